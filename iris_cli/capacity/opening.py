@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iris_cli.capacity.provider import ProviderError, SliceProvider
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.messages.cloud import Refusal, Scope
 from iris_cli.core.model.slice import Provider, Slice
+
+if TYPE_CHECKING:
+    from iris_cli.capacity.slurm.commands import Run
 
 _LOCAL = "iris_cli.demo.provider"
 """The module of `LocalProvider`. It is imported by name, because `demo/` is a layer above `capacity/`."""
@@ -24,10 +27,13 @@ def open_provider(
     directory: Path,
     known: Mapping[str, Slice] | None = None,
     clock: Clock = SYSTEM_CLOCK,
+    log_in: Callable[[str], Run] | None = None,
+    holder: Callable[[str], str] | None = None,
 ) -> SliceProvider:
     """Open the provider of a scope; the hosts of a local one are in `directory`. Raises ProviderError.
 
-    `known` are the slices of the scope in the log, by name.
+    `known` are the slices of the scope in the log, by name. `log_in` returns a runner of commands on a Slurm login
+    host, `holder` lines of a batch script (see SlurmProvider).
     """
     if scope.provider is Provider.LOCAL:
         local = import_module(_LOCAL)
@@ -38,6 +44,14 @@ def open_provider(
         with _client_of_google():
             from iris_cli.capacity.gcp.provider import GcpProvider
         return GcpProvider(scope.project, scope.zone, owner, known, clock=clock)
+    if scope.provider is Provider.SLURM:
+        from iris_cli.capacity.slurm.provider import SlurmProvider
+
+        if not scope.project:
+            return SlurmProvider(owner, known, holder=holder)
+        if log_in is None:
+            raise ProviderError(Refusal.INVALID, f"no way to log in to {scope.project}")
+        return SlurmProvider(owner, known, log_in(scope.project), holder)
     raise ProviderError(Refusal.INVALID, f"unknown provider {scope.provider}")
 
 

@@ -9,8 +9,11 @@ from iris_cli.config.reading import Section, Setting, boolean, list_of, scalar, 
 from iris_cli.config.schema import check_region
 from iris_cli.core import clip, is_name, pattern
 from iris_cli.core.attributes import (
+    ALLOCATION_ATTRIBUTE_KEY,
+    CGROUP_OF_JOB_ATTRIBUTE_KEY,
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
+    GPU_INDEXES_ATTRIBUTE_KEY,
     PREEMPTIBLE_ATTRIBUTE_KEY,
     REGION_ATTRIBUTE_KEY,
     SCALE_GROUP_ATTRIBUTE_KEY,
@@ -39,6 +42,9 @@ _RESERVED = frozenset(
         DEVICE_VARIANT_ATTRIBUTE_KEY,
         SCALE_GROUP_ATTRIBUTE_KEY,
         WORKER_ID_ATTRIBUTE_KEY,
+        ALLOCATION_ATTRIBUTE_KEY,
+        CGROUP_OF_JOB_ATTRIBUTE_KEY,
+        GPU_INDEXES_ATTRIBUTE_KEY,
     }
 )
 

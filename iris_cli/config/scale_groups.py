@@ -21,6 +21,7 @@ from iris_cli.config.reading import (
     text,
 )
 from iris_cli.config.schema import check_preemptible, check_region
+from iris_cli.config.slurm_template import SLURM_ONLY, slurm_template
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.ids import clip
 from iris_cli.core.messages.cloud import LABEL_PREFIX
@@ -56,6 +57,9 @@ def slice_template(setting: Setting) -> SliceTemplate:
     """Parse the template of a group's slices, for any provider."""
     with section(setting) as entry:
         provider = entry.need("provider", one_of(Provider), Provider.MANUAL)
+        if provider is Provider.SLURM:
+            return slurm_template(entry)
+        _only_others_have(entry)
         if provider is Provider.GCP:
             return _gcp_template(entry)
         _reject_gcp_keys(entry)
@@ -67,6 +71,12 @@ def slice_template(setting: Setting) -> SliceTemplate:
             runtime=entry.get("runtime", text, ""),
             preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean, False),
         )
+
+
+def _only_others_have(entry: Section) -> None:
+    for key in SLURM_ONLY:
+        if key in entry and entry.get(key, lambda _: True):
+            entry.at(key).problem("only for provider slurm")
 
 
 def _reject_gcp_keys(entry: Section) -> None:

@@ -103,7 +103,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
     @property
     def addable_devices(self) -> tuple[Device, ...]:
         """The devices of workers that scale groups can add."""
-        return tuple(Device("tpu", each.template.type) for each in self.scale_groups if each.max_slices)
+        return tuple(each.template.device for each in self.scale_groups if each.max_slices)
 
 
 # Checks of several fields or entries together

@@ -21,6 +21,11 @@ REGION_ATTRIBUTE_KEY: Final = "region"
 ZONE_ATTRIBUTE_KEY: Final = "zone"
 PREEMPTIBLE_ATTRIBUTE_KEY: Final = "preemptible"  # "true" or "false"
 SCALE_GROUP_ATTRIBUTE_KEY: Final = "scale-group"
+ALLOCATION_ATTRIBUTE_KEY: Final = "slurm-job"  # the Slurm job whose allocation the worker belongs to
+CGROUP_OF_JOB_ATTRIBUTE_KEY: Final = (
+    "slurm-cgroup"  # the Slurm job whose cgroup contained the probe's process
+)
+GPU_INDEXES_ATTRIBUTE_KEY: Final = "gpu-indexes"  # the granted GPUs by their numbers on the node: "2,3"
 WORKER_ID_ATTRIBUTE_KEY: Final = "worker-id"  # the worker's own id, always text
 TAINT_KEY_PREFIX: Final = "taint:"
 
@@ -184,6 +189,7 @@ def build_worker_attributes(
         ZONE_ATTRIBUTE_KEY: zone,
         REGION_ATTRIBUTE_KEY: facts.get(REGION_ATTRIBUTE_KEY) or region_of_zone(zone),
         PREEMPTIBLE_ATTRIBUTE_KEY: preemptible,
+        CGROUP_OF_JOB_ATTRIBUTE_KEY: facts.get(CGROUP_OF_JOB_ATTRIBUTE_KEY, ""),
     }
     attributes = {key: AttributeValue(value) for key, value in found.items() if value != ""}
     return WorkerAttributes({**(declared or {}), **attributes}, (error,) if error else (), tuple(warnings))

@@ -24,6 +24,7 @@ from iris_cli.core.model.slice import Provider, Slice, SliceState, as_made, slic
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import token_of
 from iris_cli.ops.session import Session
+from iris_cli.ops.slurm_login import on_login_host
 from iris_cli.ops.views.scale_status import here, objection, plan_of
 from iris_cli.ops.workers.execute import worker_environment
 from iris_cli.ops.workers.workers import probe as probe_workers
@@ -115,8 +116,9 @@ def _provider(session: Session, scope: Scope) -> SliceProvider:
     if session.make_provider is not None:
         return session.make_provider(scope, session.cluster_id)
     known = {each.name: each for each in session.cluster.slices.values() if Scope.of(each.template) == scope}
+    directory = session.config.path.absolute().parent
     return open_provider(
-        scope, session.cluster_id, session.config.path.absolute().parent, known, session.clock
+        scope, session.cluster_id, directory, known, session.clock, lambda host: on_login_host(session, host)
     )
 
 
@@ -245,7 +247,9 @@ def forget_keys(session: Session) -> None:
 
 
 def _is_over(session: Session, worker: str) -> bool:
-    """Return True if this is the name of a VM of a deleted slice."""
+    """Return True if this is the name of a VM of a deleted slice, and no attempt is left there to be stopped."""
+    if worker in session.cluster.workers:
+        return False
     name = slice_of(worker)
     stem, _, number = name.rpartition("-")
     record = session.cluster.scale_groups.get(stem.rpartition("-")[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iris_cli.config.schema import ClusterConfig, HostConfig
-from iris_cli.core import AttributeValue, Device, WorkerId, attributes
+from iris_cli.core import AttributeValue, WorkerId, attributes
 from iris_cli.core.model.slice import ScaleGroup, Slice, SliceState, as_made, slice_attributes
 
 _EXISTING = (SliceState.BOOTING, SliceState.READY)
@@ -31,16 +31,26 @@ def _hosts(each: Slice, group: ScaleGroup, config: ClusterConfig) -> list[HostCo
         HostConfig(
             worker=worker,
             connection=connection,
-            attributes={
-                **shared,
-                attributes.TPU_NAME_ATTRIBUTE_KEY: AttributeValue(each.name),
-                attributes.TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index),
-                attributes.TPU_VM_COUNT_ATTRIBUTE_KEY: AttributeValue(len(each.hosts)),
-            },
-            device=Device("tpu", group.template.type),
+            attributes={**shared, **_own(each, index)},
+            cpu=each.hosts[index].cpus or None,
+            memory=each.hosts[index].memory or None,
+            device=group.template.device,
             env=group.env,
             slice=each.name,
             replace_lost=config.replace_lost,
         )
         for index, (worker, connection) in enumerate(connections_of(each, group.connection).items())
     ]
+
+
+def _own(each: Slice, index: int) -> dict[str, AttributeValue]:
+    """Return the attributes of one VM that the other VMs of its group do not share."""
+    gpus = ",".join(map(str, each.hosts[index].gpus))
+    found: dict[str, str | int] = {
+        attributes.TPU_NAME_ATTRIBUTE_KEY: each.name,
+        attributes.TPU_WORKER_ID_ATTRIBUTE_KEY: index,
+        attributes.TPU_VM_COUNT_ATTRIBUTE_KEY: len(each.hosts),
+        attributes.ALLOCATION_ATTRIBUTE_KEY: each.allocation,
+        attributes.GPU_INDEXES_ATTRIBUTE_KEY: gpus,
+    }
+    return {key: AttributeValue(value) for key, value in found.items() if value != ""}

@@ -46,7 +46,7 @@ _AMOUNT = re.compile(rf"P (cpus|memory|disk_free) ({_NUMBER})")
 _COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # at most 9999, as iris lists each of them
 _TEXT = re.compile(
     r"V (gpu_variant|containment|accelerator-type|agent-worker-number|instance-id|worker-network-endpoints"
-    r"|tpu-env|zone|preemptible)"
+    r"|tpu-env|zone|preemptible|slurm-cgroup)"
 )
 _HOLDER = re.compile(rf"C ({_NUMBER}) ({_NUMBER}) (-|[0-9a-f]{{32}})")
 _LOCK = re.compile(rf"F (none|held|stale|foreign) ({_NUMBER})")

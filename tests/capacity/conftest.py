@@ -18,6 +18,7 @@ from iris_cli.demo.home import make_key
 from iris_cli.demo.provider import LocalProvider
 from tests.support.memory_provider import Books, MemoryProvider
 from tests.support.scale import scale_group
+from tests.support.slurm_slices import SlurmPlace
 
 
 @dataclass
@@ -28,10 +29,14 @@ class Place:
     group: ScaleGroup
 
 
-@pytest.fixture(params=["memory", "local", "gcp", "gcp-queued"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+@pytest.fixture(params=["memory", "local", "gcp", "gcp-queued", "slurm"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place | SlurmPlace]:
     with contextlib.ExitStack() as stack:
-        yield stack.enter_context(_PLACES[request.param](tmp_path))
+        if request.param == "slurm":
+            there = SlurmPlace(request.getfixturevalue("slurm"), request.getfixturevalue("monkeypatch"))
+            yield stack.enter_context(there.opened())
+        else:
+            yield stack.enter_context(_PLACES[request.param](tmp_path))
 
 
 @contextlib.contextmanager

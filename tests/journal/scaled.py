@@ -11,6 +11,7 @@ from iris_cli.core.events.events import (
     SliceDeletionRequested,
     SliceJoined,
     SliceRefused,
+    SliceReported,
     SliceRequested,
     SlicesAdopted,
     SliceSetUp,
@@ -18,7 +19,15 @@ from iris_cli.core.events.events import (
     WorkerRegistered,
 )
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.model.slice import Addresses, GcpOptions, Provider, SliceHost, SliceTemplate
+from iris_cli.core.model.slice import (
+    Addresses,
+    GcpOptions,
+    NodeAccess,
+    Provider,
+    SliceHost,
+    SliceTemplate,
+    SlurmOptions,
+)
 from tests.journal.samples import HOST, NOON
 
 _WEST = SliceTemplate(
@@ -117,6 +126,49 @@ SET_UP: tuple[tuple[Event, ...], ...] = (
     ),
 )
 """A slice whose VMs are set up before they join, and for whom it was made."""
+
+ON_SLURM: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (
+        SliceRequested(
+            slice="gpus-0f1e-1",
+            group="gpus",
+            template=SliceTemplate(
+                provider=Provider.SLURM,
+                type="",
+                slurm=SlurmOptions(
+                    nodes=2,
+                    partition="gpu",
+                    account="vision",
+                    qos="long",
+                    time=7200.0,
+                    gres="gpu:a100:2",
+                    constraint="ib",
+                    directives=("--exclusive",),
+                    login="login1",
+                    transport=NodeAccess.SRUN,
+                ),
+            ),
+        ),
+    ),
+    (
+        SliceCreated(slice="gpus-0f1e-1"),
+        SliceReported(slice="gpus-0f1e-1", remark="Slurm job 12: PENDING (Priority)"),
+    ),
+    (
+        SliceReported(slice="gpus-0f1e-1", ends_at=NOON + 7200.0),
+        SliceStarted(
+            slice="gpus-0f1e-1",
+            hosts=(
+                SliceHost(host="n0", cpus=8, memory=64 << 30, gpus=(0, 1), remote_dir="/tmp/iris-1000/12"),
+                SliceHost(host="n1", cpus=8, memory=64 << 30, gpus=(2, 3), remote_dir="/tmp/iris-1000/12"),
+            ),
+            incarnation="12 1795780800",
+        ),
+        WorkerRegistered(worker=WorkerId("gpus-0f1e-1.12-0"), connection=HOST),
+    ),
+)
+"""An allocation of Slurm's: pending for a reason, then with two GPUs on each node and a time limit."""
 
 ADOPTED: tuple[tuple[Event, ...], ...] = (
     (ClusterCreated(name="museum"),),

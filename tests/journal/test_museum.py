@@ -21,7 +21,7 @@ from iris_cli.core.events.events import Event, WorkerDrained
 from iris_cli.core.evolve import replay
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import CoschedulingConfig, EarlySignal, Job, Lines, Origin, Workspace
-from iris_cli.core.model.slice import GcpOptions, SliceHost, SliceTemplate
+from iris_cli.core.model.slice import GcpOptions, SliceHost, SliceTemplate, SlurmOptions
 from iris_cli.core.model.task import End
 from iris_cli.core.model.worker import Connection
 from iris_cli.core.resources import Device, Resources
@@ -58,7 +58,7 @@ from tests.journal.samples_of_families import (
     STUCK,
     TRIED_AGAIN,
 )
-from tests.journal.scaled import ADOPTED, ASKED_FOR, SCALED, SET_UP
+from tests.journal.scaled import ADOPTED, ASKED_FOR, ON_SLURM, SCALED, SET_UP
 
 MUSEUM = Path(__file__).parent / "museum"
 LOGS = sorted(MUSEUM.glob("*.jsonl"))
@@ -114,6 +114,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-asked-for.jsonl", ASKED_FOR),
         ("format-1-set-up.jsonl", SET_UP),
         ("format-1-adopted.jsonl", ADOPTED),
+        ("format-1-slurm.jsonl", ON_SLURM),
         ("format-1-keep-going.jsonl", KEPT_GOING),
         ("format-1-durations.jsonl", DURATIONS),
         ("format-1-image.jsonl", IN_A_CONTAINER),
@@ -171,8 +172,9 @@ def test_every_field_that_is_written_stands_in_the_museum() -> None:
         ):
             seen.setdefault(name, set()).update(event.get(part, ()))
         seen.setdefault("GcpOptions", set()).update(event.get("template", {}).get("gcp", ()))
+        seen.setdefault("SlurmOptions", set()).update(event.get("template", {}).get("slurm", ()))
     known: dict[str, type] = dict(EVENT_TYPES)
-    known |= {cls.__name__: cls for cls in (Connection, End, Job, SliceTemplate, GcpOptions)}
+    known |= {cls.__name__: cls for cls in (Connection, End, Job, SliceTemplate, GcpOptions, SlurmOptions)}
     missing = {
         f"{name}.{field.name}"
         for name, cls in known.items()
@@ -211,7 +213,7 @@ def test_no_default_ever_changes() -> None:
         Device,
         Resources,
     ]
-    parts += [SliceTemplate, GcpOptions, SliceHost]
+    parts += [SliceTemplate, GcpOptions, SlurmOptions, SliceHost]
     defaults = {}
     for cls in [*EVENT_TYPES.values(), *parts]:
         for each in fields(cls):

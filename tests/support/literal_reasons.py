@@ -26,7 +26,7 @@ from tests.support.literal_scheduler import (
 _SELECTION = ("invalid", "no_such_device", "constraint", "taint", "group_shape")
 """Kinds that don't depend on the use of a worker or group."""
 
-_NOW = ("unhealthy", "cooldown", "chips", "gpus", "memory", "cpu", "region")
+_NOW = ("unhealthy", "cooldown", "chips", "gpus", "memory", "cpu", "time_left", "region")
 
 FITS = ""
 

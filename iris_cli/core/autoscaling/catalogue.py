@@ -30,7 +30,7 @@ from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, mask_of, positions_of
 from iris_cli.core.text import nearest
 from iris_cli.core.topology import lookup
-from iris_cli.core.units import count
+from iris_cli.core.units import count, format_duration
 
 
 class UnmetKind(StrEnum):
@@ -45,6 +45,7 @@ class UnmetKind(StrEnum):
     CONSTRAINT = "constraint"
     TAINT = "taint"
     SIZE = "size"
+    TIME_LEFT = "time_left"
     MAX_SLICES = "max_slices"
     BACK_OFF = "back_off"
 
@@ -107,6 +108,7 @@ class Catalogue:
                 yield Criterion(kind, groups, constraint.key, constraint)
         yield Criterion(UnmetKind.TAINT, self.fleet.tolerating(entry.tolerations))
         yield Criterion(UnmetKind.SIZE, self._covering(Amounts.needed(entry.resources)))
+        yield Criterion(UnmetKind.TIME_LEFT, self._lasting(entry.timeout))
 
     def serving(self, entry: DemandEntry) -> int:
         """Return the groups whose slices would serve an entry, whether or not they may create any."""
@@ -183,6 +185,10 @@ class Catalogue:
             ranks = [rank for rank, state in enumerate(self.states) if state.vm_size.covers(need)]
             found = self._large_enough[need] = mask_of(ranks)
         return found
+
+    def _lasting(self, seconds: float) -> int:
+        limits = [state.group.template.slurm.time for state in self.states]
+        return mask_of([rank for rank, limit in enumerate(limits) if not limit or limit >= seconds])
 
     def _tiers(self) -> list[int]:
         """Return the groups by equal priority, the lowest first."""
@@ -262,6 +268,11 @@ def _words(catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, left:
             return _taint_words(catalogue, entry, left)
         case UnmetKind.SIZE:
             return _size_words(catalogue, entry, left)
+        case UnmetKind.TIME_LEFT:
+            longest = max(catalogue.states[rank].group.template.slurm.time for rank in positions_of(left))
+            return (
+                f"needs {format_duration(entry.timeout)}, the longest slice lasts {format_duration(longest)}"
+            )
     return _constraint_words(catalogue, criterion, left)
 
 

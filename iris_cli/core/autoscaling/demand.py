@@ -81,7 +81,8 @@ class DemandEntry(Struct, kw_only=True):
     `constraints` are those of the job; `preemptible` and `required_regions` are derived from them (None: any). A
     gang has a `shape`, and needs `slices` new slices: fewer than its groups if some are `idle` or coming at one
     site. All its slices must be of one device variant and in one region, or with `spread` in any. With `one_vm` a
-    TPU task uses only slices of one VM. An entry with an `invalid_reason` can never be served.
+    TPU task uses only slices of one VM. `timeout`:
+    the time limit of a task in seconds (0: none). An entry with an `invalid_reason` can never be served.
     """
 
     task_ids: tuple[TaskId, ...]
@@ -90,6 +91,7 @@ class DemandEntry(Struct, kw_only=True):
     slices: int = 1
     spread: bool = False
     one_vm: bool = False
+    timeout: float = 0.0
     idle: tuple[IdleSite, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     tolerations: tuple[str, ...] = ()
@@ -224,6 +226,7 @@ def entry_of(job: Job, tasks: tuple[TaskId, ...], invalid: str = "") -> DemandEn
         shape=shape,
         slices=shape.groups if shape is not None else 1,
         spread=job.spread,
+        timeout=job.timeout,
         constraints=job.constraints,
         tolerations=job.tolerations,
         preemptible=preemptible,

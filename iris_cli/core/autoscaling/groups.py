@@ -76,13 +76,18 @@ class GroupState(Struct, frozen=True, kw_only=True):
     @property
     def vm_count(self) -> int | None:
         """The number of VMs of a slice, if known."""
-        known = lookup(self.group.template.type)
-        return self.vms if self.vms is not None else known.vms if known else None
+        return self.vms if self.vms is not None else self.group.template.vms
 
     @property
     def vm_size(self) -> Amounts:
         """The amounts of a new VM. Unknown sizes count as unlimited until the first VM is observed."""
-        return self.vm or vm_amounts(self.group.template.type) or _PLENTY
+        if self.vm is not None:
+            return self.vm
+        device = self.group.template.device
+        if device.kind != "tpu":
+            gpus = device.count if device.kind == "gpu" else 0
+            return Amounts(_PLENTY.cpu_millis, _PLENTY.memory, gpus=gpus, chips=0)
+        return vm_amounts(self.group.template.type) or _PLENTY
 
 
 def by_waterfall(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
@@ -123,7 +128,7 @@ def phantom(state: GroupState, slice_name: str, index: int, vms: int | None) -> 
         attributes=attributes,
         cpu=size.cpu_millis / 1000,
         memory=size.memory,
-        chips=1,
+        chips=size.chips,
         gpus=size.gpus,
     )
 
@@ -171,14 +176,18 @@ def _state(
         outdated=tuple(template for template in coming if template != group.template),
         backing_off=backing_off,
         vms=seen.vms if seen is not None else None,
-        vm=Amounts(seen.cpu_millis, seen.memory, seen.gpus, 1) if seen is not None else None,
+        vm=_amounts(seen, group.template) if seen is not None else None,
     )
+
+
+def _amounts(seen: SeenSlice, template: SliceTemplate) -> Amounts:
+    return Amounts(seen.cpu_millis, seen.memory, seen.gpus, chips=int(template.device.kind == "tpu"))
 
 
 def _seen(cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice]) -> SeenSlice | None:
     """Return the smallest VM of its slices, else of the last slice: an oversized task must not scale it again."""
-    kind = group.template.type
-    there = [each for each in slices if each.hosts and each.template.type == kind]
+    kind = group.template.kind
+    there = [each for each in slices if each.hosts and each.template.kind == kind]
     workers = [
         worker
         for each in there

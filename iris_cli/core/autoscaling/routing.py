@@ -224,7 +224,14 @@ class _Waterfall:
     def _wish(self, entry: DemandEntry) -> _Wish:
         asked = (  # everything that decides which groups can serve it
             *(entry.resources, entry.shape, entry.slices, entry.constraints, entry.tolerations),
-            *(entry.preemptible, entry.required_regions, entry.spread, entry.one_vm, entry.idle),
+            *(
+                entry.preemptible,
+                entry.required_regions,
+                entry.spread,
+                entry.one_vm,
+                entry.timeout,
+                entry.idle,
+            ),
         )
         found = self._wishes.get(asked)
         if found is None:

@@ -52,7 +52,9 @@ def stuck(cluster: Cluster, groups: Sequence[ScaleGroup], now: float, limits: Li
             )
             yield Removal(each.name, words, failed=True)
             continue
-        asked = each.state in (SliceState.REQUESTED, SliceState.CREATING)
+        # Slurm queues an allocation for as long as it takes, and keeps its place in the queue.
+        queued = each.template.provider is Provider.SLURM and each.state is SliceState.CREATING
+        asked = each.state in (SliceState.REQUESTED, SliceState.CREATING) and not queued
         if asked and _is_over(each.requested_at, limits.slice_create_timeout, now):
             words = f"not created after {format_duration(limits.slice_create_timeout)}"
             yield Removal(each.name, words, failed=True)
@@ -311,7 +313,7 @@ def _orders(
             later[state.name] = wanted - now_at_most
         record = cluster.scale_groups.get(state.name)
         first = record.requested + 1 if record is not None else 1
-        shares = _shares(routing.routed.get(state.name, ()), min(wanted, now_at_most))
+        shares = _shares(routing.routed.get(state.name, ()), state.group, min(wanted, now_at_most))
         orders += [
             Order(slice_name(state.name, owner, number), state.group, jobs)
             for number, jobs in enumerate(shares, start=first)
@@ -319,11 +321,16 @@ def _orders(
     return orders, by_hand, later
 
 
-def _shares(entries: Sequence[DemandEntry], slices: int) -> list[tuple[JobId, ...]]:
-    """Return the jobs that need a TPU, dealt out over the slices: other jobs get no slice of their own."""
-    jobs = list(
-        dict.fromkeys(entry.task_ids[0].job for entry in entries if entry.resources.device is not None)
+def _shares(entries: Sequence[DemandEntry], group: ScaleGroup, slices: int) -> list[tuple[JobId, ...]]:
+    """Return the jobs dealt out over the slices: those that need a device, and gangs where no slice has one.
+
+    Other jobs get no slice of their own.
+    """
+    plain = group.template.device.kind == "cpu"
+    own = (
+        each for each in entries if each.resources.device is not None or (plain and each.shape is not None)
     )
+    jobs = list(dict.fromkeys(entry.task_ids[0].job for entry in own))
     return [tuple(jobs[number::slices]) for number in range(slices)]
 
 

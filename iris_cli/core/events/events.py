@@ -20,6 +20,7 @@ from iris_cli.core.events.slice_events import SliceDeleted as SliceDeleted
 from iris_cli.core.events.slice_events import SliceDeletionRequested as SliceDeletionRequested
 from iris_cli.core.events.slice_events import SliceJoined as SliceJoined
 from iris_cli.core.events.slice_events import SliceRefused as SliceRefused
+from iris_cli.core.events.slice_events import SliceReported as SliceReported
 from iris_cli.core.events.slice_events import SliceRequested as SliceRequested
 from iris_cli.core.events.slice_events import SlicesAdopted as SlicesAdopted
 from iris_cli.core.events.slice_events import SliceSetUp as SliceSetUp
@@ -329,8 +330,8 @@ AnyEvent: TypeAlias = (
     | TaskRunning | AttemptHeldUp | AttemptOrphaned | TaskQuiet | AttemptUnkillable | AttemptPresumedGone
     | AttemptProvenGone | AttemptEnded | AttemptStopRequested | AttemptStopped | EndpointRegistered
     | EndpointRemoved | AttemptsReaped | TaskRequeued | TaskEnded | SliceRequested | SliceCreated
-    | SliceRefused | SliceStarted | SliceSetUp | SliceJoined | SliceDeletionRequested | SliceDeleted
-    | SlicesAdopted | ScaleGroupBackedOff
+    | SliceRefused | SliceStarted | SliceReported | SliceSetUp | SliceJoined | SliceDeletionRequested
+    | SliceDeleted | SlicesAdopted | ScaleGroupBackedOff
 )
 # fmt: on
 """All events as one type, the schema of the log: a tagged union in which the name of each class is its `type`."""

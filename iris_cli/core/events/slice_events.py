@@ -42,6 +42,14 @@ class SliceStarted(Event, frozen=True, kw_only=True):
     incarnation: str = ""
 
 
+class SliceReported(Event, frozen=True, kw_only=True):
+    """The provider's remark about the slice, or the time at which its time limit ends it, has changed."""
+
+    slice: str
+    remark: str = ""
+    ends_at: float | None = None
+
+
 class SliceSetUp(Event, frozen=True, kw_only=True):
     """The set-up on one VM of a slice ended. After a failure, `log_tail` is the end of its output."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event
 from iris_cli.core.evolve.edit import Edit, IllegalTransitionError, on
-from iris_cli.core.model.slice import SeenSlice, Slice, SliceOwner, SliceState
+from iris_cli.core.model.slice import SeenSlice, Slice, SliceOwner, SliceState, slice_of
 from iris_cli.core.model.worker import Span, Worker, WorkerCondition, with_taints
 
 
@@ -21,6 +21,9 @@ def _worker_registered(edit: Edit, event: ev.WorkerRegistered, _at: float) -> No
     if event.worker in edit.cluster.workers:
         raise IllegalTransitionError(f"{event}: the worker is registered already")
     worker = Worker(id=event.worker, connection=event.connection, condition=WorkerCondition.UNPROBED)
+    its_slice = edit.cluster.slices.get(slice_of(event.worker))
+    if its_slice is not None:
+        worker.ends_at = its_slice.ends_at
     edit.add_worker(worker)
 
 
@@ -138,6 +141,14 @@ def _slice_started(edit: Edit, event: ev.SliceStarted, at: float) -> None:
         known.state, known.started_at = SliceState.BOOTING, at
 
 
+def _slice_reported(edit: Edit, event: ev.SliceReported, _at: float) -> None:
+    made = edit.slice(event.slice)
+    made.remark, made.ends_at = event.remark, event.ends_at
+    for worker in made.workers:
+        if worker in edit.cluster.workers:
+            edit.worker(worker).ends_at = event.ends_at
+
+
 def _slice_set_up(edit: Edit, event: ev.SliceSetUp, _at: float) -> None:
     known = _slice_in(edit, event, event.slice, SliceState.BOOTING)
     if not event.error:
@@ -152,7 +163,7 @@ def _slice_joined(edit: Edit, event: ev.SliceJoined, at: float) -> None:
     workers = [edit.cluster.workers[worker] for worker in known.workers if worker in edit.cluster.workers]
     if workers:
         group.seen = SeenSlice(
-            type=known.template.type,
+            type=known.template.kind,
             vms=len(known.hosts),
             cpu_millis=min(worker.cpu_millis for worker in workers),
             memory=min(worker.memory for worker in workers),
@@ -213,6 +224,7 @@ CHANGES = (
     on(ev.SliceCreated, _slice_created),
     on(ev.SliceRefused, _slice_refused),
     on(ev.SliceStarted, _slice_started),
+    on(ev.SliceReported, _slice_reported),
     on(ev.SliceSetUp, _slice_set_up),
     on(ev.SliceJoined, _slice_joined),
     on(ev.SliceDeletionRequested, _slice_deletion_requested),

@@ -51,7 +51,7 @@ def apply_probe(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: 
     elif rebooted and worker.claims:
         found = _of_boot(found, worker.boot_id)
     elif replaced:
-        _stop_forgotten(draft, worker.id)
+        stop_attempts(draft, worker.id)
     if found != _recorded(draft.cluster.workers[worker.id]):
         draft.record(found)
     end_ghosts_of_earlier_boots(draft, worker.id)
@@ -65,8 +65,8 @@ def end_attempts_on(draft: Draft, worker_id: WorkerId, error: str) -> None:
         attempts.end_with_worker(draft, attempt_id, error)
 
 
-def _stop_forgotten(draft: Draft, worker_id: WorkerId) -> None:
-    """Stop the attempts whose files are gone from a host that has not rebooted: their processes may still run."""
+def stop_attempts(draft: Draft, worker_id: WorkerId) -> None:
+    """Order the stop of the attempts on a host that has lost them or must not run them: their processes may live."""
     for attempt_id, attempt in list(draft.cluster.live_on(worker_id)):
         if attempt.state is not AttemptState.STOPPING:
             started = attempt.started_at is not None

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from iris_cli.core import Cluster, Connection, JobId, Limits, WorkerCondition, WorkerId, count, lookup
+from iris_cli.core import AttributeValue, Cluster, Connection, JobId, Limits, WorkerCondition, WorkerId, count
+from iris_cli.core.attributes import CGROUP_OF_JOB_ATTRIBUTE_KEY
 from iris_cli.core.autoscaling.groups import backing_off
 from iris_cli.core.autoscaling.scaling import Removal, ScalingPlan
 from iris_cli.core.events import events
@@ -19,10 +20,22 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import identity
 from iris_cli.core.lifecycle.workers import hold_until_complete
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
-from iris_cli.core.model.slice import INCOMPLETE, Slice, SliceOwner, SliceState, SliceTemplate, slice_number
+from iris_cli.core.model.slice import (
+    INCOMPLETE,
+    NodeAccess,
+    Slice,
+    SliceHost,
+    SliceOwner,
+    SliceState,
+    SliceTemplate,
+    slice_number,
+)
+from iris_cli.core.model.worker import NOWHERE
 
 _QUOTA_FACTOR = 5  # back-off for quota or capacity as a multiple of other back-offs: shortages last longer
 _SCARCE = (Refusal.QUOTA, Refusal.STOCKOUT)
+SUBMIT_DEADLINE = 120.0
+"""Seconds after which a submission without an answer has reached Slurm, or never will."""
 
 
 class Listing(Struct, frozen=True, kw_only=True):
@@ -178,9 +191,11 @@ def _apply_listed(
     draft: Draft, known: Slice, entry: CloudSlice, connections: Mapping[str, Connection], limits: Limits
 ) -> list[JobId]:
     if known.state is SliceState.DELETING:
-        return _end_attempts(draft, known, entry.detail) if entry.state is CloudState.STOPPED else []
+        return _apply_listed_deleting(draft, known, entry)
     if known.state is SliceState.REQUESTED:
         draft.record(events.SliceCreated(slice=known.name))
+    if (entry.remark, entry.ends_at) != (known.remark, known.ends_at):
+        draft.record(events.SliceReported(slice=known.name, remark=entry.remark, ends_at=entry.ends_at))
     if entry.state is CloudState.CREATING:
         return []
     # An entry without an incarnation (a request whose VMs were deleted) does not prove that the slice was re-created.
@@ -193,18 +208,28 @@ def _apply_listed(
     if known.coming:
         back_off(draft, known.group, f"{known.name}: {reason}", limits, quota=entry.quota)
     remove(draft, Removal(known.name, reason), limits)
+    if entry.state is CloudState.ENDED:
+        return _end_allocation(draft, known, reason, swept=entry.swept)
     return _end_attempts(draft, known, reason) if recreated or entry.state is CloudState.STOPPED else []
+
+
+def _apply_listed_deleting(draft: Draft, known: Slice, entry: CloudSlice) -> list[JobId]:
+    """Handle a listed slice that is to be deleted. Nothing is left to delete if it has ended."""
+    if entry.state is CloudState.ENDED:
+        affected = _end_allocation(draft, known, entry.detail, swept=entry.swept)
+        draft.record(events.SliceDeleted(slice=known.name))
+        return affected
+    return _end_attempts(draft, known, entry.detail) if entry.state is CloudState.STOPPED else []
 
 
 def _lacks_vms(known: Slice, entry: CloudSlice) -> bool:
     """Return whether VMs of the slice are missing in the list. If they stay missing, a timeout deletes the slice."""
-    kind = lookup(known.template.type)
-    return len(entry.hosts) < (kind.vms if kind is not None else 1)
+    return len(entry.hosts) < (known.template.vms or 1)
 
 
 def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
     """Handle a slice that is not listed. One in REQUESTED is kept, for another request; any other is gone."""
-    if known.state is SliceState.REQUESTED:
+    if known.state is SliceState.REQUESTED or _may_still_arrive(known, draft.at):
         return []
     if known.state is SliceState.DELETING:
         affected = _end_attempts(draft, known, known.reason)
@@ -215,6 +240,12 @@ def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
         back_off(draft, known.group, f"{known.name}: {reason}", limits)
     remove(draft, Removal(known.name, reason), limits)
     return _end_attempts(draft, known, reason)
+
+
+def _may_still_arrive(known: Slice, now: float) -> bool:
+    """Return whether a submission without an answer may still reach Slurm: until then absence proves nothing."""
+    submitted = not known.template.ends_its_processes and known.created_at is None
+    return submitted and known.deleting_at is not None and 0 <= now - known.deleting_at < SUBMIT_DEADLINE
 
 
 def _register(draft: Draft, known: Slice, entry: CloudSlice, connections: Mapping[str, Connection]) -> None:
@@ -231,6 +262,7 @@ def _register(draft: Draft, known: Slice, entry: CloudSlice, connections: Mappin
 
 def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Connection]:
     """Return the connection to each VM. A new host's key is accepted if the provider does not report one."""
+    allocation = known.allocation if known.template.slurm.transport is NodeAccess.SRUN else ""
     return {
         worker: Connection(
             host=host.host,
@@ -239,13 +271,19 @@ def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Conne
             key=connection.key,
             proxy_jump=connection.proxy_jump,
             known_hosts="strict" if host.key else "accept-new",
-            remote_dir=connection.remote_dir,
-            allocation=connection.allocation,
-            node=connection.node,
-            login=connection.login,
+            remote_dir=_remote_dir(host, connection),
+            allocation=allocation,
+            node=host.host if allocation else "",
+            login=known.template.slurm.login if allocation else "",
         )
         for worker, host in zip(known.workers, known.hosts, strict=True)
     }
+
+
+def _remote_dir(host: SliceHost, connection: Connection) -> str:
+    """Return the directory of iris on a VM: the configured one, unless the provider has another default."""
+    is_default = connection.remote_dir == NOWHERE.remote_dir
+    return host.remote_dir if is_default and host.remote_dir else connection.remote_dir
 
 
 def _remove_workers(draft: Draft, known: Slice, reason: str) -> None:
@@ -261,8 +299,34 @@ def _remove_workers(draft: Draft, known: Slice, reason: str) -> None:
 
 def _end_attempts(draft: Draft, known: Slice, reason: str) -> list[JobId]:
     """Record the end of a slice's attempts: the provider's report that its VMs do not run is proof."""
+    if not known.template.ends_its_processes:
+        return _end_allocation(draft, known, reason, swept=False)
+    return _remove_machines(draft, known, known.workers, reason)
+
+
+def _end_allocation(draft: Draft, known: Slice, reason: str, *, swept: bool) -> list[JobId]:
+    """Handle the end of an allocation. It ended the attempts only on nodes whose probe ran in the job's cgroup.
+
+    `swept`: Slurm reports that the cgroups are empty. Elsewhere each attempt is stopped, and ends when that is proven.
+    """
+    inside = AttributeValue(known.allocation)
+    there = [draft.cluster.workers[each] for each in known.workers if each in draft.cluster.workers]
+    proven = [
+        each.id
+        for each in there
+        if swept
+        and each.attributes.get(CGROUP_OF_JOB_ATTRIBUTE_KEY) == inside
+        and each.containment != "cgroup"
+    ]
+    for worker in there:
+        if worker.id not in proven:
+            identity.stop_attempts(draft, worker.id)
+    return _remove_machines(draft, known, proven, reason)
+
+
+def _remove_machines(draft: Draft, known: Slice, workers: Iterable[WorkerId], reason: str) -> list[JobId]:
     affected: list[JobId] = []
-    for worker_id in [each for each in known.workers if each in draft.cluster.workers]:
+    for worker_id in [each for each in workers if each in draft.cluster.workers]:
         ended = identity.remove_machine(draft, worker_id, f"slice {known.name} is gone: {reason}")
         affected += [attempt_id.task.job for attempt_id in ended]
     return list(dict.fromkeys(affected))

@@ -14,7 +14,7 @@ LABEL_PREFIX: Final = "iris-"
 
 
 class Scope(NamedTuple):
-    """The provider, project and zone of one list of slices."""
+    """The provider, project and zone of one list of slices; for Slurm the project is the login host."""
 
     provider: Provider
     project: str
@@ -22,7 +22,7 @@ class Scope(NamedTuple):
 
     @classmethod
     def of(cls, template: SliceTemplate) -> Scope:
-        return cls(template.provider, template.project, template.zone)
+        return cls(template.provider, template.project or template.slurm.login, template.zone)
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.provider.value, self.project, self.zone)))
@@ -36,10 +36,15 @@ class CloudState(StrEnum):
     FAILED = "failed"  # it will never be ready, and uses quota until it is deleted
     STOPPED = "stopped"  # preempted or suspended: nothing runs on it, and it never returns
     DELETING = "deleting"
+    ENDED = "ended"  # nothing is left to delete; processes may have outlived it
 
 
 class CloudSlice(Struct, frozen=True, kw_only=True):
-    """One iris slice as its provider lists it. `quota`: it failed because quota or capacity was missing."""
+    """One iris slice as its provider lists it. `quota`: it failed because quota or capacity was missing.
+
+    `remark` and `ends_at` are recorded with the slice. `swept`: it has ended, and no process that the provider
+    tracked is left.
+    """
 
     name: str
     state: CloudState
@@ -48,6 +53,9 @@ class CloudSlice(Struct, frozen=True, kw_only=True):
     incarnation: str = ""
     detail: str = ""
     quota: bool = False
+    remark: str = ""
+    ends_at: float | None = None
+    swept: bool = False
 
 
 class Refusal(StrEnum):

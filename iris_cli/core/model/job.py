@@ -158,9 +158,13 @@ class Origin(Value, frozen=True):
 
 
 Signature = tuple[
-    Resources, tuple[Constraint, ...], tuple[str, ...], tuple[CoschedulingConfig, int, int, bool] | None
+    Resources,
+    tuple[Constraint, ...],
+    tuple[str, ...],
+    tuple[CoschedulingConfig, int, int, bool] | None,
+    float,
 ]
-"""Resources, constraints, tolerations, and the shape of a gang."""
+"""Resources, constraints, tolerations, the shape of a gang, and the time limit."""
 
 
 class Job(Record, kw_only=True):
@@ -231,7 +235,7 @@ class Job(Record, kw_only=True):
         """The job's demands on workers: equal for two jobs exactly if their demands are equal."""
         gang = self.coscheduling
         shape = None if gang is None else (gang, self.slices, self.replicas, self.spread)
-        return self.resources, self.constraints, self.tolerations, shape
+        return self.resources, self.constraints, self.tolerations, shape, self.timeout
 
     @property
     def is_gang(self) -> bool:

@@ -12,8 +12,11 @@ from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue, region_of_zone
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.model.worker import NOWHERE, Connection
+from iris_cli.core.resources import AUTO, Device
 from iris_cli.core.structs import Record, Value
-from iris_cli.core.topology import lookup
+from iris_cli.core.text import pattern
+from iris_cli.core.topology import describe, lookup
+from iris_cli.core.units import count
 
 
 class Provider(StrEnum):
@@ -22,6 +25,7 @@ class Provider(StrEnum):
     GCP = "gcp"
     LOCAL = "local"
     MANUAL = "manual"
+    SLURM = "slurm"
 
 
 class Addresses(StrEnum):
@@ -52,8 +56,46 @@ class GcpOptions(Value, frozen=True, kw_only=True):
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+class NodeAccess(StrEnum):
+    """How iris runs scripts on the nodes of a Slurm allocation."""
+
+    SSH = "ssh"
+    SRUN = "srun"
+
+
+_GPUS = pattern(r"(?:gres/)?gpu(?::([A-Za-z][A-Za-z0-9_.-]*))?(?:[:=]([0-9]{1,4}))?")
+
+
+class SlurmOptions(Value, frozen=True, kw_only=True):
+    """Options of a Slurm allocation. `time` is its time limit in seconds; 0: the default of the partition.
+
+    `gres` is requested on each node. `directives` are further options of sbatch. The commands of Slurm run on the
+    host `login` over SSH; "": on this machine.
+    """
+
+    nodes: int = 1
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    time: float = 0.0
+    gres: str = ""
+    constraint: str = ""
+    directives: tuple[str, ...] = ()
+    login: str = ""
+    transport: NodeAccess = NodeAccess.SSH
+
+    @property
+    def device(self) -> Device:
+        """The device of each node: its GPUs according to `gres`, else only its CPU."""
+        for each in self.gres.split(","):
+            match = _GPUS.fullmatch(each.strip())
+            if match is not None:
+                return Device("gpu", match[1] or AUTO, int(match[2] or 1))
+        return Device("cpu")
+
+
 class SliceTemplate(Value, frozen=True, kw_only=True):
-    """Kind of slice that a scale group creates. `type` is a canonical TPU type."""
+    """Kind of slice that a scale group creates. `type` is a canonical TPU type; "" for Slurm."""
 
     provider: Provider
     type: str
@@ -62,6 +104,38 @@ class SliceTemplate(Value, frozen=True, kw_only=True):
     runtime: str = ""
     preemptible: bool = False
     gcp: GcpOptions = GcpOptions()  # one shared object: the default is recognized by identity
+    slurm: SlurmOptions = SlurmOptions()
+
+    @property
+    def vms(self) -> int | None:
+        """The number of VMs (nodes) of a slice, if known."""
+        if self.provider is Provider.SLURM:
+            return self.slurm.nodes
+        known = lookup(self.type)
+        return known.vms if known is not None else None
+
+    @property
+    def device(self) -> Device:
+        """The device of each VM."""
+        return self.slurm.device if self.provider is Provider.SLURM else Device("tpu", self.type or AUTO)
+
+    @property
+    def kind(self) -> str:
+        """The TPU type, or the nodes of a Slurm allocation: slices of one kind have equal VMs."""
+        if self.provider is not Provider.SLURM:
+            return self.type
+        options = self.slurm
+        parts = (options.partition, options.gres, options.constraint)
+        return " ".join([count(options.nodes, "node"), *filter(None, parts)])
+
+    def describe(self, vms: int | None = None) -> str:
+        """Return the kind with its size; `vms` is the observed number of VMs if known."""
+        return self.kind if self.provider is Provider.SLURM else describe(self.type, vms)
+
+    @property
+    def ends_its_processes(self) -> bool:
+        """True if the end of a slice is the end of its VMs. Processes can outlive a Slurm allocation."""
+        return self.provider is not Provider.SLURM
 
 
 class ScaleGroup(Struct, frozen=True, kw_only=True):
@@ -112,13 +186,13 @@ def as_made(group: ScaleGroup, template: SliceTemplate) -> ScaleGroup:
 
 
 def _said_by(group: str, template: SliceTemplate) -> dict[str, AttributeValue]:
-    known = lookup(template.type)
+    device = template.device
     found = {
         keys.SCALE_GROUP_ATTRIBUTE_KEY: group,
-        keys.DEVICE_TYPE_ATTRIBUTE_KEY: "tpu",
-        keys.DEVICE_VARIANT_ATTRIBUTE_KEY: template.type,
+        keys.DEVICE_TYPE_ATTRIBUTE_KEY: device.kind,
+        keys.DEVICE_VARIANT_ATTRIBUTE_KEY: "" if device.variant == AUTO else device.variant,
         keys.TPU_TOPOLOGY_ATTRIBUTE_KEY: template.type,
-        keys.TPU_VM_COUNT_ATTRIBUTE_KEY: known.vms if known else None,
+        keys.TPU_VM_COUNT_ATTRIBUTE_KEY: template.vms,
         keys.PREEMPTIBLE_ATTRIBUTE_KEY: template.preemptible,
         keys.ZONE_ATTRIBUTE_KEY: template.zone,
         keys.REGION_ATTRIBUTE_KEY: region_of_zone(template.zone),
@@ -141,11 +215,19 @@ class SliceState(StrEnum):
 
 
 class SliceHost(Value, frozen=True, kw_only=True):
-    """One VM of a slice. `port` 0: the default port; `key`: its SSH host key, `ssh-ed25519 AAAA...`, if known."""
+    """One VM of a slice. `port` 0: the default port; `key`: its SSH host key, `ssh-ed25519 AAAA...`, if known.
+
+    On a node of a Slurm allocation, `cpus` (0: all), `memory` in bytes (0: all) and the indexes `gpus` are what Slurm
+    granted, and `remote_dir` is the default directory of iris.
+    """
 
     host: str
     port: int = 0
     key: str = ""
+    cpus: int = 0
+    memory: int = 0
+    gpus: tuple[int, ...] = ()
+    remote_dir: str = ""
 
 
 class Slice(Record, kw_only=True):
@@ -153,6 +235,7 @@ class Slice(Record, kw_only=True):
 
     `hosts` are in the order of worker numbers. `incarnation` is the provider's id of this machine. `set_up` are
     the numbers of the VMs that have run the command `setup`. `wanted_by` are the jobs for which it was requested.
+    `remark`: such as why Slurm keeps an allocation pending; `ends_at`: when its time limit ends it.
     """
 
     name: str
@@ -170,10 +253,18 @@ class Slice(Record, kw_only=True):
     joined_at: float | None = None
     deleting_at: float | None = None
     reason: str = ""  # why it is being deleted
+    remark: str = ""
+    ends_at: float | None = None
+
+    @property
+    def allocation(self) -> str:
+        """The id of its Slurm job; "" for other providers, or before it runs."""
+        return self.incarnation.partition(" ")[0] if self.template.provider is Provider.SLURM else ""
 
     @property
     def workers(self) -> tuple[WorkerId, ...]:
-        return tuple(WorkerId(f"{self.name}-{index}") for index in range(len(self.hosts)))
+        stem = f"{self.name}.{self.allocation}" if self.allocation else self.name
+        return tuple(WorkerId(f"{stem}-{index}") for index in range(len(self.hosts)))
 
     @property
     def to_set_up(self) -> tuple[int, ...]:
@@ -214,12 +305,12 @@ def slice_number(name: str, owner: str) -> tuple[str, int] | None:
 
 
 def slice_of(worker: str) -> str:
-    """Return the name of the worker's slice if the worker is a VM of a slice."""
-    return worker.rpartition("-")[0]
+    """Return the name of the worker's slice if the worker is a VM of a slice created on demand."""
+    return worker.rpartition("-")[0].partition(".")[0]
 
 
 class SeenSlice(Value, frozen=True, kw_only=True):
-    """Observed size of a slice of this type: number of VMs, and the least resources of a VM (memory in bytes)."""
+    """Observed size of a slice of this kind: number of VMs, and the least resources of a VM (memory in bytes)."""
 
     type: str
     vms: int

@@ -140,6 +140,7 @@ class Worker(Record, kw_only=True):
     containment: str = ""  # how a task's processes are contained: `cgroup`, or `session` and marker
     skew: float = 0.0  # seconds by which its clock is ahead of the operator's
     declared: str = ""  # fingerprint of the configuration entry used for `attributes`
+    ends_at: float | None = None  # when the time limit of its allocation ends it; None: not known
 
     @property
     def cpu_millis(self) -> int:

@@ -135,6 +135,13 @@ class Fleet:
         for position in positions:
             yield from filter(None, self._stops.get(self.ids[position], ()))
 
+    def lasting(self, seconds: float) -> int:
+        """Return the workers whose allocation lasts at least this long; 0 seconds means a task without time limit."""
+        if not seconds:
+            return self.everyone
+        ends = (worker.ends_at for worker in self.workers)
+        return self._all_but(end is not None and end - self.now < seconds for end in ends)
+
     def groups(self, key: str) -> GroupIndex:
         found = self._groups.get(key)
         if found is None:

@@ -28,9 +28,9 @@ class Requirement:
 
     `selected`: workers with the right device, attributes and taints. A single TPU task uses only slices of one VM
     if there are any (`right_slices`; `one_vm`: that excludes workers). `eligible`: selected workers that accept
-    tasks in this cycle if they have room. `levels`: sets of workers by number of met preferences, the highest number
-    first. `exhausted`: no worker fits any more in this cycle, because room only shrinks. `reservable`: a worker may
-    still be reserved for a single task.
+    tasks in this cycle if they have room. `lasting`: workers whose allocation lasts for the time limit of a task.
+    `levels`: sets of workers by number of met preferences, the highest number first. `exhausted`: no worker fits any
+    more in this cycle, because room only shrinks. `reservable`: a worker may still be reserved for a single task.
     """
 
     def __init__(self, job: Job, context: SchedulingContext) -> None:
@@ -53,7 +53,8 @@ class Requirement:
             self.right_slices = fleet.single_vms
         self.one_vm = bool(self.selected & ~self.right_slices)
         self.selected &= self.right_slices
-        self.healthy = self.selected & fleet.healthy & fleet.rested
+        self.lasting = fleet.lasting(job.timeout)
+        self.healthy = self.selected & fleet.healthy & fleet.rested & self.lasting
         self.eligible = self.healthy & fleet.settled
         self.levels = _levels(fleet.everyone, self.preferred)
         self.exhausted = not self.eligible

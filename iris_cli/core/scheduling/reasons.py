@@ -21,6 +21,7 @@ class ReasonKind(StrEnum):
     GPUS = "gpus"
     MEMORY = "memory"
     CPU = "cpu"
+    TIME_LEFT = "time_left"
     REGION = "region"
     SECRET = "secret"  # noqa: S105  # a word of the vocabulary, not a password
     AFTER = "after"

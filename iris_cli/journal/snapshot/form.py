@@ -25,7 +25,7 @@ from iris_cli.errors import IrisError
 from iris_cli.journal.log.position import Position
 
 FORM: Final = 4
-MEANING: Final = 10
+MEANING: Final = 11
 """Increment it if the same log now results in other records, or if the types of records change. A test checks it."""
 
 

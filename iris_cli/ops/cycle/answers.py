@@ -233,7 +233,9 @@ def _chips_by_type(accelerator_type: object) -> int:
 
 def _gpus(host: HostConfig | None, report: ProbeReport) -> int:
     declared = host.device if host is not None else None
-    return declared.count if declared is not None and declared.kind == "gpu" else report.gpus
+    if declared is None:
+        return report.gpus
+    return {"gpu": declared.count, "cpu": 0}.get(declared.kind, report.gpus)
 
 
 def _first(declared: float | None, probed: float) -> float:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from msgspec import Struct, structs
 
 from iris_cli.core import Attempt, AttemptId, Cluster, Job, JobRequest, Worker, constraints
+from iris_cli.core.attributes import GPU_INDEXES_ATTRIBUTE_KEY
 from iris_cli.core.model.job import EnvPreset, Lines
 from iris_cli.errors import IrisError
 from iris_cli.journal.state_dir import StateDir
@@ -201,7 +202,11 @@ def _device(placement: Placement) -> dict[str, str]:
     """Return the variables that restrict a task to its devices, so that a CPU task leaves its host's chips free."""
     device = placement.job.resources.device
     if device is not None and device.kind == "gpu":
-        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, placement.attempt.gpus))}
+        granted = _attribute(placement.worker, GPU_INDEXES_ATTRIBUTE_KEY).split(",")
+        known = (
+            granted if len(granted) == placement.worker.gpus else [str(index) for index in range(1 << 14)]
+        )
+        return {"CUDA_VISIBLE_DEVICES": ",".join(known[index] for index in placement.attempt.gpus)}
     return {} if placement.on_tpu else device_guards(placement.worker)
 
 

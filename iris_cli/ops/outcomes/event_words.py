@@ -175,7 +175,7 @@ def _slice_set_up(event: ev.SliceSetUp) -> str:
 
 
 def _slice_requested(event: ev.SliceRequested) -> str:
-    return f"slice {event.slice} requested: {describe(event.template.type)} of scale group {event.group}"
+    return f"slice {event.slice} requested: {event.template.describe()} of scale group {event.group}"
 
 
 def _backed_off(event: ev.ScaleGroupBackedOff) -> str:
@@ -201,6 +201,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.SliceCreated: lambda event: f"slice {event.slice} is being created",
     ev.SliceRefused: lambda event: f"slice {event.slice} was not created{_reason(event.error)}",
     ev.SliceStarted: lambda event: f"slice {event.slice} exists; probing its VMs",
+    ev.SliceReported: lambda event: f"slice {event.slice}: {event.remark or 'nothing to remark'}",
     ev.SliceSetUp: _slice_set_up,
     ev.SliceJoined: lambda event: f"slice {event.slice} is ready: its VMs are workers",
     ev.SliceDeletionRequested: lambda event: f"slice {event.slice} to be deleted{_reason(event.reason)}",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from iris_cli.capacity.provider import instructions
-from iris_cli.core import REGION_ATTRIBUTE_KEY, Cluster, TaskId, count, describe, region_of_zone
+from iris_cli.core import REGION_ATTRIBUTE_KEY, Cluster, TaskId, count, region_of_zone
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
 from iris_cli.core.lifecycle import slices
@@ -85,7 +85,7 @@ def _group(state: GroupState, plan: ScalingPlan, slices: tuple[CreatedSliceRow, 
     zone = group.template.zone
     return ScaleGroupRow(
         name=group.name,
-        type=describe(group.template.type, state.vms),
+        type=group.template.describe(state.vms),
         provider=group.template.provider.value,
         region=region_of_zone(zone) or str(group.attributes.get(REGION_ATTRIBUTE_KEY, "")),
         preemptible=group.template.preemptible,
@@ -117,5 +117,5 @@ def _slice_row(each: Slice, now: float) -> CreatedSliceRow:
         since_at=at,
         age=max(0.0, round(now - at, 3)),
         vms=len(each.hosts),
-        reason=each.reason or progress,
+        reason="; ".join(filter(None, (each.reason or progress, each.remark))),
     )

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, TaskId, Worker, WorkerId, parse_task_id
+from iris_cli.core import (
+    AttemptId,
+    Cluster,
+    Job,
+    JobId,
+    JobState,
+    Slice,
+    TaskId,
+    Worker,
+    WorkerId,
+    parse_task_id,
+)
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.model.waiting import overdue, quiet_of, quiet_words
@@ -138,16 +149,22 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
     from iris_cli.ops.views.scale_status import demand_outcomes, plan_of
 
     outcomes = demand_outcomes(plan_of(session, view.cluster, view.now))
-    new_slices: dict[JobId, list[str]] = {}
+    new_slices: dict[JobId | None, list[str]] = {}
     for each in view.cluster.slices.values():
-        for job in each.wanted_by if each.coming else ():
-            new_slices.setdefault(job, []).append(f"{each.name} is {each.state}")
+        for job in (each.wanted_by or (None,)) if each.coming else ():
+            new_slices.setdefault(job, []).append(_state_of(each))
 
     def demand(wait: Wait) -> str:
-        words = (outcomes.get(task) or ", ".join(new_slices.get(task.job, ())) for task in wait.tasks)
+        for_all = new_slices.get(None, [])  # slices that were requested for no job in particular
+        words = (outcomes.get(task) or ", ".join(new_slices.get(task.job, for_all)) for task in wait.tasks)
         return "; ".join(dict.fromkeys(each for each in words if each))
 
     return tuple(replace(wait, demand=demand(wait)) for wait in waits)
+
+
+def _state_of(each: Slice) -> str:
+    """Return the state of a slice, with its provider's remark: why Slurm keeps it pending, what its nodes lack."""
+    return f"{each.name} is {each.state}" + (f": {each.remark}" if each.remark else "")
 
 
 def find(cluster: Cluster, subject: str) -> Job | Task | Worker:

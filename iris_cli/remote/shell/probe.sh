@@ -45,6 +45,7 @@ print_probe() {
     print_machine
     print_accelerators
     print_containment
+    print_slurm_job
     print_metadata
     for name in "$root"/a/*; do
         name=${name##*/}
@@ -210,6 +211,19 @@ tpus_on_bus() {
         [ "$vendor" = 0x1ae0 ] || continue
         case $device in 0x0027 | 0x005e | 0x0062 | 0x0063 | 0x006f | 0x0076) tpus=$((tpus + 1)) ;; esac
     done
+}
+
+# print_slurm_job: print the Slurm job whose cgroup contains this process. Version 1 tracks processes by `freezer`.
+print_slurm_job() {
+    while IFS=: read -r _ controllers path; do
+        case $controllers:$path in
+        :*slurm*/job_*/step_* | freezer:*/slurm*/job_*/step_*)
+            path=${path#*/job_}
+            print_value slurm-cgroup "${path%%/*}"
+            return
+            ;;
+        esac
+    done 2>/dev/null <"$iris_proc/self/cgroup"
 }
 
 # print_metadata: print values from a Google VM's metadata server, except missing ones.

@@ -97,6 +97,7 @@ def availability(case: Case) -> list[Check]:
         (ReasonKind.GPUS, context.gpus.at_start[need.gpus]),
         (ReasonKind.MEMORY, context.memory.at_start[need.memory]),
         (ReasonKind.CPU, context.cpu.at_start[need.cpu_millis]),
+        (ReasonKind.TIME_LEFT, case.requirement.lasting),
         (ReasonKind.STOPPING, fleet.settled),
         (ReasonKind.RESERVED, case.open | room),
         (ReasonKind.BEHIND, room),

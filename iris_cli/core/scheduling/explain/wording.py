@@ -24,6 +24,7 @@ _PHRASES = {  # of several workers, and of one
     ReasonKind.UNHEALTHY: ("are unavailable", "is unavailable"),
     ReasonKind.COOLDOWN: ("are cooling down", "is cooling down"),
     ReasonKind.CHIPS: ("are busy", "is busy"),
+    ReasonKind.TIME_LEFT: ("end before its time limit", "ends before its time limit"),
     ReasonKind.STOPPING: ("are still stopping tasks", "is still stopping tasks"),
     ReasonKind.RESERVED: ("are reserved", "is reserved"),
 }
@@ -234,6 +235,8 @@ def _detail(context: SchedulingContext, kind: ReasonKind, rejected: int) -> str:
             return f"{worker.id}: {state(worker)}"
         case ReasonKind.COOLDOWN:
             return f"{worker.id}: {format_duration(worker.cooldown_until - fleet.now)} left"
+        case ReasonKind.TIME_LEFT:
+            return f"{worker.id}: {format_duration(max(0.0, (worker.ends_at or 0.0) - fleet.now))} left"
         case ReasonKind.RESERVED:
             return few(str(context.reserved_by[position]) for position in positions_of(rejected))
         case ReasonKind.BEHIND:

@@ -1,0 +1,1 @@
+"""Slices as allocations of a Slurm cluster, through Slurm's own commands."""

@@ -1,0 +1,101 @@
+"""Run Slurm's commands, and classify their errors."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from iris_cli.capacity.provider import ProviderError
+from iris_cli.core.messages.cloud import Refusal
+
+TIMEOUT = 60.0
+"""Seconds after which a command is killed: it may have taken effect."""
+ENVIRONMENT: Mapping[str, str] = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+"""Variables for Slurm's commands: English messages, and times in seconds since the epoch."""
+_KEPT = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "SLURM_CONF",
+    "SLURM_CONF_SERVER",
+    "SLURM_JWT",
+    "KRB5CCNAME",
+)
+"""The only variables of this process that the commands get: sbatch copies its environment into the job."""
+_MOST = 400  # characters of Slurm's text
+
+
+class Ran(NamedTuple):
+    """The exit status and output of a command that ran to its end."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+Run: TypeAlias = Callable[[Sequence[str]], Ran]
+"""Runs one command of Slurm. Raises ProviderError (UNANSWERED) if it did not run to its end."""
+
+
+def run_here(command: Sequence[str]) -> Ran:
+    """Run a command of Slurm on this machine. Raises ProviderError."""
+    env = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    try:
+        done = subprocess.run(  # noqa: S603 - Slurm's programs, and arguments that were checked
+            list(command),
+            env={**env, **ENVIRONMENT},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise ProviderError(Refusal.UNANSWERED, f"{command[0]}: no answer after {TIMEOUT:g}s") from late
+    except OSError as error:
+        raise ProviderError(
+            Refusal.DENIED, f"{command[0]}: {error.strerror} (is Slurm installed here?)"
+        ) from error
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+# Errors, by the words of Slurm 22.05 (`slurm_errno.c`); later releases have the same ones.
+
+_REFUSALS = (
+    (
+        Refusal.UNANSWERED,
+        r"contact slurm controller|socket timed out|connection refused|zero bytes|temporarily unable"
+        r"|communications? |resource temporarily|timed out|is not ready|host is down|unable to resolve",
+    ),
+    (Refusal.DENIED, r"permission|authentication|credential|not permitted|protocol authentication|munge"),
+    (Refusal.QUOTA, r"limit|qos policy|accounting/qos"),
+    (
+        Refusal.INVALID,
+        r"node configuration is not available|invalid|unrecognized|unknown|more processors|can ?not|does not exist",
+    ),
+)
+
+
+def error_of(command: str, ran: Ran) -> ProviderError:
+    """Return the error of a command that failed. An unknown one may have taken effect."""
+    words = one_line(ran.stderr) or f"exit status {ran.status} without a message"
+    if ran.status in (126, 127):
+        return ProviderError(Refusal.DENIED, f"{command}: {words}")
+    kind = next(
+        (kind for kind, text in _REFUSALS if re.search(text, words, re.IGNORECASE)), Refusal.UNANSWERED
+    )
+    return ProviderError(kind, f"{command}: {words}")
+
+
+def one_line(text: str) -> str:
+    """Return Slurm's message as one line of bounded length, without the name of the program."""
+    lines = (re.sub(r"^\w+: (error: )?", "", line.strip()) for line in text.splitlines())
+    joined = "; ".join(dict.fromkeys(line for line in lines if line))
+    printable = "".join(char if char.isprintable() else "?" for char in joined)
+    return printable if len(printable) <= _MOST else f"{printable[: _MOST - 1]}…"

@@ -1,0 +1,209 @@
+"""The slices of one owner on one Slurm cluster: each is the allocation of one batch job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+
+from iris_cli.capacity.provider import ProviderError
+from iris_cli.capacity.slurm import reading
+from iris_cli.capacity.slurm.commands import Run, error_of, run_here
+from iris_cli.capacity.slurm.reading import SlurmJob
+from iris_cli.capacity.slurm.submission import default_directory, group_of, sbatch
+from iris_cli.core import SliceHost
+from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
+from iris_cli.core.model.slice import NodeAccess, ScaleGroup, Slice, SliceState
+from iris_cli.core.model.worker import NOWHERE
+
+_JSON_SINCE = (23, 2)
+"""The first release whose `squeue --json` applies filters; earlier ones print the jobs of all users."""
+
+
+class SlurmProvider:
+    """A provider whose slices are jobs of this user. Their comments name the owner.
+
+    `known` are the slices in the log: an ended job is listed as long as its slice is there, and granted resources are
+    not queried again. `run` runs Slurm's commands, here or on a login node. `holder` returns the lines of a batch
+    script that let the transport srun start processes on its nodes, for the directory of iris there.
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        known: Mapping[str, Slice] | None = None,
+        run: Run = run_here,
+        holder: Callable[[str], str] | None = None,
+    ) -> None:
+        self._owner = owner
+        self._known = known or {}
+        self._run = run
+        self._make_holder = holder
+
+    def list(self) -> tuple[CloudSlice, ...]:
+        """List all slices. Of several jobs with one name the oldest is kept; the others are cancelled."""
+        jobs = self._jobs()
+        named = reading.by_name(jobs)
+        surplus = [job for some in named.values() for job in _live(some)[1:]]
+        self._cancel(surplus)
+        shown = {name: job for name, some in named.items() if (job := self._shown(name, some)) is not None}
+        shown |= self._from_accounting(shown)
+        troubles = self._troubles(shown.values())
+        tracked = any(job.may_be_swept for job in shown.values()) and self._tracks_by_cgroup()
+        return tuple(self._slice(name, job, troubles, tracked) for name, job in sorted(shown.items()))
+
+    def create(self, name: str, group: ScaleGroup) -> None:
+        """Submit the job of a slice, unless a job of ours with that name is pending or running."""
+        live = _live(self._jobs(f"--name={name}", all_owners=True))
+        if any(group_of(job.comment, name, self._owner) is not None for job in live):
+            return
+        if live:
+            raise ProviderError(Refusal.INVALID, f"a job {name} ({live[0].id}) of another owner exists")
+        if group.template.slurm.transport is not NodeAccess.SRUN:
+            self._must(sbatch(name, self._owner, group))
+        else:
+            directory = group.connection.remote_dir
+            if directory == NOWHERE.remote_dir:
+                directory = default_directory(self._must(["id", "-u"]).strip(), name)
+            self._must(sbatch(name, self._owner, group, self._holder(directory)))
+
+    def delete(self, name: str) -> None:
+        """Cancel every job of a slice."""
+        self._cancel(_live(self._jobs(f"--name={name}")))
+
+    # Slurm's answers
+
+    def _jobs(self, *options: str, all_owners: bool = False) -> Sequence[SlurmJob]:
+        """Return the jobs of this user and owner (or of `all_owners`), with the ended ones that slurmctld remembers."""
+        command = ["squeue", "--me", "--states=all", *options]
+        jobs = self._jobs_by_json(command) if self._has_json else None
+        if jobs is None:
+            text = self._must([*command, "--noheader", f"--format={reading.SQUEUE_FORMAT}"])
+            jobs = reading.jobs_of_squeue(text)
+        return [job for job in jobs if all_owners or group_of(job.comment, job.name, self._owner) is not None]
+
+    @cached_property
+    def _has_json(self) -> bool:
+        return reading.release_of(self._run(["squeue", "--version"]).stdout) >= _JSON_SINCE
+
+    def _jobs_by_json(self, command: Sequence[str]) -> Sequence[SlurmJob] | None:
+        """Return the jobs in squeue's JSON; None if this build of Slurm can't print it, or prints another form."""
+        ran = self._run([*command, "--json"])
+        try:
+            return reading.jobs_of_json(ran.stdout) if ran.status == 0 else None
+        except (LookupError, TypeError, ValueError, AttributeError):
+            return None
+
+    def _from_accounting(self, shown: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
+        """Return the ends of allocations that slurmctld has forgotten, where Slurm keeps accounts."""
+        found = {}
+        for each in self._known.values():
+            if each.name in shown or not each.allocation or each.state is SliceState.DELETING:
+                continue
+            ran = self._run(
+                [
+                    "sacct",
+                    "--allocations",
+                    "--noheader",
+                    "--parsable2",
+                    f"--jobs={each.allocation}",
+                    f"--format={reading.SACCT_FORMAT}",
+                ]
+            )
+            job = reading.job_of_sacct(ran.stdout, each.allocation) if ran.status == 0 else None
+            if job is not None and job.incarnation == each.incarnation and job.is_over:
+                found[each.name] = job
+        return found
+
+    def _troubles(self, jobs: Iterable[SlurmJob]) -> dict[str, str]:
+        """Return the nodes of these jobs that are not simply up, with Slurm's words."""
+        nodes = ",".join(sorted({job.nodes for job in jobs if job.nodes}))
+        if not nodes:
+            return {}
+        ran = self._run(
+            ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", f"--format={reading.SINFO_FORMAT}"]
+        )
+        return reading.node_troubles(ran.stdout) if ran.status == 0 else {}
+
+    def _tracks_by_cgroup(self) -> bool:
+        ran = self._run(["scontrol", "show", "config"])
+        return ran.status == 0 and reading.tracks_by_cgroup(ran.stdout)
+
+    def _hostnames(self, nodes: str) -> Sequence[str]:
+        return self._must(["scontrol", "show", "hostnames", nodes]).split()
+
+    def _holder(self, directory: str) -> str:
+        if self._make_holder is None:
+            raise ProviderError(Refusal.INVALID, "transport srun is not available")
+        return self._make_holder(directory)
+
+    def _cancel(self, jobs: Sequence[SlurmJob]) -> None:
+        if jobs:
+            self._must(["scancel", *(str(job.id) for job in jobs)])
+
+    def _must(self, command: Sequence[str]) -> str:
+        ran = self._run(command)
+        if ran.status != 0:
+            raise error_of(command[0], ran)
+        return ran.stdout
+
+    # One slice
+
+    def _shown(self, name: str, jobs: Sequence[SlurmJob]) -> SlurmJob | None:
+        """Return the job that stands for a slice: the oldest one, or the last ended one of a slice in the log."""
+        live = _live(jobs)
+        if live:
+            return live[0]
+        known = self._known.get(name)
+        if known is None:
+            return None
+        return next((job for job in jobs if job.incarnation == known.incarnation), jobs[-1])
+
+    def _slice(self, name: str, job: SlurmJob, troubles: Mapping[str, str], tracked: bool) -> CloudSlice:
+        known, state = self._known.get(name), job.cloud_state
+        hosts: tuple[SliceHost, ...] = ()
+        names: Sequence[str] = ()
+        if state is CloudState.READY:
+            if known is not None and known.hosts and known.incarnation == job.incarnation:
+                hosts = known.hosts
+            else:
+                hosts = self._granted(job)
+        if troubles and job.nodes:
+            names = self._hostnames(job.nodes)
+        its = [f"{node} is {troubles[node]}" for node in names if node in troubles]
+        silent = any(reading.is_silent(troubles[node]) for node in names if node in troubles)
+        said = "" if state is CloudState.READY and job.state == "RUNNING" else job.words()
+        remark = "; ".join([said, *its] if said else its)
+        return CloudSlice(
+            name=name,
+            state=state,
+            group=group_of(job.comment, name, self._owner) or (known.group if known is not None else ""),
+            hosts=hosts,
+            incarnation=job.incarnation,
+            detail=remark,
+            remark=remark,
+            ends_at=float(job.ends_at) if job.ends_at is not None and state is CloudState.READY else None,
+            swept=tracked and job.may_be_swept and not silent,
+        )
+
+    def _granted(self, job: SlurmJob) -> tuple[SliceHost, ...]:
+        """Return the nodes of a running job in the order of Slurm's list, with the granted resources."""
+        text = self._must(["scontrol", "--details", "--oneliner", "show", "job", str(job.id)])
+        grants = {node: grant for grant in reading.grants_of(text) for node in self._hostnames(grant.nodes)}
+        directory = default_directory(job.uid, job.name)
+        found = []
+        for node in self._hostnames(job.nodes):
+            grant = grants.get(node)
+            found.append(
+                SliceHost(
+                    host=node,
+                    cpus=grant.cpus if grant is not None else 0,
+                    memory=grant.memory if grant is not None else 0,
+                    gpus=grant.gpus if grant is not None else (),
+                    remote_dir=directory,
+                )
+            )
+        return tuple(found)
+
+
+def _live(jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
+    return [job for job in sorted(jobs, key=lambda each: each.order) if not job.is_over]

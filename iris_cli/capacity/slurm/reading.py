@@ -1,0 +1,258 @@
+"""Read the output of squeue, sacct, scontrol and sinfo.
+
+Sources of the formats: the manual pages of Slurm 22.05 (https://slurm.schedmd.com/archive/slurm-22.05.9/), and its
+`slurm.h` for the names of states.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from iris_cli.core.messages.cloud import CloudState
+
+MARK = "\x1f"
+"""Separates the fields of a line: it occurs in no name."""
+SQUEUE_FORMAT = MARK.join(("%i", "%V", "%e", "%U", "%T", "%r", "%N", "%j", "%k"))
+SACCT_FORMAT = "JobIDRaw,Submit,End,UID,State,Reason,NodeList,JobName"
+SINFO_FORMAT = MARK.join(("%N", "%T", "%E"))
+
+_STATES = {
+    "PENDING": CloudState.CREATING,
+    "CONFIGURING": CloudState.CREATING,
+    "REQUEUED": CloudState.CREATING,
+    "REQUEUE_HOLD": CloudState.CREATING,
+    "REQUEUE_FED": CloudState.CREATING,
+    "SPECIAL_EXIT": CloudState.CREATING,
+    "RESV_DEL_HOLD": CloudState.CREATING,
+    "POWER_UP_NODE": CloudState.CREATING,
+    "RUNNING": CloudState.READY,
+    "RESIZING": CloudState.READY,
+    "SIGNALING": CloudState.READY,
+    "STOPPED": CloudState.READY,  # by a signal: its processes exist
+    "SUSPENDED": CloudState.READY,
+    "COMPLETING": CloudState.DELETING,
+    "STAGE_OUT": CloudState.DELETING,
+    "BOOT_FAIL": CloudState.ENDED,
+    "CANCELLED": CloudState.ENDED,
+    "COMPLETED": CloudState.ENDED,
+    "DEADLINE": CloudState.ENDED,
+    "FAILED": CloudState.ENDED,
+    "LAUNCH_FAILED": CloudState.ENDED,
+    "NODE_FAIL": CloudState.ENDED,
+    "OUT_OF_MEMORY": CloudState.ENDED,
+    "PREEMPTED": CloudState.ENDED,
+    "RECONFIG_FAIL": CloudState.ENDED,
+    "REVOKED": CloudState.ENDED,
+    "TIMEOUT": CloudState.ENDED,
+}
+_LESS_CERTAIN = frozenset({"NODE_FAIL", "BOOT_FAIL", "REVOKED", "LAUNCH_FAILED"})
+_NO_REASON = frozenset({"", "None", "(null)"})
+_UNDER_WAY = (
+    "COMPLETING",
+    "CONFIGURING",
+)  # flags that squeue prints instead of the state, and JSON in addition
+
+
+class SlurmJob(Struct, frozen=True, kw_only=True):
+    """One job as Slurm tells it. Times are seconds since the epoch, None if unknown; `nodes` is a host list."""
+
+    id: int
+    state: str
+    name: str = ""
+    comment: str = ""
+    uid: str = ""
+    reason: str = ""
+    nodes: str = ""
+    submitted: int = 0
+    ends_at: int | None = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The order of submission."""
+        return self.submitted, self.id
+
+    @property
+    def incarnation(self) -> str:
+        """The identity of the allocation: ids start again if a site resets its Slurm."""
+        return f"{self.id} {self.submitted}"
+
+    @property
+    def cloud_state(self) -> CloudState:
+        """The state of the slice. A state that iris does not know counts as CREATING: it proves nothing."""
+        return _STATES.get(self.state, CloudState.CREATING)
+
+    @property
+    def is_over(self) -> bool:
+        return self.cloud_state is CloudState.ENDED
+
+    @property
+    def may_be_swept(self) -> bool:
+        """True if it ended on nodes that answered Slurm."""
+        return self.is_over and self.state not in _LESS_CERTAIN
+
+    def words(self) -> str:
+        """Return its state and Slurm's reason: `Slurm job 12: TIMEOUT (TimeLimit)`."""
+        reason = "" if self.reason in _NO_REASON else f" ({self.reason})"
+        return f"Slurm job {self.id}: {self.state}{reason}"
+
+
+def jobs_of_squeue(text: str) -> list[SlurmJob]:
+    """Return the jobs in the output of `squeue --format=SQUEUE_FORMAT`. Malformed lines are skipped."""
+    found = []
+    for line in text.splitlines():
+        fields = line.split(MARK)
+        if len(fields) == SQUEUE_FORMAT.count(MARK) + 1 and fields[0].isdecimal():
+            job, submitted, ends, uid, state, reason, nodes, name, comment = fields
+            found.append(
+                SlurmJob(
+                    id=int(job),
+                    state=state,
+                    name=name,
+                    comment=comment,
+                    uid=uid,
+                    reason=reason,
+                    nodes="" if nodes in _NO_REASON else nodes,
+                    submitted=_seconds(submitted) or 0,
+                    ends_at=_seconds(ends),
+                )
+            )
+    return found
+
+
+def release_of(text: str) -> tuple[int, ...]:
+    """Return the release in the output of `squeue --version`: (22, 5); () if there is none."""
+    match = re.search(r" (\d{2})\.(\d{2})(\D|$)", text)
+    return (int(match[1]), int(match[2])) if match is not None else ()
+
+
+def jobs_of_json(text: str) -> list[SlurmJob]:
+    """Return the jobs in the output of `squeue --json`. The types of fields differ between releases of Slurm.
+
+    Raises ValueError, TypeError, LookupError or AttributeError for anything else.
+    """
+    found = []
+    for each in json.loads(text)["jobs"]:
+        states = each.get("job_state") or ["UNKNOWN"]
+        words = [states] if isinstance(states, str) else list(states)
+        under_way = [word for word in words if word in _UNDER_WAY]
+        found.append(
+            SlurmJob(
+                id=int(each["job_id"]),
+                state=(under_way or words)[0],
+                name=str(each.get("name") or ""),
+                comment=_text(each.get("comment")),
+                uid=str(each.get("user_id", "")),
+                reason=str(each.get("state_reason") or ""),
+                nodes=str(each.get("nodes") or ""),
+                submitted=_number(each.get("submit_time")) or 0,
+                ends_at=_number(each.get("end_time")),
+            )
+        )
+    return found
+
+
+def job_of_sacct(text: str, job: str) -> SlurmJob | None:
+    """Return the job with this id in the output of `sacct --parsable2 --format=SACCT_FORMAT`."""
+    for line in text.splitlines():
+        fields = line.split("|", SACCT_FORMAT.count(","))
+        if len(fields) == SACCT_FORMAT.count(",") + 1 and fields[0] == job:
+            _, submitted, ends, uid, state, reason, nodes, name = fields
+            return SlurmJob(
+                id=int(job),
+                state=state.partition(" ")[0],  # "CANCELLED by 1000"
+                name=name,
+                uid=uid,
+                reason=reason,
+                nodes=nodes,
+                submitted=_seconds(submitted) or 0,
+                ends_at=_seconds(ends),
+            )
+    return None
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """What Slurm granted on some nodes, a host list: CPUs, memory in bytes (0: all of it), and GPUs by index."""
+
+    nodes: str
+    cpus: int
+    memory: int
+    gpus: tuple[int, ...]
+
+
+_GRANT = re.compile(r"(?:^|\s)Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)")
+_GPU_INDEXES = re.compile(r"gpu[^(,]*\(IDX:([0-9,-]*)\)")
+
+
+def grants_of(text: str) -> list[Grant]:
+    """Return the grants in the output of `scontrol --details show job`."""
+    return [
+        Grant(
+            nodes=nodes,
+            cpus=len(list(_indexes(cpus))),
+            memory=int(memory) << 20,
+            gpus=tuple(index for some in _GPU_INDEXES.findall(gres) for index in _indexes(some)),
+        )
+        for nodes, cpus, memory, gres in _GRANT.findall(text)
+    ]
+
+
+def node_troubles(text: str) -> dict[str, str]:
+    """Return the nodes, in the output of `sinfo --format=SINFO_FORMAT`, that are not simply up: `down* (reason)`."""
+    found = {}
+    for line in text.splitlines():
+        fields = line.split(MARK)
+        if len(fields) == 3 and not _UP.fullmatch(fields[1]):
+            reason = "" if fields[2].lower() in ("none", "") else f" ({fields[2]})"
+            found[fields[0]] = f"{fields[1]}{reason}"
+    return found
+
+
+_UP = re.compile(r"(idle|mixed|allocated|completing|reserved|planned|blocked)[~#%$@^!+-]*")
+
+
+def is_silent(trouble: str) -> bool:
+    """Return whether a node's trouble means that Slurm can't tell what runs on it."""
+    return trouble.partition(" ")[0].endswith("*") or trouble.startswith(
+        ("down", "drain", "unknown", "fail", "power")
+    )
+
+
+def tracks_by_cgroup(text: str) -> bool:
+    """Return whether `scontrol show config` says that a job's processes are tracked, and killed, by cgroup."""
+    return re.search(r"^ProctrackType\s*=\s*proctrack/cgroup\s*$", text, re.MULTILINE) is not None
+
+
+def _indexes(text: str) -> Iterator[int]:
+    """Yield the numbers of a list such as `0-3,8`."""
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            yield from range(int(first), int(last or first) + 1)
+
+
+def _seconds(text: str) -> int | None:
+    return int(text) if text.isdecimal() and text != "0" else None
+
+
+def _number(value: Any) -> int | None:
+    """Return a number of Slurm's JSON: plain, or with `set` and `infinite`. 0 means not known."""
+    if isinstance(value, Mapping):
+        value = value.get("number") if value.get("set") and not value.get("infinite") else None
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _text(value: Any) -> str:
+    return str(value.get("job") or "") if isinstance(value, Mapping) else str(value or "")
+
+
+def by_name(jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:
+    """Return the jobs by name, each list in the order of submission."""
+    found: dict[str, list[SlurmJob]] = {}
+    for job in sorted(jobs, key=lambda each: each.order):
+        found.setdefault(job.name, []).append(job)
+    return found

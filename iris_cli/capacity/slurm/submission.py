@@ -1,0 +1,66 @@
+"""The sbatch command of one allocation, and the comment by which iris recognizes its jobs."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from iris_cli.core import ScaleGroup
+from iris_cli.core.messages.cloud import LABEL_PREFIX
+
+_HOLD = "while :; do sleep 3600; done"
+
+
+def default_directory(uid: str, name: str) -> str:
+    """Return the default directory of iris on the nodes of an allocation: homes are shared there."""
+    return f"/tmp/iris-{uid}/{name}"  # noqa: S108 - the shell library checks its owner and makes it 0700
+
+
+def comment_of(name: str, owner: str, group: str) -> str:
+    """Return the comment of a slice's job: owner, scale group, and the launch token that ties it to the name."""
+    token = sha256(f"{owner} {group} {name}".encode()).hexdigest()[:16]
+    return f"{LABEL_PREFIX}{owner}:{group}:{token}"
+
+
+def group_of(comment: str, name: str, owner: str) -> str | None:
+    """Return the scale group if this is the comment of a slice of that name and owner, else None."""
+    group = comment.split(":")[1] if comment.count(":") == 2 else ""
+    return group if comment == comment_of(name, owner, group) else None
+
+
+def sbatch(name: str, owner: str, group: ScaleGroup, hold: str = _HOLD) -> list[str]:
+    """Return the command that submits the allocation of one slice. `hold`: the lines that keep its job running.
+
+    The name is not unique in Slurm: of several jobs with that name only one runs at a time (`singleton`).
+    """
+    options = group.template.slurm
+    wanted = {
+        "job-name": name,
+        "comment": comment_of(name, owner, group.name),
+        "dependency": "singleton",
+        "nodes": str(options.nodes),
+        "ntasks-per-node": "1",
+        "chdir": "/",
+        "output": "/dev/null",
+        "partition": options.partition,
+        "account": options.account,
+        "qos": options.qos,
+        "time": _time(options.time) if options.time else "",
+        "gres": options.gres,
+        "constraint": options.constraint,
+    }
+    return [
+        "sbatch",
+        "--parsable",
+        "--no-requeue",
+        *(f"--{key}={value}" for key, value in wanted.items() if value),
+        *options.directives,
+        f"--wrap=umask 077\n{hold}",
+    ]
+
+
+def _time(seconds: float) -> str:
+    """Return a time limit as Slurm writes it: `1-02:03:04`."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    return f"{day}-{hour:02}:{minute:02}:{second:02}"

@@ -1,0 +1,226 @@
+"""A real Slurm of several nodes on this machine, in a directory of its own. It needs root, slurm-wlm and munge."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from iris_cli.clock import SYSTEM_CLOCK
+from iris_cli.errors import IrisError
+from iris_cli.randomness import SYSTEM_RANDOMNESS
+
+PARTITION, URGENT = "main", "urgent"
+"""The default partition, and one whose jobs preempt those of the default one."""
+_SBIN = ("/usr/sbin", "/sbin")
+_DAEMONS = ("slurmctld", "slurmd", "munged")
+_CLIENTS = ("sbatch", "srun", "scontrol", "squeue", "scancel", "sinfo", "mungekey")
+_PATIENCE = 60.0  # seconds for all nodes to be idle
+_ENDING = 10.0  # seconds for a daemon to end by itself
+_POLL_INTERVAL = 0.1
+
+_CONF = """\
+ClusterName=lab
+SlurmctldHost={host}({address})
+SlurmctldPort={ports[0]}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={directory}/munge.socket,cred_expire=5
+CredType=cred/munge
+StateSaveLocation={directory}/state
+SlurmdSpoolDir={directory}/spool.%n
+SlurmctldPidFile={directory}/slurmctld.pid
+SlurmdPidFile={directory}/slurmd.%n.pid
+SlurmctldLogFile={directory}/slurmctld.log
+SlurmdLogFile={directory}/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+MpiDefault=none
+ReturnToService=2
+SchedulerType=sched/builtin
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+KillWait=2
+CommunicationParameters=NoCtldInAddrAny
+SlurmdParameters=config_overrides
+NodeName=n[0-{last}] NodeHostname={host} NodeAddr={address} Port=[{ports[1]}-{ports[2]}] CPUs={cpus} RealMemory=4096
+PartitionName={main} Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName={urgent} Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2
+"""
+
+
+def why_no_slurm() -> str:
+    """Return why this machine can't run it; "" if it can."""
+    missing = [name for name in (*_DAEMONS, *_CLIENTS) if shutil.which(name, path=search_path()) is None]
+    if missing:
+        return f"no {missing[0]} on this machine: apt-get install slurm-wlm munge"
+    return "" if os.geteuid() == 0 else "a Slurm of its own needs root"
+
+
+def search_path() -> str:
+    """Return PATH with the directories of daemons."""
+    return os.pathsep.join((os.environ.get("PATH", ""), *_SBIN))
+
+
+def prepare(directory: Path, nodes: int, cpus: int) -> Path:
+    """Create the directories, the key and the configuration of a cluster; return the path of `slurm.conf`."""
+    for name in ("state", *(f"spool.n{number}" for number in range(nodes))):
+        (directory / name).mkdir()
+    ports = _free_ports(nodes + 1)
+    host = socket.gethostname().partition(".")[0]
+    conf = directory / "slurm.conf"
+    conf.write_text(
+        _CONF.format(
+            directory=directory,
+            host=host,
+            address=socket.gethostbyname(host),  # often 127.0.1.1, and srun expects calls from there
+            last=nodes - 1,
+            cpus=cpus,
+            ports=(ports[0], ports[1], ports[-1]),
+            main=PARTITION,
+            urgent=URGENT,
+        ),
+        encoding="utf-8",
+    )
+    key = directory / "munge.key"
+    subprocess.run(  # noqa: S603 - a fixed program and a file of our own
+        ["mungekey", "--create", f"--keyfile={key}"],  # noqa: S607 - mungekey is where PATH says
+        env={**os.environ, "PATH": search_path()},
+        check=True,
+    )
+    return conf
+
+
+def munged(directory: Path) -> Sequence[str]:
+    """Return the command of the authentication daemon. It serves when `munge.socket` exists."""
+    places = {name: directory / f"munge.{name}" for name in ("socket", "pid", "log", "seed")}
+    return (
+        "munged",
+        "--foreground",
+        "--force",
+        "--num-threads=2",
+        f"--key-file={directory / 'munge.key'}",
+        f"--socket={places['socket']}",
+        f"--pid-file={places['pid']}",
+        f"--log-file={places['log']}",
+        f"--seed-file={places['seed']}",
+    )
+
+
+def slurmctld(conf: Path) -> Sequence[str]:
+    """Return the command of the controller."""
+    return ("slurmctld", "-D", "-f", str(conf))
+
+
+def slurmds(conf: Path, nodes: int) -> Iterator[Sequence[str]]:
+    """Yield the command of each node."""
+    for number in range(nodes):
+        yield ("slurmd", "-D", "-f", str(conf), "-N", f"n{number}")
+
+
+def _free_ports(count: int) -> Sequence[int]:
+    """Return consecutive ports on which no process listens: Slurm takes a range for its nodes."""
+    while True:
+        first = 20_000 + int(SYSTEM_RANDOMNESS.hexadecimal(4), 16) % 11_000
+        ports = range(first, first + count)
+        if all(map(_is_free, ports)):
+            return ports
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as sock, suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("", port))
+        return True
+    return False
+
+
+class LocalSlurm:
+    """A cluster whose `nodes` nodes are all this machine. Its files are in `directory`; `stop` ends its processes."""
+
+    def __init__(self, directory: Path, nodes: int = 4, cpus: int = 2) -> None:
+        self.directory = directory
+        self.nodes = nodes
+        self._cpus = cpus
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables that its commands need."""
+        return {"SLURM_CONF": str(self.directory / "slurm.conf"), "PATH": search_path()}
+
+    def start(self) -> None:
+        """Start the daemons; return when every node is idle. Raises IrisError."""
+        conf = prepare(self.directory, self.nodes, self._cpus)
+        self._spawn(munged(self.directory))
+        self._await(lambda: (self.directory / "munge.socket").exists())
+        for command in (slurmctld(conf), *slurmds(conf, self.nodes)):
+            self._spawn(command)
+        self._await(lambda: self._states() == ["idle"] * self.nodes)
+
+    def stop(self) -> None:
+        """Cancel every job and end the daemons."""
+        with suppress(OSError, subprocess.SubprocessError):
+            for signal in ((), ("--signal=KILL", "--full")):
+                self._run("scancel", "--user=root", *signal)
+        for process in reversed(self._running):
+            process.terminate()
+        for process in reversed(self._running):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_ENDING)
+            process.kill()
+            process.wait()
+        self._running.clear()
+
+    def run(self, *command: str) -> str:
+        """Return the output of a command of Slurm. Raises IrisError."""
+        done = self._run(*command)
+        if done.returncode:
+            raise IrisError(f"{command[0]}: {done.stderr.strip()}")
+        return done.stdout
+
+    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(  # noqa: S603 - commands of Slurm
+            command,
+            env={**os.environ, **self.environ},
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+
+    def _states(self) -> list[str]:
+        return self._run(
+            "sinfo", "--noheader", "--Node", f"--partition={PARTITION}", "--format=%T"
+        ).stdout.split()
+
+    def _spawn(self, command: Sequence[str]) -> None:
+        with (self.directory / "daemons.log").open("ab") as log:
+            self._running.append(
+                subprocess.Popen(  # noqa: S603 - Slurm's daemons
+                    command,
+                    cwd=self.directory,
+                    # A HOME below the demo's directory: the next demo ends what a killed one has left.
+                    env={**os.environ, **self.environ, "HOME": str(self.directory)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+
+    def _await(self, happened: Callable[[], bool]) -> None:
+        until = SYSTEM_CLOCK.monotonic() + _PATIENCE
+        while not happened():
+            if SYSTEM_CLOCK.monotonic() > until or any(each.poll() is not None for each in self._running):
+                raise IrisError("Slurm did not start", hint=f"see {self.directory}/*.log")
+            SYSTEM_CLOCK.sleep(_POLL_INTERVAL)

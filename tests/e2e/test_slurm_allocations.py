@@ -1,0 +1,246 @@
+"""Gangs inside allocations of a real Slurm, over SSH."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.e2e.conftest import Lab
+from tests.e2e.slurm_site import GANG, SlurmSite, slurm_site
+from tests.support.slurm import Slurm
+
+
+@pytest.fixture
+def site(slurm: Slurm, ssh_lab: Lab, tmp_path: Path) -> Iterator[SlurmSite]:
+    try:
+        yield slurm_site(slurm, ssh_lab(slurm.nodes), tmp_path)
+    finally:
+        slurm.empty()
+
+
+def test_a_gang_runs_in_one_allocation(site: SlurmSite) -> None:
+    show = "echo rank $IRIS_TASK_INDEX of $IRIS_NUM_TASKS on $IRIS_WORKER_ID"
+    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "sh", "-c", show)
+    site.run_until("train", "SUCCEEDED")
+    [name], job = site.slices(), site.allocation()
+    assert sorted(site.iris("logs", "train", "--no-fold").out.splitlines()) == [
+        f"[{rank}] rank {rank} of 2 on {name}.{job}-{rank}" for rank in (0, 1)
+    ]
+    assert site.live_jobs() == [job]
+
+
+def test_a_failing_rank_ends_the_gang_and_keeps_the_allocation(site: SlurmSite) -> None:
+    script = 'test "$IRIS_TASK_INDEX" = 0 && sleep 600; echo no such file; exit 3'
+    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "sh", "-c", script)
+    failed = site.run_until("train", "FAILED")
+    assert [each["state"] for each in failed["tasks"]] == ["WORKER_FAILED", "FAILED"]
+    assert failed["tasks"][1]["exit_code"] == 3
+    job = site.allocation()
+    site.iris("launch", "--no-schedule", "--name", "next", *GANG, "--", "true")
+    site.run_until("next", "SUCCEEDED")
+    assert (site.allocation(), site.live_jobs()) == (job, [job])
+
+
+ONCE_AT_A_TIME = """
+pid=$SHARED/pid.$IRIS_TASK_INDEX
+if [ -e "$pid" ]; then
+    ! kill -0 "$(cat "$pid")" 2>/dev/null || exit 9
+    echo again
+    exit 0
+fi
+trap '' TERM
+echo $$ >"$pid.new"
+mv "$pid.new" "$pid"
+while :; do sleep 1; done
+"""
+"""The first time it runs until it is killed; the second time it fails if the first one lives."""
+
+
+def launch_once_at_a_time(site: SlurmSite) -> list[Path]:
+    """Run it as a gang of two; return the files with the pids of its first attempt."""
+    shared = ("-e", f"SHARED={site.directory}", "--grace", "1s")
+    site.iris("launch", "--no-schedule", "--name", "train", *GANG, *shared, "--", "sh", "-c", ONCE_AT_A_TIME)
+    pids = [site.directory / f"pid.{rank}" for rank in (0, 1)]
+    site.cycle_until(lambda: all(path.exists() for path in pids) and site.state_of("train") == "RUNNING")
+    return pids
+
+
+def is_alive(path: Path) -> bool:
+    return Path(f"/proc/{path.read_text().strip()}").exists()
+
+
+def test_processes_that_survive_scancel_are_stopped_before_the_gang_starts_again(site: SlurmSite) -> None:
+    pids = launch_once_at_a_time(site)
+    [first], job = site.slices(), site.allocation()
+    assert site.slurm is not None
+    site.slurm.run("scancel", job)
+    site.slurm.ended(job)
+    assert all(map(is_alive, pids))
+    site.run_until("train", "SUCCEEDED")
+    assert first not in site.slices()
+    assert site.allocation() != job
+    kinds = [each["type"] for each in site.events()]
+    again = len(kinds) - kinds[::-1].index("TaskAssigned")
+    assert kinds[:again].count("AttemptStopped") + kinds[:again].count("AttemptEnded") >= 2
+    assert "CANCELLED" in site.of_type("SliceDeletionRequested")[0]["reason"]
+
+
+def test_a_silent_slurm_changes_nothing(site: SlurmSite) -> None:
+    pids = launch_once_at_a_time(site)
+    before, job = site.slices(), site.allocation()
+    assert site.slurm is not None
+    site.slurm.stop_controller()
+    for _ in range(3):
+        site.cycle()
+    assert site.slices().keys() == before.keys()
+    assert site.state_of("train") == "RUNNING"
+    assert all(map(is_alive, pids))
+    site.slurm.start_controller()
+    site.cycle()
+    assert site.live_jobs() == [job]
+    assert [each["type"] for each in site.of_type("SliceRequested", "SliceDeletionRequested")] == [
+        "SliceRequested"
+    ]
+
+
+def test_the_allocation_of_a_node_set_down_ends(site: SlurmSite) -> None:
+    launch_once_at_a_time(site)
+    [first], job = site.slices(), site.allocation()
+    assert site.slurm is not None
+    node = str(site.of_type("SliceStarted")[0]["hosts"][0]["host"])
+    site.slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=memory errors")
+    site.run_until("train", "SUCCEEDED")
+    assert "NODE_FAIL" in site.of_type("SliceDeletionRequested")[0]["reason"]
+    assert first not in site.slices()
+    assert job not in site.live_jobs()
+
+
+def test_the_state_of_a_node_is_shown_while_its_allocation_runs(site: SlurmSite) -> None:
+    launch_once_at_a_time(site)
+    [name], job = site.slices(), site.allocation()
+    assert site.slurm is not None
+    node = str(site.of_type("SliceStarted")[0]["hosts"][1]["host"])
+    site.slurm.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=bad disk")
+    try:
+        site.cycle_until(lambda: f"{node} is draining (bad disk)" in site.slices()[name]["reason"])
+    finally:
+        site.slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    site.cycle_until(lambda: site.slices()[name]["reason"] == "")
+    assert (site.state_of("train"), site.live_jobs()) == ("RUNNING", [job])
+
+
+def test_slurms_reason_for_a_pending_allocation_is_shown(site: SlurmSite) -> None:
+    site.configure("nodes: 2, directives: [--hold]")
+    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "true")
+    site.cycle_until(lambda: any("JobHeldUser" in each["reason"] for each in site.slices().values()))
+    [name] = site.slices()
+    assert f"{name} is creating: Slurm job" in " ".join(site.iris("why", "train").out.split())
+    assert "JobHeldUser" in site.iris("why", "train").out
+    assert "JobHeldUser" in " ".join(site.iris("status").out.split())
+    assert site.slurm is not None
+    site.slurm.run("scontrol", "release", *site.live_jobs())
+    site.run_until("train", "SUCCEEDED")
+
+
+def test_work_that_needs_longer_than_the_time_left_is_not_placed(site: SlurmSite) -> None:
+    site.configure("nodes: 2, time: 2h")
+    site.iris("launch", "--no-schedule", "--name", "first", *GANG, "--timeout", "1h", "--", "true")
+    site.run_until("first", "SUCCEEDED")
+    assert site.slurm is not None
+    site.slurm.run("scontrol", "update", f"JobId={site.allocation()}", "TimeLimit=30")
+    site.cycle()
+    site.iris("launch", "--no-schedule", "--name", "short", *GANG, "--timeout", "20m", "--", "true")
+    site.run_until("short", "SUCCEEDED")
+    site.iris("launch", "--no-schedule", "--name", "long", *GANG, "--timeout", "1h", "--", "true")
+    site.cycle()
+    assert "the only slice ends before its time limit" in site.iris("why", "long").out
+    site.configure("nodes: 2, time: 2h", most=2)
+    site.run_until("long", "SUCCEEDED")
+    site.iris("launch", "--no-schedule", "--name", "never", *GANG, "--timeout", "3h", "--", "true", code=None)
+    site.cycle()
+    assert "time_left: needs 3h, the longest slice lasts 2h" in " ".join(
+        site.iris("why", "never").out.split()
+    )
+
+
+KILLS_ITS_CALLER = """#!/bin/sh
+{sbatch} "$@" || exit
+rm "$0"
+kill -9 $PPID
+"""
+
+
+def test_a_kill_between_sbatch_and_its_record_neither_leaks_nor_doubles_an_allocation(
+    site: SlurmSite,
+) -> None:
+    programs = site.directory / "bin"
+    programs.mkdir()
+    sbatch = programs / "sbatch"
+    sbatch.write_text(KILLS_ITS_CALLER.format(sbatch=shutil.which("sbatch")))
+    sbatch.chmod(0o755)
+    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "true")
+    killed = site.start("autoscale", "--once", env={"PATH": f"{programs}:{os.environ['PATH']}"})
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    [submitted] = site.live_jobs()
+    assert site.of_type("SliceCreated") == []
+    site.run_until("train", "SUCCEEDED")
+    assert (site.live_jobs(), site.allocation()) == ([submitted], submitted)
+    assert len(site.of_type("SliceRequested")) == 1
+
+
+def test_an_idle_allocation_is_cancelled(site: SlurmSite) -> None:
+    site.configure(idle="1s")
+    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "true")
+    site.run_until("train", "SUCCEEDED")
+    site.cycle_until(lambda: not site.slices())
+    assert site.live_jobs() == []
+    assert site.iris("status", "--json").json()["workers"] == []
+
+
+@pytest.mark.soak
+def test_the_time_limit_ends_the_allocation_and_the_gang_goes_on_in_the_next_one(site: SlurmSite) -> None:
+    """Slurm counts time limits in minutes."""
+    site.configure("nodes: 2, time: 1m", limits="settle_seconds: 1s")
+    launch_once_at_a_time(site)
+    job = site.allocation()
+    site.run_until("train", "SUCCEEDED")
+    assert "TIMEOUT" in site.of_type("SliceDeletionRequested")[0]["reason"]
+    assert site.allocation() != job
+
+
+@pytest.mark.soak
+def test_fifty_launches_with_kills_run_each_gang_once_at_a_time(site: SlurmSite) -> None:
+    """Invocations are killed at any moment. No rank runs twice at once, and no allocation is left."""
+    random, pids = Random(50), site.directory / "pids"
+    pids.mkdir()
+    once = (
+        f'pid={pids}/$IRIS_JOB_ID.$IRIS_TASK_INDEX; [ ! -e "$pid" ] || ! kill -0 "$(cat "$pid")" || exit 9; '
+        'echo $$ >"$pid"; sleep 0.3'
+    )
+    site.configure("nodes: 2", most=2, idle="10s")
+    jobs = [f"job-{number}" for number in range(50)]
+    for job in jobs:
+        launched = site.start("launch", "--no-schedule", "--name", job, *GANG, "--", "sh", "-c", once)
+        launched.communicate()
+        for _ in range(2):
+            cycle = site.start("schedule", "--once", "--autoscale", "--quiet")
+            try:
+                cycle.wait(random.uniform(0.2, 3.0))
+            except subprocess.TimeoutExpired:
+                cycle.kill()
+            cycle.communicate()
+        if random.random() < 0.1 and site.live_jobs():
+            assert site.slurm is not None
+            site.slurm.run("scancel", random.choice(site.live_jobs()))
+    for job in jobs:
+        site.run_until(job, "SUCCEEDED")
+    site.cycle_until(lambda: not site.slices())
+    assert site.live_jobs() == []
