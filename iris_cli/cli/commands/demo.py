@@ -6,13 +6,15 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli.command_types import flag, option
-from iris_cli.demo import run
+from iris_cli.demo import run, slurm_tour
 from iris_cli.demo.run import EndedDocument
+from iris_cli.errors import UsageError
 
 EXAMPLES = """
 iris demo  # takes a minute, cleans up
 iris demo --keep  # keep the cluster running
 iris demo --stop
+sudo iris demo --slurm  # on Debian with slurm-wlm and munge
 """
 
 
@@ -21,12 +23,20 @@ def demo(
     keep: Annotated[bool, flag("--keep", "Leave the cluster running.")] = False,
     stop: Annotated[bool, flag("--stop", "Stop a cluster that was kept.")] = False,
     directory: Annotated[Path | None, option("DIR", "Directory of the cluster.", "--dir")] = None,
+    slurm: Annotated[
+        bool, flag("--slurm", "Start a Slurm on this machine and use its allocations; needs root.")
+    ] = False,
 ) -> None:
     """Show a tour on a cluster of local SSH hosts.
 
-    Needs no account and no root.
+    Needs no account, and no root except for --slurm.
     """
     output = context.obj.output
+    if slurm:
+        if keep or stop or directory is not None:
+            raise UsageError("--slurm can't be combined with --keep, --stop or --dir")
+        slurm_tour.run(output)
+        return
     if not stop:
         run.run(output, directory, keep=keep)
         return

@@ -1,0 +1,165 @@
+"""`iris demo --slurm`: gangs inside allocations of a real Slurm that runs on this machine."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import site
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from iris_cli.clock import SYSTEM_CLOCK
+from iris_cli.core import JobId, SliceState
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import JobState
+from iris_cli.demo.home import demo_home, make_key
+from iris_cli.demo.local_slurm import URGENT, LocalSlurm, why_no_slurm
+from iris_cli.demo.processes import await_host, configure_host, end_processes, spawn_host
+from iris_cli.demo.run import Tour, TourDocument, TourStep, forget_other_clusters
+from iris_cli.errors import IrisError
+from iris_cli.ops.loop.automatic import SWITCH
+from iris_cli.render.console import Output
+
+NODES = 4
+_CONFIG = """\
+cluster: {name: demo}
+ssh: {key: id_ed25519, known_hosts: accept-new}
+scale_groups:
+  - {name: pool, slice_template: {provider: slurm, nodes: 4, preemptible: true}}
+limits: {settle_seconds: 2s, backoff_first: 1s, scale_backoff_first: 1s}
+"""
+_GANG = ("--group-by", "tpu-name", "--replicas", str(NODES), "--grace", "2s")
+_HELLO = 'echo "rank $IRIS_TASK_INDEX of $IRIS_NUM_TASKS on $IRIS_WORKER_ID"; sleep 1'
+_DOOMED = 'if [ $IRIS_TASK_INDEX = 2 ]; then sleep 1; echo "loss is NaN" >&2; exit 3; fi; sleep 600'
+_LONG = 'echo "attempt $IRIS_ATTEMPT on $IRIS_WORKER_ID"; [ "$IRIS_ATTEMPT" -gt {last} ] || sleep 600'
+_CYCLES, _PAUSE = 200, 0.5  # their number, and the seconds between two of them
+
+
+def run(output: Output) -> None:
+    """Run the tour. Raises IrisError, also if this machine can't run a Slurm of its own."""
+    if why := why_no_slurm():
+        raise IrisError(f"the demo can't start Slurm: {why}")
+    forget_other_clusters()
+    with demo_home() as root:
+        slurm = LocalSlurm(root / "slurm", NODES)
+        slurm.directory.mkdir()
+        hosts = [spawn_host() for _ in range(NODES)]
+        try:
+            _write(root, hosts)
+            os.environ.update(slurm.environ)
+            slurm.start()
+            tour = _SlurmTour(output, root / "cluster.yaml", slurm)
+            try:
+                tour.play()
+            finally:
+                tour.end()
+        finally:
+            slurm.stop()
+            for host in hosts:
+                with host:
+                    host.kill()
+            end_processes(root)
+
+
+def _write(root: Path, hosts: list[subprocess.Popen[str]]) -> None:
+    """Start an SSH server for each node, and write `cluster.yaml` and an SSH configuration that names them."""
+    public = make_key(root / "id_ed25519")
+    home = root / "home"
+    (home / ".ssh").mkdir(mode=0o700, parents=True)
+    for number, process in enumerate(hosts):
+        configure_host(process, root / "hosts" / f"n{number}", metadata={}, client_key=public, stay=False)
+    ports = [await_host(process)["port"] for process in hosts]
+    nodes = (f"Host n{number}\n  HostName 127.0.0.1\n  Port {port}\n" for number, port in enumerate(ports))
+    (home / ".ssh" / "config").write_text("".join(nodes), encoding="utf-8")
+    (root / "cluster.yaml").write_text(_CONFIG, encoding="utf-8")
+    # The commands of the tour find the SSH configuration there, and Python's packages where they were.
+    os.environ.setdefault("PYTHONUSERBASE", site.getuserbase())
+    os.environ["HOME"] = str(home)
+    os.environ[SWITCH] = "off"  # the tour runs the cycles, so that each step shows one state
+
+
+class _SlurmTour(Tour):
+    """Runs iris commands, Slurm's commands, and cycles in between."""
+
+    def __init__(self, output: Output, config: Path, slurm: LocalSlurm) -> None:
+        super().__init__(output, config)
+        self._slurm = slurm
+
+    def play(self) -> None:
+        """Run the steps. Raises IrisError."""
+        self.announce("cluster.yaml: a group of allocations with four nodes.")
+        self._show(self.config.read_text(encoding="utf-8"))
+        self._slurm_step("A real Slurm with four nodes, all of them this machine.", ("sinfo",))
+        self._launch(
+            "A gang of four. Each pass of the autoscaler reads and submits Slurm jobs.", "hello", _HELLO
+        )
+        self.step("", ("autoscale", "--dry-run"))
+        self._cycles_until("hello", JobState.SUCCEEDED)
+        self.step("", ("logs", "hello"))
+        self._slurm_step("iris keeps the allocation for the next job.", ("squeue",))
+        self._launch("Another gang. Its rank 2 fails.", "doomed", _DOOMED)
+        self._cycles_until("doomed", JobState.FAILED)
+        self.step("Which rank failed, and why?", ("status", "doomed"))
+        self._launch("A long gang,", "long", _LONG.format(last=1))
+        self._cycles_until("long", JobState.RUNNING)
+        job = self._slurm.run("squeue", "--noheader", "--format=%i").strip()
+        self._slurm_step("and a user who cancels its allocation.", ("scancel", job))
+        self._cycles_until("long", JobState.RUNNING, attempt=1)
+        words = "iris stopped what had survived, submitted another allocation, and started the gang again."
+        self.step(words, ("history", "long"))
+        urgent = (
+            "sbatch",
+            "--job-name=urgent",
+            f"--partition={URGENT}",
+            "--nodes=4",
+            "--exclusive",
+            "--output=/dev/null",
+            "--wrap=sleep 15",
+        )
+        self._slurm_step("An urgent job preempts that allocation.", urgent)
+        self._cycles(_is_queued)
+        self.step("The gang waits for the next allocation. Slurm says why it is pending.", ("why", "long"))
+        self._cycles_until("long", JobState.SUCCEEDED)
+        self.step("When the nodes are free again, the gang goes on in a third allocation.", ("status",))
+        if self.output.as_json:
+            self.output.document(TourDocument(self.steps))
+
+    def _launch(self, words: str, name: str, script: str) -> None:
+        self.step(words, ("launch", "--no-schedule", "--name", name, *_GANG, "--", "sh", "-c", script))
+
+    def _slurm_step(self, words: str, command: tuple[str, ...]) -> None:
+        said = self._slurm.run(*command)
+        self.steps.append(TourStep(command, said))
+        self.announce(words)
+        self._show(f"$ {shlex.join(command)}\n{said}")
+
+    def _show(self, text: str) -> None:
+        if not self.output.as_json:
+            for line in text.splitlines():
+                self.output.line(line)
+            self.output.flush()
+
+    def _cycles_until(self, job: str, state: JobState, attempt: int = 0) -> None:
+        """Run cycles until the job is in that state, in that attempt or a later one. Raises IrisError."""
+        job_id = JobId(job)
+
+        def is_there(cluster: Cluster) -> bool:
+            tried = max(len(task.attempts) for task in cluster.tasks_of(job_id)) - 1
+            return cluster.job_state(job_id) is state and tried >= attempt
+
+        self._cycles(is_there)
+
+    def _cycles(self, happened: Callable[[Cluster], bool]) -> None:
+        self.announce("", ("schedule", "--interval", "1", "--autoscale"))
+        for _ in range(_CYCLES):
+            self.run(("--quiet", "schedule", "--once", "--autoscale"), capture=True)
+            if happened(self.cluster):
+                return
+            SYSTEM_CLOCK.sleep(_PAUSE)
+        raise IrisError(f"nothing happened in {_CYCLES} cycles", hint="please report this")
+
+
+def _is_queued(cluster: Cluster) -> bool:
+    """Return whether Slurm keeps an allocation pending, and for a reason."""
+    return any(each.state is SliceState.CREATING and each.remark for each in cluster.slices.values())
