@@ -13,7 +13,7 @@ from tests.e2e.test_demo import mentioning, run
 def test_it_says_what_is_missing(tmp_path: Path) -> None:
     ran = run("demo", "--slurm", directory=tmp_path, env={"PATH": "/nowhere"})
     assert ran.returncode == 1
-    assert "no slurmctld on this machine: apt-get install slurm-wlm munge" in ran.stderr
+    assert "on this machine: apt-get install slurm-wlm munge" in ran.stderr
     assert run("demo", "--slurm", "--keep", directory=tmp_path).returncode == 2
 
 
