@@ -142,11 +142,12 @@ class Workplace(Struct, dict=True):
         )
 
     def _runner(self, cluster_id: str, transport: SshTransport) -> TaskRunner:
+        from iris_cli.remote.srun import SrunTransport
         from iris_cli.remote.task_runner import TaskRunner
 
         limits = self.config.limits
         return TaskRunner(
-            transport,
+            SrunTransport(transport, os.environ),
             cluster_id,
             connect_timeout=limits.connect_timeout,
             timeout=limits.dispatch_timeout,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from msgspec import Struct
@@ -30,12 +30,19 @@ class Payload(Struct, frozen=True, kw_only=True):
     """Bytes for a script's stdin, sent after the script has printed `mark` as a line on stdout.
 
     Bytes sent earlier could be read by the shell, as a part of the script. Each call of `chunks` starts from the
-    beginning; an OSError from it becomes a LOCAL NoAnswer. `size` (bytes) only determines the deadline.
+    beginning; an OSError from it becomes a LOCAL NoAnswer. `size` (bytes) only determines the deadline. `then` is
+    the next payload.
     """
 
     mark: bytes
     size: int
     chunks: Callable[[], Iterable[bytes]]
+    then: Payload | None = None
+
+    @property
+    def total(self) -> int:
+        """The bytes of this payload and those after it."""
+        return self.size + (self.then.total if self.then is not None else 0)
 
 
 class NoAnswer(Exception):  # noqa: N818 - not always an error
@@ -56,6 +63,15 @@ class NoAnswer(Exception):  # noqa: N818 - not always an error
         return Silence(
             worker=worker, kind=self.kind, step=self.step, detail=self.detail, hint=self.hint, sent=self.sent
         )
+
+
+def chunks_of(payload: Payload) -> Iterator[bytes]:
+    """Yield the bytes of a payload. Raises NoAnswer (LOCAL) if they can't be read."""
+    try:
+        yield from payload.chunks()
+    except OSError as error:
+        detail = f"the data to send can't be read: {error.strerror or error}"
+        raise NoAnswer(SilenceKind.LOCAL, "payload", detail) from error
 
 
 MIN_RATE = 32 << 10

@@ -63,8 +63,17 @@ class WorkerCalls:
         """Return the lines that enter the worker's directory and call `then`, a function of the library."""
         if not is_name(target.worker):
             raise ValueError(f"{target.worker[:80]!r} can't name a directory")
-        where = f"{directory_word(target.connection.remote_dir)} {self._cluster_id} {target.worker}"
-        return f'umask 077\nopen_frame "$nonce" {where}' + (f"\n{then} {where}" if then else "")
+        connection = target.connection
+        directory = directory_word(connection.remote_dir)
+        where = f"{directory} {self._cluster_id} {target.worker}"
+        holder = f"{directory}/{quote(f'holder.{connection.allocation}.{connection.node}')}"
+        return "\n".join(
+            [
+                f'umask 077\nopen_frame "$nonce" {where}',
+                *([f"holder={holder}"] if connection.allocation else []),
+                *([f"{then} {where}"] if then else []),
+            ]
+        )
 
     def ask(
         self,

@@ -23,18 +23,19 @@ class HostPaths(Struct, frozen=True, kw_only=True):
 
 
 _PROCESSES = ("host", "attempt", "group", "tree")
+_STARTS = ("begin", "handover")
 _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
-        "probe": ("host", "fence", "group", "report", "logind", "commands", "metadata", "probe"),
-        "prepare": ("launch", "report", "commands"),
-        "go": (*_PROCESSES, "fence", "report", "launch"),
-        "prepare_with": ("launch", "report", "commands", "workspace"),
-        "ship": (*_PROCESSES, "fence", "report", "launch", "commands", "trees", "ship"),
+        "probe": ("host", "handover", "fence", "group", "report", "logind", "commands", "metadata", "probe"),
+        "prepare": (*_STARTS, "launch", "report", "commands"),
+        "go": (*_PROCESSES, *_STARTS, "fence", "report", "launch"),
+        "prepare_with": (*_STARTS, "launch", "report", "commands", "workspace"),
+        "ship": (*_PROCESSES, *_STARTS, "fence", "report", "launch", "commands", "trees", "ship"),
         "poll": (*_PROCESSES, "report", "outbox"),
         "answer": (*_PROCESSES, "report", "outbox", "answer"),
-        "stop": ("report",),
+        "stop": ("handover", "report"),
         "logs": ("host", "report", "logs"),
-        "unwedge": ("report", "unwedge"),
+        "unwedge": ("handover", "report", "unwedge"),
         "reap": (*_PROCESSES, "fence", "report", "reap"),
         "pull": ("host", "report", "pull"),
         "caches": ("host", "report", "trees", "caches"),
@@ -105,6 +106,11 @@ def quote(text: str) -> str:
     if "\0" in text:
         raise ValueError("a NUL byte can't be passed to a program")
     return shlex.quote(text)
+
+
+def holder_text() -> str:
+    """Return the library that the holder of a Slurm job's node runs; its last line calls `hold`."""
+    return _head(HostPaths()) + _shell("host", "begin", "holder")
 
 
 def early_signal_text() -> str:

@@ -22,12 +22,7 @@ evict() {
     for each in $processes_to_end; do
         case $each in "$boot":*) targets="$targets ${each#*:}" ;; esac
     done
-    if [ -n "$targets" ]; then
-        (
-            printf '%s\nevictor "$@"\n}' "{
-$library" | detach sh -s "$PWD" "$1" "$keep" "$targets"
-        ) >/dev/null 2>&1 &
-    fi
+    [ -z "$targets" ] || outlive evictor "$PWD" "$1" "$keep" "$targets"
     # shellcheck disable=SC2086
     if [ -n "$attempts_to_stop" ] && make_root && cd "$root/a"; then
         no_root=

@@ -13,7 +13,7 @@
 
 boot_time= myself= setsid= started= not_prepared= watchdog= kills_before= warnings= terse= no_clock=
 renew_leases= group= renewed_at= cannot_fork= skip_requests_left= known_requests= proven= nonce= lacks=
-own_group= container_id= memory_limit= v1_group= limit=
+own_group= container_id= memory_limit= v1_group= limit= holder=
 spare=../spare
 
 # nap [SECONDS]: sleep (default: 0.05 s); one second if `sleep` accepts no fractions.

@@ -115,33 +115,13 @@ go() {
         now
         make_empty "$1/go.$now"
     fi
-    start "$1" start
+    start "$1" start || return 0
     started="$started $1"
 }
 
-# start TOKEN MODE: execute the attempt's `run`, detached. Background processes of a shell ignore SIGINT and
-# SIGQUIT, and so would the task: so `setsid -f` forks instead of the shell. busybox's setsid can't fork.
+# start TOKEN MODE: execute the attempt's `run`, detached.
 start() {
-    [ -n "$setsid" ] || setsid_kind
-    if [ "$setsid" = other ]; then
-        IRIS_ATTEMPT_TOKEN=$1 setsid -f sh "$PWD/$1/run" "$2" </dev/null >/dev/null 2>&1 && return
-        setsid=own # or it is too old for -f
-    fi
-    (
-        IRIS_ATTEMPT_TOKEN=$1
-        export IRIS_ATTEMPT_TOKEN
-        detach sh "$PWD/$1/run" "$2"
-    ) </dev/null >/dev/null 2>&1 &
-}
-
-# setsid_kind -> $setsid: `own` if setsid is part of this shell's program (busybox), else `other`.
-setsid_kind() {
-    setsid=other
-    IFS=:
-    for directory in $PATH; do [ ! -x "$directory/setsid" ] || break; done
-    unset IFS
-    # shellcheck disable=SC3013
-    [ ! "$directory/setsid" -ef "$iris_proc/self/exe" ] 2>/dev/null || setsid=own
+    if [ -n "$holder" ]; then hand_over "$1" "$PWD/$1/run" "$2"; else begin "$1" "$PWD/$1/run" "$2"; fi
 }
 
 # await_starts: wait until the attempts in $started have begun or ended, for at most two seconds.

@@ -28,11 +28,7 @@ stop() {
         fi
         ;;
     esac
-    # Pass the library through a pipe: the disk may be full.
-    (
-        printf '%s\nstopper "$@"\n}' "{
-$library" | detach sh -s "$PWD/$1" "$stop" "$2"
-    ) >/dev/null 2>&1 &
+    outlive stopper "$PWD/$1" "$stop" "$2"
 }
 
 # make_stop_dir TOKEN: for an attempt without a directory, make a tombstone and return false. If its processes

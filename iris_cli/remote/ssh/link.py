@@ -233,7 +233,7 @@ class Link:
         payload = request.payload
         if payload is None:
             return lambda: None
-        latest = SYSTEM_CLOCK.monotonic() + max(call.remaining(), 0) + max_sending_time(payload.size)
+        latest = SYSTEM_CLOCK.monotonic() + max(call.remaining(), 0) + max_sending_time(payload.total)
         return lambda: call.progressed(latest)
 
     def _open_shell(self) -> paramiko.Channel:

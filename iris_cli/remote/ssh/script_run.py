@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 from msgspec import Struct
 from paramiko import Channel
 
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.remote.transport import NoAnswer, Output, Payload
+from iris_cli.remote.transport import NoAnswer, Output, Payload, chunks_of
 
 PIECE = 32 << 10
 POLL_INTERVAL = 0.25
@@ -42,16 +42,16 @@ class ScriptRun:
         self.step = "script"
 
     def send(self, progressed: Callable[[], None]) -> None:
-        """Send the script, then its payload if the script requests it, then close stdin."""
+        """Send the script, then each payload that the script requests, then close stdin."""
         self._send(self._request.script, lambda: None)
         payload = self._request.payload
-        if payload is not None:
+        self.step = "output"
+        while payload is not None and self._await_mark(payload.mark + b"\n"):
+            self.step = "payload"
+            if not all(self._send(chunk, progressed) for chunk in chunks_of(payload)):
+                break
             self.step = "output"
-            if self._await_mark(payload.mark + b"\n"):
-                self.step = "payload"
-                for chunk in _chunks(payload):
-                    if not self._send(chunk, progressed):
-                        break
+            payload = payload.then
         with suppress(OSError):  # the shell may have ended without reading everything
             self._channel.shutdown_write()
         self.step = "output"
@@ -127,11 +127,3 @@ class ScriptRun:
         limit = self._request.limit
         if len(stream) > limit:
             raise NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {limit} bytes on {name}")
-
-
-def _chunks(payload: Payload) -> Iterator[bytes]:
-    try:
-        yield from payload.chunks()
-    except OSError as error:
-        detail = f"the data to send can't be read: {error.strerror or error}"
-        raise NoAnswer(SilenceKind.LOCAL, "payload", detail) from error

@@ -1,0 +1,42 @@
+# The holder: a step of a Slurm job, one per node, that starts what calls hand over (handover.sh). It runs as
+# long as the job; the processes that it starts belong to its step. The file `pid` in its directory has its
+# pid, start and boot; the pipe named by its pid takes requests, lines of MARKER ARGUMENT FILE.
+
+# hold REMOTE_DIR: be the holder of this node. Returns only if it can't be.
+hold() {
+    umask 077
+    mkdir -p "$1" 2>/dev/null
+    is_ours "$1" || { printf 'iris: %s is not a directory of ours alone\n' "$1" >&2 && return 1; }
+    directory=$1/holder.$SLURM_JOB_ID.$SLURMD_NODENAME
+    forget_slurm
+    mkdir "$directory" 2>/dev/null
+    cd "$directory" || return
+    [ ! -r pid ] || ! read -r old _ <pid || rm -f "./$old" # the pipe of a holder that was killed
+    mkfifo "$$" && exec 4<>"./$$" || return
+    boot_id
+    start_of $$ && printf '%s %s %s\n' $$ "$start" "$boot" >new && mv new pid && cd / || return
+    while :; do
+        IFS= read -r request <&4 || { nap 1 && continue; }
+        rest=${request#* }
+        begin "${request%% *}" "${rest#* }" "${rest%% *}"
+    done
+}
+
+# is_ours DIRECTORY: true if it is ours, and nobody else made its place: in a directory like /tmp, anybody can
+# make a name first.
+is_ours() {
+    [ -O "$1" ] || return
+    place=$1
+    while [ -n "$place" ]; do
+        parent=${place%/*}
+        [ ! -k "${parent:-/}" ] || { [ -O "$place" ] && [ ! -L "$place" ]; } || return
+        place=$parent
+    done
+}
+
+# forget_slurm: programs must not take the holder's step for theirs: its rank and nodes are not a task's.
+forget_slurm() {
+    for name in $(env | sed -n -e 's/^\(SLURM[A-Za-z0-9_]*\)=.*/\1/p' -e 's/^\(PMI[A-Z0-9_]*\)=.*/\1/p'); do
+        case $name in SLURM_CONF | SLURM_JOB_ID | SLURM_TMPDIR) ;; *) unset "$name" ;; esac
+    done
+}

@@ -1,0 +1,169 @@
+"""The transport by Slurm's `srun`: each call is a step of the worker's allocation."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import threading
+from collections.abc import Iterator, Mapping
+
+from iris_cli.core import Connection, WorkerId
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.randomness import SYSTEM_RANDOMNESS
+from iris_cli.remote.srun.local_shell import LocalShell
+from iris_cli.remote.transport import NoAnswer, Output, Payload, Target, Transport, max_sending_time
+
+_KEPT = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "SLURM_CONF", "TMPDIR", "USER")
+"""Variables that `srun` gets. Others hold secrets, or options (`SLURM_*`) of an allocation around iris."""
+
+_ROOM = 8 << 10
+"""Bytes on each stream for messages of Slurm."""
+
+_SRUN_ENDS = re.compile(rb"(?:^|(?<=\n))srun: error: [^\n:]*: task 0: (Exited with exit code )?[^\n]*\n")
+"""The line in which `srun` repeats the exit status, or names the signal that ended the shell. Output of the script may
+follow it."""
+
+
+class SrunTransport:
+    """Runs a script on a node of a Slurm job as a step; workers without an allocation are reached over SSH.
+
+    `srun` runs on this machine with variables of `environ`, or on the login host of the connection. A step ends with
+    its `srun`, so nothing that outlives a call may be started in it.
+    """
+
+    def __init__(self, over_ssh: Transport, environ: Mapping[str, str]) -> None:
+        self._over_ssh = over_ssh
+        self._here = LocalShell({name: environ[name] for name in _KEPT if name in environ})
+
+    def run(
+        self,
+        target: Target,
+        script: bytes,
+        *,
+        connect_timeout: float,
+        timeout: float,
+        limit: int = 1 << 20,
+        first_contact: bool = False,
+        payload: Payload | None = None,
+    ) -> Output:
+        """Run a script (see Transport.run). `connect_timeout` includes the start of the step."""
+        connection = target.connection
+        if not connection.allocation:
+            return self._over_ssh.run(
+                target,
+                script,
+                connect_timeout=connect_timeout,
+                timeout=timeout,
+                limit=limit,
+                first_contact=first_contact,
+                payload=payload,
+            )
+        step = _Step(script)
+        longest = 2 * connect_timeout + timeout + (max_sending_time(payload.total) if payload is not None else 0)
+        try:
+            output = (self._over_ssh if connection.login else self._here).run(
+                login_target(connection),
+                _command(connection, step.mark, longest),
+                connect_timeout=connect_timeout,
+                timeout=connect_timeout + timeout,
+                limit=limit + _ROOM,
+                first_contact=first_contact,
+                payload=Payload(mark=step.mark, size=len(script), chunks=step.script, then=payload),
+            )
+        except NoAnswer as error:
+            raise step.failed(error, connection, connect_timeout + timeout) from error
+        return step.answer(output, connection, limit)
+
+    def close(self) -> None:
+        """Close the connections to login hosts and workers. Idempotent."""
+        self._over_ssh.close()
+
+
+class _Step:
+    """One step, which prints the mark when its shell runs. The script is sent only then."""
+
+    def __init__(self, script: bytes) -> None:
+        self.mark = f"IRIS1 {SYSTEM_RANDOMNESS.hexadecimal(16)} STEP".encode()
+        self._script = script
+        self._lock = threading.Lock()
+        self._is_sent: bool | None = None
+
+    def script(self) -> Iterator[bytes]:
+        """Yield the script, unless the call has failed before."""
+        with self._lock:
+            if self._is_sent is None:
+                self._is_sent = True
+        if self._is_sent:
+            yield self._script
+
+    def was_sent(self) -> bool:
+        """Return whether the script may have been sent; if not, it never will be."""
+        with self._lock:
+            if self._is_sent is None:
+                self._is_sent = False
+            return self._is_sent
+
+    def failed(self, error: NoAnswer, connection: Connection, seconds: float) -> NoAnswer:
+        """Return the error of the call for that of the transport below, which waited for so many seconds."""
+        is_sent = self.was_sent()
+        if error.kind is not SilenceKind.TIMEOUT or not error.sent:
+            return NoAnswer(error.kind, error.step, error.detail, hint=error.hint, sent=is_sent)
+        where = f"node {connection.node} of Slurm job {connection.allocation}"
+        if is_sent:
+            return NoAnswer(error.kind, error.step, f"no answer from {where} within {seconds:g} s")
+        detail = f"srun started no step on {where} within {seconds:g} s"
+        return NoAnswer(SilenceKind.UNREACHABLE, "srun", detail, sent=False)
+
+    def answer(self, output: Output, connection: Connection, limit: int) -> Output:
+        """Return the output of the script alone. Raises NoAnswer."""
+        _, begun, stdout = output.stdout.partition(self.mark + b"\n")
+        ending = max(_SRUN_ENDS.finditer(output.stderr), key=re.Match.start, default=None)
+        if not self.was_sent() or not begun:
+            raise _no_step(output, connection)
+        stderr = output.stderr
+        if ending is not None:
+            stderr = stderr[: ending.start()] + stderr[ending.end() :]
+        for name, stream in (("stdout", stdout), ("stderr", stderr)):
+            if len(stream) > limit:
+                raise NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {limit} bytes on {name}")
+        by_signal = ending is not None and ending[1] is None
+        return Output(stdout=stdout, stderr=stderr, status=-1 if by_signal else output.status)
+
+
+def login_target(connection: Connection) -> Target:
+    """Return the login host of a connection as a target: its host key is recorded under a name of its own."""
+    host = Connection(
+        host=connection.login,
+        user=connection.user,
+        port=connection.port,
+        key=connection.key,
+        proxy_jump=connection.proxy_jump,
+        known_hosts=connection.known_hosts,
+    )
+    return Target(worker=WorkerId(f"login:{connection.login}"), connection=host)
+
+
+def srun_words(connection: Connection) -> list[str]:
+    """Return the command line that runs a program on the node, as a step that shares the resources of the job."""
+    words = ["srun", f"--jobid={connection.allocation}", "--overlap", f"--nodelist={connection.node}"]
+    return [*words, "--nodes=1", "--ntasks=1", "--mem=0", "--chdir=/", "--quiet"]
+
+
+def _command(connection: Connection, mark: bytes, longest: float) -> bytes:
+    """Return the script that becomes `srun`. On a login host it ends by itself: nobody else would end it."""
+    shell = f"cd 2>/dev/null; printf '\\n%s\\n' '{mark.decode()}'; exec /bin/sh -s"
+    words = [*srun_words(connection), "/bin/sh", "-c", shell]
+    limit = f"timeout {math.ceil(longest)} " if connection.login else ""
+    return f"exec {limit}{shlex.join(words)}\n".encode()
+
+
+def _no_step(output: Output, connection: Connection) -> NoAnswer:
+    """Return why `srun` has ended without a step: nothing was sent."""
+    lines = output.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
+    words = "".join(char if char.isprintable() else "?" for char in lines[-1][:200])
+    if output.status in (126, 127):
+        where = connection.login or "this machine"
+        hint = f"Slurm's commands must be on the PATH of {where}"
+        return NoAnswer(SilenceKind.LOCAL, "srun", words, hint=hint, sent=False)
+    return NoAnswer(SilenceKind.UNREACHABLE, "srun", words.removeprefix("srun: error: "), sent=False)

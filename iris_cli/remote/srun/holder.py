@@ -1,0 +1,25 @@
+"""The holder steps of a Slurm job: one per node, which start the processes that must outlive a call."""
+
+from __future__ import annotations
+
+from iris_cli.remote.worker_script import directory_word, holder_text, quote
+
+_STEP = 'srun --overlap --nodelist="$node" --nodes=1 --ntasks=1 --mem=0 --chdir=/ --quiet --input=none'
+
+
+def holder_script(remote_dir: str) -> str:
+    """Return the lines of a batch script that keep a holder step running on each node, until the job ends.
+
+    `remote_dir` as in a connection. Raises ValueError for another user's home.
+    """
+    program = f"{holder_text()}hold {directory_word(remote_dir)}"
+    return f"""\
+holder={quote(program)}
+for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+    while :; do
+        {_STEP} /bin/sh -c "$holder" </dev/null
+        sleep 1
+    done &
+done
+wait
+"""

@@ -1,0 +1,190 @@
+"""A transport that runs scripts in a shell of this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import IO
+
+from iris_cli.clock import SYSTEM_CLOCK
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.remote.ssh.call import Abandoned, SshCall
+from iris_cli.remote.transport import NoAnswer, Output, Payload, Target, chunks_of, max_sending_time
+
+_PIECE = 64 << 10
+_POLL_INTERVAL = 0.25
+"""Longest wait in seconds without checking whether the process has ended."""
+_LAST_OUTPUT = 1.0
+"""Seconds in which the rest of the output must arrive after the end of the process: others may hold its pipes."""
+
+
+class LocalShell:
+    """Feeds scripts to `/bin/sh -s` with these variables, in a session of its own.
+
+    At the deadline, only the shell's process gets SIGKILL, or the program that it has become by `exec`: `srun` has a
+    child that ends its step when `srun` is killed.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = dict(environ)
+
+    def run(
+        self,
+        target: Target,  # noqa: ARG002 - it is this machine
+        script: bytes,
+        *,
+        connect_timeout: float,  # noqa: ARG002 - nothing to connect to
+        timeout: float,
+        limit: int = 1 << 20,
+        first_contact: bool = False,  # noqa: ARG002 - it has no key
+        payload: Payload | None = None,
+    ) -> Output:
+        """Run a script (see Transport.run)."""
+        call = SshCall[Output](timeout, timeout)
+        return call.perform(lambda: self._work(call, script, limit, payload))
+
+    def close(self) -> None:
+        """Do nothing: no connection is kept."""
+
+    def _work(self, call: SshCall[Output], script: bytes, limit: int, payload: Payload | None) -> Output:
+        call.enter("shell")
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-s"],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self._environ,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            detail = f"no shell can be started: {error.strerror or error}"
+            raise NoAnswer(SilenceKind.LOCAL, "shell", detail, sent=False) from error
+        try:
+            call.guard(process.kill)
+            call.connected()
+            call.sending()
+            exchange = _Exchange(call, process, limit)
+            exchange.send(script, payload)
+            return exchange.finish()
+        finally:
+            process.kill()
+            process.wait()
+
+
+class _Exchange:
+    """The bytes from and to a process. Each of its outputs is read by a thread, which a full pipe never blocks."""
+
+    def __init__(self, call: SshCall[Output], process: subprocess.Popen[bytes], limit: int) -> None:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        self._call = call
+        self._process = process
+        self._limit = limit
+        self._input = process.stdin
+        self._read: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        self._news = threading.Condition()
+        self._open = {"stdout", "stderr"}
+        self._searched = 0  # bytes of stdout known not to contain the next mark
+        for name, stream in (("stdout", process.stdout), ("stderr", process.stderr)):
+            collect = threading.Thread(target=self._collect, args=(name, stream), daemon=True)
+            collect.start()
+
+    def send(self, script: bytes, payload: Payload | None) -> None:
+        """Send the script, and each payload that it asks for; then close its stdin."""
+        self._call.enter("script")
+        latest = SYSTEM_CLOCK.monotonic() + max(self._call.remaining(), 0)
+        latest += max_sending_time(payload.total) if payload is not None else 0
+        self._write(script, lambda: None)
+        while payload is not None and self._is_asked_for(payload.mark + b"\n"):
+            self._call.enter("payload")
+            for chunk in chunks_of(payload):
+                if not self._write(chunk, lambda: self._call.progressed(latest)):
+                    break
+            payload = payload.then
+        self._input.close()
+
+    def finish(self) -> Output:
+        """Wait for the end of the process and of its output."""
+        self._call.enter("output")
+        self._wait(lambda: not self._open)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_OUTPUT)
+        while self._process.poll() is None:
+            self._call.enter("exit status")
+            SYSTEM_CLOCK.sleep(_POLL_INTERVAL)
+        with self._news:
+            out, err = (bytes(self._read[name]) for name in ("stdout", "stderr"))
+        return Output(stdout=out, stderr=err, status=max(self._process.returncode, -1))
+
+    def _collect(self, name: str, stream: IO[bytes]) -> None:
+        """Read an output to its end; a call that is over needs no more of it."""
+        with stream, suppress(Abandoned):
+            while data := stream.read(_PIECE):
+                with self._news:
+                    self._read[name] += data
+                    self._news.notify_all()
+                    if len(self._read[name]) > self._limit:
+                        break
+        with self._news:
+            self._open.discard(name)
+            self._news.notify_all()
+
+    def _write(self, data: bytes, progressed: Callable[[], None]) -> bool:
+        """Send the data; return False if the shell accepts no more input."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self._input.write(rest[:_PIECE]) or 0 :]
+            except OSError:  # it has ended
+                return False
+            progressed()
+            self._check_limit()
+        return True
+
+    def _is_asked_for(self, mark: bytes) -> bool:
+        """Wait until the mark is a line of stdout; return False if the output ends before."""
+        self._call.enter("output")
+
+        def is_there() -> bool:
+            out = self._read["stdout"]
+            found = out.find(mark, self._searched)
+            self._searched = max(0, len(out) - len(mark))
+            return found == 0 or (found > 0 and out[found - 1 : found] == b"\n")
+
+        asked = False
+
+        def is_decided() -> bool:
+            nonlocal asked
+            asked = is_there()
+            return asked or "stdout" not in self._open
+
+        self._wait(is_decided)
+        return asked
+
+    def _wait(self, is_decided: Callable[[], bool]) -> None:
+        """Wait for this, or for a while after the end of the process. Raises Abandoned after the deadline."""
+        ended_at: float | None = None
+        while True:
+            with self._news:
+                if is_decided():
+                    break
+                self._news.wait(_POLL_INTERVAL)
+            self._call.enter("output")
+            self._check_limit()
+            now = SYSTEM_CLOCK.monotonic()
+            if ended_at is not None and now - ended_at > _LAST_OUTPUT:
+                break
+            if ended_at is None and self._process.poll() is not None:
+                ended_at = now
+        self._check_limit()
+
+    def _check_limit(self) -> None:
+        for name, data in self._read.items():
+            if len(data) > self._limit:
+                raise NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {self._limit} bytes on {name}")
