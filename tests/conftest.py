@@ -62,6 +62,7 @@ pytest_plugins = [
     "tests.support.metadata_server",
     "tests.support.operator",
     "tests.support.slurm",
+    "tests.support.allocation",
     "tests.support.sshd",
     "tests.support.wheel",
 ]

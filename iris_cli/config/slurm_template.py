@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iris_cli.config.hosts import host_name
 from iris_cli.config.job_file import duration
-from iris_cli.config.reading import Setting, Section, boolean, integer, list_of, matching, one_of, scalar_text
+from iris_cli.config.reading import Section, Setting, boolean, integer, list_of, matching, one_of, scalar_text
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, pattern
 from iris_cli.core.model.slice import NodeAccess, Provider, SliceTemplate, SlurmOptions
 from iris_cli.errors import UsageError

@@ -66,7 +66,9 @@ LAZY: Mapping[str, str] = {
     "ops.views.status": "ops.outcomes.causes ops.views.failure ops.views.scale_status",
     "ops.views.view": "core.evolve core.scheduling core.scheduling.plan ops.views.channels ops.secret_values",
     "ops.views.why": "core.scheduling ops.views.scale_status",
-    "ops.workplace": "config.load config.locate journal.state_dir ops.session remote.srun remote.ssh remote.task_runner",
+    "ops.workplace": (
+        "config.load config.locate journal.state_dir ops.session remote.srun remote.ssh remote.task_runner"
+    ),
     # `iris schedule` with nothing to do opens no connection, so paramiko is not imported.
     "remote.ssh": "remote.ssh.config remote.ssh.dialer remote.ssh.script_run",
     # rich is slow to import: a command that prints plain lines or JSON does without it.

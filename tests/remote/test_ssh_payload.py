@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.ssh.call import SshCall
@@ -22,27 +21,6 @@ from tests.support.waiting import PATIENCE
 MARK = b"READY 0123456789abcdef"
 SUM = f"{{ printf '%s\\n' '{MARK.decode()}'; sha256sum; exit 0; }}\n"
 MIB = 1 << 20
-
-
-@pytest.mark.ssh
-@pytest.mark.parametrize("said", ["x%s\\n", "%s", "\\n%sx\\n"])
-def test_only_a_complete_line_requests_the_payload(ssh_lab: SshLab, ssh: SshTransport, said: str) -> None:
-    (host,) = ssh_lab()
-
-    def chunks() -> Iterator[bytes]:
-        raise AssertionError("nobody has asked")
-
-    payload = Payload(mark=MARK, size=MIB, chunks=chunks)
-    output = run(ssh, host.target(), f"{{ printf '{said}' '{MARK.decode()}'; exit 3; }}\n", payload)
-    assert (output.status, MARK in output.stdout) == (3, True)
-
-
-@pytest.mark.ssh
-def test_a_line_received_in_pieces_requests_the_payload(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    (host,) = ssh_lab()
-    mark = MARK.decode()
-    script = f"{{ printf 'hello\\n{mark[:5]}'; sleep 0.1; printf '{mark[5:]}\\n'; sha256sum; exit 0; }}\n"
-    assert run(ssh, host.target(), script, mebibytes(1)).stdout.split()[-2].decode() == sha256(1)
 
 
 def blocks(count: int, size: int = MIB) -> Iterator[bytes]:
@@ -65,60 +43,6 @@ def run(
     ssh: SshTransport, target: Target, script: str, payload: Payload, timeout: float = PATIENCE
 ) -> Output:
     return ssh.run(target, script.encode(), connect_timeout=PATIENCE, timeout=timeout, payload=payload)
-
-
-@pytest.mark.ssh
-def test_a_payload_arrives_whole(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    (host,) = ssh_lab()
-    for count in (0, 1, 9):  # a window is 2 MiB
-        output = run(ssh, host.target(), SUM, mebibytes(count))
-        assert output.stdout.decode().split() == [*MARK.decode().split(), sha256(count), "-"]
-        assert output.status == 0
-
-
-@pytest.mark.ssh
-def test_a_script_that_asks_for_nothing_gets_nothing(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    (host,) = ssh_lab()
-
-    def chunks() -> Iterator[bytes]:
-        raise AssertionError("nobody has asked")
-
-    payload = Payload(mark=MARK, size=1, chunks=chunks)
-    output = run(ssh, host.target(), "{ echo there already; exit 0; }\n", payload)
-    assert (output.stdout, output.status) == (b"there already\n", 0)
-
-
-@pytest.mark.ssh
-def test_a_script_may_end_before_it_has_taken_everything(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    (host,) = ssh_lab()
-    enough = f"{{ printf '%s\\n' '{MARK.decode()}'; head -c 10 | wc -c; exit 0; }}\n"
-    output = run(ssh, host.target(), enough, mebibytes(8))
-    assert output.stdout.split()[-1] == b"10"
-    assert (
-        run(ssh, host.target(), SUM, mebibytes(1)).status == 0
-    )  # the connection still works for other calls
-
-
-@pytest.mark.ssh
-def test_an_unreadable_payload_is_a_local_error(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    (host,) = ssh_lab()
-
-    def chunks() -> Iterator[bytes]:
-        yield bytes(MIB)
-        raise OSError(5, "Input/output error")
-
-    with pytest.raises(NoAnswer, match="Input/output error") as caught:
-        run(ssh, host.target(), SUM, Payload(mark=MARK, size=2 * MIB, chunks=chunks))
-    assert caught.value.kind is SilenceKind.LOCAL
-
-
-@pytest.mark.ssh
-def test_a_host_that_accepts_no_more_input_times_out(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    (host,) = ssh_lab()
-    never = f"{{ printf '%s\\n' '{MARK.decode()}'; exec sleep 1000; }}\n"
-    with pytest.raises(NoAnswer) as caught:
-        run(ssh, host.target(), never, mebibytes(64), timeout=2.0)
-    assert caught.value.kind is SilenceKind.TIMEOUT
 
 
 @pytest.mark.ssh

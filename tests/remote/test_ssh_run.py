@@ -25,17 +25,9 @@ from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.ssh
 
-BIG = 5_000_000
-
 
 def run(ssh: SshTransport, target: Target, script: str, *, limit: int = 1 << 20) -> Output:
     return ssh.run(target, script.encode(), connect_timeout=PATIENCE, timeout=PATIENCE, limit=limit)
-
-
-def test_a_script_gives_back_both_streams_and_its_status(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    (host,) = ssh_lab()
-    output = run(ssh, host.target(), "echo out; echo err >&2; exit 3\n")
-    assert output == Output(stdout=b"out\n", stderr=b"err\n", status=3)
 
 
 def test_each_host_has_its_own_home_and_environment(ssh_lab: SshLab, ssh: SshTransport) -> None:
@@ -43,45 +35,6 @@ def test_each_host_has_its_own_home_and_environment(ssh_lab: SshLab, ssh: SshTra
     for host in hosts:
         output = run(ssh, host.target(), 'echo "$HOME $GCE_METADATA_HOST"')
         assert output.stdout.decode().split() == [str(host.home), "127.0.0.1:9"]
-
-
-def test_a_shell_that_dies_by_a_signal_has_no_status(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    (host,) = ssh_lab()
-    output = run(ssh, host.target(), "echo before; kill -9 $$\n")
-    assert output == Output(stdout=b"before\n", stderr=b"", status=-1)
-
-
-def test_a_shell_may_end_before_it_has_read_all_input(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    (host,) = ssh_lab()
-    output = run(ssh, host.target(), "exit 4\n" + "# padding\n" * 500_000)
-    assert output.status == 4
-
-
-def test_megabytes_in_both_directions_at_once_do_not_deadlock(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    (host,) = ssh_lab()
-    # Both outputs are written while the script is being sent; cat gets the part that the shell has not read.
-    script = f"head -c {BIG} /dev/zero >&2\nexec cat\n" + "x" * BIG
-    output = run(ssh, host.target(), script, limit=2 * BIG)
-    assert output.status == 0
-    assert output.stderr == b"\0" * BIG
-    assert len(output.stdout) > BIG * 0.9
-    assert set(output.stdout) == {ord("x")}
-
-
-@pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_more_output_than_the_limit_is_a_silence(ssh_lab: SshLab, ssh: SshTransport, stream: str) -> None:
-    (host,) = ssh_lab()
-    endless = "cat /dev/zero" + (" >&2" if stream == "stderr" else "")
-    with pytest.raises(NoAnswer, match=f"more than 10000 bytes on {stream}") as caught:
-        run(ssh, host.target(), endless, limit=10_000)
-    assert caught.value.kind is SilenceKind.PROTOCOL
-    assert caught.value.sent
-    assert run(ssh, host.target(), "echo well").stdout == b"well\n"
-
-
-def test_exactly_the_limit_is_an_answer(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    (host,) = ssh_lab()
-    assert len(run(ssh, host.target(), "head -c 10000 /dev/zero", limit=10_000).stdout) == 10_000
 
 
 def test_noise_of_the_login_shell_arrives_with_the_output(ssh_lab: SshLab, ssh: SshTransport) -> None:

@@ -68,18 +68,14 @@ class Slurm:
         end_strays(self.directory)
 
     def run(self, *command: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
-        """Return the output of a Slurm command. Raises CalledProcessError."""
-        done = subprocess.run(
-            command,
-            cwd=cwd or self.directory,
-            env={**self.environ, **(env or {})},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        """Return the output of a Slurm command. It must succeed."""
+        done = self._command(command, cwd, env)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         return done.stdout
+
+    def status(self, *command: str) -> int:
+        """The exit status of a command that may fail."""
+        return self._command(command).returncode
 
     def submit(
         self, script: Path, *options: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
@@ -117,11 +113,20 @@ class Slurm:
         until(self._answers, self._said)
 
     def _answers(self) -> bool:
-        command = ["scontrol", "ping"]
-        done = subprocess.run(
-            command, env=self.environ, capture_output=True, text=True, timeout=PATIENCE, check=False
+        return " UP" in self._command(["scontrol", "ping"]).stdout
+
+    def _command(
+        self, command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=cwd or self.directory,
+            env={**self.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
         )
-        return " UP" in done.stdout
 
     def _spawn(self, command: Sequence[str]) -> None:
         with (self.directory / "daemons.log").open("ab") as log:

@@ -1,0 +1,119 @@
+"""A job of the real Slurm whose nodes are reached by `srun`, with holder steps as a batch script starts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.messages.observations import ProbeReport
+from iris_cli.core.model.worker import Connection
+from iris_cli.remote.srun import SrunTransport
+from iris_cli.remote.srun.holder import holder_script
+from iris_cli.remote.ssh import SshTransport
+from iris_cli.remote.task_runner import TaskRunner
+from iris_cli.remote.transport import Target
+from tests.support.slurm import Slurm
+from tests.support.strays import end_strays
+from tests.support.waiting import PATIENCE, until
+from tests.support.worker_host import WorkerHost
+
+NODE = "n1"
+
+
+@dataclass
+class Allocation:
+    """One job that holds nodes of the cluster, with files of its workers below `directory`."""
+
+    slurm: Slurm
+    job: str
+    directory: Path
+    over_ssh: SshTransport
+
+    @property
+    def remote_dir(self) -> str:
+        return str(self.directory / "a worker")
+
+    @property
+    def transport(self) -> SrunTransport:
+        """A transport that runs `srun` on this machine."""
+        return SrunTransport(self.over_ssh, self.slurm.environ)
+
+    def target(self, node: str = NODE, **overrides: Any) -> Target:
+        settings = {"host": "127.0.0.1", "allocation": self.job, "node": node, "remote_dir": self.remote_dir}
+        return Target(worker=WorkerId(node), connection=Connection(**settings | overrides))
+
+    def worker(self, node: str = NODE) -> SrunWorker:
+        """A probed worker: waits for its holder."""
+        worker = SrunWorker(self.directory / node, self.directory, allocation=self, node=node)
+        until(lambda: isinstance(worker.runner.probe(worker.target), ProbeReport))
+        worker.probe()
+        return worker
+
+    def holder(self, node: str = NODE) -> Path:
+        """The directory of a node's holder."""
+        return Path(self.remote_dir) / f"holder.{self.job}.{node}"
+
+    def holder_pid(self, node: str = NODE) -> int:
+        return int((self.holder(node) / "pid").read_text().split()[0])
+
+    def steps(self) -> dict[str, str]:
+        """The node of each step that runs, by the step's id."""
+        lines = self.slurm.run("squeue", "--steps", "--noheader", "--format=%i %N").splitlines()
+        found = [line.split() for line in lines]
+        return {step: node for step, node in found if step.split(".")[0] == self.job}
+
+    def until_ready(self) -> None:
+        """Wait until a step can be started."""
+        run = ("srun", f"--jobid={self.job}", "--overlap", "--nodes=1", "--ntasks=1", "--quiet", "true")
+        until(lambda: not self.slurm.status(*run))
+
+
+@dataclass(eq=False)
+class SrunWorker(WorkerHost):
+    """A node of an allocation as a worker."""
+
+    allocation: Allocation | None = None
+    node: str = NODE
+
+    def __post_init__(self) -> None:
+        assert self.allocation is not None
+        self.runner = TaskRunner(self.allocation.transport, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
+        self.target = self.allocation.target(self.node)
+
+    @property
+    def root(self) -> Path:
+        assert self.allocation is not None
+        return Path(self.allocation.remote_dir) / "c1" / self.node
+
+
+Allocate = Callable[..., Allocation]
+
+
+@pytest.fixture
+def allocate(slurm: Slurm, tmp_path: Path, ssh: SshTransport) -> Iterator[Allocate]:
+    """Submits jobs; their nodes are free again after the test."""
+    made: list[Allocation] = []
+
+    def submit(nodes: int = 4, *, shell: str = "/bin/sh") -> Allocation:
+        directory = tmp_path / f"job-{len(made)}"
+        directory.mkdir()
+        allocation = Allocation(slurm, "", directory, ssh)
+        script = directory / "batch.sh"
+        script.write_text(f"#!{shell}\n{holder_script(allocation.remote_dir)}")
+        options = (f"--nodes={nodes}", "--ntasks-per-node=1", f"--output={directory}/batch.out")
+        allocation.job = slurm.submit(script, *options, cwd=directory)
+        made.append(allocation)
+        allocation.until_ready()
+        return allocation
+
+    yield submit
+    for each in made:
+        slurm.run("scancel", "--quiet", each.job)
+    for each in made:
+        slurm.ended(each.job)
+    end_strays(tmp_path)
