@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import TaskRunner
 from iris_cli.remote.transport import Target
 from tests.support.slurm import Slurm
-from tests.support.strays import end_strays
+from tests.support.strays import end_strays, strays
 from tests.support.waiting import PATIENCE, until
 from tests.support.worker_host import WorkerHost
 
 NODE = "n1"
+_DAEMON = re.compile(r"slurmstepd: \[((\d+)\.\w+)\]")
 
 
 @dataclass
@@ -61,11 +63,20 @@ class Allocation:
     def holder_pid(self, node: str = NODE) -> int:
         return int((self.holder(node) / "pid").read_text().split()[0])
 
-    def steps(self) -> dict[str, str]:
-        """The node of each step that runs, by the step's id."""
-        lines = self.slurm.run("squeue", "--steps", "--noheader", "--format=%i %N").splitlines()
+    def steps(self, name: str) -> dict[str, str]:
+        """The node of each step of that name, by the step's id."""
+        lines = self.slurm.run("squeue", "--steps", "--noheader", "--format=%i %j %N").splitlines()
         found = [line.split() for line in lines]
-        return {step: node for step, node in found if step.split(".")[0] == self.job}
+        return {step: node for step, of, node in found if step.split(".")[0] == self.job and of == name}
+
+    def is_called(self) -> bool:
+        """Whether a step runs that is neither a holder nor the batch script.
+
+        The controller's list is not the answer: it keeps a step whose client was killed before the step began.
+        """
+        words = strays(self.slurm.directory).values()
+        running = {found[1] for each in words if (found := _DAEMON.match(each)) and found[2] == self.job}
+        return bool(running - {f"{self.job}.batch", f"{self.job}.extern", *self.steps("iris-holder")})
 
     def until_ready(self) -> None:
         """Wait until a step can be started."""
@@ -77,17 +88,15 @@ class Allocation:
 class SrunWorker(WorkerHost):
     """A node of an allocation as a worker."""
 
-    allocation: Allocation | None = None
-    node: str = NODE
+    allocation: Allocation = field(kw_only=True)
+    node: str = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        assert self.allocation is not None
         self.runner = TaskRunner(self.allocation.transport, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
         self.target = self.allocation.target(self.node)
 
     @property
     def root(self) -> Path:
-        assert self.allocation is not None
         return Path(self.allocation.remote_dir) / "c1" / self.node
 
 

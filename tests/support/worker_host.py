@@ -51,7 +51,7 @@ class WorkerHost:
 
     @property
     def root(self) -> Path:
-        return self.directory / "home/.iris/c1/w0"
+        return self.directory / "home" / self.remote_dir.removeprefix("~/") / "c1/w0"
 
     def attempt_dir(self, token: Token) -> Path:
         return self.root / "a" / token

@@ -18,7 +18,7 @@ hold() {
     while :; do
         IFS= read -r request <&4 || { nap 1 && continue; }
         rest=${request#* }
-        begin "${request%% *}" "${rest#* }" "${rest%% *}"
+        begin "${request%% *}" "${rest#* }" "${rest%% *}" 4<&-
     done
 }
 

@@ -147,7 +147,7 @@ def login_target(connection: Connection) -> Target:
 def srun_words(connection: Connection) -> list[str]:
     """Return the command line that runs a program on the node, as a step that shares the resources of the job."""
     words = ["srun", f"--jobid={connection.allocation}", "--overlap", f"--nodelist={connection.node}"]
-    return [*words, "--nodes=1", "--ntasks=1", "--mem=0", "--chdir=/", "--quiet"]
+    return [*words, "--nodes=1", "--ntasks=1", "--mem=0", "--chdir=/", "--quiet", "--job-name=iris-call"]
 
 
 def _command(connection: Connection, mark: bytes, longest: float) -> bytes:

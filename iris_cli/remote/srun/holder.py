@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iris_cli.remote.worker_script import directory_word, holder_text, quote
 
-_STEP = 'srun --overlap --nodelist="$node" --nodes=1 --ntasks=1 --mem=0 --chdir=/ --quiet --input=none'
+_STEP = 'srun --job-name=iris-holder --overlap --nodelist="$node" --nodes=1 --ntasks=1 --mem=0'
 
 
 def holder_script(remote_dir: str) -> str:
@@ -17,7 +17,7 @@ def holder_script(remote_dir: str) -> str:
 holder={quote(program)}
 for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
     while :; do
-        {_STEP} /bin/sh -c "$holder" </dev/null
+        {_STEP} --chdir=/ --quiet --input=none /bin/sh -c "$holder" </dev/null
         sleep 1
     done &
 done

@@ -1,0 +1,360 @@
+"""Workers that are nodes of a real Slurm job: every call is a step of its own, and no task depends on one."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core import Connection
+from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind
+from iris_cli.core.messages.stacks import threads_of
+from iris_cli.remote.output_calls import OutputCalls
+from iris_cli.remote.srun import SrunTransport
+from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
+from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.worker_calls import CommandRequest
+from tests.support.allocation import NODE, Allocate, Allocation, SrunWorker
+from tests.support.archives import archive, ordinary, shipment
+from tests.support.waiting import LIMITS, PATIENCE, until
+from tests.support.worker_host import is_alive, kill, marked, pids_in
+
+TAR = archive(ordinary)
+
+
+@pytest.fixture
+def allocation(allocate: Allocate) -> Allocation:
+    return allocate()
+
+
+@pytest.fixture
+def worker(allocation: Allocation) -> SrunWorker:
+    return allocation.worker()
+
+
+def command() -> CommandRequest:
+    return CommandRequest(token=new_token(), argv=("echo", "said"), env={})
+
+
+def new_token() -> Token:
+    return Token(secrets.token_hex(16))
+
+
+def start(worker: SrunWorker, request: LaunchRequest, shipped: Shipment) -> None:
+    """Start a task with a workspace, however far earlier calls have got."""
+    worker.prepare(request)
+    worker.ship(shipped, request.token)
+    until(lambda: worker.prepare(request)[0].state is not RemoteState.PREPARING)
+    worker.go(request.token)
+
+
+def test_each_call_reaches_the_node(worker: SrunWorker) -> None:
+    token = worker.running("sh", "-c", "echo out; trap 'echo term; exit' TERM; sleep 1000 & wait")
+    until(lambda: worker.output(token) == b"out\n")
+    assert worker.state(token) is RemoteState.RUNNING
+    ran = worker.runner.run_command(worker.target, command())
+    assert not isinstance(ran, Silence)
+    assert (ran.exit_code, ran.output) == (0, b"said\n")
+    assert worker.stopped(token, grace=1000).state is RemoteState.STOPPED
+    assert worker.output(token) == b"out\nterm\n"
+    saved = worker.launch("sh", "-c", 'echo result >"$IRIS_OUTPUT_DIR/file"')
+    worker.wait(saved)
+    files = OutputCalls(worker.runner)
+    piece = files.piece(worker.target, saved, b"output/file", 0, 100)
+    assert not isinstance(piece, Silence)
+    assert piece.data == b"result\n"
+    assert worker.usage(saved).keys() == {saved}
+    assert worker.reaped(saved, token) == {saved, token}
+
+
+def test_a_workspace_is_shipped_to_the_node(worker: SrunWorker) -> None:
+    shipped = shipment(TAR)
+    request = worker.request("sh", "-c", "ls", workspace=shipped.hash)
+    start(worker, request, shipped)
+    assert worker.wait(request.token).exit_code == 0
+    assert worker.output(request.token)
+
+
+def test_stacks_are_read_on_the_node(worker: SrunWorker) -> None:
+    program = (
+        "import faulthandler, os, signal, time\n"
+        "path = os.path.join(os.environ['IRIS_TASK_DIR'], 'stacks.USR1')\n"
+        "faulthandler.register(signal.SIGUSR1, file=open(path, 'a'))\n"
+        "def wait_for_others():\n"
+        "    print('up', flush=True)\n"
+        "    time.sleep(1000)\n"
+        "wait_for_others()\n"
+    )
+    token = worker.running(sys.executable, "-c", program)
+    until(lambda: worker.output(token) == b"up\n")
+    answer = worker.runner.stacks(worker.target, [token])
+    assert not isinstance(answer, Silence)
+    ((only,),) = (each.programs for each in answer)
+    functions = [frame.function for thread in threads_of(only.dump) for frame in thread.frames]
+    assert "wait_for_others" in functions
+
+
+def test_all_nodes_are_workers_of_their_own(allocation: Allocation) -> None:
+    workers = [allocation.worker(f"n{number}") for number in range(4)]
+    assert len({worker.incarnation for worker in workers}) == 4
+    for worker in workers:
+        token = worker.launch("sh", "-c", "echo $IRIS_TASK_DIR")
+        worker.wait(token)
+        assert worker.output(token).decode().startswith(f"{allocation.remote_dir}/c1/{worker.node}/")
+
+
+def test_a_call_that_is_left_at_its_deadline_leaves_no_step(worker: SrunWorker, tmp_path: Path) -> None:
+    allocation = worker.allocation
+    script = f"echo $$ >{tmp_path}/pid; exec sleep 1000"
+    for limit in LIMITS:
+        with pytest.raises(NoAnswer) as caught:
+            allocation.transport.run(worker.target, script.encode(), connect_timeout=limit, timeout=limit)
+        if caught.value.sent:
+            break
+    assert caught.value.kind is SilenceKind.TIMEOUT
+    until(lambda: not allocation.is_called())
+    assert not any(map(is_alive, pids_in(tmp_path / "pid")))
+    assert worker.ended("true").exit_code == 0
+
+
+# Lost clients
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Path:
+    """A directory for the front of PATH, in which `srun` writes its process id down."""
+    directory = tmp_path / "clients"
+    directory.mkdir()
+    real = shutil.which("srun")
+    (directory / "srun").write_text(f'#!/bin/sh\necho $$ >>{directory}/pids\nexec {real} "$@"\n')
+    (directory / "srun").chmod(0o700)
+    return directory
+
+
+@contextmanager
+def killing(clients: Path, after: float) -> Iterator[None]:
+    """SIGKILL to the first client that is started, so many seconds later."""
+    (clients / "pids").write_text("")
+
+    def hit() -> None:
+        until(lambda: pids_in(clients / "pids") or over.is_set())
+        over.wait(after)
+        for pid in pids_in(clients / "pids"):
+            kill(pid)
+
+    over = threading.Event()
+    thread = threading.Thread(target=hit)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(40, marks=pytest.mark.soak)])
+def test_a_call_whose_client_is_killed_is_no_answer_and_is_repeated_without_harm(
+    worker: SrunWorker, clients: Path, tmp_path: Path, count: int
+) -> None:
+    environ = worker.allocation.slurm.environ
+    transport = SrunTransport(worker.allocation.over_ssh, {**environ, "PATH": f"{clients}:{environ['PATH']}"})
+    cut = TaskRunner(transport, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
+    chance, shipped, silences = random.Random(count), shipment(TAR), 0
+    for number in range(count):
+        starts = tmp_path / f"starts-{number}"
+        task = ("sh", "-c", f"echo started >>{starts}; exec sleep 1000")
+        request = worker.request(*task, workspace=shipped.hash)
+        for call in launches(cut, worker, request, shipped):
+            silences += lost(call, clients, chance)
+        start(worker, request, shipped)
+        worker.wait(request.token, {RemoteState.RUNNING})
+        for call in calls_about(cut, worker, request.token):
+            silences += lost(call, clients, chance)
+        worker.stopped(request.token, grace=0.5)
+        assert starts.read_text() == "started\n"
+        assert not marked(request.token)
+    assert silences > count  # else it shows little
+    until(lambda: not worker.allocation.is_called())
+
+
+Call = Callable[[], object]
+
+
+def launches(cut: TaskRunner, worker: SrunWorker, request: LaunchRequest, shipped: Shipment) -> list[Call]:
+    at, token = worker.target, request.token
+    bound = {"boot_id": worker.boot_id, "incarnation": worker.incarnation}
+    return [
+        lambda: cut.probe(at),
+        lambda: cut.prepare(at, [request], go=True, **bound),
+        lambda: cut.ship(at, shipped, [token], **bound),
+        lambda: cut.prepare(at, [request], go=True, **bound),
+        lambda: cut.go(at, [token], **bound),
+    ]
+
+
+def calls_about(cut: TaskRunner, worker: SrunWorker, token: Token) -> list[Call]:
+    at = worker.target
+    return [
+        lambda: cut.poll(at, [token]),
+        lambda: cut.logs(at, token, stream="out", offset=0, limit=100),
+        lambda: cut.run_command(at, command()),
+        lambda: cut.stacks(at, [token]),
+        lambda: OutputCalls(cut).list_files(at, [token]),
+        lambda: cut.stop(at, [(token, 0.5)]),
+        lambda: cut.stop(at, [(token, 0.5)]),
+        lambda: cut.reap(at, [token]),
+    ]
+
+
+def lost(call: Call, clients: Path, chance: random.Random) -> bool:
+    """Kill the client of a call at any time; return whether there was no answer."""
+    with killing(clients, chance.uniform(0.0, 0.3)):
+        answer = call()
+    if not isinstance(answer, Silence):
+        return False
+    kinds = {(SilenceKind.PROTOCOL, "answer"), (SilenceKind.UNREACHABLE, "srun")}
+    assert (answer.kind, answer.step) in kinds, answer
+    return True
+
+
+LAUNCH = """
+import sys
+from iris_cli.core import Connection
+from iris_cli.core.ids import Token, WorkerId
+from iris_cli.remote.srun import SrunTransport
+from iris_cli.remote.ssh import SshTransport
+from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
+from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.transport import Target
+from iris_cli.core import Connection, WorkerId
+from pathlib import Path
+import os
+job, node, remote_dir, boot, incarnation, token, starts = sys.argv[1:]
+transport = SrunTransport(SshTransport(Path("known_hosts")), os.environ)
+runner = TaskRunner(transport, "c1", connect_timeout=600, timeout=600)
+connection = Connection(host="127.0.0.1", allocation=job, node=node, remote_dir=remote_dir)
+request = LaunchRequest(token=Token(token), argv=("sh", "-c", f"echo started >>{starts}"), env={})
+print("up", flush=True)
+target = Target(worker=WorkerId(node), connection=connection)
+print(runner.prepare(target, [request], boot_id=boot, incarnation=incarnation, go=True), flush=True)
+"""
+
+
+def test_a_launch_by_a_process_that_is_killed_happens_once(worker: SrunWorker, tmp_path: Path) -> None:
+    chance = random.Random(20)
+    allocation = worker.allocation
+    for number in range(20):
+        starts = tmp_path / f"starts-{number}"
+        request = worker.request("sh", "-c", f"echo started >>{starts}")
+        place = (allocation.job, worker.node, allocation.remote_dir)
+        words = (*place, worker.boot_id, worker.incarnation, request.token, str(starts))
+        process = subprocess.Popen(
+            [sys.executable, "-c", LAUNCH, *words],
+            env=allocation.slurm.environ,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(chance.uniform(0.0, 0.4))
+        process.kill()
+        process.communicate(timeout=PATIENCE)
+        worker.prepare(request, go=True)
+        worker.go(request.token)
+        assert worker.wait(request.token).exit_code == 0
+        assert starts.read_text() == "started\n"
+    until(lambda: not allocation.is_called())
+
+
+# Slurm's own troubles
+
+
+def test_a_holder_step_that_is_cancelled_is_started_again_and_nothing_runs_twice(
+    worker: SrunWorker, tmp_path: Path
+) -> None:
+    allocation = worker.allocation
+    starts = tmp_path / "starts"
+    running = worker.running("sh", "-c", f"echo started >>{starts}; exec sleep 1000")
+    before = allocation.holder_pid()
+    (step,) = (step for step, node in allocation.steps("iris-holder").items() if node == NODE)
+    allocation.slurm.run("scancel", step)
+    until(lambda: not is_alive(before))
+    request = worker.request("sh", "-c", f"echo started >>{starts}.2")
+    until(lambda: worker.prepare(request, go=True)[0].state is not RemoteState.PREPARED)
+    assert worker.wait(request.token).exit_code == 0
+    assert allocation.holder_pid() != before
+    # Here it survives its step; with control groups it would be LOST.
+    assert worker.state(running) in {RemoteState.RUNNING, RemoteState.LOST}
+    worker.stopped(running, grace=0.1)
+    assert starts.read_text() == (tmp_path / "starts.2").read_text() == "started\n"
+    assert not marked(running)
+
+
+def test_a_controller_that_hangs_is_silence_and_loses_nothing(worker: SrunWorker) -> None:
+    allocation = worker.allocation
+    token = worker.running("sleep", "1000")
+    soon = TaskRunner(allocation.transport, "c1", connect_timeout=0.5, timeout=0.5)
+    controller = int((allocation.slurm.directory / "slurmctld.pid").read_text())
+    os.kill(controller, signal.SIGSTOP)
+    try:
+        answer = soon.poll(worker.target, [token])
+        assert isinstance(answer, Silence)
+        assert (answer.kind, answer.step, answer.sent) == (SilenceKind.UNREACHABLE, "srun", False)
+        request = worker.request("true")
+        bound = {"boot_id": worker.boot_id, "incarnation": worker.incarnation}
+        answer = soon.prepare(worker.target, [request], go=True, **bound)
+        assert isinstance(answer, Silence)
+        assert not answer.sent
+        assert not worker.attempt_dir(request.token).exists()
+        assert marked(token)
+    finally:
+        os.kill(controller, signal.SIGCONT)
+    assert worker.state(token) is RemoteState.RUNNING
+    assert worker.state(request.token) is RemoteState.ABSENT
+    assert worker.stopped(token).state is RemoteState.STOPPED
+
+
+def test_the_end_of_the_allocation_is_silence(worker: SrunWorker) -> None:
+    allocation = worker.allocation
+    token = worker.running("sh", "-c", "trap '' TERM; sleep 1000")
+    allocation.slurm.run("scancel", allocation.job)
+    allocation.slurm.ended(allocation.job)
+    answer = worker.runner.poll(worker.target, [token])
+    assert isinstance(answer, Silence)
+    assert (answer.kind, answer.step, answer.sent) == (SilenceKind.UNREACHABLE, "srun", False)
+    assert allocation.job in answer.detail
+
+
+def test_a_node_that_is_not_in_the_allocation_is_silence(allocate: Allocate) -> None:
+    allocation = allocate(1)
+    other = "n3" if allocation.slurm.jobs(allocation.job)[0]["NodeList"] == "n0" else "n0"
+    runner = TaskRunner(allocation.transport, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
+    answer = runner.poll(allocation.target(other), [new_token()])
+    assert isinstance(answer, Silence)
+    assert (answer.kind, answer.step, answer.sent) == (SilenceKind.UNREACHABLE, "srun", False)
+
+
+def test_without_slurm_the_error_names_the_command(tmp_path: Path, allocate: Allocate) -> None:
+    transport = SrunTransport(allocate(1).over_ssh, {"PATH": str(tmp_path)})
+    connection = Connection(host="h", allocation="1", node="n1")
+    with pytest.raises(NoAnswer, match="srun") as caught:
+        transport.run(
+            Target(worker=WorkerId("w"), connection=connection),
+            b"",
+            connect_timeout=PATIENCE,
+            timeout=PATIENCE,
+        )
+    assert (caught.value.kind, caught.value.sent) == (SilenceKind.LOCAL, False)
+    assert caught.value.hint == "Slurm's commands must be on the PATH of this machine"
