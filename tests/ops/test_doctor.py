@@ -137,6 +137,14 @@ def test_what_is_typed_goes_the_way_that_iris_goes() -> None:
     assert fix == "ssh -J me@bastion:2200 -i '/my keys/id' 'LAB\\me@10.0.0.1' true"
 
 
+def test_what_is_typed_for_a_node_of_a_slurm_job_is_a_step() -> None:
+    way = replace(WORKER.connection, allocation="7", node="n3", login="login-1")
+    silence = Silence(worker=W, kind=SilenceKind.UNREACHABLE, step="srun", detail="expired")
+    step = "srun --jobid=7 --overlap --nodelist=n3 --nodes=1 --ntasks=1 --mem=0 --chdir=/ --quiet"
+    fix = unanswered(replace(WORKER, connection=way), silence).fix
+    assert fix.startswith(f"ssh -p 2222 -i /keys/id me@login-1 {step} true  #")
+
+
 def test_the_transports_own_hint_wins() -> None:
     silence = Silence(worker=W, kind=SilenceKind.AUTH, step="auth", detail="denied", hint="ssh-add x")
     assert unanswered(WORKER, silence).fix == "ssh-add x"

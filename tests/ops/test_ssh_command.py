@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from iris_cli.core import Connection
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.workers.execute import execute
 from iris_cli.ops.workers.ssh_command import ssh_command
@@ -111,3 +112,25 @@ def test_a_gang_of_which_one_worker_was_forgotten_is_said_to_be_that(tmp_path: P
     assert caught.value.hint == "name the worker of this one: a-0"
     with pytest.raises(NotFoundError, match="no longer in the cluster"):
         execute(session, "train", ["true"])
+
+
+def test_a_node_of_a_slurm_job_is_reached_by_a_step_on_a_terminal(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0")
+    site.launch("one")
+    site.cycle()
+    (host,) = site.session().config.hosts
+    by_srun = replace(host.connection, allocation="4711", node="n3", user="me", key="/keys/id")
+
+    def command(connection: Connection) -> list[str]:
+        session = site.session()
+        session.config = replace(session.config, hosts=(replace(host, connection=connection),))
+        return ssh_command(session, "one/task-0")
+
+    here = command(by_srun)
+    step = ["--jobid=4711", "--overlap", "--nodelist=n3", "--nodes=1", "--ntasks=1", "--mem=0", "--chdir=/"]
+    assert here[:-1] == ["srun", *step, "--quiet", "--pty", "/bin/sh", "-c"]
+    assert here[-1].startswith("exec /bin/sh -c ")
+    *way, remote = command(replace(by_srun, login="login-1"))
+    assert shlex.split(remote) == here
+    assert way[-5:] == ["-l", "me", "-t", "--", "login-1"]
+    assert options(way) == {"IdentityFile": '"/keys/id"', "IdentitiesOnly": "yes"}

@@ -231,7 +231,8 @@ def test_the_lines_of_a_batch_script_are_plain_text_to_each_shell(node: WorkerHo
     tools.mkdir()
     (tools / "scontrol").write_text('#!/bin/sh\nprintf "%s\\n" n0 n1\n')
     (tools / "srun").write_text(
-        f'#!/bin/sh\nfor last; do :; done\nprintf "%s" "$last" >"{tmp_path}/$2"\nexec sleep 9\n'
+        "#!/bin/sh\nfor word; do case $word in --nodelist=*) node=$word ;; esac; done\n"
+        f'printf "%s" "$word" >"{tmp_path}/$node"\nexec sleep 9\n'
     )
     for tool in tools.iterdir():
         tool.chmod(0o700)

@@ -20,6 +20,7 @@ from iris_cli.errors import ExitCode
 from iris_cli.ops.checks.findings import Finding, Level, failure, fine, warning
 from iris_cli.ops.cycle.answers import facts_of
 from iris_cli.ops.session import Session
+from iris_cli.remote.srun import srun_words, ssh_connection
 from iris_cli.remote.ssh.config import Hop, Routes
 from iris_cli.remote.ssh.keys import KeyRing
 from iris_cli.remote.transport import NoAnswer
@@ -34,7 +35,7 @@ def check_keys(connections: Iterable[Connection]) -> list[Finding]:
     except NoAnswer as error:
         return [failure("keys", error.detail, error.hint)]
     faults: dict[tuple[str, str], list[str]] = {}
-    unique = list(dict.fromkeys(connections))
+    unique = [each for each in dict.fromkeys(map(ssh_connection, connections)) if each is not None]
     for connection, fault in _key_problems(routes, unique):
         if fault is not None:
             faults.setdefault((fault.detail, fault.hint), []).append(connection.host)
@@ -148,7 +149,9 @@ def unanswered(
     worker: Worker, silence: Silence, host: HostConfig | None = None, *, whole_slice: bool = False
 ) -> Finding:
     """Return the finding for a silent worker; `whole_slice`: no VM of its slice answered."""
-    fix = silence.hint or _FIXES.get(silence.kind, "").format(login=_login(worker.connection), id=worker.id)
+    fix = silence.hint or _FIXES.get(silence.kind, "").format(
+        login=_login(worker.connection), reach=_reach(worker.connection), id=worker.id
+    )
     slice_name, zone = _google_slice(host) if host is not None else ("", "")
     if slice_name and silence.kind is SilenceKind.AUTH:
         login = f"gcloud compute tpus tpu-vm ssh {slice_name} --zone {zone} --worker all --command true"
@@ -252,13 +255,13 @@ def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> I
         yield warning(
             subject,
             f"its clock is {_apart(skew)} this machine's",
-            f"ssh {_login(worker.connection)} sudo timedatectl set-ntp true",
+            f"{_reach(worker.connection)} sudo timedatectl set-ntp true",
         )
     if report.disk_free < MIN_DISK:
         yield warning(
             subject,
             f"only {format_memory(report.disk_free)} of disk free",
-            f"iris gc  # removes old output, asks first; to see the rest: ssh {_login(worker.connection)} du -xhd2",
+            f"iris gc  # removes old output, asks first; to see the rest: {_reach(worker.connection)} du -xhd2",
         )
     for text in report.warnings:
         if not text.startswith("refused: "):
@@ -278,17 +281,26 @@ def _google_slice(host: HostConfig) -> tuple[str, str]:
 _UNREACHABLE_KINDS = (SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT)
 _REFUSED = "iris worker probe  # after fixing the host"
 _FIXES: Mapping[SilenceKind, str] = {
-    SilenceKind.UNREACHABLE: "ssh {login} true  # is it up?",
-    SilenceKind.TIMEOUT: "ssh {login} uptime  # is it overloaded?",
+    SilenceKind.UNREACHABLE: "{reach} true  # is it up?",
+    SilenceKind.TIMEOUT: "{reach} uptime  # is it overloaded?",
     SilenceKind.AUTH: "ssh -v {login} true  # which key does it accept?",
     SilenceKind.HOST_KEY: "iris worker probe --accept-key {id}  # if it was re-created",
     SilenceKind.UNKNOWN_HOST: "iris worker probe --accept-key {id}  # if it is new",
-    SilenceKind.PROTOCOL: "ssh {login} 'exec /bin/sh -s' </dev/null  # does its login shell print anything?",
+    SilenceKind.PROTOCOL: "{reach} 'exec /bin/sh -s' </dev/null  # does its login shell print anything?",
 }
 
 
+def _reach(connection: Connection) -> str:
+    """Return the command that runs another one on the worker, by the route that iris uses."""
+    if not connection.allocation:
+        return f"ssh {_login(connection)}"
+    srun = shlex.join(srun_words(connection))
+    return f"ssh {_login(connection)} {srun}" if connection.login else srun
+
+
 def _login(connection: Connection) -> str:
-    """Return the arguments for `ssh` to use the same route as iris."""
+    """Return the arguments of `ssh` for the worker, or for the login host of its allocation."""
+    connection = ssh_connection(connection) or connection
     jump = ["-J", connection.proxy_jump] if connection.proxy_jump else []
     port = ["-p", str(connection.port)] if connection.port else []
     key = ["-i", connection.key] if connection.key else []

@@ -12,22 +12,24 @@ from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.ops.workers.execute import task_environment
 from iris_cli.remote.launch_request import container_steps
+from iris_cli.remote.srun import srun_words, ssh_connection
 from iris_cli.remote.worker_script import directory_word
 
 _DIRECTORIES = ("IRIS_TASK_DIR", "IRIS_WORKDIR", "IRIS_OUTPUT_DIR")
+_LOGIN = 'cd; exec "${SHELL:-/bin/sh}" -l'
 _ANY_SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi")
 
 
 def ssh_command(session: Session, what: str) -> list[str]:
     """Return the argument vector for a task or a worker; a job must have one task. Raises NotFoundError, UsageError.
 
-    Only the worker's recorded host key is accepted. `~/.ssh/config` sets the options that `cluster.yaml` omits, and
-    those of jump hosts.
+    Only the worker's recorded host key is accepted; for the login host of a Slurm job, ssh itself decides.
+    `~/.ssh/config` sets the options that `cluster.yaml` omits, and those of jump hosts.
     """
     cluster = session.view()
     if what in cluster.workers and what not in cluster.jobs:
         worker = cluster.workers[WorkerId(what)]
-        return [*_ssh_options(session, worker), *_shell("", device_guards(worker))]
+        return _reach(session, worker, _shell("", device_guards(worker)))
     tasks = select_tasks(cluster, what, kinds="task or worker")
     if len(tasks) > 1:
         raise UsageError(f"{clip(what)} has {len(tasks)} tasks", hint=f"name one: iris ssh {tasks[0][0].id}")
@@ -41,19 +43,32 @@ def ssh_command(session: Session, what: str) -> list[str]:
     del all_variables["IRIS_TASK_DEFAULT_ENV_JSON"]
     env = {name: value for name, value in all_variables.items() if name.startswith("IRIS_") or name in guards}
     image = cluster.jobs[task.id.job].image
-    return [*_ssh_options(session, worker), *_shell(_directory(session, worker, attempt), env, image)]
+    return _reach(session, worker, _shell(_directory(session, worker, attempt), env, image))
 
 
-def _ssh_options(session: Session, worker: Worker) -> list[str]:
+def _reach(session: Session, worker: Worker, shell: list[str]) -> list[str]:
+    """Return the words that run the remote command on a terminal: by ssh, or by srun on a node of a Slurm job."""
     connection = session.target(worker).connection
-    options = {
+    if not connection.allocation:
+        return [*_ssh(_own_key(session, worker), connection), *shell]
+    words = [*srun_words(connection), "--pty", "/bin/sh", "-c", *(shell or [_LOGIN])]
+    login = ssh_connection(connection)
+    return words if login is None else [*_ssh({}, login), shlex.join(words)]
+
+
+def _own_key(session: Session, worker: Worker) -> dict[str, str]:
+    """Return the options by which ssh accepts only the worker's recorded key."""
+    return {
         "HostKeyAlias": worker.id,
         "UserKnownHostsFile": _config_word(str(session.state.known_hosts.absolute())),
         "GlobalKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "yes",
         "UpdateHostKeys": "no",
-        **_identity_options(connection),
     }
+
+
+def _ssh(options: dict[str, str], connection: Connection) -> list[str]:
+    options = {**options, **_identity_options(connection)}
     words = ["ssh", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
     words += ["-l", connection.user] if connection.user else []
     words += ["-p", str(connection.port)] if connection.port else []

@@ -251,7 +251,9 @@ def accept_keys(session: Session, transport: SshTransport, shown: list[HostKey])
 
 
 def _has_key(session: Session, transport: SshTransport, worker: Worker) -> bool:
+    """Return whether nothing is to be accepted: a key is on record, or `srun` reaches the worker."""
+    target = session.target(worker)
     try:
-        return bool(transport.known_keys(session.target(worker)))
+        return bool(target.connection.allocation or transport.known_keys(target))
     except NoAnswer:  # unreadable records are reported by `read_keys`
         return False

@@ -34,8 +34,10 @@ is_ours() {
     done
 }
 
-# forget_slurm: programs must not take the holder's step for theirs: its rank and nodes are not a task's.
+# forget_slurm: programs must not take the holder's step for theirs: its rank and nodes are not a task's. The
+# job has LC_ALL of the command that submitted it.
 forget_slurm() {
+    unset LC_ALL
     for name in $(env | sed -n -e 's/^\(SLURM[A-Za-z0-9_]*\)=.*/\1/p' -e 's/^\(PMI[A-Z0-9_]*\)=.*/\1/p'); do
         case $name in SLURM_CONF | SLURM_JOB_ID | SLURM_TMPDIR) ;; *) unset "$name" ;; esac
     done

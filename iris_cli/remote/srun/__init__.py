@@ -8,13 +8,18 @@ import shlex
 import threading
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import replace
+
 from iris_cli.core import Connection, WorkerId
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.srun.local_shell import LocalShell
 from iris_cli.remote.transport import NoAnswer, Output, Payload, Target, Transport, max_sending_time
 
-_KEPT = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "SLURM_CONF", "TMPDIR", "USER")
+_KEPT = (
+    *("HOME", "KRB5CCNAME", "LANG", "LOGNAME", "PATH", "SHELL", "SLURM_CONF", "SLURM_CONF_SERVER"),
+    *("TMPDIR", "USER"),
+)
 """Variables that `srun` gets. Others hold secrets, or options (`SLURM_*`) of an allocation around iris."""
 
 _ROOM = 8 << 10
@@ -59,11 +64,12 @@ class SrunTransport:
                 first_contact=first_contact,
                 payload=payload,
             )
-        step = _Step(script)
-        longest = 2 * connect_timeout + timeout + (max_sending_time(payload.total) if payload is not None else 0)
+        step, login = _Step(script), ssh_connection(connection)
+        longest = 2 * connect_timeout + timeout
+        longest += max_sending_time(payload.total) if payload is not None else 0
         try:
-            output = (self._over_ssh if connection.login else self._here).run(
-                login_target(connection),
+            output = (self._here if login is None else self._over_ssh).run(
+                target if login is None else Target(worker=_login_id(connection), connection=login),
                 _command(connection, step.mark, longest),
                 connect_timeout=connect_timeout,
                 timeout=connect_timeout + timeout,
@@ -131,31 +137,37 @@ class _Step:
         return Output(stdout=stdout, stderr=stderr, status=-1 if by_signal else output.status)
 
 
-def login_target(connection: Connection) -> Target:
-    """Return the login host of a connection as a target: its host key is recorded under a name of its own."""
-    host = Connection(
-        host=connection.login,
-        user=connection.user,
-        port=connection.port,
-        key=connection.key,
-        proxy_jump=connection.proxy_jump,
-        known_hosts=connection.known_hosts,
-    )
-    return Target(worker=WorkerId(f"login:{connection.login}"), connection=host)
+def ssh_connection(connection: Connection) -> Connection | None:
+    """Return the connection to the host that SSH reaches: the worker or its login host; None if SSH is not used."""
+    if not connection.allocation:
+        return connection
+    host = replace(connection, host=connection.login, allocation="", node="", login="")
+    return host if connection.login else None
 
 
 def srun_words(connection: Connection) -> list[str]:
     """Return the command line that runs a program on the node, as a step that shares the resources of the job."""
     words = ["srun", f"--jobid={connection.allocation}", "--overlap", f"--nodelist={connection.node}"]
-    return [*words, "--nodes=1", "--ntasks=1", "--mem=0", "--chdir=/", "--quiet", "--job-name=iris-call"]
+    return [*words, "--nodes=1", "--ntasks=1", "--mem=0", "--chdir=/", "--quiet"]
+
+
+def _login_id(connection: Connection) -> WorkerId:
+    """Return the name under which the host key of the login host is recorded."""
+    return WorkerId(f"login.{connection.login}")
 
 
 def _command(connection: Connection, mark: bytes, longest: float) -> bytes:
-    """Return the script that becomes `srun`. On a login host it ends by itself: nobody else would end it."""
+    """Return the script that becomes `srun`.
+
+    On a login host it ends by itself, as a lost connection does not end it. There, a site may put Slurm's commands on
+    the PATH of login shells only.
+    """
     shell = f"cd 2>/dev/null; printf '\\n%s\\n' '{mark.decode()}'; exec /bin/sh -s"
-    words = [*srun_words(connection), "/bin/sh", "-c", shell]
-    limit = f"timeout {math.ceil(longest)} " if connection.login else ""
-    return f"exec {limit}{shlex.join(words)}\n".encode()
+    words = [*srun_words(connection), "--job-name=iris-call", "/bin/sh", "-c", shell]
+    if not connection.login:
+        return f"exec {shlex.join(words)}\n".encode()
+    found = "command -v srun >/dev/null 2>&1 || [ ! -r /etc/profile ] || . /etc/profile >/dev/null 2>&1"
+    return f"{found}\nexec timeout {math.ceil(longest)} {shlex.join(words)}\n".encode()
 
 
 def _no_step(output: Output, connection: Connection) -> NoAnswer:

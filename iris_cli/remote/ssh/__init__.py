@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iris_cli.core.ids import WorkerId
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.errors import NotWritableError
 from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, PresentedKey
 from iris_cli.remote.ssh.call import SshCall
-from iris_cli.remote.transport import Output, Payload, Target
+from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
 
 if TYPE_CHECKING:
     from iris_cli.remote.ssh.dialer import Dialer
@@ -78,6 +79,7 @@ class SshTransport:
 
     def connect(self, target: Target, connect_timeout: float) -> Link:
         """Open a connection for long-lived streams, which no call uses. The caller aborts it. Raises NoAnswer."""
+        _require_ssh(target, "forward ports")
         dialer = self._loaded()
         call: SshCall[Link] = SshCall(connect_timeout)
         return call.perform(lambda: dialer.connect(call, dialer.route(target)))
@@ -86,6 +88,7 @@ class SshTransport:
         self, target: Target, command: str, term: str, size: tuple[int, int], timeout: float
     ) -> tuple[Link, ByteStream]:
         """Run a command on a terminal of `size` (columns, lines); return its connection and stream. Raises NoAnswer."""
+        _require_ssh(target, "open terminals for jobs")
         dialer = self._loaded()
         call: SshCall[tuple[Link, ByteStream]] = SshCall(timeout, timeout)
 
@@ -105,6 +108,7 @@ class SshTransport:
 
     def presented_key(self, target: Target, connect_timeout: float) -> PresentedKey:
         """Return the host key that the worker presents now, even if it is not on record. Raises NoAnswer."""
+        _require_ssh(target, "show host keys")
         dialer = self._loaded()
         call = SshCall[PresentedKey](connect_timeout)
         return call.perform(lambda: dialer.fetch_key(call, dialer.route(target)))
@@ -178,6 +182,15 @@ class SshTransport:
                     Routes(self._ssh_config), self._host_keys, self._user_known_hosts, max_unused
                 )
             return self._dialer
+
+
+def _require_ssh(target: Target, what: str) -> None:
+    """Raise NoAnswer (LOCAL) for a worker that `srun` reaches."""
+    connection = target.connection
+    if connection.allocation:
+        where = f"node {connection.node} of Slurm job {connection.allocation}"
+        detail = f"{where} is reached by srun, which can't {what}"
+        raise NoAnswer(SilenceKind.LOCAL, "configuration", detail, sent=False)
 
 
 @cache
