@@ -30,6 +30,7 @@ from iris_cli.ops.workers.execute import worker_environment
 from iris_cli.ops.workers.workers import probe as probe_workers
 from iris_cli.remote.host_keys import HostKeys, parse
 from iris_cli.remote.launch_request import LaunchRequest
+from iris_cli.remote.srun.holder import holder_script
 
 _LAST_LINES = 3
 _LONGEST = 240
@@ -118,7 +119,13 @@ def _provider(session: Session, scope: Scope) -> SliceProvider:
     known = {each.name: each for each in session.cluster.slices.values() if Scope.of(each.template) == scope}
     directory = session.config.path.absolute().parent
     return open_provider(
-        scope, session.cluster_id, directory, known, session.clock, lambda host: on_login_host(session, host)
+        scope,
+        session.cluster_id,
+        directory,
+        known,
+        session.clock,
+        lambda host: on_login_host(session, host),
+        holder_script,
     )
 
 

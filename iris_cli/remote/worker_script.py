@@ -110,7 +110,7 @@ def quote(text: str) -> str:
 
 def holder_text() -> str:
     """Return the library that the holder of a Slurm job's node runs; its last line calls `hold`."""
-    return _head(HostPaths()) + _shell("host", "begin", "holder")
+    return _variables(HostPaths()) + _shell("host", "begin", "holder")
 
 
 def early_signal_text() -> str:
