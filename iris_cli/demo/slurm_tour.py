@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from iris_cli.clock import SYSTEM_CLOCK
-from iris_cli.core import JobId, SliceState
+from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, JobId, SliceState
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import JobState
 from iris_cli.demo.home import demo_home, make_key
@@ -29,7 +29,7 @@ scale_groups:
   - {name: pool, slice_template: {provider: slurm, nodes: 4, preemptible: true}}
 limits: {settle_seconds: 2s, backoff_first: 1s, scale_backoff_first: 1s}
 """
-_GANG = ("--group-by", "tpu-name", "--replicas", str(NODES), "--grace", "2s")
+_GANG = ("--group-by", TPU_NAME_ATTRIBUTE_KEY, "--replicas", str(NODES), "--grace", "2s")
 _HELLO = 'echo "rank $IRIS_TASK_INDEX of $IRIS_NUM_TASKS on $IRIS_WORKER_ID"; sleep 1'
 _DOOMED = 'if [ $IRIS_TASK_INDEX = 2 ]; then sleep 1; echo "loss is NaN" >&2; exit 3; fi; sleep 600'
 _LONG = 'echo "attempt $IRIS_ATTEMPT on $IRIS_WORKER_ID"; [ "$IRIS_ATTEMPT" -gt {last} ] || sleep 600'
@@ -121,7 +121,7 @@ class _SlurmTour(Tour):
         self._cycles(_is_queued)
         self.step("The gang waits for the next allocation. Slurm says why it is pending.", ("why", "long"))
         self._cycles_until("long", JobState.SUCCEEDED)
-        self.step("When the nodes are free again, the gang goes on in a third allocation.", ("status",))
+        self.step("When the nodes are free again, the gang runs in a third allocation.", ("status",))
         if self.output.as_json:
             self.output.document(TourDocument(self.steps))
 

@@ -102,7 +102,7 @@ class Slurm:
 
     def stop_controller(self) -> None:
         """End slurmctld: no command of Slurm gets an answer."""
-        process = next(each for each in self._running if "slurmctld" in each.args)  # type: ignore[operator]
+        process = next(each for each in self._running if "slurmctld" in str(each.args))
         process.kill()
         process.wait(PATIENCE)
         self._running.remove(process)
