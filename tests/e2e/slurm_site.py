@@ -45,7 +45,11 @@ class SlurmSite(Site):
         assert self.slurm is not None
         self.env["SLURM_CONF"] = str(self.slurm.conf)
         text = CONFIG.format(
-            key=self.hosts[0].client_key, template=template, most=most, idle=idle, limits=limits
+            key=self.hosts[0].client_key if self.hosts else "none",
+            template=template,
+            most=most,
+            idle=idle,
+            limits=limits,
         )
         (self.directory / "cluster.yaml").write_text(text)
         ssh = self.directory / ".ssh"
