@@ -147,6 +147,12 @@ def test_a_task_on_a_host_with_gpus_gets_its_own_and_no_others(
     assert chosen(env, *GUARDS) == devices
 
 
+def test_a_task_gets_the_gpus_that_slurm_granted_by_their_numbers_on_the_node() -> None:
+    granted: dict[str, Any] = {"gpu-indexes": "1,3"}
+    (env,) = gang_of(Lab().worker("w", gpus=2, **granted), gpu="auto:2")
+    assert env["CUDA_VISIBLE_DEVICES"] == "1,3"
+
+
 @pytest.mark.parametrize(
     ("device", "asked", "guards"),
     [("tpu", {}, GUARDS), ("tpu", {"tpu": "v4-8"}, {}), ("none", {}, {})],

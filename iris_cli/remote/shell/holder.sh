@@ -22,18 +22,6 @@ hold() {
     done
 }
 
-# is_ours DIRECTORY: true if it is ours, and nobody else made its place: in a directory like /tmp, anybody can
-# make a name first.
-is_ours() {
-    [ -O "$1" ] || return
-    place=$1
-    while [ -n "$place" ]; do
-        parent=${place%/*}
-        [ ! -k "${parent:-/}" ] || { [ -O "$place" ] && [ ! -L "$place" ]; } || return
-        place=$parent
-    done
-}
-
 # forget_slurm: programs must not take the holder's step for theirs: its rank and nodes are not a task's. The
 # job has LC_ALL of the command that submitted it.
 forget_slurm() {

@@ -248,3 +248,15 @@ else
     encode() { base64 | fold -w 76; }
 
 fi
+
+# is_ours DIRECTORY: true if it is ours, and nobody else made its place: in a directory like /tmp, anybody can
+# make a name first.
+is_ours() {
+    [ -O "$1" ] || return
+    place=$1
+    while [ -n "$place" ]; do
+        parent=${place%/*}
+        [ ! -k "${parent:-/}" ] || { [ -O "$place" ] && [ ! -L "$place" ]; } || return
+        place=$parent
+    done
+}

@@ -8,7 +8,9 @@ probe() {
     # BEFORE anything is written: a step without its command would look like a full disk.
     ! lacks_any || return
     if ! on_network_disk "$1"; then
-        if make_root; then
+        if is_taken "$1"; then
+            add_refusal "$1 is not a directory of ours alone; set remote_dir to another directory"
+        elif make_root; then
             take_incarnation
             put_program
         else
@@ -16,6 +18,15 @@ probe() {
         fi
     fi
     check_requirements
+}
+
+# is_taken REMOTE_DIR: true if another user made it, or a directory above it. Slurm's default has a name that
+# every user can guess, in a directory where every user can write. BEFORE anything is written.
+is_taken() {
+    case $1 in
+    /tmp/iris-*) mkdir -p "$1" 2>/dev/null && ! is_ours "$1" ;;
+    *) return 1 ;;
+    esac
 }
 
 # survey REMOTE_DIR CLUSTER WORKER -> $warnings: check the host like `probe`, but write nothing.
