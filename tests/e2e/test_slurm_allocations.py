@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -156,6 +157,8 @@ def test_work_that_needs_longer_than_the_time_left_is_not_placed(site: SlurmSite
     assert site.slurm is not None
     site.slurm.run("scontrol", "update", f"JobId={site.allocation()}", "TimeLimit=30")
     site.cycle()
+    [shown] = site.slices().values()
+    assert re.fullmatch(r"(30|29)m.* left", shown["reason"])
     site.iris("launch", "--no-schedule", "--name", "short", *GANG, "--timeout", "20m", "--", "true")
     site.run_until("short", "SUCCEEDED")
     site.iris("launch", "--no-schedule", "--name", "long", *GANG, "--timeout", "1h", "--", "true")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from iris_cli.capacity.provider import instructions
-from iris_cli.core import REGION_ATTRIBUTE_KEY, Cluster, TaskId, count, region_of_zone
+from iris_cli.core import REGION_ATTRIBUTE_KEY, Cluster, TaskId, count, format_duration, region_of_zone
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
 from iris_cli.core.lifecycle import slices
@@ -110,6 +110,8 @@ def _slice_row(each: Slice, now: float) -> CreatedSliceRow:
     at = since if since is not None else each.requested_at
     in_set_up = each.state is SliceState.BOOTING and each.to_set_up
     progress = f"{len(each.set_up)} of {count(len(each.hosts), 'VM')} set up" if in_set_up else ""
+    runs = each.ends_at is not None and each.state is not SliceState.DELETING
+    left = f"{format_duration(max(0.0, (each.ends_at or 0.0) - now))} left" if runs else ""
     return CreatedSliceRow(
         name=each.name,
         group=each.group,
@@ -117,5 +119,5 @@ def _slice_row(each: Slice, now: float) -> CreatedSliceRow:
         since_at=at,
         age=max(0.0, round(now - at, 3)),
         vms=len(each.hosts),
-        reason="; ".join(filter(None, (each.reason or progress, each.remark))),
+        reason="; ".join(filter(None, (each.reason or progress, each.remark, left))),
     )
