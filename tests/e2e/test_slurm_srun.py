@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from tests.e2e.slurm_site import GANG, SlurmSite, slurm_site
 from tests.support.slurm import Slurm
+from tests.support.waiting import PATIENCE
 
 SRUN = "nodes: 2, transport: srun"
 
@@ -57,3 +62,39 @@ def test_after_scancel_the_nodes_are_silent_until_the_operator_declares_them_dea
         site.iris("worker", "forget", "--dead", worker)
     site.run_until("train", "SUCCEEDED")
     assert site.allocation() != job
+
+
+def test_a_workspace_an_output_file_a_command_and_stacks(site: SlurmSite) -> None:
+    code, pulled = site.directory / "code", site.directory / "pulled"
+    code.mkdir()
+    (code / "train.sh").write_text('echo result >"$IRIS_OUTPUT_DIR/file"; echo up; sleep 600\n')
+    site.iris("launch", "--no-schedule", "--name", "train", "--workdir", str(code), "--", "sh", "train.sh")
+    site.run_until("train", "RUNNING")
+    site.cycle_until(lambda: "up" in site.iris("logs", "train", code=None).out)
+    assert site.iris("exec", "train", "--", "cat", "train.sh").out.startswith("echo result")
+    assert "sleep 600" in site.iris("stacks", "train", code=None).out
+    site.iris("pull", "train", "--dir", str(pulled))
+    assert [path.read_text() for path in pulled.glob("**/file")] == ["result\n"]
+    site.iris("cancel", "train")
+    site.run_until("train", "KILLED")
+
+
+def test_twenty_launches_by_an_iris_that_is_killed_start_once(site: SlurmSite) -> None:
+    chance, count = Random(20), 20
+    starts = site.directory / "starts"
+    starts.mkdir()
+    for number in range(count):
+        script = f'echo started >>"{starts}/{number}"'
+        site.iris("launch", "--no-schedule", "--name", f"job-{number}", "--", "sh", "-c", script)
+        process = site.start("schedule", "--once", "--autoscale", "--quiet")
+        try:
+            process.wait(chance.uniform(0.1, 1.5))
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+        process.wait(PATIENCE)
+    for number in range(count):
+        site.run_until(f"job-{number}", "SUCCEEDED")
+    assert {path.name: path.read_text() for path in starts.iterdir()} == {
+        str(number): "started\n" for number in range(count)
+    }
+    assert len(site.live_jobs()) == 1
