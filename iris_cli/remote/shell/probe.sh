@@ -4,7 +4,10 @@
 # probe REMOTE_DIR CLUSTER WORKER -> $warnings: make the worker's directory, and check the host.
 probe() {
     root=$1/$2/$3
-    [ -z "$holder" ] || has_holder || { printf 'no holder step runs on this node\n' >&2 && exit 3; }
+    if [ -n "$holder" ] && ! is_taken "$1" && ! has_holder; then
+        printf 'no holder step runs on this node\n' >&2
+        exit 3
+    fi
     # BEFORE anything is written: a step without its command would look like a full disk.
     ! lacks_any || return
     if ! on_network_disk "$1"; then
