@@ -27,6 +27,6 @@ hold() {
 forget_slurm() {
     unset LC_ALL
     for name in $(env | sed -n -e 's/^\(SLURM[A-Za-z0-9_]*\)=.*/\1/p' -e 's/^\(PMI[A-Z0-9_]*\)=.*/\1/p'); do
-        case $name in SLURM_CONF | SLURM_JOB_ID | SLURM_TMPDIR) ;; *) unset "$name" ;; esac
+        case $name in SLURM_CONF | SLURM_JOB_ID) ;; *) unset "$name" ;; esac
     done
 }

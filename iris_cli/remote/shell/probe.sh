@@ -27,7 +27,7 @@ probe() {
 # every user can guess, in a directory where every user can write. BEFORE anything is written.
 is_taken() {
     case $1 in
-    /tmp/iris-*) mkdir -p "$1" 2>/dev/null && ! is_ours "$1" ;;
+    */iris-*/*) mkdir -p "$1" 2>/dev/null && ! is_ours "$1" ;;
     *) return 1 ;;
     esac
 }
@@ -228,7 +228,8 @@ tpus_on_bus() {
     done
 }
 
-# print_slurm_job: print the Slurm job whose cgroup contains this process. Version 1 tracks processes by `freezer`.
+# print_slurm_job: print the Slurm job whose cgroup contains this process. Version 1 tracks processes by
+# `freezer`.
 print_slurm_job() {
     while IFS=: read -r _ controllers path; do
         case $controllers:$path in
