@@ -179,4 +179,6 @@ def _no_step(output: Output, connection: Connection) -> NoAnswer:
         hint = f"Slurm's commands must be on the PATH of {where}"
         return NoAnswer(SilenceKind.LOCAL, "srun", words, hint=hint, sent=False)
     hint = "raise MaxStepCount in slurm.conf, or end the allocation" if "Step limit reached" in words else ""
-    return NoAnswer(SilenceKind.UNREACHABLE, "srun", words.removeprefix("srun: error: "), hint=hint, sent=False)
+    return NoAnswer(
+        SilenceKind.UNREACHABLE, "srun", words.removeprefix("srun: error: "), hint=hint, sent=False
+    )
