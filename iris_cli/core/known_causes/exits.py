@@ -12,7 +12,7 @@ _FAULTHANDLER = "iris launch --again {job} --env PYTHONFAULTHANDLER=1"
 OUT_OF_MEMORY = Rule(
     name="out-of-memory",
     reasons=(EndReason.OOM,),
-    cause="the kernel killed it: out of memory",
+    cause="the kernel killed the task: out of memory",
     fix="Request enough memory (--memory, which is also the limit), or use less: fewer loader workers, less "
     "prefetching, a streamed dataset.",
     source="https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files",
@@ -24,7 +24,7 @@ HOSTS = (
         name="host-rebooted",
         text=("the host was rebooted",),
         cause="the host was rebooted: by maintenance, by a kernel crash, or manually",
-        fix="`last -x` on the host shows when. Checkpoints and --max-retries-preemption let the work continue.",
+        fix="`last -x` on the host shows the time. Checkpoints and --max-retries-preemption let the work continue.",
         source="https://docs.cloud.google.com/tpu/docs/maintenance-events",
         next="iris exec {worker} -- last -x -n 5",
     ),
@@ -32,16 +32,16 @@ HOSTS = (
         name="attempt-vanished",
         text=("the attempt vanished: no process, no exit record",),
         cause="the task and its wrapper were killed, manually or by the kernel's OOM killer",
-        fix="dmesg on the host shows if it was the kernel. If so, request more memory (--memory), or reduce the "
-        "memory that the program uses.",
+        fix="dmesg on the host shows if the kernel killed the task. If so, request more memory (--memory), or reduce "
+        "the memory that the program uses.",
         source=_SIGNALS,
         next="iris exec {worker} -- sh -c 'dmesg | grep -i -A1 oom'",
     ),
     Rule(
         name="lease-ended",
         text=("lease expired: no poll in time", "its lease ended: nobody polled it"),
-        cause="no cycle polled it within its --lease, so its worker stopped it",
-        fix="Check what runs cycles (`iris loop show`, `iris cron show`), or launch it with a longer lease or none.",
+        cause="no cycle polled the task within its --lease, so its worker stopped it",
+        fix="Check what runs cycles (`iris loop show`, `iris cron show`), or give the job a longer lease or none.",
         source="https://man7.org/linux/man-pages/man5/crontab.5.html",
         next="iris loop show",
     ),
@@ -51,9 +51,9 @@ HOSTS = (
 TIME_LIMIT = Rule(
     name="time-limit",
     reasons=(EndReason.TIMEOUT,),
-    cause="it exceeded its --timeout",
+    cause="the task exceeded its --timeout",
     fix="If its last output is recent, raise the limit. If it is old, the task hung: while it runs, "
-    "`iris stacks` shows where.",
+    "`iris stacks` shows where it hangs.",
     source="https://docs.python.org/3/library/faulthandler.html",
     next="iris logs {task} --tail 200",
     all_shown="iris launch --again {job} --timeout {longer}",
@@ -63,7 +63,7 @@ EXITS = (
     Rule(
         name="exit-not-found",
         exits=(127,),
-        cause="the command, or one that it runs, was not found",
+        cause="the command, or a program that it runs, was not found",
         fix="Commands run without a login shell, so ~/.local/bin is not on PATH: use the full path, or "
         "install it in --setup.",
         source=_SHELL,
@@ -73,23 +73,23 @@ EXITS = (
         name="exit-not-executable",
         exits=(126,),
         cause="the command was found, but is not executable",
-        fix="chmod +x before it is shipped, or run its interpreter: python3 train.py, sh run.sh.",
+        fix="Run chmod +x on the file before it is shipped, or run its interpreter: python3 train.py, sh run.sh.",
         source=_SHELL,
     ),
     Rule(
         name="exit-killed",
         signal="SIGKILL",
         cause="SIGKILL not sent by iris, often by the kernel's OOM killer",
-        fix="dmesg on the host shows if it was the kernel. If so, request more memory (--memory), or reduce the "
-        "memory that the program uses.",
+        fix="dmesg on the host shows if the kernel killed the task. If so, request more memory (--memory), or reduce "
+        "the memory that the program uses.",
         source=_SIGNALS,
         next="iris exec {worker} -- sh -c 'dmesg | grep -i -A1 oom'",
     ),
     Rule(
         name="exit-bus-error",
         signal="SIGBUS",
-        cause="SIGBUS: a mapped file was truncated, or its disk is full",
-        fix="The disk of a mapped file or /dev/shm is full, or the file was truncated while mapped.",
+        cause="SIGBUS: a memory-mapped file was truncated, or its disk is full",
+        fix="Free space on the disk of the mapped file or in /dev/shm, and truncate no file while it is mapped.",
         source=_SIGNALS,
         next="iris exec {worker} -- df -h /dev/shm",
     ),
@@ -97,7 +97,7 @@ EXITS = (
         name="exit-illegal-instruction",
         signal="SIGILL",
         cause="SIGILL: a binary uses instructions that this CPU lacks",
-        fix="Prebuilt wheels of TensorFlow and jaxlib need AVX: use another host type, or a build for this one.",
+        fix="Prebuilt wheels of TensorFlow and jaxlib need AVX: use another host type, or a build for this CPU.",
         source="https://github.com/tensorflow/tensorflow/issues/17411",
         next="iris exec {worker} -- sh -c 'grep -m1 flags /proc/cpuinfo'",
     ),
@@ -105,8 +105,8 @@ EXITS = (
         name="exit-abort",
         signal="SIGABRT",
         cause="SIGABRT: a check inside a C++ library failed",
-        fix="The first line with `Check failed` or `F0000` names it; the stack follows. Without one, --env "
-        "PYTHONFAULTHANDLER=1 prints the Python stack.",
+        fix="The first line with `Check failed` or `F0000` names the check; the stack follows. Without such a "
+        "line, --env PYTHONFAULTHANDLER=1 prints the Python stack.",
         source=_SIGNALS,
         next="iris logs {task} --tail 200",
         all_shown=_FAULTHANDLER,

@@ -22,18 +22,18 @@ HOST = (
     Rule(name="disk-read-only", source=_ERRNO, next="iris exec {worker} -- sh -c 'dmesg | tail -n 20'",
          text=("Read-only file system", "Errno 30]"),
          cause="the program wrote to a file system that is read-only",
-         fix="Write below IRIS_OUTPUT_DIR or IRIS_WORKDIR. If it was writable before, the disk failed: check "
-        "dmesg and drain the worker."),
+         fix="Write below IRIS_OUTPUT_DIR or IRIS_WORKDIR. If the file system was writable before, the disk "
+        "failed: check dmesg and drain the worker."),
     Rule(name="nfs-stale", source="https://github.com/huggingface/transformers/issues/9732",
          text=("Stale file handle", "Stale NFS file handle"),
          cause="a file on a network file system was removed or replaced by another host",
-         fix="Let only one rank write and delete there while the others wait; a retry usually succeeds. If "
-        "not, mount it again."),
+         fix="Let only one rank write and delete files there while the others wait. A retry usually succeeds; "
+        "if not, mount the file system again."),
     Rule(name="fuse-gone", source="https://github.com/GoogleCloudPlatform/gcsfuse/issues/204",
          next="iris exec {worker} -- mount",
          text=("Transport endpoint is not connected",),
          cause="the process behind a FUSE mount, such as gcsfuse, has died",
-         fix="Unmount it (fusermount -u) and mount it again; it usually ran out of memory."),
+         fix="Unmount the directory (fusermount -u) and mount it again. The process usually ran out of memory."),
     Rule(name="open-files", source="https://github.com/pytorch/pytorch/issues/165532",
          text=("Too many open files",),
          cause="the program reached its limit of open files",
@@ -83,13 +83,13 @@ HOST = (
          text=("<frozen os>*, in __getitem__", "/os.py*, in __getitem__", ": unbound variable", ": parameter not set",
                ": parameter null or not set"),
          cause="an environment variable that the program reads is not set",
-         fix="Tasks don't inherit the variables of your shell: iris launch --again JOB --env NAME copies one, --secret "
-             "NAME reads it at each start and stores it nowhere."),
+         fix="Tasks don't inherit the variables of your shell: iris launch --again JOB --env NAME copies a "
+             "variable, --secret NAME reads it at each start and never stores it."),
     Rule(name="glibc", source="https://github.com/tensorflow/tensorflow/issues/1324",
          next="iris exec {worker} -- ldd --version",
          text=("version `GLIBC_*not found", "version `GLIBCXX_*not found", "version `CXXABI_*not found"),
          cause="a binary was built for a newer system than the host's",
-         fix="Use a version built for it, or create the VM with a newer image."),
+         fix="Use a version built for the host's system, or create the VM with a newer image."),
     Rule(name="script-line-ends", source="https://www.shellscript.sh/tips/dos2unix/",
          text=("^M: bad interpreter", "\r: bad interpreter", "$'\\r': command not found"),
          cause="a script has Windows line endings",
@@ -100,13 +100,13 @@ HOST = (
                "/run: line *: /*/work/*: No such file or directory",
                "can't open file '/*/work/*[Errno 2] No such file or directory"),
          cause="the script is not in the work directory of the task",
-         fix="A task starts in an empty directory: --workdir . ships this one, except files that git or .irisignore "
-             "ignores. If the script was shipped, the interpreter in its #! line is missing on the host."),
+         fix="A task starts in an empty directory: --workdir . ships the current directory, except files that git "
+             "or .irisignore ignores. If the script was shipped, the host lacks the interpreter in its #! line."),
     Rule(name="program-missing", source="https://github.com/docker-library/python/issues/150",
          text=("can't open file '*[Errno 2] No such file or directory",),
          cause="the program is not on the worker",
-         fix="A task starts in an empty directory: --workdir . ships this one. Or name the program by its absolute "
-             "path on the workers."),
+         fix="A task starts in an empty directory: --workdir . ships the current directory. Or name the program "
+             "by its absolute path on the workers."),
     Rule(name="exec-format", source=_ERRNO, next="iris exec {worker} -- uname -m",
          text=("Exec format error",),
          cause="the program was built for another kind of processor, or lacks its #! line",
@@ -127,7 +127,7 @@ ACCESS = (
     Rule(name="ssh-refused", source="https://docs.github.com/en/authentication/troubleshooting-ssh/error-permission-denied-publickey",
          text=("Permission denied (publickey",),
          cause="the SSH server rejected every key",
-         fix="Workers have none of your keys: give the task its own with --secret, or clone over HTTPS with a "
+         fix="Workers have none of your keys: pass the task a key with --secret, or clone over HTTPS with a "
         "token."),
     Rule(name="ssh-startups", source="https://man.openbsd.org/sshd_config#MaxStartups",
          text=("kex_exchange_identification: Connection closed by remote host",
@@ -149,7 +149,7 @@ ACCESS = (
     Rule(name="gcs-access", source="https://github.com/googlecolab/colabtools/issues/1177",
          text=("does not have storage.*access to", "Provided scope(s) are not authorized"),
          cause="the VM's service account has no access to that bucket",
-         fix="Give the account in the message the role roles/storage.objectUser on the bucket; a VM without "
+         fix="Grant roles/storage.objectUser on the bucket to the account that the message names. A VM without "
         "the storage scope must be re-created with --scopes=cloud-platform."),
     Rule(name="hf-rate", source="https://github.com/huggingface/huggingface_hub/issues/3312",
          text=("429 Client Error: Too Many Requests", "HTTP Error 429 thrown while requesting"),

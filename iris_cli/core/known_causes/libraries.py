@@ -10,7 +10,7 @@ JAX = (
     Rule(name="jax-without-tpu", source="https://github.com/AI-Hypercomputer/RecML/issues/9",
          text=("A Google TPU may be present on this machine, but either a TPU-enabled jaxlib or libtpu is not",),
          cause="jax was installed without TPU support and uses the CPU",
-         fix="pip install -U 'jax[tpu]' in the environment of the task; another package may have brought plain jax."),
+         fix="pip install -U 'jax[tpu]' in the environment of the task; another package may have installed plain jax."),
     Rule(name="jax-versions", source="https://github.com/jax-ml/jax/issues/17638",
          text=("is newer than and incompatible with jax version", "but this version of jax requires version"),
          cause="jax and jaxlib are incompatible",
@@ -18,13 +18,13 @@ JAX = (
     Rule(name="jax-initialized-late", source="https://github.com/jax-ml/jax/pull/26194",
          text=("jax.distributed.initialize() must be called before any JAX",),
          cause="something used JAX before jax.distributed.initialize()",
-         fix="Call it first in the program. An import that queries devices or creates an array is too early."),
+         fix="Call the function first in the program. An import that queries devices or creates arrays is too early."),
     Rule(name="jax-no-coordinator", source="https://docs.jax.dev/en/latest/multi_process.html",
          text=("coordinator_address should be defined", "Number of processes must be defined",
                "The process id of the current process must be defined"),
          cause="jax.distributed.initialize() does not know its peers",
-         fix="On hosts other than TPU VMs launch with --env-preset jax, or give it IRIS_COORDINATOR_ADDRESS, "
-             "IRIS_NUM_TASKS and IRIS_TASK_INDEX."),
+         fix="On hosts other than TPU VMs launch with --env-preset jax, or pass the function "
+             "IRIS_COORDINATOR_ADDRESS, IRIS_NUM_TASKS and IRIS_TASK_INDEX."),
     Rule(name="jax-cpu-collectives", source="https://github.com/jax-ml/jax/pull/26174",
          text=("Multiprocess computations aren't implemented on the CPU backend",),
          cause="the ranks use CPUs without a collectives backend",
@@ -36,13 +36,13 @@ JAX = (
                "Barrier timed out. Barrier_id: PjRT_Client_Connect",
                "coordination service as cluster registration failed"),
          cause="not all ranks reached jax.distributed.initialize() in time",
-         fix="A rank died before it, never started it, or can't reach the coordinator. Check that there are as "
+         fix="A rank died before the call, never made it, or can't reach the coordinator. Check that there are as "
              "many processes as ranks, that the coordinator's address is not localhost, and that the firewall "
              "opens its port."),
     Rule(name="jax-gpu-memory", source="https://docs.jax.dev/en/latest/gpu_memory_allocation.html",
          text=("Out of memory while trying to allocate", "Out of memory trying to allocate"),
          cause="the GPU is out of memory",
-         fix="Check for other processes on the GPU, or reduce the batch size. If others share the GPU, set "
+         fix="Check for other processes on the GPU, or reduce the batch size. If other processes share the GPU, set "
              "XLA_PYTHON_CLIENT_PREALLOCATE=false or a smaller XLA_CLIENT_MEM_FRACTION."),
     Rule(name="gpu-driver", source="https://github.com/nagadomi/nunif/issues/702",
          next="iris exec {worker} -- nvidia-smi",
@@ -64,8 +64,8 @@ ECHOES = (
          text=("Terminating process because the JAX distributed service detected fatal errors",
                "heartbeat timeout. This indicates that the remote task", "Failed to send RPC to coordination service"),
          cause="JAX ended this rank because another rank or the coordinator died",
-         fix="Find the rank with a different message, or none: its log has the cause. Otherwise a host"
-        " or the network failed."),
+         fix="Find the rank without this message: its log has the cause. If every rank has the message, a host or the "
+             "network failed."),
     Rule(name="jax-barrier", source="https://github.com/ayaka14732/llama-2-jax/issues/20", echo=True,
          next="iris logs {job} --diff",
          text=("DEADLINE_EXCEEDED: Barrier timed out",),
@@ -76,8 +76,8 @@ ECHOES = (
          next="iris logs {job} --diff",
          text=("Watchdog caught collective operation timeout",),
          cause="a rank did not reach a collective operation where the others waited",
-         fix="Find the rank that stopped first: an exception, an exhausted data loader, or an evaluation. A "
-             "longer timeout only helps for an evaluation."),
+         fix="Find the rank that left the loop first, because of an exception, an exhausted data loader, or an "
+             "evaluation. A longer timeout only helps for an evaluation."),
 )
 
 # Messages of PyTorch, PyTorch/XLA and NCCL.
@@ -85,11 +85,11 @@ TORCH = (
     Rule(name="torch-xla-versions", source="https://github.com/pytorch/xla/issues/2259",
          text=("_XLAC.cpython*undefined symbol",),
          cause="torch and torch_xla are incompatible",
-         fix="They must be of the same release: pin both in one pip install."),
+         fix="Install torch and torch_xla of the same release, both pinned in one pip install."),
     Rule(name="torch-xla-spawn", source="https://github.com/pytorch/xla/issues/7765",
          text=("Do not use the XLA device before calling xmp.spawn",),
          cause="the XLA device was used before the processes were started",
-         fix="Do not query devices before xmp.spawn or torch_xla.launch, not even their number."),
+         fix="Do not query devices before xmp.spawn or torch_xla.launch, not even to count them."),
     Rule(name="torch-xla-device", source="https://github.com/pytorch/xla/pull/4599",
          text=("Missing XLA configuration",),
          cause="torch_xla has no device configured",
@@ -119,7 +119,7 @@ TORCH = (
              "program starts: ulimit -n 65536."),
     Rule(name="torch-port-taken", source="https://github.com/meta-pytorch/torchtune/issues/392",
          text=("The server socket has failed to listen on any local network address",),
-         cause="the rendezvous port of that host is in use (default: 29500)",
+         cause="the rendezvous port of the host is in use (default: 29500)",
          fix="Use --env-preset torchrun, which gives each job a free port, or --ports NAME and IRIS_PORT_NAME."),
     Rule(name="torch-rendezvous", source="https://github.com/pytorch/pytorch/issues/107021",
          next="iris logs {job} --rank 0",

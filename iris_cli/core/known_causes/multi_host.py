@@ -20,10 +20,10 @@ MULTI_HOST = (
          cause="gloo connects to a loopback address, which no other host can reach",
          fix="In /etc/hosts, the host's own name has the address 127.0.0.1 or 127.0.1.1: replace it with the "
              "address that the other hosts use. PyTorch: --env GLOO_SOCKET_IFNAME=eth0. If all ranks are on one "
-             "host, find the rank that ended first."),
+             "host, a loopback address is correct: find the rank that ended first."),
     Rule(name="gloo-sizes", source="https://github.com/pytorch/gloo/pull/456", next="iris logs {job} --diff",
          text=("gloo/transport/tcp/pair.cc*] op.preamble.length <= op.nbytes.",),
-         cause="the ranks take part in one CPU collective with different shapes, or in different ones",
+         cause="the ranks run a CPU collective with different shapes, or different CPU collectives",
          fix="All ranks must run the same collectives with the same shapes in the same order: look for a last "
              "batch that is smaller, and for a branch on the rank."),
     Rule(name="tpu-no-device", source="https://github.com/jax-ml/jax/issues/13260",
@@ -51,13 +51,13 @@ MULTI_HOST = (
          next="iris logs {job} --diff",
          text=("Detected failure SLICE_FAILURE_", "Session master detected TPU session error from worker"),
          cause="a worker of the slice failed its health check, or its chip driver reported an error",
-         fix="The lines around it name the worker. Drain that worker and retry; re-create the slice if it happens "
-             "again there."),
+         fix="The lines before and after the message name the worker. Drain that worker and retry; re-create the slice "
+             "if its workers fail again."),
     Rule(name="tpu-fatal-error", source="https://github.com/marin-community/marin/issues/1534",
          next="iris history {worker}",
          text=("A program or fatal error occurred, all pending programs will fail",
                "An unknown error has occurred, contact your next level of support"),
-         cause="the TPU stopped with an error that libtpu can't name: bad chip or compiler fault",
+         cause="the TPU stopped with an error that libtpu can't name: a bad chip or a compiler fault",
          fix="Retry. If the same worker fails again, drain it and re-create the slice. If another worker fails, "
              "try other versions of jax and libtpu."),
     Rule(name="tpu-vmem", source="https://github.com/pytorch/xla/issues/9524",
@@ -109,19 +109,19 @@ MULTI_HOST = (
          text=("must equal the product of mesh_shape (", "must be >= the product of mesh_shape (",
                "does not match the product of the parallelism", "does not match the product of the ICI parallelism",
                "does not match the product of the DCN parallelism"),
-         cause="the mesh of the program has another size than the devices that JAX sees",
+         cause="the mesh of the program does not have as many devices as JAX sees",
          fix="Compute the mesh from jax.device_count(). If JAX sees fewer devices than the slice has, a rank did "
              "not call jax.distributed.initialize(), or JAX uses the CPU."),
     Rule(name="orbax-sharding", source="https://github.com/AI-Hypercomputer/maxtext/pull/3082",
          text=("sharding passed to deserialization should be specified, concrete",),
-         cause="orbax restores an array and was not told its sharding",
-         fix="Restore into a tree of jax.ShapeDtypeStruct with shardings of the present mesh "
+         cause="orbax restores an array without knowing its sharding",
+         fix="Restore into a tree of jax.ShapeDtypeStruct with shardings of the current mesh "
              "(checkpoint_utils.construct_restore_args)."),
     Rule(name="checkpoint-missing", source="https://github.com/google/orbax/issues/924",
          text=('Error opening "zarr" driver: Metadata at*does not exist',
                'Error opening "zarr3" driver: Metadata at*does not exist'),
          cause="the checkpoint is incomplete, or not on this host",
-         fix="A local directory holds only the part of its own host: save to a directory that all hosts share "
+         fix="A local directory has only the part that its host saved: save to a directory that all hosts share "
              "(gs://..., NFS). Restore a step that was committed, with the version of orbax that saved it."),
     Rule(name="gcs-object-rate", source="https://github.com/jax-ml/jax/issues/12583",
          text=("exceeded the rate limit for object mutation operations",
@@ -145,18 +145,18 @@ MULTI_HOST_ECHOES = (
                "while calling /tensorflow.CoordinationService/RegisterTask",
                "RPC: /xla.coordination.CoordinationService/RegisterTask"),
          cause="the rank can't reach the JAX coordinator on rank 0",
-         fix="Rank 0 ended or never started, or a firewall closes the port: jax 0.8.1 moved it from 8476 to 8482, "
-             "which the default rules of TPU networks do not open. --env JAX_COORDINATOR_PORT=8476 moves it back."),
+         fix="Rank 0 ended or never started, or a firewall closes the port: since jax 0.8.1 it is 8482, not 8476, "
+             "and the default rules of TPU networks do not open it. --env JAX_COORDINATOR_PORT=8476 restores it."),
     Rule(name="jax-key-timeout", source="https://github.com/EnzymeAD/Enzyme-JAX/issues/623", echo=True,
          next="iris logs {job} --diff",
          text=("GetKeyValue() timed out with key:",),
-         cause="a rank waited for data of another rank, which did not come",
-         fix="Find the rank that ended, hangs or is slower: `iris stacks` compares them while the job runs."),
+         cause="a rank waited for data of another rank, and the data did not arrive",
+         fix="Find the rank that ended, hangs or is slower: `iris stacks` compares the ranks while the job runs."),
     Rule(name="gloo-peers", source="https://github.com/sgl-project/sglang/issues/3226", echo=True,
          next="iris logs {job} --diff",
          text=("Gloo context initialization failed:", "Gloo connectFullMesh failed with"),
          cause="the ranks can't connect to each other for CPU collectives (gloo)",
-         fix="Another rank ended first, or that rank's own name does not resolve to an address that this host can "
+         fix="Another rank ended first, or the host name of a rank resolves to an address that the other hosts can't "
              "reach, or a firewall closes the ports: gloo uses any free port. PyTorch: --env "
              "GLOO_SOCKET_IFNAME=eth0."),
     Rule(name="gloo-peer-closed", source="https://github.com/pytorch/pytorch/issues/75512", echo=True,

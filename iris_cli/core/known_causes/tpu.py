@@ -14,13 +14,13 @@ TPU = (
                "open(/dev/vfio/*Device or resource busy", "open(/dev/accel*Device or resource busy",
                "Couldn't open iommu group"),
          cause="another process holds the TPU chips of this host",
-         fix="A chip serves one process. `iris worker unwedge` names the process and offers to stop it. If it "
-        "is the program itself, only one of its processes may import jax or torch_xla."),
+         fix="A chip serves one process. `iris worker unwedge` names the process and offers to stop it. If that "
+             "process is part of the program, only one process of the program may import jax or torch_xla."),
     Rule(name="tpu-lockfile", source="https://github.com/jax-ml/jax/issues/10192", next="iris worker unwedge {worker}",
          text=("Internal error when accessing libtpu multi-process lockfile",),
          cause="a stale lock file of a killed process blocks libtpu",
-         fix="If no process holds the chips, remove /tmp/libtpu_lockfile on the worker, as the user who owns "
-        "it."),
+         fix="If no process holds the chips, remove /tmp/libtpu_lockfile on the worker, as the owner of "
+        "the file."),
     Rule(name="tpu-device-refused", source="https://github.com/pytorch/xla/issues/3947",
          next="iris worker unwedge {worker}",
          text=("open(/dev/accel*Operation not permitted", "open(/dev/accel*Permission denied",
@@ -39,7 +39,7 @@ TPU = (
          text=("TPU backend initialization is taking more than", "TPU initialization failed: Failed to connect to"),
          cause="the TPU waits for hosts of the slice that do not run the program",
          fix="All hosts of a slice must start the program at the same time. Launch it as a gang on the whole "
-             "slice (--tpu TYPE), and find the rank that differs."),
+             "slice (--tpu TYPE), and find the rank that did not start the program."),
     Rule(name="libtpu-missing", source="https://github.com/jax-ml/jax/issues/24987",
          text=("Failed to open*libtpu.so*cannot open shared object file",),
          cause="libtpu is not installed where jax looks for it",
@@ -66,7 +66,7 @@ TPU = (
     Rule(name="tpu-hardware", source=f"{_ERRORS}0200", next="iris worker drain {worker} --reason hardware",
          text=("observed errors are: [Hardware]", "observed errors are: [Network]", "observed errors are: [Power]"),
          cause="TPU hardware failed (a chip, its network or its power)",
-         fix="Retry; if the same host fails again, drain it and re-create the slice."),
+         fix="Retry. If the same host fails again, drain it and re-create the slice."),
     Rule(name="tpu-programs-differ", source=f"{_ERRORS}0200",
          text=("An unexpected leader shows up in the launch group",),
          cause="the hosts of the slice run different programs",
@@ -74,18 +74,18 @@ TPU = (
              "rank around a collective computation."),
     Rule(name="tpu-kernel", source=f"{_ERRORS}0200",
          text=("halted*BoundsCheck", "Semaphore*has a nonzero value upon exit from a Mosaic kernel"),
-         cause="a custom kernel reads out of bounds, or doesn't wait for what it started",
+         cause="a custom kernel reads out of bounds, or doesn't wait for a transfer that it started",
          fix="Check the indices, and wait for each DMA and semaphore of the Pallas kernel."),
     Rule(name="tpu-halted", source=f"{_ERRORS}0200",
          text=("Core halted unexpectedly", "Accelerator device halted prematurely",
                "The program continuator has halted unexpectedly"),
          cause="a core of the TPU stopped in the middle of the program",
-         fix="The rest of the message shows if the cause was hardware, a kernel, or hosts out of step. If it is "
-             "always the same worker, drain it. Otherwise try another version of jax and libtpu, then report a "
+         fix="The rest of the message shows if the cause was hardware, a kernel, or hosts out of step. If it happens "
+             "only on one worker, drain that worker. Otherwise try another version of jax and libtpu, then report a "
              "bug."),
     Rule(name="xla-buffer-layout", source=f"{_ERRORS}0102",
          text=("expected parameter*but got buffer with incompatible size",),
          cause="data and compiled program disagree about the layout of a buffer",
-         fix="The usual cause is a checkpoint or exported program of other flags, versions or topology: create it "
-             "again."),
+         fix="The usual cause is a checkpoint or exported program that was created with other flags or versions, "
+             "or for another topology: create it again."),
 )
