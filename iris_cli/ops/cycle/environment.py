@@ -203,9 +203,7 @@ def _device(placement: Placement) -> dict[str, str]:
     device = placement.job.resources.device
     if device is not None and device.kind == "gpu":
         granted = _attribute(placement.worker, GPU_INDEXES_ATTRIBUTE_KEY).split(",")
-        known = (
-            granted if len(granted) == placement.worker.gpus else [str(index) for index in range(1 << 14)]
-        )
+        known = granted if len(granted) == placement.worker.gpus else [str(index) for index in range(1 << 14)]
         return {"CUDA_VISIBLE_DEVICES": ",".join(known[index] for index in placement.attempt.gpus)}
     return {} if placement.on_tpu else device_guards(placement.worker)
 
