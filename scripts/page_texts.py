@@ -14,7 +14,8 @@ With `--quiet` a command prints only its result, and nothing else on stdout:
   --html`, `export --out`, `config validate`, `cluster import`, `log compact`, `cron install`, `cron remove`, `loop
   start`, `loop stop`, and `worker` with `probe`, `drain`, `uncordon`, `taint`, `forget` or `unwedge`.
 - Progress, hints and reports are not printed. Errors go to stderr, and so do warnings: a job that failed, output that
-  is missing, a log that was repaired. A question is printed with its subject; `--yes` skips both.
+  is missing, a log that was repaired. A question is printed together with the changes that it asks about; `--yes`
+  skips question and changes.
 
 `--quiet` does not change the output of `--json`.
 """.splitlines()
@@ -36,9 +37,9 @@ EXIT_CODES = {
 }
 
 JOB_FILES = """\
-A job file describes a job in YAML. `iris launch job.yaml` submits it. Command-line options override the file;
-options for `env` and `labels` add to it. Relative paths start at the directory of the file. An unknown key is an error.
-iris reports all problems of a file at once, each with its line.
+A job file describes a job in YAML. `iris launch job.yaml` submits the job. Command-line options override the file;
+options for `env` and `labels` add to its values. Relative paths start at the directory of the file. An unknown key is
+an error. iris reports all problems of a file at once, each with its line.
 
 ```yaml
 name: train
@@ -51,18 +52,18 @@ timeout: 12h
 ```
 
 The column `defaults:` marks the keys that `cluster.yaml` can set for every job under `defaults:`. The last column
-shows which keys [requests from inside a task](requests.md) accept: all except those that would read files on the
-operator's machine. In a request `each_line` is the list of lines. The [Python client](client.md) has keywords with the
-same names, and `group_by` for `coscheduling`.
+shows which keys [requests from inside a task](requests.md) accept: all except keys that would read files on the
+operator's machine. In a request `each_line` is a list of lines, not a file. The [Python client](client.md) has keywords
+with the same names, but `group_by` in place of `coscheduling`.
 
 ## Memory
 
-`memory` is the memory that a task needs on its worker, and the most that it gets. The kernel of the worker limits all
+`memory` is the memory that a task needs on its worker, and also its limit. The kernel of the worker limits all
 processes of the task together, including page cache and `/dev/shm`, if the worker can create control groups with the
-memory controller (usually if `iris` logs in as root). A task beyond its limit is killed; `iris status JOB` then shows
-`ran out of memory` and the limit. The set-up has no limit. If the worker can't create control groups, and for jobs
-without `memory` of their own, the value only counts for placement: neither `defaults.memory` of `cluster.yaml` nor the
-built-in default of 1 GiB is a limit.
+memory controller (usually if `iris` logs in as root). The kernel kills a task that exceeds its limit; `iris status JOB`
+then shows `ran out of memory` and the limit. The limit does not apply to `setup`. If the worker can't create control
+groups, `memory` only counts for placement. If a job does not set `memory`, it has no limit: `defaults.memory` of
+`cluster.yaml` and the built-in default of 1 GiB only count for placement.
 
 ## Job scripts
 
@@ -79,22 +80,21 @@ set -e
 python3 train.py "$@"
 ```
 
-- The first line names the program that runs the script, as usual on Unix: `#!/bin/bash`, `#!/usr/bin/env python3`.
-- `#IRIS` lines follow, before the first line of the program; comments and blank lines are allowed among them. A later
-  `#IRIS` line is an error, because it would be ignored silently. Each line contains options of `iris launch` that
-  describe the job, quoted as in a shell, without expansion of variables. `-e NAME` copies a variable of the shell that
-  runs `iris launch`.
-- Command-line options override these options, as they override a job file. Relative paths start at the directory of
-  the script.
+- The first line names the interpreter of the script, as usual on Unix: `#!/bin/bash`, `#!/usr/bin/env python3`.
+- `#IRIS` lines follow, before the first line of the program; comments and blank lines are allowed between them. An
+  `#IRIS` line after that is an error. Each line contains options of `iris launch` that describe the job, quoted as in a
+  shell, without expansion of variables. `-e NAME` copies a variable of the shell that runs `iris launch`.
+- Options on the command line override the `#IRIS` options, as they override a job file. Relative paths start at the
+  directory of the script.
 - iris sends the script as it was at launch and makes it executable. Without `--workdir` the task starts in a directory
   with the script only. With `--workdir` the script keeps its place in that directory, even if `.irisignore` matches it;
-  a script from elsewhere is put at the top.
+  a script from outside that directory is put at its top.
 - `#SBATCH` lines are comments: add `#IRIS` lines next to them.
 """.splitlines()
 
 KNOWN_CAUSES = """\
 iris recognizes the failures in the table below. When a job has failed, `iris status JOB` and `iris why JOB` compare the
-output and the exit of the task that failed first with these rules, from the top. They show the first rule that matches.
+output and the exit of the task that failed first with these rules, from the top, and show the first rule that matches.
 `*` matches any text within a line. If the output only reports that another rank failed (*echo*), iris also searches the
 output of the other ranks.
 
@@ -103,7 +103,8 @@ output of the other ranks.
 Rules are text with `*`, not regular expressions, so no output can make the search slow. iris searches the last 64 KiB.
 The rules are Python modules in `iris_cli/core/known_causes/`; a test has a real message for each rule.
 
-`status` and `why` never call a worker. They search pulled output, or the last 4 KiB that the log holds. If
-neither shows the cause, the cycle that recorded the failure reads the last 64 KiB from the worker once and stores the
-matching lines below `logs/`: for the first four attempts of a job, and for at most 16 attempts in a cycle.
+`status` and `why` never call a worker. They search the output that was pulled, or the last 4 KiB of output in the event
+log. If neither shows the cause, the cycle that recorded the failure reads the last 64 KiB from the worker once and
+stores the matching lines below `logs/`. It does so for the first four attempts of a job, and for at most 16 attempts in
+a cycle.
 """.splitlines()
