@@ -268,7 +268,7 @@ def json_page() -> Iterator[str]:
         title = f"{command} --json" if command != "error" else "Errors"
         yield from ("", f"## {title}")
         for kind in kinds:
-            yield from ("", _words(kind) + (" One document a line." if kind in BY_LINE else ""))
+            yield from ("", _words(kind) + (" One document per line." if kind in BY_LINE else ""))
             first = shown.setdefault(kind, title)
             if first == title:
                 yield from ("", *_table(kind, found.documents[kind]))

@@ -23,7 +23,7 @@ from iris_cli.render.tables import NARROW, clock_time, table, text
 
 
 class Sound(Struct, frozen=True):
-    """The last place up to which the log is sound. `byte` counts from 0."""
+    """The position up to which the log is valid. `byte` counts from 0."""
 
     file: str
     line: int

@@ -38,7 +38,7 @@ class FileGarbage(Struct, frozen=True):
 
 
 class GarbageDocument(Struct, frozen=True, kw_only=True):
-    """The result of `iris gc`: all garbage found, and the bytes removed."""
+    """The result of `iris gc`: all removable files, and the bytes removed."""
 
     workers: Sequence[WorkerGarbage]
     files: Sequence[FileGarbage]

@@ -136,7 +136,7 @@ class WaitedJob(Struct, frozen=True, kw_only=True):
 
 
 class WaitedDocument(Struct, frozen=True):
-    """The result of `iris wait` and of `--wait`. `timed_out`: some jobs have not ended. No `cycles` in a task."""
+    """The result of `iris wait` and of `--wait`. `timed_out`: some jobs have not ended. No `cycles` inside a task."""
 
     jobs: Sequence[WaitedJob]
     timed_out: bool

@@ -15,7 +15,7 @@ from iris_cli.render.tables import fold
 
 
 class ProbedWorker(Struct, frozen=True, kw_only=True):
-    """One worker. `usable` and later fields are absent without an answer; `kind`, `detail`, `hint` with one."""
+    """One worker. Without an answer `usable` and later fields are absent; with one, `kind`, `detail` and `hint`."""
 
     worker: WorkerId
     condition: WorkerCondition
@@ -156,7 +156,7 @@ class ObstacleEntry(Struct, frozen=True, kw_only=True):
 class WedgeDocument(Struct, frozen=True, kw_only=True):
     """The result of `iris worker unwedge`. `left` is null if nothing was to be stopped.
 
-    `unseen` counts processes of other users that could not be examined.
+    `unseen` counts processes of other users that could not be inspected.
     """
 
     worker: WorkerId

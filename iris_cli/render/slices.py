@@ -18,7 +18,7 @@ from iris_cli.render.console import Output
 
 
 class Demand(Struct, frozen=True, kw_only=True):
-    """Capacity that a task or a gang (`id` of its job) lacks. It can't be provided if it has an `invalid_reason`.
+    """Capacity that a task or a gang (`id` of its job) lacks. No group can provide it if `invalid_reason` is set.
 
     `preemptible` and `required_regions` are null if no constraint names them.
     """

@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 class Deviation(Struct, frozen=True, kw_only=True):
-    """Ranks with equal logs that differ from the majority. The lowest of them is compared with the majority.
+    """Ranks with equal logs that differ from the majority. The lowest rank is compared with the majority.
 
     If a rank only has fewer or more lines at the end, `behind` or `ahead` counts them. Otherwise `diff` has lines that
     begin with `-` (majority) or `+` (this rank), and `more` counts further lines. `compared` is false if there were too

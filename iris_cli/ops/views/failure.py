@@ -40,7 +40,7 @@ _BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 class PeerGroup(Struct, frozen=True, kw_only=True):
     """Tasks that ended in the same way as each other, with the same last line except for numbers.
 
-    `line` is the last line of the first of them, '' if unknown. `same`: True if the culprit's is the same.
+    `line` is the last line of the first of them, '' if unknown. `same`: the first failed task has it too.
     """
 
     tasks: tuple[TaskId, ...]

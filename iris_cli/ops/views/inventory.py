@@ -59,7 +59,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
 
 
 class SliceRow(Struct, frozen=True, kw_only=True):
-    """One slice. `busy` counts workers with chips in use, `unusable` others that accept no new work."""
+    """One slice. `busy` counts workers with chips in use, `unusable` the other workers that accept no new work."""
 
     name: str
     type: str

@@ -26,7 +26,7 @@ from iris_cli.ops.views.view import CycleAge, View, look
 class JobRow(Struct, frozen=True, kw_only=True):
     """One job in one line. Ages and durations in seconds.
 
-    `display` is the state shown on the screen; `task_displays` counts its tasks by theirs. `workers` are the workers of
+    `display` is the state on the screen; `task_displays` counts its tasks by display. `workers` are the workers of
     its live attempts, by rank. `why` is the reason it is pending, or the cause of its end; `retry` is the failure that
     is retried. `overdue` says how long a gang has been pending, if longer than `gang_reserve_after`; `quiet` names the
     quiet tasks. `duration` is the result of `job_ran`. `again` is the ended job that it was resubmitted from,

@@ -19,7 +19,7 @@ _BUSY = frozenset((ReasonKind.CHIPS, ReasonKind.GPUS, ReasonKind.MEMORY, ReasonK
 
 
 class ExpectedStart(Struct, frozen=True, kw_only=True):
-    """The estimated start: when the tasks of `jobs` end, if they run until their time limits.
+    """The estimated start: the time when the tasks of `jobs` end, if they run until their time limits.
 
     `not_before_at` in seconds since the epoch.
     """

@@ -87,7 +87,7 @@ class Turns:
 
 
 class ConstraintCount(Struct, frozen=True, kw_only=True):
-    """Of `workers` with a compatible device, `satisfied` satisfy the constraint."""
+    """`workers` have a compatible device; `satisfied` of them satisfy the constraint."""
 
     constraint: Constraint
     satisfied: int
