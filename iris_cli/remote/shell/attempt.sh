@@ -290,7 +290,16 @@ no_container() {
     runtime=
     read -r runtime _ 2>/dev/null <"$container"
     case $runtime in docker | podman) ;; *) return 0 ;; esac
-    if ! timeout 4 "$runtime" rm -f -v "iris-$2" >/dev/null 2>&1; then
+    # It may take longer than this call: on a slow host a later call finds the container gone.
+    timeout 30 "$runtime" rm -f -v "iris-$2" >/dev/null 2>&1 &
+    now
+    removed_by=$((now + 400))
+    while start_of $! && [ "$now" -lt "$removed_by" ]; do
+        nap 0.1
+        now
+    done
+    ! start_of $! || return
+    if ! wait $!; then
         left=$(timeout 4 "$runtime" ps -aq --filter "name=iris-$2" 2>/dev/null) && [ -z "$left" ] || return
     fi
     [ -n "${3-}" ] || rm -f "$container"
