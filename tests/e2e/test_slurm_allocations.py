@@ -208,6 +208,23 @@ def test_an_idle_allocation_is_cancelled(site: SlurmSite) -> None:
     assert site.iris("status", "--json").json()["workers"] == []
 
 
+def test_slurms_commands_run_on_a_login_host(site: SlurmSite, ssh_lab: Lab) -> None:
+    """This machine has no Slurm of its own: its configuration is known only in the sessions of the login host."""
+    conf = site.env["SLURM_CONF"]
+    [login] = ssh_lab(1, env={"SLURM_CONF": conf})
+    site.configure("nodes: 2, login: login1")
+    site.env["SLURM_CONF"] = "/nowhere/slurm.conf"
+    with (site.directory / ".ssh" / "config").open("a") as file:
+        file.write(f"Host login1\n  HostName {login.address}\n  Port {login.port}\n")
+    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "true")
+    site.run_until("train", "SUCCEEDED")
+    assert site.live_jobs() == [site.allocation()]
+    login.stop()
+    silent = site.iris("autoscale", "--once", code=None)
+    assert "squeue on login1" in silent.out + silent.err
+    assert len(site.slices()) == 1
+
+
 @pytest.mark.soak
 def test_the_time_limit_ends_the_allocation_and_the_gang_goes_on_in_the_next_one(site: SlurmSite) -> None:
     """Slurm counts time limits in minutes."""
