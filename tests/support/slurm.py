@@ -32,6 +32,7 @@ class Slurm:
     directory: Path
     nodes: int = 4
     cpus: int = 2
+    gpus: int = 0
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -46,6 +47,8 @@ class Slurm:
     def start(self) -> None:
         """Start munged, slurmctld and a slurmd for each node; returns when every node is idle."""
         prepare(self.directory, self.nodes, self.cpus)
+        if self.gpus:
+            self._add_gpus()
         self._spawn(munged(self.directory))
         until((self.directory / "munge.socket").exists, self._said)
         for command in (slurmctld(self.conf), *slurmds(self.conf, self.nodes)):
@@ -127,6 +130,15 @@ class Slurm:
             timeout=PATIENCE,
             check=False,
         )
+
+    def _add_gpus(self) -> None:
+        """Give each node GPUs of the type a100; files stand for their devices."""
+        for number in range(self.gpus):
+            (self.directory / f"gpu{number}").touch()
+        devices = f"{self.directory}/gpu[0-{self.gpus - 1}]"
+        (self.directory / "gres.conf").write_text(f"Name=gpu Type=a100 File={devices}\n")
+        text = self.conf.read_text().replace(" RealMemory=", f" Gres=gpu:a100:{self.gpus} RealMemory=")
+        self.conf.write_text(f"{text}GresTypes=gpu\n")
 
     def _spawn(self, command: Sequence[str]) -> None:
         with (self.directory / "daemons.log").open("ab") as log:
