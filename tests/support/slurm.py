@@ -33,6 +33,7 @@ class Slurm:
     nodes: int = 4
     cpus: int = 2
     gpus: int = 0
+    cgroups: bool = False
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -49,6 +50,8 @@ class Slurm:
         prepare(self.directory, self.nodes, self.cpus)
         if self.gpus:
             self._add_gpus()
+        if self.cgroups:
+            self._track_by_cgroup()
         self._spawn(munged(self.directory))
         until((self.directory / "munge.socket").exists, self._said)
         for command in (slurmctld(self.conf), *slurmds(self.conf, self.nodes)):
@@ -69,6 +72,8 @@ class Slurm:
             process.wait(PATIENCE)
         self._running.clear()
         end_strays(self.directory)
+        if self.cgroups:
+            _remove_cgroups()
 
     def run(self, *command: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
         """Return the output of a Slurm command. It must succeed."""
@@ -140,6 +145,11 @@ class Slurm:
         text = self.conf.read_text().replace(" RealMemory=", f" Gres=gpu:a100:{self.gpus} RealMemory=")
         self.conf.write_text(f"{text}GresTypes=gpu\n")
 
+    def _track_by_cgroup(self) -> None:
+        """Track the processes of jobs by cgroups of version 1, as many sites do."""
+        (self.directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
+        self.conf.write_text(self.conf.read_text().replace("proctrack/linuxproc", "proctrack/cgroup"))
+
     def _spawn(self, command: Sequence[str]) -> None:
         with (self.directory / "daemons.log").open("ab") as log:
             self._running.append(
@@ -171,6 +181,13 @@ class Slurm:
 
 
 _ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"})
+
+
+def _remove_cgroups() -> None:
+    """Remove the empty cgroups that nodes leave behind when they end."""
+    for path in sorted(Path("/sys/fs/cgroup/freezer").glob("slurm_n*/**/"), reverse=True):
+        with suppress(OSError):
+            path.rmdir()
 
 
 @pytest.fixture(scope="module")

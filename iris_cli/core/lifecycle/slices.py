@@ -312,11 +312,7 @@ def _end_allocation(draft: Draft, known: Slice, reason: str, *, swept: bool) -> 
     inside = AttributeValue(known.allocation)
     there = [draft.cluster.workers[each] for each in known.workers if each in draft.cluster.workers]
     proven = [
-        each.id
-        for each in there
-        if swept
-        and each.attributes.get(CGROUP_OF_JOB_ATTRIBUTE_KEY) == inside
-        and each.containment != "cgroup"
+        each.id for each in there if swept and each.attributes.get(CGROUP_OF_JOB_ATTRIBUTE_KEY) == inside
     ]
     for worker in there:
         if worker.id not in proven:

@@ -228,12 +228,13 @@ tpus_on_bus() {
     done
 }
 
-# print_slurm_job: print the Slurm job whose cgroup contains this process. Version 1 tracks processes by
-# `freezer`.
+# print_slurm_job: print the Slurm job whose cgroup contains this process and future tasks. Version 1 tracks
+# processes by `freezer`. In version 2, tasks with a group of their own would leave that of the step.
 print_slurm_job() {
     while IFS=: read -r _ controllers path; do
         case $controllers:$path in
         :*slurm*/job_*/step_* | freezer:*/slurm*/job_*/step_*)
+            [ -n "$controllers" ] || [ "$contained" != cgroup ] || continue
             path=${path#*/job_}
             print_value slurm-cgroup "${path%%/*}"
             return

@@ -64,7 +64,7 @@ def requested() -> Lab:
     return made
 
 
-def running(cgroup: str = "", containment: str = "session") -> Lab:
+def running(cgroup: str = "") -> Lab:
     """A gang of two on an allocation; `cgroup`: the Slurm job whose cgroup contained the probe of node 0."""
     made = follow(requested(), seen(CloudState.READY, hosts=HOSTS, ends_at=5000.0))
     for index, worker in enumerate(made.cluster.slices[NAME].workers):
@@ -85,7 +85,6 @@ def running(cgroup: str = "", containment: str = "session") -> Lab:
                     memory=1 << 32,
                     boot_id="boot",
                     incarnation=f"{index}" * 32,
-                    containment=containment,
                 )
             )
             draft.record(ev.WorkerConditionChanged(worker=worker, condition=WorkerCondition.HEALTHY))
@@ -134,15 +133,14 @@ def test_where_the_probe_was_in_the_jobs_cgroup_the_end_of_the_job_is_the_end_of
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "containment", "swept"),
+    ("cgroup", "swept"),
     [
-        ("12", "session", False),  # a node that does not answer Slurm, or no proctrack/cgroup
-        ("11", "session", True),  # the cgroup of another job of this user
-        ("12", "cgroup", True),  # a group of our own below it, which Slurm does not empty
+        ("12", False),  # a node that does not answer Slurm, or no proctrack/cgroup
+        ("11", True),  # the cgroup of another job of this user
     ],
 )
-def test_what_is_no_proof(cgroup: str, containment: str, swept: bool) -> None:
-    made = follow(running(cgroup, containment), seen(CloudState.ENDED, detail="TIMEOUT", swept=swept))
+def test_what_is_no_proof(cgroup: str, swept: bool) -> None:
+    made = follow(running(cgroup), seen(CloudState.ENDED, detail="TIMEOUT", swept=swept))
     assert set(attempts(made).values()) == {AttemptState.STOPPING}
 
 
