@@ -173,6 +173,10 @@ class LocalSlurm:
         with suppress(OSError, subprocess.SubprocessError):
             for signal in ((), ("--signal=KILL", "--full")):
                 self._run("scancel", "--user=root", *signal)
+            # BEFORE the daemons end: a step whose node is gone waits for it.
+            until = SYSTEM_CLOCK.monotonic() + _ENDING
+            while set(self._states()) != {"idle"} and SYSTEM_CLOCK.monotonic() < until:
+                SYSTEM_CLOCK.sleep(_POLL_INTERVAL)
         for process in reversed(self._running):
             process.terminate()
         for process in reversed(self._running):
