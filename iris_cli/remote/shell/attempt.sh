@@ -282,8 +282,9 @@ no_containers() {
 }
 
 # no_container DIRECTORY TOKEN [keep]: remove the container of an attempt that must not run any more, if the
-# file <root>/c/<token> says that it may have one, exited or not yet started. False unless the runtime confirms
-# that it is gone. That file is out of reach of the container. `keep` it while the client may still create one.
+# file <root>/c/<token> says that it may have one, exited or not yet started. False unless the runtime
+# confirms that it is gone. That file is out of reach of the container. `keep` it while the client may still
+# create one.
 no_container() {
     case $1 in .) container=../../c/$2 ;; *) container=../c/$2 ;; esac
     [ -f "$container" ] || return 0

@@ -4,8 +4,8 @@
 # 1, which would ignore signals.
 #
 # The set-up writes the file `runtime`: docker or podman, and the user in the container. The wrapper moves it
-# to <root>/c/<token> BEFORE it starts the client: from then on the attempt has ended only if the runtime has no
-# container of that name. The container has no access to that file.
+# to <root>/c/<token> BEFORE it starts the client: from then on the attempt has ended only if the runtime has
+# no container of that name. The container has no access to that file.
 
 # have_runtime -> $runtime: the first runtime that works without a password. False if none does.
 have_runtime() {
