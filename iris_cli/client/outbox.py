@@ -213,7 +213,7 @@ def tasks_of(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
     unknown = [rank for rank in ranks if rank >= len(status.tasks)]
     if unknown:
         raise NotFoundError(
-            f"{status.id} has no rank {unknown[0]}", hint=f"its ranks are 0 to {len(status.tasks) - 1}"
+            f"{status.id} has no rank {unknown[0]}", hint=f"the ranks are 0 to {len(status.tasks) - 1}"
         )
     return [status.tasks[rank] for rank in ranks] if ranks else status.tasks
 

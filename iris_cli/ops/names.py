@@ -53,7 +53,7 @@ def unknown(cluster: Cluster, text: str, kinds: str) -> NotFoundError:
 def no_task(cluster: Cluster, task: TaskId) -> NotFoundError:
     """Return the error for a task index that a job does not have."""
     last = TaskId(task.job, cluster.jobs[task.job].replicas - 1)
-    return NotFoundError(f"{clip(task.job)} has no task-{task.index}", hint=f"the last one is {last}")
+    return NotFoundError(f"{clip(task.job)} has no task-{task.index}", hint=f"the last task is {last}")
 
 
 def _hint(cluster: Cluster, text: str, kinds: str) -> str:
@@ -110,7 +110,7 @@ def select_tasks(
         if missing:
             raise NotFoundError(
                 f"{clip(what)} has no rank {min(missing)}",
-                hint=f"its ranks are {tasks[0].index} to {tasks[-1].index}",
+                hint=f"the ranks are {tasks[0].index} to {tasks[-1].index}",
             )
         tasks = [task for task in tasks if task.index in ranks]
     if attempt is not None:
@@ -122,7 +122,7 @@ def select_tasks(
     found = [task for task in tasks if 0 <= number < len(task.attempts)]
     if not found:
         attempts = max(len(task.attempts) for task in tasks)
-        hint = f"the last one is {attempts - 1}" if attempts else "it was never placed"
+        hint = f"the last attempt is {attempts - 1}" if attempts else f"{clip(what)} was never placed"
         raise NotFoundError(f"{clip(what)} has no attempt {number}", hint=hint)
     return [(task, task.attempts[number]) for task in found]
 

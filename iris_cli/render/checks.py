@@ -131,8 +131,9 @@ def _subjects(subjects: list[str]) -> str:
 
 
 def _summary(findings: list[Finding]) -> str:
-    words = {Level.FAIL: "failed", Level.WARN: "warnings", Level.OK: "ok"}
-    counts = {level: _count(findings, level) for level in words}
+    counts = {level: _count(findings, level) for level in (Level.FAIL, Level.WARN, Level.OK)}
+    warned = "warning" if counts[Level.WARN] == 1 else "warnings"
+    words = {Level.FAIL: "failed", Level.WARN: warned, Level.OK: "ok"}
     if not counts[Level.FAIL] and not counts[Level.WARN]:
         return "no problems found"
     return ", ".join(f"{number} {words[level]}" for level, number in counts.items() if number)

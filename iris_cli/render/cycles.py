@@ -95,7 +95,7 @@ def show_cycle(
 def silence_lines(cluster: Cluster, result: CycleResult) -> Iterator[str]:
     """Yield a line for each worker that did not answer, and a hint to fix it."""
     for silence in result.silent:
-        yield f"no answer from {silence.worker}: {silence.step}: {silence.detail}"
+        yield f"no answer from {silence.worker} ({silence.step}: {silence.detail})"
         if silence.hint and silence.worker in cluster.workers:
             yield f"hint: {silence.hint}"
 
@@ -286,7 +286,7 @@ def show_installed(
 ) -> None:
     """Print the result. `keys`: keys unusable without an agent; `lacking`: variables set in this shell only."""
     for finding in keys:
-        output.message(f"cron has no SSH agent: {finding.text}; {finding.fix}".rstrip("; "))
+        output.message(f"warning: cron has no SSH agent, so it can't log in: {finding.text}")
     for finding in lacking:
         output.message(f"{finding.text}; if it is needed: {finding.fix}")
     if output.as_json:

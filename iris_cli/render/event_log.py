@@ -101,7 +101,7 @@ def show_verdict(output: Output, log: Path, verdict: VerifyReport) -> None:
         output.message(f"{log}: {verdict.unfinished}{aside}")
     records = count(verdict.records, "transaction")
     if verdict.ok:
-        archive = f", with {count(verdict.segments, 'segment')} of its archive" if verdict.segments else ""
+        archive = f" and {count(verdict.segments, 'archived segment')}" if verdict.segments else ""
         cluster = f" (cluster {header.cluster_name})" if header else ""
         output.done(f"{log}{archive}: {records}, all valid{cluster}")
     else:

@@ -153,8 +153,8 @@ def _problem_lines(rows: Sequence[PulledAttempt]) -> Iterator[str]:
         for words in (*row.problems, *row.notes):
             alike.setdefault((words, row.silent), []).append(row)
     for (words, silent), those in alike.items():
-        who = f"no answer from {fold(row.worker for row in those)}: " if silent else ""
-        yield f"{_names([row.attempt for row in those])}: {who}{words}"
+        why = f"no answer from {fold(row.worker for row in those)} ({words})" if silent else words
+        yield f"{_names([row.attempt for row in those])}: {why}"
 
 
 def _names(attempts: Sequence[AttemptId]) -> str:

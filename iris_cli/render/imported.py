@@ -71,7 +71,7 @@ def show_written(output: Output, proposal: Proposal) -> None:
         output.warning(f"warning: {warning}")
     plan = proposal.plan
     done = [
-        f"{len(names)} {what}"
+        f"{len(names)} {'entry' if len(names) == 1 else 'entries'} {what}"
         for what, names in (("added", plan.added), ("updated", plan.updated), ("removed", _removed(proposal)))
         if names
     ]

@@ -83,11 +83,11 @@ def show_launched(
         )
         return
     preparing = being_set_up(cluster, job_id)
+    silent = f"no answer from {fold(unanswered)} ({next(iter(unanswered.values()), '')})"
     if result is None:
         output.message(f"{job_id}: submitted; {no_cycles or 'starts in the next cycle'}")
     elif unanswered and not any(map(_is_placed, tasks)):
-        first = next(iter(unanswered.values()))
-        output.message(f"{job_id}: no answer from {fold(unanswered)}: {first}; iris why {job_id}")
+        output.message(f"{job_id}: {silent}; iris why {job_id}")
     elif waiting:
         placed_words = f"{_where(tasks)}; " if any(map(_is_placed, tasks)) else ""
         pending = sum(task.state is TaskState.PENDING for task in tasks)
@@ -95,8 +95,7 @@ def show_launched(
         why = f"{count(pending, 'task')} {text}" if text.startswith("waiting for ") else f"waiting: {text}"
         output.message(f"{job_id}: {placed_words}{why}; iris why {job_id}")
     elif unanswered:
-        first = next(iter(unanswered.values()))
-        output.message(f"{job_id}: no answer from {fold(unanswered)}: {first}; iris why {job_id}")
+        output.message(f"{job_id}: {silent}; iris why {job_id}")
     elif preparing:
         where = fold(dict.fromkeys(preparing))
         next_words = (
@@ -175,7 +174,7 @@ def show_waited(
             print_line(f"{job}: {displays[job]}" + (f": {causes[job]}" if causes[job] else ""))
     if waited.open:
         names = " ".join(waited.open)
-        continue_words = f"{names} {'continues' if len(waited.open) == 1 else 'continue'}"
+        continue_words = f"{', '.join(waited.open)} {'continues' if len(waited.open) == 1 else 'continue'}"
         output.warning(f"timed out: {no_cycles or continue_words}")
         output.message(f"hint: iris wait {names}, iris why {waited.open[0]}, or iris cancel {names}")
         if waited.trouble is not None and not no_cycles:
@@ -258,7 +257,7 @@ def show_retried(
     elif stopping:
         output.message(f"{subject}: already stopping {_attempts(stopping.values())}")
     else:
-        output.message(f"{subject}: nothing to stop: no live attempt; iris why {subject}")
+        output.message(f"{subject}: no live attempt to stop; iris why {subject}")
     if no_cycles:
         output.message(no_cycles)
 
@@ -362,7 +361,7 @@ def show_waited_inside(output: Output, found: Mapping[JobId, JobAnswer | None]) 
             print_line(f"{each.job}: {each.state}{reason}")
     left = [job for job, answer in found.items() if answer is None]
     if left:
-        output.warning(f"timed out: {' '.join(left)} {'continues' if len(left) == 1 else 'continue'}")
+        output.warning(f"timed out: {', '.join(left)} {'continues' if len(left) == 1 else 'continue'}")
 
 
 def show_cancelled_inside(output: Output, answers: Mapping[JobId, CancelAnswer]) -> None:

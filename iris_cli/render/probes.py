@@ -71,15 +71,20 @@ def who(stranger: ChangedHost) -> list[str]:
     """Return lines with boot and incarnation of the answering host and on record, and the attempts that would end."""
     worker, seen = stranger.worker, stranger.seen
     if isinstance(seen, Silence):
-        return [f"{worker.id} can't be identified: {seen.step}: {seen.detail}"]
+        return [f"{worker.id} can't be identified ({seen.step}: {seen.detail})"]
     lines = [
-        f"{worker.id} is up since boot {seen.boot_id}; on record: {worker.boot_id or 'none'}",
-        f"{worker.id} is incarnation {seen.incarnation}; on record: {worker.incarnation or 'none'}",
+        _compared("boot id", seen.boot_id, worker.boot_id, f"{worker.id} was rebooted"),
+        _compared("incarnation", seen.incarnation, worker.incarnation, "new machine or new iris directory"),
     ]
     if stranger.over:
-        ended = ", ".join(map(str, stranger.over))
-        lines.append(f"this ends the attempts placed there before: {ended}")
+        lines.append(f"if you accept, these attempts count as ended: {', '.join(map(str, stranger.over))}")
     return lines
+
+
+def _compared(label: str, shown: str, recorded: str, meaning: str) -> str:
+    if shown == recorded:
+        return f"{label} {shown}, as recorded"
+    return f"{label} {shown} (recorded: {recorded or 'none'})" + (f": {meaning}" if recorded else "")
 
 
 def silent(results: Sequence[ProbeResult]) -> list[ProbeResult]:
@@ -90,7 +95,7 @@ def silent(results: Sequence[ProbeResult]) -> list[ProbeResult]:
 def _probe_words(probed: ProbeResult) -> str:
     worker, seen = probed.worker, probed.seen
     if isinstance(seen, Silence):
-        return f"{worker.condition.value}: {seen.step}: {seen.detail}"
+        return f"{worker.condition.value} ({seen.step}: {seen.detail})"
     state = f"{worker.condition.value}: {worker.reason}" if worker.reason else worker.condition.value
     if worker.unschedulable:
         state = f"can't be used: {worker.reason}"
@@ -133,7 +138,7 @@ _WHOSE = {
 _DIRECTORY = {
     Owner.IRIS: ": a live attempt, not stopped",
     Owner.ENDED: " but has ended in the log",
-    Owner.UNKNOWN: " but not in the log",
+    Owner.UNKNOWN: " on the worker but not in the log",
 }
 _LOCK = {
     LockFile.STALE: "stale lock file of libtpu; the next start removes it",
@@ -181,15 +186,13 @@ def show_wedge(output: Output, wedge: Wedge) -> None:
 def stop_question(wedge: Wedge) -> str:
     """Return the question whether to stop the obstacles that can be stopped."""
     number, of = len(wedge.clearable), len(wedge.obstacles)
-    return (
-        f"Stop {number} of these {of}?" if number < of else "Stop it?" if number == 1 else f"Stop these {of}?"
-    )
+    return f"Stop {number} of {of} processes and attempts?"
 
 
 def show_cleared(output: Output, found: Wedge, left: Wedge) -> None:
     """Print the number of stopped obstacles, and those still running."""
     gone = len(found.clearable) - len(left.obstacles)
-    output.message(f"{found.worker}: {gone} of {len(found.clearable)} stopped")
+    output.message(f"{found.worker}: stopped {gone} of {len(found.clearable)} processes and attempts")
     for each in left.obstacles:
         output.failed(f"still running: {_words(each)}")
 
@@ -209,11 +212,9 @@ def _words(obstacle: Obstacle) -> str:
     holder = obstacle.holder
     if holder is not None:
         whose = _WHOSE[obstacle.owner] + (f" ({obstacle.attempt})" if obstacle.attempt else "")
-        holds = (
-            f"holds {', '.join(holder.devices)}" if holder.devices else "holds no device but is still running"
-        )
-        return f"process {holder.pid} {holds}: {whose}: {holder.command}"
-    name = obstacle.attempt or f"attempt with token {obstacle.token}"
+        holds = f"holds {', '.join(holder.devices)}" if holder.devices else "holds no device but still runs"
+        return f"process {holder.pid} {holds}; {whose}; command: {holder.command}"
+    name = obstacle.attempt or f"the attempt with token {obstacle.token}"
     return f"{name} is {obstacle.state}{_DIRECTORY[obstacle.owner]}"
 
 

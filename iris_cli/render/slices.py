@@ -97,7 +97,7 @@ def _lines(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
         yield "demand: none"
     fate_of = demand_outcomes(plan)
     for entry in plan.demand:
-        yield f"demand {entry.key} ({_needs(entry)}): {fate_of[entry.task_ids[0]]}"
+        yield f"demand {entry.key} ({_needs(entry)}) {fate_of[entry.task_ids[0]]}"
     yield from _actions(plan, scaling)
 
 
@@ -109,7 +109,7 @@ def _actions(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
     for removal in plan.delete:
         yield f"delete {removal.slice}: {removal.reason}"
     for group in scaling.groups:
-        yield from (f"manual {line}" for line in group.by_hand)
+        yield from group.by_hand
         if group.backing_off:
             yield f"{group.name} is backing off: {group.backing_off}"
 
@@ -181,13 +181,13 @@ def pass_document(done: Autoscaled, scaling: Scaling) -> PassDocument:
 def way_out(objection: OwnerConflict) -> str:
     """Return the command to type if this state directory must not manage the slices."""
     if objection.elsewhere:
-        return "run it there; if that state directory is gone for good: iris autoscale --adopt"
+        return "use that state directory; if it is gone for good: iris autoscale --adopt"
     return "restore the newest log; or delete the unknown slices and their tasks: iris autoscale --adopt"
 
 
 def question(objection: OwnerConflict) -> str:
     """Return the question that confirms `--adopt`, with its consequences."""
-    lost = f"Delete {', '.join(objection.unknown)} and stop their tasks" if objection.unknown else ""
+    lost = f"Delete {', '.join(objection.unknown)} and stop all tasks there" if objection.unknown else ""
     if not objection.elsewhere:
         return f"{lost}?"
     here = f"Manage slices from this state directory, and no longer from {objection.elsewhere}"

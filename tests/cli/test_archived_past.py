@@ -61,7 +61,7 @@ def test_compaction_says_what_went_where(show: Show, state: Path) -> None:
     assert told["bytes_after"] == (state / "events.jsonl").stat().st_size < told["bytes_before"]
     assert json.loads(show("log", "compact", "--json"))["compacted"] is False
     assert "nothing to move" in show("log", "compact")
-    assert "with 1 segment of its archive" in show("log", "verify")
+    assert "and 1 archived segment" in show("log", "verify")
     assert json.loads(show("log", "verify", "--json"))["segments"] == 1
 
 

@@ -71,8 +71,8 @@ def test_a_dry_run_says_who_wants_what_who_makes_it_and_why_not(
         "the suitable groups (west) have us-west4; did you mean us-west4?",
         f"create west-{owner}-1 in west",
         f"create west-{owner}-2 in west",
-        "manual lab: create 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b,",
-        "manual then add it to slices in cluster.yaml: "
+        "lab: create 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b,",
+        "then add it to slices in cluster.yaml: "
         "- {name: NAME, type: v4-32, hosts: [HOST-[0-3]], zone: us-central2-b}",
     ]
     assert lines(capsys, "--quiet", "autoscale", "--dry-run") == [
@@ -202,7 +202,7 @@ def test_a_copy_asks_for_nothing_and_says_what_to_type(
     assert app.run(["autoscale"]) == 3
     said = capsys.readouterr().err
     assert f"{what}; this state directory was copied or moved" in said
-    assert "run it there; if that state directory is gone for good: iris autoscale --adopt" in said
+    assert "use that state directory; if it is gone for good: iris autoscale --adopt" in said
     assert (copy / "state" / "events.jsonl").read_bytes() == log
     assert app.run(["autoscale", "--dry-run"]) == 0
     assert f"nothing will be created or deleted: {what}" in capsys.readouterr().err

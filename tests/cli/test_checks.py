@@ -29,7 +29,7 @@ def test_each_finding_has_its_weight_and_equal_ones_are_one(capsys: pytest.Captu
         "fail  log: line 3 [/] is damaged",
         f"      fix: iris log salvage {'x' * 300}",
     ]
-    assert captured.err == "1 failed, 1 warnings, 2 ok\n"
+    assert captured.err == "1 failed, 1 warning, 2 ok\n"
 
 
 def test_quietly_only_what_is_wrong_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

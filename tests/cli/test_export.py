@@ -33,7 +33,7 @@ def test_a_job_file_needs_no_cluster(place: Path, capsys: Capture) -> None:
     (place / "job.yaml").write_text("command: [echo, 'é\x7e']\nlease: 1h\n")
     assert iris("export", "job.yaml", "--to", "sbatch") == ExitCode.OK
     printed = capsys.readouterr()
-    assert printed.err == "not exported: lease: no counterpart\n"
+    assert printed.err == "not exported: lease (no counterpart)\n"
     assert "#SBATCH --job-name=echo-1\n" in printed.out
     assert iris("export", "job.yaml", "--to", "sbatch", "--out", "job.sbatch") == ExitCode.OK
     assert (place / "job.sbatch").read_text() == printed.out

@@ -97,7 +97,7 @@ def test_it_fetches_all_once_also_when_it_is_killed_in_the_middle(site: Site) ->
 def test_a_host_that_is_silent_is_named_and_the_other_is_fetched(site: Site) -> None:
     site.hosts[0].stop()
     ran = site.iris("pull", "train", "--dir", "elsewhere", code=ExitCode.UNREACHABLE)
-    assert "train/task-0/attempt-0: no answer from a-0: connect" in ran.err
+    assert "train/task-0/attempt-0: no answer from a-0 (connect" in ran.err
     assert "a-0" in ran.out
     assert tree(site.directory / "elsewhere/train/task-1/attempt-0") == tree(outputs(site)[1])
     assert not (site.directory / "elsewhere/train/task-0").exists()

@@ -213,7 +213,7 @@ def test_nobody_but_its_client_starts_it(desk: Desk) -> None:
 def test_what_can_not_be_run_is_told_and_json_has_the_end(desk: Desk) -> None:
     refused = desk.iris("run", *CHIPS, "--", "sh", code=ExitCode.NOT_RUN)
     assert refused.err.splitlines() == [
-        "error: not a terminal: iris run needs one",
+        "error: iris run needs a terminal",
         "hint: iris launch --follow -- COMMAND ...",
     ]
     assert not (desk.state / "events.jsonl").exists()

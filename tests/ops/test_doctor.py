@@ -125,7 +125,7 @@ def test_where_the_configuration_says_otherwise_is_shown(
 def test_each_silence_has_its_fix(kind: SilenceKind, fix: str) -> None:
     finding = unanswered(WORKER, Silence(worker=W, kind=kind, step="connect", detail="no route"))
     assert (finding.level, finding.code) == (Level.FAIL, ExitCode.UNREACHABLE)
-    assert finding.text == "no answer: connect: no route"
+    assert finding.text == "no answer (connect: no route)"
     assert fix in finding.fix
 
 
@@ -169,7 +169,7 @@ def test_a_slice_that_is_gone_is_one_finding_and_google_knows_of_it() -> None:
 
     assert {(away(number).text, away(number).fix.partition("  #")[0]) for number in range(4)} == {
         (
-            "no answer: connect: timed out",
+            "no answer (connect: timed out)",
             "gcloud compute tpus tpu-vm describe v4a --zone us-central2-b",
         )
     }

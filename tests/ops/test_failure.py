@@ -165,7 +165,7 @@ def test_an_echo_of_which_nobody_has_the_cause_is_shown_as_what_it_is(tmp_path: 
 
 def test_the_table_of_jobs_names_a_cause_that_was_said(tmp_path: Path) -> None:
     lab = ended(several(1), "sweep/task-0", 1, DISK)
-    words = "exit 1: a disk of the host is full, or has no inodes left"
+    words = "exit 1: disk full or no inodes left"
     assert cause_words(lab.cluster, lab.cluster.jobs[JobId("sweep")]) == words
     assert cluster_status(session_of(lab, tmp_path / "state")).jobs[0].why == words
 
@@ -176,7 +176,7 @@ def test_a_try_that_was_not_the_last_tells_its_cause_too(tmp_path: Path) -> None
     seen = job_status(session_of(lab, tmp_path / "state"), "train")
     assert seen.failure is None, "it goes on"
     assert [attempt.why for attempt in seen.tasks[0].attempts] == [
-        "exit 1: a disk of the host is full, or has no inodes left",
+        "exit 1: disk full or no inodes left",
         "",
     ]
 
@@ -220,7 +220,7 @@ def test_a_task_that_failed_beside_the_first_one_is_explained_by_its_own_words(t
     seen = why(session, "sweep/task-1")
     assert seen.failure is None, "it is that of the first"
     assert (seen.cause, seen.next) == (
-        "exit 1: a disk of the host is full, or has no inodes left",
+        "exit 1: disk full or no inodes left",
         "iris logs sweep/task-1",
     )
 
@@ -264,7 +264,7 @@ def test_a_child_that_failed_is_named_by_its_parent_and_is_where_to_look(tmp_pat
     ended(lab.advance("10s"), "tune/task-0", 9, "a trial failed\n")
     seen = card(session_of(lab, tmp_path / "state"), "tune")
     assert [(str(child.job), child.state, child.cause) for child in seen.children] == [
-        ("tune/trial", "FAILED", "exit 1: a disk of the host is full, or has no inodes left")
+        ("tune/trial", "FAILED", "exit 1: disk full or no inodes left")
     ]
     assert seen.next == "iris status tune/trial"
 
@@ -331,9 +331,9 @@ def test_what_is_over_names_what_it_lacked_or_waited_for() -> None:
     lab.advance("2m").schedule()
     words = {job: cause_words(lab.cluster, lab.cluster.jobs[JobId(job)]) for job in ("second", "big")}
     assert words == {
-        "second": "did not succeed: first (FAILED)",
+        "second": "first (FAILED) did not succeed",
         "big": "not placed within its scheduling_timeout of 1m: "
-        "no worker has 8 cores (largest: 1): will never run",
+        "no worker has 8 cores (largest: 1); will never run",
     }
 
 
@@ -344,7 +344,7 @@ def test_a_rank_that_failed_is_told_while_its_gang_goes_again(tmp_path: Path) ->
     lab = Lab().slice("v5a", "v5litepod-16").job("train", tpu="v5litepod-16", max_retries_failure=2)
     ended(lab.schedule().reports("train/* running").advance("1h"), "train/task-3", 1, DISK)
     lab.reports("train/task-0 stopped").reports("train/task-1 stopped").reports("train/task-2 stopped")
-    words = "retry 1 of 2, after rank 3: exit 1: a disk of the host is full, or has no inodes left"
+    words = "retry 1 of 2, after rank 3: exit 1: disk full or no inodes left"
     waiting = session_of(lab, tmp_path / "waiting")
     assert (job_status(waiting, "train").job.retry, why(waiting, "train").retry) == (words, words)
     lab.schedule().reports("train/* running")
@@ -380,7 +380,7 @@ def test_what_runs_on_a_worker_that_does_not_answer_says_so(tmp_path: Path) -> N
     assert [task.why for task in tasks] == [
         "",
         "",
-        "v5a-2: suspect for 3m: connect: unreachable; retried in the next cycle",
+        "v5a-2: suspect for 3m (connect: unreachable); polled again in the next cycle",
         "",
     ]
 

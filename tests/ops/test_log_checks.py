@@ -160,7 +160,7 @@ def test_a_large_log_is_to_be_compacted_and_a_compacted_one_is_fine(tmp_path: Pa
     assert (sound.level, large.level, large.fix) == (Level.OK, Level.WARN, "iris log compact")
     state.compact("iris log compact")
     (fine,) = check_log(state, large=1000)
-    assert fine.text == f"{COUNT + 1} transactions, with 1 segment of its archive, all valid"
+    assert fine.text == f"{COUNT + 1} transactions, including 1 archived segment, all valid"
 
 
 def test_every_kind_of_fault_has_a_fix(tmp_path: Path) -> None:

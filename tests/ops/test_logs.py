@@ -90,11 +90,16 @@ def test_ranks_can_be_chosen(world: World) -> None:
     ("what", "query", "error", "hint"),
     [
         ("trian", Query(), "no job or task 'trian'", "did you mean 'train'?"),
-        ("train/task-2", Query(), "train has no task-2", "the last one is train/task-1"),
+        ("train/task-2", Query(), "train has no task-2", "the last task is train/task-1"),
         ("eval/task-0", Query(), "no job or task 'eval/task-0'", "`iris status` lists the jobs"),
-        ("train", Query(ranks=(5,)), "train has no rank 5", "its ranks are 0 to 1"),
-        ("train", Query(attempt=3), "train has no attempt 3", "the last one is 0"),
-        ("train/task-0/attempt-1", Query(), "train/task-0/attempt-1 has no attempt 1", "the last one is 0"),
+        ("train", Query(ranks=(5,)), "train has no rank 5", "the ranks are 0 to 1"),
+        ("train", Query(attempt=3), "train has no attempt 3", "the last attempt is 0"),
+        (
+            "train/task-0/attempt-1",
+            Query(),
+            "train/task-0/attempt-1 has no attempt 1",
+            "the last attempt is 0",
+        ),
     ],
 )
 def test_what_does_not_exist_is_named(world: World, what: str, query: Query, error: str, hint: str) -> None:

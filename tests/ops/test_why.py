@@ -99,7 +99,7 @@ def test_a_worker_that_is_reserved_for_a_large_task_names_it(tmp_path: Path) -> 
 
 def test_each_table_has_the_words_in_which_the_task_itself_is_explained(tmp_path: Path) -> None:
     session = session_of(ended(gang(), "train/task-2", 1, DISK), tmp_path / "state")
-    words = "exit 1: a disk of the host is full, or has no inodes left"
+    words = "exit 1: disk full or no inodes left"
     assert why(session, "train/task-2").cause == words
     assert [each.cause for each in why(session, "train").ends if each.task.index == 2] == [words]
     row = job_status(session, "train").tasks[2]

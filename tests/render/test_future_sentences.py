@@ -12,7 +12,7 @@ import pytest
 from tests.house.rules import ROOT
 
 FUTURE = re.compile(
-    r"(next|later|every) cycle|retried in|\bwill\b|\bgo(es)? on\b|\bcontinues?\b|\bruns? on\b"
+    r"(next|later|every) cycle|retried in|polled again in|\bwill\b|\bgo(es)? on\b|\bcontinues?\b|\bruns? on\b"
     r"|cool-down|healthy again|until somebody"
 )
 PLACES = ("render", "ops", "cli", "demo", "core/scheduling/explain/wording.py")
@@ -27,11 +27,13 @@ TELL = (
 OF_CYCLES = {
     ("view.py", "starts in the next cycle"): f"{NEXT}test_why_says_where_what_fits_by_now_will_go",
     ("view.py", "ends in the next cycle"): f"{NEXT}test_why_says_when_the_next_cycle_will_give_up",
-    ("inventory.py", "probed in the next cycle"): (
+    ("inventory.py", "will be probed in the next cycle"): (
         f"{NEXT}test_a_worker_that_was_never_probed_says_when_it_will_be"
     ),
-    ("inventory.py", "retried in the next cycle"): (f"{NEXT}test_why_doubts_a_placement_on_a_silent_worker"),
-    ("inventory.py", "retried in"): f"{NEXT}test_why_doubts_a_placement_on_a_silent_worker",
+    ("inventory.py", "polled again in the next cycle"): (
+        f"{NEXT}test_why_doubts_a_placement_on_a_silent_worker"
+    ),
+    ("inventory.py", "polled again in"): f"{NEXT}test_why_doubts_a_placement_on_a_silent_worker",
     ("channels.py", "retried in"): TELL,
     ("channels.py", "the next cycle"): TELL,
     ("jobs.py", "retried in every cycle: iris workers"): (
@@ -61,7 +63,7 @@ NOT_OF_CYCLES = {
     ("autoscale.py", "nothing will be created or deleted:"): "who owns the slices decides",
     ("inside.py", "continues"): "a task can't know who polls it",
     ("inside.py", "continue"): "a task can't know who polls it",
-    ("wording.py", ": will never run"): "no cycle changes that",
+    ("wording.py", "; will never run"): "no cycle changes that",
     (
         "timer.py",
         "# Some workers did not answer: the next cycle asks them again.",

@@ -127,7 +127,9 @@ def test_where_the_loop_is_switched_off_nobody_is_told_to_start_it(busy: Stage) 
     )
 
 
-TROUBLE = "secret WANDB of train is not in its environment; run `iris loop start` in a shell that has it"
+TROUBLE = (
+    "secret WANDB of train is not in the loop's environment; run `iris loop start` in a shell that has it"
+)
 
 
 @pytest.mark.parametrize("line", ["status", "status train", "why train"])
@@ -216,8 +218,8 @@ def test_why_says_when_the_next_cycle_will_give_up(
 @pytest.mark.parametrize(
     ("cycle_ago", "advance", "then"),
     [
-        (38.0, "3m", "retried in the next cycle"),
-        (38.0, "3s", "retried in 7s"),
+        (38.0, "3m", "polled again in the next cycle"),
+        (38.0, "3s", "polled again in 7s"),
         (7200.0, "3m", "no cycles are running"),
         (7200.0, "3s", "no cycles are running"),
     ],
@@ -227,11 +229,11 @@ def test_why_doubts_a_placement_on_a_silent_worker(
 ) -> None:
     lab = Lab().worker("w").job("job").schedule().reports("job/* running").silent("w").advance(advance)
     (place,) = why(session_of(lab, tmp_path / "state", cycle_ago), "job/task-0").places
-    assert place.doubt == f"suspect for {advance}: connect: unreachable; {then}"
+    assert place.doubt == f"suspect for {advance} (connect: unreachable); {then}"
 
 
 @pytest.mark.parametrize(
-    ("cycle_ago", "then"), [(38.0, "probed in the next cycle"), (7200.0, "no cycles are running")]
+    ("cycle_ago", "then"), [(38.0, "will be probed in the next cycle"), (7200.0, "no cycles are running")]
 )
 def test_a_worker_that_was_never_probed_says_when_it_will_be(
     cycle_ago: float, then: str, tmp_path: Path
@@ -260,7 +262,7 @@ def test_a_launch_on_a_host_that_did_not_answer_names_the_host_and_is_not_placed
         unanswered={WorkerId("w"): "connect: unreachable; no cycles are running"},
         no_cycles=HINT,
     )
-    said = "job: no answer from w: connect: unreachable; no cycles are running; iris why job"
+    said = "job: no answer from w (connect: unreachable; no cycles are running); iris why job"
     assert screen.told(show).splitlines() == [said, HINT]
     shown = partial(show, unanswered={})  # it answers again
     assert screen.told(shown).startswith("job: waiting: the only worker is unavailable")

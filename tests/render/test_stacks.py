@@ -85,7 +85,7 @@ def test_each_place_is_shown_once_and_the_odd_rank_ends_the_main_threads(
         ),
         (
             {"how": "silent"},
-            "no stack of `python3 train.py`: py-spy is not installed\n"
+            "no stack of `python3 train.py`; py-spy is not installed\n"
             "for full stacks: `pip install py-spy` on the worker, or add to the program:\n"
             "    import faulthandler, os, signal\n"
             '    stacks = os.path.join(os.environ["IRIS_TASK_DIR"], "stacks.USR1")\n'
@@ -163,9 +163,9 @@ def test_ranks_without_a_stack_are_compared_by_what_their_threads_do(
         2, (), how="other", command="\x1b[2Jtrain", threads=(kernel_thread("S", 0.0, "\x1b[2Jpipe"),)
     )
     assert shown([*spinning, asleep], capsys)[0] == (
-        "no stack: ranks 0-1,3 spin; rank 2 sleeps in \\x1b[2Jpipe\n"
+        "no stacks, only thread states: ranks 0-1,3 spin; rank 2 sleeps in \\x1b[2Jpipe\n"
         "\n"
-        "[0-1,3] alike; threads of rank 0\n"
+        "[0-1,3] threads of rank 0; the other ranks are alike\n"
         "    python3 train.py\n"
         "        1 thread spins: 98 % CPU, 2.0s CPU time\n"
         "        4 threads sleep in futex_wait: 0 % CPU, 8.0s CPU time\n"
@@ -191,7 +191,7 @@ def test_a_thread_that_uses_little_cpu_is_named_by_its_state(
 ) -> None:
     """Also if it was not there at the first reading."""
     out, _ = shown([rank(7, (), how="other", threads=(kernel_thread(state, None),))], capsys)
-    assert out.splitlines()[0] == f"no stack: rank 7 {words}"
+    assert out.splitlines()[0] == f"no stacks, only thread states: rank 7 {words}"
 
 
 def test_the_program_of_a_rank_is_its_python_not_the_shell_around_it(
@@ -205,7 +205,9 @@ def test_the_program_of_a_rank_is_its_python_not_the_shell_around_it(
     )
     answer = Programs(token=Token("0" * 32), state=RemoteState.RUNNING, count=2, programs=(shell, python))
     result = RankStacks(task=TaskId(JobId("train"), 0), worker=WorkerId("w"), answer=answer, threads=((), ()))
-    assert shown([result], capsys)[0].startswith("no stack: rank 0 sleeps in pipe_read\n")
+    assert shown([result], capsys)[0].startswith(
+        "no stacks, only thread states: rank 0 sleeps in pipe_read\n"
+    )
 
 
 SPY_WAIT = (Frame("Condition.wait", "threading.py", 331), Frame("Event.wait", "threading.py", 629))

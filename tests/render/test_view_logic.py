@@ -286,7 +286,7 @@ def test_a_worker_refuses_exactly_when_the_scheduler_gives_it_nothing(scene: str
     ("change", "status", "words"),
     [
         (lambda lab: lab, "healthy", ""),
-        (lambda lab: lab.silent("w"), "suspect", "suspect for 0s: connect: unreachable"),
+        (lambda lab: lab.silent("w"), "suspect", "suspect for 0s (connect: unreachable)"),
         (lambda lab: lab.drain("w", "new disk"), "draining", "draining: new disk"),
         (
             lambda lab: lab.job("j").schedule().reports("j/* nostart disk"),
@@ -341,7 +341,7 @@ def test_why_groups_the_tasks_that_wait_for_the_same(tmp_path: Path) -> None:
     [
         ("trian", "did you mean 'train'?"),
         ("v5a-9", "did you mean 'v5a-3'?"),
-        ("train/task-9", "the last one is train/task-3"),
+        ("train/task-9", "the last task is train/task-3"),
         ("\x1b[2J", "`iris status` lists the jobs; `iris workers` lists the workers"),
     ],
 )

@@ -35,7 +35,7 @@ def register_endpoint(
     if not iris.is_inside:
         raise UsageError(
             "endpoints can only be registered from inside a task",
-            hint="run it in the command of a job; `iris status JOB` lists registered endpoints",
+            hint="run this command inside a job; `iris status JOB` lists registered endpoints",
         )
     parsed = pairs("--metadata", metadata or ())
     return inside.register_endpoint(iris, name, port, parsed, remove=remove)

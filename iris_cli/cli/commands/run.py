@@ -67,7 +67,7 @@ def _run(iris: Context, fields: Mapping[str, Any], command: tuple[str, ...]) -> 
     wanted = request(fields, command)
     session = iris.session("iris run")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("not a terminal: iris run needs one", hint="iris launch --follow -- COMMAND ...")
+        raise UsageError("iris run needs a terminal", hint="iris launch --follow -- COMMAND ...")
     ran = operation(session, iris.transport, wanted, LocalTerminal(), iris.output.message)
     code = exit_code(ran)
     if iris.output.as_json:

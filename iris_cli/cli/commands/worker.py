@@ -189,12 +189,12 @@ def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Prob
         stranger = operation.probe_unrecorded(iris.session("iris worker probe", transport), name)
     print_line = iris.output.message if yes else iris.output.warning
     print_line(
-        f"{name} shows {presented.type} {presented.fingerprint}; on record: {', '.join(known) or 'none'}"
+        f"{name} shows {presented.type} {presented.fingerprint} (recorded: {', '.join(known) or 'none'})"
     )
     for line in render.who(stranger):
         print_line(line)
     is_new = presented.fingerprint not in known or stranger.differs
-    consent.require(iris, "Trust it?", yes=yes or not is_new, to="accept", undone="no key was accepted")
+    consent.require(iris, "Trust this key?", yes=yes or not is_new, to="accept", undone="no key was accepted")
     iris.transport.accept_key(worker.id, presented)
     return operation.accept(session, stranger)
 

@@ -11,7 +11,7 @@ _ERRNO = "https://man7.org/linux/man-pages/man3/errno.3.html"
 HOST = (
     Rule(name="disk-full", source=_ERRNO, next="iris exec {worker} -- df -h",
          text=("No space left on device", "Errno 28]"),
-         cause="a disk of the host is full, or has no inodes left",
+         cause="disk full or no inodes left",
          fix="Free some space, or write to another disk; `iris gc` removes files of old jobs. If df shows "
         "space, check df -i, /tmp and /dev/shm."),
     Rule(name="disk-quota", source=_ERRNO, next="iris exec {worker} -- quota -s",

@@ -78,4 +78,4 @@ def _failed_after(cluster: Cluster, job: Job, _: TaskId) -> str:
         for each, state in states.items()
         if state is None or (state.terminal and state is not JobState.SUCCEEDED)
     ]
-    return f"did not succeed: {', '.join(failed)}"
+    return f"{', '.join(failed)} did not succeed"

@@ -77,17 +77,17 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
         return Damage(what=what, hint=_SALVAGE, forgivable=True, fault=fault)
     if head.seq > end.seq:
         what = f"{log} ends at seq {end.seq} (byte {end.offset}), {_committed(head)}: lines are missing"
-        return Damage(what=what, hint=_ACCEPT, forgivable=True)
+        return Damage(what=what, hint=_ACCEPT.format(head.seq), forgivable=True)
     if not loaded.head_fits:
         what = f"{log}: line seq {head.seq} is not the committed one ({head.crc:.8})"
-        return Damage(what=what, hint=_ACCEPT, forgivable=True)
+        return Damage(what=what, hint=_ACCEPT.format(head.seq), forgivable=True)
     return None
 
 
 _UPGRADE = "install that iris, or use another directory with --state-dir"
 _SALVAGE = "list the damage: iris log verify; save the readable part: iris log salvage"
 _RESTORE = "iris log salvage restores the committed lines"
-_ACCEPT = "restore the newer copy, or accept the loss: iris log salvage --accept-loss"
+_ACCEPT = "restore a copy of the state directory that has seq {}, or accept the loss: iris log salvage --accept-loss"
 
 
 def _committed(head: Head) -> str:

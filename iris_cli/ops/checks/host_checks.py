@@ -160,7 +160,7 @@ def unanswered(
         fix = f"gcloud compute tpus tpu-vm describe {slice_name} --zone {zone}  # does it still exist?"
     # Without worker and address, which are in the subject and the fix, equal findings can be merged.
     address = re.compile(rf"worker {re.escape(worker.id)} at \S+: ")
-    text = f"no answer: {silence.step}: {address.sub('', silence.detail, count=1)}"
+    text = f"no answer ({silence.step}: {address.sub('', silence.detail, count=1)})"
     return failure(f"worker {worker.id}", text, fix, ExitCode.UNREACHABLE)
 
 

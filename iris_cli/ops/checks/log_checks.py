@@ -61,7 +61,7 @@ def check_log(
             text = f"{number - _MAX_PER_FIX} more places, which `iris log verify` lists"
             yield failure("log", text, fix, ExitCode.LOG_DAMAGED)
     if verdict.ok:
-        archived = f", with {count(verdict.segments, 'segment')} of its archive" if verdict.segments else ""
+        archived = f", including {count(verdict.segments, 'archived segment')}" if verdict.segments else ""
         yield fine("log", f"{count(verdict.records, 'transaction')}{archived}, all valid")
     if verdict.unfinished is not None and verdict.ok:
         yield warning(
@@ -104,7 +104,7 @@ _FIXES: dict[FaultKind, Callable[[Path], str]] = {
     FaultKind.DAMAGED: _damaged,
     FaultKind.EDITED: lambda _: "iris log salvage --yes  # restores the lines as they were committed",
     FaultKind.LOST: lambda directory: (
-        f"restore the newer copy of {_path(directory)}, or accept the loss: iris log salvage --accept-loss"
+        f"restore a newer copy of {_path(directory)}, or accept the loss: iris log salvage --accept-loss"
     ),
     FaultKind.MISSING: lambda directory: (
         f"restore the missing segment into {_path(directory, ARCHIVE)}, or truncate the log before it: "

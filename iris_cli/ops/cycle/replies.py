@@ -94,7 +94,7 @@ def log_location(cluster: Cluster, requester: AttemptId, request: messages.Logs)
     job = visible(cluster, requester, request.task.job)
     if request.task not in cluster.tasks:
         last = cluster.jobs[job].replicas - 1
-        raise NotFoundError(f"{job} has no task-{request.task.index}", hint=f"the last one is task-{last}")
+        raise NotFoundError(f"{job} has no task-{request.task.index}", hint=f"the last task is task-{last}")
     attempts = cluster.tasks[request.task].attempts
     number = len(attempts) - 1 if request.attempt is None else request.attempt
     if not 0 <= number < len(attempts):

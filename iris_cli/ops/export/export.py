@@ -63,7 +63,7 @@ def _in_order(notes: Sequence[ExportNote]) -> list[ExportNote]:
 
 def note_line(note: ExportNote) -> str:
     """Return a note as one line."""
-    return f"{'not exported' if note.lost else 'to do'}: {note.field}: {note.text}"
+    return f"not exported: {note.field} ({note.text})" if note.lost else f"to do: {note.field}: {note.text}"
 
 
 def _comments(source: Source, notes: Sequence[ExportNote]) -> list[str]:

@@ -262,10 +262,10 @@ def _notes(source: Source, shape: Shape) -> Iterator[ExportNote]:
         yield lost("image", f"a pod needs one: --image IMAGE, or replace {NO_IMAGE}")
     yield from _lost_shape(source, shape)
     if source.workdir or job.workspace is not None:
-        yield lost("workdir", "no counterpart: the image must contain it")
+        yield lost("workdir", "no counterpart; the image must contain it")
     device = job.resources.device
     if device is not None and device.kind == "gpu" and device.variant != AUTO:
-        yield lost("gpu", f"the model {device.variant!r} is not exported: add your cluster's node selector")
+        yield lost("gpu", f"no counterpart for {device.variant!r}; add your cluster's node selector")
     gang = job.coscheduling
     if gang is not None and not (
         job.resources.device_type == "tpu" and gang.group_by == TPU_NAME_ATTRIBUTE_KEY

@@ -246,7 +246,7 @@ def _notes(source: Source) -> Iterator[ExportNote]:
     yield from _lost_resources(job)
     yield from lost_constraints(job.constraints)
     if source.image:
-        yield lost("image", "no counterpart: sites that run images have an option of their own for `srun`")
+        yield lost("image", "no counterpart; sites that run images have an option of their own for `srun`")
     if job.workspace is not None:
         yield lost(
             "workdir",
@@ -269,7 +269,7 @@ def _notes(source: Source) -> Iterator[ExportNote]:
 def _lost_resources(job: Job) -> Iterator[ExportNote]:
     device = job.resources.device
     if device is not None and device.kind == "tpu":
-        yield lost("tpu", f"no counterpart: request {device.variant} with your site's --gres or --constraint")
+        yield lost("tpu", f"no counterpart; request {device.variant} with your site's --gres or --constraint")
     if (
         device is not None
         and device.kind == "gpu"

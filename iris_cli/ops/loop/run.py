@@ -75,7 +75,7 @@ def environment_troubles(
         who = _who(refused)
         agent = environ.get("SSH_AUTH_SOCK", "")
         if agent and not Path(agent).is_socket():
-            yield f"its SSH agent is gone and {who} refused its key; {_RESTART} an agent"
+            yield f"the loop's SSH agent is gone and {who} refused its key; {_RESTART} an agent"
         else:
             yield f"{who} refused its key; run `iris doctor`, then {_RESTART} the right one"
     for reason, workers in _without_key(cluster).items():
@@ -88,7 +88,7 @@ def environment_troubles(
         more = f" and {len(jobs) - _MAX_NAMES} more" if len(jobs) > _MAX_NAMES else ""
         secret = f"secret {name} of {', '.join(jobs[:_MAX_NAMES])}{more}"
         is_unset = problem == NOT_SET
-        yield f"{secret} is not in its environment; {_RESTART} it" if is_unset else f"{secret}: {problem}"
+        yield secret + (f" is not in the loop's environment; {_RESTART} it" if is_unset else f": {problem}")
 
 
 def _who(workers: Sequence[WorkerId]) -> str:

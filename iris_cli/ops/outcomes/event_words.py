@@ -44,7 +44,7 @@ def _worker_condition_changed(event: ev.WorkerConditionChanged) -> str:
 def _silence_counted(event: ev.WorkerSilenceCounted) -> str:
     if event.anew:
         return f"silence of worker {event.worker} is counted from zero again: the worker answered, or no worker did"
-    return f"worker {event.worker} is silent while others answer"
+    return f"worker {event.worker} is silent while other workers answer"
 
 
 def _worker_forgotten(event: ev.WorkerForgotten) -> str:

@@ -172,7 +172,7 @@ def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
     yield from _unusable_workers(status)
     yield from first
     if running:
-        yield Step(command=f"iris logs {running[-1].id} --follow", words="its output")
+        yield Step(command=f"iris logs {running[-1].id} --follow", words="live output")
         yield Step(command="iris watch", words="live view")
     for job in waiting[:MAX_PER_KIND]:
         yield Step(command=f"iris why {job.id}", words=f"pending for {format_duration(job.age)}: {job.why}")

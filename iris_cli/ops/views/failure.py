@@ -240,10 +240,11 @@ def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
     known, _ = _explained(cluster, state, job, culprit, _end(culprit).log_tail)
     if known is not None and known.line:
         if known.task != culprit.id:
-            return f"{words}; {known.task}: {known.cause}"
+            rank = f"{'rank ' if job.is_gang else 'task-'}{known.task.index}"
+            return f"{words}; cause found in {rank}: {known.cause}"
         return words if known.line in words else f"{words}: {known.cause}"
-    children = _failed_children(cluster, job, _end(culprit))
-    return f"{words}; {children[0].id}: {cause_words(cluster, children[0], state)}" if children else words
+    child = next(iter(_failed_children(cluster, job, _end(culprit))), None)
+    return words + (f"; child job {child.id}: {cause_words(cluster, child, state)}" if child else "")
 
 
 def _failures(cluster: Cluster, job: Job, culprit: Task | None) -> int:

@@ -344,19 +344,19 @@ def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:
 def _condition_words(view: View, worker: Worker) -> str:
     """Return the condition of an unhealthy worker, its duration, the reason, and the time of the next call."""
     if worker.condition is WorkerCondition.UNPROBED and not (worker.failed_polls or worker.reason):
-        return f"not probed yet{view.next_words('probed in the next cycle')}"
+        return f"not probed yet{view.next_words('will be probed in the next cycle')}"
     parts = [worker.condition.value.replace("_", " ")]
     if worker.silent_since is not None:
         parts.append(f"for {format_duration(max(0.0, view.now - worker.silent_since))}")
-    reason = f": {worker.reason}" if worker.reason else ""
+    reason = f" ({worker.reason})" if worker.reason else ""
     return f"{' '.join(parts)}{reason}{view.next_words(next_retry_words(worker, view.now, view.limits))}"
 
 
 def next_retry_words(worker: Worker, now: float, limits: Limits) -> str:
-    """Return the time of the next call to a silent worker: `retried in 40s`."""
+    """Return the time of the next call to a silent worker: `polled again in 40s`."""
     if not cooling(worker, now, limits):
-        return "retried in the next cycle"
-    return f"retried in {format_duration(worker.cooldown_until - now)}"
+        return "polled again in the next cycle"
+    return f"polled again in {format_duration(worker.cooldown_until - now)}"
 
 
 def _stopping(cluster: Cluster, worker: Worker) -> list[AttemptId]:

@@ -83,7 +83,7 @@ def find_task(cluster: Cluster, what: str, wanted: PortWanted) -> Task:
             )
     if len(tasks) > 1:
         having = f" with the endpoint {wanted.remote}" if isinstance(wanted.remote, str) else ""
-        hint = f"name one: iris forward {tasks[0].id} {wanted.remote}"
+        hint = f"iris forward {tasks[0].id} {wanted.remote}"
         raise UsageError(f"{clip(what)} has {count(len(tasks), 'task')}{having}", hint=hint)
     if _has_ended(tasks[0]):
         raise NotFoundError(_ended(cluster, tasks[0].id), hint=f"iris logs {tasks[0].id}")

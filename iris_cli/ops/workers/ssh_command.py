@@ -32,7 +32,7 @@ def ssh_command(session: Session, what: str) -> list[str]:
         return _reach(session, worker, _shell("", device_guards(worker)))
     tasks = select_tasks(cluster, what, kinds="task or worker")
     if len(tasks) > 1:
-        raise UsageError(f"{clip(what)} has {len(tasks)} tasks", hint=f"name one: iris ssh {tasks[0][0].id}")
+        raise UsageError(f"{clip(what)} has {len(tasks)} tasks", hint=f"iris ssh {tasks[0][0].id}")
     task, attempt = tasks[0]
     if attempt is None or attempt.worker not in cluster.workers:
         raise NotFoundError(f"{task.id} is not on a worker", hint=f"iris why {task.id}")

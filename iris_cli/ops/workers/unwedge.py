@@ -129,7 +129,7 @@ def _ask(
     report = session.runner.unwedge(session.target(worker), keep=keep, known=known, clear=stop, grace=grace)
     if isinstance(report, Silence):
         raise UnreachableError(
-            f"no answer from {worker_id}: {report.step}: {report.detail}",
+            f"no answer from {worker_id} ({report.step}: {report.detail})",
             hint=report.hint or f"iris worker probe {worker_id}",
         )
     if worker.incarnation and (report.boot_id, report.incarnation) != (worker.boot_id, worker.incarnation):

@@ -183,9 +183,10 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
         if worker.claims and not dead:
             alive = ", ".join(map(str, list(worker.claims)[:_MAX_NAMES]))
             more = ", …" if len(worker.claims) > _MAX_NAMES else ""
+            jobs = " ".join(dict.fromkeys(attempt.task.job for attempt in worker.claims))
             raise IrisError(
                 f"{name} still has unfinished work: {alive}{more}",
-                hint=f"cancel them; or if that host is gone for good: iris worker forget --dead {name}",
+                hint=f"iris cancel {jobs}; or if that host is gone for good: iris worker forget --dead {name}",
             )
         touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
         identity.presume_all_gone(draft, worker.id, reason or "declared dead by the operator")

@@ -91,7 +91,7 @@ class Commands:
         left = [job for job, answer in zip(jobs, answers) if not answer]
         self.output.ended(found, timed_out=bool(left))
         if left:
-            self.output.warning(f"timed out: {' '.join(left)} {'continue' if left[1:] else 'continues'}")
+            self.output.warning(f"timed out: {', '.join(left)} {'continue' if left[1:] else 'continues'}")
             return 1
         states = [each["state"] for each in found]
         return next((code for state, code in EXIT_CODES.items() if state in states), 0)

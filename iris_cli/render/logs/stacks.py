@@ -161,7 +161,7 @@ def _why(program: Program, what: str) -> str:
         return f"{name}{state} printed no stack after the signal{py_spy}"
     if kind == "late":
         return f"{name} was not inspected: out of time"
-    return f"no stack of {name}{py_spy or ': py-spy is not installed'}"
+    return f"no stack of {name}{py_spy or '; py-spy is not installed'}"
 
 
 def _command(program: Program) -> str:
@@ -207,12 +207,12 @@ def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
     ordered = _states(results)
     if not ordered:
         return
-    output.line("no stack: " + "; ".join(_sentence(activity, ranks) for activity, ranks in ordered))
+    output.line("no stacks, only thread states: " + "; ".join(_sentence(*group) for group in ordered))
     for _, ranks in ordered:
         output.line()
-        alike = "alike; " if len(ranks) > 1 else ""
         prefix = rank_prefix([each.task.index for each in ranks])
-        output.line(f"{prefix} {alike}threads of rank {ranks[0].task.index}")
+        others = "; the other ranks are alike" if len(ranks) > 1 else ""
+        output.line(f"{prefix} threads of rank {ranks[0].task.index}{others}")
         for program in _programs_without_stack(ranks[0]):
             words = program.command or f"process {program.pid}"
             output.line(f"    {words[:_LONGEST_COMMAND]}{'…' if len(words) > _LONGEST_COMMAND else ''}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from iris_cli.core import JobState, TaskState, count
+from iris_cli.core import JobState, TaskId, TaskState, count
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.ops.views.failure import Explained, FailureCard, PeerGroup
 from iris_cli.ops.views.job_status import EndpointRow, JobStatus
@@ -261,35 +261,32 @@ def _others(failure: FailureCard) -> Iterator[str]:
     if not any(group.line or group.failed for group in failure.others):
         return
     for group in failure.others[:MAX_GROUPS]:
-        yield _peer_line(group)
-    rest = failure.others[MAX_GROUPS:]
-    if rest:
-        yield f"{sum(len(group.tasks) for group in rest)} others ended in {len(rest)} other ways"
+        yield _peer_line(group, failure.task)
+    if rest := failure.others[MAX_GROUPS:]:
+        yield f"{sum(len(group.tasks) for group in rest)} more tasks ended in {len(rest)} other ways"
 
 
 def _children(failure: FailureCard) -> Iterator[str]:
     for child in failure.children[:MAX_GROUPS]:
         yield f"child job {child.job} {child.state}: {child.cause}"
-    more = len(failure.children[MAX_GROUPS:]) + failure.more_children
-    if more:
+    if more := len(failure.children[MAX_GROUPS:]) + failure.more_children:
         yield f"and {count(more, 'more child job')} failed"
 
 
-def _peer_line(group: PeerGroup) -> str:
-    """Return `3 others, task-[0-1,3], stopped; last line: step 42` or `task-5 also failed, exit 1; last line: ...`."""
-    several = len(group.tasks) > 1
-    names = fold(f"task-{task.index}" for task in group.tasks)
-    who = f"{len(group.tasks)} others, {names}," if several else names
+def _peer_line(group: PeerGroup, first: TaskId) -> str:
+    """Return `task-[0-1,3] stopped; last line of task-0: "step 42"`, or without `of task-0` for a single task."""
+    who = fold(f"task-{task.index}" for task in group.tasks)
     how = f"also failed, {group.how}" if group.failed else group.how
     if group.same:
-        return f"{who} {how} with the same last line"
+        return f"{who} {how} with the same last line as task-{first.index}"
     if not group.line:
         return f"{who} {how} without output"
-    return f"{who} {how}; last line: {group.line}"
+    of = f" of task-{group.tasks[0].index}" if len(group.tasks) > 1 else ""
+    return f'{who} {how}; last line{of}: "{group.line}"'
 
 
 def _known(known: Explained, failure: FailureCard) -> Iterator[Text | Table]:
-    who = "" if known.task == failure.task else f" of task-{known.task.index}"
+    who = "" if known.task == failure.task else f" (in the output of task-{known.task.index})"
     yield text(f"known cause{who}: {known.cause}", "bold yellow")
     line = known.line if known.line not in failure.cause else ""
     yield facts([("log line", line), ("fix", known.fix), ("source", known.source)])

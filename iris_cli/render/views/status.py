@@ -133,6 +133,8 @@ def _where_and_why(job: JobRow) -> str:
 def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:
     cells = _short_slice_cells if width < NARROW else _slice_cells
     rows = folded(status.slices, lambda each: each.name, cells)
+    names = {each.name for each in status.slices}
+    rows = [(name, kind, vms if name in names else f"{vms} each", *rest) for name, kind, vms, *rest in rows]
     return [table(("SLICE", "TYPE", "VMS FREE", "STATUS", "JOBS"), rows)] if rows else []
 
 

@@ -46,7 +46,7 @@ ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
     (
         [host("w")],
         job("j", device=Device("tpu", "v4-64")),
-        "no_such_device: no worker or scale group has v4-64: will never run (available: cpu)",
+        "no_such_device: no worker or scale group has v4-64 (available: cpu); will never run",
     ),
     ([host("w", region="us")], job("j", "region=eu"), "constraint: no worker satisfies region=eu"),
     (
@@ -95,7 +95,7 @@ ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
     (
         [host("w")],
         job("j", cpu=200),
-        "cpu: no worker has 200 cores (largest: 16): will never run",
+        "cpu: no worker has 200 cores (largest: 16); will never run",
     ),
 ]
 
@@ -169,7 +169,7 @@ GROUPS: list[tuple[list[Worker], Job, str]] = [
     (
         tpu_slice("a"),
         gang("g", tpu="v5p-8"),
-        "no_such_device: no worker or scale group has v5p-8: will never run (available: v4-32)",
+        "no_such_device: no worker or scale group has v5p-8 (available: v4-32); will never run",
     ),
     (
         change(tpu_slice("a"), 2, attributes=tainted(tpu_slice("a")[2]).attributes),

@@ -35,7 +35,7 @@ def refused(tmp_path: Path) -> Cluster:
 
 def test_an_agent_that_is_gone_is_named(refused: Cluster, tmp_path: Path) -> None:
     assert troubles(refused, SSH_AUTH_SOCK=str(tmp_path / "gone")) == [
-        "its SSH agent is gone and w0 refused its key; run `iris loop start` in a shell that has an agent"
+        "the loop's SSH agent is gone and w0 refused its key; run `iris loop start` in a shell that has an agent"
     ]
 
 
@@ -72,7 +72,7 @@ def test_a_secret_that_only_another_shell_has(tmp_path: Path, monkeypatch: pytes
     not_set = {"WANDB": "not set in this shell"}
     assert missing_in_loop(lab.site.cluster) == {"train": not_set, "eval": not_set}
     assert list(environment_troubles(lab.site.cluster, missing_in_loop(lab.site.cluster), {})) == [
-        "secret WANDB of train, eval is not in its environment; run `iris loop start` in a shell that has it"
+        "secret WANDB of train, eval is not in the loop's environment; run `iris loop start` in a shell that has it"
     ]
     assert lab.run(60) is None
     assert lab.running() == ["plain/task-0"]

@@ -75,8 +75,8 @@ def _pulled(output: Output) -> None:
             bytes=1 << 10,
             unchanged=2,
             log_bytes=900,
-            notes=("a symbolic link was left out: latest",),
-            problems=("ckpt/big.bin: larger than what may be fetched at once",),
+            notes=("1 symbolic link skipped",),
+            problems=("ckpt/big.bin: larger than the maximum",),
         )
     )
     rows += [

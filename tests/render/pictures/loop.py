@@ -35,7 +35,7 @@ _LACKS = Cycles(
     next=7.0,
     interval=10.0,
     troubles=(
-        "secret wandb_token of train is not in its environment; run `iris loop start` in a shell that has it",
+        "secret wandb_token of train is not in the loop's environment; run `iris loop start` in a shell that has it",
     ),
     missing={JobId("train"): ["wandb_token"]},
 )

@@ -15,7 +15,7 @@ from iris_cli.core.events.events import SlicesAdopted
 from iris_cli.core.lifecycle.slices import OwnerConflict
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.autoscale import Autoscaled
-from iris_cli.ops.checks.findings import warning
+from iris_cli.ops.checks.findings import failure
 from iris_cli.ops.views.scaling_rows import NO_SCALING
 from iris_cli.ops.views.view import CycleAge
 from iris_cli.render import cycles, slices
@@ -190,7 +190,13 @@ PICTURES = {
             output,
             _LINE,
             changed=True,
-            keys=[warning("v5a-[0-3]", "only the agent has their key")],
+            keys=[
+                failure(
+                    "keys",
+                    "the key /home/me/.ssh/id_ed25519 has a passphrase and no ssh-agent holds it",
+                    "ssh-add /home/me/.ssh/id_ed25519",
+                )
+            ],
             lacking=[],
         ),
     ),

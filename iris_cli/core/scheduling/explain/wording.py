@@ -79,7 +79,7 @@ def no_device(fleet: Fleet, device: Device | None) -> str:
         unknown = fleet.unknown
         why = f"; {count(unknown, 'worker')} not probed yet (iris doctor)" if unknown else ""
         return f"no worker has {wanted} yet{available}{why}"
-    return f"no worker or scale group has {wanted}: will never run{available}"
+    return f"no worker or scale group has {wanted}{available}; will never run"
 
 
 def _named(device: Device) -> str:
@@ -165,7 +165,7 @@ def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, 
         else f"{largest / (1000 if kind is ReasonKind.CPU else 1):g}"
     )
     text = f"no worker has {amount(kind, need)} (largest: {maximum})"
-    return text if fleet.may_get(device) else f"{text}: will never run"
+    return text if fleet.may_get(device) else f"{text}; will never run"
 
 
 # Suitable workers that are not available now
