@@ -114,7 +114,7 @@ class Context(Workplace, dict=True):
             self.output.warning(f"warning: the background loop failed to start: {words}; {_BY_HAND}")
             return
         if pid is not None:
-            ends_words = ", ends when you log out (to keep it: loginctl enable-linger)" if ends else ""
+            ends_words = ", ends when you log out (to avoid that: loginctl enable-linger)" if ends else ""
             self.output.message(f"background loop started (pid {pid}){ends_words}: iris loop show")
         elif has_work_left and (why := self.why_no_cycles()):
             self.output.message(why)

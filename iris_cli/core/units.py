@@ -56,14 +56,14 @@ def parse_memory(value: str | int) -> int:
     match = None if isinstance(value, bool) else _MEMORY.fullmatch(text)
     unit = _UNITS.get(match[3].lower() or "b", 0) if match else 0
     if not match or not unit:
-        raise UsageError(f"{text[:80]!r} is not a size", hint="write it like 512MiB, 8GB or 1.5TiB")
+        raise UsageError(f"{text[:80]!r} is not a size", hint="examples: 512MiB, 8GB, 1.5TiB")
     fraction = match[2] or ""
     divisor: int = 10 ** len(fraction)
     size = int(match[1] + fraction) * unit // divisor
     if not match[3] and size < _MIN_BARE_NUMBER:
         raise UsageError(f"{text!r} would be {size} bytes", hint=f"give the unit: {text}GB or {text}GiB")
     if not 0 < size <= _MAX_MEMORY:
-        raise UsageError(f"{text[:80]!r} is not a possible size", hint="write it like 512MiB, 8GB or 1.5TiB")
+        raise UsageError(f"{text[:80]!r} is not a possible size", hint="examples: 512MiB, 8GB, 1.5TiB")
     return size
 
 
@@ -87,7 +87,7 @@ def parse_duration(value: str | int | float) -> float:
     else:
         seconds = _bare_seconds(value)
     if not 0 <= seconds <= _MAX_SECONDS:
-        raise UsageError(f"{text[:80]!r} is not a duration", hint="write it like 90s, 10m or 2h")
+        raise UsageError(f"{text[:80]!r} is not a duration", hint="examples: 90s, 10m, 2h")
     return seconds
 
 

@@ -36,7 +36,7 @@ def check_writable(directory: Path) -> None:
     """Check that only this user can access the state and can write it. Raises NotWritableError, NotFoundError."""
     statuses = _statuses(directory)
     if not statuses:
-        raise NotFoundError(f"no state directory {directory}", hint="create it: iris init")
+        raise NotFoundError(f"no state directory {directory}", hint="iris init creates it")
     _check_file_types(directory, statuses)
     user = os.geteuid()
     for path, status in statuses.items():

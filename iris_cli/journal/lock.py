@@ -98,11 +98,11 @@ def _locked(directory: Path, waiter: Holder) -> LockedError:
     holder = read_holder(directory, waiter.host)
     if holder is not None and holder.host == waiter.host and is_stopped(holder.pid):
         return LockedError(
-            f"{directory} is locked by {holder}, which is stopped", hint=f"resume it: kill -CONT {holder.pid}"
+            f"{directory} is locked by {holder}, which is stopped", hint=f"to resume: kill -CONT {holder.pid}"
         )
     return LockedError(
         f"{directory} is locked by {holder or 'another command'}",
-        hint="wait for it, or raise --lock-timeout; the lock ends with that process",
+        hint="wait, or raise --lock-timeout; the lock ends with that process",
     )
 
 

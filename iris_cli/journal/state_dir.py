@@ -306,7 +306,7 @@ class StateDir:
                 lock.check_exclusive()
             loaded, messages = self._recover(after_seq, accept_loss=accept_loss)
             if must_exist and loaded.end.header is None:
-                raise NotFoundError(f"no event log in {self.path}", hint="create it: iris init")
+                raise NotFoundError(f"no event log in {self.path}", hint="iris init creates it")
             actor = f"{self.actor} {command}"
             writer = Writer(self._store, lock, loaded, (*messages, *self._warnings(loaded.end.at)), actor)
             try:

@@ -144,7 +144,7 @@ def secrets_of_loop(
 
 def _lost(state: StateDir, job: Job) -> str:
     if job.workspace is not None and not state.workspaces.has(job.workspace.hash):
-        return f"its packed workspace {job.workspace.hash[:12]} is gone; launch it again"
+        return f"its packed workspace {job.workspace.hash[:12]} is gone; launch the job again"
     if job.each_line is not None and not state.lines.has(job.each_line.hash):
-        return "its --each-line file is gone; launch it again"
+        return "its --each-line file is gone; launch the job again"
     return ""

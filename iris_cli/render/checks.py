@@ -132,7 +132,7 @@ def _subjects(subjects: list[str]) -> str:
 
 def _summary(findings: list[Finding]) -> str:
     counts = {level: _count(findings, level) for level in (Level.FAIL, Level.WARN, Level.OK)}
-    warned = "warning" if counts[Level.WARN] == 1 else "warnings"
+    warned = f"warning{'s' if counts[Level.WARN] > 1 else ''}"
     words = {Level.FAIL: "failed", Level.WARN: warned, Level.OK: "ok"}
     if not counts[Level.FAIL] and not counts[Level.WARN]:
         return "no problems found"

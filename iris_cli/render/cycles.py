@@ -237,9 +237,9 @@ def show_loop(
     if mode is Mode.OFF:
         output.line("cluster.yaml says loop: off")
     elif order.stopped:
-        output.line(f"stopped at {order.since} by {order.by}; to start it: iris loop start")
+        output.line(f"stopped at {order.since} by {order.by}; to start the loop: iris loop start")
     if killed_at_logout:
-        output.line("the loop ends when you log out; to keep it: loginctl enable-linger")
+        output.line("the loop ends when you log out; to avoid that: loginctl enable-linger")
     for trouble in cycles.troubles:
         if not (invalid and fix_of(trouble) == VALIDATE):  # the line about cluster.yaml has named it
             output.line(trouble)
@@ -288,7 +288,7 @@ def show_installed(
     for finding in keys:
         output.message(f"warning: cron has no SSH agent, so it can't log in: {finding.text}")
     for finding in lacking:
-        output.message(f"{finding.text}; if it is needed: {finding.fix}")
+        output.message(f"{finding.text}; to set it for cron: {finding.fix}")
     if output.as_json:
         warnings = [each.text for each in (*keys, *lacking)]
         output.document(InstalledDocument(where, changed, warnings))

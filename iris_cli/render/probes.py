@@ -185,8 +185,7 @@ def show_wedge(output: Output, wedge: Wedge) -> None:
 
 def stop_question(wedge: Wedge) -> str:
     """Return the question whether to stop the obstacles that can be stopped."""
-    number, of = len(wedge.clearable), len(wedge.obstacles)
-    return f"Stop {number} of {of} processes and attempts?"
+    return f"Stop {len(wedge.clearable)} of {len(wedge.obstacles)} processes and attempts?"
 
 
 def show_cleared(output: Output, found: Wedge, left: Wedge) -> None:

@@ -118,7 +118,7 @@ def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
         ("memory", f"{format_memory(row.memory_free)} of {format_memory(row.memory)} free"),
         ("chips", f"{row.chips}, {'free' if row.chips_free else 'in use'}" if row.chips else ""),
         ("gpus", f"{row.gpus_free} of {row.gpus} free" if row.gpus else ""),
-        ("condition", f"{details.condition.value}{f': {details.reason}' if details.reason else ''}"),
+        ("condition", f"{details.condition.value}{f' ({details.reason})' if details.reason else ''}"),
         ("silent since", _utc(clock_time(details.silent_since_at))),
         ("failed polls", str(details.failed_polls or "")),
         ("next poll after", _utc(clock_time(details.cooldown_until_at))),

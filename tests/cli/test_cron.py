@@ -260,7 +260,7 @@ VALUE = "/home/me/key-of-the-lab.json"
         (
             ["--autoscale"],
             "gcp",
-            "cron has no GOOGLE_APPLICATION_CREDENTIALS; if it is needed: "
+            "cron has no GOOGLE_APPLICATION_CREDENTIALS; to set it for cron: "
             "crontab -e, above the lines of iris: GOOGLE_APPLICATION_CREDENTIALS=...",
         ),
         (["--autoscale", "--systemd"], "gcp", ".service, below [Service]: Environment=GOOGLE_APPLICATION_"),

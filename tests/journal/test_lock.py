@@ -72,7 +72,7 @@ def test_a_stopped_holder_keeps_the_lock_however_long(state: StateDir) -> None:
         wait_until_stopped(process.pid)
         with pytest.raises(LockedError, match=rf"\(pid {process.pid}, .*, which is stopped") as refused:
             commit(state, 0.2)
-        assert refused.value.hint == f"resume it: kill -CONT {process.pid}"
+        assert refused.value.hint == f"to resume: kill -CONT {process.pid}"
         process.send_signal(signal.SIGCONT)
 
 

@@ -250,7 +250,7 @@ def test_a_job_whose_packed_workspace_is_lost_waits_and_says_so(site: Site, dama
     assert site.task("lost").state is TaskState.PENDING
     assert attempts <= int(damaged)
     said = look(site.session()).prospect(site.cluster.jobs[JobId("lost")], site.task("lost").id)
-    assert said == f"invalid: its packed workspace {workspace.hash[:12]} is gone; launch it again"
+    assert said == f"invalid: its packed workspace {workspace.hash[:12]} is gone; launch the job again"
     packed(site)  # the same content is packed again, by another launch
     for _ in range(6):
         site.cycle(30.0)

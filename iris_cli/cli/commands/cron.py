@@ -69,7 +69,7 @@ def install(
         changed = timer.install(entry, units_directory())
         with suppress(IrisError):
             if not timer.lingers(user_name()):
-                iris.output.message("it stops when you log out; to keep it: loginctl enable-linger")
+                iris.output.message("the timer stops when you log out; to avoid that: loginctl enable-linger")
         with suppress(IrisError):
             crontab.remove(entry)
         where = f"{entry.name}.timer"

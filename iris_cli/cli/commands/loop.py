@@ -68,7 +68,7 @@ def start(context: typer.Context) -> None:
         return
     render.show_started(iris.output, operation.start(operation.loop_command(iris)))
     if logout_kills_processes(os.environ):
-        iris.output.message("it ends when you log out; to keep it: loginctl enable-linger")
+        iris.output.message("the loop ends when you log out; to avoid that: loginctl enable-linger")
 
 
 def stop(context: typer.Context) -> None:

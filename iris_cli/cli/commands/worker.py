@@ -281,7 +281,7 @@ def _print_changes(iris: Context, done: str, changed: Sequence[str], requested: 
         iris.output.done(f"{done} {each}")
     for each in requested:
         if each not in changed:
-            iris.output.message(f"{each}: nothing to change")
+            iris.output.message(f"{each}: already {done}")
 
 
 def show(context: typer.Context, worker: WorkerName) -> None:

@@ -168,6 +168,6 @@ ACCESS = (
          next="iris launch --again {job}",
          text=("HTTP Error 401", "401 Client Error: Unauthorized"),
          cause="a server rejected the program's key or token",
-         fix="Check that it is correct and not expired. A --secret is read at each start: correct it in this "
+         fix="Check that the key is correct and not expired. A --secret is read at each start: correct it in this "
         "shell or its file, then launch the job again."),
 )

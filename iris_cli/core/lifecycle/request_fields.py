@@ -20,7 +20,7 @@ def array_of(request: JobRequest) -> tuple[JobRequest, dict[str, Any]]:
     if request.array is None and lines is None:
         return request, {}
     if request.group_by is not None or (request.slices or 1) > 1:
-        raise UsageError("the tasks of an array are independent: no gang", hint="drop one of the two")
+        raise UsageError("the tasks of an array are independent: no gang", hint="drop --array or the gang")
     indexes, limit = (tuple(range(lines.count)) if lines else (), 0)
     if request.array is not None:
         indexes, limit = parse_array(request.array)

@@ -304,7 +304,7 @@ def _check(job: Job) -> None:
         raise UsageError(str(error)) from error
     contradiction = constraints.contradiction_in(job.constraints)
     if contradiction:
-        raise UsageError(contradiction, hint="no worker could satisfy them all: drop one")
+        raise UsageError(contradiction, hint="no worker can satisfy all of them: drop one")
     for row in JOB_FIELDS:
         if row.kind is Kind.COUNT:
             _at_least(0, row.name, getattr(job, row.name), 0)

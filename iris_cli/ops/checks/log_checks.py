@@ -68,7 +68,7 @@ def check_log(
             "log", f"{verdict.unfinished}", "nothing to do: the next command that writes moves it aside"
         )
     if (size := size_of_log(state.path)) > large:
-        yield warning("log", f"it has {format_memory(size)}", "iris log compact")
+        yield warning("log", f"the log has {format_memory(size)}", "iris log compact")
 
 
 def is_only_history_lost(state: StateDir, verdict: VerifyReport) -> bool:

@@ -54,7 +54,7 @@ def opened_tree(path: Path) -> Iterator[LocalTree]:
         try:
             fcntl.flock(top, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"another iris pull writes to {path}", hint="wait until it ends") from None
+            raise UsageError(f"another iris pull writes to {path}", hint="wait for that pull") from None
         yield LocalTree(top)
     finally:
         os.close(top)

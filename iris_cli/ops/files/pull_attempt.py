@@ -119,7 +119,7 @@ class Puller(Struct, kw_only=True):
             if error.errno in _DISK_ERRORS:
                 raise NotWritableError(
                     f"the files of {self.target.worker} can't be written: {error.strerror}",
-                    hint="free some space, then pull again: it resumes",
+                    hint="free some space, then run iris pull again: the pull resumes",
                 ) from error
             self._problem(wanted.name, f"can't be written ({error.strerror or error})")
 

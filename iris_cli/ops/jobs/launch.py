@@ -130,7 +130,7 @@ def _check_workspace(session: Session, workspace: Workspace) -> None:
     """Raise WorkspaceGoneError if the workspace was deleted. After this check it stays, because the lock is held."""
     if not session.state.workspaces.has(workspace.hash):
         raise WorkspaceGoneError(
-            f"the packed workspace {workspace.hash[:12]} was removed", hint="launch it again"
+            f"the packed workspace {workspace.hash[:12]} was removed", hint="launch the job again"
         )
 
 

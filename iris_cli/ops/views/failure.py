@@ -240,8 +240,7 @@ def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
     known, _ = _explained(cluster, state, job, culprit, _end(culprit).log_tail)
     if known is not None and known.line:
         if known.task != culprit.id:
-            rank = f"{'rank ' if job.is_gang else 'task-'}{known.task.index}"
-            return f"{words}; cause found in {rank}: {known.cause}"
+            return f"{words}; cause found in {'rank ' if job.is_gang else 'task-'}{known.task.index}: {known.cause}"
         return words if known.line in words else f"{words}: {known.cause}"
     child = next(iter(_failed_children(cluster, job, _end(culprit))), None)
     return words + (f"; child job {child.id}: {cause_words(cluster, child, state)}" if child else "")

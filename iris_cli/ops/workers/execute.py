@@ -97,7 +97,7 @@ def task_environment(session: Session, cluster: Cluster, task: Task, attempt: At
     except KeyError as error:
         raise NotFoundError(
             f"{task.id}: worker {error.args[0]} (of another rank) is no longer in the cluster",
-            hint=f"name the worker of this one: {attempt.worker}",
+            hint=f"name the worker of this task: {attempt.worker}",
         ) from error
     # The secrets are set in a task's container; they are hidden from the command.
     hidden = dict.fromkeys(placement.job.secrets, "") if placement.job.image else {}

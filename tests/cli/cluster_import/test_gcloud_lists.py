@@ -46,7 +46,7 @@ def test_slices_of_each_shape_of_the_list(
 @pytest.mark.parametrize(
     ("sample", "name", "why", "fix"),
     [
-        ("states", "making", "CREATING: it is being created", "import again when it is READY"),
+        ("states", "making", "it is being created (CREATING)", "import again when it is READY"),
         ("states", "taken", "PREEMPTED", "gcloud compute tpus tpu-vm delete taken --zone us-central2-b"),
         ("states", "taken-spot", "PREEMPTED", "queued-resources delete ask-spot --force"),
         ("states", "over", "TERMINATED", "tpu-vm delete over"),
@@ -55,7 +55,7 @@ def test_slices_of_each_shape_of_the_list(
         ("states", "half", "3 of the 4 VMs of v4-32", "import again"),
         ("states", "odd", "ASCENDING", ""),
         ("generations", "v6e-early", "it lists no VMs", "import again"),
-        ("generations", "v6e-unplaced", "CREATING: it is being created", "import again when it is READY"),
+        ("generations", "v6e-unplaced", "it is being created (CREATING)", "import again when it is READY"),
         ("states", "unsaid", "its state is unknown", ""),
         ("queued", "ask-1", "ACTIVE", "tpu-vm list"),
         ("queued", "ask-2", "WAITING_FOR_RESOURCES: a queued resource: it waits", "when it is ACTIVE"),

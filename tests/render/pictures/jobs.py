@@ -57,7 +57,7 @@ PICTURES = {
         then=("iris launch --follow --name newer -- true",),
         prepare=_succeeds,
     ),
-    "launch-wait-fails": Picture(line="iris launch --wait --name new -- false", prepare=_fails),
+    "launch-wait-fails": Picture(line="iris launch --wait --name new -- sh -c 'exit 3'", prepare=_fails),
     "rejected": Picture(
         line="iris lunch",
         then=(

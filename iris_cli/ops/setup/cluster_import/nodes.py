@@ -73,7 +73,7 @@ def of_request(state: str, name: str, project: str, zone: str) -> tuple[str, str
 
 
 def _with_state(state: str, why: str) -> str:
-    return why if not state or state in why else f"{state}: {why}"
+    return why if not state or state in why else f"{why} ({state})"
 
 
 def _delete_command(name: str, project: str, zone: str, request: str) -> str:

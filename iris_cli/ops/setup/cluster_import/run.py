@@ -104,7 +104,7 @@ def replace_config(path: Path, before: bytes, after: bytes) -> None:
             os.fchmod(file.fileno(), stat.S_IMODE(known.st_mode))
             os.fsync(file.fileno())
         if target.read_bytes() != before:
-            raise IrisError(f"{path} has changed: nothing was written", hint="run it again")
+            raise IrisError(f"{path} has changed: nothing was written", hint="run the import again")
         os.replace(draft, target)
     except OSError as error:
         raise NotWritableError(f"{path} can't be written: {error.strerror or error}") from error
@@ -166,5 +166,5 @@ def edit_error(proposal: Proposal) -> ConfigError:
     return ConfigError(
         f"{proposal.path} can't be edited safely: nothing was written",
         problems=proposal.by_hand,
-        hint="write this by hand, then run it again",
+        hint="write these changes by hand, then run the import again",
     )

@@ -211,7 +211,7 @@ def _text(source: str) -> str:
     if len(data) > MAX_SOURCE:
         raise UsageError(f"{where}: this is larger than {MAX_SOURCE >> 20} MiB")
     if not text.strip():
-        raise UsageError(f"{where} is empty", hint="did the command before it fail?")
+        raise UsageError(f"{where} is empty", hint="check the command that wrote it")
     return text
 
 
