@@ -97,7 +97,7 @@ def _lines(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
         yield "demand: none"
     fate_of = demand_outcomes(plan)
     for entry in plan.demand:
-        yield f"demand {entry.key} ({_needs(entry)}) {fate_of[entry.task_ids[0]]}"
+        yield f"demand {entry.key} ({_needs(entry)}): {fate_of[entry.task_ids[0]]}"
     yield from _actions(plan, scaling)
 
 

@@ -171,7 +171,7 @@ def test_a_worker_that_does_not_answer_its_probe_is_an_error_on_stderr(site: Sit
     site.hosts[0].stop()
     ran = site.iris("-q", "worker", "probe", code=7)
     assert ran.out == ""
-    assert ran.err.startswith("w0: unprobed: connect: ")
+    assert ran.err.startswith("w0: unprobed (connect: ")
     assert "hint:" not in ran.err
 
 

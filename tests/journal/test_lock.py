@@ -92,7 +92,7 @@ def test_a_stopped_process_of_that_number_on_another_host_is_not_said_to_hold_th
         signed.write_text(signed.read_text().replace('@laptop"', '@elsewhere"'))
         with pytest.raises(LockedError) as refused:
             commit(state, 0.05)
-        assert refused.value.hint.startswith("wait for it")
+        assert refused.value.hint.startswith("wait, or raise")
         process.send_signal(signal.SIGCONT)
 
 

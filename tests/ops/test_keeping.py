@@ -121,7 +121,7 @@ def test_a_log_that_was_put_back_in_its_own_place_deletes_nothing_that_it_does_n
         shutil.copyfile(path, site.directory / path.name)
     assert objection(site) == (
         f"this log does not have 1 slice of this cluster ({name}): "
-        "it is an old copy, or another copy is in use"
+        "the log is an old copy, or another copy is in use"
     )
     adopt(site)
     assert site.autoscale().deleted == {name: "not in the log"}

@@ -171,7 +171,7 @@ def test_it_is_told_in_words_and_as_json(site: Site, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.splitlines() == [
         "process 10 holds /dev/accel0; of a live attempt, not stopped (now/task-0/attempt-0); command: x",
         "process 11 holds /dev/accel0; not started by iris; command: x",
-        f"attempt with token {UNKNOWN} is LOST but not in the log",
+        f"the attempt with token {UNKNOWN} is LOST on the worker but not in the log",
     ]
     process = {"devices": ["/dev/accel0"], "command": "x"}
     assert plain(wedge_document(found, None)) == {

@@ -58,7 +58,12 @@ def test_slices_of_each_shape_of_the_list(
         ("generations", "v6e-unplaced", "it is being created (CREATING)", "import again when it is READY"),
         ("states", "unsaid", "its state is unknown", ""),
         ("queued", "ask-1", "ACTIVE", "tpu-vm list"),
-        ("queued", "ask-2", "WAITING_FOR_RESOURCES: a queued resource: it waits", "when it is ACTIVE"),
+        (
+            "queued",
+            "ask-2",
+            "a queued resource: it waits for capacity (WAITING_FOR_RESOURCES)",
+            "when it is ACTIVE",
+        ),
         ("queued", "ask-3", "FAILED", "queued-resources delete ask-3 --force"),
         ("queued", "ask-4", "SUSPENDED", "queued-resources delete ask-4 --force"),
         ("scale_group", "v5e-west-ab12-7", "iris created it for a scale group", ""),
