@@ -1,4 +1,4 @@
-"""Entry point of the `iris` command: parses global options, runs a command, returns its exit code."""
+"""Entry point of the `iris` command: parse global options, run a command, return its exit code."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def main() -> None:
     SIGTERM and SIGHUP end it like Ctrl-C: iris restores the terminal and starts a loop for open jobs.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup has set it to be ignored
         signal.signal(signal.SIGHUP, _hang_up)
     sys.unraisablehook = failures.unraised
     open_streams()
     code = run(sys.argv[1:])
-    gc.freeze()  # skip garbage collection at exit
+    gc.freeze()  # exit without a garbage collection
     if code == ExitCode.INTERRUPTED or _leaves_threads():
         leave(code)
     sys.exit(code)
 
 
 def _hang_up(*_: object) -> NoReturn:
-    """Raise KeyboardInterrupt once: kernel and shell both send SIGHUP when a terminal closes."""
+    """Raise KeyboardInterrupt, and ignore further SIGHUPs: kernel and shell both send it when a terminal closes."""
     signal.signal(signal.SIGHUP, lambda *_: None)
     raise KeyboardInterrupt
 
@@ -61,8 +61,8 @@ def _hang_up(*_: object) -> NoReturn:
 def leave(code: int) -> NoReturn:
     """Exit at once, without the interpreter's shutdown.
 
-    The shutdown aborts the process if a thread is inside the cryptography library, and turns a Ctrl-C pressed during
-    an import into a death by SIGINT.
+    The shutdown would abort the process if a thread is inside the cryptography library. After a Ctrl-C during an import
+    it would end the process by SIGINT.
     """
     sys.stderr.flush()  # `run` has flushed stdout
     os._exit(code)
@@ -92,14 +92,14 @@ def _finish_notifications(*, at_once: bool) -> None:
 
 
 def _code_of(act: Callable[[], int | None], *, verbose: bool, as_json: bool) -> int:
-    """Run `act`; return its exit code. Errors are printed."""
+    """Run `act`, print its errors, and return the exit code."""
     try:
         return int(act() or ExitCode.OK)
     except (BrokenPipeError, SystemExit) as ended:
         # rich and typer turn a broken pipe into SystemExit.
         if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
             raise
-        # The reader of the pipe has exited (`iris history | head`): not a failure.
+        # The reader of the pipe has exited (`iris history | head`). This is not a failure.
         drop_output()
         return ExitCode.OK
     except (KeyboardInterrupt, failures.CommandInterruptedError):
@@ -118,21 +118,21 @@ def _run(arguments: Sequence[str], clock: Clock) -> int:
     finally:
         progress = sys.modules.get("iris_cli.render.progress")
         if progress is not None:
-            progress.LINE.end()  # before an error is printed
+            progress.LINE.end()  # clear the progress line before an error is printed
 
 
 def _act(words: Sequence[str], clock: Clock) -> int:
-    """Run a command line; build only the commands that it names."""
+    """Run a command line. Only the commands that it names are imported."""
     if "_IRIS_COMPLETE" not in os.environ:
         return tree.run(words, _commands_of(words), clock)
-    from iris_cli.cli import complete  # a completion request: typer finds the words
+    from iris_cli.cli import complete  # a completion request: typer finds the words itself
 
     with complete.completion_request(os.environ) as typed:
         return tree.run(words, _commands_of(typed) or (*COMMANDS, *SETUP_COMMANDS), clock)
 
 
 def _commands_of(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the named command; all commands for --help or an unknown name; no command for global options alone."""
+    """Return the commands to build: the named command, all for --help or an unknown name, none without a name."""
     named, every = _command_of(words), (*COMMANDS, *SETUP_COMMANDS)
     if named in every:
         return (named,)
@@ -140,9 +140,10 @@ def _commands_of(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def hoist(arguments: Sequence[str]) -> list[str]:
-    """Return the command line with global options first: they are allowed anywhere before `--`.
+    """Return the command line with the global options moved to its start. Users may write them anywhere before `--`.
 
-    Raises UsageError for an option with a missing or empty value: an empty path would mean the current directory.
+    Raises UsageError for an option without a value, or with an empty value: an empty path would be the current
+    directory.
     """
     front: list[str] = []
     rest: list[str] = []
@@ -180,7 +181,7 @@ def _command_of(words: Sequence[str]) -> str:
 def open_streams() -> None:
     """Replace stdout and stderr by streams that handle write errors, for every library that prints.
 
-    A closed stream (`>&-`) becomes /dev/null: otherwise the next opened file, such as the log, gets its number.
+    A closed stream (`>&-`) becomes /dev/null. Otherwise the next opened file, such as the log, would get its number.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
@@ -191,16 +192,16 @@ def open_streams() -> None:
 
 
 def drop_output() -> None:
-    """Send buffered output to /dev/null: the interpreter would write it again at exit, and fail."""
+    """Send buffered output to /dev/null. Otherwise the interpreter would write it again at exit, and fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 class _WaitingWriter(io.BufferedWriter):
-    """Writer that waits until the file accepts output, also if another process made the file non-blocking.
+    """Writer that waits until the file accepts output, even if another process made the file non-blocking.
 
-    The raw file is Python's FileIO: in a raw class in Python, a Ctrl-C between the system call and its count would
+    The raw file must be Python's FileIO. With a raw file class written in Python, a Ctrl-C after the system call could
     write the same text twice.
     """
 

@@ -1,4 +1,4 @@
-"""Classes for commands, groups and options, with untruncated lists and examples in the help; errors of usage."""
+"""Classes for commands, groups and options, with complete lists and examples in the help; usage errors."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -18,12 +18,12 @@ T = TypeVar("T", bound=Callable[..., Any])
 N = TypeVar("N", int, float)
 
 _COLUMN = 60  # maximum length of an example whose comment is aligned
-_LONGEST = 1e9  # seconds, some thirty years: system calls accept it as a timeout
+_LONGEST = 1e9  # seconds, about thirty years: system calls accept this timeout
 
 
 def seconds(value: float | None) -> float | None:
-    """Check a number of seconds to wait. Raises BadParameter if it is too long or not a number."""
-    if value is not None and not value <= _LONGEST:  # nan, too
+    """Check a number of seconds to wait, and return it. Raises BadParameter if it is too large or not a number."""
+    if value is not None and not value <= _LONGEST:  # also true for nan
         raise typer.BadParameter(f"{value} is not a number of seconds to wait")
     return value
 
@@ -51,7 +51,7 @@ def _parsed(parse: Callable[[str], N], text: str) -> N:
 
 
 def example_lines(epilog: str | None) -> Iterator[str]:
-    """Yield the examples of a command, one per line, with comments aligned: `COMMAND  # WORDS`."""
+    """Yield the examples of a command as lines with aligned comments: `COMMAND # COMMENT`."""
     pairs = [line.strip().partition("  # ") for line in (epilog or "").splitlines() if line.strip()]
     width = max((len(command) for command, _, words in pairs if words and len(command) <= _COLUMN), default=0)
     for command, _, words in pairs:
@@ -59,7 +59,7 @@ def example_lines(epilog: str | None) -> Iterator[str]:
 
 
 def panel_of(param: Any) -> str:
-    """Return the group of options that a parameter belongs to, '' if its command has no groups."""
+    """Return the group of options to which a parameter belongs; '' if its command has no groups."""
     return str(getattr(param, "rich_help_panel", None) or "")
 
 
@@ -70,7 +70,7 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
-            if getattr(error, "ctx", None) is None:  # the library omits it if an option lacks its value
+            if getattr(error, "ctx", None) is None:  # missing if an option lacks its value
                 error.ctx = ctx  # type: ignore[attr-defined]  # only usage errors have one
             raise
 
@@ -101,7 +101,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Group of commands, listed by `sections` if any."""
+    """Group of commands. Its help lists them by `sections` if there are any."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {}
 
@@ -149,7 +149,7 @@ def _write_examples(epilog: str | None, formatter: Any) -> None:
     lines = list(example_lines(epilog))
     if lines:
         with formatter.section("Examples"):
-            for line in lines:  # unwrapped: a wrapped line can't be pasted
+            for line in lines:  # not wrapped: a wrapped command can't be pasted
                 formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
@@ -179,12 +179,12 @@ class CommandMayFollow(CommandAfterDashes):
 
 
 def command_of(context: typer.Context) -> tuple[str, ...]:
-    """Return the words after `--`; empty without them."""
+    """Return the words after `--`; empty if there are none."""
     command: tuple[str, ...] = context.meta.get(_COMMAND, ())
     return command
 
 
-# Arguments and options of commands, and those shared by several commands.
+# Constructors of arguments and options, and the options that several commands share.
 
 
 def argument(metavar: str, text: str, offer: complete.Callback | None = None, **settings: Any) -> Any:
@@ -226,7 +226,7 @@ States = Annotated[
 ]
 
 
-# Usage errors of typer in the words of iris, with a suggestion.
+# Usage errors of typer, reworded and with a suggestion.
 
 
 def usage_error(error: typer.TyperException) -> UsageError:
@@ -237,7 +237,7 @@ def usage_error(error: typer.TyperException) -> UsageError:
     option: str = getattr(error, "option_name", "")
     if option and hasattr(error, "possibilities"):
         message = f"no such option: {clip(option)}"
-        near = nearest(clip(option).strip("-"), _options(context))  # all begin with dashes
+        near = nearest(clip(option).strip("-"), _options(context))  # compare without the leading dashes
         suggested = _options_elsewhere(option, _options(context)) or ([f"--{near}"] if near else [])
         hint = f"did you mean {' or '.join(map(repr, suggested))}?" if suggested else hint
         if option == f"--{near}":  # a global option that `hoist` does not move, such as --version
@@ -277,7 +277,7 @@ _COMMANDS_ELSEWHERE = {
     "config validate": "validate lint",
     "init": "setup configure",
 }
-"""Commands, and their names in other tools: Slurm, PBS, LSF, kubectl, docker, SkyPilot."""
+"""Names of commands in other tools (Slurm, PBS, LSF, kubectl, docker, SkyPilot), by command of iris."""
 
 
 def no_such_command(path: str, name: str, commands: dict[str, Any]) -> UsageError:
@@ -299,7 +299,7 @@ _EXTRA_ARGUMENT = "Got unexpected extra argument"
 
 
 def _options_elsewhere(option: str, known: Sequence[str]) -> list[str]:
-    """Return the options of this command that other tools call `option`."""
+    """Return the options of this command (`known`) that other tools call `option`."""
     return [
         ours
         for ours, words in OPTIONS_ELSEWHERE.items()

@@ -1,7 +1,7 @@
 """Shell completion: names from the log on this machine, or nothing if it takes too long.
 
-Uses no network and no lock. Shells expand completions, so names with characters that a shell could interpret are
-not offered.
+It uses no network and no lock. Names with characters that a shell could interpret are not offered, because shells
+expand completions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_OFFERED = 100
 """Maximum number of names offered at a time."""
 TIME_LIMIT = 2.0
-"""CPU seconds after which nothing is offered, because the user is waiting."""
+"""CPU seconds after which nothing is offered, because the user waits for the completion."""
 
 Kind = Callable[["Cluster", str], Iterable[str]]
 Callback = Callable[[Any, str], list[str]]
@@ -32,13 +32,13 @@ Callback = Callable[[Any, str], list[str]]
 _CUTS = frozenset("=:@")
 _OPTION = pattern(r".* (--[a-z-]+=)[^ ]*")
 _WHOLE_WORDS = {"complete_zsh": '"', "complete_fish": ""}
-"""Shells that replace the whole word, with the characters before the value in each line of the completion output."""
+"""Shells that replace the whole word, and the characters before the value in each line of typer's output for them."""
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/=+@%,")
 
 
 @contextmanager
 def completion_request(environ: MutableMapping[str, str]) -> Iterator[list[str]]:
-    """Yield the complete words before the cursor, without `iris`; rewrite the output of the block for the shell."""
+    """Yield the complete words before the cursor, without `iris`. Adapt what the block prints to the shell."""
     if "COMP_WORDS" not in environ:
         line = environ.get("_TYPER_COMPLETE_ARGS", "")
         with _each_line(_with_option(environ["_IRIS_COMPLETE"], line)):
@@ -65,7 +65,7 @@ def _each_line(change: Callable[[str], str]) -> Iterator[None]:
 def _with_option(shell: str, typed: str) -> Callable[[str], str]:
     """Return a function that adds `--label=` to values offered for `--label=te`: zsh and fish replace the whole word.
 
-    Lines for zsh have the value in quotation marks.
+    The function changes one printed line. In lines for zsh the value is in quotation marks.
     """
     option = _OPTION.fullmatch(typed)
     if option is None or shell not in _WHOLE_WORDS:
@@ -77,7 +77,7 @@ def _with_option(shell: str, typed: str) -> Callable[[str], str]:
 def _joined(words: list[str]) -> tuple[list[str], str]:
     """Join the words of a line that bash has split at `=`, `:` and `@`.
 
-    Also return the part of the value at the cursor that bash keeps, because it replaces only the last piece.
+    Also return the part of the word at the cursor that bash keeps, because bash replaces only the last piece.
     """
     whole: list[str] = []
     before, joins = "", False
@@ -128,7 +128,7 @@ def stream(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the lib
 
 
 def offered(names: Iterable[str], incomplete: str) -> list[str]:
-    """Return the first MAX_OFFERED distinct names that begin with `incomplete` and that no shell interprets."""
+    """Return at most MAX_OFFERED distinct names that begin with `incomplete` and are safe in every shell."""
     fitting = (name for name in names if name.startswith(incomplete) and _SAFE.issuperset(name))
     return list(islice(dict.fromkeys(fitting), MAX_OFFERED))
 
@@ -138,13 +138,13 @@ def open_jobs(cluster: Cluster, _text: str) -> Iterator[str]:
 
 
 def jobs(cluster: Cluster, text: str) -> Iterator[str]:
-    """Yield job ids: open jobs first, then all, the newest first."""
+    """Yield job ids: open jobs first, then all jobs, the newest first."""
     yield from open_jobs(cluster, text)
     yield from reversed(list(cluster.jobs))
 
 
 def tasks(cluster: Cluster, text: str) -> Iterator[str]:
-    """Yield the task ids of the job before the last slash."""
+    """Yield the ids of the tasks of the job that `text` names before its last slash."""
     job = cluster.jobs.get(JobId(text.rpartition("/")[0]))
     yield from (str(task.id) for task in (cluster.tasks_of(job.id) if job is not None else ()))
 

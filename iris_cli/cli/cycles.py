@@ -28,10 +28,10 @@ def schedule(
     scale: bool = False,
     cron: float | None = None,
 ) -> int:
-    """Run one cycle, or one every `interval` seconds. `scale`: with a pass of the autoscaler before each.
+    """Run one cycle, or a cycle every `interval` seconds. `scale`: run the autoscaler before each cycle.
 
-    `cron`: cron's interval in seconds, if cron runs the command. Older crontabs do not pass it; they are recognized
-    by --lock-timeout 0 without a terminal.
+    `cron`: cron's interval in seconds, if cron runs the command. Older crontabs do not pass it. Their commands are
+    recognized by --lock-timeout 0 without a terminal.
     """
     from iris_cli.ops.cycle import compaction, cycle
     from iris_cli.ops.loop.watch import runner_lock
@@ -57,25 +57,25 @@ def schedule(
 
 
 def autoscale(iris: Context, *, once: bool = False, interval: float | None = None) -> int:
-    """Run one pass of the autoscaler, or one every `interval` seconds."""
+    """Run the autoscaler once, or every `interval` seconds."""
     every = _interval(once=once, interval=interval)
     session = iris.session("iris autoscale")
     return _repeat(iris, session, lambda: _pass(iris, session), every)
 
 
 def _interval(*, once: bool, interval: float | None) -> float | None:
-    """Return the interval. Raises UsageError if `once` is given, too."""
+    """Return the interval. Raises UsageError if both options are given."""
     if once and interval is not None:
         raise UsageError("--once and --interval can't be combined", hint="drop one of them")
     return interval
 
 
 def _repeat(iris: Context, session: Session, act: Callable[[], object], interval: float | None) -> int:
-    """Act once, or every `interval` seconds. With --lock-timeout 0, a busy lock is no failure.
+    """Call `act` once, or every `interval` seconds. With --lock-timeout 0, a busy lock is no failure at first.
 
-    It is a failure after the session has held the lock once: workers' answers could not be recorded. With an
-    interval, lock and write errors (such as a full disk) are reported and retried at the next turn. Only an error
-    before the first success ends the command.
+    After the session has held the lock once, a busy lock is a failure, because workers' answers could not be recorded.
+    With an interval, lock and write errors (such as a full disk) are printed, and `act` is called again after the
+    interval. Only an error before the first success ends the command.
     """
     from iris_cli.ops.loop.changes import change_warning
 
@@ -89,7 +89,7 @@ def _repeat(iris: Context, session: Session, act: Callable[[], object], interval
             busy = isinstance(error, LockedError) and iris.lock_timeout == 0 and not session.begun
             if not busy and (interval is None or not (has_worked or session.begun)):
                 raise
-            # No hint if busy: the lock's holder does the work.
+            # No hint if the lock is busy: the holder of the lock does the work.
             words = f"busy: {error.message}" if busy else "; ".join(filter(None, (error.message, error.hint)))
             if words != printed:
                 (iris.output.message if busy else iris.output.warning)(words)
@@ -102,7 +102,7 @@ def _repeat(iris: Context, session: Session, act: Callable[[], object], interval
 
 
 def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDocument | None:
-    """Run one pass of the autoscaler. `in_cycle`: the cycle that follows probes new slices and prints the JSON."""
+    """Run the autoscaler once. `in_cycle`: a cycle follows, which probes new slices and prints the JSON."""
     from iris_cli.ops import autoscale as operation
     from iris_cli.ops.views.scale_status import scaling_rows
     from iris_cli.render import slices as render
@@ -132,7 +132,7 @@ def follow(
     *,
     until_idle: bool = False,
 ) -> int:
-    """Show the steps of a watch. `look` returns the picture for a terminal (default: the cluster).
+    """Show the steps of a watch. `look` returns the picture to show on a terminal (default: the cluster).
 
     Ctrl-C ends only the watch.
     """
@@ -155,7 +155,7 @@ def follow(
 
 
 def _what_runs_cycles(iris: Context, session: Session) -> str:
-    """Return what runs cycles, or why no cycle follows; '' if this command starts a loop and prints its pid."""
+    """Return the runner of cycles, or why no cycle follows; '' if this command starts a loop and prints its pid."""
     from iris_cli.ops.views.cycles import cycles_of, cycles_words
 
     if why := iris.no_cycles():
@@ -165,7 +165,7 @@ def _what_runs_cycles(iris: Context, session: Session) -> str:
 
 
 def _cluster(session: Session, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Picture:
-    from iris_cli.render.watch.board import of_cluster  # only for a terminal
+    from iris_cli.render.watch.board import of_cluster  # only needed for a terminal
 
     return of_cluster(session, labels=labels, states=states)
 
@@ -180,7 +180,7 @@ def status(
     states: Sequence[str],
     everything: bool,
 ) -> int:
-    """Show the cluster or one job live. Polls no worker, takes no lock. Raises UsageError."""
+    """Show the cluster or one job live. No worker is polled and no lock is taken. Raises UsageError."""
     from iris_cli.ops.loop.watch import follow_log
     from iris_cli.ops.views.status import cluster_status
 
@@ -201,7 +201,7 @@ def status(
     if job is not None:
         from iris_cli.ops.views.job_status import job_status
 
-        job = job_status(session, job).job.id  # raise NotFoundError before the screen opens
+        job = job_status(session, job).job.id  # raises NotFoundError before the screen opens
     else:
         names()
     selected = job is not None or labels or states

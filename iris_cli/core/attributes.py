@@ -30,7 +30,7 @@ WORKER_ID_ATTRIBUTE_KEY: Final = "worker-id"  # the worker's own id, always text
 TAINT_KEY_PREFIX: Final = "taint:"
 
 RawValue = str | int | float | bool
-"""Types that can become an attribute value; a boolean becomes the text `true` or `false`."""
+"""Types of raw attribute values. A boolean becomes the text `true` or `false`."""
 
 _INTEGER = pattern(r"[-+]?(0|[1-9][0-9]{0,999})")
 _DECIMAL = pattern(r"[-+]?((0|[1-9][0-9]{0,999})(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,9})?")
@@ -85,7 +85,7 @@ class AttributeValue:
 
 
 def _plain(value: object) -> str | int | float:
-    """Return exactly a str, int or float: a subclass (such as an enum member) would break type identity."""
+    """Return a plain str, int or float, because values of a subclass (such as enum members) would have another type."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -107,7 +107,7 @@ def wrap(value: AttributeValue | RawValue) -> AttributeValue:
 
 
 def scalar_of(text: str) -> str | int | float:
-    """Return the number that unquoted text is; other text, also `017`, `0x1`, `1_000` and `inf`, stays text."""
+    """Return the number that `text` denotes, or `text` itself. `017`, `0x1`, `1_000` and `inf` are not numbers."""
     if _INTEGER.fullmatch(text):
         return int(text)
     if _DECIMAL.fullmatch(text) and math.isfinite(float(text)):
@@ -120,7 +120,7 @@ def taint_key(name: str) -> str:
 
 
 def region_of_zone(zone: str) -> str:
-    """Return the region of a zone: `us-west4-a` -> `us-west4`; '' for a name without a last part."""
+    """Return the region of a zone: `us-west4-a` -> `us-west4`; '' if the name has no dash."""
     return zone.rpartition("-")[0]
 
 
@@ -159,14 +159,14 @@ def build_worker_attributes(
 ) -> WorkerAttributes:
     """Return the attributes of a worker.
 
-    `metadata` is the result of the probe. Its keys are those of the TPU metadata server (`accelerator-type`,
+    `metadata` is the result of the probe. Its keys are keys of the TPU metadata server (`accelerator-type`,
     `agent-worker-number`, `instance-id`, `worker-network-endpoints`, `zone`) or attribute keys (`device-type`,
-    `device-variant`, `tpu-name`, `preemptible`, ...); other keys and blank values are ignored. `declared` comes
-    from the configuration: it overrides the probe and is included completely.
+    `device-variant`, `tpu-name`, `preemptible`, ...); other keys and blank values are ignored. `declared` comes from
+    the configuration. It overrides the probe, and the result contains all of it.
 
-    `device-type` and `preemptible` are always in the result; `region` is derived from the zone. A VM of a
-    multi-host slice (or of a slice of unknown size) without a whole number as worker id gets an error, not the
-    id 0. The slice's own VM count overrides the table of types; a type missing in the table gives a warning.
+    `device-type` and `preemptible` are always in the result; `region` is derived from the zone. A VM of a multi-host
+    slice (or of a slice of unknown size) must have a whole number as worker id; otherwise the result has an error. The
+    VM count in `metadata` overrides the table of types. A type that is not in the table gives a warning.
     """
     facts, warnings = _facts(metadata, declared or {}), list[str]()
     tpu_type = _tpu_type(facts, warnings)
@@ -196,7 +196,7 @@ def build_worker_attributes(
 
 
 def _facts(metadata: Mapping[str, object], declared: Mapping[str, AttributeValue]) -> dict[str, str]:
-    """Return both sources as stripped text, without blanks. Declared values override."""
+    """Return the values of both sources as stripped text, without blank values. Declared values override the probe."""
     texts = {
         key: str(AttributeValue(value) if isinstance(value, bool) else value)
         for key, value in metadata.items()

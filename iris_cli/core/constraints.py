@@ -50,7 +50,7 @@ class ConstraintOp(StrEnum):
 
 
 class ConstraintMode(StrEnum):
-    """Required constraints filter workers, preferred ones only rank them."""
+    """Required constraints filter workers; preferred constraints only rank them."""
 
     REQUIRED = "REQUIRED"
     PREFERRED = "PREFERRED"
@@ -70,8 +70,8 @@ _ORDER: Mapping[ConstraintOp, Callable[[float, float], bool]] = {
 class Constraint(Value, frozen=True):
     """One condition on one attribute of a worker.
 
-    `EXISTS` and `NOT_EXISTS` take no value, `IN` takes `values`, the others take `value`; `GT GE LT LE`
-    compare numbers only. Raises ValueError for anything else.
+    `EXISTS` and `NOT_EXISTS` take no value, `IN` takes `values`, all other operators take `value`. `GT GE LT LE`
+    compare numbers only. Raises ValueError for other combinations.
     """
 
     key: str
@@ -89,7 +89,7 @@ class Constraint(Value, frozen=True):
         values: Iterable[AttributeValue | RawValue] = (),
         mode: ConstraintMode = ConstraintMode.REQUIRED,
     ) -> Constraint:
-        """Return a constraint with raw values wrapped. Raises ValueError."""
+        """Return a constraint, with raw values converted to attribute values. Raises ValueError."""
         if isinstance(values, str):
             raise ValueError(f"constraint on {key!r}: values is a list, not one text")
         wrapped = None if value is None else wrap(value)
@@ -115,11 +115,11 @@ class Constraint(Value, frozen=True):
 
     @property
     def operands(self) -> tuple[AttributeValue, ...]:
-        """The values to compare with: none, one or several."""
+        """The values to compare with: 0, 1 or several."""
         return self.values if self.value is None else (self.value,)
 
     def matches(self, attributes: Mapping[str, AttributeValue]) -> bool:
-        """Return whether a worker with these attributes satisfies it. A value of another type raises no error."""
+        """Return whether a worker with these attributes satisfies it. A value of another type does not satisfy it."""
         found = attributes.get(self.key)
         if found is None:
             return self.op is ConstraintOp.NOT_EXISTS
@@ -226,10 +226,10 @@ def normalize_constraints(constraints: Iterable[Constraint]) -> NormalizedConstr
 
 
 def merge_constraints(parent: Sequence[Constraint], child: Sequence[Constraint]) -> list[Constraint]:
-    """Return the constraints of a child job: those of its parent, then its own, without duplicates.
+    """Return the constraints of a child job: its parent's constraints, then its own, without duplicates.
 
-    The child's constraints on a canonical key replace the parent's constraints on that key, but a preferred one
-    never replaces a required one. Contradictions on other keys remain; `contradiction_in` finds them.
+    The child's constraints on a canonical key replace the parent's constraints on that key, but a preferred constraint
+    never replaces a required constraint. Contradictions on other keys remain; `contradiction_in` finds them.
     """
     replaced = {c.key for c in child if c.key in _CANONICAL_KEYS}
     required = {c.key for c in child if c.required}
@@ -260,7 +260,7 @@ def _satisfiable(key: str, group: Sequence[Constraint]) -> bool:
 
 
 def _bounds_meet(key: str, group: Sequence[Constraint]) -> bool:
-    """Return whether some number lies within all bounds. Between two different numbers there is always another."""
+    """Return whether a number is within all bounds. Between two different numbers there is always another number."""
     lower = _numbers(group, ConstraintOp.GT, ConstraintOp.GE)
     upper = _numbers(group, ConstraintOp.LT, ConstraintOp.LE)
     if not lower or not upper:

@@ -1,7 +1,7 @@
 """Identifiers: one type for each kind of object, and the only module that parses and prints them.
 
-Decoders check ids of jobs, workers, tokens and requests against a pattern. The ids of tasks and attempts are objects
-with parts, such as the index of a task.
+Decoders check ids of jobs, workers, tokens and requests against a pattern. Ids of tasks and attempts are strings with
+attributes, such as `index`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     StoredWorkerId = WorkerId
 else:
     StoredToken = StoredWorkerId = str
-"""The types of ids in records, unchecked: records come from snapshots with checksums, and a check takes 1 µs."""
+"""The types of ids in records. They are not checked: records come from snapshots with checksums, and a check takes 1
+µs."""
 
 _LETTERS_AND_DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _NAME_CHARACTERS = _LETTERS_AND_DIGITS + "._-"
@@ -50,7 +51,7 @@ _new = str.__new__
 
 
 class _Numbered(str):
-    """An id that ends in a number and sorts by it: task-2 comes before task-10."""
+    """An id that ends in a number. Ids sort by this number: task-2 comes before task-10."""
 
     __slots__ = ()
 
@@ -99,7 +100,7 @@ class AttemptId(_Numbered):
     number: int
 
     def __new__(cls, task: TaskId, number: int) -> AttemptId:
-        new = _new(cls, task + f"/attempt-{number}")  # one f-string with both takes twice as long
+        new = _new(cls, task + f"/attempt-{number}")  # an f-string with both parts takes twice as long
         new.task, new.number = task, number
         return new
 
@@ -113,7 +114,7 @@ class AttemptId(_Numbered):
 
 def is_name(text: str) -> bool:
     """Return whether `text` may name a worker, a slice, a taint or one part of a job id."""
-    # No regular expressions in this module: ids are parsed very often, and a pattern takes twice as long.
+    # No regular expressions here: ids are parsed very often, and a pattern takes twice as long.
     return 0 < len(text) <= _MAX_NAME and text[0] in _LETTERS_AND_DIGITS and not text.strip(_NAME_CHARACTERS)
 
 
@@ -180,7 +181,7 @@ def parse_token(text: object) -> Token:
 
 
 def is_request_id(text: str) -> bool:
-    """Return whether a file of this name in an outbox is a request. Names of unfinished files begin with a dot."""
+    """Return whether a file of this name in an outbox is a request. Names of incomplete files begin with a dot."""
     return (
         0 < len(text) <= _MAX_REQUEST_ID
         and text[0] in _LETTERS_AND_DIGITS + "_"

@@ -1,4 +1,4 @@
-"""Invariants of every cluster state. `breaches` reports all violations."""
+"""Conditions that hold in every state of a cluster. `breaches` reports all violations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from iris_cli.core.ids import AttemptId, JobId, WorkerId, parent_of
 
 
 def breaches(cluster: Cluster) -> list[str]:
-    """Return every violated invariant in words; empty for a valid cluster. Attempts presumed gone count as ended."""
+    """Return a text for every violated condition; empty for a valid cluster. Attempts presumed gone count as ended."""
     live: dict[WorkerId, set[AttemptId]] = {}
     for task in cluster.tasks.values():
         for attempt in task.attempts:
@@ -70,7 +70,7 @@ def _ghosts(cluster: Cluster) -> Iterator[str]:
 
 
 def _outputs(cluster: Cluster) -> Iterator[str]:
-    """Check that the attempts whose files will be deleted have ended with proof, and occur once."""
+    """Check that attempts whose files will be deleted have ended with proof, and that none is listed twice."""
     ghosts = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
     for worker, outputs in cluster.outputs.items():
         for attempt_id, times in Counter(outputs.attempts).items():
@@ -217,7 +217,7 @@ def _charges(job: Job, task: Task) -> Iterator[str]:
 
 
 def _in_flight(job: Job) -> bool:
-    """Return whether a gang has a round without a verdict, in which ended ranks wait for the others."""
+    """Return whether a gang has a round without a verdict. In it, ended ranks wait for the other ranks."""
     return job.end is None and job.rounds != job.settled_rounds
 
 
@@ -271,7 +271,7 @@ def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
     if len({attempt.worker for attempt in placed}) != job.replicas:
         yield f"{job.id}: two ranks share a worker"
     if not all(attempt.live and attempt.worker in cluster.workers for attempt in placed):
-        return  # the host of an ended rank may have been replaced
+        return  # the host of an ended rank may have been replaced since
     groups: dict[AttributeValue | None, list[Worker]] = {}
     for attempt in placed:
         worker = cluster.workers[attempt.worker]

@@ -15,16 +15,16 @@ from iris_cli.errors import NotFoundError, NotWritableError
 from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE, not_writable, opened
 from iris_cli.journal.layout import ARCHIVE, HEAD, HOLDER, LOCK, LOG, NETWORK_WARNED
 
-_ESCAPE = pattern(r"\\([0-7]{3})")  # a space in the name of a mount point is \040
+_ESCAPE = pattern(r"\\([0-7]{3})")  # the table has \040 for a space in a name
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "9p", "virtiofs", "vboxsf"})
 _CLUSTERED = frozenset({"afs", "coda", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "orangefs"})
 _FUSE = ("fuse", "macfuse", "osxfuse")
 
 
 def check_readable(directory: Path) -> str:
-    """Return a warning if other users can access the state, otherwise ''.
+    """Return a warning if other users can access the state directory or its files, otherwise ''.
 
-    Raises NotWritableError if a file of the state is a symbolic link or of another wrong type.
+    Raises NotWritableError if one of the files is not a regular file, for example a symbolic link.
     """
     statuses = _statuses(directory)
     _check_file_types(directory, statuses)
@@ -33,7 +33,7 @@ def check_readable(directory: Path) -> str:
 
 
 def check_writable(directory: Path) -> None:
-    """Check that only this user can access the state and can write it. Raises NotWritableError, NotFoundError."""
+    """Check that this user, and no other user, can write the state. Raises NotWritableError, NotFoundError."""
     statuses = _statuses(directory)
     if not statuses:
         raise NotFoundError(f"no state directory {directory}", hint="iris init creates it")
@@ -58,7 +58,7 @@ def disk_problem(directory: Path) -> str:
 
 
 def write_fix(directory: Path) -> str:
-    """Return the fix for the disk, or the permissions, that prevent this user from writing the state; "" if nothing."""
+    """Return a fix if disk or permissions prevent this user from writing the state, otherwise ""."""
     error = _disk_error(directory)
     return error.hint if error is not None else permission_problem(directory)
 
@@ -79,7 +79,7 @@ def _disk_error(directory: Path) -> NotWritableError | None:
 
 
 def permission_problem(directory: Path) -> str:
-    """Return a text about owners and permissions that prevent this user from writing the state, or ""."""
+    """Return a text if owners or permissions prevent this user from writing the state, otherwise ""."""
     try:
         check_writable(directory)
     except NotWritableError as error:
@@ -90,7 +90,7 @@ def permission_problem(directory: Path) -> str:
 
 
 def _statuses(directory: Path) -> dict[str, os.stat_result]:
-    """Return the status of the directory, which may be a link, and of the existing files of the state."""
+    """Return the status of the state directory (which may be a link) and of its existing files."""
     top = str(directory)
     statuses = {}
     for path in (top, *(f"{top}/{name}" for name in (LOG, HEAD, LOCK, HOLDER, ARCHIVE))):
@@ -113,7 +113,7 @@ def _check_file_types(directory: Path, statuses: dict[str, os.stat_result]) -> N
 
 
 def _chmod_command(statuses: dict[str, os.stat_result]) -> str:
-    """Return the `chmod` command that closes the state to other users, "" if it is closed."""
+    """Return the `chmod` command that removes other users' access to the state; "" if they have none."""
     return " && ".join(
         f"chmod {PRIVATE_DIRECTORY if stat.S_ISDIR(status.st_mode) else PRIVATE_FILE:o} {_quote(path)}"
         for path, status in statuses.items()
@@ -170,9 +170,9 @@ def parse_mount_command(output: str) -> list[tuple[str, str]]:
 
 
 def record_warning(directory: Path, kind: str) -> bool:
-    """Record a warning about this type of file system. Return True if it was recorded before.
+    """Record that the user was warned about this type of file system. Return whether this was recorded before.
 
-    Call it with the lock held. If it can't be recorded, the warning will be repeated.
+    The caller holds the lock. If the write fails, the warning will be repeated.
     """
     with suppress(OSError), opened(directory / NETWORK_WARNED, os.O_RDWR | os.O_CREAT) as fd:
         if os.read(fd, 80) == kind.encode():

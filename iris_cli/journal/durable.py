@@ -36,12 +36,12 @@ DISK = Disk()
 
 
 def open_safely(path: str | Path, flags: int) -> int:
-    """Open a file without following symbolic links; created files are private. Raises OSError."""
+    """Open a file without following a symbolic link. A created file is private. Raises OSError."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
 
 
 class opened:  # noqa: N801  # reads like the context managers of the standard library
-    """Context manager around `open_safely`. Ignores errors of close, because callers sync before."""
+    """Context manager around `open_safely`. Ignores errors of close, because callers have synced before."""
 
     __slots__ = ("_fd",)
 
@@ -65,7 +65,7 @@ def write_all(disk: Disk, fd: int, data: bytes) -> None:
 def check_room(fd: int, size: int) -> None:
     """Raise OSError if the file system has fewer than `size` bytes left.
 
-    A short text could still fit into the last block of its file, but the next transactions would not.
+    Without this check, a short text could still fit into the file's last block on a full disk.
     """
     disk = os.fstatvfs(fd)
     free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
@@ -74,9 +74,10 @@ def check_room(fd: int, size: int) -> None:
 
 
 def replace_file(disk: Disk, path: Path, data: bytes, *, alone: bool = True, synced: bool = False) -> None:
-    """Atomically replace the small file `path`. After a power cut it may have the old content.
+    """Atomically replace the small file `path`. After a power loss it may have the old content.
 
-    Without `synced` it may also be empty. `alone`: the caller holds a lock; otherwise the draft gets a random name.
+    Without `synced` it may also be empty. `alone`: the caller holds a lock. Otherwise the temporary file gets a random
+    name.
     """
     draft = path.with_name(f"{path.name}{'' if alone else SYSTEM_RANDOMNESS.hexadecimal(8)}.tmp")
     try:
@@ -87,12 +88,12 @@ def replace_file(disk: Disk, path: Path, data: bytes, *, alone: bool = True, syn
         disk.rename(draft, path)
     except BaseException:
         with suppress(OSError):
-            draft.unlink()  # otherwise each failed write leaves a draft on a full disk
+            draft.unlink()  # otherwise each failed write would leave a file on a full disk
         raise
 
 
 def sync_directory(disk: Disk, path: Path) -> None:
-    """Make the names in a directory durable. Raises OSError unless the file system does not support it."""
+    """Make the names in a directory durable. Does nothing if the file system can't sync directories. Raises OSError."""
     with opened(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
         try:
             disk.fsync(fd)
@@ -106,7 +107,7 @@ def make_directory(disk: Disk, path: Path) -> None:
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     for each in missing:
-        with suppress(PermissionError):  # a parent may be writable but not readable
+        with suppress(PermissionError):  # a parent may be writable but unreadable
             sync_directory(disk, each.parent.resolve())
 
 
@@ -121,7 +122,7 @@ def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path) -> 
             disk.fsync(write_to)
     except (OSError, KeyboardInterrupt):
         with suppress(OSError):
-            target.unlink()  # otherwise each failed copy leaves a file on a full disk
+            target.unlink()  # otherwise each failed copy would leave a file on a full disk
         raise
 
 
@@ -134,7 +135,7 @@ def replace_by_copy(disk: Disk, path: Path, size: int) -> None:
 
 
 def unused(path: Path) -> Path:
-    """Return the path, or the first unused variant of it with a number appended."""
+    """Return `path` if it is unused, otherwise `path` with the first number appended that makes it unused."""
     names = chain([path], (path.with_name(f"{path.name}-{number}") for number in count(2)))
     return next(name for name in names if not os.path.lexists(name))
 
@@ -163,7 +164,7 @@ def not_writable(path: Path, error: OSError) -> NotWritableError:
 
 
 def not_readable(path: Path, error: OSError) -> NotWritableError:
-    """Return the error for state that can't be read: `path`, or the file named in the error."""
+    """Return the error for state that can't be read. It names the file in `error` if there is one, otherwise `path`."""
     return NotWritableError(
         f"{error.filename or path} can't be read: {error.strerror or error}",
         hint=_HINTS.get(error.errno or 0, ""),

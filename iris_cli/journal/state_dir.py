@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT = 10.0
 """Default timeout for the lock in seconds."""
 
-_CLOCK_STEP = 300.0  # seconds that the clock may be behind the last transaction without a warning
-_READS = 3  # tries to read a log that looks damaged: it may have been replaced while it was read
+_CLOCK_STEP = 300.0  # seconds by which the clock may be behind the last transaction without a warning
+_READS = 3  # maximum number of tries if the log looks damaged: it may have been replaced during a read
 _ALLOWED_BEFORE_INIT = frozenset({"README.md", ".gitignore", layout.LOCK, layout.HOLDER})
 
 
 class LogView(Struct, frozen=True, kw_only=True):
-    """The result of reading: the transactions after the requested `after_seq`, up to any damage.
+    """The result of reading the log: the transactions after the requested `after_seq`, up to the first damage.
 
-    `header` is None if there is no log yet; `seq` is the last transaction. `committed`: all transactions are durable,
-    so the reader may act on them. `cluster` is the replayed log, if requested.
+    `header` is None if there is no log yet. `seq` is the number of the last transaction. `committed`: all transactions
+    are durable, so the reader may act on them. `cluster` is the state after them, if it was requested.
     """
 
     transactions: tuple[Transaction, ...]
@@ -67,8 +67,8 @@ class LogView(Struct, frozen=True, kw_only=True):
 class StateDir:
     """One state directory.
 
-    `now` returns seconds since the epoch, `actor` is `user@host`. If `cluster_name` is given, the log of another
-    cluster is rejected. A snapshot is written every `snapshot_every` lines.
+    `now` returns seconds since the epoch, `actor` is `user@host`. If `cluster_name` is given, a log of a cluster with
+    another name is rejected. A snapshot is written every `snapshot_every` lines.
     """
 
     def __init__(
@@ -128,16 +128,16 @@ class StateDir:
     def read(self, after_seq: int = 0) -> LogView:
         """Read the log, without taking the lock and without repairs.
 
-        Reads only new lines if the caller has all earlier ones. Raises LogDamagedError if nothing can be shown,
-        LogReplacedError if lines that the caller has read are gone, ConfigError for another cluster's log,
-        NotWritableError if it can't be read.
+        Reads only new lines if the caller has all earlier lines. Raises LogDamagedError if no line is valid,
+        LogReplacedError if lines that the caller has read are gone, ConfigError for another cluster's log, and
+        NotWritableError if the log can't be read.
         """
         return self._view(after_seq)
 
     def load(self, kept_after: int | None = None) -> LogView:
-        """Read the log and replay it into `cluster`. Returns the transactions after `kept_after`, if given.
+        """Read and replay the log. Returns the state as `cluster`, and the transactions after `kept_after` if given.
 
-        Starts from the snapshot, so that only later lines are read. Raises like `read`, and IllegalTransitionError.
+        Starts from the snapshot and reads only later lines. Raises IllegalTransitionError, and the errors of `read`.
         """
         if (known := self._snapshots.read(self._store.resume, self._replay_to)) is not None:
             with suppress(LogReplacedError, IllegalTransitionError):
@@ -164,7 +164,7 @@ class StateDir:
 
     @property
     def progress(self) -> ReadProgress:
-        """Progress in archive or log. Safe to call from any thread."""
+        """Progress of the current read of archive or log. Safe to call from any thread."""
         return self._store.scan.progress if self._store.scan is not None else (0, 0, "bytes")
 
     @property
@@ -173,7 +173,10 @@ class StateDir:
         return self._snapshots.exist
 
     def keep(self, cluster: Cluster, *, always: bool = False) -> Cluster:
-        """Write a snapshot if due (or `always`); return the cluster with less in memory. Never raises OSError."""
+        """Write a snapshot if one is due, or if `always`. Return an equal cluster that uses less memory.
+
+        Never raises OSError.
+        """
         end = self._store.end
         return self._write_snapshot(cluster, end, always=always) if cluster.seq == end.seq else cluster
 
@@ -206,29 +209,35 @@ class StateDir:
         )
 
     def past(self, *, archive: bool) -> Reading:
-        """Return all transactions of the log, with or without its archive, in order and without the lock.
+        """Return all transactions of the log, with or without its archive, in order. Takes no lock.
 
         Raises NotWritableError, and ConfigError for another cluster's log.
         """
         return self._reading(archive=archive)
 
     def before(self, time: float) -> tuple[Cluster, Reading]:
-        """Return the cluster at some earlier time, and the transactions from it up to `time`. Raises like `past`."""
+        """Return the cluster at a time before `time`, and the transactions from then to `time`. Raises like `past`."""
         cluster, lines = self._line_ranges.before(time)
         return cluster, self._reading(archive=True, start=lines.start, until=lines.until)
 
     def since(self, time: float) -> tuple[Cluster, Reading]:
-        """Return the cluster at some time before `time`, and all transactions since it. Raises like `past`."""
+        """Return the cluster at some time before `time`, and all later transactions. Raises like `past`."""
         cluster, lines = self._line_ranges.before(time)
         return cluster, self._reading(archive=True, start=lines.start)
 
     def about(self, job: JobId, *, archive: bool) -> Iterator[Reading]:
-        """Yield readings with all lines about a job, and other lines. Damage in other ranges is not reported."""
+        """Yield readings that contain all lines about a job, and further lines.
+
+        Damage in ranges without such lines is not reported.
+        """
         for lines in self._line_ranges.about(job):
             yield self._reading(archive=archive, start=lines.start, until=lines.until, about=job)
 
     def newest(self, lines: int, *, archive: bool) -> Reading:
-        """Return a reading of at least the last `lines` lines. Raises like `past`; earlier damage is not reported."""
+        """Return a reading of at least the last `lines` lines. Damage in earlier lines is not reported.
+
+        Raises like `past`.
+        """
         return self._reading(archive=archive, start=self._line_ranges.newest(lines).start)
 
     @property
@@ -257,7 +266,9 @@ class StateDir:
         with writing(self.path):
             make_directory(self._disk, self.path)
             if _ALLOWED_BEFORE_INIT.issuperset(os.listdir(self.path)):
-                self.path.chmod(PRIVATE_DIRECTORY)  # in a cloned repository it is open to other users
+                self.path.chmod(
+                    PRIVATE_DIRECTORY
+                )  # a directory from a cloned repository is open to other users
             if (header := self._store.header()) is not None:
                 self._check_cluster(header, cluster_name)
                 return ()
@@ -272,7 +283,7 @@ class StateDir:
     def locked(
         self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0, accept_loss: bool = False
     ) -> AbstractContextManager[Writer]:
-        """Hold the lock, and return the writer. `accept_loss`: continue even if committed lines are missing.
+        """Hold the lock, and yield the writer. `accept_loss`: continue even if committed lines are missing.
 
         Raises LockedError after `timeout` seconds, NotWritableError, LogDamagedError, LogReplacedError if lines that
         the caller has read are gone, ConfigError for another cluster's log, NotFoundError if there is no log.
@@ -356,7 +367,7 @@ class StateDir:
     def write_heartbeat(
         self, heartbeat: Mapping[str, object], runner: str = "", entry: Mapping[str, object] | None = None
     ) -> None:
-        """Write the result of the last cycle (a JSON object), and `entry` for its kind of runner.
+        """Write the result of the last cycle (a JSON object), and `entry` as the details of its kind of runner.
 
         Raises NotWritableError.
         """

@@ -1,4 +1,4 @@
-"""All output of commands: results to stdout, messages to stderr, with control characters made visible."""
+"""All output of commands: results on stdout, messages on stderr. Control characters are made visible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from iris_cli.ops.progress import GetProgress
 
-_COLOUR_SWITCHES = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # rich then treats a pipe as a terminal
+_COLOUR_SWITCHES = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # variables with which rich treats a pipe as a terminal
 
 
 def _nothing() -> None:
@@ -31,7 +31,7 @@ class Output(Struct, dict=True):
     as_json: bool = False
     quiet: bool = False
     color: bool = True
-    in_lines: bool = False  # print JSON documents one per line
+    in_lines: bool = False  # print each JSON document on one line
     _before_results: Callable[[], None] = _nothing
     _before_messages: Callable[[], None] = _nothing
 
@@ -70,7 +70,10 @@ class Output(Struct, dict=True):
         names: Iterable[str],
         draw: Callable[[], Iterable[Renderable]],
     ) -> None:
-        """Print a view: as JSON; with --quiet its `names`, and `messages` as warnings; otherwise the drawn parts."""
+        """Print a view as JSON, or the parts that `draw` returns.
+
+        With --quiet print `names`, and `messages` as warnings.
+        """
         if self.as_json:
             self.document(view)
         elif self.quiet:
@@ -92,7 +95,7 @@ class Output(Struct, dict=True):
             self.line(text)
 
     def failed(self, text: str) -> None:
-        """Print one line about a failure or a loss. With --quiet it goes to stderr."""
+        """Print one line about a failure or a loss to stdout; with --quiet to stderr."""
         if self.quiet:
             self.warning(text)
         else:
@@ -112,7 +115,7 @@ class Output(Struct, dict=True):
         sys.stdout.write(text)
 
     def document(self, content: Struct) -> None:
-        """Print a result as JSON, alone on stdout. docs/json.md lists the types, from `scripts/json_schema.py`."""
+        """Print a result as JSON, the only output on stdout. docs/json.md lists the types of results."""
         from iris_cli.render.as_json import json_text
 
         sys.stdout.write(json_text(content, None if self.in_lines else 2) + "\n")
@@ -123,7 +126,7 @@ class Output(Struct, dict=True):
             self.warning(text)
 
     def warning(self, text: str) -> None:
-        """Print a warning to stderr, also with --quiet: something failed, was lost, or was not done."""
+        """Print a warning to stderr, even with --quiet."""
         self._before_messages()
         sys.stderr.write(clean_line(text) + "\n")
 
@@ -133,7 +136,7 @@ class Output(Struct, dict=True):
             self.warning(text)
 
     def progress(self, how_far: GetProgress) -> AbstractContextManager[None]:
-        """Return a context that shows a progress line; no line with --json or --quiet, or if stderr is no terminal."""
+        """Return a context with a progress line. There is none with --json or --quiet, or if stderr is no terminal."""
         if self.as_json or self.quiet or not is_screen(sys.stderr):
             return nullcontext()
         from iris_cli.render.progress import LINE
@@ -148,7 +151,7 @@ class Output(Struct, dict=True):
 
 
 def is_screen(stream: TextIO) -> bool:
-    """Return whether the stream is a terminal that can erase what was written."""
+    """Return whether the stream is a terminal that can erase printed text."""
     return stream.isatty() and os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
 
 
@@ -157,9 +160,9 @@ def _may_have_colours() -> bool:
 
 
 def _width() -> int | None:
-    """Return the width in columns; None: use the terminal's."""
+    """Return the width in columns; None if the terminal's width applies."""
     if sys.stdout.isatty():
         return None
     said = os.environ.get("COLUMNS", "")
-    # Wide if stdout is no terminal: a pipe must not lose the end of a line.
+    # Lines are long if stdout is no terminal: the reader of a pipe must get the ends of lines.
     return int(said) if said.isdecimal() and int(said) > 0 else 200

@@ -1,4 +1,4 @@
-"""Print the result of a cycle, and what runs cycles: the background loop, cron or a timer."""
+"""Print the result of a cycle, and the runner of cycles: the background loop, cron or a timer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Assigned(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """A pending task or gang (`id` of its job), and its first reason. `reason` is the kind of `text`."""
+    """A pending task or gang, and its first reason: kind (`reason`) and `text`. The `id` of a gang is its job's."""
 
     id: str
     reason: ReasonKind
@@ -56,7 +56,7 @@ class SilentWorker(Struct, frozen=True):
 class CycleDocument(Struct, frozen=True):
     """The result of one cycle of `iris schedule`. `asked` counts the workers that were polled.
 
-    `scaling` is the pass of the autoscaler before the cycle, absent without one.
+    `scaling` is the result of the autoscaler before the cycle, absent if it did not run.
     """
 
     assigned: Sequence[Assigned]
@@ -69,7 +69,7 @@ class CycleDocument(Struct, frozen=True):
 def show_cycle(
     output: Output, cluster: Cluster, result: CycleResult, scaling: PassDocument | None = None
 ) -> None:
-    """Print placements, pending tasks with reasons, and silent workers. `scaling`: the autoscaler's pass, for JSON."""
+    """Print placements, pending tasks with reasons, and silent workers. `scaling`: the autoscaler's, for JSON."""
     plan = result.plan
     if output.as_json:
         output.document(
@@ -93,7 +93,7 @@ def show_cycle(
 
 
 def silence_lines(cluster: Cluster, result: CycleResult) -> Iterator[str]:
-    """Yield a line for each worker that did not answer, and a hint to fix it."""
+    """Yield a line for each worker that did not answer, with a hint."""
     for silence in result.silent:
         yield f"no answer from {silence.worker} ({silence.step}: {silence.detail})"
         if silence.hint and silence.worker in cluster.workers:
@@ -155,7 +155,10 @@ class LoopDocument(Struct, frozen=True, kw_only=True):
 
 
 class LoopLog:
-    """Log of the background loop. Lines of the previous turn are not repeated. Text from workers is cleaned."""
+    """Log of the background loop. A line that the previous turn (pass) also wrote is not repeated.
+
+    Control characters in text from workers are made visible.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -167,7 +170,7 @@ class LoopLog:
         write_loop_log(map(clean_line, lines), self._now())
 
     def turn(self, cluster: Cluster, turn: Turn) -> None:
-        """Write the new lines of a turn."""
+        """Write the lines of a turn that are new."""
         lines = [f"no cycle: {turn.trouble}"] if turn.trouble else []
         if turn.result is not None:
             lines += [*placement_lines(turn.result), *silence_lines(cluster, turn.result)]
@@ -212,7 +215,7 @@ def show_loop(
     killed_at_logout: bool,
     invalid: str = "",
 ) -> None:
-    """Print what runs cycles, whether a loop may start, and the end of the loop's log.
+    """Print the runner of cycles, whether a loop may start, and the end of the loop's log.
 
     `invalid` is the first problem of an invalid cluster.yaml; `mode` is None then.
     """
@@ -241,7 +244,9 @@ def show_loop(
     if killed_at_logout:
         output.line("the loop ends when you log out; to avoid that: loginctl enable-linger")
     for trouble in cycles.troubles:
-        if not (invalid and fix_of(trouble) == VALIDATE):  # the line about cluster.yaml has named it
+        if not (
+            invalid and fix_of(trouble) == VALIDATE
+        ):  # the line about cluster.yaml has named this command
             output.line(trouble)
     for line in log:
         output.line(f"  {line}")
@@ -255,7 +260,7 @@ def _consequence(cycles: Cycles) -> str:
 
 
 class InstalledDocument(Struct, frozen=True):
-    """The result of `iris cron install`. `changed` is false if it was installed before."""
+    """The result of `iris cron install`. `changed` is false if the same entry was installed before."""
 
     installed: str
     changed: bool
@@ -269,7 +274,7 @@ class RemovedDocument(Struct, frozen=True):
 
 
 class CronDocument(Struct, frozen=True):
-    """The result of `iris cron show`. `crontab` and `systemd` are empty if not installed there.
+    """The result of `iris cron show`. `crontab` and `systemd` are the installed entries, empty if there are none.
 
     `last_cycle_age` is in seconds; `output` is the end of cron's log.
     """
@@ -284,7 +289,7 @@ class CronDocument(Struct, frozen=True):
 def show_installed(
     output: Output, where: str, *, changed: bool, keys: Sequence[Finding], lacking: Sequence[Finding]
 ) -> None:
-    """Print the result. `keys`: keys unusable without an agent; `lacking`: variables set in this shell only."""
+    """Print the result. `keys`: keys that cron can't use without an agent; `lacking`: variables of this shell only."""
     for finding in keys:
         output.message(f"warning: cron has no SSH agent, so it can't log in: {finding.text}")
     for finding in lacking:

@@ -1,4 +1,4 @@
-"""Print the results of commands on jobs: launch, wait, cancel, retry, change; on this machine or inside a task."""
+"""Print the results of commands that submit, await, cancel, retry or change jobs, also inside a task."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def show_launched(
 ) -> None:
     """Print the job's state after its first cycle: as JSON on stdout, otherwise as a message on stderr.
 
-    `unanswered`: workers that did not answer the start, with the reason. `no_cycles`: the command to type if no
-    cycle follows. `cycles`: what runs cycles, for JSON.
+    `unanswered`: workers that did not answer the start, with the reason. `no_cycles`: the command to type if nothing
+    runs cycles, otherwise ''. `cycles`: the runner of cycles and the age of the last cycle, for JSON.
     """
     tasks = cluster.tasks_of(job_id)
     waiting = result.plan.reasons(job_id) if result is not None and result.plan is not None else ()
@@ -110,7 +110,7 @@ def show_launched(
 
 
 def _where(tasks: Sequence[Task]) -> str:
-    """Return `RUNNING on v5a-[0-3]`; if not all tasks run, the number that do."""
+    """Return `RUNNING on v5a-[0-3]`. If not all tasks run, the text has the number of running tasks."""
     running = [task for task in tasks if task.state is TaskState.RUNNING]
     hosts = fold(task.attempts[-1].worker for task in running or filter(_is_placed, tasks))
     if len(running) == len(tasks):
@@ -126,7 +126,7 @@ def _is_placed(task: Task) -> bool:
 
 
 class WaitedJob(Struct, frozen=True, kw_only=True):
-    """One job. `reason` is the cause of its end. Inside a task `display` may be absent."""
+    """One job. `reason` is the cause of its end. Inside a task, an older iris sends no `display`."""
 
     job: JobId
     state: JobState
@@ -151,9 +151,10 @@ def show_waited(
     no_cycles: str = "",
     cycles: Cycles | None = None,
 ) -> None:
-    """Print a line per ended job with its cause; open jobs go to stderr, with the commands to type.
+    """Print a line for each ended job with the cause of its end. Print open jobs to stderr, with the commands to type.
 
-    `files`: for the causes. `no_cycles`: the command to type if no cycle follows. `cycles`: what runs them, for JSON.
+    `files`: the state directory with copied output, in which causes are found. `no_cycles` and `cycles`: as in
+    `show_launched`.
     """
     causes = {job: cause_words(cluster, cluster.jobs[job], files) for job in waited.states}
     displays = {job: job_display(cluster, job) for job in waited.states}
@@ -182,7 +183,7 @@ def show_waited(
 
 
 class CancelledDocument(Struct, frozen=True):
-    """The result of `iris cancel`. `over`: jobs that had ended before, and how.
+    """The result of `iris cancel`. `over`: jobs that had ended before, with their states.
 
     `stopping`: attempts that are not proven gone, and their workers.
     """
@@ -204,8 +205,7 @@ def show_cancelled(
 ) -> None:
     """Print the cancelled jobs, the jobs that had ended before, and the number of attempts still being stopped.
 
-    `waited`: the command waited for the stops. `no_cycles`: the command to type if no cycle follows. `cycles`: what
-    runs cycles, for JSON.
+    `waited`: the command waited for the stops. `no_cycles` and `cycles`: as in `show_launched`.
     """
     stopping = {attempt: cluster.attempt(attempt).worker for attempt in result.stopping}
     if output.as_json:
@@ -245,7 +245,7 @@ class RetriedDocument(Struct, frozen=True):
 def show_retried(
     output: Output, cluster: Cluster, result: Retried, *, no_cycles: str = "", cycles: Cycles | None = None
 ) -> None:
-    """Print the attempts that are being stopped. `no_cycles`: the command to type if no cycle follows."""
+    """Print the attempts that are being stopped. `no_cycles` and `cycles`: as in `show_launched`."""
     stopping = {attempt: cluster.attempt(attempt).worker for attempt in result.stopping}
     if output.as_json:
         output.document(RetriedDocument(result.job, result.retried, stopping, cycles))
@@ -263,7 +263,7 @@ def show_retried(
 
 
 class ChangedJob(Struct, frozen=True):
-    """The fields of a job that an operator can change. `changed` is false if the job had these values before."""
+    """The fields of a job that an operator can change. `changed` is false if the fields had these values before."""
 
     changed: bool
     held: bool
@@ -287,7 +287,7 @@ def show_changed(
     no_cycles: str = "",
     cycles: Cycles | None = None,
 ) -> None:
-    """Print the changed jobs. `what`: the change in words. `no_cycles`: the command to type if no cycle follows."""
+    """Print the changed jobs. `what`: the change in words. `no_cycles` and `cycles`: as in `show_launched`."""
     changed = frozenset(result.changed)
     if output.as_json:
         states = {}
@@ -318,7 +318,7 @@ def _attempts(hosts: Iterable[WorkerId]) -> str:
 class CancelledInside(Struct, frozen=True):
     """The result of `iris cancel` inside a task.
 
-    `over`: jobs that had ended before, and how; null if an older iris answered.
+    `over`: jobs that had ended before, with their states; a state is null if an older iris answered.
     """
 
     cancelled: Sequence[JobId]
@@ -339,12 +339,12 @@ def show_status_inside(output: Output, answer: JobAnswer) -> None:
 
 
 def _display(part: JobPart | TaskPart) -> str:
-    """Return the display of a state; the state itself if an older iris answered."""
+    """Return the display of a state, or the state itself if an older iris answered."""
     return part.state if part.display is UNSET else part.display
 
 
 def show_waited_inside(output: Output, found: Mapping[JobId, JobAnswer | None]) -> None:
-    """Print how each job ended. `found` has None for a job that still runs at the timeout."""
+    """Print how each job ended. `found` has None for a job that had not ended at the timeout."""
     ended = [
         WaitedJob(
             job=job, state=JobState(answer.job.state), display=answer.job.display, reason=answer.job.why

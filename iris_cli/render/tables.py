@@ -1,4 +1,4 @@
-"""Tables, banners and folded names. Text from outside is never interpreted as markup or escape sequences."""
+"""Tables, banners and folded names. Text from users, workers and files is never interpreted as markup or escapes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def table(
 ) -> Table:
     """Return a table of one-line cells. `only`: headers of the columns to show (default: all).
 
-    `right`: headers of the columns that are flush right. Columns without text in any row are omitted.
+    `right`: headers of the columns that are aligned right. A column without text in any row is omitted.
     """
     rows = list(rows)
     shown = [
@@ -77,14 +77,14 @@ def table(
 
 
 def chain_words(again: str | None, tried_again: Sequence[str]) -> str:
-    """Return `resubmitted as train-2`; for the last job of a chain `resubmission of train`; '' without a chain."""
+    """Return `resubmitted as train-2`; for the last resubmission `resubmission of train`; '' for other jobs."""
     if tried_again:
         return f"resubmitted as {fold(tried_again)}"
     return f"resubmission of {again}" if again is not None else ""
 
 
 def folded(rows: Iterable[T], name: Callable[[T], str], cells: Callable[[T], Row]) -> list[Row]:
-    """Return one row for all rows that differ only in their names; the folded names are the first cell."""
+    """Return the rows, with one row for all rows that differ only in name. Its first cell has the folded names."""
     alike: dict[Row, list[str]] = {}
     for row in rows:
         alike.setdefault(cells(row), []).append(name(row))
@@ -92,7 +92,7 @@ def folded(rows: Iterable[T], name: Callable[[T], str], cells: Callable[[T], Row
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Table:
-    """Return a table of labels and contents; pairs without content are omitted."""
+    """Return a table of labels and contents, without the pairs that have no content."""
     return Table(
         styles=("dim", ""), rows=[(text(label), text(content)) for label, content in pairs if content]
     )
@@ -109,12 +109,12 @@ def block(content: str, style: str = "") -> Text:
 
 
 def state(word: str) -> Text:
-    """Return a state, its display or a condition, in the colour of its first word."""
+    """Return a state, a display or a condition in the colour of its first word."""
     return Text(((clean_line(word), style_of(word)),), no_wrap=True)
 
 
 def style_of(word: str) -> str:
-    """Return the style of a state, of its display or of a condition."""
+    """Return the style of a state, a display or a condition."""
     return STYLES.get(word.partition(" ")[0], "")
 
 
@@ -147,7 +147,7 @@ MOST_PARTS = 6
 
 
 def fold(names: Iterable[str], most: int = MOST_PARTS) -> str:
-    """Fold names with equal stems: stems in the order of their first appearance, numbers ascending.
+    """Fold names with equal stems: `w-[0-3,7], v`. Stems are in the order of first appearance, numbers ascend.
 
     Shows at most `most` stems, and at most `most` runs of numbers per stem; an ellipsis replaces the rest.
     Leading zeros belong to the stem: `w-01` must not become `w-1`.
@@ -180,12 +180,12 @@ def _folded_word(stem: str, numbers: set[int], most: int) -> str:
 
 
 def banner(messages: Sequence[str], cycles: Cycles | None) -> list[Text]:
-    """Return a line for each problem of the log and of the background loop, to print first."""
+    """Return a line for each problem of the log and of the background loop. They are printed before the view."""
     return [text(each, "bold red") for each in (*messages, *(trouble_lines(cycles) if cycles else ()))]
 
 
 def cycle_words(cycles: Cycles | None, at: float) -> Text:
-    """Return what runs cycles, and the age of the last; for None, a view of the past, its time."""
+    """Return the runner of cycles and the age of the last cycle. None means a view of the past: return its time."""
     if cycles is None:
         return text(f"as of {clock_time(at)} UTC", "yellow")
     is_fine = cycles.has_next_cycle or not (cycles.needed or cycles.last is None)
@@ -193,5 +193,5 @@ def cycle_words(cycles: Cycles | None, at: float) -> Text:
 
 
 def age(cycles: Cycles | None, at: float) -> tuple[str, Text]:
-    """Return a separator and `cycle_words`: on a line of its own; for a view of the past on the same line."""
+    """Return a separator and `cycle_words`. The separator is a line break, or a blank for a view of the past."""
     return "  " if cycles is None else "\n", cycle_words(cycles, at)

@@ -1,7 +1,8 @@
-"""The offers of scale groups, the groups that could serve an entry, and the reason if none does.
+"""The offers of scale groups, the groups that could serve a DemandEntry, and the reason if no group does.
 
-Each group is one worker that it could create, in the order of trial. So a set of groups is a set of workers (an
-integer, one bit for each), and constraints mean exactly the same as in a scheduling cycle.
+A group is represented by one worker that it could create; its rank is its place in the order of trial. So a set of
+groups is a set of workers (an integer with a bit for each), and constraints mean exactly the same as in a scheduling
+cycle.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from iris_cli.core import Amounts, ConstraintOp, Limits
 from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling.demand import DemandEntry
-from iris_cli.core.autoscaling.groups import GroupState, by_waterfall, phantom
+from iris_cli.core.autoscaling.groups import GroupState, in_order_of_trial, phantom
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import Constraint, preemptible_constraint, region_constraint
 from iris_cli.core.ids import clip
@@ -34,7 +35,7 @@ from iris_cli.core.units import count, format_duration
 
 
 class UnmetKind(StrEnum):
-    """Kind of an unmet requirement, in the order of checks: the first that no remaining group meets is the reason."""
+    """Kind of an unmet requirement, in the order of checks. The first requirement that no group meets is the reason."""
 
     INVALID = "invalid"
     NO_GROUPS = "no_groups"
@@ -51,7 +52,7 @@ class UnmetKind(StrEnum):
 
 
 class UnmetReason(Struct, frozen=True, kw_only=True):
-    """One reason in words. The last two kinds are temporary; the others need a change of configuration or job."""
+    """One reason in words. The last two kinds are temporary; other kinds need a change of configuration or job."""
 
     kind: UnmetKind
     text: str
@@ -61,7 +62,7 @@ class UnmetReason(Struct, frozen=True, kw_only=True):
 
 
 class Criterion(NamedTuple):
-    """One requirement of an entry, and the groups that meet it. `subject`: the key or taint it is about."""
+    """One requirement of an entry, and the groups that meet it. `subject`: the attribute or taint concerned."""
 
     kind: UnmetKind
     groups: int
@@ -73,7 +74,7 @@ class Catalogue:
     """Scale groups by their offers; a group is identified by its rank in the order of trial."""
 
     def __init__(self, groups: Iterable[GroupState | ScaleGroup]) -> None:
-        self.states = by_waterfall(groups)
+        self.states = in_order_of_trial(groups)
         workers = [
             phantom(state, f"~{rank:06d}", 0, state.vm_count) for rank, state in enumerate(self.states)
         ]
@@ -87,7 +88,7 @@ class Catalogue:
     def criteria(self, entry: DemandEntry) -> Iterator[Criterion]:
         """Yield the requirements of an entry in the order of checks."""
         device = entry.resources.device
-        yield Criterion(UnmetKind.DEVICE, self.fleet.equipped(device))
+        yield Criterion(UnmetKind.DEVICE, self.fleet.with_device(device))
         if entry.shape is not None:
             yield Criterion(UnmetKind.SHAPE, self._of_shape(entry.shape))
         elif entry.one_vm:
@@ -111,7 +112,7 @@ class Catalogue:
         yield Criterion(UnmetKind.TIME_LEFT, self._lasting(entry.timeout))
 
     def serving(self, entry: DemandEntry) -> int:
-        """Return the groups whose slices would serve an entry, whether or not they may create any."""
+        """Return the groups whose slices would serve an entry, even if they may create no slice now."""
         found = self.everyone
         for criterion in self.criteria(entry):
             found &= criterion.groups
@@ -122,10 +123,10 @@ class Catalogue:
         return [self.fleet.satisfying(each) for each in entry.constraints if not each.required]
 
     def place(self, entry: DemandEntry, rank: int) -> Location:
-        """Return the device variant, region and zone of a group's slices as they count for an entry."""
+        """Return the device variant, region and zone of a group's slices; no variant if the entry needs no device."""
         plain = entry.resources.device_type == "cpu"
         if plain not in self._places:
-            self._places[plain] = locations(self.fleet, plain=plain)
+            self._places[plain] = locations(self.fleet, needs_no_device=plain)
         return self._places[plain][rank]
 
     def seats(self, entry: DemandEntry, rank: int) -> tuple[int, ...]:
@@ -142,7 +143,7 @@ class Catalogue:
         return tuple(vm for vm in vms if all(each.matches(found[vm]) for each in numbered))
 
     def vms(self, entry: DemandEntry, rank: int) -> int:
-        """Return the number of VMs of a group's slice; if unknown, as many as the entry needs."""
+        """Return the number of VMs of a group's slice; if unknown, the number that the entry needs."""
         return self.states[rank].vm_count or (entry.shape.size if entry.shape is not None else 1)
 
     def values(self, key: str, groups: int) -> list[str]:
@@ -166,7 +167,7 @@ class Catalogue:
         return found
 
     def _has_shape(self, rank: int, shape: Shape) -> bool:
-        """Return whether slices of a group can be the groups of a gang: each slice, or all of them as one group."""
+        """Return whether a gang can use slices of a group: as its groups, or (with other attributes) as one group."""
         vms = self.states[rank].vm_count
         if shape.group_by != keys.TPU_NAME_ATTRIBUTE_KEY:  # its slices share the declared attributes
             there = shape.group_by in self.fleet.workers[rank].attributes
@@ -174,7 +175,7 @@ class Catalogue:
         return vms is None or (vms == shape.size if shape.whole else vms >= shape.size)
 
     def _with_seats(self, entry: DemandEntry) -> int:
-        """Return the groups whose slices have enough VMs with numbers that the entry allows."""
+        """Return the groups whose slices have enough VMs with worker numbers that the entry allows."""
         shape = entry.shape
         least = shape.size if shape is not None and shape.group_by == keys.TPU_NAME_ATTRIBUTE_KEY else 1
         return mask_of([rank for rank in range(len(self.states)) if len(self.seats(entry, rank)) >= least])
@@ -219,7 +220,7 @@ def why_nobody_serves(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
 
 
 def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, int]) -> UnmetReason | None:
-    """Return the reason if a gang fits only in several regions; `left`: slices that each group may still create."""
+    """Return the reason if a gang fits only in several regions, or None. `left`: slices that each group may create."""
     if entry.shape is None or entry.shape.groups == 1 or entry.spread:
         return None
     found: dict[Location, dict[Location, int]] = {}  # number of possible slices, by variant and by region
@@ -240,7 +241,7 @@ def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, i
 
 
 def capacity_reason(entry: DemandEntry, left: Sequence[tuple[GroupState, int]]) -> UnmetReason:
-    """Return the reason if the serving groups may not create enough slices now, with their remaining slices."""
+    """Return the reason if the serving groups can't create enough slices now. `left`: groups and remaining slices."""
     kind = UnmetKind.BACK_OFF if any(each.backing_off for each, _ in left) else UnmetKind.MAX_SLICES
     return UnmetReason(kind=kind, text=f"{kind}: {few(_why_not_now(entry, *each) for each in left)}")
 
@@ -332,7 +333,7 @@ def _constraint_words(catalogue: Catalogue, criterion: Criterion, left: int) -> 
 
 
 def _meant(wanted: Iterable[str], known: Sequence[str]) -> str:
-    """Return `; did you mean x?` for the first unknown word; values with the same start are tried first."""
+    """Return `; did you mean x?` for the first unknown word, or ''. Values with the same start are tried first."""
     for word in wanted:
         if word in known or word in DEVICE_KINDS or lookup(word) is not None:
             continue

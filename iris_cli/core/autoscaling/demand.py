@@ -1,4 +1,4 @@
-"""Demand: pending entries that no worker will ever have room for unless a slice is created."""
+"""Demand: pending tasks and gangs for which no existing worker will ever have room."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from iris_cli.core.scheduling.sets import positions_of
 
 
 class IdleSite(NamedTuple):
-    """Idle groups that may serve one gang together: their number, workers, and the `place` they share."""
+    """Idle groups that a gang may use together: their number, their workers, and the `place` that they share."""
 
     place: Location
     slices: int
     workers: frozenset[WorkerId]
 
 
-class Leftovers:
-    """The workers without attempts and placements. A worker kept for one gang is not kept for another."""
+class IdleWorkers:
+    """The workers without attempts and placements. A worker kept for one gang is not kept for another gang."""
 
     def __init__(self, result: SchedulingResult, workers: Sequence[Worker], now: float) -> None:
         self._workers = workers
@@ -45,7 +45,7 @@ class Leftovers:
         self.kept_for: dict[JobId, tuple[IdleSite, ...]] = {}
 
     def keep_for(self, job: Job) -> tuple[IdleSite, ...]:
-        """Keep the groups that serve a gang, fewer per site than it needs. The site with the most is first."""
+        """Keep idle groups for a gang. Return them by site, the site with most groups first."""
         context = SchedulingContext(self._fleet, [Amounts.needed(job.resources)])
         requirement = Requirement(job, context)
         shape, sites = requirement.shape, Sites(self._fleet, requirement)
@@ -76,13 +76,13 @@ class Leftovers:
 
 
 class DemandEntry(Struct, kw_only=True):
-    """Missing room for one task, or for all tasks of a gang together.
+    """One entry of the demand: missing room for one task, or for all tasks of a gang together.
 
-    `constraints` are those of the job; `preemptible` and `required_regions` are derived from them (None: any). A
-    gang has a `shape`, and needs `slices` new slices: fewer than its groups if some are `idle` or coming at one
-    site. All its slices must be of one device variant and in one region, or with `spread` in any. With `one_vm` a
-    TPU task uses only slices of one VM. `timeout`:
-    the time limit of a task in seconds (0: none). An entry with an `invalid_reason` can never be served.
+    `constraints` are the job's constraints; `preemptible` and `required_regions` are derived from them (None: any). A
+    gang has a `shape`, and needs `slices` new slices. It needs fewer slices than groups if some groups are `idle` or
+    coming at one site. All its slices must have one device variant and be in one region (with `spread`: in any
+    regions). `one_vm`: a TPU task uses only slices of one VM. `timeout`: the time limit of a task in seconds (0: none).
+    An entry with an `invalid_reason` can never be served.
     """
 
     task_ids: tuple[TaskId, ...]
@@ -101,12 +101,12 @@ class DemandEntry(Struct, kw_only=True):
 
     @property
     def key(self) -> TaskId | JobId:
-        """The scheduler's key: a single task's id, or the id of a gang's job."""
+        """The scheduler's key: the id of a task outside a gang, or the id of a gang's job."""
         return self.task_ids[0].job if self.shape is not None else self.task_ids[0]
 
 
 class Survey(Struct, frozen=True, kw_only=True):
-    """The demand, the workers with placements, and the workers kept for a gang until it has enough."""
+    """The demand, the workers with placements, and the workers kept for gangs that need more workers."""
 
     entries: tuple[DemandEntry, ...]
     placed: frozenset[WorkerId]
@@ -123,10 +123,10 @@ def compute_demand_entries(
     backoff_max: float = 600.0,
     unconfirmed_stops: UnconfirmedStops = (),
 ) -> list[DemandEntry]:
-    """Return the entries that a dry run of the scheduler could not place, in the order of its queue.
+    """Return the demand after a dry run of the scheduler, in the order of its queue.
 
-    The booting slices of `groups` count as present: an entry that only waits for one is no demand. A gang is one
-    entry, every other task is one of its own. The other arguments are those of `find_assignments`.
+    The booting slices of `groups` count as present: a task that waits only for a booting slice is no demand. A gang is
+    one entry; each task of other jobs is an entry. The other arguments are as in `find_assignments`.
     """
     tasks = by_job(pending_tasks)
     present = [*workers, *coming(groups)]
@@ -143,7 +143,7 @@ def compute_demand_entries(
 
 
 def without_preferences(get_job: Callable[[JobId], Job | None]) -> Callable[[JobId], Job | None]:
-    """Return the jobs for a dry run: a preference must not move a job to the slice requested for another."""
+    """Return `get_job` without preferences: a preferred slice may have been requested for another job."""
 
     def plain(job_id: JobId) -> Job | None:
         job = get_job(job_id)
@@ -166,8 +166,11 @@ def survey(
     now: float,
     held: Iterable[WaitingKey] = (),
 ) -> Survey:
-    """Return the demand left by a dry run. `tasks` competed in it; `held` wait for other slices."""
-    leftovers, alone = Leftovers(result, workers, now), _Alone(workers, now)
+    """Return the demand after the dry run `result`.
+
+    `tasks` competed in it; `held` tasks and gangs wait for their own slices.
+    """
+    leftovers, alone = IdleWorkers(result, workers, now), _OneVmSlices(workers, now)
     entries = []
     for key in (*result.waiting, *held):
         job_id = key.job if isinstance(key, TaskId) else key
@@ -189,8 +192,8 @@ def survey(
     return Survey(entries=tuple(entries), placed=leftovers.placed, kept=leftovers.kept_for)
 
 
-class _Alone:
-    """Decides whether a single TPU task waits for slices of one VM: only if a suitable one exists."""
+class _OneVmSlices:
+    """Decides whether a single TPU task waits for slices of one VM: only if a suitable slice of one VM exists."""
 
     def __init__(self, workers: Sequence[Worker], now: float) -> None:
         self._workers = workers
@@ -211,7 +214,7 @@ class _Alone:
 
 
 def entry_of(job: Job, tasks: tuple[TaskId, ...], invalid: str = "") -> DemandEntry:
-    """Return the demand of tasks of a job, whether or not any group could serve it."""
+    """Return the demand of tasks of a job, without regard to the groups. `invalid`: why the demand can't be served."""
     preemptible, regions = None, None
     try:
         intent = normalize_constraints(job.constraints)

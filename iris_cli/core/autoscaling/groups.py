@@ -1,4 +1,4 @@
-"""The state of scale groups: size of their slices, and how many more they may create."""
+"""The state of scale groups: the size of their slices, and the number of slices that they may create."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from iris_cli.core.units import format_duration
 
 _GB = 10**9
 
-_SIZES = {  # by family and chips of the VM
+_SIZES = {  # by family and number of chips of the VM
     ("v2", 4): (96, 334),
     ("v3", 4): (96, 334),
     ("v5litepod", 1): (24, 48),
@@ -46,10 +46,10 @@ def vm_amounts(accelerator_type: str) -> Amounts | None:
 class GroupState(Struct, frozen=True, kw_only=True):
     """The state of a scale group.
 
-    `slices` counts all slices, including those being created; `booting` of them are not workers yet; `outdated`
-    are the templates of coming slices that differ from the current one. `backing_off` is the reason of a
-    back-off, during which it creates none, else "". `vms` and `vm` are the observed number of VMs of a slice and
-    the amounts of a VM; None: according to the type.
+    `slices` counts all slices; `booting` is the number of slices whose VMs are not workers yet. `outdated` are the
+    templates of booting slices that differ from the current template. `backing_off` is the reason of a back-off, ""
+    without one: during a back-off the group creates no slices. `vms` and `vm` are the observed number of VMs of a slice
+    and the amounts of a VM; None: according to the type.
     """
 
     group: ScaleGroup
@@ -66,7 +66,7 @@ class GroupState(Struct, frozen=True, kw_only=True):
 
     @property
     def room(self) -> int:
-        """The number of slices it may create now. A type of unknown size starts with one slice, to observe it."""
+        """The number of slices it may create now. If the size of its type is unknown, its first slice must show it."""
         if self.backing_off:
             return 0
         if self.vm_count is None:
@@ -90,14 +90,14 @@ class GroupState(Struct, frozen=True, kw_only=True):
         return vm_amounts(self.group.template.type) or _PLENTY
 
 
-def by_waterfall(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
+def in_order_of_trial(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
     """Return the groups in the order of trial: by priority, then by name. A ScaleGroup has no slices yet."""
     states = [each if isinstance(each, GroupState) else GroupState(group=each) for each in groups]
     return sorted(states, key=lambda each: (each.group.priority, each.name))
 
 
 def phantoms(state: GroupState, slices: int, *, rank: int = 0, first: int = 0) -> Iterator[Worker]:
-    """Yield the workers of future slices. They sort last, by `rank`: a dry run fills groups in routing's order."""
+    """Yield the workers of future slices. Their ids sort last, by `rank`, so a dry run fills groups in this order."""
     vms = state.vm_count or 1
     for number in range(first, first + slices):
         for index in range(vms):
@@ -106,7 +106,7 @@ def phantoms(state: GroupState, slices: int, *, rank: int = 0, first: int = 0) -
 
 def coming(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worker]:
     """Yield the future workers of all booting slices."""
-    for rank, state in enumerate(by_waterfall(groups)):
+    for rank, state in enumerate(in_order_of_trial(groups)):
         yield from phantoms(state, state.booting, rank=rank)
         for number, template in enumerate(state.outdated, start=state.booting):
             old = GroupState(group=as_made(state.group, template))
@@ -140,7 +140,10 @@ def group_states(
     limits: Limits,
     unheard: Mapping[str, str] | None = None,
 ) -> list[GroupState]:
-    """Return the states of the groups. `unheard`: why a group's provider did not answer; it creates nothing."""
+    """Return the states of the groups.
+
+    `unheard`: why a group's provider did not answer; such a group creates no slices.
+    """
     by_group: dict[str, list[Slice]] = {}
     for each in cluster.slices.values():
         by_group.setdefault(each.group, []).append(each)
@@ -158,7 +161,7 @@ def group_states(
 
 
 def backing_off(record: GroupRecord | None, now: float, limits: Limits) -> str:
-    """Return the reason of a group's back-off, "" without one. A wait beyond the longest one counts as over."""
+    """Return the reason of a group's back-off, "" without one. A wait longer than the maximum counts as over."""
     if record is None or not 0 < record.backoff_until - now <= limits.scale_backoff_max:
         return ""
     return f"{record.error}; {format_duration(record.backoff_until - now)} left"
@@ -185,7 +188,7 @@ def _amounts(seen: SeenSlice, template: SliceTemplate) -> Amounts:
 
 
 def _seen(cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice]) -> SeenSlice | None:
-    """Return the smallest VM of its slices, else of the last slice: an oversized task must not scale it again."""
+    """Return the size of its smallest slice, or of the last slice: a task that is too large must not add more."""
     kind = group.template.kind
     there = [each for each in slices if each.hosts and each.template.kind == kind]
     workers = [

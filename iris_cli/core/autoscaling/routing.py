@@ -1,4 +1,4 @@
-"""Routing: the choice of a scale group that creates a slice for each entry."""
+"""Routing: the choice of the scale groups that create slices for each DemandEntry."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.scheduling.placement import REGION, VARIANT, ZONE, Location
 from iris_cli.core.scheduling.sets import mask_of, positions_of
 
-Seat = tuple[int, int]  # a slice and one of its VMs
+Seat = tuple[int, int]  # the number of an opened slice, and of one of its VMs
 
 
-class Openings:
-    """The slices that a group is to create, with the room of each VM. Room only shrinks, so searches resume."""
+class OpenSlices:
+    """The slices that a group is to create (open slices), with the free room of each VM (seat). Room only shrinks."""
 
     def __init__(self, state: GroupState) -> None:
         self.state = state
@@ -41,7 +41,7 @@ class Openings:
         self._left += [[self.state.vm_size] * vms for _ in range(slices)]
 
     def take(self, entry: DemandEntry, seats: tuple[int, ...]) -> bool:
-        """Take all room that an entry needs on open slices, or nothing. A single task uses one of `seats`."""
+        """Take all room that an entry needs on open slices; return False if there is none. `seats`: suitable VMs."""
         need = Amounts.needed(entry.resources)
         if entry.shape is None:
             seat = self._first_free(need, seats)
@@ -50,13 +50,13 @@ class Openings:
         return self.take_slices(entry, seats, slices)
 
     def take_slices(self, entry: DemandEntry, seats: tuple[int, ...], slices: int) -> bool:
-        """Take the room of a gang on this many slices, or nothing."""
+        """Take the room that a gang needs on this many slices; return False if there is too little."""
         need = Amounts.needed(entry.resources)
         rows = self._free_rows(need, entry, seats, slices)
         return len(rows) == slices and self._occupy([seat for row in rows for seat in row], need)
 
     def free_slices(self, entry: DemandEntry, seats: tuple[int, ...], most: int) -> int:
-        """Return the number of open slices with room for a group of a gang, counted up to `most`."""
+        """Return the number of open slices with room for one group of a gang, but at most `most`."""
         return len(self._free_rows(Amounts.needed(entry.resources), entry, seats, most))
 
     def missing_for(self, entry: DemandEntry, seats: tuple[int, ...]) -> int:
@@ -72,7 +72,7 @@ class Openings:
     def _free_rows(
         self, need: Amounts, entry: DemandEntry, seats: tuple[int, ...], most: int
     ) -> list[list[Seat]]:
-        """Return the free seats for each group of a gang, or for each of its tasks if its slices are one group."""
+        """Return the free seats for each group of a gang, or for each of its tasks if its slices form one group."""
         assert entry.shape is not None
         if _shares_an_attribute(entry):
             free = (
@@ -112,12 +112,12 @@ class Openings:
 
 
 def _shares_an_attribute(entry: DemandEntry) -> bool:
-    """Return whether all slices of a scale group are one group for this gang."""
+    """Return whether all slices of a scale group together form one group for this gang."""
     return entry.shape is not None and entry.shape.group_by != TPU_NAME_ATTRIBUTE_KEY
 
 
 class Site(NamedTuple):
-    """Scale groups at one site that supply `needed` slices together, in order of preference; also as a set."""
+    """Scale groups that supply `needed` slices for a gang in one zone, region or variant; in order, and as a set."""
 
     ranks: tuple[int, ...]
     groups: int
@@ -125,17 +125,18 @@ class Site(NamedTuple):
 
 
 def sites_for(catalogue: Catalogue, entry: DemandEntry, ranks: Sequence[int]) -> Iterator[Site]:
-    """Yield the sites of a gang in the order of trial. `ranks` are the groups that serve it, in order.
+    """Yield the sites for a gang in the order of trial. `ranks` are the groups that serve the gang, in order.
 
-    Sites with most idle slices come first, those without any last; each time within one zone, then one region
-    and, with `spread`, anywhere. A single group precedes several; otherwise the site with the first group wins.
+    Sites with more idle slices come first. Among equal numbers of idle slices, sites in one zone come first, then sites
+    in one region, then (with `spread`) all others. Among these a site of one group precedes sites of several groups,
+    and then the site with the first group comes first.
     """
     idle = [(site.place, site.slices) for site in entry.idle]
     most = idle[0][1] if idle else 0
     for place, slices in (*idle, ((), 0)):
         for depth in range(ZONE, (VARIANT if entry.spread else REGION) - 1, -1):
             if 0 < len(place) < depth:
-                continue  # the idle slices are not alike to this depth
+                continue  # the idle slices do not share variant, region or zone to this depth
             near = [
                 rank
                 for rank in ranks
@@ -149,17 +150,14 @@ def sites_for(catalogue: Catalogue, entry: DemandEntry, ranks: Sequence[int]) ->
 
 
 class UnmetDemand(Struct, frozen=True, kw_only=True):
-    """An entry for which no group creates a slice, with the reason."""
+    """A DemandEntry for which no group creates a slice, with the reason."""
 
     entry: DemandEntry
     reason: UnmetReason
 
 
 class RoutingDecision(Struct, frozen=True, kw_only=True):
-    """`launch`: slices that each group is to create; `routed`: the entries for its slices; `unmet`: the others.
-
-    Groups that create nothing are in neither mapping. Entries keep their order.
-    """
+    """Number of slices that each group is to create, the entries `routed` to these slices, and the `unmet` entries."""
 
     launch: Mapping[str, int]
     routed: Mapping[str, tuple[DemandEntry, ...]]
@@ -170,48 +168,48 @@ class RoutingDecision(Struct, frozen=True, kw_only=True):
 def route_demand(
     entries: Iterable[DemandEntry], groups: Iterable[GroupState | ScaleGroup]
 ) -> RoutingDecision:
-    """Decide how many slices each group creates. The order of `groups` does not matter, that of `entries` does.
+    """Decide how many slices each group creates. Earlier `entries` come first; the order of `groups` has no effect.
 
-    A ScaleGroup stands for a group without slices. Room on slices requested for earlier entries is used first.
-    Otherwise the serving group of the lowest priority creates one (of equal ones the group that meets more
-    preferences, then the first by name); a group at its `max_slices` or in back-off is skipped. The slices of a
-    gang, including idle ones, are of one device variant and one region, if possible of one zone: the one with
-    most idle slices, then by the order of groups.
+    A ScaleGroup is a group without slices. An entry first uses room on slices requested for earlier entries. If there
+    is no room, the serving group with the lowest priority creates a slice. Among groups of equal priority, the group
+    that meets more preferences creates it, then the first by name. A group at its `max_slices` or in back-off is
+    skipped. All slices of a gang, including idle ones, have one device variant and one region, if possible one zone.
+    iris prefers the zone or region with the most idle slices, then the order of groups.
     """
-    waterfall = _Waterfall(Catalogue(groups))
-    return waterfall.run(entries)
+    router = _Router(Catalogue(groups))
+    return router.run(entries)
 
 
-class _Wish:
-    """Search state of equal entries. `full`: the groups whose open slices have no room for them."""
+class _Search:
+    """The state of the search for equal entries. `full`: groups whose open slices have no room for such an entry."""
 
     def __init__(self, catalogue: Catalogue, entry: DemandEntry, opened: int) -> None:
         self.serving = catalogue.serving(entry)
         self.preferred = catalogue.preferred(entry)
         self.full = 0
-        self.stuck = -1  # number of openings when no site could hold the gang
-        self.seen = opened  # number of openings already considered
+        self.stuck = -1  # number of opened slices when no site could hold the gang
+        self.seen = opened  # number of opened slices already considered
         self.sites: list[Site] | None = None
         self.reason: UnmetReason | None = None
 
 
-class _Waterfall:
+class _Router:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._openings: dict[int, Openings] = {}
+        self._openings: dict[int, OpenSlices] = {}
         self._opened: list[int] = []  # groups of the opened slices, in the order of requests
         self._open = 0
         self._with_room = mask_of([rank for rank, state in enumerate(catalogue.states) if state.room])
-        self._wishes: dict[tuple[object, ...], _Wish] = {}
+        self._searches: dict[tuple[object, ...], _Search] = {}
         self._routed: dict[int, list[DemandEntry]] = {}
         self._unmet: list[UnmetDemand] = []
 
     def run(self, entries: Iterable[DemandEntry]) -> RoutingDecision:
         for entry in entries:
-            wish = self._wish(entry)
-            ranks = [] if entry.invalid_reason else self._serve(entry, wish)
+            search = self._search_of(entry)
+            ranks = [] if entry.invalid_reason else self._serve(entry, search)
             if not ranks:
-                self._unmet.append(UnmetDemand(entry=entry, reason=self._reason(entry, wish)))
+                self._unmet.append(UnmetDemand(entry=entry, reason=self._reason(entry, search)))
             for rank in ranks:
                 self._routed.setdefault(rank, []).append(entry)
         names = [state.name for state in self._catalogue.states]
@@ -221,8 +219,8 @@ class _Waterfall:
             unmet=tuple(self._unmet),
         )
 
-    def _wish(self, entry: DemandEntry) -> _Wish:
-        asked = (  # everything that decides which groups can serve it
+    def _search_of(self, entry: DemandEntry) -> _Search:
+        asked = (  # all properties that decide which groups can serve the entry
             *(entry.resources, entry.shape, entry.slices, entry.constraints, entry.tolerations),
             *(
                 entry.preemptible,
@@ -233,42 +231,42 @@ class _Waterfall:
                 entry.idle,
             ),
         )
-        found = self._wishes.get(asked)
+        found = self._searches.get(asked)
         if found is None:
-            found = self._wishes[asked] = _Wish(self._catalogue, entry, len(self._opened))
+            found = self._searches[asked] = _Search(self._catalogue, entry, len(self._opened))
         for rank in self._opened[found.seen :]:
             found.full &= ~(1 << rank)
         found.seen = len(self._opened)
         return found
 
-    def _serve(self, entry: DemandEntry, wish: _Wish) -> list[int]:
-        """Return the groups whose slices an entry gets; [] without room."""
+    def _serve(self, entry: DemandEntry, search: _Search) -> list[int]:
+        """Return the groups whose slices an entry gets; [] if no group has room."""
         if entry.shape is not None and entry.shape.groups > 1:
-            return self._serve_at_one_site(entry, wish)
-        rank = self._find(entry, wish)
+            return self._serve_at_one_site(entry, search)
+        rank = self._find(entry, search)
         return [] if rank is None else [rank]
 
-    def _serve_at_one_site(self, entry: DemandEntry, wish: _Wish) -> list[int]:
-        if wish.stuck == len(self._opened):
+    def _serve_at_one_site(self, entry: DemandEntry, search: _Search) -> list[int]:
+        if search.stuck == len(self._opened):
             return []
-        if wish.sites is None:
-            ranks = list(self._in_order(wish, wish.serving))
-            wish.sites = list(dict.fromkeys(sites_for(self._catalogue, entry, ranks)))
+        if search.sites is None:
+            ranks = list(self._in_order(search, search.serving))
+            search.sites = list(dict.fromkeys(sites_for(self._catalogue, entry, ranks)))
         for making in (False, True):
             able = self._open | self._with_room if making else self._open
-            for site in wish.sites:
+            for site in search.sites:
                 if not site.groups & able:
                     continue
                 shares = self._shares(entry, site, making=making)
                 if sum(shares.values()) == site.needed:
                     for rank, slices in shares.items():
-                        self._give(entry, rank, slices)
+                        self._take_slices(entry, rank, slices)
                     return list(shares)
-        wish.stuck = len(self._opened)
+        search.stuck = len(self._opened)
         return []
 
     def _shares(self, entry: DemandEntry, site: Site, *, making: bool) -> dict[int, int]:
-        """Return the slices that each group of a site supplies: open ones first, then, if `making`, new ones."""
+        """Return the number of slices from each group of a site: first open slices, then (`making`) new slices."""
         shares, missing = dict[int, int](), site.needed
         for rank in site.ranks:
             if missing and rank in self._openings:
@@ -281,8 +279,8 @@ class _Waterfall:
             missing -= made
         return {rank: slices for rank, slices in shares.items() if slices}
 
-    def _give(self, entry: DemandEntry, rank: int, slices: int) -> None:
-        """Take slices of a group for an entry, new ones if the open ones have no room."""
+    def _take_slices(self, entry: DemandEntry, rank: int, slices: int) -> None:
+        """Take slices of a group for an entry. Open new slices if the open slices have no room."""
         seats = self._catalogue.seats(entry, rank)
         openings = self._openings.get(rank)
         missing = slices - (openings.free_slices(entry, seats, slices) if openings is not None else 0)
@@ -290,28 +288,28 @@ class _Waterfall:
             self._open_more(entry, rank, missing)
         self._openings[rank].take_slices(entry, seats, slices)
 
-    def _find(self, entry: DemandEntry, wish: _Wish) -> int | None:
-        for rank in positions_of(wish.serving & self._open & ~wish.full):
+    def _find(self, entry: DemandEntry, search: _Search) -> int | None:
+        for rank in positions_of(search.serving & self._open & ~search.full):
             if self._openings[rank].take(entry, self._catalogue.seats(entry, rank)):
                 return rank
-            wish.full |= 1 << rank
-        for rank in self._in_order(wish, wish.serving & self._with_room):
-            if self._make(entry, rank):
+            search.full |= 1 << rank
+        for rank in self._in_order(search, search.serving & self._with_room):
+            if self._open_needed(entry, rank):
                 return rank
         return None
 
-    def _in_order(self, wish: _Wish, groups: int) -> Iterator[int]:
-        if not wish.preferred:
+    def _in_order(self, search: _Search, groups: int) -> Iterator[int]:
+        if not search.preferred:
             yield from positions_of(groups)
             return
         for tier in self._catalogue.tiers:
             ranks = list(positions_of(tier & groups))
-            yield from sorted(ranks, key=lambda rank: -sum(those >> rank & 1 for those in wish.preferred))
+            yield from sorted(ranks, key=lambda rank: -sum(those >> rank & 1 for those in search.preferred))
 
-    def _make(self, entry: DemandEntry, rank: int) -> bool:
+    def _open_needed(self, entry: DemandEntry, rank: int) -> bool:
         """Open the slices that an entry needs in a group. Return False if the group may not create them."""
         seats = self._catalogue.seats(entry, rank)
-        openings = self._openings.get(rank) or Openings(self._catalogue.states[rank])
+        openings = self._openings.get(rank) or OpenSlices(self._catalogue.states[rank])
         missing = openings.missing_for(entry, seats)
         if missing > self._left(rank):
             return False
@@ -320,7 +318,7 @@ class _Waterfall:
 
     def _open_more(self, entry: DemandEntry, rank: int, slices: int) -> None:
         state = self._catalogue.states[rank]
-        openings = self._openings.setdefault(rank, Openings(state))
+        openings = self._openings.setdefault(rank, OpenSlices(state))
         openings.open(slices, self._catalogue.vms(entry, rank))
         self._opened.append(rank)
         self._open |= 1 << rank
@@ -332,15 +330,15 @@ class _Waterfall:
         asked = self._openings[rank].count if rank in self._openings else 0
         return self._catalogue.states[rank].room - asked
 
-    def _reason(self, entry: DemandEntry, wish: _Wish) -> UnmetReason:
+    def _reason(self, entry: DemandEntry, search: _Search) -> UnmetReason:
         if entry.invalid_reason:
             return UnmetReason(kind=UnmetKind.INVALID, text=f"invalid: {entry.invalid_reason}")
-        if wish.reason is None:
-            if wish.serving:
-                left = {rank: self._left(rank) for rank in positions_of(wish.serving)}
-                wish.reason = why_no_region(self._catalogue, entry, left) or capacity_reason(
+        if search.reason is None:
+            if search.serving:
+                left = {rank: self._left(rank) for rank in positions_of(search.serving)}
+                search.reason = why_no_region(self._catalogue, entry, left) or capacity_reason(
                     entry, [(self._catalogue.states[rank], slices) for rank, slices in left.items()]
                 )
             else:
-                wish.reason = why_nobody_serves(self._catalogue, entry)
-        return wish.reason
+                search.reason = why_nobody_serves(self._catalogue, entry)
+        return search.reason

@@ -11,7 +11,7 @@ from msgspec import Struct
 from iris_cli.core import AttemptState, Cluster, JobId, Limits, Worker, WorkerCondition, WorkerId
 from iris_cli.core.autoscaling.catalogue import Catalogue
 from iris_cli.core.autoscaling.demand import DemandEntry, IdleSite, Survey, survey, without_preferences
-from iris_cli.core.autoscaling.groups import GroupState, by_waterfall, coming, group_states
+from iris_cli.core.autoscaling.groups import GroupState, coming, group_states, in_order_of_trial
 from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.model.job import NOTHING_MISSING, Missing
 from iris_cli.core.model.slice import Provider, ScaleGroup, Slice, SliceState, slice_name, slice_of
@@ -21,11 +21,11 @@ from iris_cli.core.scheduling.placement import REGION, VARIANT
 from iris_cli.core.scheduling.sets import positions_of
 from iris_cli.core.units import format_duration
 
-_IDLE_TIMEOUT = 600.0  # of a group that is no longer in the configuration
+_IDLE_TIMEOUT = 600.0  # for groups that are no longer in the configuration
 
 
 class Removal(NamedTuple):
-    """A slice to delete, and the reason. `failed`: its group backs off."""
+    """A slice to delete, and the reason. `failed`: the slice failed, so its group backs off."""
 
     slice: str
     reason: str
@@ -33,7 +33,7 @@ class Removal(NamedTuple):
 
 
 def stuck(cluster: Cluster, groups: Sequence[ScaleGroup], now: float, limits: Limits) -> Iterable[Removal]:
-    """Yield incomplete slices that take too long and use quota, and requested slices that are no longer wanted."""
+    """Yield incomplete slices that take too long, and requested slices that are no longer wanted: both use quota."""
     surplus = {group.name: group.max_slices for group in groups}
     for each in cluster.slices.values():
         if each.group in surplus and each.requested_at:
@@ -70,12 +70,12 @@ def boots_too_long(each: Slice, now: float, limits: Limits) -> bool:
 
 
 def _is_over(since: float, wait: float, now: float) -> bool:
-    """Return whether a wait is over, or began in the future: a clock was wrong, and slices cost money."""
+    """Return whether a wait is over. A wait that began in the future counts as over: a clock was wrong."""
     return not -wait < now - since < wait
 
 
 def _lagging(cluster: Cluster, each: Slice, words: str) -> str:
-    """Return the words with the first VM to blame."""
+    """Return `words`, with the name of the first VM that is not ready."""
     for worker_id in each.workers:
         worker = cluster.workers.get(worker_id)
         if worker is not None and (worker.unschedulable or worker.condition is not WorkerCondition.HEALTHY):
@@ -86,7 +86,7 @@ def _lagging(cluster: Cluster, each: Slice, words: str) -> str:
 def idle(
     cluster: Cluster, groups: Sequence[ScaleGroup], needed: frozenset[WorkerId], now: float
 ) -> Iterable[Removal]:
-    """Yield slices idle too long, longest first, beyond min_slices; lost or outdated ones do not count for it."""
+    """Yield slices that are idle too long, the longest idle first. `min_slices` usable slices are kept per group."""
     known = {group.name: group for group in groups}
     by_group: dict[str, list[Slice]] = {}
     for each in cluster.slices.values():
@@ -115,7 +115,7 @@ def idle(
 
 
 def _unfit(cluster: Cluster, each: Slice, group: ScaleGroup | None) -> str:
-    """Return why a slice does not count among its group's min_slices (a lost VM, an older template), or ''."""
+    """Return why a slice does not count for its group's `min_slices` (a lost VM, an older template), or ''."""
     for worker_id in each.workers:
         worker = cluster.workers.get(worker_id)
         if worker is None:
@@ -128,12 +128,12 @@ def _unfit(cluster: Cluster, each: Slice, group: ScaleGroup | None) -> str:
 
 
 def idle_since(cluster: Cluster, each: Slice, needed: frozenset[WorkerId] = frozenset()) -> float | None:
-    """Return since when a ready slice is idle; None if it runs, may run or will run a task."""
+    """Return the time since which a ready slice is idle; None if it runs, may run or will run a task."""
     since = each.joined_at or 0.0
     for worker_id in each.workers:
         worker = cluster.workers.get(worker_id)
         if worker is None:
-            continue  # the operator has forgotten it: nothing runs on it
+            continue  # the operator has forgotten this VM: nothing runs on it
         if worker.claims or worker_id in needed or worker_id in cluster.ghosts:
             return None
         since = max(since, worker.freed_at)
@@ -144,7 +144,7 @@ _MINUTE = 60.0
 
 
 class Order(NamedTuple):
-    """A slice to create, and the jobs for which it or another slice of the same order is meant."""
+    """A slice to create, and the jobs for which it is created."""
 
     slice: str
     group: ScaleGroup
@@ -154,8 +154,8 @@ class Order(NamedTuple):
 class ScalingPlan(Struct, frozen=True, kw_only=True):
     """The demand, its routing, and the resulting decisions.
 
-    `by_hand`: slices that the operator must create in each group of the provider `manual`. `later`: slices wanted
-    in each group but not requested yet, to limit the rate of requests.
+    `by_hand`: number of slices that the operator must create, by group of the provider `manual`. `later`: number of
+    slices to request in later passes, by group, because the rate of requests is limited.
     """
 
     states: tuple[GroupState, ...]
@@ -177,9 +177,9 @@ def plan_scaling(
     missing: Missing = NOTHING_MISSING,
     unheard: Mapping[str, str] | None = None,
 ) -> ScalingPlan:
-    """Decide at `now`, in seconds since the epoch. `owner` is the cluster's id, used in names of slices.
+    """Decide at `now`, in seconds since the epoch. `owner` is the cluster's id, which is part of slice names.
 
-    `unheard`: why a group's provider did not answer; no slice is created or deleted in these groups.
+    `unheard`: groups whose provider did not answer, with the reason. No slice of these groups is created or deleted.
     """
     unheard = unheard or {}
     states = group_states(cluster, groups, now, limits, unheard)
@@ -188,7 +188,7 @@ def plan_scaling(
     create, by_hand, later = _orders(cluster, states, routing, now, limits, owner)
     silent = frozenset(unheard)
     return ScalingPlan(
-        states=tuple(by_waterfall(states)),
+        states=tuple(in_order_of_trial(states)),
         demand=found.entries,
         routing=routing,
         create=tuple(create),
@@ -211,15 +211,15 @@ def plan_scaling(
 def _survey(
     cluster: Cluster, states: Sequence[GroupState], now: float, limits: Limits, missing: Missing
 ) -> Survey:
-    """Return the demand that remains if all current operations succeed."""
-    hopeful = _hopeful(cluster, states)
+    """Return the demand that remains if all operations in progress succeed."""
+    hopeful = _expected_cluster(cluster, states)
     made = plan(hopeful, now, limits=limits, gang_reserve_after=0.0, missing=missing)
     tasks = by_job(hopeful.pending_tasks())
     workers = list(hopeful.workers.values())
     return survey(made.result, workers, tasks, cluster.jobs.get, now, made.waiting_for_own_slices)
 
 
-def _hopeful(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:
+def _expected_cluster(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:
     """Return the expected cluster: suspect, cooling and stopping workers have recovered, booting slices are ready."""
     booting = {
         worker
@@ -228,7 +228,7 @@ def _hopeful(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:
         for worker in each.workers
     }
     workers = {
-        worker.id: _hoped_for(cluster, worker)
+        worker.id: _expected_worker(cluster, worker)
         for worker in cluster.workers.values()
         if worker.id not in booting
     }
@@ -244,7 +244,7 @@ def _hopeful(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:
     return hoped_for
 
 
-def _hoped_for(cluster: Cluster, worker: Worker) -> Worker:
+def _expected_worker(cluster: Cluster, worker: Worker) -> Worker:
     if not (worker.claims or worker.cooldown_until or worker.condition is WorkerCondition.SUSPECT):
         return worker
     claims = {
@@ -262,7 +262,7 @@ def _hoped_for(cluster: Cluster, worker: Worker) -> Worker:
 def _needed(
     cluster: Cluster, states: Sequence[GroupState], found: Survey, routing: RoutingDecision
 ) -> frozenset[WorkerId]:
-    """Return the workers that must stay. Nothing is kept for a gang that can never have all of its slices."""
+    """Return the workers that must not be deleted. No worker is kept for a gang that can never have all its slices."""
     unmet = {each.entry.key: each.entry for each in routing.unmet}
     kept = [
         site.workers
@@ -274,7 +274,7 @@ def _needed(
 
 
 def _in_reach(cluster: Cluster, states: Sequence[GroupState], entry: DemandEntry, idle: IdleSite) -> bool:
-    """Return whether the groups at a site could have enough slices, in addition to idle slices of others."""
+    """Return whether the groups at a site could supply enough slices, in addition to idle slices of other groups."""
     if entry.invalid_reason or entry.shape is None:
         return False
     catalogue, depth = Catalogue(states), VARIANT if entry.spread else REGION
@@ -301,14 +301,14 @@ def _orders(
     orders: list[Order] = []
     by_hand: dict[str, int] = {}
     later: dict[str, int] = {}
-    for state in by_waterfall(states):
+    for state in in_order_of_trial(states):
         wanted = routing.launch.get(state.name, 0)
         if state.group.template.provider is Provider.MANUAL:
             if wanted:
                 by_hand[state.name] = wanted
             continue
-        wanted = max(wanted, min(_standing_short(cluster, state), state.room))
-        now_at_most = max(0, limits.slices_per_minute - _asked_for_lately(cluster, state.name, now))
+        wanted = max(wanted, min(_missing_min_slices(cluster, state), state.room))
+        now_at_most = max(0, limits.slices_per_minute - _requested_lately(cluster, state.name, now))
         if wanted > now_at_most:
             later[state.name] = wanted - now_at_most
         record = cluster.scale_groups.get(state.name)
@@ -322,9 +322,9 @@ def _orders(
 
 
 def _shares(entries: Sequence[DemandEntry], group: ScaleGroup, slices: int) -> list[tuple[JobId, ...]]:
-    """Return the jobs dealt out over the slices: those that need a device, and gangs where no slice has one.
+    """Distribute jobs over the slices. Return the jobs of each slice.
 
-    Other jobs get no slice of their own.
+    Only jobs that need a device take part, and gangs if the slices have no device.
     """
     plain = group.template.device.kind == "cpu"
     own = (
@@ -334,7 +334,7 @@ def _shares(entries: Sequence[DemandEntry], group: ScaleGroup, slices: int) -> l
     return [tuple(jobs[number::slices]) for number in range(slices)]
 
 
-def _standing_short(cluster: Cluster, state: GroupState) -> int:
+def _missing_min_slices(cluster: Cluster, state: GroupState) -> int:
     """Return the number of slices missing from a group's `min_slices`."""
     there = sum(
         each.group == state.name
@@ -345,7 +345,7 @@ def _standing_short(cluster: Cluster, state: GroupState) -> int:
     return max(0, state.group.min_slices - there)
 
 
-def _asked_for_lately(cluster: Cluster, group: str, now: float) -> int:
+def _requested_lately(cluster: Cluster, group: str, now: float) -> int:
     return sum(
         each.group == group and 0 <= now - each.requested_at < _MINUTE for each in cluster.slices.values()
     )

@@ -1,4 +1,4 @@
-"""The events of the log, except those of slices. Their names are in the past tense; they hold no derivable data.
+"""The events of the log, except slice events. Event names are in the past tense; events hold no derivable data.
 
 The annotations are the schema of the log: strings, numbers, booleans, None, the id types, enums, tuples, string-keyed
 mappings, attribute values and the values of the core. A field at its default is not written.
@@ -45,7 +45,7 @@ class LogCompacted(Event, frozen=True, kw_only=True):
 
 
 class WorkerRegistered(Event, frozen=True, kw_only=True):
-    """A host of the configuration was added as a worker. It accepts no work before a probe."""
+    """A host of the configuration was added as a worker. It gets no tasks before its first probe."""
 
     worker: WorkerId
     connection: Connection
@@ -54,8 +54,8 @@ class WorkerRegistered(Event, frozen=True, kw_only=True):
 class WorkerUpdated(Event, frozen=True, kw_only=True):
     """A probe reported the worker's properties. `refusal`: why the worker can't be used; "" if it can.
 
-    `declared` is the fingerprint of the configuration entry that overrides the probe; `vm` is the VM's id from
-    the metadata server, "" without one. `containment` is how the processes of a task are contained: `cgroup` or
+    `declared` is the fingerprint of the worker's configuration, which overrides the probe. `vm` is the VM's id from the
+    metadata server, "" without a server. `containment` is how the worker contains a task's processes: `cgroup` or
     `session`.
     """
 
@@ -85,14 +85,14 @@ class WorkerConditionChanged(Event, frozen=True, kw_only=True):
 
 
 class WorkerSilenceCounted(Event, frozen=True, kw_only=True):
-    """The worker did not answer in a cycle in which others answered. `anew`: the count starts from zero again."""
+    """The worker did not answer in a cycle in which other workers did. `anew`: the count starts again from zero."""
 
     worker: WorkerId
     anew: bool = False
 
 
 class WorkerSkewChanged(Event, frozen=True, kw_only=True):
-    """The worker's clock is `skew` seconds ahead (negative: behind), within the error of a round trip."""
+    """The worker's clock is `skew` seconds ahead (negative: behind). The error is at most one network round trip."""
 
     worker: WorkerId
     skew: float
@@ -107,7 +107,7 @@ class WorkerQuarantined(Event, frozen=True, kw_only=True):
 
 
 class WorkerTainted(Event, frozen=True, kw_only=True):
-    """A taint was set or removed by hand."""
+    """The operator set or removed a taint."""
 
     worker: WorkerId
     taint: str
@@ -122,13 +122,13 @@ class WorkerDrained(Event, frozen=True, kw_only=True):
 
 
 class WorkerUncordoned(Event, frozen=True, kw_only=True):
-    """Drain, quarantine and cool-down were lifted."""
+    """The operator ended drain, quarantine and cool-down."""
 
     worker: WorkerId
 
 
 class WorkerUnwedged(Event, frozen=True, kw_only=True):
-    """The operator ordered to stop these `processes` (pid and description) and `attempts` on a worker."""
+    """The operator ordered iris to stop these `processes` (pid and description) and `attempts` on a worker."""
 
     worker: WorkerId
     processes: tuple[str, ...] = ()
@@ -136,7 +136,10 @@ class WorkerUnwedged(Event, frozen=True, kw_only=True):
 
 
 class WorkerForgotten(Event, frozen=True, kw_only=True):
-    """The worker was removed from the tables. `dead`: the operator asserted that nothing is running on it any more."""
+    """The worker was removed from the tables.
+
+    `dead`: the operator asserted that no process runs on the worker any more.
+    """
 
     worker: WorkerId
     dead: bool = False
@@ -154,7 +157,7 @@ class JobSubmitted(Event, frozen=True, kw_only=True):
 
 
 class JobAdopted(Event, frozen=True, kw_only=True):
-    """A later attempt of the parent submitted the same unnamed job, and got the existing job."""
+    """A later attempt of the parent submitted an unnamed job again, and got the existing job."""
 
     job: JobId
     origin: Origin
@@ -166,7 +169,7 @@ class JobCancelled(Event, frozen=True, kw_only=True):
 
 
 class JobChanged(Event, frozen=True, kw_only=True):
-    """The operator held, released or reordered an open job. None: unchanged."""
+    """The operator held, released or changed an open job. None: the field is unchanged."""
 
     job: JobId
     held: bool | None = None
@@ -193,7 +196,10 @@ class GangRoundEnded(Event, frozen=True, kw_only=True):
 
 
 class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
-    """A task was placed; recorded before the launch is sent. `chosen`: the reason if other workers were passed over."""
+    """A task was placed, but not dispatched yet.
+
+    `chosen`: why this worker, if workers that rank higher were not chosen.
+    """
 
     worker: WorkerId
     token: Token
@@ -203,7 +209,10 @@ class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
 
 
 class DispatchTakenOver(AttemptEvent, frozen=True, kw_only=True):
-    """The launch got no answer. Any invocation may retry it; only the worker can report that it did not start."""
+    """The dispatch got no answer. Any invocation may repeat it.
+
+    Only the worker can report that the attempt did not start.
+    """
 
 
 class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
@@ -211,32 +220,37 @@ class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
 
 
 class TaskDispatchFailed(AttemptEvent, frozen=True, kw_only=True):
-    """The attempt will never start; its task is pending again. `refused`: by the worker (disk full, chips in use)."""
+    """The attempt will never start; its task is pending again.
+
+    `refused`: the worker refused it (disk full, chips in use).
+    """
 
     error: str
     refused: bool = False
 
 
 class TaskRunning(AttemptEvent, frozen=True, kw_only=True):
-    """The user's command started; `started_at` by the operator's clock."""
+    """The user's command started. `started_at` is a time of the operator's clock."""
 
     started_at: float
 
 
 class AttemptHeldUp(AttemptEvent, frozen=True, kw_only=True):
-    """The worker got the launch order but did not start the command. A command that never starts is a refusal."""
+    """The worker got `go` but did not start the command in time. A command that never starts counts as a refusal."""
 
     error: str
 
 
 class AttemptOrphaned(AttemptEvent, frozen=True, kw_only=True):
-    """The attempt's wrapper is gone but its processes live. Nothing limits them or records their end."""
+    """The attempt's wrapper is gone but processes of the attempt live. No time limit applies, no exit is recorded."""
 
 
 class TaskQuiet(AttemptEvent, frozen=True, kw_only=True):
-    """The running task has had no output since `since`, for `silent_after` or longer. None: it has output again.
+    """The running task has had no output since the time `since`, for `silent_after` or longer.
 
-    `place` is the function that its program executed then, such as `all_reduce (train.py:4)`; '' if unknown.
+    None: it has output again.
+
+    `place` is the function that the quiet program executed, such as `all_reduce (train.py:4)`; '' if unknown.
     """
 
     since: float | None
@@ -248,34 +262,34 @@ class AttemptUnkillable(AttemptEvent, frozen=True, kw_only=True):
 
 
 class AttemptPresumedGone(AttemptEvent, frozen=True, kw_only=True):
-    """The attempt was presumed gone without proof, by `replace_lost` or by the operator. Its end is another event.
+    """The attempt was presumed gone without proof, by `replace_lost` or by the operator. Another event records its end.
 
-    The attempt may still run. If its worker answers again, iris stops the attempt first. `by_lease`: its lease
-    expired, which ends it unless its wrapper and watchdog were killed, too.
+    The attempt may still run. If its worker answers again, iris stops the attempt first. `by_lease`: its lease expired.
+    The attempt then still runs only if its wrapper and its watchdog were both killed.
     """
 
     by_lease: bool = False
 
 
 class AttemptProvenGone(AttemptEvent, frozen=True, kw_only=True):
-    """Proof that nothing is left of an attempt that was presumed gone."""
+    """There is proof that no process is left of an attempt that was presumed gone."""
 
 
 class AttemptEnded(AttemptEvent, frozen=True, kw_only=True):
-    """Proof that the attempt ended; releases its resources. The effect on the task is another event."""
+    """There is proof that the attempt ended. Its resources are free. Another event records the effect on the task."""
 
     end: End
 
 
 class AttemptStopRequested(AttemptEvent, frozen=True, kw_only=True):
-    """A stop of the attempt was ordered. Its resources are not released yet."""
+    """iris decided to stop the attempt. Its resources are not free yet."""
 
     reason: EndReason
     trigger: TaskId | None = None
 
 
 class AttemptStopped(AttemptEvent, frozen=True, kw_only=True):
-    """Proof that nothing of the attempt is left or can ever start; releases its resources."""
+    """There is proof that no process of the attempt is left or can ever start. Its resources are free."""
 
     exit_code: int | None = None
     log_tail: str = ""
@@ -283,7 +297,7 @@ class AttemptStopped(AttemptEvent, frozen=True, kw_only=True):
 
 
 class EndpointRegistered(AttemptEvent, frozen=True, kw_only=True):
-    """The task registered a port under a name, by this request. It stays registered until the attempt ends."""
+    """The task registered a port under a name, with this request. The endpoint exists until the attempt ends."""
 
     name: str
     port: int
@@ -292,7 +306,7 @@ class EndpointRegistered(AttemptEvent, frozen=True, kw_only=True):
 
 
 class EndpointRemoved(AttemptEvent, frozen=True, kw_only=True):
-    """The task removed an endpoint. Endpoints removed by the end of the attempt have no event."""
+    """The task removed an endpoint. The end of an attempt removes its endpoints without this event."""
 
     name: str
     request: RequestId

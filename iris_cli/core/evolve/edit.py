@@ -1,4 +1,4 @@
-"""A cluster being changed, and the errors for an event that does not fit."""
+"""A cluster while events change it, and the errors for events that are not possible."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from iris_cli.errors import LogDamagedError
 
 E = TypeVar("E", bound=Event)
 ApplyEvent = Callable[..., None]
-"""Function that applies one type of event: `(edit, event, at)`. `on` checks the types of its arguments."""
+"""Function `(edit, event, at)` that applies one type of event. `on` lets the type checker verify its arguments."""
 
 
 class Edit:
     """Returns records of the cluster's tables that may be changed. All methods raise KeyError.
 
-    Other code may hold a record and compare it with a later version. So each record is copied when it is first
-    requested, and the copy replaces it in its table.
+    Other code may hold a record and compare it with a later version. So a record is copied when it is first requested,
+    and the copy replaces the record in its table.
     """
 
     __slots__ = ("_attempts", "_groups", "_jobs", "_slices", "_tasks", "_workers", "cluster")
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        # The keys of the records that are not shared.
+        # The keys of the records that were copied, so no other code has them.
         self._jobs: set[JobId] = set()
         self._tasks: set[TaskId] = set()
         self._attempts: set[tuple[TaskId, int]] = set()
@@ -38,7 +38,7 @@ class Edit:
         self._groups: set[str] = set()
 
     def publish(self) -> None:
-        """Mark all records as shared: each is copied again before the next assignment."""
+        """Mark all records as shared with other code. Each record is copied again before its next change."""
         for own in (self._jobs, self._tasks, self._attempts, self._workers, self._slices, self._groups):
             own.clear()
 
@@ -102,7 +102,7 @@ class Edit:
         self._slices.add(added.name)
 
     def group(self, name: str) -> GroupRecord:
-        """Return the record of a scale group; a new one if the group is unknown."""
+        """Return the record of a scale group, or a new record if the group is unknown."""
         group = self.cluster.scale_groups.get(name)
         if group is None or name not in self._groups:
             group = self.cluster.scale_groups[name] = GroupRecord(name=name) if group is None else copy(group)
@@ -111,7 +111,7 @@ class Edit:
 
 
 def on(kind: type[E], change: Callable[[Edit, E, float], None]) -> tuple[type[Event], ApplyEvent]:
-    """Return a row of the table of events. The type checker verifies that the function takes this type of event."""
+    """Return a row of the table of events. The type checker verifies that `change` takes this type of event."""
     return kind, change
 
 
@@ -129,12 +129,12 @@ class ImpossibleHistoryError(IllegalTransitionError, LogDamagedError):
 
 _OF_A_TASK = (ev.AttemptEvent, ev.TaskRequeued, ev.TaskEnded)
 _MAX_MESSAGE = 400  # characters of a message
-_WIDTH = 240  # characters of a line of a story
-_MAX_ATTEMPTS = 10  # maximum number of attempts shown, the last ones
+_WIDTH = 240  # characters of one line about an event
+_MAX_ATTEMPTS = 10  # maximum number of attempts shown: the last attempts
 
 
 def illegal_transition(event: Event, task: Task) -> IllegalTransitionError:
-    """Return the error for an event that does not fit a task, with the record of the task."""
+    """Return the error for an event that is not possible for a task. Its text has the record of the task."""
     attempts = task.attempts
     last = f"its last attempt {attempts[-1].state}" if attempts else "never placed"
     error = IllegalTransitionError(f"{event!r:.{_WIDTH}} does not fit {task.id}: it is {task.state}, {last}")
@@ -143,7 +143,7 @@ def illegal_transition(event: Event, task: Task) -> IllegalTransitionError:
 
 
 def not_found(event: Event, error: KeyError, cluster: Cluster) -> IllegalTransitionError:
-    """Return the error for an event about a missing object, with the record of its task if that exists."""
+    """Return the error for an event about a missing object. Its text has the record of the event's task, if any."""
     refused = IllegalTransitionError(f"{event!r:.{_WIDTH}} refers to an unknown object: {error}")
     if isinstance(event, _OF_A_TASK) and (task := cluster.tasks.get(event.task)) is not None:
         refused.attach(task.id, _record(task))
@@ -158,7 +158,7 @@ def _record(task: Task) -> Iterator[str]:
 
 
 def lines_about(task: TaskId, events: Iterable[Event], when: str) -> Iterator[str]:
-    """Return one line for each event about a task or about its whole job; `when` prefixes each line."""
+    """Yield a line for each event about a task or its whole job. Each line begins with the time `when`."""
     return (f"{when} {event!r:.{_WIDTH}}" for event in events if _is_about(event, task))
 
 

@@ -29,13 +29,13 @@ _NOT_STARTED = "iris: not started: "
 _MAX_DETAIL = 300  # characters
 _NOT_BY_SHUTDOWN = frozenset({EndReason.OK, EndReason.TIMEOUT})
 """Ends that a shutdown of the host can't have caused: a later reboot does not change them."""
-_VANISHED = frozenset({RemoteState.LOST, RemoteState.NOSTART})  # NOSTART of a started attempt counts as lost
+_VANISHED = frozenset({RemoteState.LOST, RemoteState.NOSTART})  # NOSTART of a started attempt means lost
 
 
 def apply_report(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
     """Apply a worker's report on one attempt. A late report on an ended attempt changes nothing.
 
-    It does not decide the round of a gang: `gangs.decide_round` does, after the whole poll.
+    The verdict on a gang's round comes later, from `gangs.decide_round`, after all answers of the poll.
     """
     attempt = draft.cluster.attempt(attempt_id)
     if not attempt.live or attempt.token != report.token:
@@ -71,7 +71,7 @@ def record_not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
 
 
 def take_over(draft: Draft, limits: Limits) -> None:
-    """Take over attempts whose dispatcher died or slept. From now on only a worker's report ends them."""
+    """Take over attempts whose invocation died or slept during dispatch. Then only a worker's report ends them."""
     stale = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_attempts()
@@ -83,7 +83,7 @@ def take_over(draft: Draft, limits: Limits) -> None:
 
 
 def release_dispatch(draft: Draft, launched: Iterable[AttemptId]) -> None:
-    """Let any invocation dispatch these attempts, whose launch got no answer. Only a worker's report ends them."""
+    """Let any invocation repeat the dispatch of these attempts: no answer came. Only a worker's report ends them."""
     for attempt_id in launched:
         attempt = draft.cluster.attempt(attempt_id)
         if attempt.state is AttemptState.ASSIGNED and not attempt.taken_over:
@@ -91,7 +91,7 @@ def release_dispatch(draft: Draft, launched: Iterable[AttemptId]) -> None:
 
 
 def fence_unstartable(draft: Draft, unable: Container[JobId]) -> list[JobId]:
-    """Fence taken-over attempts of jobs that this machine is `unable` to start. Return these jobs."""
+    """Fence taken-over attempts of jobs that this machine is `unable` to start. Return the jobs of these attempts."""
     unstartable = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_attempts()
@@ -106,7 +106,7 @@ def fence_unstartable(draft: Draft, unable: Container[JobId]) -> list[JobId]:
 
 
 def fence_held_up(draft: Draft, attempt_id: AttemptId, limits: Limits) -> None:
-    """Fence an attempt that the worker did not start after the launch order, and count a refusal by the worker."""
+    """Fence an attempt that the worker did not start after `go`, and count a refusal by the worker."""
     worker = draft.cluster.attempt(attempt_id).worker
     refusals = draft.cluster.workers[worker].refusals
     error = f"{worker} acknowledged the launch but did not start it"
@@ -117,7 +117,7 @@ def fence_held_up(draft: Draft, attempt_id: AttemptId, limits: Limits) -> None:
 
 
 def end_attempt(draft: Draft, attempt_id: AttemptId, end: End) -> None:
-    """Record the end of an attempt, which is proven. After `iris retry` a failure counts as the stop: uncharged."""
+    """Record the proven end of an attempt. A failure after a stop order of `iris retry` is not charged."""
     stop = draft.cluster.attempt(attempt_id).stop
     if stop is not None and stop.reason is EndReason.RETRIED and end.reason is not EndReason.OK:
         return _end_stopped(draft, attempt_id, end.exit_code, end.log_tail, end.ran)
@@ -152,14 +152,14 @@ def end_with_worker(draft: Draft, attempt_id: AttemptId, error: str) -> None:
         end_stopped(draft, attempt_id)
     elif attempt.started_at is None:
         draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
-    else:  # also a stopping one: its host may have caused the failure of its siblings
+    else:  # also if it is stopping: its host may have caused its siblings' failure
         end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=f"{error} ({attempt.worker})")
         end_attempt(draft, attempt_id, end)
 
 
 def apply_earlier_boot(draft: Draft, attempt_id: AttemptId, report: AttemptReport, error: str) -> None:
-    """Apply a report from before a reboot. The shutdown may have caused any exit except a success or a time-out."""
-    code = report.exit_code if report.state is RemoteState.EXITED else None  # otherwise the code of a set-up
+    """Apply a report of an attempt from before a reboot. The shutdown may explain any exit but success and timeout."""
+    code = report.exit_code if report.state is RemoteState.EXITED else None  # otherwise that of a set-up
     if code is not None and reason_of_exit(code, report.cause) in _NOT_BY_SHUTDOWN:
         # After a reboot, the worker's clock can't show when the attempt ended.
         return _apply_exit(draft, attempt_id, report.without_times())
@@ -167,7 +167,7 @@ def apply_earlier_boot(draft: Draft, attempt_id: AttemptId, report: AttemptRepor
 
 
 def _requeue_or_end(draft: Draft, task_id: TaskId, end: End) -> None:
-    """Requeue or end a single task after the end of its attempt."""
+    """Requeue a task outside a gang, or end it, after the end of its attempt."""
     task = draft.cluster.tasks[task_id]
     job = draft.cluster.jobs[task.job]
     if job.is_gang or task.state.terminal:
@@ -180,12 +180,12 @@ def _requeue_or_end(draft: Draft, task_id: TaskId, end: End) -> None:
         state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
     draft.record(events.TaskEnded(task=task_id, state=state, end=end.of_task()))
     if state is TaskState.SUCCEEDED and _others_are_open(draft.cluster, job, task.index):
-        return None  # the job does not end yet; deriving its state would read every task
+        return None  # the job does not end yet, so its state, which depends on all tasks, is not needed
     return jobs.end_if_decided(draft, task.job)
 
 
 def _others_are_open(cluster: Cluster, job: Job, index: int) -> bool:
-    """Return whether another task is open. Tasks mostly end in order, so the next one is checked first."""
+    """Return whether another task is open. Tasks mostly end in order, so the next task is checked first."""
     others = chain(range(index + 1, job.replicas), range(index))
     return any(not cluster.tasks[TaskId(job.id, other)].state.terminal for other in others)
 
@@ -208,8 +208,8 @@ def _apply_acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptRepo
         return
     if report.state is RemoteState.LAUNCHING and (report.started_ago or 0.0) > limits.launch_timeout:
         fence_held_up(draft, attempt_id, limits)
-    # The worker's watchdog stops a set-up that takes too long; if the watchdog is dead, iris does. The worker's
-    # clock is used if known, because the operator's clock may have been set ahead.
+    # The worker's watchdog stops a set-up that takes too long; if the watchdog is dead, iris stops it. The time by the
+    # worker's clock is used if known, because the operator's clock may have been set ahead.
     setup_timeout = draft.cluster.jobs[attempt_id.task.job].setup_timeout
     took = draft.at - attempt.assigned_at if report.started_ago is None else report.started_ago
     waits = limits.settle_seconds + 2 * limits.device_wait  # the launch may also have waited for devices
@@ -232,7 +232,7 @@ def _apply_running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -
 
 
 def _record_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
-    """Record that a running task went quiet, or has output again."""
+    """Record that a running task became quiet, or has output again."""
     attempt = draft.cluster.attempt(attempt_id)
     if report.last_output_ago is None or attempt.state is not AttemptState.RUNNING:
         return
@@ -252,12 +252,12 @@ def _record_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, l
 def went_quiet(
     cluster: Cluster, attempt_id: AttemptId, report: AttemptReport, now: float, limits: Limits
 ) -> bool:
-    """Return whether the report shows that a running attempt became quiet and is not marked quiet yet."""
+    """Return whether the report shows that a running attempt is quiet, but it is not marked quiet yet."""
     silent_after = _silent_after(cluster, attempt_id, limits)
     if report.last_output_ago is None or not 0 < silent_after <= report.last_output_ago:
         return False
     before = cluster.attempt(attempt_id).quiet_since
-    # Two quiet times, with output between them, begin at least `silent_after` apart.
+    # Two quiet periods with output between them begin at least `silent_after` apart.
     return before is None or now - report.waited - report.last_output_ago >= before + silent_after
 
 
@@ -267,9 +267,9 @@ def _silent_after(cluster: Cluster, attempt_id: AttemptId, limits: Limits) -> fl
 
 
 def _is_older(now: float, marked: float, reported: float, silent_after: float) -> bool:
-    """Return whether an answer is older than the mark, because another poll was faster.
+    """Return whether an answer is older than the mark as quiet: the poll that set the mark was faster.
 
-    Output after the mark comes at least `silent_after` after the marked time. Times are not exact.
+    If the task has output again, that is at least `silent_after` after `marked`. Half of it allows for inexact times.
     """
     return silent_after <= now - marked and abs(reported - marked) < silent_after / 2
 
@@ -287,8 +287,8 @@ def _apply_exit(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> N
         and not (is_single and reason is EndReason.OK)
         and not _ended_before_stop(draft, attempt, at)
     ):
-        # The stop order is taken as the cause of any later end, so the exit code is no evidence. But a task that
-        # succeeded before the stop order of a retry reached it is not retried.
+        # The stop order counts as the cause of any later end, so the exit code is no evidence. But a task outside a
+        # gang that succeeded before the stop order reached it is not retried.
         return end_stopped(draft, attempt_id, report)
     limit = format_duration(draft.cluster.jobs[task.job].timeout) if reason is EndReason.TIMEOUT else ""
     end = End(
@@ -304,7 +304,7 @@ def _apply_exit(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> N
 
 
 def _ended_before_stop(draft: Draft, attempt: Attempt, at: float) -> bool:
-    """Return whether an attempt ended before its stop order; False if a clock was changed since that order."""
+    """Return whether an attempt ended before its stop order. False if a clock was changed since the order."""
     assert attempt.stop is not None
     was_set = draft.at < attempt.stop.at or draft.cluster.workers[attempt.worker].skew != attempt.stop.skew
     return at < attempt.stop.at and not was_set
@@ -352,7 +352,7 @@ def _refusal_text(report: AttemptReport) -> str:
 
 
 def _fence_without_directory(draft: Draft, attempt_id: AttemptId, attempt: Attempt) -> None:
-    """Fence an attempt whose directory is gone. Its processes may live, so it must not be launched again."""
+    """Fence an attempt whose directory is gone. Its processes may live, so iris must not dispatch it again."""
     if attempt.stop is None:
         started = attempt.started_at is not None
         jobs.stop(draft, attempt_id, EndReason.WORKER_FAILED if started else EndReason.DISPATCH_FAILED)

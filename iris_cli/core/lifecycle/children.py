@@ -1,6 +1,6 @@
 """Child jobs: submission from inside a task, inherited fields, and access rules.
 
-A task runs user code that may be wrong: it can see only its own job and descendants of that job.
+A task runs user code that may be faulty, so it can see only its own job and the descendants of this job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PACKED_SIZE_FACTOR = 4
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """Context for accepting jobs. `fleet`: all possible workers; `defaults`: for fields that are not given."""
+    """Context for accepting jobs. `fleet`: all possible workers. `defaults`: values of fields that are not given."""
 
     fleet: Fleet
     defaults: JobRequest
@@ -59,14 +59,14 @@ def visible(cluster: Cluster, caller: AttemptId, job: JobId | None) -> JobId:
     return job
 
 
-# Submitting
+# Submission
 
 
 def submit_child(draft: Draft, origin: Origin, wanted: JobRequest, by: Submission) -> tuple[JobId, bool]:
     """Submit a child job, once for each attempt and request. Return its id, and whether this request created it.
 
-    If a later attempt of the parent repeats the request, or the name exists for an equal request, the existing job
-    is returned. Raises IrisError, and then records nothing.
+    If a later attempt of the parent repeats the request, or an equal request has used the name, it returns the existing
+    job. Raises IrisError, and then records nothing.
     """
     cluster, parent = draft.cluster, draft.cluster.jobs[origin.attempt.task.job]
     children = cluster.children_of(parent.id)
@@ -98,7 +98,7 @@ def _is_same_request(known: Origin | None, origin: Origin) -> bool:
 def _existing_child(
     cluster: Cluster, parent: JobId, name: str | None, children: Sequence[Job], origin: Origin
 ) -> Job | None:
-    """Return the child with this name; for an unnamed one, the first that an earlier attempt requested; or None."""
+    """Return the child with this name; without a name, the first child that an earlier attempt requested; or None."""
     if name is None:
         earlier = (child for child in children if _is_from_earlier_attempt(child, origin))
         return next(earlier, None)
@@ -115,7 +115,7 @@ def _existing_child(
 
 
 def _is_from_earlier_attempt(child: Job, origin: Origin) -> bool:
-    """Return whether an earlier attempt of the same task requested this child, and this attempt has not yet."""
+    """Return whether an earlier attempt of the same task requested this child, but this attempt has not."""
     if child.origin is None or child.origin.digest != origin.digest:
         return False
     last = child.adopted or child.origin
@@ -177,14 +177,14 @@ def _constraints(parent: Job, wanted: JobRequest) -> tuple[Constraint, ...]:
 def inherited_constraints(
     parent: Sequence[Constraint], child: Sequence[Constraint] | None
 ) -> Sequence[Constraint]:
-    """Return the constraints of a child job: None inherits all of the parent's, () inherits none."""
+    """Return the constraints of a child job. `child` None inherits all constraints of the parent, () inherits none."""
     if child is None:
         return parent
     return merge_constraints(parent, child) if child else ()
 
 
 def _check_named(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
-    """Raise UsageError for secrets that the parent does not have, and dependencies that can't end before the job."""
+    """Raise UsageError for secrets that the parent lacks, and for dependencies that can't end before the child job."""
     foreign = [name for name in wanted.secrets or () if name not in parent.secrets]
     if foreign:
         raise UsageError(
@@ -197,11 +197,11 @@ def _check_named(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
             raise UsageError(f"child jobs end with {job}: they can't run --after it")
 
 
-# Cancelling, and endpoints
+# Cancellation and endpoints
 
 
 def cancel_visible(draft: Draft, caller: AttemptId, job: JobId, reason: str) -> bool:
-    """Cancel a job that the task may change. Return whether it was cancelled by this or an earlier request."""
+    """Cancel a job that the task may change. Return whether the job was cancelled, now or before."""
     found = visible(draft.cluster, caller, job)
     if not draft.cluster.job_state(found).terminal:
         check_caller(draft.cluster, caller)

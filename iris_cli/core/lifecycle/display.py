@@ -1,7 +1,7 @@
 """Display words for jobs and tasks: the state, refined by the states of the attempts.
 
-The log and the `state` fields of JSON keep the states; `display` is a separate field. A display is a word, in some
-cases followed by a note: `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`, `FAILED exit 1`.
+The log and the `state` fields of JSON keep the states; `display` is a separate field. A display is a word that a note
+may follow: `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`, `FAILED exit 1`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class DisplayWord(StrEnum):
 
 
 class FailedAttempt(NamedTuple):
-    """An attempt that failed and was or will be retried; `number` is the attempt's."""
+    """An attempt that failed and was or will be retried. `number` is the number of the attempt."""
 
     task: Task
     number: int
@@ -47,7 +47,7 @@ def word_of(display: str) -> str:
 
 
 def job_display(cluster: Cluster, job_id: JobId) -> str:
-    """Return the display of a job: its final state; before, RUNNING only while an attempt is running."""
+    """Return the display of a job: its final state if it has ended; RUNNING only while an attempt is running."""
     return display_of(cluster.jobs[job_id], cluster.tasks_of(job_id))
 
 
@@ -81,7 +81,7 @@ def displays_of(job: Job, tasks: Sequence[Task]) -> list[str]:
 
 
 def counted(displays: Iterable[str]) -> dict[str, int]:
-    """Return the number of tasks by the word of their display, the worst first."""
+    """Return the number of tasks by the word of their display, in the order `_WORST_FIRST`."""
     found = Counter[str]()
     for display, number in Counter(displays).items():
         found[word_of(display)] += number
@@ -98,8 +98,9 @@ def in_words(counts: Mapping[str, int]) -> str:
 
 
 def filter_words(cluster: Cluster, job_id: JobId) -> frozenset[str]:
-    """Return all words by which `--state` finds a job: its state, its display, `STOPPED` if a task is stopped,
-    and `STOPPING` if attempts of an ended job still live.
+    """Return all words by which `--state` finds a job: the state and the word of the display.
+
+    Also `STOPPED` if a task is stopped, and `STOPPING` if attempts of an ended job still live.
     """
     found = {str(cluster.job_state(job_id)), word_of(job_display(cluster, job_id))}
     if any(
@@ -112,9 +113,9 @@ def filter_words(cluster: Cluster, job_id: JobId) -> frozenset[str]:
 
 
 def retry_count(job: Job, tasks: Sequence[Task], after: Collection[EndReason] = PROGRAM_FAILURES) -> int:
-    """Return the number of retries after ends with a reason in `after`: rounds of a gang, otherwise attempts.
+    """Return the number of rounds (of a gang) or attempts that were retried after an end with a reason in `after`.
 
-    The last attempt or round is not counted, because it was not retried.
+    The last round or attempt is not counted: it was not retried.
     """
     if not job.is_gang:
         ends = [each.end for task in tasks for each in task.attempts[:-1]]
@@ -126,7 +127,8 @@ def retry_count(job: Job, tasks: Sequence[Task], after: Collection[EndReason] = 
 def last_failures(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
     """Return the last failure of each task that was or will be retried, latest first.
 
-    For a gang: the trigger of the last failed round. Empty for a job that has ended or was not retried.
+    For a gang, return the end of the trigger in the last failed round. Empty for a job that has ended or was not
+    retried.
     """
     if job.end is not None:
         return []
@@ -151,7 +153,7 @@ def _failures_by_round(tasks: Sequence[Task]) -> dict[int, list[FailedAttempt]]:
 
 
 def _trigger(failures: Sequence[FailedAttempt]) -> FailedAttempt:
-    """Return the failure that caused the end of a round: a lost host first, otherwise the earliest end."""
+    """Return the failure that caused the end of a round: a lost host if there is one, otherwise the earliest end."""
     return min(
         failures, key=lambda each: (each.end.reason not in INFRASTRUCTURE, each.end.at, each.task.index)
     )

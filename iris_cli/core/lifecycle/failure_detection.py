@@ -1,4 +1,4 @@
-"""Presume attempts gone without proof, after a long silence of their worker or after the end of their lease."""
+"""Presume attempts gone without proof, after a long silence of their worker or an expired lease."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Answer = WorkerReport | ProbeReport | ReapReport | Silence
 def count_silences(
     draft: Draft, answers: Iterable[Answer], policies: Mapping[WorkerId, ReplaceLost], limits: Limits
 ) -> list[JobId]:
-    """Record which workers were silent in a cycle; presume attempts dead after a long silence. Return their jobs.
+    """Record which workers were silent in a cycle; presume attempts gone after a long silence. Return their jobs.
 
-    `answers` are all answers to the polls of this cycle, already applied; `policies` are the workers' settings. The
-    caller must decide next whether the rounds and jobs have ended.
+    `answers` are all answers to the polls of this cycle; the caller has applied them. `policies` are the workers'
+    settings. The caller must then decide whether rounds and jobs of the returned jobs have ended.
     """
     last = {each.worker: each for each in answers if each.worker in draft.cluster.workers}
     answered = [worker for worker, answer in last.items() if not isinstance(answer, Silence)]
@@ -44,14 +44,14 @@ def count_silences(
 
 
 def is_replaced(job: Job, worker: Worker, policy: ReplaceLost) -> bool:
-    """Return whether a job's tasks are rescheduled if this worker is lost. The job's setting overrides the worker's."""
+    """Return whether a job's tasks are retried if this worker is lost. The job's setting overrides the worker's."""
     setting = job.replace_lost or policy
     preemptible = worker.attributes.get(PREEMPTIBLE_ATTRIBUTE_KEY) == AttributeValue("true")
     return setting is ReplaceLost.ALWAYS or (setting is ReplaceLost.PREEMPTIBLE and preemptible)
 
 
 def witnesses(cluster: Cluster, polled: Container[WorkerId]) -> list[WorkerId]:
-    """Return healthy workers to poll in addition: silence counts only if a worker outside the slice answers."""
+    """Return further healthy workers to poll: a silence counts only if a worker outside the silent slice answers."""
     healthy = [worker for worker in cluster.workers.values() if worker.condition is WorkerCondition.HEALTHY]
     polled_witnesses = [worker for worker in healthy if worker.id in polled]
     extra: list[WorkerId] = []
@@ -80,20 +80,20 @@ def _presume(draft: Draft, worker_id: WorkerId, policy: ReplaceLost, limits: Lim
 
 
 def _is_silence(worker: Worker, answer: Answer) -> bool:
-    """Return whether an answer counts as silence: a failed connection, a time-out, or an untrusted worker's answer."""
+    """Return whether an answer counts as silence: no connection, a timeout, or an answer of an untrusted worker."""
     if worker.condition is WorkerCondition.UNTRUSTED:
         return True
     return isinstance(answer, Silence) and answer.kind in SILENT
 
 
 def _has_witness(cluster: Cluster, silent: Worker, answered: Iterable[WorkerId]) -> bool:
-    """Return whether a worker outside its slice answered in the same cycle."""
+    """Return whether a worker outside the silent worker's slice answered in the same cycle."""
     others = (cluster.workers[each] for each in answered)
     return any(each.condition is WorkerCondition.HEALTHY and _outside(each, silent) for each in others)
 
 
 def _is_connected(cluster: Cluster) -> bool:
-    """Return whether less than half of the probed workers are silent; otherwise the fault may be this machine's."""
+    """Return whether fewer than half of the probed workers are silent. Otherwise this machine may be at fault."""
     fleet = [worker for worker in cluster.workers.values() if worker.incarnation]
     return 2 * sum(map(_does_not_answer, fleet)) < len(fleet)
 
@@ -110,21 +110,21 @@ def _outside(worker: Worker, other: Worker) -> bool:
 
 
 def _is_long_enough(silence: Span | None, limits: Limits) -> bool:
-    """Return whether a worker was silent for `worker_lost_after`, at most half of it in one poll interval."""
+    """Return whether a worker was silent for `worker_lost_after`. The longest poll interval counts for at most half."""
     needed = limits.worker_lost_after
     return silence is not None and silence.at_least(max_step=needed / 2) >= needed
 
 
-LEASE_MARGIN = 60.0  # seconds, for clocks of uneven speed and for slow stops
+LEASE_MARGIN = 60.0  # seconds, because clocks differ in speed and stops take time
 
 
 def may_renew_leases(worker: Worker, age: float, limits: Limits) -> bool:
-    """Return whether a poll may renew leases: the worker is healthy in a log that was read `age` seconds ago."""
+    """Return whether a poll may renew leases: the log, read `age` seconds ago, is recent and the worker is healthy."""
     return worker.condition is WorkerCondition.HEALTHY and 0 <= age <= limits.dispatch_lease
 
 
 def end_leases(draft: Draft, limits: Limits) -> list[JobId]:
-    """Record the end of attempts whose lease must have expired. Return their jobs."""
+    """Presume attempts gone whose lease must have expired. Return their jobs."""
     expired = [
         attempt_id
         for worker in draft.cluster.workers.values()
@@ -135,7 +135,7 @@ def end_leases(draft: Draft, limits: Limits) -> list[JobId]:
     for attempt_id in expired:
         worker, job = draft.cluster.attempt(attempt_id).worker, draft.cluster.jobs[attempt_id.task.job]
         error = f"its lease of {format_duration(job.lease)} expired while {worker} was unreachable"
-        # If its wrapper and watchdog were killed, it may still run: it becomes a ghost.
+        # If wrapper and watchdog were killed, the attempt may still run: it becomes a ghost.
         draft.record(AttemptPresumedGone(task=attempt_id.task, attempt=attempt_id.number, by_lease=True))
         attempts.end_attempt(draft, attempt_id, End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error))
     return [attempt_id.task.job for attempt_id in expired]

@@ -16,7 +16,7 @@ _LISTED = 5
 
 
 class Offer(NamedTuple):
-    """A worker that may run jobs: registered, declared, or from a scale group. `idle` is its size, None if unknown.
+    """A worker that may run jobs: registered, declared, or from a scale group. `idle` is its size; None if unknown.
 
     `slices`: the maximum number of slices of the scale group; 0 for a single worker.
     """
@@ -29,12 +29,12 @@ class Offer(NamedTuple):
 def check_possible(job: Job, offers: Sequence[Offer]) -> None:
     """Raise UnschedulableError if no offer could ever run a task of the job, or no group is large enough for a gang.
 
-    Only device, attributes and sizes are checked, because they rarely change: not load, health or taints, and not
-    the number of groups for `--slices`. A worker of unknown size may have any device, attribute and size.
+    It checks device, attributes and sizes, which rarely change. It does not check load, health, taints, or the number
+    of groups for `--slices`. A worker of unknown size may have any device, attribute and size.
     """
     equipped = [each for each in offers if _may_have(job.resources.device, each)]
     if not equipped:
-        return  # no worker is known yet; a job for an unknown accelerator was refused before
+        return  # no worker is known yet; the caller has refused unknown accelerators
     taint = constraints.TAINT_KEY_PREFIX  # the operator may remove a taint at any time
     required = [each for each in job.constraints if each.required and not each.key.startswith(taint)]
     matching = [each for each in equipped if all(_may_match(constraint, each) for constraint in required)]
@@ -69,7 +69,8 @@ def _check_groups(
 ) -> None:
     """Raise UnschedulableError if no group could ever have a worker for each rank of the gang.
 
-    `matching` are the offers of `equipped` that satisfy the constraints, of any size.
+    `equipped` are the offers with the job's device. `matching` are the equipped offers that satisfy the constraints, of
+    any size.
     """
     ranks = job.replicas // job.slices
     is_tpu = job.resources.device is not None and job.resources.device.kind == "tpu"
@@ -103,7 +104,7 @@ def _check_groups(
 
 
 class _Groups(NamedTuple):
-    """The groups of a gang: the workers of one group share the value of `key`. `need` is the size of each rank."""
+    """The groups for a gang: workers with the same value of the attribute `key`. `need` is the need of each rank."""
 
     key: str
     ranks: int
@@ -111,10 +112,10 @@ class _Groups(NamedTuple):
     equipped: Sequence[Offer]
 
     def largest(self, offers: Sequence[Offer]) -> tuple[str, int] | None:
-        """Return the largest possible group of these workers: its value of `key`, and its size; None if unknown.
+        """Return the value of `key` and the size of the largest possible group of these workers; None if unknown.
 
-        An unprobed worker may join any group. So may the unregistered VMs of a slice, except if `key` is the name
-        of the slice.
+        A worker that was never probed may join any group. So may the unregistered VMs of a slice, unless groups are
+        slices.
         """
         sizes: Counter[str] = Counter()
         unplaced = 0
@@ -161,7 +162,7 @@ class _Groups(NamedTuple):
         return [each for each in offers if each.idle is None or each.idle.covers(size)]
 
     def too_much(self, offers: Sequence[Offer]) -> list[int]:
-        """Return the dimensions (of `Amounts`) in which too few offers are large enough, or all that exclude any."""
+        """Return the dimensions (of `Amounts`) in which too few offers, otherwise not all offers, are large enough."""
         excluding = [
             number
             for number, wanted in enumerate(self.need)
@@ -187,7 +188,7 @@ class _Groups(NamedTuple):
 
 
 def _fixes(groups: _Groups, conditions: str, matching: Sequence[Offer]) -> list[str]:
-    """Return the changes after which a group could run the gang: no constraints, a smaller size, or both."""
+    """Return the changes after which a group could run the gang: fewer constraints, a smaller need, or both."""
     fixes = []
     without = groups.largest(groups.sized(groups.equipped))
     if conditions and without is not None and without[1] >= groups.ranks:
@@ -200,10 +201,7 @@ def _fixes(groups: _Groups, conditions: str, matching: Sequence[Offer]) -> list[
 
 
 def _excluded(groups: _Groups, conditions: str, matching: Sequence[Offer]) -> tuple[str, Sequence[Offer]]:
-    """Return a description such as `workers with 8 cores that satisfy zone=z`, and the workers that it describes.
-
-    It names only the size or only the constraints, if that alone excludes too many workers.
-    """
+    """Return a text such as `workers with 8 cores that satisfy zone=z`, and the workers that it describes."""
     sized = groups.sized(groups.equipped)
     by_size, by_constraint = groups.are_enough(matching), groups.are_enough(sized)
     words, offers = "workers", groups.equipped
@@ -234,7 +232,7 @@ def _not_registered(equipped: Sequence[Offer], names: Iterable[str]) -> dict[str
 
 
 def _slice_sizes(equipped: Sequence[Offer]) -> set[int]:
-    """Return the numbers of VMs that slices have; empty if the size of any slice is unknown."""
+    """Return the sizes of slices, in VMs; empty if the size of any slice is unknown."""
     sizes = [each.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY) for each in equipped]
     known = {each.value for each in sizes if each is not None and isinstance(each.value, int)}
     return set() if any(each is None for each in sizes) else known

@@ -1,4 +1,4 @@
-"""The identity of workers: machine, directory and boot. Also the ghosts: attempts presumed gone without proof."""
+"""The identity of workers (machine, directory and boot), and its effect on attempts and ghosts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from iris_cli.core.messages.observations import FINAL_STATES, AttemptReport, Rem
 
 
 def check_identity(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
-    """Check the sender of an answer. Return whether it is the worker in the log, and has not rebooted since."""
+    """Check the sender of an answer. Return whether it is the recorded worker, on the same boot."""
     worker = draft.cluster.workers[report.worker]
     if not worker.incarnation or worker.condition is WorkerCondition.UNPROBED:
-        return False  # no identity to compare with yet, or a probe comes first
+        return False  # no identity is recorded yet, or a probe must come first
     if report.incarnation != worker.incarnation or _lacks_boot_id(worker, report.boot_id):
         workers.distrust(draft, worker.id, _doubt_reason(worker, report.boot_id), limits)
         return False
@@ -32,7 +32,7 @@ def apply_probe(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: 
     """Apply a probe. `trusted`: the operator accepts that the host may be another machine.
 
     After a reboot, the old boot id stays recorded until a poll has read the ends of the worker's attempts from its
-    disk. Until that poll, launches name the old boot, so the worker refuses them.
+    disk. Until then, dispatches name the old boot, so the worker refuses them.
     """
     worker = draft.cluster.workers[found.worker]
     known = bool(worker.incarnation)
@@ -75,7 +75,7 @@ def stop_attempts(draft: Draft, worker_id: WorkerId) -> None:
 
 
 def _lacks_boot_id(worker: Worker, boot_id: str) -> bool:
-    """Return whether a host no longer reports its boot id. That is no proof of a reboot."""
+    """Return whether a host no longer reports a boot id. A missing id does not prove a reboot."""
     return bool(worker.boot_id) and not boot_id
 
 
@@ -88,7 +88,7 @@ def _doubt_reason(worker: Worker, boot_id: str) -> str:
 
 
 def _why_another_host(worker: Worker, found: WorkerUpdated) -> str:
-    """Return why the host is not the one probed before; "" if it may be, or if the configuration has changed."""
+    """Return why the host is not the probed host; "" if it may be the same, or if the configuration has changed."""
     if worker.vm and found.vm and found.vm != worker.vm:
         return f"its VM was {worker.vm} and is now {found.vm}"
     if found.declared != worker.declared:
@@ -101,7 +101,7 @@ def _why_another_host(worker: Worker, found: WorkerUpdated) -> str:
 
 
 def _apply_reboot(draft: Draft, worker: Worker, report: WorkerReport) -> None:
-    """Record a reboot and the end of all attempts before it, if this answer reports on all of them."""
+    """Record a reboot and the end of all earlier attempts, if this answer reports on all of these attempts."""
     reports = {each.token: each for each in report.attempts}
     live = list(draft.cluster.live_on(worker.id))
     if any(attempt.token not in reports for _, attempt in live):
@@ -151,14 +151,14 @@ def _recorded(worker: Worker) -> WorkerUpdated:
 
 
 def presume_gone(draft: Draft, attempt_ids: Iterable[AttemptId], error: str) -> None:
-    """Presume attempts dead: release their resources, and remember them as ghosts."""
+    """Record attempts as presumed gone: they become ghosts, and their resources are free."""
     for attempt_id in attempt_ids:
         draft.record(AttemptPresumedGone(task=attempt_id.task, attempt=attempt_id.number))
         attempts.end_with_worker(draft, attempt_id, error)
 
 
 def presume_all_gone(draft: Draft, worker: WorkerId, error: str) -> None:
-    """Presume all attempts on a worker dead, including unkillable ones, because the operator asserts it."""
+    """Record all attempts on a worker as presumed gone, including unkillable attempts: the operator asserts it."""
     presume_gone(draft, [attempt_id for attempt_id, _ in draft.cluster.live_on(worker)], error)
 
 
@@ -176,7 +176,7 @@ def remove_machine(draft: Draft, worker_id: WorkerId, error: str) -> list[Attemp
 
 
 def apply_ghost_reports(draft: Draft, worker: WorkerId, reports: Iterable[AttemptReport]) -> None:
-    """Apply a worker's reports on its ghosts: remove ended ones, quarantine the worker for an unkillable one."""
+    """Apply a worker's reports on its ghosts: remove ended ghosts; quarantine the worker if a ghost is unkillable."""
     states = {report.token: report.state for report in reports}
     for ghost in draft.cluster.ghosts.get(worker, ()):
         state = states.get(ghost.token)
@@ -209,7 +209,7 @@ def why_ghosts_may_live(cluster: Cluster, worker: WorkerId, boot_id: str, incarn
 
 
 def ghost_warning(cluster: Cluster, worker: WorkerId) -> str:
-    """Return the warning that two copies of an attempt may run, because of ghosts; "" without ghosts."""
+    """Return the warning that ghosts on a worker may still run beside their retries; "" without ghosts."""
     ghosts = cluster.ghosts.get(worker, ())
     if not ghosts:
         return ""

@@ -1,7 +1,7 @@
-"""Update slices from the providers' lists: started, joined, failed, gone. Only a list is proof, not a call's answer.
+"""Update slices from the providers' lists: started, joined, failed, gone. Only lists are proof, not answers to calls.
 
-The log records each request and deletion before the call. A lost call is repeated with the same slice name. A listed
-iris slice that is not in the log is deleted.
+iris records each creation and deletion in the log before it calls the provider. It repeats a lost call with the same
+slice name. It deletes a listed slice of this cluster that is not in the log.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from iris_cli.core.model.slice import (
 )
 from iris_cli.core.model.worker import NOWHERE
 
-_QUOTA_FACTOR = 5  # back-off for quota or capacity as a multiple of other back-offs: shortages last longer
+_QUOTA_FACTOR = 5  # back-offs are multiplied by it if quota or capacity is missing: shortages last longer
 _SCARCE = (Refusal.QUOTA, Refusal.STOCKOUT)
 SUBMIT_DEADLINE = 120.0
 """Seconds after which a submission without an answer has reached Slurm, or never will."""
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """All iris slices in one scope. `before`: the slices in the log when the list was requested."""
+    """All iris slices in one scope (project and zone). `before`: the slices in the log when the list was requested."""
 
     scope: Scope
     slices: tuple[CloudSlice, ...]
@@ -79,7 +79,7 @@ def apply_listing(
 
 
 def join_complete_slices(draft: Draft) -> None:
-    """Let each slice join whose VMs have all passed their probes and are set up: its workers accept tasks."""
+    """Record `SliceJoined` for each slice whose VMs are all probed and set up: its workers now accept tasks."""
     for each in list(draft.cluster.slices.values()):
         booted = each.state is SliceState.BOOTING and not each.to_set_up
         if booted and all(can_join(draft.cluster, worker) for worker in each.workers):
@@ -112,7 +112,7 @@ def record_set_up(draft: Draft, ended: events.SliceSetUp, limits: Limits) -> Non
 
 
 def record_scaling_plan(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
-    """Record the decisions of a plan, except new slices of groups in back-off: they would not be requested in time."""
+    """Record the decisions of a plan. New slices of groups in back-off are omitted: iris could not request them now."""
     for removal in plan.delete:
         remove(draft, removal, limits)
     for order in plan.create:
@@ -142,7 +142,7 @@ def remove(draft: Draft, removal: Removal, limits: Limits) -> None:
 def calls_due(
     cluster: Cluster, listed: Mapping[Scope, Iterable[str]], now: float, limits: Limits
 ) -> tuple[list[Slice], list[Slice]]:
-    """Return the slices to request and the slices to delete, in the listed scopes. Groups in back-off request none."""
+    """Return the slices to request and to delete in the listed scopes. Groups in back-off request no slices."""
     create, delete = [], []
     names = {scope: frozenset(some) for scope, some in listed.items()}
     for each in cluster.slices.values():
@@ -159,7 +159,7 @@ def calls_due(
 
 
 def record_create_answer(draft: Draft, outcome: CallOutcome, limits: Limits) -> None:
-    """Record the answer to a request for a slice. A request without an answer is repeated."""
+    """Record the answer to a request for a slice. A later cycle repeats a request without an answer."""
     known = draft.cluster.slices.get(outcome.slice)
     if known is None or known.state is not SliceState.REQUESTED:
         return
@@ -174,7 +174,7 @@ def record_create_answer(draft: Draft, outcome: CallOutcome, limits: Limits) -> 
 
 
 def back_off(draft: Draft, group: str, error: str, limits: Limits, *, quota: bool = False) -> None:
-    """Record a failure of a group, which then creates no slices for a time. Failures in this time don't count."""
+    """Record a failure of a group: the group backs off. Further failures during a back-off are ignored."""
     record = draft.cluster.scale_groups.get(group)
     if record is not None and backing_off(record, draft.at, limits):
         return
@@ -198,7 +198,7 @@ def _apply_listed(
         draft.record(events.SliceReported(slice=known.name, remark=entry.remark, ends_at=entry.ends_at))
     if entry.state is CloudState.CREATING:
         return []
-    # An entry without an incarnation (a request whose VMs were deleted) does not prove that the slice was re-created.
+    # A listed slice has no incarnation if its VMs were deleted: this does not prove that it was re-created.
     recreated = bool(known.incarnation and entry.incarnation) and entry.incarnation != known.incarnation
     if entry.state is CloudState.READY and not recreated:
         if known.hosts != entry.hosts and not _lacks_vms(known, entry):
@@ -228,7 +228,7 @@ def _lacks_vms(known: Slice, entry: CloudSlice) -> bool:
 
 
 def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
-    """Handle a slice that is not listed. One in REQUESTED is kept, for another request; any other is gone."""
+    """Handle a slice that is not listed. It is gone, unless the provider may still get the request for it."""
     if known.state is SliceState.REQUESTED or _may_still_arrive(known, draft.at):
         return []
     if known.state is SliceState.DELETING:
@@ -243,7 +243,7 @@ def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
 
 
 def _may_still_arrive(known: Slice, now: float) -> bool:
-    """Return whether a submission without an answer may still reach Slurm: until then absence proves nothing."""
+    """Return whether a submission without an answer may still reach Slurm. If so, a missing job proves nothing."""
     submitted = not known.template.ends_its_processes and known.created_at is None
     return submitted and known.deleting_at is not None and 0 <= now - known.deleting_at < SUBMIT_DEADLINE
 
@@ -261,7 +261,7 @@ def _register(draft: Draft, known: Slice, entry: CloudSlice, connections: Mappin
 
 
 def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Connection]:
-    """Return the connection to each VM. A new host's key is accepted if the provider does not report one."""
+    """Return the connection to each VM. A new host key is accepted if the provider does not report the key."""
     allocation = known.allocation if known.template.slurm.transport is NodeAccess.SRUN else ""
     return {
         worker: Connection(
@@ -281,7 +281,7 @@ def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Conne
 
 
 def _remote_dir(host: SliceHost, connection: Connection) -> str:
-    """Return the directory of iris on a VM: the configured one, unless the provider has another default."""
+    """Return the directory of iris on a VM: the configured directory, otherwise the provider's default."""
     is_default = connection.remote_dir == NOWHERE.remote_dir
     return host.remote_dir if is_default and host.remote_dir else connection.remote_dir
 
@@ -334,14 +334,14 @@ def can_join(cluster: Cluster, worker_id: WorkerId) -> bool:
     return worker is not None and worker.condition is WorkerCondition.HEALTHY and not worker.unschedulable
 
 
-# Exactly one state directory manages the slices of a log. A copy of the log lacks later events: it would treat slices
-# created after the copy as unknown, and busy slices as idle, and would delete both. So the log names its directory,
-# and iris creates and deletes no slices from another one. If an old log was restored in the same directory, the slice
-# numbers reveal it.
+# Exactly one state directory manages the slices of a log. A copy of the log lacks later events. An invocation with a
+# copy would take newer slices for unknown ones and busy slices for idle ones, and would delete both. Therefore the log
+# names its directory, and iris creates and deletes no slices from another directory. Slice numbers reveal that an old
+# log was restored in the same directory.
 
 
 class OwnerConflict(Struct, frozen=True, kw_only=True):
-    """Why this state directory must not change slices: `elsewhere` manages them, or slices are `unknown` to the log."""
+    """Why this state directory must not change slices: `elsewhere` manages them, or the log never created `unknown`."""
 
     elsewhere: str = ""
     unknown: tuple[str, ...] = ()
@@ -365,7 +365,7 @@ def owner_conflict(
 
 
 def _is_unknown(cluster: Cluster, name: str, cluster_id: str) -> bool:
-    """Return whether a slice's number is higher than the log's last. Numbers are logged before they are used."""
+    """Return whether the slice's number is higher than the last one in the log. iris logs a number before its use."""
     numbered = slice_number(name, cluster_id)
     if numbered is None or name in cluster.slices:
         return False
@@ -380,7 +380,7 @@ def record_first_owner(draft: Draft, here: SliceOwner) -> None:
 
 
 def record_new_owner(draft: Draft, here: SliceOwner, cluster_id: str, unknown: Iterable[str]) -> None:
-    """Record this directory as the owner of the slices, and count the `unknown` ones, which are then deleted."""
+    """Record this directory as the owner of the slices, and the numbers of `unknown` slices: they are then deleted."""
     counted: dict[str, int] = {}
     for name in unknown:
         numbered = slice_number(name, cluster_id)

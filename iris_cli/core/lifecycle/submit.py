@@ -26,7 +26,7 @@ from iris_cli.core.topology import canonical_type, describe, lookup
 from iris_cli.errors import NotFoundError, UnschedulableError, UsageError
 
 MAX_REPLICAS = 10_000
-MAX_STRINGS = 1 << 20  # bytes of all strings of a job; Linux allows 2 MiB with the default 8 MiB stack
+MAX_STRINGS = 1 << 20  # bytes of all strings of a job; Linux allows 2 MiB with its default stack size
 
 Fleet = Sequence[Mapping[str, AttributeValue]]
 """The attributes of every possible worker: registered, or declared in the configuration."""
@@ -79,7 +79,7 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
 
 
 def _keep_going(request: JobRequest, gang: bool) -> dict[str, bool]:
-    """Return the field `keep_going`; it is on by default for arrays. Raises UsageError."""
+    """Return the field `keep_going`, which is True by default for arrays. Raises UsageError."""
     if gang and request.keep_going:
         raise UsageError(
             "--keep-going does not apply to gangs: a gang ends with its first failed rank",
@@ -96,7 +96,7 @@ def _inherited(cluster: Cluster, name: JobId) -> dict[str, Any]:
 
 
 def _copied(request: JobRequest) -> dict[str, Any]:
-    """Return the fields that the job has unchanged from the request; without those that are not given."""
+    """Return the given fields that the job takes unchanged from the request."""
     same = set(Job.__struct_fields__) - _DERIVED
     return {
         row.name: value
@@ -108,7 +108,7 @@ def _copied(request: JobRequest) -> dict[str, Any]:
 _DERIVED = frozenset(
     {"command", "replicas", "slices", "array", "secrets", "signal", "each_line", "after", "keep_going"}
 )
-"""Fields that a request and a job both have, but with different values."""
+"""Fields of a request and of a job with the same name but different values."""
 
 
 # Device and shape
@@ -130,7 +130,7 @@ def _device(request: JobRequest) -> Device | None:
 
 
 def _shape(request: JobRequest, device: Device | None, fleet: Fleet) -> tuple[int, int, str]:
-    """Return the number of replicas, the number of groups, and the attribute that groups them, "" without a gang."""
+    """Return the number of replicas, the number of groups, and the attribute that defines groups ("": no gang)."""
     group_by = request.group_by
     if group_by is not None and not group_by.strip():
         raise UsageError("coscheduling.group_by is empty", hint="name an attribute, such as --group-by rack")
@@ -145,7 +145,7 @@ def _shape(request: JobRequest, device: Device | None, fleet: Fleet) -> tuple[in
 
 
 def _tpu_shape(request: JobRequest, device: Device, fleet: Fleet) -> tuple[int, int, str]:
-    """Return the shape of a TPU job, as `_shape`: one task for each VM. Tasks on slices of one VM are independent."""
+    """Return the result of `_shape` for a TPU job: a task for each VM. Tasks on slices of one VM are independent."""
     vms = _vm_count(device, fleet) or _spread(request.replicas or request.slices or 1, request.slices or 1)
     gang = vms > 1 or request.group_by is not None or (request.slices or 1) > 1
     replicas = request.replicas or (request.slices or 1) * vms
@@ -171,7 +171,7 @@ def _spread(replicas: int, slices: int) -> int:
 
 
 def _vm_count(device: Device, fleet: Fleet) -> int | None:
-    """Return the number of VMs of one slice, from the fleet, otherwise from the table. None if unknown."""
+    """Return the number of VMs of one slice from the fleet, otherwise from the table of types; None if unknown."""
     variant = AttributeValue(device.variant)
     for attributes in fleet:
         count = attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
@@ -186,7 +186,7 @@ def _check_offered(device: Device, fleet: Fleet) -> None:
     for attributes in fleet:
         kind = attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
         if kind is None and not _is_multi_host(device):
-            return  # an unprobed host may have any device, but is not a VM of a multi-host slice
+            return  # a host that was never probed may have any device, but is not a VM of a multi-host slice
         if kind == AttributeValue(device.kind):
             offered.append(
                 str(attributes.get(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY, AttributeValue(AUTO)).value)
@@ -241,7 +241,7 @@ def _name(cluster: Cluster, request: JobRequest, command: Sequence[str]) -> JobI
 
 
 def stem_of(command: Sequence[str]) -> str:
-    """Return the stem of a name from the command: `python train.py` -> `train`."""
+    """Return the stem of a job's name, from the command: `python train.py` -> `train`."""
     words = [word.rpartition("/")[2] for word in command[:3] if not word.startswith("-")]
     scripts = [word.rpartition(".")[0] for word in words if word.endswith((".py", ".sh"))]
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", (scripts or words or ["job"])[0]).strip("-._")[:50]
@@ -249,7 +249,10 @@ def stem_of(command: Sequence[str]) -> str:
 
 
 def free_name(cluster: Cluster, stem: str) -> JobId:
-    """Return the stem with a free number. A binary search is enough, because numbers are mostly consecutive."""
+    """Return the stem with a free number appended.
+
+    A binary search finds it, because used numbers are mostly consecutive.
+    """
     taken, free = 0, 1
     while f"{stem}-{free}" in cluster.jobs:
         taken, free = free, 2 * free

@@ -1,4 +1,4 @@
-"""Record workers that don't answer, refuse launches, or recover. Silence ends, stops and charges no attempt."""
+"""Record that workers don't answer, refuse attempts, or recover. Silence ends, stops and charges no attempt."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ VM_IS_PREEMPTED = "its VM is being preempted"
 
 _LOST_AFTER_POLLS = 3
 _POLLED_AGAIN = frozenset({*SILENT, SilenceKind.PROTOCOL})
-"""Failures of a launch after which the worker is polled at once: unlike a rejected key they may be temporary."""
+"""Failures of a dispatch after which the next cycle polls the worker. They may be temporary, unlike a rejected key."""
 
 
 def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
-    """Apply the configuration: register new hosts; forget removed hosts, or drain them while attempts live there."""
+    """Apply the configuration: register new hosts; forget removed hosts, or drain them if they have live attempts."""
     for worker_id, connection in hosts.items():
         worker = draft.cluster.workers.get(worker_id)
         if worker is None:
@@ -37,7 +37,7 @@ def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
 
 
 def hold_until_complete(draft: Draft, worker_id: WorkerId) -> None:
-    """Drain a VM whose slice is not complete yet, even if the operator re-registered or uncordoned it."""
+    """Drain a VM until its slice is complete, even if the operator registered it again or uncordoned it."""
     known = draft.cluster.slices.get(slice_of(worker_id))
     if known is not None and known.coming:
         draft.record(events.WorkerDrained(worker=worker_id, reason=INCOMPLETE))
@@ -48,8 +48,8 @@ def record_silence(
 ) -> None:
     """Record a call without an answer, and the back-off of the worker.
 
-    After a failed launch (`launching`) there is no back-off yet: the next cycle polls the worker. A silence is
-    ignored if its call was sent (at `sent_at`) before the last recorded silence.
+    After a failed dispatch (`launching`) there is no back-off yet: the next cycle polls the worker. If the call was
+    sent (`sent_at`) before the last recorded silence, it is ignored.
     """
     worker = draft.cluster.workers[silence.worker]
     launching = launching and silence.kind in _POLLED_AGAIN
@@ -67,7 +67,7 @@ def record_silence(
 
 
 def _recorded_since(worker: Worker, sent_at: float, now: float) -> bool:
-    """Return whether a silence was recorded after `sent_at`. One in the future is ignored: a clock was wrong."""
+    """Return whether a silence was recorded after `sent_at`. A record in the future is ignored: a clock was wrong."""
     return worker.unwell is not None and sent_at < worker.unwell.last <= now
 
 
@@ -79,7 +79,7 @@ def record_recovery(draft: Draft, worker_id: WorkerId) -> None:
 
 
 def require_probes(draft: Draft) -> None:
-    """Let no worker accept tasks before a probe, because lines of the log were lost."""
+    """Record that each worker needs a probe before it gets tasks, because lines of the log were lost."""
     reason = "lines of the log were lost: a probe will show what is running"
     for worker in draft.cluster.workers.values():
         if worker.incarnation and worker.condition is not WorkerCondition.UNPROBED:
@@ -106,7 +106,7 @@ def distrust(draft: Draft, worker_id: WorkerId, reason: str, limits: Limits) -> 
 
 
 def record_refusal(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> None:
-    """Record a refused launch. The worker cools down; after several consecutive refusals it is quarantined."""
+    """Record a refused attempt. The worker cools down; after several consecutive refusals it is quarantined."""
     worker = draft.cluster.workers[worker_id]
     draft.record(
         events.WorkerConditionChanged(
@@ -125,7 +125,7 @@ def record_refusal(draft: Draft, worker_id: WorkerId, error: str, limits: Limits
 def record_preemption(draft: Draft, worker_id: WorkerId, seconds_ago: float, limits: Limits) -> None:
     """Record that the end of a worker's VM was announced `seconds_ago`: it cools down for the maximum back-off.
 
-    If the VM still answers after the cool-down, the announcement was about something else.
+    If the VM still answers after the cool-down, the announced event was no preemption.
     """
     worker = draft.cluster.workers[worker_id]
     until = round(draft.at - seconds_ago + limits.backoff_max, 3)
@@ -151,7 +151,7 @@ def record_unkillable(draft: Draft, worker_id: WorkerId) -> None:
 
 
 def lift_old_quarantine(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:
-    """Lift a quarantine that is over, after a successful probe, unless an attempt is stopping or may still run."""
+    """Lift an old quarantine after a successful probe, unless an attempt is stopping or a ghost may still run."""
     worker = draft.cluster.workers[worker_id]
     stopping = any(attempt.state is AttemptState.STOPPING for _, attempt in draft.cluster.live_on(worker_id))
     stuck = stopping or worker_id in draft.cluster.ghosts
@@ -160,12 +160,12 @@ def lift_old_quarantine(draft: Draft, worker_id: WorkerId, limits: Limits) -> No
 
 
 def is_quarantine_over(worker: Worker, now: float, limits: Limits) -> bool:
-    """Return whether a quarantine is old enough to be lifted, or lies in the future because a clock was wrong."""
+    """Return whether a quarantine is old enough to be lifted. If it began in the future, a clock was wrong: True."""
     return worker.quarantined and not 0 <= now - worker.quarantined_at < limits.quarantine_retry
 
 
 def is_backing_off(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> bool:
-    """Return whether the worker is not polled now. Healthy workers are always polled, also in a cool-down."""
+    """Return whether the worker must not be called now. A healthy worker is always polled, also in a cool-down."""
     if worker.condition is WorkerCondition.HEALTHY or not cooling(worker, now, limits):
         return False
     last = worker.unwell.last if worker.unwell is not None else now
@@ -199,11 +199,11 @@ def _condition_after(
 
 
 _MIN_SKEW_CHANGE = 5.0  # seconds
-_RESOLUTION = 1.0  # seconds: workers report whole seconds
+_RESOLUTION = 1.0  # seconds: workers report their clocks in whole seconds
 
 
 def record_clock(draft: Draft, worker_id: WorkerId, clock: float, sent_at: float, received_at: float) -> None:
-    """Record a worker's clock skew if the call's times prove a change. A `clock` of 0 means not reported."""
+    """Record a worker's clock skew if the times of a call prove that it changed. `clock` 0: not reported."""
     if not clock or worker_id not in draft.cluster.workers:
         return
     lowest, highest = clock - received_at, clock + _RESOLUTION - sent_at

@@ -1,8 +1,8 @@
-"""Notifications: notices of new ends and waits of jobs, and the state of their delivery.
+"""Notifications: notices of jobs that ended or are pending too long, and the state of their delivery.
 
-Each observation of the cluster stores the number of jobs and the open jobs. Jobs that have ended at the next one are
-new: their notices are queued for each channel until they are delivered. So no end is lost, whichever command recorded
-it, even if older lines of the log are archived.
+Each observation of the cluster stores the number of jobs and the open jobs. A job that was open in one observation and
+has ended in the next gets a notice in the queue of each channel, until it is delivered. So no end is missed, even if
+another command recorded it, or if older lines of the log are archived.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from iris_cli.core.model.past import in_memory
 from iris_cli.core.model.waiting import overdue, quiet_words
 from iris_cli.core.structs import Value
 
-MAX_QUEUED = 10_000  # notices in the queue of one channel; beyond that the oldest are dropped
+MAX_QUEUED = 10_000  # in the queue of one channel; if there are more, the oldest are dropped
 
 MAX_TRIES = 20  # failed deliveries after which a notice is dropped
 
@@ -51,7 +51,7 @@ class Notice(Value, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The unique id of the notice, the same in each delivery: receivers can drop duplicates by it."""
+        """The unique id of the notice. It is the same in each delivery, so receivers can drop duplicates."""
         name = {
             JOB_ENDED: self.job,
             GANG_WAITS: f"{self.job}/{self.round}",
@@ -68,7 +68,7 @@ class Notice(Value, frozen=True, kw_only=True):
 
 
 class Channel(Value, frozen=True, kw_only=True):
-    """A delivery channel and its queue. After `failures` in a row it pauses until `retry_at`; `trouble`: the last."""
+    """A delivery channel and its queue. After `failures` in a row it pauses until `retry_at`. `trouble`: last error."""
 
     waiting: tuple[Notice, ...] = ()
     failures: int = 0
@@ -78,7 +78,7 @@ class Channel(Value, frozen=True, kw_only=True):
     told_at: float = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Return whether a notice can be sent. A pause longer than `MAX_PAUSE` is ignored: a clock was changed."""
+        """Return whether a notice can be sent now. A pause longer than `MAX_PAUSE` is ignored: a clock was changed."""
         return bool(self.waiting) and not 0 < self.retry_at - now <= MAX_PAUSE
 
     def with_notices(self, notices: Iterable[Notice]) -> Channel:
@@ -112,7 +112,7 @@ class Channel(Value, frozen=True, kw_only=True):
 
 
 class NoticeState(Value, frozen=True, kw_only=True):
-    """The last observation: number of jobs, `open` and `quiet` jobs, rounds of overdue gangs. Also the channels."""
+    """The last observation (number of jobs, `open` and `quiet` jobs, rounds of overdue gangs), and the channels."""
 
     cluster_id: str
     jobs: int = 0
@@ -123,9 +123,10 @@ class NoticeState(Value, frozen=True, kw_only=True):
 
 
 class ClusterObservation(Struct, frozen=True, kw_only=True):
-    """One observation of a cluster. `cause` returns why a job ended, `waiting` why a gang waits for workers, or "".
+    """One observation of a cluster. `cause` returns why a job ended.
 
-    `stopped` describes the time without a cycle before this one, if it was too long.
+    `waiting` returns why a gang is pending for lack of workers, or "". `stopped` describes the time without a cycle if
+    it was too long, otherwise it is "".
     """
 
     cluster: Cluster
@@ -138,7 +139,7 @@ class ClusterObservation(Struct, frozen=True, kw_only=True):
 
 
 def initial_notice_state(observed: ClusterObservation, channels: Iterable[str]) -> NoticeState:
-    """Return the state of notifications that start now: earlier ends have no notices."""
+    """Return the first state of notifications. Jobs that have ended before get no notices."""
     return NoticeState(
         cluster_id=observed.cluster_id,
         jobs=len(observed.cluster.jobs),
@@ -150,7 +151,7 @@ def initial_notice_state(observed: ClusterObservation, channels: Iterable[str]) 
 def observe(state: NoticeState, observed: ClusterObservation, channels: Collection[str]) -> NoticeState:
     """Return the state after an observation, with its notices in the queue of each channel."""
     jobs = observed.cluster.jobs
-    if state.cluster_id != observed.cluster_id or state.jobs > len(jobs):  # another log, or an older one
+    if state.cluster_id != observed.cluster_id or state.jobs > len(jobs):  # another or an older log
         first = initial_notice_state(observed, ())
         state = NoticeState(
             cluster_id=first.cluster_id, jobs=first.jobs, open=first.open, channels=state.channels
@@ -191,7 +192,7 @@ def _jobs_after(cluster: Cluster, number: int) -> list[Job]:
     """Return the jobs submitted after the first `number` jobs."""
     new = len(cluster.jobs) - number
     found = [job for job in in_memory(cluster.jobs) if job.order >= number] if new else []
-    if len(found) < new:  # some have ended and are only in the snapshot
+    if len(found) < new:  # some have ended and are in the snapshot only
         found = [cluster.jobs[job] for job in [*islice(cluster.jobs, number, None)]]
     return sorted(found, key=lambda job: job.order)
 
@@ -203,7 +204,7 @@ def _notice(observed: ClusterObservation, event: str, job: Job, reason: str, num
 
 
 def _overdue(observed: ClusterObservation, job: Job) -> str:
-    """Return how long an overdue gang has been pending; "" if it is not overdue or does not wait for workers."""
+    """Return the time for which an overdue gang has been pending, as text; "" if it is not overdue."""
     if not observed.waiting(job):
         return ""
     return overdue(observed.cluster, job, observed.limits.gang_reserve_after, observed.now)

@@ -1,4 +1,4 @@
-"""Observations of workers. `remote` creates these values and `lifecycle` applies them, independently."""
+"""Observations of workers: answers to calls, and missing answers. `remote` creates them, `lifecycle` applies them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class RemoteState(StrEnum):
 
     ABSENT = "ABSENT"  # unknown to the worker: not started yet
     PREPARING = "PREPARING"  # set-up is running
-    PREPARED = "PREPARED"  # waits for `go`
-    LAUNCHING = "LAUNCHING"  # a `go` call started it, the user's command has not reported yet
+    PREPARED = "PREPARED"  # set-up is complete, `go` has not arrived
+    LAUNCHING = "LAUNCHING"  # `go` arrived, but the user's command has not started yet
     RUNNING = "RUNNING"
     EXITED = "EXITED"  # final, with an exit code
     CANCELLED = "CANCELLED"  # final: stopped by iris
     NOSTART = "NOSTART"  # final: refused by the worker, with a cause
-    ORPHANED = "ORPHANED"  # the wrapper is gone, processes of the attempt live
+    ORPHANED = "ORPHANED"  # the wrapper is gone, but processes of the attempt live
     LOST = "LOST"  # no process and no exit record: the result is unknown
     STOPPING = "STOPPING"
     STOPPED = "STOPPED"  # final: no process is left, or a tombstone prevents the start
@@ -35,19 +35,18 @@ FINAL_STATES = frozenset(
 
 
 class AttemptReport(Struct, frozen=True, kw_only=True):
-    """The line of one token in a worker's answer.
+    """A worker's report on one attempt: one line of its answer.
 
-    `exit_code` is the raw number (0-255) of an EXITED attempt. `cause` is why a NOSTART attempt did not start
-    (`setup`, `disk`, `chips`, `port`, `workspace`, `commands`), or what ended it: for EXITED `timeout`, `oom` or
-    `signal` (reported by its shell), for CANCELLED `lease` (not renewed). `started_ago` and `ended_ago` are
-    seconds before the answer on the worker's clock, so that its wrong wall clock does no harm. `started_ago` of
-    PREPARING: since the set-up began; of PREPARED: since the first launch order, None if there was none or its
-    time is unknown; of LAUNCHING: since the launcher's last sign of life. `last_output_ago`: seconds since the
-    last output of a RUNNING or ORPHANED attempt, or since its start without output; None if not measured. `place`:
-    the function that a program without output executes, from a second call; '' if unknown. `waited`: seconds since
-    the answer. `ran`: seconds from start to end by the worker's clock; None if either is unknown or they contradict
-    each other. `log_tail` is the end of the task's output, decoded with replacement. `facts`: causes of the
-    failure known to the worker.
+    `exit_code` (0-255) is set for EXITED only. `cause` of NOSTART: why the attempt did not start (`setup`, `disk`,
+    `chips`, `port`, `workspace`, `commands`); of EXITED: `timeout`, `oom`, `signal` (reported by its shell) or ''; of
+    CANCELLED: `lease` if the lease expired, or ''. `started_ago` and `ended_ago` are seconds before the answer, so a
+    wrong wall clock of the worker does no harm. `started_ago` counts from the start of the command; of PREPARING from
+    the start of the set-up; of PREPARED from the first `go`, None if no `go` came or its time is unknown; of LAUNCHING
+    from the launcher's last sign of life. `last_output_ago`: seconds since the last output (without output: since the
+    start) of a RUNNING or ORPHANED attempt; None if not measured. `place`: the function that a quiet program executes,
+    known from a second call; '' if unknown. `waited`: seconds since the worker answered. `ran`: seconds from start to
+    end of the command; None if one of the two times is unknown or the end is before the start. `log_tail`: the last
+    output, with undecodable bytes replaced. `facts`: causes of the failure found by the worker.
     """
 
     token: Token
@@ -90,7 +89,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
 
 
 class OutboxFile(Struct, frozen=True, kw_only=True):
-    """A request file from inside a task. `size` in bytes; `data` is None if the file is too large for a request."""
+    """A request file that a task wrote. `size` is in bytes; `data` is None if the file is too large for a request."""
 
     token: Token
     id: RequestId
@@ -107,10 +106,10 @@ class AnswerHeader(Struct, frozen=True, kw_only=True):
 
 
 class WorkerReport(AnswerHeader, frozen=True, kw_only=True):
-    """A complete answer of one worker. `clock` and `uptime` are the worker's, in seconds.
+    """A complete answer of one worker. `clock` and `uptime` are the worker's own, in seconds.
 
-    `lacking` are the hashes of workspaces that attempts in this call need and that are missing on the worker.
-    `requests` are the first requests of the attempts by name; the attempts in `asking` have more requests.
+    `lacking`: hashes of workspaces that are missing on the worker and that attempts in this call need. `requests`: the
+    first request files of each attempt, sorted by name. `asking`: attempts with more request files.
     """
 
     clock: float = 0.0
@@ -124,10 +123,10 @@ class WorkerReport(AnswerHeader, frozen=True, kw_only=True):
 class ProbeReport(AnswerHeader, frozen=True, kw_only=True):
     """The answer to a probe: the worker's properties. Memory and disk in bytes; `cpus` counts logical cores.
 
-    `metadata` holds the answers of the TPU metadata server by its own keys (`accelerator-type`,
-    `agent-worker-number`, `instance-id`, `tpu-name`, `zone`, `preemptible`); empty without a server.
-    `containment` is how a task's processes are contained: `cgroup`, or `session` and marker alone. `tokens` are all
-    attempts on the worker that were not stopped, also those that are not in the log.
+    `metadata` holds the values of the TPU metadata server by key (`accelerator-type`, `agent-worker-number`,
+    `instance-id`, `tpu-name`, `zone`, `preemptible`); empty without a server. `containment` is how the worker contains
+    a task's processes: by `cgroup`, or by `session` and marker. `tokens` are all attempts on the worker that were not
+    stopped, also attempts that are not in the log.
     """
 
     cpus: int = 0
@@ -145,7 +144,7 @@ class ProbeReport(AnswerHeader, frozen=True, kw_only=True):
 
 
 class ReapReport(AnswerHeader, frozen=True, kw_only=True):
-    """The answer to a reap call. `tokens` are the attempts without files on the worker, apart from the token."""
+    """The answer to a call that deletes files. `tokens`: attempts of which only the token is left on the worker."""
 
     clock: float = 0.0
     uptime: float = 0.0
@@ -172,17 +171,17 @@ class LockFile(StrEnum):
     """State of the TPU library's lock file on a worker. A killed program leaves the file behind."""
 
     NONE = "none"
-    HELD = "held"  # a process has the file or a chip open
-    STALE = "stale"  # no process has either open: the next start on these chips removes the file
+    HELD = "held"  # a process has the file or a chip device open
+    STALE = "stale"  # no process has the file or a chip open; the next start on these chips deletes the file
     FOREIGN = "foreign"  # not a plain file, or owned by another user: left unchanged
 
 
 class ChipHolder(Struct, frozen=True, kw_only=True):
     """A process that holds chips. `boot_id`, `pid` and `start` (clock ticks since boot) identify it uniquely.
 
-    `token` is its attempt, known by the marker in its environment or otherwise; None if iris didn't start the
-    process, or it hides the marker. `devices` is empty for a process that survived the stop but released its chips.
-    `command` is raw text from the worker: not safe for a terminal.
+    `token` is the attempt of the process; None if iris didn't start the process, or the attempt can't be identified.
+    `devices` is empty for a process that survived the stop but released its chips. `command` is raw text from the
+    worker: not safe for a terminal.
     """
 
     boot_id: str
@@ -196,8 +195,8 @@ class ChipHolder(Struct, frozen=True, kw_only=True):
 class UnwedgeReport(AnswerHeader, frozen=True, kw_only=True):
     """Processes that hold chips, unknown attempts, and the lock file of a worker.
 
-    `attempts` are the attempts that are unknown to the caller and not stopped yet, and those that this call had to
-    stop. `unseen` is the number of other users' processes that could not be inspected.
+    `attempts` are the attempts that this call had to stop, and live attempts that are unknown to the caller. `unseen`
+    is the number of other users' processes that could not be inspected.
     """
 
     holders: tuple[ChipHolder, ...] = ()
@@ -207,22 +206,22 @@ class UnwedgeReport(AnswerHeader, frozen=True, kw_only=True):
 
 
 class SilenceKind(StrEnum):
-    """Reason of a missing answer. Only the first two count as silence of the worker."""
+    """Reason of a missing answer. Only UNREACHABLE and TIMEOUT count as silence of the worker."""
 
     UNREACHABLE = "unreachable"  # refused, no route, name not found, connect timed out
     TIMEOUT = "timeout"  # connected, but no complete answer before the deadline
     AUTH = "auth"  # the worker answered and refused the key
-    HOST_KEY = "host_key"  # the worker presented another host key than the recorded one
-    UNKNOWN_HOST = "unknown_host"  # no host key on record, and this call may not accept a first one
+    HOST_KEY = "host_key"  # the worker's host key differs from the recorded host key
+    UNKNOWN_HOST = "unknown_host"  # no host key is recorded, and this call must not accept a new key
     PROTOCOL = "protocol"  # bytes arrived, but not a complete, well-formed frame
     LOCAL = "local"  # an error of this machine: key file missing, ~/.ssh/config unreadable
 
 
-SILENT = frozenset({SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT})  # no answer of any kind
+SILENT = frozenset({SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT})  # the worker did not answer at all
 
 
 class Silence(Struct, frozen=True, kw_only=True):
-    """A missing answer. The effect of the call on the worker is unknown; `step` is the step that failed."""
+    """A missing answer: the effect of the call on the worker is unknown. `step` is the step of the call that failed."""
 
     worker: WorkerId
     kind: SilenceKind

@@ -1,7 +1,8 @@
 """Requests from inside a task, and their answers. `config/request_text.py` maps them to JSON.
 
-A request is a file in the attempt's `outbox` named by its id; the answer has the same name in its `inbox`. Ids are
-never reused: a change is made once for each attempt and id, even if the request is read repeatedly.
+A request is a file in the attempt's `outbox`, named by the request's id. The answer is a file with the same name in the
+attempt's `inbox`. Ids are never reused: iris makes a change once for each attempt and id, even if it reads the request
+repeatedly.
 """
 
 from __future__ import annotations
@@ -16,18 +17,21 @@ from iris_cli.core import JobId, JobRequest, TaskId
 from iris_cli.errors import ExitCode, IrisError, UsageError
 
 FORMAT = 1
-MOST_BYTES = 64 << 10  # maximum size of a request in bytes: a larger one is refused unread
+MOST_BYTES = 64 << 10  # maximum size of a request in bytes: a larger request is refused unread
 MAX_LOG_PIECE = 64 << 10  # bytes of a log in one answer
 
 
 class Submit(Struct, frozen=True, kw_only=True):
-    """Submit a child job. `job.name` is the last part of its id. Constraints: None inherits the parent's, () none."""
+    """Submit a child job. `job.name` is the last part of its id.
+
+    `job.constraints`: None inherits the parent's; () sets none.
+    """
 
     job: JobRequest
 
 
 class Cancel(Struct, frozen=True, kw_only=True):
-    """End a child job. Result: `CancelAnswer`; `cancelled` is false if the job had already ended."""
+    """Cancel a child job. Result: `CancelAnswer`; `cancelled` is false if the job had already ended."""
 
     job: JobId
     reason: str = ""
@@ -54,7 +58,7 @@ class Wait(Struct, frozen=True, kw_only=True):
 class Logs(Struct, frozen=True, kw_only=True):
     """Return a piece of a task's output: `{"offset": N, "size": N, "data": BASE64}`.
 
-    A negative offset counts from the end; `attempt` is its number, None the last one.
+    A negative offset counts from the end. `attempt` is the number of the attempt, None the last attempt.
     """
 
     task: TaskId
@@ -71,7 +75,7 @@ class Endpoints(Struct, frozen=True, kw_only=True):
 
 
 class RegisterEndpoint(Struct, frozen=True, kw_only=True):
-    """Register a port of this task under a name until its attempt ends. An existing name is overwritten."""
+    """Register a port of this task under a name until its attempt ends. An endpoint of the same name is replaced."""
 
     name: str
     port: int
@@ -103,7 +107,7 @@ OPS: Mapping[str, type[Request]] = {
 class JobPart(Struct, frozen=True, kw_only=True):
     """A job in an answer. Times are seconds since the epoch by the operator's clock; `--json` prints them as text.
 
-    An older iris may omit fields that have a default. `why` is the cause of the end, or of pending.
+    An older iris may omit fields that have a default. `why` is the cause of the end, or the reason for pending.
     """
 
     id: str
@@ -118,7 +122,10 @@ class JobPart(Struct, frozen=True, kw_only=True):
 
 
 class TaskPart(Struct, frozen=True, kw_only=True):
-    """A task in an answer. `attempt` is the number of the last attempt, `duration` its seconds. Times as in a job."""
+    """A task in an answer. `attempt` is the number of the last attempt, `duration` its length in seconds.
+
+    Times as in a job.
+    """
 
     id: str
     state: str
@@ -144,7 +151,7 @@ class EndpointPart(Struct, frozen=True, kw_only=True):
 
 
 class JobAnswer(Struct, frozen=True, kw_only=True):
-    """The result of `iris status` inside a task: those fields of `iris status JOB` that are known to tasks.
+    """The result of `iris status` inside a task: the fields of `iris status JOB` that tasks may see.
 
     It is the answer to `Status` and `Wait`. An older iris may omit optional fields.
     """
@@ -156,7 +163,7 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Submitted(Struct, frozen=True):
-    """The result of `Submit`, and of `iris launch` inside a task. `created`: this request created the child job."""
+    """The result of `Submit`, and of `iris launch` inside a task. `created`: the child job did not exist before."""
 
     job: str
     created: bool | UnsetType = UNSET
@@ -212,7 +219,7 @@ KINDS: Mapping[str, type[IrisError]] = {
     "not_found": errors.NotFoundError,
     "unreachable": errors.UnreachableError,
     "unschedulable": errors.UnschedulableError,
-    "refused": IrisError,  # any other error: limits, ended attempts
+    "refused": IrisError,  # all other errors: limits, ended attempts
 }
 
 

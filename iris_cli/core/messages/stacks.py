@@ -1,4 +1,4 @@
-"""Stacks of Python threads as py-spy and faulthandler print them, and threads as the kernel describes them."""
+"""Parse stacks of Python threads from py-spy or faulthandler, and states of threads from the kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNKNOWN_LINES = 40
 
 
 class Frame(Struct, frozen=True):
-    """A call that has not returned. `file` is empty and `line` 0 if they are not known."""
+    """A call that has not returned. `file` is '' and `line` 0 if unknown."""
 
     function: str
     file: str = ""
@@ -26,7 +26,7 @@ class Frame(Struct, frozen=True):
 
 
 class Thread(Struct, frozen=True, kw_only=True):
-    """A thread with its `frames`, innermost call first. `state` is py-spy's word, such as `idle`, or empty."""
+    """A thread with its `frames`, innermost call first. `state` is py-spy's word, such as `idle`, or ''."""
 
     id: str
     name: str = ""
@@ -36,10 +36,10 @@ class Thread(Struct, frozen=True, kw_only=True):
 
 
 def threads_of(text: str) -> tuple[Thread, ...]:
-    """Return the threads of a program in the order of the dump; unrelated lines are skipped.
+    """Return the threads of a program in the order of the dump. Unrelated lines are skipped.
 
-    Reads the output of `py-spy dump`, and of faulthandler of Python 3.9 to 3.14; only the first dump in the text.
-    A text without threads becomes one thread, with the lines as frames.
+    Reads only the first dump in the text, from `py-spy dump` or from faulthandler of Python 3.9 to 3.14. A text without
+    threads becomes one thread, with the lines as frames.
     """
     lines = [line.rstrip("\r") for line in text.split("\n")[:_MAX_LINES]]
     found = _threads(lines)
@@ -54,7 +54,7 @@ def threads_of(text: str) -> tuple[Thread, ...]:
 
 
 def _threads(lines: Iterable[str]) -> list[tuple[Thread, list[Frame]]]:
-    """Return the threads up to the first repeated one, each as a thread without frames and the list of its frames."""
+    """Return the threads up to the first repeated thread, as pairs of a thread without frames and its frames."""
     found: list[tuple[Thread, list[Frame]]] = []
     seen = set()
     for line in lines:
@@ -85,13 +85,13 @@ def _frame(line: str) -> Frame | None:
 
 
 def _place(file: str) -> str:
-    """Return a file of the task relative to its directory, which differs between ranks."""
+    """Return the path of a file, relative to the task's directory if it is there: ranks have different directories."""
     inside = _IN_A_TASK.match(file)
     return file[inside.end() :] if inside else file
 
 
 def _main_of(threads: list[Thread]) -> Thread:
-    """Return the main thread: by name with py-spy. faulthandler lists the newest thread first."""
+    """Return the main thread. py-spy names it. faulthandler lists it last, because the newest thread comes first."""
     named = [each for each in threads if each.name == "MainThread"]
     if named:
         return named[0]
@@ -101,7 +101,7 @@ def _main_of(threads: list[Thread]) -> Thread:
 _LINE = pattern(r"([1-9][0-9]{0,9})/(stat|wchan):(.*)")
 _AT = pattern(r"at ([0-9]{1,15})")
 _NUMBERS = pattern(r"[0-9]{1,19}")
-_SPIN_SHARE = 0.5  # of one core
+_SPIN_SHARE = 0.5  # share of one core
 _RUNNABLE_SPIN_SHARE = 0.1
 _NO_CHANNEL = ("", "0")
 
@@ -109,8 +109,8 @@ _NO_CHANNEL = ("", "0")
 class KernelThread(Struct, frozen=True, kw_only=True):
     """One thread. `state` is the kernel's letter, `wait_channel` the kernel function in which it sleeps, or ''.
 
-    `cpu_seconds` is its CPU time so far. `cpu` is the share of one core used between the two readings; None if the
-    thread is only in one.
+    `cpu_seconds` is its CPU time so far. `cpu` is the share of one core that it used between the two readings; None if
+    only one reading has the thread.
     """
 
     id: int
@@ -122,7 +122,7 @@ class KernelThread(Struct, frozen=True, kw_only=True):
 
     @property
     def spins(self) -> bool:
-        """True if it used half a core; a tenth is enough if it is still runnable: the host may be overloaded."""
+        """True if it used half a core, or a tenth if it is runnable (other threads of the host may take its time)."""
         threshold = _RUNNABLE_SPIN_SHARE if self.state == "R" else _SPIN_SHARE
         return self.cpu is not None and self.cpu >= threshold
 
@@ -150,7 +150,7 @@ def kernel_threads(output: str) -> tuple[KernelThread, ...]:
 def _kernel_thread(
     number: int, files: dict[str, str], before: dict[str, str], elapsed: float
 ) -> KernelThread | None:
-    """Return one thread from two readings; None if the second one is not complete."""
+    """Return one thread from two readings; None if the second reading is incomplete."""
     seconds, earlier = _cpu_seconds(files), _cpu_seconds(before)
     if seconds is None:
         return None
@@ -167,7 +167,7 @@ def _kernel_thread(
 
 
 def _cpu_seconds(files: dict[str, str]) -> float | None:
-    """Return the CPU time in one reading. The name may contain anything: the fields follow the last parenthesis."""
+    """Return the CPU time in one reading. The fields follow the last parenthesis; a name may have parentheses, too."""
     fields = files.get("stat", "").rpartition(") ")[2].split()
     if len(fields) < 13 or not (_NUMBERS.fullmatch(fields[11]) and _NUMBERS.fullmatch(fields[12])):
         return None

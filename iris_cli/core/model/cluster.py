@@ -14,7 +14,7 @@ from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.core.model.worker import Ghost, Worker
 from iris_cli.core.structs import Value
 
-MAX_ENDPOINT_CHANGES = 1000  # of one attempt: each change stays in the log
+MAX_ENDPOINT_CHANGES = 1000  # maximum for one attempt: each change stays in the log
 
 
 class Endpoint(Value, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Endpoint(Value, frozen=True, kw_only=True):
 
 
 class Announced(Value, frozen=True, kw_only=True):
-    """The endpoints of one attempt, and the ids of the requests that changed them. A request is applied once."""
+    """The endpoints of one attempt, and the ids of applied requests: iris applies each request once."""
 
     endpoints: tuple[Endpoint, ...] = ()
     requests: tuple[RequestId, ...] = ()
@@ -49,7 +49,10 @@ BATCH = 32  # maximum number of attempts reaped in one call
 
 
 class Outputs(Struct, frozen=True, kw_only=True):
-    """Ended attempts with files on one worker, by end, in batches. `asked_at`: time of the last reap call."""
+    """Ended attempts with files on one worker, in the order of their ends, in batches.
+
+    `asked_at`: time of the last reap call.
+    """
 
     full: tuple[tuple[AttemptId, ...], ...] = ()
     last: tuple[AttemptId, ...] = ()
@@ -71,7 +74,7 @@ class Outputs(Struct, frozen=True, kw_only=True):
         return Outputs(full=(*self.full, self.last), last=(attempt,), asked_at=self.asked_at)
 
     def minus(self, count: int) -> Outputs:
-        """Return a copy without the oldest `count` of the `first` attempts."""
+        """Return a copy without the first `count` attempts, all from the batch `first`."""
         rest = self.first[count:]
         if not self.full:
             return Outputs(last=rest, asked_at=self.asked_at)
@@ -85,11 +88,11 @@ NO_OUTPUTS = Outputs()
 class Cluster(Struct, kw_only=True, eq=False):
     """The state derived from the log, as tables of immutable records. Jobs are in the order of submission.
 
-    `ghosts` are the attempts presumed gone that may still run, by worker; they remain after the worker is
-    forgotten. `outputs` are attempts proven ended whose files are still on the worker.
+    `ghosts` are the attempts presumed gone that may still run, by worker. Ghosts remain after their worker is
+    forgotten. `outputs` are proven ended attempts whose files are still on their worker.
 
-    After loading a snapshot, ended jobs are read only when they are looked up (`past`). So iterating all_ended a whole
-    table may take long: frequent loops use `open_jobs` and `pending_tasks`.
+    After a snapshot is loaded, ended jobs are read only when they are looked up (`past`). So an iteration over a whole
+    table may take long; frequent loops use `open_jobs` and `pending_tasks`.
     """
 
     name: str = ""
@@ -108,7 +111,7 @@ class Cluster(Struct, kw_only=True, eq=False):
     past: Past | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the tables are equal, in memory or in a snapshot."""
+        """Return whether all tables are equal, no matter how much of them is in memory."""
         if not isinstance(other, Cluster):
             return NotImplemented
         fields = (name for name in self.__struct_fields__ if name != "past")
@@ -139,7 +142,7 @@ class Cluster(Struct, kw_only=True, eq=False):
         )
 
     def open_jobs(self) -> list[Job]:
-        """Return the jobs that have not ended, and ended jobs with attempts that live or may still run, in order."""
+        """Return the jobs that have not ended, or have live attempts or ghosts, in the order of submission."""
         held = {attempt.task.job for worker in self.workers.values() for attempt in worker.claims}
         held |= {ghost.attempt.task.job for ghosts in self.ghosts.values() for ghost in ghosts}
         return [job for job in in_memory(self.jobs) if job.end is None or job.id in held]
@@ -212,7 +215,7 @@ class Cluster(Struct, kw_only=True, eq=False):
 
 
 def state_of(job: Job, tasks: Sequence[Task]) -> JobState:
-    """Return the state of a job with these tasks. The first rule that matches is used."""
+    """Return the state of a job with these tasks, from the first rule that matches."""
     states = [task.state for task in tasks]
     all_ended = all(state.terminal for state in states)
     may_end_early = all_ended or not job.keep_going

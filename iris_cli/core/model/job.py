@@ -1,4 +1,4 @@
-"""A job as the user requests it (`JobRequest`) and as iris accepted it, with its progress (`Job`)."""
+"""A job as the user requests it (`JobRequest`), and as iris accepted it with its progress (`Job`)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class JobState(StrEnum):
 
 
 class Priority(StrEnum):
-    """Scheduling priority. Jobs with a lower `rank` are served first."""
+    """Scheduling priority. Jobs with a lower `rank` are placed first."""
 
     HIGH = "high"
     NORMAL = "normal"
@@ -82,7 +82,7 @@ class Priority(StrEnum):
 
 
 class EnvPreset(StrEnum):
-    """Sets of environment variables with which the ranks of a gang find each other, on hosts that are not TPU VMs."""
+    """Sets of environment variables for gangs on hosts that are not TPU VMs, so that the ranks find each other."""
 
     JAX = "jax"
     SLURM = "slurm"
@@ -90,7 +90,7 @@ class EnvPreset(StrEnum):
 
 
 class ReplaceLost(StrEnum):
-    """Workers whose tasks are rescheduled after a long silence."""
+    """Kind of workers that lose their tasks after a long silence: the tasks are then retried on other workers."""
 
     NEVER = "never"
     PREEMPTIBLE = "preemptible"
@@ -98,7 +98,7 @@ class ReplaceLost(StrEnum):
 
 
 class CoschedulingConfig(Value, frozen=True):
-    """The tasks of the job form a gang on workers with an equal value of the attribute `group_by`."""
+    """Makes the job a gang: all its tasks run on workers with an equal value of the attribute `group_by`."""
 
     group_by: str
 
@@ -108,7 +108,7 @@ class CoschedulingConfig(Value, frozen=True):
 
 
 class Workspace(Value, frozen=True, kw_only=True):
-    """A directory packed at submission and shipped with the job's tasks.
+    """A directory that iris packs at submission and copies to the workers of the job's tasks.
 
     `hash`: SHA-256 of the tar file in hexadecimal digits; `size`: bytes of the tar file, not compressed; `files`:
     number of files and links; `name`: the directory's name for display. Raises ValueError.
@@ -145,10 +145,10 @@ _SHA256 = pattern("[0-9a-f]{64}")
 
 
 class Origin(Value, frozen=True):
-    """The attempt that submitted a job from inside a task, and the id of its request.
+    """The attempt that submitted a child job, and the id of its request.
 
-    `digest` covers the request except the name: an equal digest means the same job. `repeats` are the constraints
-    that both the parent and the request have.
+    `digest` is a hash of the request without the name: an equal digest means the same job. `repeats` are the
+    constraints that both the parent and the request have.
     """
 
     attempt: AttemptId
@@ -168,7 +168,7 @@ Signature = tuple[
 
 
 class Job(Record, kw_only=True):
-    """A job as submitted; the fields from `origin` on are its progress.
+    """A job as submitted. The fields from `adopted` on are its progress.
 
     `command` is the argument vector, executed unchanged. Times are seconds since the epoch, durations are
     seconds, 0 means no limit. A gang has `coscheduling`; `slices` is the number of groups over which it spreads.
@@ -185,7 +185,7 @@ class Job(Record, kw_only=True):
     coscheduling: CoschedulingConfig | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names of variables; their values are never stored
-    secret_files: Mapping[str, str] = field(default_factory=dict)  # files from which some of them are read
+    secret_files: Mapping[str, str] = field(default_factory=dict)  # files with values of secrets
     workspace: Workspace | None = None
     setup: str = ""
     env_preset: EnvPreset | None = None
@@ -193,30 +193,30 @@ class Job(Record, kw_only=True):
     max_retries_failure: int = 0
     max_retries_preemption: int = 100
     max_task_failures: int = 0
-    keep_going: bool = False  # an ended task stops no other task; the job ends with its last task
+    keep_going: bool = False  # a failed task stops no other task; the job ends with its last task
     max_dispatch_failures: int = 10
     scheduling_timeout: float = 0.0
     timeout: float = 0.0
     setup_timeout: float = 1800.0
     grace: float = 30.0
     lease: float = 0.0  # the wrapper stops a task that was not polled for this long; 0: never
-    silent_after: float | None = None  # without output, until marked quiet; 0: never; None: the cluster's
+    silent_after: float | None = None  # seconds without output until quiet; 0: never; None: the cluster's
     replace_lost: ReplaceLost | None = None  # None: according to the worker's configuration
     labels: Mapping[str, str] = field(default_factory=dict)
     after: tuple[JobId, ...] = ()
-    ports: tuple[str, ...] = ()  # names; each task gets one port number for each, unique on its host
+    ports: tuple[str, ...] = ()  # port names; each task gets a port number for each name, unique on its host
     signal: EarlySignal | None = None
     array: str = ""  # indexes of its tasks, in order: `0-9,20`
     max_running: int = 0  # maximum number of tasks running at a time; 0: no limit
     each_line: Lines | None = None
     image: str = ""  # container image in which its tasks run
     memory_limit: bool = False  # workers enforce the memory request as a limit if they can
-    client: str = ""  # the client whose terminal its program uses: the name of its lock under run/
+    client: str = ""  # for an interactive job: the name of the client's lock file, below run/
     again: JobId | None = None  # the ended job of which this one is a resubmission
     submitted_at: float = 0.0
 
     origin: Origin | None = None  # None: submitted by the operator
-    adopted: Origin | None = None  # the last repetition of `origin` by a later attempt of its parent
+    adopted: Origin | None = None  # the last attempt of its parent that submitted it again
     tried_again: tuple[JobId, ...] = ()  # the jobs resubmitted from this one
     order: int = 0  # position among all jobs in the log
     cancelled: bool = False
@@ -227,12 +227,12 @@ class Job(Record, kw_only=True):
     failed_rounds: int = 0  # charged against max_retries_failure
     preempted_rounds: int = 0  # charged against max_retries_preemption
     refused_rounds: int = 0  # consecutive refusals by workers
-    last_task_ended_at: float = 0.0  # with `max_running` only: then the next task may start
+    last_task_ended_at: float = 0.0  # with `max_running` only: the next task may start from then on
     end: End | None = None
 
     @property
     def signature(self) -> Signature:
-        """The job's demands on workers: equal for two jobs exactly if their demands are equal."""
+        """The job's demands on workers. Two jobs have equal signatures exactly if their demands are equal."""
         gang = self.coscheduling
         shape = None if gang is None else (gang, self.slices, self.replicas, self.spread)
         return self.resources, self.constraints, self.tolerations, shape, self.timeout
@@ -243,13 +243,13 @@ class Job(Record, kw_only=True):
 
     @property
     def is_script_alone(self) -> bool:
-        """True if its workspace is only a job script. --workdir would ship it without the permission to execute."""
+        """True if its workspace is only a job script. With --workdir, the script would not be made executable."""
         shipped = self.workspace
         return shipped is not None and shipped.files == 1 and self.command[0] == f"./{shipped.name}"
 
     @property
     def indexes(self) -> tuple[int, ...]:
-        """The array index of each task, by task number; empty for other jobs."""
+        """The array index of each task, by task number; empty if the job is not an array."""
         if self.array:
             return indexes_of(self.array)
         return tuple(range(self.replicas)) if self.each_line is not None else ()
@@ -261,17 +261,17 @@ class Job(Record, kw_only=True):
 
 @lru_cache(maxsize=1024)
 def _task_ids(job: JobId, replicas: int) -> tuple[TaskId, ...]:
-    """Return the ids of the job's tasks. Cached: each batch of poll answers derives the job's state."""
+    """Return the ids of the job's tasks. Cached, because they are needed for every batch of poll answers."""
     return tuple(TaskId(job, index) for index in range(replicas))
 
 
 class JobRequest(Struct, frozen=True, kw_only=True):
-    """The fields of a job file, a command line or a call of the Python client. None means: not given.
+    """The fields of a job file, a command line or a call of the Python client. None: the field is not given.
 
-    `workdir` is a directory on this machine, `job_script` the absolute path of a program; both are packed to
-    `workspace` before the request is accepted, and `each_line` becomes `lines`. `memory_default` applies if
-    `memory` is not given, and sets no limit. `again` is the ended job whose fields are the defaults; with `failed`,
-    only for the tasks of an array that did not succeed.
+    `workdir` is a directory on this machine, `job_script` the absolute path of a program. Before iris accepts the
+    request, it packs both into `workspace` and stores `each_line` as `lines`. `memory_default` is the request if
+    `memory` is not given; it sets no limit. `again` is the ended job whose fields are the defaults. `failed`: submit
+    only the tasks of that array that did not succeed.
     """
 
     name: str | None = None
@@ -322,7 +322,7 @@ class JobRequest(Struct, frozen=True, kw_only=True):
 
 
 class Missing(Struct, frozen=True, kw_only=True):
-    """Open jobs that can't start from this machine, with reasons: `secrets` can't be read, or `files` are missing."""
+    """Open jobs that can't start from this machine: their `secrets` can't be read, or `files` are missing."""
 
     secrets: Mapping[JobId, Sequence[str]] = field(default_factory=dict)
     files: Mapping[JobId, str] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from iris_cli.core.model.job import EnvPreset, JobRequest, Priority, ReplaceLost
 
 @unique
 class Kind(Enum):
-    """Notation of a field's value; the texts are printed on the page on job files."""
+    """Notation of a field's value. The texts appear on the page on job files."""
 
     NAME = "a name"
     TEXT = "text"
@@ -64,17 +64,17 @@ class JobField(NamedTuple):
 
     name: str
     kind: Kind
-    option: str  # as in the table of options: "--env, -e NAME[=VALUE]"; '': no option
+    option: str  # names and placeholder: "--env, -e NAME[=VALUE]"; '': no option
     help: str
-    group: str = ""  # of `iris launch --help`; set once for all rows of a group
+    group: str = ""  # its group in `iris launch --help`
     choices: type[StrEnum] | None = None  # the words of a CHOICE
     key: str = ""  # in job files, if it differs from the name
     job_file: bool = True  # allowed in a job file
     defaults: bool = False  # allowed in `defaults:` of cluster.yaml
     client: bool = True  # a keyword of the Python client
-    not_inside: str = ""  # hint if it is not available inside a task; '': it is available
+    not_inside: str = ""  # the hint if it is refused inside a task; '': it is allowed
     inherited: bool = False  # a child job inherits it unless its request overrides it
-    into: str = ""  # the field for which this is another notation
+    into: str = ""  # the field that this one sets in another notation
 
     @property
     def file_key(self) -> str:
@@ -91,9 +91,9 @@ class JobField(NamedTuple):
         return " ".join(word for word in self.option.split() if not word.startswith("-"))
 
 
-_OPERATOR_ONLY = "submit a child job with the same command"  # it reads the fields of any job
+_OPERATOR_ONLY = "submit a child job with the same command"  # the field would read any job's fields
 
-# A row takes a line or two; the formatter would take up to ten.
+# A row has one or two lines; the formatter would use up to ten.
 # fmt: off
 _COMMAND = (
     JobField("command", Kind.COMMAND, "", "Program to run, and its arguments.", client=False),
@@ -219,11 +219,11 @@ OPTIONS_ELSEWHERE = {
     "--after": "-d --dependency",
     "--name": "-J --job-name",
 }
-"""Options, and the names that they have in other tools. A name may be listed for several options."""
+"""Names of options in other tools, by option of iris. A name may be listed for several options."""
 
 
 def request_of(given: Mapping[str, Any]) -> JobRequest:
-    """Return the request with these fields; `prefer`, `env_file` and `script` are merged into the fields they set."""
+    """Return the request with these fields. `prefer`, `env_file` and `script` are merged into other fields."""
     fields = dict(given)
     script, prefer, variables = (fields.pop(name, None) for name in ("script", "prefer", "env_file"))
     if script is not None and fields.get("command") is None:

@@ -1,4 +1,4 @@
-"""Every named limit with its default; `limits:` in `cluster.yaml` overrides them."""
+"""Every named limit with its default. `limits:` in `cluster.yaml` overrides the defaults."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Limits. Durations are in seconds."""
 
     connect_timeout: float = 10.0
-    dispatch_timeout: float = 5.0  # one round trip after connecting
+    dispatch_timeout: float = 5.0  # maximum time of one call after the connection is made
     dispatch_lease: float = 60.0  # time in which only the invocation that assigned an attempt may dispatch it
     max_dispatch_parallelism: int = 128
-    launch_timeout: float = 10.0  # maximum time between signs of life (every 2 s) of the launcher
-    device_wait: float = 60.0  # time for which a start waits for chips and ports held by another process
+    launch_timeout: float = 10.0  # maximum time between two signs of life of the launcher (one every 2 s)
+    device_wait: float = 60.0  # time for which a start waits for chips and ports that another process holds
     backoff_first: float = 10.0  # doubles with each consecutive failure
     backoff_max: float = 600.0
     quarantine_after: int = 3  # consecutive refusals by one worker
@@ -29,18 +29,18 @@ class Limits(Struct, frozen=True, kw_only=True):
     settle_seconds: float = 60.0  # time for which a gang's verdict waits for evidence from a silent host
     gang_reserve_after: float = 600.0
     max_dispatch_failures: int = 10
-    max_children: int = 1000  # of one job, including ended ones
+    max_children: int = 1000  # maximum number of child jobs of one job, including ended ones
     max_job_depth: int = 8  # parts in the id of a child job: `a/b/c` has three
-    max_endpoints: int = 32  # of one attempt
+    max_endpoints: int = 32  # maximum number of endpoints of one attempt
     reap_after: float = 14 * 86400.0  # time for which a worker keeps an ended attempt's output; 0: no limit
-    keep_logs: int = 1 << 20  # maximum bytes of an ended attempt's stream that is copied whole; 0: no copy
-    workspace_size: int = 1 << 30  # bytes of a packed directory, not compressed
+    keep_logs: int = 1 << 20  # an ended attempt's stream up to this size is copied whole; 0: no copy
+    workspace_size: int = 1 << 30  # maximum bytes of a packed directory, not compressed
     slice_request_timeout: float = 300.0  # from the request for a slice until its provider accepts it
     slice_create_timeout: float = 1800.0  # from the request for a slice until its provider has created it
     slice_boot_timeout: float = 900.0  # from its creation until every VM has passed its probe
-    scale_backoff_first: float = 60.0  # of a scale group; doubles with each consecutive failure
+    scale_backoff_first: float = 60.0  # back-off of a scale group; doubles with each consecutive failure
     scale_backoff_max: float = 3600.0
-    slices_per_minute: int = 10  # requests for slices of one scale group
+    slices_per_minute: int = 10  # maximum rate of requests for slices of one scale group
     silent_after: float = 1800.0  # time without output until a running task is marked quiet; 0: never
     loop_interval: float = 10.0  # time between two cycles of the loop while no task starts or ends
 

@@ -1,4 +1,4 @@
-"""Tables that read ended jobs from a snapshot on demand: most jobs of a long log have ended.
+"""Tables that read ended jobs from a snapshot only on demand, because most jobs of a long log have ended.
 
 A table reads one entry when it is looked up, and all entries when it is iterated over.
 """
@@ -14,23 +14,23 @@ K = TypeVar("K")
 V = TypeVar("V")
 Found = TypeVar("Found", covariant=True)
 
-if TYPE_CHECKING:  # defining a Protocol takes longer than any look-up
+if TYPE_CHECKING:  # the definition of a Protocol takes longer than a look-up
     from typing import Protocol
 
     class StoredTable(Protocol[K, Found]):
         """One table as stored in a snapshot."""
 
         def find(self, key: K) -> Found:
-            """Return an entry that may not be in memory. Raises KeyError."""
+            """Return a stored entry. Raises KeyError."""
             ...
 
         def everything(self) -> Iterable[tuple[K, Found]]:
-            """Yield all stored entries in the order of the table, including those that are in memory."""
+            """Yield all stored entries in the order of the table, including entries that are in memory."""
             ...
 
 
 class Past:
-    """Queries over all stored jobs that do not read each entry."""
+    """Queries about all stored jobs that are answered without reading each job."""
 
     def last_ended(self, limit: int) -> Sequence[JobId]:
         """Return up to `limit` of the jobs that ended last, in any order."""
@@ -44,8 +44,8 @@ class Past:
 class Table(dict[K, V]):
     """A dict that reads missing entries from a stored table, and keeps them in memory.
 
-    `missing` is the number of entries that are only stored; `in_memory` returns the other ones. An existing entry
-    must be looked up before it is replaced.
+    `missing` is the number of entries that are not in memory. The function `in_memory` returns the entries in memory.
+    An existing entry must be looked up before it is replaced.
     """
 
     __slots__ = ("_dropped", "_kept", "_missing")
@@ -142,7 +142,7 @@ class Table(dict[K, V]):
 
     __hash__ = None  # as for any dict
 
-    # These methods of dict ignore stored entries or do not count new ones. None of them is used.
+    # These methods of dict would ignore stored entries or not count new entries. iris uses none of them.
     __or__ = __ior__ = __reversed__ = update = clear = popitem = None  # type: ignore[assignment]  # so that a call fails
 
 
@@ -150,5 +150,5 @@ _NOTHING = object()
 
 
 def in_memory(table: dict[K, V]) -> ValuesView[V]:
-    """Return the entries that a table holds in memory: all of them, unless some are only stored."""
+    """Return the entries of a table that are in memory. For a plain dict these are all entries."""
     return dict.values(table)

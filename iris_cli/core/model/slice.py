@@ -1,4 +1,4 @@
-"""Scale groups as configured, and their slices from the request to the deletion."""
+"""Scale groups as configured, and the state of their slices from the request to the deletion."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Addresses(StrEnum):
 class GcpOptions(Value, frozen=True, kw_only=True):
     """Options of a Google Cloud slice in addition to the common ones.
 
-    `topology`: arrangement of the chips (`2x2x4`) if given in place of a type; `spot`, `reserved` and the name
-    `reservation`: how it is paid; `queued`: created by a queued resource, which waits for capacity. Networks may
-    be paths, as in Google's API.
+    `topology`: arrangement of the chips (`2x2x4`) if given in place of a type. `spot`, `reserved` and `reservation` (a
+    name) select the kind of capacity. `queued`: Google waits for capacity (a queued resource). `network` and
+    `subnetwork` may be paths, as in Google's API.
     """
 
     topology: str = ""
@@ -95,7 +95,7 @@ class SlurmOptions(Value, frozen=True, kw_only=True):
 
 
 class SliceTemplate(Value, frozen=True, kw_only=True):
-    """Kind of slice that a scale group creates. `type` is a canonical TPU type; "" for Slurm."""
+    """The properties of the slices that a scale group creates. `type` is a canonical TPU type; "" for Slurm."""
 
     provider: Provider
     type: str
@@ -139,10 +139,11 @@ class SliceTemplate(Value, frozen=True, kw_only=True):
 
 
 class ScaleGroup(Struct, frozen=True, kw_only=True):
-    """Slices that can be created on demand. A lower `priority` is tried first; `idle_timeout` in seconds.
+    """Slices that can be created on demand. The group with the lowest `priority` is used first.
 
-    `attributes` are those declared for its workers in the configuration (all known ones: `slice_attributes`),
-    `env` is the default environment of its tasks, `setup` a command that each new VM runs once.
+    `idle_timeout` is in seconds. `attributes` are declared for its workers in the configuration; `slice_attributes`
+    adds the derived attributes. `env` is the default environment of its tasks, `setup` a command that each new VM runs
+    once.
     """
 
     name: str
@@ -157,20 +158,20 @@ class ScaleGroup(Struct, frozen=True, kw_only=True):
     connection: Connection = NOWHERE
 
     def makes(self, template: SliceTemplate) -> bool:
-        """Return whether the group now creates slices from this template: the configuration may have changed."""
+        """Return whether the group creates slices from this template. Its older slices may have another template."""
         return template == self.template
 
 
 def slice_attributes(group: ScaleGroup) -> dict[str, AttributeValue]:
     """Return the attributes of every worker of the group's slices. Declared attributes override derived ones."""
-    return {**_said_by(group.name, group.template), **group.attributes}
+    return {**_derived_attributes(group.name, group.template), **group.attributes}
 
 
 def as_made(group: ScaleGroup, template: SliceTemplate) -> ScaleGroup:
-    """Return the group as it was for a slice created from this template: the configuration may have changed."""
+    """Return the group with the template of one of its slices. The slice may be older than the configured template."""
     if template == group.template:
         return group
-    attributes = {**group.attributes, **_said_by(group.name, template)}
+    attributes = {**group.attributes, **_derived_attributes(group.name, template)}
     return ScaleGroup(
         name=group.name,
         template=template,
@@ -185,7 +186,7 @@ def as_made(group: ScaleGroup, template: SliceTemplate) -> ScaleGroup:
     )
 
 
-def _said_by(group: str, template: SliceTemplate) -> dict[str, AttributeValue]:
+def _derived_attributes(group: str, template: SliceTemplate) -> dict[str, AttributeValue]:
     device = template.device
     found = {
         keys.SCALE_GROUP_ATTRIBUTE_KEY: group,
@@ -209,16 +210,16 @@ class SliceState(StrEnum):
 
     REQUESTED = "requested"  # to be created; whether the provider got the request is unknown
     CREATING = "creating"  # the provider is creating it
-    BOOTING = "booting"  # the provider reports it ready; not every VM has passed its probe
+    BOOTING = "booting"  # the provider reports it ready, but not every VM has passed its probe
     READY = "ready"  # its VMs are workers
     DELETING = "deleting"  # to be deleted; whether the provider got the request is unknown
 
 
 class SliceHost(Value, frozen=True, kw_only=True):
-    """One VM of a slice. `port` 0: the default port; `key`: its SSH host key, `ssh-ed25519 AAAA...`, if known.
+    """One VM of a slice. `port` 0: the default. `key`: its SSH host key, `ssh-ed25519 AAAA...`, "" if unknown.
 
-    On a node of a Slurm allocation, `cpus` (0: all), `memory` in bytes (0: all) and the indexes `gpus` are what Slurm
-    granted, and `remote_dir` is the default directory of iris.
+    For a node of a Slurm allocation, `cpus` (0: all), `memory` in bytes (0: all) and `gpus` (indexes) are the granted
+    resources, and `remote_dir` is the default directory of iris.
     """
 
     host: str
@@ -231,11 +232,11 @@ class SliceHost(Value, frozen=True, kw_only=True):
 
 
 class Slice(Record, kw_only=True):
-    """One slice of a scale group. Times are seconds since the epoch, None: not yet.
+    """One slice of a scale group. Times are seconds since the epoch; None if the event has not happened yet.
 
-    `hosts` are in the order of worker numbers. `incarnation` is the provider's id of this machine. `set_up` are
-    the numbers of the VMs that have run the command `setup`. `wanted_by` are the jobs for which it was requested.
-    `remark`: such as why Slurm keeps an allocation pending; `ends_at`: when its time limit ends it.
+    `hosts` are in the order of worker numbers. `incarnation` is the provider's id of this set of VMs. `set_up` are the
+    numbers of the VMs that have run the command `setup`. `wanted_by` are the jobs for which it was requested. `remark`:
+    the provider's text about it, such as why Slurm keeps an allocation pending. `ends_at`: the end of its time limit.
     """
 
     name: str
@@ -272,10 +273,10 @@ class Slice(Record, kw_only=True):
         return tuple(vm for vm in range(len(self.hosts)) if vm not in self.set_up) if self.setup else ()
 
     def expected(self, now: float, patience: float) -> bool:
-        """Return whether its VMs will come. An unaccepted request no longer counts after `patience` seconds."""
+        """Return whether its VMs will become workers; False if no request was accepted within `patience` seconds."""
         since = now - self.requested_at  # negative if a clock was wrong
-        in_vain = self.state is SliceState.REQUESTED and not -patience < since < patience
-        return self.coming and not in_vain
+        expired = self.state is SliceState.REQUESTED and not -patience < since < patience
+        return self.coming and not expired
 
     @property
     def coming(self) -> bool:
@@ -291,12 +292,12 @@ class SliceOwner(Value, frozen=True, kw_only=True):
 
 
 def slice_name(group: str, owner: str, number: int) -> str:
-    """Return the unique name of a slice; a piece of the cluster's id separates clusters of one cloud project."""
+    """Return the unique name of a slice. The start of the cluster's id (`owner`) differs between clusters."""
     return f"{group}-{owner[:4]}-{number}"
 
 
 def slice_number(name: str, owner: str) -> tuple[str, int] | None:
-    """Return the group and number in a name made by `slice_name`; None for other names."""
+    """Return the group and number in a name from `slice_name`; None for any other name."""
     stem, _, number = name.rpartition("-")
     group = stem.rpartition("-")[0]
     if not (number.isascii() and number.isdecimal() and name == slice_name(group, owner, int(number))):
@@ -322,8 +323,9 @@ class SeenSlice(Value, frozen=True, kw_only=True):
 class GroupRecord(Record, kw_only=True):
     """State of a scale group in addition to its slices.
 
-    `requested` counts all slices ever requested: names are derived from it. After `failures` in a row no slice is
-    created before `backoff_until`; `error` is the last failure. `seen` is the size of the last slice that joined.
+    `requested` counts all slices ever requested; slice names contain this number. After `failures` consecutive
+    failures, no slice is created before `backoff_until`. `error` is the last failure. `seen` is the size of the last
+    slice that joined.
     """
 
     name: str

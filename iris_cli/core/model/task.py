@@ -1,4 +1,4 @@
-"""Tasks, their attempts, and how they ended. A task and each of its attempts have a state and an end of their own."""
+"""Tasks, their attempts, and the ends of both. A task has a state and an end; so does each of its attempts."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class EndReason(StrEnum):
 
 
 INFRASTRUCTURE = frozenset({EndReason.WORKER_FAILED, EndReason.PREEMPTED})
-"""Ends caused by a host, not by the user's program. They precede exit codes as the cause of a round's end, because
-the siblings of a lost host exit with 1."""
+"""Ends caused by a host, not by the user's program. A verdict prefers them to exit codes, because siblings of a rank on
+a lost host exit with 1."""
 
 PROGRAM_FAILURES = frozenset({EndReason.USER_ERROR, EndReason.OOM, EndReason.SIGNAL, EndReason.SETUP_FAILED})
-"""Ends charged against `max_retries_failure`. A time limit is not among them: it is never retried."""
+"""Ends charged against `max_retries_failure`. TIMEOUT is not charged: it is never retried."""
 
 
 class FactKind(StrEnum):
@@ -52,7 +52,9 @@ class FactKind(StrEnum):
 
 
 class Fact(Value, frozen=True, kw_only=True):
-    """A fact that the worker found after an attempt's command failed. `proven`: it is certainly about this attempt.
+    """A fact that the worker found after an attempt's command failed.
+
+    `proven`: the fact is certainly about this attempt.
 
     `text` comes from the worker and its kernel and may contain control characters.
     """
@@ -65,9 +67,9 @@ class Fact(Value, frozen=True, kw_only=True):
 class End(Value, frozen=True, kw_only=True):
     """The end of an attempt, a task or a job.
 
-    `at`: time of the end, in seconds since the epoch by the operator's clock (a worker's time is already
-    corrected for skew). `trigger`: the task that caused the end, if it is another task. `ran`: seconds for which
-    the attempt's command ran by the worker's clock; None if not reported. `facts`: at most one of each kind.
+    `at`: time of the end, in seconds since the epoch by the operator's clock (times of a worker were converted).
+    `trigger`: the task that caused the end, if it was another task. `ran`: the run time of the command in seconds, by
+    the worker's clock; None if not reported. `facts`: at most one of each kind.
     """
 
     reason: EndReason
@@ -100,7 +102,7 @@ class End(Value, frozen=True, kw_only=True):
         )
 
     def of_task(self) -> End:
-        """Return the same end for the task or the job; log tail, run time and facts stay with the attempt."""
+        """Return the end without log tail, run time and facts: only the attempt's own end has them."""
         return End(
             reason=self.reason, at=self.at, exit_code=self.exit_code, trigger=self.trigger, error=self.error
         )
@@ -111,12 +113,12 @@ def fact_of(end: End, kind: FactKind) -> Fact | None:
 
 
 def signal_of(end: End) -> str | None:
-    """Return the name of the signal that ended the command (`SIGKILL`), or None. Exit 137 alone is no signal."""
+    """Return the name of the signal that ended the command (`SIGKILL`), or None. Exit code 137 alone is no proof."""
     return _signal_name(end.exit_code) if end.reason is EndReason.SIGNAL else None
 
 
 def vm_is_preempted(facts: tuple[Fact, ...]) -> bool:
-    """Return whether the end of the VM was announced when these facts were gathered."""
+    """Return whether the cloud had announced the end of the VM when the worker found these facts."""
     return any(fact.kind is FactKind.PREEMPTED and fact.proven for fact in facts)
 
 
@@ -188,7 +190,7 @@ class StopOrder(Value, frozen=True, kw_only=True):
 
 
 class _Phase(Value, frozen=True, kw_only=True, tag_field="state"):
-    """One phase of an attempt, with the data that only this phase has.
+    """A phase of an attempt, with the data that only this phase has.
 
     Compare with `type(phase) is Ended`: `isinstance` takes 20 times as long for a struct.
     """
@@ -200,8 +202,8 @@ class Assigned(_Phase, frozen=True, kw_only=True, tag=AttemptState.ASSIGNED.valu
 
     state: ClassVar[AttemptState] = AttemptState.ASSIGNED
     acknowledged: bool = False  # the worker acknowledged it
-    taken_over: bool = False  # its dispatcher died or slept: only the worker may report "not started" now
-    held_up: str = ""  # why the worker did not start it after the launch order
+    taken_over: bool = False  # its invocation died or slept: only the worker can report "not started" now
+    held_up: str = ""  # why the worker did not start it after `go`
 
 
 @final
@@ -210,19 +212,19 @@ class Running(_Phase, frozen=True, kw_only=True, tag=AttemptState.RUNNING.value)
 
     state: ClassVar[AttemptState] = AttemptState.RUNNING
     started_at: float
-    orphaned: bool = False  # its wrapper is gone: it runs without supervision on the worker
+    orphaned: bool = False  # its wrapper is gone: no time limit applies
     quiet_since: float | None = None  # time of its last output if it is marked quiet
-    quiet_in: str = ""  # the function that its program executed when it was marked quiet; "" if unknown
+    quiet_in: str = ""  # the function that its program then executed; "" if unknown
 
 
 @final
 class Stopping(_Phase, frozen=True, kw_only=True, tag=AttemptState.STOPPING.value):
-    """A stop was ordered. `before` is the interrupted phase; it changes if the command starts after the order."""
+    """A stop was ordered. `before` is the phase before the stop; it becomes Running if the command still starts."""
 
     state: ClassVar[AttemptState] = AttemptState.STOPPING
     order: StopOrder
     before: Assigned | Running
-    unkillable: bool = False  # one of its processes survived SIGKILL: only a reboot ends it
+    unkillable: bool = False  # one of its processes survived SIGKILL; only a reboot ends it
 
 
 @final
@@ -234,7 +236,7 @@ class Ended(_Phase, frozen=True, kw_only=True, tag=AttemptState.ENDED.value):
     at: float  # when the end was recorded; `end.at` is when it happened
     before: Assigned | Running | Stopping
     refused: bool = False  # the worker refused the launch
-    presumed: bool = False  # presumed gone: by `replace_lost`, by the operator, or because its lease expired
+    presumed: bool = False  # presumed gone: by `replace_lost`, the operator, or an expired lease
     reaped_at: float | None = None  # when its output was deleted on the worker
 
 
@@ -244,7 +246,7 @@ Phase = Assigned | Running | Stopping | Ended
 class Attempt(Record, kw_only=True):
     """One attempt of a task on one worker. Times are seconds since the epoch by the operator's clock.
 
-    The properties return the data of its current and earlier phases; None, False or "" if no phase has them.
+    The properties return data of the current phase or of an earlier one; None, False or "" if no phase has the data.
     """
 
     number: int
@@ -254,7 +256,7 @@ class Attempt(Record, kw_only=True):
     round: int = 0
     gpus: tuple[int, ...] = ()
     ports: tuple[int, ...] = ()  # one for each port name of its job
-    chosen: str = ""  # why it was placed on this worker, if others were passed over
+    chosen: str = ""  # why this worker, if workers that rank higher were not chosen
     assigned_at: float = 0.0
 
     @property
@@ -267,7 +269,7 @@ class Attempt(Record, kw_only=True):
 
     @property
     def progress(self) -> Assigned | Running:
-        """The last phase before any stop or end: Assigned or Running."""
+        """The last phase before a stop or end."""
         phase = self.phase.before if type(self.phase) is Ended else self.phase
         return phase.before if type(phase) is Stopping else phase
 
@@ -305,12 +307,12 @@ class Attempt(Record, kw_only=True):
 
     @property
     def quiet_in(self) -> str:
-        """The function executed when it was marked quiet, such as `all_reduce (train.py:4)`; '' if unknown."""
+        """The function that its program executed when it was marked quiet: `all_reduce (train.py:4)`; '' if unknown."""
         return self.phase.quiet_in if type(self.phase) is Running else ""
 
     @property
     def stopping(self) -> Stopping | None:
-        """The phase in which it was being stopped, also after its end; None if no stop was ordered."""
+        """Its phase Stopping, also after its end; None if no stop was ordered."""
         phase = self.phase.before if type(self.phase) is Ended else self.phase
         return phase if type(phase) is Stopping else None
 

@@ -1,4 +1,4 @@
-"""How long jobs have competed for workers, gangs have been pending, and tasks have been quiet."""
+"""The times for which jobs have competed for workers, gangs have been pending, and tasks have been quiet."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from iris_cli.core.model.job import Job
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.units import count, format_duration
 
-_MINUTE = 60.0  # seconds: from here on, durations are shown in whole minutes
+_MINUTE = 60.0  # seconds: longer durations are shown in whole minutes
 
 
 def competes_since(job: Job, get_job: Callable[[JobId], Job | None]) -> float:
-    """Return the time since which the job may compete for workers, `inf` if it may not yet.
+    """Return the time since which the job may compete for workers; `inf` if it can't compete yet.
 
     It is the latest of its submission, its release, and the ends of the jobs in `after`. Unknown jobs are ignored.
     """
@@ -28,7 +28,7 @@ def competes_since(job: Job, get_job: Callable[[JobId], Job | None]) -> float:
 
 
 def overdue_since(cluster: Cluster, job: Job, patience: float, now: float) -> float | None:
-    """Return the time since which a gang has been pending, if for at least `patience` seconds (0: never); or None."""
+    """Return the time since which a gang has been pending; None if shorter than `patience` seconds (0: always None)."""
     since = _waits_since(cluster, job) if patience > 0 and job.end is None else None
     return since if since is not None and now - since >= patience else None
 
@@ -61,7 +61,7 @@ def _coarse(seconds: float) -> str:
 
 
 def quiet_of(attempt: Attempt, now: float) -> str:
-    """Return `quiet 42m in load (data.py:3)`, or `quiet 42m`; '' if the attempt is not marked quiet."""
+    """Return `quiet 42m in load (data.py:3)`, `quiet 42m` without a known function, or '' if not marked quiet."""
     if attempt.quiet_since is None:
         return ""
     return _quiet_for(now - attempt.quiet_since) + (f" in {attempt.quiet_in}" if attempt.quiet_in else "")
@@ -72,11 +72,11 @@ def _quiet_for(seconds: float) -> str:
 
 
 def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
-    """Return how long running tasks have been quiet, and in which functions; '' if none is quiet.
+    """Return a text with the time for which running tasks have been quiet, and their functions; '' if no task is quiet.
 
-    One task: `quiet 42m in load (data.py:3)`. Several: `3 of 4 ranks quiet 42m: rank 2, then 0-1`, longest first;
-    with known functions `all 4 ranks quiet 42m: rank 2 in load (data.py:3), ranks 0-1,3 in psum (train.py:9)`,
-    the smallest group first.
+    One task: `quiet 42m in load (data.py:3)`. Several tasks: `3 of 4 ranks quiet 42m: rank 2, then 0-1`, longest first;
+    with known functions `all 4 ranks quiet 42m: rank 2 in load (data.py:3), ranks 0-1,3 in psum (train.py:9)`, the
+    smallest group first.
     """
     running = {
         task.index: task.attempts[-1]
@@ -100,7 +100,7 @@ def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
 
 
 def _who(places: dict[str, list[int]], noun: str) -> str:
-    """Return the indexes of the quiet tasks by place, the smallest group first; `places` are in order of time."""
+    """Return the indexes of the quiet tasks by function, the smallest group first. `places` are in order of time."""
     if list(places) == [""]:
         first, *others = places[""]
         return f"{noun} {first}" + (f", then {format_indexes(sorted(others))}" if others else "")

@@ -18,13 +18,14 @@ from iris_cli.core.structs import Record, Value
 
 
 class Connection(Value, frozen=True, kw_only=True):
-    """SSH settings of one worker. Empty or zero: the value in `~/.ssh/config`, otherwise the default of ssh.
+    """SSH settings of one worker. For an empty or zero setting, `~/.ssh/config` or the default of ssh applies.
 
-    `known_hosts` is `strict` (the host key must be known beforehand) or `accept-new` (the probe accepts a first
-    key). `remote_dir` is the directory on the worker below which iris keeps its files.
+    `known_hosts` is `strict` (the host key must be recorded already) or `accept-new` (the first probe records the key).
+    `remote_dir` is the directory on the worker below which iris keeps its files.
 
-    With `allocation`, the id of a Slurm job, `srun` reaches the worker instead of SSH: it is the node `node` of that
-    job. `srun` runs on the host `login`, to which the SSH settings apply, or on this machine if `login` is empty.
+    If `allocation` (the id of a Slurm job) is set, iris reaches the worker with `srun` instead of SSH: the worker is
+    the node `node` of that job. `srun` runs on the host `login`, and the SSH settings are for this host. If `login` is
+    empty, `srun` runs on this machine.
     """
 
     host: str
@@ -39,7 +40,7 @@ class Connection(Value, frozen=True, kw_only=True):
     login: str = ""
 
 
-NOWHERE = Connection(host="")  # settings for connections whose host is not known yet
+NOWHERE = Connection(host="")  # placeholder while the host is not known yet
 
 MAX_SKEW = 30.0  # seconds of skew above which users are warned
 
@@ -47,12 +48,12 @@ MAX_SKEW = 30.0  # seconds of skew above which users are warned
 class WorkerCondition(StrEnum):
     """Condition of a worker after the last calls to it. Draining and quarantine are separate flags."""
 
-    UNPROBED = "unprobed"  # in the configuration, has never answered a probe
+    UNPROBED = "unprobed"  # in the configuration, but has never answered a probe
     HEALTHY = "healthy"
     SUSPECT = "suspect"  # a poll failed
-    LOST = "lost"  # polls have failed for a long time
+    LOST = "lost"  # polls failed for 10 minutes or more
     AUTH_FAILED = "auth_failed"
-    UNTRUSTED = "untrusted"  # a host answers that may not be the same machine
+    UNTRUSTED = "untrusted"  # the host that answers may be another machine
 
 
 class Claim(Value, frozen=True, kw_only=True):
@@ -73,12 +74,12 @@ class Claim(Value, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1024)
 def _claim(cpu_millis: int, memory: int, gpus: tuple[int, ...], chips: bool) -> Claim:
-    """Return a shared claim: tasks of one job, and of many jobs, hold the same resources."""
+    """Return a shared object: many attempts hold equal resources."""
     return Claim(cpu_millis=cpu_millis, memory=memory, gpus=gpus, chips=chips)
 
 
 class Ghost(Value, frozen=True, kw_only=True):
-    """An attempt presumed gone without proof. A reboot of the same machine proves that it is gone."""
+    """An attempt presumed gone without proof. A reboot of the same machine proves that the attempt is gone."""
 
     attempt: AttemptId
     token: Token
@@ -87,7 +88,10 @@ class Ghost(Value, frozen=True, kw_only=True):
 
 
 class Span(Value, frozen=True, kw_only=True):
-    """Time in seconds that was observed in steps, up to `last`. A clock may have been changed in the `longest` step."""
+    """A duration in seconds, observed in steps up to the time `last`.
+
+    A change of the clock may explain the `longest` step.
+    """
 
     last: float
     total: float = 0.0
@@ -99,14 +103,14 @@ class Span(Value, frozen=True, kw_only=True):
         return Span(last=at, total=self.total + step, longest=max(self.longest, step))
 
     def at_least(self, max_step: float = 0.0) -> float:
-        """Return its duration, counting at most `max_step` seconds of its longest step."""
+        """Return the least duration: at most `max_step` seconds are counted for the longest step."""
         return self.total - self.longest + min(self.longest, max_step)
 
 
 class Worker(Record, kw_only=True):
-    """One host. `cpu` in cores, `memory` in bytes; `claims` holds one entry for each live attempt on it.
+    """One host. `cpu` is in cores, `memory` in bytes. `claims` holds the resources of each live attempt on the host.
 
-    `attributes` are the probed ones, overridden by those declared in the configuration.
+    `attributes` come from the probe; attributes declared in the configuration override them.
     """
 
     id: WorkerId
@@ -117,11 +121,11 @@ class Worker(Record, kw_only=True):
     gpus: int = 0
     claims: dict[AttemptId, Claim] = field(default_factory=dict)
     freed_at: float = 0.0  # when the last live attempt on it ended; 0: never
-    outgrown: tuple[AttemptId, ...] = ()  # the live attempts when a probe found fewer resources than before
+    outgrown: tuple[AttemptId, ...] = ()  # live attempts at the time of a probe that found less than before
     connection: Connection = NOWHERE
     condition: WorkerCondition = WorkerCondition.HEALTHY
     reason: str = ""  # explains the condition, or why the worker can't be used
-    unschedulable: bool = False  # probed, but its report was invalid (`reason`)
+    unschedulable: bool = False  # the probe's report was invalid; `reason` says why
     draining: bool = False
     drain_reason: str = ""
     quarantined: bool = False
@@ -131,16 +135,16 @@ class Worker(Record, kw_only=True):
     refusals: int = 0  # consecutive refused launches, of any job
     failed_polls: int = 0  # consecutive
     silent_since: float | None = None
-    unwell: Span | None = None  # time since it is not healthy, from failed poll to failed poll
-    silence: Span | None = None  # time in which other workers answered and it did not
+    unwell: Span | None = None  # duration of its bad condition, from failed poll to failed poll
+    silence: Span | None = None  # duration in which other workers answered but it did not
     boot_id: str = ""
     incarnation: str = ""
-    taints: tuple[str, ...] = ()  # set by hand, in addition to those of the configuration
+    taints: tuple[str, ...] = ()  # set by the operator, in addition to taints in the configuration
     vm: str = ""  # the VM's id from the metadata server
-    containment: str = ""  # how a task's processes are contained: `cgroup`, or `session` and marker
+    containment: str = ""  # how it contains a task's processes: `cgroup`, or `session` and marker
     skew: float = 0.0  # seconds by which its clock is ahead of the operator's
-    declared: str = ""  # fingerprint of the configuration entry used for `attributes`
-    ends_at: float | None = None  # when the time limit of its allocation ends it; None: not known
+    declared: str = ""  # fingerprint of the configuration used for `attributes`
+    ends_at: float | None = None  # end of the time limit of its allocation; None if unknown
 
     @property
     def cpu_millis(self) -> int:
@@ -153,7 +157,7 @@ class Worker(Record, kw_only=True):
 
     @property
     def own_attributes(self) -> dict[str, AttributeValue]:
-        """The attributes without the taints set by hand."""
+        """The attributes without the taints that the operator set."""
         by_hand = {taint_key(taint) for taint in self.taints}
         return {key: value for key, value in self.attributes.items() if key not in by_hand}
 
@@ -161,7 +165,7 @@ class Worker(Record, kw_only=True):
 def with_taints(
     attributes: Mapping[str, AttributeValue], taints: tuple[str, ...]
 ) -> dict[str, AttributeValue]:
-    """Return attributes and taints set by hand together: taints are attributes, too."""
+    """Return the attributes and the taints that the operator set, in one mapping: a taint is an attribute, too."""
     return {**attributes, **{taint_key(taint): AttributeValue("true") for taint in taints}}
 
 
@@ -171,7 +175,7 @@ def has_wrong_clock(worker: Worker) -> bool:
 
 
 def cooling(worker: Worker, now: float, limits: Limits) -> bool:
-    """Return whether the worker is in a cool-down. One longer than the maximum back-off is ignored."""
+    """Return whether the worker is in a cool-down. A cool-down longer than the maximum back-off is ignored."""
     return 0 < worker.cooldown_until - now <= limits.backoff_max
 
 
@@ -192,7 +196,7 @@ class Amounts(NamedTuple):
 
     @classmethod
     def idle(cls, worker: Worker) -> Amounts:
-        """Return the resources of an idle worker. `chips` is always 1: an attribute tells if it has chips."""
+        """Return the resources of an idle worker. `chips` is always 1: only an attribute tells if it has chips."""
         return cls(worker.cpu_millis, worker.memory, worker.gpus, 1)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The capacity of workers in one cycle, and what the placed tasks have taken from it."""
+"""The free capacity of workers during one cycle, and the amounts that placed tasks have taken."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.sets import Dimension, Group, Levels, mask_of
 
 RoomChange = tuple[int, Amounts | None]
-"""A worker with less room, and the amounts that a task took; None for a reservation."""
+"""The position of a worker with less room, and the amounts that a task took; None for a reservation."""
 
 
 class PackedNeed(Struct, frozen=True):
-    """The packed amounts of one task. `taken`: the indexes of its nonzero amounts; `signs`: their sign bits."""
+    """The packed amounts of one task. `taken`: indexes of the nonzero amounts. `signs`: the sign bits of these."""
 
     amounts: Amounts
     packed: int
@@ -27,9 +27,10 @@ class PackedNeed(Struct, frozen=True):
 
 
 class Packing:
-    """Packs amounts into one integer, with a field of bits for each. The top bit is set if the amount isn't negative.
+    """Packs amounts into one integer, with a bit field for each amount.
 
-    Fields are wide enough for the difference of any two amounts, so that no field borrows from the next.
+    The top bit of a field is its sign: 1 if the amount is not negative. Fields are wide enough for the difference of
+    any two amounts, so that no field borrows from the next.
     """
 
     def __init__(self, amounts: Iterable[Amounts]) -> None:
@@ -45,7 +46,7 @@ class Packing:
         return self.signs + self._join(left)
 
     def pack(self, need: Amounts) -> PackedNeed:
-        """Return the packed amounts of a task. Free amounts minus `packed` fit if all signs are still set."""
+        """Return the packed amounts of a task. The task fits if free amounts minus `packed` have all sign bits set."""
         taken = tuple(number for number, amount in enumerate(need) if amount)
         return PackedNeed(
             need, self._join(need), taken, sum(self._zero << self._shifts[each] for each in taken)
@@ -62,7 +63,7 @@ class Packing:
 
 
 class Load(Struct, eq=False):
-    """The size of a worker, its free amounts, and the amounts held by each attempt. Equal workers share one object."""
+    """The size of a worker, its free amounts, and the amounts of each attempt. Equal workers share one object."""
 
     idle: Amounts
     left: Amounts
@@ -70,11 +71,11 @@ class Load(Struct, eq=False):
 
 
 class SchedulingContext:
-    """The state of one cycle. The input is not changed.
+    """The state of one cycle. Workers are positions; sets of workers are bit masks. The input is not changed.
 
-    `needs` are the amounts that entries of the queue need. `changes` lists the workers whose room has shrunk.
-    `version` changes when another worker than before may be the best for an entry. The room of a reserved worker is
-    what other entries may still take.
+    `needs` are the amounts that the pending tasks need. `changes` lists the workers whose room has shrunk. `version`
+    changes when another worker may have become the best for a task. The room of a reserved worker is the room that
+    other tasks may still take.
     """
 
     def __init__(self, fleet: Fleet, needs: Sequence[Amounts]) -> None:
@@ -89,7 +90,7 @@ class SchedulingContext:
         self._loads: dict[int, Load] = {}
         self._alike: dict[tuple[Amounts | int, ...], Load] = {}
         self.version = 0
-        self.open = fleet.everyone  # not reserved
+        self.open = fleet.everyone  # workers that are not reserved
         self.reserved_by: dict[int, TaskId | JobId] = {}
         self.reservations: dict[TaskId | JobId, list[Group]] = {}
         self._withheld: dict[int, Amounts] = {}
@@ -141,7 +142,7 @@ class SchedulingContext:
         return self._packing.left(self._packed_free[position])
 
     def left_to_owner(self, position: int) -> Amounts:
-        """Return the free amounts of a reserved worker for the entry that it is reserved for."""
+        """Return the free amounts of a reserved worker for the task or gang that it is reserved for."""
         return Amounts(*map(int.__add__, self.left(position), self._withheld[position]))
 
     def load(self, position: int) -> Load:
@@ -169,7 +170,7 @@ class SchedulingContext:
         before = self._packed_free[position]
         after = before - need.packed
         signs = need.signs
-        if (after - self._most) & signs != signs:  # the rest is less than the largest need of an entry
+        if (after - self._most) & signs != signs:  # the rest is less than the largest need of a pending task
             if after & self._signs != self._signs:
                 return False
             self._shrink(position, before, need)
@@ -191,7 +192,7 @@ class SchedulingContext:
         return free[:count]
 
     def gpu_tiers(self, count: int) -> Iterator[int]:
-        """Yield the workers with at least `count` free GPUs, those with the fewest first."""
+        """Yield the workers with at least `count` free GPUs, by number of free GPUs in ascending order."""
         return (workers for free, workers in sorted(self._by_free_gpus.items()) if free >= count)
 
     @cached_property
@@ -224,7 +225,7 @@ class SchedulingContext:
         return found
 
     def reserve(self, key: TaskId | JobId, groups: list[Group], spare: Mapping[int, Amounts]) -> None:
-        """Reserve workers for a gang or a task. Later entries may take the `spare` amounts of each worker."""
+        """Reserve workers for a gang or a task. Later tasks may take the `spare` amounts of each worker."""
         for position, amounts in spare.items():
             share = self._packed_free[position], amounts
             if share not in self._shares:
@@ -258,17 +259,17 @@ class SchedulingContext:
         self._rank_tiers()
 
     def _begin(self, position: int) -> None:
-        """Update the tiers after the first attempt on a worker, which may be the first on its slice."""
+        """Update the tiers after the first attempt on a worker: its slice may have been idle until now."""
         if self._whole >> position & 1:
             self._whole &= ~self._slices.groups[self._slices.at[position]].mask
             self.version += 1
             self._rank_tiers()
 
     def _rank_tiers(self) -> None:
-        """Set the tiers of workers for single tasks, so that idle slices stay free for gangs.
+        """Set the tiers (workers for single tasks, by preference), so that idle slices stay free for gangs.
 
-        CPU tasks: hosts without accelerators, then hosts of slices in use, then accelerator hosts outside slices.
-        Accelerator tasks: any host except those of an idle multi-host slice. The last tier is all workers.
+        For CPU tasks: hosts without accelerators, then hosts of slices in use, then accelerator hosts outside slices.
+        For accelerator tasks: all hosts except the hosts of idle multi-host slices. The last tier has all workers.
         """
         everyone = self.fleet.everyone
         plain = everyone & ~self._accelerated

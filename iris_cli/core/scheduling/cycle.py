@@ -24,7 +24,7 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.reservation import Reservations
 from iris_cli.core.scheduling.sets import Group, first_of, positions_of
 
-WaitingKey = TaskId | JobId  # a single task by its own id, a gang by its job's id
+WaitingKey = TaskId | JobId  # the id of a task outside a gang, or the id of a gang's job
 
 _Unmet = dict[WaitingKey, Requirement | Reason]
 
@@ -32,7 +32,7 @@ _NO_JOB = Reason(kind=ReasonKind.INVALID, text="its job is unknown")
 
 
 class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
-    """The reasons of each pending entry, in order of precedence. They are computed on access."""
+    """The reasons of each pending task or gang, in order of precedence. They are computed on access."""
 
     def __init__(self, explainer: Explainer, unmet: _Unmet) -> None:
         self._explainer = explainer
@@ -43,7 +43,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         return (found,) if isinstance(found, Reason) else self._explainer.reasons(found, key)
 
     def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
-        """Return an object for each key: the same one for equal causes, None if not pending."""
+        """Return an object for each key: the same object for equal causes, None for a key that is not pending."""
         found = list(map(self._unmet.get, keys))
         if reserved_for := self._explainer.reservations:
             return [
@@ -62,24 +62,24 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         return repr(dict(self))
 
     def explain(self, key: WaitingKey) -> Explanation:
-        """Return the explanation of a pending entry. Raises KeyError if it is not pending."""
+        """Return the explanation of a pending task or gang. Raises KeyError for other keys."""
         found = self._unmet[key]
         if isinstance(found, Reason):
             return Explanation(reasons=(found,))
         return self._explainer.explain(found, key)
 
     def expected_start(self, key: WaitingKey, limits: TimeLimits) -> ExpectedStart | None:
-        """Return the expected start if only tasks with time limits block the entry, or None. Raises KeyError."""
+        """Return the expected start if only tasks with time limits block the start, otherwise None. Raises KeyError."""
         found = self._unmet[key]
         return None if isinstance(found, Reason) else self._explainer.expected_start(found, key, limits)
 
 
 class SchedulingResult(Struct, frozen=True, kw_only=True):
-    """The decisions of a cycle: `assignments` in the order in which they were made, the tasks of a gang by index.
+    """The decisions of a cycle: `assignments` in the order of the decisions, the tasks of a gang by index.
 
-    `timed_out_tasks` were not placed within their `scheduling_timeout`. The other entries are `waiting`: single tasks
-    by their ids, gangs by their jobs' ids. `reservations` has the names of the groups reserved for a gang, or of the
-    worker for a task. `reserved_for` has the gang or task for which each worker is reserved.
+    `timed_out_tasks` were not placed within their `scheduling_timeout`. `waiting` has the other pending tasks, and
+    gangs by their jobs' ids. `reservations` has the names of the groups reserved for each gang, or of the worker
+    reserved for each task. `reserved_for` has the gang or task for which each worker is reserved.
     """
 
     assignments: tuple[Assignment, ...]
@@ -105,7 +105,7 @@ class SchedulingResult(Struct, frozen=True, kw_only=True):
         return self.choices.reason(task)
 
     def notable_choices(self) -> dict[TaskId, str]:
-        """Return these reasons for the first placed task of each job, where other workers were passed over."""
+        """Return, for the first placed task of each job, why workers that rank higher were not chosen."""
         return self.choices.notable_choices()
 
 
@@ -123,10 +123,11 @@ def find_assignments(
 ) -> SchedulingResult:
     """Decide the assignments of one cycle at `now`, in seconds since the epoch.
 
-    Tasks that are passed by job must all be pending. The input is not changed, and its order has no effect. Workers
-    in `unconfirmed_stops` accept no new tasks. A gang, or a task that needs a large part of a worker, reserves workers
-    after `gang_reserve_after` seconds (0: never). A cool-down longer than `backoff_max` is ignored, because a clock
-    was wrong. A job for a missing device that scale groups have `offered` is not reported as "will never run".
+    If `pending_tasks` maps jobs to tasks, all these tasks must be pending. The input is not changed, and its order has
+    no effect. Workers in `unconfirmed_stops` accept no new tasks. After `gang_reserve_after` seconds (0: never),
+    workers are reserved for a pending gang and for a task that needs a large part of a worker. A cool-down longer than
+    `backoff_max` is ignored, because it shows that a clock was wrong. `offered`: devices that scale groups can add; a
+    job that needs one of them is not reported as "will never run".
     """
     queue = queue_of(pending_tasks, get_job, now)
     fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops, offered)
@@ -167,7 +168,7 @@ def _decide(*args: Any, **kwargs: Any) -> tuple[Assignment, ...]:
 
 
 class _Served(NamedTuple):
-    """The result of `_serve`. A malformed gang stays pending with its reason."""
+    """The result of `_serve`. `malformed` gangs stay pending, with a reason. `unmet` tasks and gangs found no room."""
 
     placed: list[Assignment]
     timed_out: list[TaskId]
@@ -181,7 +182,7 @@ def _serve(
     context: SchedulingContext,
     reservations: Reservations,
 ) -> _Served:
-    """Place each entry or not, in order. A large cycle spends most of its time in this loop."""
+    """Place the tasks of each job in the queue, in order, if they fit. A large cycle spends most of its time here."""
     served = _Served([], [], {}, {})
     placed, timed_out, malformed, unmet = served
     gangs, now = GangPlacer(context, reservations), context.fleet.now
@@ -213,7 +214,7 @@ def _serve(
     return served
 
 
-# Reasons for a placement: why workers that rank higher were not chosen.
+# Reasons for a placement: why workers or groups that rank higher were not chosen.
 
 
 _WORDS = {
@@ -223,7 +224,7 @@ _WORDS = {
 }
 
 
-_MAX_CHECKED = 64  # workers or groups that rank higher
+_MAX_CHECKED = 64  # higher-ranking workers or groups that are examined
 
 
 class Choices:
@@ -252,7 +253,7 @@ class Choices:
         return self._in_words(task.job, of_job if self._requirement_of(task.job).shape else own)
 
     def notable_choices(self) -> dict[TaskId, str]:
-        """Return the reason for the first placed task of each job, where other workers were passed over."""
+        """Return, for the first placed task of each job, why workers that rank higher were not chosen."""
         by_job: dict[JobId, list[Assignment]] = {}
         for each in self._record.placed:
             if each.task.job not in by_job or self._requirement_of(each.task.job).shape:
@@ -268,7 +269,7 @@ class Choices:
         return f"chose {names}" + (f": {passed}" if passed else "")
 
     def _passed_over(self, job: JobId, requirement: Requirement, chosen: Group) -> Iterator[str]:
-        """Yield the equally good groups that come first by name, but were busy, unhealthy or taken by other jobs."""
+        """Yield the equally good groups with a lower name that were busy, unhealthy or taken by other jobs."""
         context = self._context
         before = rejected_before(Case(context, requirement, context.open), chosen.number)
         for verdict in islice(before, _MAX_CHECKED):
@@ -293,13 +294,15 @@ class Choices:
 
 def _is_as_good(context: SchedulingContext, requirement: Requirement, one: Group, chosen: Group) -> bool:
     """Return whether a group is at least as preferred as the chosen one. CPU tasks prefer hosts without devices."""
-    plain_first = requirement.shape is None and requirement.plain and chosen.mask & context.cpu_tiers[0]
+    plain_first = (
+        requirement.shape is None and requirement.needs_no_device and chosen.mask & context.cpu_tiers[0]
+    )
     as_many = _preferences(requirement, one) >= _preferences(requirement, chosen)
     return as_many and bool(not plain_first or one.mask & context.cpu_tiers[0])
 
 
 def _preferences(requirement: Requirement, group: Group) -> int:
-    """Return the total number of preferences that the best workers of a group meet, of as many as are needed."""
+    """Return the sum of met preferences over the best workers of a group, as many workers as the job needs."""
     wanted, found = requirement.shape.size if requirement.shape else 1, 0
     for met, level in zip(reversed(range(len(requirement.levels))), requirement.levels, strict=True):
         used = min(wanted, (group.mask & requirement.selected & level).bit_count())

@@ -15,8 +15,8 @@ from iris_cli.core.scheduling.sets import GroupIndex, mask_of, vm_count
 class Fleet:
     """The workers of a cycle, in the order of their ids as text (`w-10` comes before `w-2`), and sets of them.
 
-    `healthy`: accept tasks, except in a cool-down; `rested`: not in a cool-down; `settled`: without unconfirmed
-    stops. `offered` are the devices of workers that scale groups could add.
+    `healthy`: workers that accept tasks, a cool-down not considered. `offered` are the devices of workers that scale
+    groups could add.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class Fleet:
         self._stops = unconfirmed_stops if isinstance(unconfirmed_stops, Mapping) else {}
         stopping = frozenset(unconfirmed_stops)
         self.healthy = self._all_but(not accepts_tasks(worker) for worker in self.workers)
-        self.rested = self._all_but(
+        self.not_cooling_down = self._all_but(
             worker.cooldown_until > now and cooling(worker, now, limits) for worker in self.workers
         )
-        self.settled = self._all_but(worker_id in stopping for worker_id in self.ids)
+        self.without_unconfirmed_stops = self._all_but(worker_id in stopping for worker_id in self.ids)
         self.taints = self._taints()
         self._members: dict[str, dict[AttributeValue, list[int]]] = {}
         self._holders: dict[str, dict[AttributeValue, int]] = {}
@@ -64,7 +64,7 @@ class Fleet:
         return found
 
     def values(self, key: str) -> list[AttributeValue | None]:
-        """Return the value of an attribute for each worker; None for workers without it."""
+        """Return the value of an attribute for each worker; None for workers without the attribute."""
         found: list[AttributeValue | None] = [None] * len(self.workers)
         for value, positions in self.members(key).items():
             for position in positions:
@@ -72,7 +72,7 @@ class Fleet:
         return found
 
     def satisfying(self, constraint: Constraint) -> int:
-        """Return the workers that satisfy a constraint. It is evaluated once for each existing value."""
+        """Return the workers that satisfy a constraint. The constraint is evaluated once for each existing value."""
         found = self._satisfying.get(constraint)
         if found is None:
             found, without = 0, self.everyone
@@ -94,7 +94,7 @@ class Fleet:
         return self.everyone & ~tainted
 
     def of_type(self, job_device_type: str) -> int:
-        """Return the workers with a device type that a job of this type can use. Workers without a type are CPUs."""
+        """Return the workers with a device type that a job of this type can use. A worker's default type is CPU."""
         if job_device_type in self._of_type:
             return self._of_type[job_device_type]
         kinds = self.holders(attributes.DEVICE_TYPE_ATTRIBUTE_KEY)
@@ -108,8 +108,8 @@ class Fleet:
         self._of_type[job_device_type] = found
         return found
 
-    def equipped(self, device: Device | None) -> int:
-        """Return the workers with a compatible device: of the type, and of the variant unless any is accepted."""
+    def with_device(self, device: Device | None) -> int:
+        """Return the workers with a compatible device: the same type, and the same variant if the device has one."""
         right_type = self.of_type(device.kind if device else "cpu")
         if device is None or device.kind == "cpu" or device.variant == AUTO:
             return right_type
@@ -117,7 +117,7 @@ class Fleet:
         return right_type & variants.get(AttributeValue(device.variant), 0)
 
     def may_get(self, device: Device | None) -> bool:
-        """Return whether scale groups may add workers with a compatible device, or first probes may find it."""
+        """Return whether scale groups may add workers with a compatible device, or first probes may find one."""
         kind, variant = (device.kind, device.variant) if device else ("cpu", AUTO)
         offered = any(
             device_compatible(kind, each.kind) and (kind == "cpu" or variant in (AUTO, each.variant))
@@ -131,7 +131,7 @@ class Fleet:
         return sum(map(_unknown, self.workers))
 
     def stopping(self, positions: Iterable[int]) -> Iterator[JobId]:
-        """Yield the jobs with unconfirmed stops on these workers, if known."""
+        """Yield the jobs with unconfirmed stops on these workers, as far as they are known."""
         for position in positions:
             yield from filter(None, self._stops.get(self.ids[position], ()))
 
@@ -150,7 +150,7 @@ class Fleet:
 
     @cached_property
     def single_vms(self) -> int:
-        """The workers that are not VMs of a multi-host slice, by their reports and by the other workers."""
+        """The workers that are not VMs of a multi-host slice, as far as attributes show."""
         slices = self.groups(attributes.TPU_NAME_ATTRIBUTE_KEY)
         return self._all_but(
             vm_count(worker) not in (None, 1) or (at >= 0 and len(slices.groups[at].members) > 1)
@@ -162,7 +162,7 @@ class Fleet:
         return self.everyone & ~mask_of(list(compress(count(), exceptions)))
 
     def _by_value(self, key: str) -> dict[object, tuple[AttributeValue, list[int]]]:
-        """Return positions by values. The keys are plain values, which hash fast, with types except for text."""
+        """Return positions by values. Keys are fast to hash: text values as they are, other values with their type."""
         found: dict[object, tuple[AttributeValue, list[int]]] = {}
         if key == attributes.WORKER_ID_ATTRIBUTE_KEY:
             return {each: (AttributeValue(each), [position]) for position, each in enumerate(self.ids)}

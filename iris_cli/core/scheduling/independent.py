@@ -41,7 +41,7 @@ class UsableWorkers:
 
     def _of(self, job: Job) -> int:
         fleet, need = self._fleet, Amounts.needed(job.resources)
-        right_device = fleet.equipped(job.resources.device)
+        right_device = fleet.with_device(job.resources.device)
         known = right_device & mask_of([at for at, idle in enumerate(self._idle) if idle.covers(need)])
         unknown = self._unknown & (right_device | ~self._having(DEVICE_TYPE_ATTRIBUTE_KEY))
         for constraint in job.constraints:

@@ -1,4 +1,4 @@
-"""Requirements of entries, the workers and sites that meet them, and the best worker for a single task."""
+"""Requirements of pending jobs, the workers and sites that meet them, and the best worker for a single task."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ class Shape(NamedTuple):
 
 
 class Requirement:
-    """The requirement of equal entries, with the sets of workers that meet it.
+    """The requirement of all jobs with the same signature, and the sets of workers that meet it (bit masks).
 
-    `selected`: workers with the right device, attributes and taints. A single TPU task uses only slices of one VM
-    if there are any (`right_slices`; `one_vm`: that excludes workers). `eligible`: selected workers that accept
-    tasks in this cycle if they have room. `lasting`: workers whose allocation lasts for the time limit of a task.
-    `levels`: sets of workers by number of met preferences, the highest number first. `exhausted`: no worker fits any
-    more in this cycle, because room only shrinks. `reservable`: a worker may still be reserved for a single task.
+    `selected`: workers with a suitable device, suitable attributes, and no other taints than tolerated ones.
+    `right_slices`: for a single TPU task the slices of one VM, if there are any; for other tasks all workers. `one_vm`:
+    this limit excludes otherwise suitable workers. `lasting`: workers whose allocation lasts for the time limit of a
+    task. `eligible`: selected workers that accept tasks in this cycle if they have room. `levels`: the workers by
+    number of met preferences, the highest number first. `exhausted`: no worker fits in the rest of this cycle, because
+    room only shrinks. `reservable`: a worker may still be reserved for a single task.
     """
 
     def __init__(self, job: Job, context: SchedulingContext) -> None:
@@ -38,24 +39,24 @@ class Requirement:
         self.job = job
         self.need = Amounts.needed(job.resources)
         self.packed_need = context.pack(self.need)
-        self.plain = job.resources.device_type == "cpu"
+        self.needs_no_device = job.resources.device_type == "cpu"
         self.shape = shape_of(job)
         self.required = tuple(each for each in job.constraints if each.required)
         self.preferred = [fleet.satisfying(each) for each in job.constraints if not each.required]
-        self.equipped = fleet.equipped(job.resources.device)
-        self.allowed = fleet.everyone
+        self.with_device = fleet.with_device(job.resources.device)
+        self.satisfying = fleet.everyone
         for constraint in self.required:
-            self.allowed &= fleet.satisfying(constraint)
+            self.satisfying &= fleet.satisfying(constraint)
         self.tolerated = fleet.tolerating(job.tolerations)
-        self.selected = self.equipped & self.allowed & self.tolerated
+        self.selected = self.with_device & self.satisfying & self.tolerated
         self.right_slices = fleet.everyone
         if self.shape is None and self.need.chips and self.selected & fleet.single_vms:
             self.right_slices = fleet.single_vms
         self.one_vm = bool(self.selected & ~self.right_slices)
         self.selected &= self.right_slices
         self.lasting = fleet.lasting(job.timeout)
-        self.healthy = self.selected & fleet.healthy & fleet.rested & self.lasting
-        self.eligible = self.healthy & fleet.settled
+        self.healthy = self.selected & fleet.healthy & fleet.not_cooling_down & self.lasting
+        self.eligible = self.healthy & fleet.without_unconfirmed_stops
         self.levels = _levels(fleet.everyone, self.preferred)
         self.exhausted = not self.eligible
         self.reservable = True
@@ -85,7 +86,7 @@ def has_shape(group: Group, shape: Shape) -> bool:
 
 
 def _levels(everyone: int, preferred: list[int]) -> tuple[int, ...]:
-    met = [everyone]  # met[n]: the workers that meet exactly n of the preferences so far
+    met = [everyone]  # met[n]: the workers that meet exactly n of the preferences examined so far
     for workers in preferred:
         one_less, same = [0, *met], [*met, 0]
         met = [(less & workers) | (as_many & ~workers) for less, as_many in zip(one_less, same, strict=True)]
@@ -93,7 +94,7 @@ def _levels(everyone: int, preferred: list[int]) -> tuple[int, ...]:
 
 
 class Assignment(Struct):
-    """The assignment of a task to a worker; unpacks into these two. `gpus` are the indexes of the assigned GPUs."""
+    """The assignment of a task to a worker; unpacks into task and worker. `gpus` are indexes of assigned GPUs."""
 
     task: TaskId
     worker: WorkerId
@@ -108,10 +109,10 @@ class Assignment(Struct):
 
 
 def take_best_worker(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Take room for one task on the best worker, `requirement.position`. Return False if no worker fits any more.
+    """Take room for one task on the best worker, and set `requirement.position`. Return False if no worker fits.
 
-    The last choice stays the best while it has room: room only shrinks, and the context's version changes when
-    another worker may have become better.
+    The last chosen worker stays the best while it has room, because room only shrinks. The context's version changes
+    when another worker may have become better.
     """
     if requirement.version == context.version and context.take(requirement.position, requirement.packed_need):
         return True
@@ -119,19 +120,19 @@ def take_best_worker(context: SchedulingContext, requirement: Requirement) -> bo
 
 
 def assign(context: SchedulingContext, requirement: Requirement, task: Task, position: int) -> Assignment:
-    """Return the assignment of a task whose room on a worker is already taken, and take its GPUs."""
+    """Take the GPUs for a task, and return its assignment. The caller has taken the room on the worker."""
     worker, count = context.fleet.ids[position], requirement.need.gpus
     return Assignment(task.id, worker, context.take_gpus(position, count) if count else ())
 
 
 def _choose(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Choose the worker with the most met preferences, then by tier, then with the fewest free GPUs, then by id."""
+    """Choose the best worker: most met preferences, then the context's tiers, then fewest free GPUs, then lowest id."""
     candidates = requirement.candidates(context)
     if not candidates:
         requirement.exhausted = True
         return False
     best = _first_common(candidates, requirement.levels)
-    best = _first_common(best, context.cpu_tiers if requirement.plain else context.device_tiers)
+    best = _first_common(best, context.cpu_tiers if requirement.needs_no_device else context.device_tiers)
     if requirement.need.gpus:
         best = _first_common(best, context.gpu_tiers(requirement.need.gpus))
     requirement.position = first_of(best)
@@ -141,7 +142,7 @@ def _choose(context: SchedulingContext, requirement: Requirement) -> bool:
 
 
 def _first_common(workers: int, sets: Iterable[int]) -> int:
-    """Return the intersection of the workers with the first of these sets that contains any of them."""
+    """Return the members of `workers` in the first set that contains any of them; 0 if no set does."""
     for each in sets:
         if common := workers & each:
             return common
@@ -149,20 +150,20 @@ def _first_common(workers: int, sets: Iterable[int]) -> int:
 
 
 VARIANT, REGION, ZONE = 1, 2, 3
-"""How much the groups of a site share: the device variant; also the region; also the zone."""
+"""Depth of a Location: 1 is the device variant, 2 variant and region, 3 variant, region and zone."""
 
 
 Location = tuple[AttributeValue | None, ...]
-"""The device variant, region and zone of a worker; or the first of these that some workers share.
+"""The device variant, region and zone of a worker, or the beginning of it that several workers have in common.
 
-None is the value of workers without the attribute. For a job that needs no device, the variant is always None."""
+A value is None if the worker lacks the attribute. For a job that needs no device, the variant is always None."""
 
 
 class Sites:
-    """The sites for a gang: sets of groups with its shape, by group number, that it may use together.
+    """The sites for a gang. A site is a set of groups, by number, that the gang may use together; each has its shape.
 
-    `tiers`: the sites in one zone, the sites in one region and, for a job with `spread`, the sites of one device
-    variant. Each site has at least as many groups as the gang needs. A gang of one group has one site of all groups.
+    `tiers`: the sites in one zone, then the sites in one region, then (for a job with `spread`) the sites of one device
+    variant. Each site has at least as many groups as the gang needs. For a gang of one group, all groups are one site.
     """
 
     def __init__(self, fleet: Fleet, requirement: Requirement) -> None:
@@ -174,7 +175,7 @@ class Sites:
         self._locations: dict[int, Location] = {}
         self.tiers: list[list[list[int]]] = [[[group.number for group in groups]]]
         if self.needed > 1:
-            of_workers = locations(fleet, plain=requirement.plain)
+            of_workers = locations(fleet, needs_no_device=requirement.needs_no_device)
             for group in groups:
                 self._locations[group.number] = common(of_workers[each] for each in group.members)
             self.tiers = [
@@ -187,13 +188,13 @@ class Sites:
         return len(self.largest(groups, self.reach)) >= self.needed
 
     def largest(self, groups: Iterable[int], depth: int) -> list[int]:
-        """Return the largest subset of these groups that share variant, region or zone (`depth`); or the first one."""
+        """Return the largest subset of these groups that share a location to `depth`; the first if equally large."""
         if self.needed == 1:
             return list(groups)
         return max(self.divided(groups, depth).values(), key=len, default=[])
 
     def regions(self, groups: Iterable[int]) -> int:
-        """Return the number of regions of these groups. A group in several regions counts as one more."""
+        """Return the number of regions of these groups. A group in several regions counts as a region of its own."""
         found = [(number, self.location_of(number)) for number in groups]
         return len({at[:REGION] if len(at) >= REGION else number for number, at in found})
 
@@ -207,7 +208,7 @@ class Sites:
         return {str(variant or "no variant"): len(site) for (variant,), site in sites}
 
     def divided(self, groups: Iterable[int], depth: int) -> dict[Location, list[int]]:
-        """Return the groups by location to `depth`. Groups whose members differ in it are omitted."""
+        """Return the groups by the first `depth` parts of their location, without groups whose workers differ there."""
         found: dict[Location, list[int]] = {}
         for number in groups:
             location = self._locations[number]
@@ -216,16 +217,16 @@ class Sites:
         return found
 
 
-def locations(fleet: Fleet, *, plain: bool) -> list[Location]:
-    """Return the location of each worker by position. `plain`: for a job that needs no device."""
-    variants = [None] * len(fleet.workers) if plain else fleet.values(DEVICE_VARIANT_ATTRIBUTE_KEY)
+def locations(fleet: Fleet, *, needs_no_device: bool) -> list[Location]:
+    """Return the location of each worker by position. `needs_no_device`: the job needs no device."""
+    variants = [None] * len(fleet.workers) if needs_no_device else fleet.values(DEVICE_VARIANT_ATTRIBUTE_KEY)
     return list(
         zip(variants, fleet.values(REGION_ATTRIBUTE_KEY), fleet.values(ZONE_ATTRIBUTE_KEY), strict=True)
     )
 
 
 def common(locations: Iterable[Location]) -> Location:
-    """Return the part that these locations share. Raises StopIteration if there are none."""
+    """Return the longest common beginning of these locations. Raises StopIteration without locations."""
     rest = iter(locations)
     shared = next(rest)
     for location in rest:

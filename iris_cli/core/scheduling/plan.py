@@ -1,4 +1,4 @@
-"""Plan a cycle from the state of a cluster: hold back the entries that must wait, and schedule the others."""
+"""Plan a cycle from the state of a cluster: hold back tasks and gangs that must not start, and schedule the others."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _ATTEMPTS = attrgetter("attempts")
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """The decisions of one cycle. `held` are the entries kept out of the cycle.
+    """The decisions of one cycle. `held` are the tasks and gangs that did not compete in the cycle.
 
-    The tasks in `dependency_failed` can never run, because a job in their `after` did not succeed. `too_late` has
-    the reason of each entry that was still pending when its scheduling timeout expired. `waiting_for_own_slices`
-    are the held entries that would fit on slices created for other jobs.
+    The tasks in `dependency_failed` can never run, because a job in their `after` did not succeed. `too_late` has the
+    reason of each task or gang whose scheduling timeout expired while it was pending. `waiting_for_own_slices` are the
+    held tasks and gangs that would fit on slices created for other jobs.
     """
 
     result: SchedulingResult
@@ -44,7 +44,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def waiting(self) -> Mapping[WaitingKey, tuple[Reason, ...]]:
-        """The reasons of all pending entries: of single tasks by their ids, of gangs by their jobs' ids."""
+        """The reasons of all pending tasks (by their ids) and gangs (by their jobs' ids)."""
         return ChainMap(self.held, self.result.waiting)  # type: ignore[arg-type]  # only ever read
 
     def reasons_of(self, key: WaitingKey) -> tuple[Reason, ...]:
@@ -52,7 +52,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         return self.held.get(key) or self.result.waiting.get(key, ())
 
     def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
-        """Return an object for each key: the same one for equal causes, None if not pending."""
+        """Return an object for each key: the same object for equal causes, None for a key that is not pending."""
         causes = self.result.waiting.causes(keys)
         if not self.held:
             return causes
@@ -78,12 +78,12 @@ class Plan(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(reason for task in tasks for reason in waiting[task]))
 
     def explain(self, key: WaitingKey) -> Explanation:
-        """Return the explanation of a pending task or gang. Raises KeyError if it is not pending."""
+        """Return the explanation of a pending task or gang. Raises KeyError for other keys."""
         held = self.held.get(key)
         return Explanation(reasons=held) if held is not None else self.result.waiting.explain(key)
 
     def expected_start(self, key: WaitingKey, limits: TimeLimits) -> ExpectedStart | None:
-        """Return the expected start of a task or gang if only tasks with time limits block it, or None."""
+        """Return the expected start of a task or gang if only tasks with time limits block it, otherwise None."""
         if key in self.held or key not in self.result.waiting:
             return None
         return self.result.waiting.expected_start(key, limits)
@@ -101,9 +101,9 @@ def plan(
 ) -> Plan:
     """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrides the limits.
 
-    It holds back jobs held by the operator or with `missing` secrets or files, jobs with unfinished dependencies, and
-    tasks and gangs with unfinished attempts. Scheduling timeouts still apply, except while a job waits for the
-    operator, a dependency, or its `max_running`. `offered` are the devices that scale groups could add.
+    It holds back jobs that the operator holds, jobs with `missing` secrets or files, jobs with open dependencies, and
+    tasks and gangs with live attempts. Scheduling timeouts still apply, except while a job waits for the operator, for
+    a dependency, or because of its `max_running`. `offered` are the devices that scale groups could add.
     """
     limits = limits or Limits()
     gate = _Gate(cluster, now, missing)
@@ -172,7 +172,7 @@ class _Gate:
         self.failed: list[TaskId] = []
 
     def admit(self, job: Job, tasks: list[Task]) -> None:
-        """Divide the pending tasks of one job into those that are ready, held, timed out, or can never run."""
+        """Divide the pending tasks of one job into tasks that are ready, held, timed out, or can never run."""
         tasks = self._within_limit(job, tasks) if job.max_running else tasks
         held = job.held_at is not None
         if not (held or job.after or job.rounds or job.id in self._unable or any(map(_ATTEMPTS, tasks))):
@@ -187,10 +187,10 @@ class _Gate:
             late, tasks = split_overdue(job, tasks, self._now)
             self.timed_out += [task.id for task in late]
         if job.is_gang:
-            self._sort(job.id, job, tasks, (*reasons, *self._of_gang(job)))
+            self._hold_or_admit(job.id, job, tasks, (*reasons, *self._of_gang(job)))
         else:
             for task in tasks:
-                self._sort(
+                self._hold_or_admit(
                     task.id, job, [task], (*reasons, *_still_stopping(task)) if task.attempts else reasons
                 )
 
@@ -205,7 +205,7 @@ class _Gate:
     def _within_limit(self, job: Job, tasks: list[Task]) -> list[Task]:
         """Return the first tasks that `max_running` allows, and hold the others.
 
-        A pending task whose previous attempt still lives is counted as live.
+        A pending task whose previous attempt still lives counts as running.
         """
         live = sum(map(_is_live, self._cluster.tasks_of(job.id)))
         room = max(0, job.max_running - live)
@@ -216,7 +216,9 @@ class _Gate:
         behind = set(held)
         return [task for task in tasks if task.id not in behind]
 
-    def _sort(self, key: WaitingKey, job: Job, tasks: list[Task], reasons: tuple[Reason, ...]) -> None:
+    def _hold_or_admit(
+        self, key: WaitingKey, job: Job, tasks: list[Task], reasons: tuple[Reason, ...]
+    ) -> None:
         if not reasons:
             self.ready.setdefault(job.id, []).extend(tasks)
         elif tasks:
@@ -242,7 +244,7 @@ class _Gate:
         return tuple(reasons)
 
     def _of_gang(self, job: Job) -> list[Reason]:
-        """Return why a gang can't start a new round: attempts of the last round live, or its verdict is missing."""
+        """Return why a gang can't start a new round: its last round has live attempts or no verdict yet."""
         if job.rounds == 0:
             return []
         reasons = [reason for task in self._cluster.tasks_of(job.id) for reason in _still_stopping(task)]
@@ -277,7 +279,7 @@ def _still_stopping(task: Task) -> list[Reason]:
 
 
 def _unconfirmed_stops(cluster: Cluster) -> dict[WorkerId, list[JobId | None]]:
-    """Return the workers with stopping attempts or ghosts, and the jobs of the stopping attempts; None for ghosts."""
+    """Return the workers with stopping attempts or ghosts, and for each of both its job (None for a ghost)."""
     found: dict[WorkerId, list[JobId | None]] = {}
     for worker in cluster.workers.values():
         stopping: list[JobId | None] = [

@@ -1,7 +1,7 @@
 """Reservations of workers for a gang or a large task, and their use by other tasks until it starts.
 
-Reservations are not stored: each cycle derives them from the live attempts. A task that is placed on a reserved
-worker never delays the gang: any attempts whose end made enough room without the task make enough room with it.
+Reservations are not stored: each cycle derives them from the live attempts. A task that is placed on a reserved worker
+never delays the gang: it takes only room that the gang won't need.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from iris_cli.core.scheduling.explain.verdicts import group_of_one
 from iris_cli.core.scheduling.placement import Requirement
 from iris_cli.core.scheduling.sets import Group, Levels, first_of
 
-_MAX_SUMS = 1 << 16  # of amounts, in units of their greatest common divisor, that are enumerated
+_MAX_SUMS = 1 << 16  # sums of amounts that are examined, in units of the greatest common divisor
 
 
 class Reservations:
@@ -44,7 +44,7 @@ class Reservations:
         self._context.reserve(key, groups, {position: spare(position) for position in positions})
 
     def reserve_worker(self, task: TaskId, requirement: Requirement) -> bool:
-        """Reserve the worker with the fewest attempts in the way, of these the first by id. Return False if none."""
+        """Reserve the worker with the fewest attempts in the way, then the lowest id. Return False if none may be."""
         queue = self._queues.get(requirement)
         if queue is None:
             queue = self._queues[requirement] = self._queue(requirement)
@@ -61,7 +61,7 @@ class Reservations:
         return False
 
     def _queue(self, requirement: Requirement) -> _ReservationQueue:
-        """Return the workers that could be reserved, none if the requirement is small."""
+        """Return the workers that could be reserved; an empty queue if a task needs only a small part of a worker."""
         context, need = self._context, requirement.need
         usable = requirement.healthy & context.open & context.large_enough(need)
         workers = usable if usable and _needs_much(context, requirement) else 0
@@ -71,8 +71,9 @@ class Reservations:
 class _ReservationQueue:
     """Workers in the order of the number of attempts in the way, then of position.
 
-    `heap` has the workers examined so far, with numbers that may be too small, because numbers only grow in a cycle.
-    Workers are examined as late as possible: for most of them a lower bound of the number is enough.
+    An attempt is in the way if it must end before the worker has room for the task. `heap` has the workers examined so
+    far. Their recorded numbers may be too small, because numbers grow during a cycle. Workers are examined as late as
+    possible: for most workers a lower bound of the number is enough.
     """
 
     def __init__(self, bounds: _Bounds, need: Amounts, workers: int) -> None:
@@ -84,7 +85,7 @@ class _ReservationQueue:
         self.heap: list[tuple[int, int]] = []
 
     def first(self) -> tuple[int, int] | None:
-        """Return the first worker and its number, which may be too small; None if no workers are left."""
+        """Return the first worker and its recorded number (possibly too small); None if no workers are left."""
         while not self._next and self._later and (not self.heap or self.heap[0][0] > self._count):
             self._count += 1
             self._next = self._later & self._bounds.enough(self._need, self._count)
@@ -100,7 +101,7 @@ class _ReservationQueue:
 class _Bounds:
     """Lower bounds of the number of attempts in the way on each worker, for all needs of the cycle.
 
-    For each number of attempts it has the workers on which the end of so many, the largest ones, makes enough room.
+    For each number n it has the workers on which the end of the n largest attempts makes enough room.
     """
 
     def __init__(self, context: SchedulingContext) -> None:
@@ -108,7 +109,7 @@ class _Bounds:
         self._tiers: list[list[dict[int, int]]] = []
 
     def enough(self, need: Amounts, count: int) -> int:
-        """Return the workers on which the end of `count` attempts may make enough room; on other workers it can't."""
+        """Return the workers on which the end of `count` attempts may make enough room. On others it never does."""
         while len(self._tiers) <= count:
             self._tiers.append([self._tier(number, len(self._tiers)) for number in range(len(need))])
         found = self._context.fleet.everyone
@@ -126,7 +127,7 @@ class _Bounds:
 
     @cached_property
     def _sums(self) -> list[tuple[list[list[int]], list[int]]]:
-        """For equal workers, by dimension, the maximum that is free after the end of 0, 1, 2 ... attempts."""
+        """For each set of equal workers and each dimension: the most that is free after 0, 1, 2 ... attempts end."""
         alike: dict[Load, list[int]] = {}
         for position in range(len(self._context.fleet.workers)):
             alike.setdefault(self._context.load(position), []).append(position)
@@ -142,7 +143,7 @@ def _most_free(load: Load) -> list[list[int]]:
 
 
 def _needs_much(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Return True if a task needs all GPUs or chips of a host, or half of the largest suitable worker in one amount."""
+    """Return whether a task needs all GPUs or chips of a host, or half of the largest suitable worker in any amount."""
     need, workers = requirement.need, requirement.selected
     largest = [levels.most(workers) for levels in context.idle]
     if any(0 < wanted <= have <= 2 * wanted for wanted, have in zip(need, largest, strict=True)):
@@ -152,7 +153,7 @@ def _needs_much(context: SchedulingContext, requirement: Requirement) -> bool:
 
 
 class Waits:
-    """The attempts in the way on each worker: they must end before it has room for one task."""
+    """The attempts in the way on each worker: they must end before the worker has room for one task."""
 
     def __init__(self, context: SchedulingContext, need: Amounts) -> None:
         self._context = context
@@ -161,7 +162,7 @@ class Waits:
         self._spares: dict[Load, Amounts] = {}
 
     def count(self, position: int) -> int:
-        """Return the number of attempts in the way on one worker, also of those placed in this cycle; 0 if none."""
+        """Return the number of attempts in the way on one worker, including attempts placed in this cycle."""
         load = self._context.load(position)
         found = self._counts.get(load)
         if found is None:
@@ -171,7 +172,7 @@ class Waits:
         return found
 
     def spare(self, position: int) -> Amounts:
-        """Return the free amounts of a worker that other tasks may take without delaying this one."""
+        """Return the free amounts of a worker that other tasks may take without a delay of the reservation."""
         load = self._context.load(position)
         found = self._spares.get(load)
         if found is None:
@@ -182,7 +183,7 @@ class Waits:
         return found
 
     def _shortage(self, load: Load) -> tuple[int, list[int], list[Amounts]]:
-        """Return the number of attempts that must end in any case, the shortage after it, and the other attempts."""
+        """Return the number of attempts that must end in any case, the shortage after that, and the other attempts."""
         cpu, memory, gpus, chips = map(sub, load.idle, self._need)
         ending, others = list[Amounts](), list[Amounts]()
         for claim in load.held:
@@ -193,7 +194,7 @@ class Waits:
 
 
 def _fewest(short: int, held: Sequence[int]) -> int:
-    """Return how many of these amounts, the largest ones, add up to the shortage."""
+    """Return the smallest number of these amounts that together cover the shortage."""
     count = 0
     for amount in sorted(held, reverse=True):
         if short <= 0:
@@ -204,7 +205,7 @@ def _fewest(short: int, held: Sequence[int]) -> int:
 
 
 def _least_excess(short: int, held: Sequence[int]) -> int:
-    """Return how little a sum of these amounts can exceed the shortage; 0 if there are too many sums to check."""
+    """Return the least excess of a sum of these amounts over the shortage; 0 if there are too many sums to examine."""
     if short <= 0:
         return -short
     unit = gcd(*held)

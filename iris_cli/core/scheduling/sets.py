@@ -1,4 +1,4 @@
-"""Sets of workers as integers, sets by available amounts, and groups that share an attribute.
+"""Sets of workers as integers, workers by available amount, and groups of workers that share an attribute.
 
 A worker is identified by its position: 0 upwards in the order of worker ids. A set of workers is an integer with one
 bit for each position, so "fits the constraints and has 16 cores left" is one `&` for any size of the fleet, and the
@@ -40,7 +40,7 @@ def positions_of(mask: int) -> Iterator[int]:
 
 
 def flags_of(mask: int, everyone: int) -> str:
-    """Return the set as text with `"1"` at the index of each member, to look up single positions fast."""
+    """Return the set as text with `"1"` at the index of each member. The text allows fast look-ups of positions."""
     return bin(mask | everyone + 1)[:2:-1]
 
 
@@ -50,7 +50,7 @@ def first_of(mask: int) -> int:
 
 
 AMOUNT_KINDS = (ReasonKind.CPU, ReasonKind.MEMORY, ReasonKind.GPUS, ReasonKind.CHIPS)
-"""The kinds of reason about amounts, in the order of `Amounts`."""
+"""The kinds of reason for missing amounts, in the order of `Amounts`."""
 
 
 class Levels:
@@ -59,7 +59,10 @@ class Levels:
     __slots__ = ("_levels",)
 
     def __init__(self, holders: Iterable[tuple[int, Sequence[int]]]) -> None:
-        """Build the levels from amounts and the positions of their holders; an amount may occur several times."""
+        """Build the levels from pairs of an amount and the positions of workers with it.
+
+        Amounts may occur several times.
+        """
         positions: dict[int, list[int]] = {}
         for amount, found in holders:
             positions.setdefault(amount, []).extend(found)
@@ -82,7 +85,7 @@ class Levels:
 
 
 class Dimension:
-    """One resource: for each requested amount, the workers with as much, at the start of the cycle and now."""
+    """One resource: for each requested amount, the workers that have it at the start of the cycle, and now."""
 
     __slots__ = ("_needs", "at_start", "levels", "now")
 
@@ -93,14 +96,14 @@ class Dimension:
         self.now = dict(self.at_start)
 
     def shrink(self, position: int, before: int, after: int) -> None:
-        """Record that a worker has less now, and remove it from the sets of larger amounts."""
+        """Record that a worker has less now: remove it from the sets of amounts that it no longer has."""
         needs = self._needs
         for need in needs[bisect_right(needs, after) : bisect_right(needs, before)]:
             self.now[need] ^= 1 << position
 
 
 class Group(NamedTuple):
-    """A group with `members` in the order of their ranks. `whole`: a complete slice, its workers numbered 0 to n-1."""
+    """A group with `members` in the order of their ranks. `whole`: a complete slice, with workers numbered 0 to n-1."""
 
     number: int
     key: AttributeValue
@@ -110,7 +113,7 @@ class Group(NamedTuple):
 
 
 class GroupIndex:
-    """All groups of one attribute, ordered by type and value: `1` and `"1"` are different groups."""
+    """All groups of one attribute, ordered by type and value of the attribute: `1` and `"1"` are different groups."""
 
     def __init__(self, workers: Sequence[Worker], members: Mapping[AttributeValue, list[int]]) -> None:
         self.groups: list[Group] = []
@@ -133,7 +136,7 @@ RankedSet = tuple[Rank, list[int]]
 
 
 class _Site:
-    """Groups that may be used together. `best`: the best set of the needed size, with its rank; None if unknown."""
+    """Groups that a gang may use together. `best`: the best set of the needed size, with its rank; None if unknown."""
 
     __slots__ = ("best", "heap")
 
@@ -159,11 +162,11 @@ class _Site:
 
 
 class GroupQueue:
-    """The ranked sets of groups that may be used, updated when workers change.
+    """The sets of groups that a gang may use, by rank. The ranks are updated when workers change.
 
     `ranker()` returns a function that returns the rank of a group (lower is better; None: does not fit), valid until
     the next change. Only groups with changed workers are ranked again. The rank of a set is the sum of its groups'
-    ranks; of equal sets the first by number is used.
+    ranks; of sets with equal ranks, the set with the lowest group numbers is used.
     """
 
     def __init__(
@@ -173,7 +176,7 @@ class GroupQueue:
         ranker: Callable[[], Ranker],
         tiers: Iterable[Iterable[Sequence[int]]],
     ) -> None:
-        """Rank all groups. `tiers` contain sites, each a list of group numbers: a set has groups of one site."""
+        """Rank all groups. `tiers` contain sites, each a list of group numbers. A set has groups of one site only."""
         self._index = index
         self._changes = changes
         self._seen = len(changes)
@@ -191,7 +194,7 @@ class GroupQueue:
                     self._sites_of[number].append(site)
 
     def first(self, count: int, *, by_tier: bool = False) -> list[Group] | None:
-        """Return the best set of `count` groups, or None. `by_tier`: the best of the first tier that has a set."""
+        """Return the best set of `count` groups, or None. `by_tier`: only from the first tier that has such a set."""
         self._catch_up()
         found: list[tuple[Rank, int, list[int]]] = []
         for number, tier in enumerate(self._tiers):

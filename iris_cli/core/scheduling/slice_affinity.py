@@ -1,7 +1,7 @@
 """Affinity of jobs to the slices that were created for them.
 
-Without it, a job that can run on any slice could take a slice that was created for another job, and another slice
-would be created needlessly.
+Without affinity, a job that can run on any slice could take a slice that was created for another job. Then iris would
+create one more slice needlessly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
 
 class SliceAffinity:
-    """The scale groups that created slices for each job, and copies of the jobs that prefer those groups."""
+    """The scale groups that created slices for each job, and copies of the jobs that prefer these groups."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -28,7 +28,7 @@ class SliceAffinity:
                 self._groups.setdefault(job_id, {})[each.group] = None
         self._groups_creating = {each.group for each in cluster.slices.values() if each.coming}
         self._with_preference: dict[JobId, Job] = {}
-        # State of the cycle being examined:
+        # State of the current cycle:
         self._pending_jobs: dict[JobId, None] = {}
         self._jobs_by_group: dict[str, list[JobId]] = {}
         self._queue_positions: dict[JobId, int] = {}
@@ -43,11 +43,11 @@ class SliceAffinity:
         return self._with_preference[job_id]
 
     def must_wait(self, result: SchedulingResult, held: Collection[WaitingKey]) -> dict[WaitingKey, Reason]:
-        """Return the entries that must not take a slice created for another job, with the reason.
+        """Return the tasks and gangs that must not take a slice created for another job, with the reason.
 
-        These are entries placed on such slices, and pending entries that would take them next. `held` are those
-        found before. They wait only while their own slice is being created, or another slice of a multi-slice gang
-        ahead of them in the queue.
+        In `result` they are placed on other jobs' slices, or would be placed there next. `held` are tasks and gangs
+        from earlier calls. A job waits only while its own slice is being created, or while a gang ahead of it in the
+        queue waits for further slices.
         """
         on_others = self._on_other_jobs_slices(result) if self._groups_creating else []
         if not on_others:
@@ -57,7 +57,7 @@ class SliceAffinity:
         self._jobs_by_group = self._by_group(jobs)
         self._queue_positions = self._positions_of(jobs)
         found: dict[WaitingKey, Reason] = {}
-        by_group: dict[str, Slice] = {}  # one slice of each group that some entry must not take
+        by_group: dict[str, Slice] = {}  # one slice of each group whose slices are not for all jobs
         for key, known in on_others:
             why = self._why_not(_job_of(key), known)
             if why and key not in found:
@@ -73,7 +73,7 @@ class SliceAffinity:
         return next((why for known in slices if (why := self._why_not(job, known))), "")
 
     def _why_not(self, job: JobId, known: Slice) -> str:
-        """Return why a job must not take a slice, "" if it may."""
+        """Return why a job must not take a slice; "" if it may."""
         own, others = self._groups.get(job, {}), self._jobs_by_group.get(known.group, ())
         if known.group in own:
             return ""
@@ -104,7 +104,7 @@ class SliceAffinity:
         return {job: turn for turn, (_, _, job, *_) in enumerate(queue.entries)}
 
     def _on_other_jobs_slices(self, result: SchedulingResult) -> list[tuple[WaitingKey, Slice]]:
-        """Return the entries placed on slices whose group created no slice for their job, with these slices."""
+        """Return the tasks and gangs placed on slices of groups that created none for their job, with these slices."""
         found: list[tuple[WaitingKey, Slice]] = []
         for each in result.assignments:
             job_id, known = each.task.job, self._cluster.slices.get(slice_of(each.worker))
@@ -118,10 +118,7 @@ def _job_of(key: WaitingKey) -> JobId:
 
 
 def _preferring(job: Job, groups: list[str]) -> Job:
-    """Return a copy of the job that prefers these groups more than anything else.
-
-    Its own preferences were already used when the groups were chosen.
-    """
+    """Return a copy of the job that prefers these groups to all else. Its own preferences led to these groups."""
     key, mode = SCALE_GROUP_ATTRIBUTE_KEY, ConstraintMode.PREFERRED
     preference = Constraint.of(key, ConstraintOp.IN, values=groups, mode=mode)
     weight = 1 + sum(not each.required for each in job.constraints)

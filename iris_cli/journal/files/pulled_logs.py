@@ -1,7 +1,8 @@
 """Copies of task output, readable when the worker is gone: `logs/<job>/<task>/<attempt>/{out,err}`.
 
-Each file is a prefix of the one on the worker. For output that is too long to copy, `out@OFFSET` and `err@OFFSET` have
-its last part, from that byte on. `telling` has the lines that show a known cause, if the event log's lines don't.
+Each file is a prefix of the worker's file. For output that is too long to copy, `out@OFFSET` and `err@OFFSET` have its
+last part, which begins at the byte OFFSET. `telling` has the lines that show a known cause, if the event log does not
+have them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _EXCERPT = "telling"
 _END = re.compile("(out|err)@(0|[1-9][0-9]{0,14})")
 _PARTIAL = "partial"  # exists while the copy is incomplete
 _MAX_ID = 4096  # bytes
-_NO_PIPE = os.O_NONBLOCK  # a pipe with the name of the file must not block
+_NO_PIPE = os.O_NONBLOCK  # if the name is a pipe, open must not block
 
 
 class PulledLogs:
@@ -52,7 +53,7 @@ class PulledLogs:
         return self.directory / str(attempt) / stream
 
     def size(self, attempt: AttemptId, stream: str) -> int:
-        """Return the number of copied bytes: the offset of the next fetch. Raises NotWritableError."""
+        """Return the number of copied bytes. The next fetch begins at this offset. Raises NotWritableError."""
         with self._reading(attempt, stream) as fd:
             return 0 if fd is None else os.fstat(fd).st_size
 
@@ -69,8 +70,8 @@ class PulledLogs:
     def put(self, attempt: AttemptId, stream: str, offset: int, data: bytes) -> bool:
         """Store `data`, which begins at `offset` of the output. The copy is incomplete until `finish`.
 
-        Concurrent fetches may write the same bytes twice. Returns False and stores nothing if bytes before `offset`
-        are missing, because another process has called `forget`. Raises NotWritableError.
+        Concurrent fetches may write the same bytes twice. Returns False and stores nothing if bytes before `offset` are
+        missing: another process has called `forget`. Raises NotWritableError.
         """
         path = self.path(attempt, stream)
         with writing(path):
@@ -92,7 +93,10 @@ class PulledLogs:
             replace_file(self._disk, path.with_name(f"{stream}@{offset}"), data, alone=False)
 
     def end(self, attempt: AttemptId, stream: str) -> tuple[int, bytes] | None:
-        """Return the last part of long output: its offset and its bytes. Raises NotWritableError."""
+        """Return offset and bytes of the last part of output that is too long to copy, or None.
+
+        Raises NotWritableError.
+        """
         for name in self._ends(attempt):
             if name.startswith(f"{stream}@"):
                 with self._opened(self.directory / str(attempt) / name) as fd:
@@ -120,7 +124,7 @@ class PulledLogs:
                 (directory / _PARTIAL).unlink(missing_ok=True)
 
     def is_incomplete(self, attempt: AttemptId) -> bool:
-        """Return True if the copy is incomplete."""
+        """Return whether `put` was called without `finish`."""
         return os.path.lexists(self.directory / str(attempt) / _PARTIAL)
 
     def forget(self, attempt: AttemptId, stream: str) -> None:
@@ -163,7 +167,7 @@ class PulledLogs:
 
 
 class LogsDue:
-    """The ended attempts whose output must still be copied: one small file each, named by token."""
+    """The ended attempts whose output must still be copied. Each attempt has a small file, named by its token."""
 
     def __init__(self, directory: Path, disk: Disk = DISK) -> None:
         self._directory, self._disk = directory, disk
@@ -176,7 +180,7 @@ class LogsDue:
                 replace_file(self._disk, self._directory / token, str(attempt).encode(), alone=False)
 
     def all(self) -> dict[Token, AttemptId]:
-        """Return all attempts whose output must still be copied. Other files are skipped."""
+        """Return all attempts whose output must still be copied. Files that do not belong to an attempt are skipped."""
         due = {}
         try:
             names = sorted(os.listdir(self._directory))

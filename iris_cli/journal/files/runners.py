@@ -1,7 +1,7 @@
-"""Runners: the processes that run cycles, with one locked file each. Also the order to the background loop.
+"""Runners (processes that run cycles), each with a locked file; clients; and the order to the background loop.
 
-The kernel releases a lock when its process ends, so a locked file shows a live process. The content of the file is
-only for messages.
+The kernel releases a lock when its process ends, so a locked file shows that its process lives. The content of the file
+is used in messages only.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from iris_cli.journal.layout import CLIENTS, LOOP_ORDER, RUNNERS
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 LOOP = "loop"
-"""The kind of runner that is the background loop: at most one process per state directory."""
+"""The kind of the background loop. A state directory has at most one."""
 
 KINDS = frozenset({LOOP, "watch", "wait", "command"})
 
 _LIMIT = 4096  # bytes
-_TRIES = 100  # maximum number of attempts to take a lock: other processes hold it briefly to check it
+_TRIES = 100  # to take a lock: other processes hold it briefly when they check it
 _RETRY_INTERVAL = 0.005  # seconds
 
 
 class Runner(Struct, frozen=True, kw_only=True):
     """A process that runs cycles. `interval` in seconds, `since` in seconds since the epoch, `actor` is `user@host`.
 
-    `started` distinguishes the process from a later one with the same pid; "" if unknown. A pid of 0 is unknown.
+    `started` distinguishes the process from a later process with the same pid; "" if unknown. `pid` is 0 if unknown.
     """
 
     kind: str
@@ -65,11 +65,11 @@ class Runner(Struct, frozen=True, kw_only=True):
         return self.actor.rpartition("@")[2]
 
     def is_this(self, pid: int) -> bool:
-        """Return True if the process with this pid is this runner."""
+        """Return whether the process with this pid is this runner."""
         return bool(pid) and pid == self.pid and self.started == _started(pid)
 
     def entry(self) -> dict[str, Any]:
-        """Return the fields for JSON, without the kind, which is in the file's name."""
+        """Return the fields for JSON, without the kind: the file's name contains it."""
         return {name: value for name, value in asdict(self).items() if name != "kind"}
 
 
@@ -85,7 +85,7 @@ class HeldRunner:
         return self._path.name
 
     def is_in_place(self) -> bool:
-        """Return True if the locked file was not deleted or replaced."""
+        """Return whether the locked file still exists under its name: it was neither deleted nor replaced."""
         ours = os.fstat(self.descriptor)
         try:
             named = os.lstat(self._path)
@@ -113,7 +113,7 @@ class HeldRunner:
         self.hand_over()
 
     def hand_over(self) -> None:
-        """Close the descriptor. A child process that inherited it keeps the lock; otherwise the lock is released."""
+        """Close the descriptor. The lock is released, unless a child process has inherited the descriptor."""
         # The number of a closed descriptor may be reused at once, so it must not be closed twice.
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
@@ -144,15 +144,18 @@ class Runners:
             if held.is_in_place():
                 held.write(self._runner(kind, command, interval, since))
                 return held
-            held.release()  # another process deleted it as stale before it was locked
+            held.release()  # another process deleted the file as stale before this process locked it
 
     def inherit(self, fd: int, command: str, *, interval: float, since: float) -> HeldRunner | None:
-        """Take over the loop's lock by an inherited descriptor. Return None if it is not that lock."""
+        """Take over the loop's lock with an inherited descriptor.
+
+        Return None if `fd` is not the descriptor of that lock.
+        """
         held = HeldRunner(self._directory / LOOP, fd)
         try:
             if not held.is_in_place():
                 return None
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a no-op for the process that inherited it
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no effect if this process has inherited the lock
             os.set_inheritable(fd, False)
         except OSError:
             return None
@@ -167,7 +170,7 @@ class Runners:
     @staticmethod
     @contextmanager
     def probing(path: Path) -> Iterator[bool]:
-        """Yield True if the file's lock is free. Nobody can take it during the block. Raises OSError."""
+        """Yield whether the file's lock is free. A free lock can't be taken during the block. Raises OSError."""
         with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -177,7 +180,7 @@ class Runners:
                 yield True
 
     def _files(self) -> Iterator[tuple[Path, Runner | None]]:
-        """Yield each file with its runner; None if its lock is free."""
+        """Yield each file with its runner, or with None if the lock is free."""
         try:
             names = sorted(os.listdir(self._directory))
         except OSError:
@@ -218,7 +221,7 @@ class Runners:
 
 
 def _read(path: Path) -> Runner:
-    """Return the runner in a file; without details if the content can't be read."""
+    """Return the runner that a file describes; only its kind is known if the content can't be read."""
     kind = path.name.partition("-")[0]
     try:
         with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
@@ -236,10 +239,10 @@ def _started(pid: int) -> str:
 
 
 class LoopOrder(Struct, frozen=True, kw_only=True):
-    """The operator's order to the background loop. `stopped`: no loop may run.
+    """The operator's last order to the background loop. `stopped`: no loop may run.
 
-    Each order to end the running loop has a new `turn`; a loop that was started with another turn ends. `by` is the
-    user and command that gave the order; `since` is a time as text.
+    Each order to end the running loop changes `turn`, a random id. A loop ends when `turn` has changed since its start.
+    `by` is the user and command that gave the order; `since` is the time of the order, as text.
     """
 
     turn: str = ""
@@ -249,7 +252,7 @@ class LoopOrder(Struct, frozen=True, kw_only=True):
 
 
 def read_loop_order(directory: Path) -> LoopOrder:
-    """Return the current order; the default (a loop may run) if absent or it can't be read."""
+    """Return the last order. If the file is missing or can't be read, return the default: a loop may run."""
     try:
         with opened(directory / LOOP_ORDER, os.O_RDONLY | os.O_NONBLOCK) as fd:
             return decode(LoopOrder, os.read(fd, _LIMIT))
@@ -263,8 +266,8 @@ def write_loop_order(directory: Path, disk: Disk, order: LoopOrder) -> None:
     replace_file(disk, directory / LOOP_ORDER, data, alone=False, synced=True)
 
 
-# The clients of interactive jobs, with one locked file each. The kernel releases the lock of a client that ends; any
-# cycle may then cancel its job.
+# A client is the process that shows an interactive job in its terminal. It has a locked file. The kernel releases the
+# lock when the client ends; any cycle may then cancel the job.
 
 
 class Clients:
@@ -282,15 +285,18 @@ class Clients:
             held = HeldRunner(path, open_safely(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
             try:
                 fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:  # another process is just checking it
+            except BlockingIOError:  # another process is checking the lock
                 held.hand_over()
             else:
                 if held.is_in_place():
                     return held
-                held.hand_over()  # another process deleted it as stale before it was locked
+                held.hand_over()  # another process deleted the file as stale before this process locked it
 
     def is_gone(self, name: str) -> bool:
-        """Return True if the client's lock is free. A file that can't be read counts as held."""
+        """Return whether the client has ended: its lock is free, or its file is deleted.
+
+        A lock that can't be read is held.
+        """
         try:
             with Runners.probing(self._directory / name) as free:
                 return free

@@ -1,6 +1,6 @@
 """Packed workspaces: compressed tar files, named after the SHA-256 of the uncompressed tar.
 
-So each attempt of a job gets the same files, even if the directory has changed since the launch.
+Each attempt of a job gets the same files, even if the directory has changed since the submission.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 _HASH = re.compile("[0-9a-f]{64}")
 _GZIP = 31  # zlib's gzip format with the largest window; its header has no name or time
-_LEVEL = 1  # takes a third of the time of the default level; the result is a few per cent larger
+_LEVEL = 1  # needs a third of the default level's time; the result is a few per cent larger
 _CHUNK = 1 << 20
 
 
 class Workspaces:
-    """A directory of packed workspaces, each complete or absent. Safe for threads and processes."""
+    """A directory of packed workspaces. Each workspace is complete or absent. Safe for threads and processes."""
 
     def __init__(self, path: Path, disk: Disk = DISK) -> None:
         self.path = path
@@ -47,7 +47,7 @@ class Workspaces:
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
         """Durably store the tar file in `chunks`; return its hash and size.
 
-        An existing file is replaced, which repairs it. Raises NotWritableError and the exceptions of `chunks`.
+        An existing file is replaced, because it may be damaged. Raises NotWritableError and the exceptions of `chunks`.
         """
         digest, size = hashlib.sha256(), 0
         with self._draft() as (fd, draft):
@@ -104,7 +104,7 @@ class Workspaces:
 
     @contextmanager
     def _draft(self) -> Iterator[tuple[int, Path]]:
-        """Yield a file to write; it is deleted at the end unless it was renamed."""
+        """Yield a new file. It is deleted at the end of the block unless it was renamed."""
         with writing(self.path):
             make_directory(self._disk, self.path)
             if not stat.S_ISDIR(self.path.lstat().st_mode):
@@ -128,7 +128,7 @@ class Workspaces:
         if not stat.S_ISREG(status.st_mode):
             raise _gone(workspace, "not a regular file")
         version = (status.st_ino, status.st_size, status.st_mtime_ns)
-        with self._lock:  # if several threads send the same workspace, one verifies it
+        with self._lock:  # if several threads need the same workspace, one thread verifies it
             if self._verified.get(workspace) == version:
                 return
             try:
@@ -145,7 +145,7 @@ class Workspaces:
             self._verified[workspace] = version
 
     def _set_aside(self, workspace: str) -> None:
-        """Rename a damaged workspace, so that it counts as missing, and is deleted later like a draft."""
+        """Rename a damaged workspace, so that it counts as missing. It is deleted later, like a draft."""
         with suppress(OSError):
             self._disk.rename(self._file(workspace), self.path / f"{workspace}.damaged{PART_SUFFIX}")
 

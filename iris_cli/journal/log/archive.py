@@ -1,7 +1,7 @@
 """The archive: lines moved out of the log, in consecutive segments.
 
-A segment is a compressed former log: its first line has a header, and the next segment, or the log, continues with the
-next seq. If lines are in a segment and in the log, those in the log are used.
+A segment is a compressed former log. Its first line has a header. The next segment, or the log, continues with the next
+seq. If a line is in a segment and in the log, the line in the log is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAME = re.compile(r"events-([0-9]{12})-([0-9]{12})\.jsonl\.gz")
 _BUFFER = 1 << 16  # bytes
 GZIP = 16 + zlib.MAX_WBITS
 """The `wbits` of zlib for the gzip format."""
-_UNKNOWN = ""  # an unknown crc; the `prev` of the next line has it
+_UNKNOWN = ""  # a crc that is not known yet; the `prev` of the next line has it
 LOG_IS_MISSING = "the log is missing, its archive is not"
 UNREADABLE = (EOFError, OSError, zlib.error)
 """The errors of reading a truncated or damaged segment."""
@@ -49,7 +49,7 @@ class Segment(Struct, frozen=True, kw_only=True):
 
 
 def segment_of(directory: Path, first: int, last: int) -> Segment:
-    """Return the segment of a state directory for these lines; it may not exist yet."""
+    """Return the segment of a state directory for the lines `first` to `last`. Its file may not exist yet."""
     path = directory / ARCHIVE / f"events-{first:012}-{last:012}.jsonl.gz"
     return Segment(path=path, first=first, last=last)
 
@@ -66,7 +66,7 @@ def segments(directory: Path, before: int = sys.maxsize) -> tuple[Segment, ...]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The uncompressed bytes of a gzip file. All bytes before the damage are read before `UNREADABLE` is raised."""
+    """The uncompressed bytes of a gzip file. Reads all bytes before a damage, then raises an error in `UNREADABLE`."""
 
     def __init__(self, packed: BinaryIO) -> None:
         super().__init__()
@@ -96,7 +96,10 @@ class _Unpacked(io.RawIOBase):
         return len(data)
 
     def _unpack(self, limit: int) -> bytes:
-        """Decompress at most `limit` bytes. If the input is damaged, halve it to find the bytes before the damage."""
+        """Decompress at most `limit` bytes.
+
+        If the input is damaged, halve it until the bytes before the damage are found.
+        """
         some = self._waiting
         while True:
             before = self._unpacker.copy()
@@ -124,7 +127,7 @@ class _Unpacked(io.RawIOBase):
 
 @contextmanager
 def unpacked(segment: Segment) -> Iterator[BinaryIO]:
-    """Open a segment's lines for reading. Raises `UNREADABLE`, also while reading."""
+    """Open a segment's lines for reading. Opening and reading raise the errors in `UNREADABLE`."""
     with open(segment.path, "rb", opener=open_safely) as packed:
         yield cast("BinaryIO", io.BufferedReader(_Unpacked(packed), _BUFFER))
 
@@ -132,8 +135,8 @@ def unpacked(segment: Segment) -> Iterator[BinaryIO]:
 class ArchiveScan:
     """Iterates once over the records of segments. Afterwards `position` is the end of the last valid record.
 
-    Starts with the segment that has the line of `known`, if there is one; with `skip` after that line. `about` and
-    `until` are as in `Scan`.
+    Starts with the segment that contains the line at the position `known`, if there is one. `skip`: starts after that
+    line. `about` and `until` are as in `Scan`.
     """
 
     def __init__(
@@ -181,12 +184,12 @@ class ArchiveScan:
                     stream.seek(0)
                 start = continued(self.position)
                 if self._skip and segment.first == self._known.seq - self._known.line + 1:
-                    start = self._known  # offsets in the segment are those in the former log
+                    start = self._known  # the segment has the same offsets as the former log
                     stream.seek(start.offset)
                 scan = self.scan = Scan(stream, sys.maxsize, start, about=self._about, until=self._until)
                 yield from scan
         except PermissionError:
-            raise  # the segment is not damaged
+            raise  # an error of reading, not damage
         except UNREADABLE as error:
             if scan is None or scan.position.seq != segment.last:  # otherwise all lines were read
                 broken = f"the segment can't be read: {error}"
@@ -202,7 +205,7 @@ class ArchiveScan:
 
 
 def missing(end: Position, first: int, file: str) -> Fault | None:
-    """Return a fault if a file that begins with seq `first` does not follow `end`; None if it does."""
+    """Return a fault if lines are missing between `end` and a file that begins with seq `first`, otherwise None."""
     if first == end.seq + 1:
         return None
     what = f"it begins with seq {first}, the segment before ends at seq {end.seq}"

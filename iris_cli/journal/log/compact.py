@@ -52,21 +52,21 @@ class Compacted(Struct, frozen=True, kw_only=True):
 def compact(
     directory: Path, disk: Disk, end: Position, check: Callable[[], None], *, at: float, actor: str
 ) -> Compacted:
-    """Move the lines of the log, which ends at `end`, to a segment, and start a new log after them.
+    """Move the lines of the log up to its end `end` to a segment, and start a new log after these lines.
 
-    The caller holds the lock and has read the log without faults; `check` raises if the lock was lost. Raises OSError,
-    and LogDamagedError if the log has changed. After a crash anywhere the log is either unchanged or the new one.
+    The caller holds the lock and has read the log without faults. `check` raises an error if the lock was lost. Raises
+    OSError, and LogDamagedError if the log has changed. After a crash at any point the log is either unchanged or new.
     """
     assert end.header is not None, "an empty log has nothing to compact"
     log = directory / LOG
     with open(log, "rb", opener=open_safely) as stream:
         segment = segment_of(directory, origin_of(stream).seq + 1, end.seq)
     _make_archive(directory, disk, segment, at)
-    with _draft(segment.path.with_name("segment")) as draft:  # overwrites what an earlier crash left
+    with _draft(segment.path.with_name("segment")) as draft:  # overwrites the draft of a crashed compaction
         _pack(disk, log, end, draft)
         disk.rename(draft, segment.path)
         sync_directory(disk, segment.path.parent)
-    # If iris crashes before the log is replaced, both have these lines, and those in the log are used.
+    # If iris crashes before the log is replaced, segment and log have the same lines, and readers use the log.
     line = encode_line(end, [LogCompacted(name=end.header.cluster_name, through=end.seq)], at=at, actor=actor)
     with _draft(log) as draft:
         with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
@@ -76,7 +76,7 @@ def compact(
         check()  # if the lock was lost, other processes may have committed to the old log
         disk.rename(draft, log)
         sync_directory(disk, directory)
-    # If iris crashes now, the new log is ahead of HEAD; the next writer repairs that.
+    # If iris crashes now, the new log is ahead of HEAD, and the next writer repairs HEAD.
     new_end = end_of_line(continued(end), line, at)
     advance_head(disk, directory, new_end)
     return Compacted(
@@ -90,7 +90,7 @@ def compact(
 
 
 def _make_archive(directory: Path, disk: Disk, segment: Segment, now: float) -> None:
-    """Create the archive, and rename segments with the same lines: an interrupted compaction or a salvage left them."""
+    """Create the archive. Rename segments with the same lines that an interrupted compaction or a salvage has left."""
     make_directory(disk, directory / ARCHIVE)
     for other in segments(directory):
         if other.last >= segment.first:
@@ -98,7 +98,7 @@ def _make_archive(directory: Path, disk: Disk, segment: Segment, now: float) -> 
 
 
 def set_aside(disk: Disk, segment: Segment, now: float) -> Path:
-    """Rename a segment so that it is no longer read; return its new path. Raises OSError."""
+    """Rename a segment so that it is not read any more. Return its new path. Raises OSError."""
     kept = unused(segment.path.with_name(f"{segment.path.name}{OLD_SUFFIX}{file_stamp(now)}"))
     disk.rename(segment.path, kept)
     return kept
@@ -131,7 +131,7 @@ def _pack(disk: Disk, log: Path, end: Position, target: Path) -> None:
 
 
 def _sound_chunks(log: Path, lines: Iterator[bytes], end: Position) -> Iterator[bytes]:
-    """Yield the lines joined to chunks. Raises LogDamagedError if a checksum is wrong or `end` does not match."""
+    """Yield the lines in chunks. Raises LogDamagedError if a checksum is wrong or the lines do not end at `end`."""
     chunk, size, number, last = [], 0, 0, b""
     for number, line in enumerate(lines, 1):
         if not is_intact(line[:-1]):

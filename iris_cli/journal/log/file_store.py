@@ -1,4 +1,4 @@
-"""The log as a file: read it from a position on, and commit a line."""
+"""The log as a file: read lines from a position on, and commit a line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from iris_cli.journal.log.scan import Scan
 
 Keep = Callable[["Iterable[LogRecord]"], "tuple[LogRecord, ...]"]
-"""Function that consumes all records as they are read, and returns the records to keep."""
+"""Function that consumes all records while they are read, and returns the records to keep in memory."""
 
 _FIRST_LINE_LIMIT = 1 << 16  # bytes
 
@@ -46,7 +46,7 @@ _FIRST_LINE_LIMIT = 1 << 16  # bytes
 class Loaded(Struct, frozen=True, kw_only=True):
     """The result of reading the log. `end` is the end of the last valid record, `size` the file's size in bytes.
 
-    `head_fits` is False if the line with the seq in HEAD has another checksum than HEAD.
+    `head_fits` is False if HEAD and the line that HEAD names have different checksums.
     """
 
     records: tuple[LogRecord, ...]
@@ -60,7 +60,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
 class FileStore:
     """The append-only log of a directory: transactions, numbered from 1 without gaps.
 
-    Only the lock's holder may append, after recovery.
+    Only the holder of the lock may append, and only after recovery.
     """
 
     def __init__(self, directory: Path, disk: Disk = DISK) -> None:
@@ -72,7 +72,7 @@ class FileStore:
         self.scan: Scan | ArchiveScan | None = None  # the current or last scan of the log
 
     def read(self, after_seq: int = 0) -> Iterator[Transaction]:
-        """Yield transactions; an unfinished last line counts as never committed. Raises LogDamagedError."""
+        """Return the transactions; an incomplete last line is omitted, as never committed. Raises LogDamagedError."""
         loaded = self.load(after_seq)
         if loaded.fault is not None and loaded.fault.kind is not FaultKind.TORN:
             raise LogDamagedError(f"{self._path}, {loaded.fault}")
@@ -101,13 +101,13 @@ class FileStore:
         return self._end if scan is None else scan.position
 
     def forget_earliest(self) -> None:
-        """Reset the earliest time, because an archived snapshot now has that of the lines read so far."""
+        """Reset the earliest time of the lines. An archived snapshot has recorded it for the lines read so far."""
         self._end = replace(self._end, earliest=None)
         if self.scan is not None and self.scan.current is not None:
             self.scan.current.earliest = None
 
     def resume(self, position: Position) -> bool:
-        """Continue at a position. Return False if the log has another line there, and does not begin right after it."""
+        """Continue at a position. Return False if another line ends there, unless the log begins right after it."""
         with suppress(OSError), open(self._path, "rb", opener=open_safely) as stream:
             if _record_is_at(stream.fileno(), position):
                 status = os.fstat(stream.fileno())
@@ -119,10 +119,10 @@ class FileStore:
         return False
 
     def load(self, after_seq: int = 0, keep: Keep = tuple) -> Loaded:
-        """Return the records after `after_seq`, or those that `keep` returns, and the reason why reading ended.
+        """Read the log. Return the records after `after_seq` that `keep` returns, and the fault at which reading ended.
 
-        Reads only new lines if the caller has all records that this store has read. Raises OSError, and
-        LogReplacedError if the log is not the one that the caller has read up to `after_seq`.
+        Reads only new lines if the caller has all records that this store has read. Raises OSError. Raises
+        LogReplacedError if the log differs from the log that the caller has read up to `after_seq`.
         """
         if 0 < after_seq == self._end.seq and self._is_unchanged():
             end, head = self._end, head_at(self._end)
@@ -139,14 +139,17 @@ class FileStore:
             return Loaded(records=(), end=START, size=0, fault=fault, head=head, head_fits=True)
 
     def _lost_log(self) -> Fault | None:
-        """Return a fault if there is an archive but no log: the log was lost, and no new one may be started."""
+        """Return a fault if there is an archive but no log, otherwise None.
+
+        A lost log must not be replaced by a new log.
+        """
         from iris_cli.journal.log.archive import LOG_IS_MISSING, segments
 
         chain = segments(self._directory)
         return fault_at(replace(START, seq=chain[-1].last), LOG, LOG_IS_MISSING) if chain else None
 
     def _is_unchanged(self) -> bool:
-        """Return True if the log ends where it was last read or written, and HEAD agrees. Raises OSError."""
+        """Return whether the log still ends at the last position read or written, and HEAD agrees. Raises OSError."""
         try:
             with opened(self._path, os.O_RDONLY) as fd:
                 as_read = self._is_at_end_of(fd) and _record_is_at(fd, self._end)
@@ -195,7 +198,7 @@ class FileStore:
                 raise self._replaced()
             if end == START:
                 fault = self._lost_log() or fault
-        if not is_other:  # otherwise the caller has lines that may be replaced
+        if not is_other:  # if it is another log, the lines that the caller has may be replaced
             self._end, self._file = end, (status.st_dev, status.st_ino)
         return Loaded(
             records=kept,
@@ -212,7 +215,7 @@ class FileStore:
         )
 
     def append(self, expected_seq: int, events: Sequence[Event], *, at: float, actor: str) -> int | Conflict:
-        """Commit events. Raises NotWritableError if they are not committed: the caller must not act on them then."""
+        """Commit events. Raises NotWritableError if that failed: the caller must not act on the events then."""
         from iris_cli.journal.log.record import Conflict, check_events, encode_line, end_of_line
 
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if expected_seq == 0 else 0)
@@ -234,7 +237,7 @@ class FileStore:
         return self._end.line
 
     def compact(self, check: Callable[[], None], *, at: float, actor: str) -> Compacted:
-        """Move all lines that were read to the archive. Only the lock's holder may do so, after recovery.
+        """Move all lines that were read to the archive. Only the holder of the lock may call it, after recovery.
 
         Raises NotWritableError, and the exception of `check` if the lock was lost. No line is lost then.
         """
@@ -257,7 +260,7 @@ class FileStore:
             )
 
     def _commit(self, fd: int, line: bytes, end: Position) -> None:
-        """Write the line, sync it, and write HEAD, in this order. If one step fails, restore the log."""
+        """Write the line, sync the log, and write HEAD. If one of these steps fails, restore the log."""
         try:
             check_room(fd, len(line))
             write_all(self._disk, fd, line)
@@ -268,12 +271,13 @@ class FileStore:
         except OSError as error:
             # The line may be on disk, complete or in part, but the caller will not act on it.
             with suppress(OSError):
-                # A failed call may have written HEAD. It is restored first, and durably: it must never be ahead.
+                # The failed step may have written HEAD. Restore HEAD durably first: HEAD must never be ahead of the
+                # log.
                 if read_head(self._directory) != head_at(self._end):
                     write_head(self._disk, self._directory, self._end)
                 self._disk.truncate(fd, self._end.offset)
                 self._disk.fsync(fd)
-            # Now the line is removed, or the log is ahead of HEAD and the next writer repairs that.
+            # The line is removed now, or the log is ahead of HEAD and the next writer repairs the log.
             raise not_writable(self._path, error) from error
         self._end = end
 
@@ -288,7 +292,7 @@ def _records_after(after_seq: int, scan: Iterable[LogRecord], crcs: dict[int, st
 
 
 def _begins_after(stream: BinaryIO, position: Position) -> bool:
-    """Return True if the file begins right after the record that ends at `position`, which is archived."""
+    """Return whether the file begins right after the record that ends at `position`. That record is archived."""
     from iris_cli.journal.log.scan import origin_of
 
     origin = origin_of(stream)
@@ -296,7 +300,7 @@ def _begins_after(stream: BinaryIO, position: Position) -> bool:
 
 
 def _record_is_at(fd: int, position: Position) -> bool:
-    """Return True if the record that ends at `position` is unchanged."""
+    """Return whether the record that ends at `position` is unchanged."""
     mark = f'"crc":"{position.crc}"}}\n'.encode("ascii")
     return position.seq == 0 or os.pread(fd, len(mark), max(0, position.offset - len(mark))) == mark
 
@@ -306,10 +310,10 @@ def _unchanged(cluster: Cluster) -> Cluster:
 
 
 class Fold:
-    """Replays records as they are read, and does not hold all of them in memory. `cluster` is the result.
+    """Replays records while they are read, without keeping all in memory. `cluster` is the result.
 
-    Starts from `start`, stops after the seq `until`, and keeps the records after the seq `kept_after`. After each
-    `every` records, `keep` may return the cluster with less in memory.
+    Starts from the cluster `start`, stops after the seq `until`, and keeps the records after the seq `kept_after`.
+    After every `every` records it calls `keep`, which may return an equal cluster that uses less memory.
     """
 
     def __init__(
@@ -329,7 +333,7 @@ class Fold:
         self.cluster = start
 
     def __call__(self, records: Iterable[LogRecord]) -> tuple[LogRecord, ...]:
-        """Consume records; may be called again to read again. Raises IllegalTransitionError."""
+        """Replay the records. A second call starts again from the beginning. Raises IllegalTransitionError."""
         kept: list[LogRecord] = []
         if self._until is not None:
             records = takewhile(self._is_wanted, records)

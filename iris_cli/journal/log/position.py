@@ -1,4 +1,4 @@
-"""Positions in a log, the checksum at the end of each line, and faults."""
+"""Positions in a log, the checksum at the end of each line, and faults of a log."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Header(Struct, frozen=True, kw_only=True):
 
 
 class Position(Struct, frozen=True, kw_only=True):
-    """The end of a valid record, up to which a log was read, with all data that is needed to read on.
+    """The end of the last valid record that was read, with all data that is needed to continue after it.
 
-    `line` and `offset` count lines and bytes up to this point; `seq`, `crc` and `at` are those of the record.
-    `earliest` is the smallest time of the records after the last archived snapshot.
+    `line` and `offset` count lines and bytes up to this point. `seq`, `crc` and `at` are from the record. `earliest` is
+    the smallest time of the records after the last archived snapshot.
     """
 
     line: int = 0
@@ -67,18 +67,18 @@ def is_intact(line: bytes) -> bool:
 
 
 class FaultKind(StrEnum):
-    TORN = "torn"  # unfinished or damaged, without a valid line after it: it may never have been committed
+    TORN = "torn"  # an incomplete or damaged last line: it may never have been committed
     DAMAGED = "damaged"
-    EDITED = "edited"  # valid, but another program changed its line end or added a byte order mark
+    EDITED = "edited"  # valid, but another program changed the line end or added a byte order mark
     NEWER = "newer"  # valid, but written by a newer program
     FOREIGN = "foreign"  # valid, but HEAD belongs to another log
     LOST = "lost"  # the line in HEAD is missing or different
     HEAD = "head"  # valid, but HEAD is damaged
-    MISSING = "missing"  # the archive lacks the lines before this one
+    MISSING = "missing"  # the lines before this line are not in the archive
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """The reason why a log can't be read further.
+    """The reason why reading a log stopped.
 
     `seq` is the sequence number expected at this line; lines count from 1. `file` is relative to the state directory.
     """

@@ -4,7 +4,8 @@
      "events":[...],"crc":"9a27e113"}
 
 `crc` is the CRC-32 of the raw bytes before `,"crc":"`; `prev` is the `crc` of the previous line. The first line of a
-file also has `format`, `cluster_id` and `program`. A later line has `program` if another version of iris wrote it.
+file also has `format`, `cluster_id` and `program`. A later line has `program` only if another version of iris wrote it
+than the line before.
 """
 
 from __future__ import annotations
@@ -29,11 +30,9 @@ from iris_cli.randomness import SYSTEM_RANDOMNESS
 Line = dict[str, Any]
 
 UPGRADES: dict[int, Callable[[Line], Line]] = {}
-"""Upgrade functions by format number. Each converts a line (JSON, events not yet decoded) to the next format.
-
-They must not change `seq`, `prev`, `crc`, `format` and `cluster_id`. They raise ValueError, KeyError or TypeError for
-a line that is not in their format.
-"""
+"""Upgrade functions by format number. Each function converts a line (JSON with undecoded events) to the next format. It
+must not change `seq`, `prev`, `crc`, `format` and `cluster_id`. It raises ValueError, KeyError or TypeError for a line
+that is not in its format."""
 FORMAT = 1
 _CRC = pattern(r"[0-9a-f]{8}")
 _CLUSTER_ID = pattern(r"[0-9a-f]{32}")
@@ -51,7 +50,7 @@ def upgraded(line: Line, number: int, current: int) -> Line:
 
 
 class BadLineError(ValueError):
-    """The line is not a valid record. `intact`: its checksum is right, so iris wrote it this way."""
+    """The line is not a valid record. `intact`: its checksum is correct, so iris wrote the line as it is."""
 
     def __init__(self, what: str, *, intact: bool) -> None:
         super().__init__(what)
@@ -59,7 +58,7 @@ class BadLineError(ValueError):
 
 
 class NewerLogError(Exception):
-    """The line is valid, but needs a newer program. `program` wrote it; "" if unknown."""
+    """The line is valid, but needs a newer iris. `program` is the version that wrote it; "" if unknown."""
 
     def __init__(self, what: str, program: str) -> None:
         super().__init__(what)
@@ -68,7 +67,7 @@ class NewerLogError(Exception):
 
 
 class LogRecord(Transaction, frozen=True, kw_only=True):
-    """One line of the log: a transaction and its checksums. `program` is "" if it is that of the previous line."""
+    """One line of the log: a transaction and its checksums. `program` is "" if the previous line has the same."""
 
     prev: str
     crc: str
@@ -77,7 +76,7 @@ class LogRecord(Transaction, frozen=True, kw_only=True):
 
 
 def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: str) -> bytes:
-    """Encode `events` as the complete line, with newline, that follows `after`.
+    """Encode `events` as a complete line with its newline. `after` is the position at the end of the previous line.
 
     Raises BadEventError for events that would be read with other values.
     """
@@ -123,7 +122,7 @@ _LINES = msgspec.json.Decoder(prepared(_Line), dec_hook=typed)
 
 
 def decode_line(line: bytes, number: int = FORMAT, *, strict: bool = False) -> LogRecord:
-    """Decode a line without its newline. `number` is the format of the file; a first line has its own.
+    """Decode a line without its newline. `number` is the format of the file; a first line names its format itself.
 
     `strict` also rejects duplicate keys. Raises BadLineError and NewerLogError.
     """
@@ -140,7 +139,7 @@ def decode_line(line: bytes, number: int = FORMAT, *, strict: bool = False) -> L
                 if decoded.events and decoded.format in (None, FORMAT):
                     return _record(decoded)
             except (msgspec.MsgspecError, RecursionError):
-                pass  # an ignorable event or an error: decoded again, event by event
+                pass  # the line has an ignorable event or an error: decode it again, event by event
         return _record(_decode_by_event(loads(line), number))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
@@ -148,7 +147,7 @@ def decode_line(line: bytes, number: int = FORMAT, *, strict: bool = False) -> L
 
 
 def _decode_by_event(entry: dict[str, Any], number: int) -> _Line:
-    """Decode a line event by event, because events may be ignorable, unknown, or of an older format."""
+    """Decode a line event by event, because events may be ignorable, unknown, or in an older format."""
     if type(entry) is not dict:
         raise TypeError("a line is an object")
     program = entry.get("program", "")
@@ -229,9 +228,10 @@ EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in get_args(Any
 
 
 def encode_events(events: Sequence[Event]) -> bytes:
-    """Encode events as an ASCII JSON array. Raises BadEventError for events that would be read with other values.
+    """Encode events as a JSON array in ASCII. Raises BadEventError for events that would be read with other values.
 
-    They are decoded to check that, because msgspec writes NaN as null, and text for a number, without an error.
+    The result is decoded as a check, because msgspec writes NaN as null, and text in place of a number, without an
+    error.
     """
     text = encode(events)
     if decode(tuple[AnyEvent, ...], text) != tuple(events):

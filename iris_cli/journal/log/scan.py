@@ -1,4 +1,4 @@
-"""Read a log in order, up to its end or to the first line that can't be trusted."""
+"""Read a log in order, up to its end or to the first invalid line."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from iris_cli.journal.log.position import PROGRAM, START, Fault, FaultKind, Posi
 from iris_cli.journal.log.record import FORMAT, BadLineError, LogRecord, NewerLogError, decode_line
 
 ReadProgress: TypeAlias = tuple[int, int, str]
-"""The amount that was read, the total amount (0 if unknown), and the unit."""
+"""The amount read so far, the total amount (0 if unknown), and the unit."""
 
 
 class Scan:
     """Iterates once over the records of one file. Afterwards `position` is the end of the last valid record.
 
-    Reads from `start`, the current position of the stream, up to byte `size`, so that no line is read while it is
-    appended. The line in HEAD (`head`) is valid even without its newline; `position` then includes the newline.
-    `strict` treats duplicate keys as damage. `about`: valid lines without this text are skipped. Stops after the seq
-    `until`.
+    Reads from `start`, the current position of the stream, up to byte `size`, so that a line that is being appended is
+    not read. The line that HEAD (`head`) names is valid even without its newline; `position` then includes the newline.
+    `strict`: duplicate keys are damage. `about`: valid lines without this text are skipped. The scan stops after the
+    seq `until`.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ def bounded_lines(stream: BinaryIO, size: int) -> Iterator[bytes]:
 def origin_of(stream: BinaryIO) -> Position:
     """Return the position before the first line of a log file: START, or the end of the archived lines.
 
-    Its seq and checksum are those in the first line. START if that line can't be read.
+    Seq and checksum are from the first line. START if the first line can't be read.
     """
     stream.seek(0)
     try:
@@ -159,7 +159,7 @@ def continued(end: Position) -> Position:
     return replace(end, line=0, offset=0)
 
 
-# Detection and removal of CR and byte order marks that another program, such as an editor on Windows, has added. The
+# Detection and removal of CR and byte order marks that another program has added, such as an editor on Windows. The
 # checksum of a line proves that the removal restores the committed bytes.
 
 
@@ -169,7 +169,7 @@ _REWROTE = "another program rewrote the file"
 
 
 def as_committed(line: bytes) -> bytes:
-    """Return the line without an added CR or byte order mark; unchanged if that does not repair its checksum."""
+    """Return the line without an added CR or byte order mark; unchanged if the removal repairs no checksum."""
     if not line.endswith(_CR_LF) and not line.startswith(_BOM):
         return line
     original = line.removeprefix(_BOM)
@@ -178,7 +178,7 @@ def as_committed(line: bytes) -> bytes:
 
 
 def describe_edit(line: bytes) -> str:
-    """Return a description of what was added to the line; "" if its removal does not repair the checksum."""
+    """Return a description of the text added to the line; "" if its removal does not repair the checksum."""
     if as_committed(line) == line:
         return ""
     if line.endswith(_CR_LF):
@@ -187,7 +187,7 @@ def describe_edit(line: bytes) -> str:
 
 
 def find_edit(stream: BinaryIO) -> Fault | None:
-    """Return a fault for the first edited line of a file; None if absent."""
+    """Return a fault for the first edited line of a file; None if no line was edited."""
     stream.seek(0)
     offset = 0
     for number, line in enumerate(stream, start=1):

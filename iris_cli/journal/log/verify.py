@@ -29,8 +29,8 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     """The state of a log and its archive.
 
     `sound_until` is the end of the last record before the first finding, in the file `sound_in`. `records` is the
-    number of readable records, `last` the last known seq. If another program has edited the log, the committed lines
-    are verified after that finding, and offsets are those of the restored file. `unfinished` is a last line that was
+    number of readable records, `last` the last known seq. If another program has edited the log, this is a finding; the
+    restored lines are then verified, and offsets count bytes of the restored file. `unfinished` is a last line that was
     never committed. It is not a finding, because the next writer moves it out of the log.
     """
 
@@ -52,13 +52,13 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
 
 
 OnScan = Callable[[str, Scan], None]
-"""Function that is called with the name of each file and its scan, which has the progress."""
+"""Function that is called with the name of each file and with its scan, which knows the progress."""
 
 
 def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool = False) -> VerifyReport:
     """Read archive and log completely, also after damage. Takes no lock and changes nothing.
 
-    `replayed` also checks, up to the first finding, that the events are possible. Raises NotFoundError, and
+    `replayed`: also check that the events up to the first finding are possible. Raises NotFoundError, and
     NotWritableError if the log can't be read.
     """
     log = directory / LOG
@@ -108,7 +108,7 @@ def _verify_archive(chain: tuple[Segment, ...], check: _Check) -> VerifyReport:
 
 
 def _first_line_is_unreadable(stream: BinaryIO) -> bool:
-    """Return True if the first line can't be read, so that the number of earlier lines is unknown."""
+    """Return whether the first line is invalid, so that the number of earlier lines is unknown."""
     stream.seek(0)
     try:
         return decode_line(stream.readline().removesuffix(b"\n")).header is None
@@ -136,7 +136,7 @@ class _Check:
         self._sound: tuple[str, Position] = ("", START)
 
     def begin_file(self, file: str, first: int, origin: Position) -> None:
-        """Continue with a file that begins with seq `first`, by its name or header, after position `origin`."""
+        """Continue with a file. By its name or header it begins with seq `first`, after the position `origin`."""
         if (gap := missing(self._end, first, file)) is not None:
             self._findings.append(gap)
             self._end = replace(self._end, crc=_UNKNOWN)
@@ -155,7 +155,7 @@ class _Check:
                 )
                 self.read_file(segment.file, stream, sys.maxsize)
         except PermissionError:
-            raise  # the segment is not damaged
+            raise  # an error of reading, not damage
         except UNREADABLE as error:
             if self._end.seq != segment.last:  # otherwise all lines were read
                 what = f"the segment can't be read: {error}"
@@ -167,7 +167,7 @@ class _Check:
             self._end = replace(self._end, seq=segment.last, crc=_UNKNOWN)
 
     def report_empty_log(self) -> None:
-        """Report the log as missing: if there is an archive, a log without any valid line was lost."""
+        """Report an empty log as missing if there is an archive: a log is never empty after a compaction."""
         if not self._findings or self._findings[-1].file != LOG:
             self._unfinished = None
             self.report_missing_log()
@@ -177,7 +177,7 @@ class _Check:
         self._findings.append(fault_at(self._end, LOG, LOG_IS_MISSING))
 
     def read_file(self, file: str, stream: BinaryIO, size: int) -> None:
-        """Read a file from its start. Raises `UNREADABLE` for a segment."""
+        """Read a file from its start. For a damaged segment raises an error in `UNREADABLE`."""
         position: Position | None = continued(self._end)
         while position is not None:
             stream.seek(position.offset)
@@ -237,7 +237,7 @@ class _Check:
 def _next_valid(
     file: str, stream: BinaryIO, size: int, end: Position, findings: list[Fault]
 ) -> Position | None:
-    """Return the position before the next valid line after the bad line at `end`; None if there is no valid line.
+    """Return the position before the first valid line after the invalid line at `end`; None if there is none.
 
     Adds a finding for each further unreadable line.
     """
@@ -256,7 +256,7 @@ def _next_valid(
 
 
 def _findings_of_head(head: Head, end: Position, crc_at_head: str) -> list[Fault]:
-    """Return the finding if HEAD contradicts the log. `crc_at_head`: crc of the line with HEAD's seq, "" if unread."""
+    """Return a finding if HEAD contradicts the log. `crc_at_head`: crc of the line with HEAD's seq, "" if not read."""
     kind = FaultKind.LOST
     if head.crc == end.crc and end.header is not None and head != head_at(end):
         kind = FaultKind.HEAD

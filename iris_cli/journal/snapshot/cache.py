@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 EVERY_LINES = 10_000
 EVERY_BYTES = 2_000_000
-_ARCHIVE_FACTOR = 5  # an archived snapshot is due after this many times `every_lines`
-_MIN_BYTES = 200_000  # of new lines: reading these takes as long as everything else in `iris status`
-_MAX_RATIO = 16  # a snapshot that is longer than the new lines by this factor is not replaced yet
+_ARCHIVE_FACTOR = 5  # a snapshot is archived after `every_lines` times this number of lines
+_MIN_BYTES = 200_000  # of new lines: it takes as long to read them as all else in `iris status`
+_MAX_RATIO = 16  # a snapshot that is more than this many times as long as the new lines is kept
 _NAME = re.compile(r"snapshot-([0-9]{12})\.json")
 
 ReplayTo = Callable[[Position], Cluster]
@@ -43,12 +43,12 @@ class SnapshotCache:
         self._every = every_lines, every_bytes
         self.archive_every = _ARCHIVE_FACTOR * every_lines
         """Number of lines after which a snapshot is archived."""
-        self._last = START  # position of the last known snapshot, or of the last attempt to write one
+        self._last = START  # position of the last known snapshot, or of the last failed write
 
     def read(self, fits: Callable[[Position], bool], replay_to: ReplayTo) -> tuple[Position, Cluster] | None:
-        """Return the newest usable snapshot: its position in the log and its cluster.
+        """Return the newest usable snapshot as its position in the log and its cluster; None if there is none.
 
-        `fits` returns True if the log has the line with this checksum at a position.
+        `fits` returns whether the log has the line with the position's checksum at that position.
         """
         self._last = START
         if not (paths := list(self._paths())):
@@ -69,7 +69,7 @@ class SnapshotCache:
         return None
 
     def files(self, fits: Callable[[Position], bool]) -> Files | None:
-        """Return the files of the newest usable snapshot; reads only their first lines."""
+        """Return the files of the newest usable snapshot, or None. Reads only their first lines."""
         from iris_cli.journal.snapshot.reading import UNUSABLE, Files, SnapshotFile
 
         for path in self._paths():
@@ -101,9 +101,10 @@ class SnapshotCache:
         *,
         always: bool,
     ) -> Cluster:
-        """Write a snapshot if it is due; with `always`, if there are new lines since the last one.
+        """Write a snapshot if it is due. `always`: write it if there are new lines since the last snapshot.
 
-        Returns the cluster. If the snapshot was archived, calls `on_archived`, and the cluster has less in memory.
+        Returns an equal cluster. If the snapshot was archived, calls `on_archived`, and the returned cluster uses less
+        memory.
         """
         due = self._is_due(position) or (always and position.seq > self._last.seq)
         if position.header is None or not due or not self._is_ours():
@@ -111,7 +112,7 @@ class SnapshotCache:
         from iris_cli.journal.snapshot.reading import UNUSABLE
         from iris_cli.journal.snapshot.writing import SnapshotDraft
 
-        self._last = position  # also if writing fails: the next try would fail, too
+        self._last = position  # also if the write fails, because the next write would probably fail, too
         try:
             draft = SnapshotDraft(cluster, position)
             if position.seq - draft.since < self.archive_every:
@@ -135,14 +136,17 @@ class SnapshotCache:
         self._last = START
 
     def _delete(self, all_except: Path | None = None) -> None:
-        """Delete `snapshot.json`; with `all_except`, also all archived snapshots except this one."""
+        """Delete `snapshot.json`. If `all_except` is given, also delete all archived snapshots except this one."""
         for path in self._paths() if all_except is not None else (self._path,):
             if path != all_except:
                 with suppress(OSError):
                     path.unlink()
 
     def _is_ours(self) -> bool:
-        """Return True if this user owns the state directory: its owner could not replace a file created by root."""
+        """Return whether this user owns the state directory.
+
+        A file that root created could not be replaced by the owner.
+        """
         try:
             return self._directory.stat().st_uid == os.geteuid()
         except OSError:

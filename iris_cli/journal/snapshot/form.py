@@ -7,7 +7,7 @@
     {"v4a-0":{...}}                                ended attempts whose files are still on the worker, by worker
     {"a":{...},"b":{...}}                          a page: jobs that have ended, by id; then the next page
 
-The first line has its own checksum, and the position and checksum of each other line. The types are the schema.
+The first line has its own checksum, and the position and checksum of each other line. The types define the schema.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DamagedSnapshotError(Exception):
 
 @contextmanager
 def raising_damaged() -> Iterator[None]:
-    """Raise DamagedSnapshotError for errors in the block, which decodes a part of a snapshot."""
+    """Context manager for decoding: turn its errors into DamagedSnapshotError."""
     try:
         yield
     except (ValueError, TypeError, LookupError, RecursionError, IrisError) as error:
@@ -58,9 +58,9 @@ class Page(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class Archived(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """An archived snapshot. `crc` is that of its first line.
+    """An archived snapshot. `crc` is the checksum of its first line.
 
-    `earliest` is a lower bound for the times of the transactions since the archived snapshot before it.
+    `earliest` is a lower bound for the times of the transactions after the previous archived snapshot.
     """
 
     seq: int
@@ -69,7 +69,7 @@ class Archived(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
 
 
 class FirstLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first line. `moments` are the archived snapshots with earlier ended jobs, oldest first.
+    """The first line. `moments` are the archived snapshots, which have the jobs that ended earlier, oldest first.
 
     `jobs`, `tasks` and `parents` are the lengths of the cluster's tables.
     """
@@ -89,20 +89,20 @@ class FirstLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class StoredTask(Task, kw_only=True):
-    """A task as stored, without its id, which follows from its position in the job."""
+    """A task as stored. Its id is not stored: it follows from the position in the job."""
 
     id: TaskId = TaskId(JobId("-"), 0)
 
 
 class RepeatedTask(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A number of consecutive tasks that differ only in their ids."""
+    """Consecutive tasks that differ only in their ids: one of them, and their number."""
 
     count: int
     task: StoredTask
 
 
 AttemptIndex = tuple[int, int, int]
-"""A live attempt: index of its job among the open ones, index of its task, number of the attempt."""
+"""A live attempt: index of its job among the open jobs, index of its task, number of the attempt."""
 
 
 class StoredJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -134,7 +134,7 @@ class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 StoredJobs = Mapping[str, Raw]
-"""A page: jobs by id, each still encoded."""
+"""A page: encoded jobs by id."""
 
 
 def job_in(cluster: Cluster, job: JobId) -> FullJob:

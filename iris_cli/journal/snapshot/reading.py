@@ -39,7 +39,7 @@ from iris_cli.journal.snapshot.form import (
 
 T = TypeVar("T")
 UNUSABLE = (OSError, DamagedSnapshotError)
-"""Errors of reading a snapshot that can't be used."""
+"""The errors of reading a missing, unreadable or damaged snapshot."""
 _BLOCK = 1 << 16  # bytes
 
 
@@ -49,7 +49,7 @@ class SnapshotFile:
     _fd = -1
 
     def __init__(self, path: Path) -> None:
-        # Non-blocking, because the path may be a pipe.
+        # If the path is a pipe, open must not block.
         self._fd = open_safely(path, os.O_RDONLY | os.O_NONBLOCK)
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
@@ -85,7 +85,7 @@ class SnapshotFile:
             return decode(dict[WorkerId, Raw], self.read(self.header.outputs))
 
     def find(self, job: JobId) -> Raw | None:
-        """Return a job of the pages, still encoded; None if absent."""
+        """Return an encoded job from the pages; None if absent."""
         number = bisect_right(self.header.pages, job, key=attrgetter("first")) - 1
         if number < 0:
             return None
@@ -98,7 +98,7 @@ class SnapshotFile:
             return decode(list[str], self.read(piece))
 
     def entries(self) -> dict[str, Raw]:
-        """Return all jobs of the pages, still encoded."""
+        """Return all jobs of the pages, encoded, by id."""
         found: dict[str, Raw] = {}
         for number in range(len(self.header.pages)):
             found.update(self._page(number))
@@ -122,20 +122,20 @@ class SnapshotFile:
 
 
 class Files:
-    """A snapshot and the archived ones with earlier jobs. `last` is None if the newest snapshot is archived, too."""
+    """A snapshot and the archived snapshots with earlier jobs. `last` is None if the newest snapshot is archived."""
 
     def __init__(self, directory: Path, last: SnapshotFile | None, moments: Sequence[Archived]) -> None:
         self.last = last
         self.moments = tuple(moments)
         self._crcs = {moment.seq: moment.crc for moment in moments}
         self.newest_by_job: dict[str, int] | None = None
-        """Seq of the newest archived snapshot that has the job, by job; 0 for `last`. None: not read yet."""
+        """By job, the seq of the newest archived snapshot that has the job; 0 if `last` has it. None: not read yet."""
         self._directory = directory
         self._open: dict[int, SnapshotFile] = {}
 
     @staticmethod
     def of(directory: Path, file: SnapshotFile, *, archived: bool) -> Files:
-        """Return a snapshot with all earlier ones. `archived`: the snapshot itself is archived."""
+        """Return a snapshot with all earlier snapshots. `archived`: the snapshot itself is archived."""
         if not archived:
             return Files(directory, file, file.header.moments)
         position = file.header.position
@@ -143,7 +143,7 @@ class Files:
         return Files(directory, None, (*file.header.moments, newest))
 
     def moment(self, seq: int) -> SnapshotFile:
-        """Return the archived snapshot of this seq. Raises the errors in `UNUSABLE`."""
+        """Return the archived snapshot with this seq. Raises the errors in `UNUSABLE`."""
         if seq not in self._open:
             file = SnapshotFile(archived_snapshot_path(self._directory, seq))
             if file.crc != self._crcs[seq]:
@@ -152,7 +152,7 @@ class Files:
         return self._open[seq]
 
     def find(self, job: JobId) -> Raw | None:
-        """Return a job, still encoded; None if absent. The newest snapshot is searched first."""
+        """Return an encoded job from the newest snapshot that has it; None if no snapshot has it."""
         if self.newest_by_job is None:
             newest = next(self.newest_first(), None)
             if newest is None or (raw := newest.find(job)) is not None:
@@ -181,7 +181,7 @@ class Files:
 class Snapshot(Past):
     """All jobs at the time of a snapshot, from its files, or from the log if a file is damaged.
 
-    `live` are the open jobs, `kept` the jobs in memory that are unchanged in the files.
+    `live` are the open jobs, `kept` the jobs in memory that are equal in the files.
     """
 
     def __init__(
@@ -194,14 +194,17 @@ class Snapshot(Past):
     ) -> None:
         self.files = files
         self.log: Cluster | None = None
-        """The cluster replayed from the log; None until a file is found damaged."""
+        """The cluster replayed from the log; None unless a file was found damaged."""
         self.kept = kept if kept is not None else {}
         self._live = live
         self._last = last
         self._replay = replay
 
     def _query(self, files: Callable[[], T], log: Callable[[Cluster], T]) -> T:
-        """Return `files()`; if a file is damaged, `log` of the replayed cluster. Raises LogDamagedError."""
+        """Return `files()`. If a file is damaged, return `log(cluster)` for the replayed cluster.
+
+        Raises LogDamagedError.
+        """
         if self.log is None:
             try:
                 return files()
@@ -256,7 +259,7 @@ def _decoded(raw: Raw) -> FullJob:
 
 
 class _Jobs:
-    """The table of jobs in a snapshot. The next classes are the other tables."""
+    """The table of jobs in a snapshot. `_Tasks` and `_Children` are the two other tables."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -273,7 +276,7 @@ class _Tasks:
         self._snapshot = snapshot
 
     def find(self, key: TaskId) -> Task:
-        if not isinstance(key, TaskId):  # mostly None
+        if not isinstance(key, TaskId):  # such as None
             raise KeyError(key)
         tasks = self._snapshot.find(key.job).tasks
         if not 0 <= key.index < len(tasks):
@@ -318,7 +321,7 @@ def cluster_of(
     sizes: tuple[int, int, int],
     outputs: dict[WorkerId, Outputs],
 ) -> Cluster:
-    """Return the cluster with the jobs `held` in memory and the others in the snapshot. `sizes`: lengths of tables."""
+    """Return the cluster with the jobs `held` in memory and all others in `past`. `sizes`: lengths of the tables."""
     jobs = {whole.job.id: whole.job for whole in held}
     tasks = {task.id: task for whole in held for task in whole.tasks}
     children = {whole.job.id: whole.children for whole in held if whole.children}
@@ -335,7 +338,7 @@ def read_snapshot(
 ) -> Cluster:
     """Return the cluster in a snapshot. `archived`: the file is in the archive. Raises the errors in `UNUSABLE`.
 
-    `replay` returns the same cluster from the log. It is called if a part is found damaged later.
+    `replay` returns the same cluster from the log. It is called later if a part of the file is damaged.
     """
     header, live = file.header, file.live()
     with raising_damaged():

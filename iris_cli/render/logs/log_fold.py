@@ -1,4 +1,4 @@
-"""Fold equal lines of several ranks. Lines are handled in blocks where the ranks share all lines or none."""
+"""Fold equal lines of several ranks. Consecutive lines of the same ranks form a block."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Block = tuple[tuple[int, ...], str]
 def merged(texts: Mapping[int, str]) -> Iterator[Block]:
     """Merge the lines of ranks: each rank's order is kept, and equal lines of several ranks become one.
 
-    A line waits while another rank still has an equal line to come. The lowest rank that need not wait goes
-    first; if all wait for each other, the lowest rank.
+    A line waits while an equal line of another rank is still to come. Among ranks whose next line need not wait, the
+    lowest rank is first. If all ranks wait for each other, the lowest rank is first.
     """
     texts = {rank: texts[rank] for rank in sorted(texts) if texts[rank]}
     if len(texts) > 1 and (common := _common_beginning(list(texts.values()))):
@@ -34,7 +34,7 @@ def merged(texts: Mapping[int, str]) -> Iterator[Block]:
 
 
 def _common_beginning(texts: Sequence[str]) -> str:
-    """Return the lines that all texts begin with: the common beginning of the smallest and the largest text."""
+    """Return the lines with which all texts begin. It is enough to compare the smallest and the largest text."""
     first, last = min(texts), max(texts)
     same, beyond = 0, min(len(first), len(last)) + 1
     while beyond - same > 1:
@@ -60,7 +60,7 @@ def _shared(lines: Sequence[Sequence[str]]) -> set[str]:
 
 
 def _any_shared(lines: Sequence[Sequence[str]]) -> bool:
-    """Return whether ranks share a line. This is cheaper than `_shared`; often they share none."""
+    """Return whether any line is from several ranks. This check is cheaper than `_shared`."""
     seen: set[str] = set()
     for each in lines:
         same = len(seen)
@@ -72,7 +72,7 @@ def _any_shared(lines: Sequence[Sequence[str]]) -> bool:
 
 
 def _parts(lines: Sequence[str], shared: set[str]) -> list[str]:
-    """Split lines into parts: each shared line alone, and each run of other lines, which never wait, as one part."""
+    """Split lines into parts: each shared line, and each run of lines that are not shared and never wait."""
     parts = []
     for is_shared, group in groupby(lines, key=shared.__contains__):
         some = [f"{line}\n" for line in group]
@@ -104,18 +104,17 @@ def _merge(parts: Mapping[int, Sequence[str]]) -> Iterator[Block]:
 
 
 class LiveFold(Struct):
-    """Folds output that arrives in pieces: a rank that is ahead of ranks with equal output waits for them.
+    """Folds output that arrives in pieces. A rank's lines wait for its peers: ranks that recently wrote equal lines.
 
-    It waits until the next `add` at most; then its lines are shown without the others. A rank with output of its own
-    never waits.
+    Lines wait until the next `add` at most; then they are shown without the peers. A rank without peers never waits.
     """
 
     _held: dict[int, str] = field(default_factory=dict)
     _peers: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """The largest group of ranks, itself included, that shared a line with this rank in its last `add`."""
+    """By rank, the largest group of ranks (itself included) that shared a line with it in its last `add`."""
 
     def add(self, texts: Mapping[int, str]) -> list[Block]:
-        """Add new texts; return the blocks to show now, including texts that waited."""
+        """Add new texts. Return the blocks to show now, including texts that have waited."""
         held, self._held = self._held, {}
         so_far = {
             rank: held.get(rank, "") + texts.get(rank, "") for rank in sorted(held.keys() | texts.keys())
@@ -134,9 +133,9 @@ class LiveFold(Struct):
         return list(merged(held))
 
     def _show(self, blocks: list[Block], new: dict[int, int]) -> list[Block]:
-        """Return the blocks to show. Hold the last block of a rank if it is new and its peers may still write it.
+        """Return the blocks to show. Hold the last block of a rank if it is new and peers may still write equal lines.
 
-        `new`: the number of characters per rank that have not waited yet.
+        `new`: the number of characters of each rank that have not waited yet.
         """
         peer_groups = dict(self._peers)
         for ranks, _ in blocks:
@@ -153,7 +152,7 @@ class LiveFold(Struct):
         return shown[::-1]
 
     def _hold(self, ranks: tuple[int, ...], text: str, new: dict[int, int]) -> str:
-        """Hold the end of `text` that is new for all `ranks`; return the rest."""
+        """Hold the end of `text` that is new for all `ranks`. Return the text before it."""
         cut = max(0, len(text) - min(new.get(rank, 0) for rank in ranks))
         for rank in ranks:
             self._held[rank] = text[cut:] + self._held.get(rank, "")

@@ -1,4 +1,4 @@
-"""Print the lines of many ranks: prefixed, equal lines folded, or only the differences."""
+"""Print the lines of many ranks: all lines with prefixes, equal lines folded, or only the differences."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class StreamLine(Struct, frozen=True):
 class TaskLines(Struct, frozen=True, kw_only=True):
     """The log of one task. `attempt` and `worker` are null if the task was never placed.
 
-    `kept`: only the last lines, read from the event log; `pulled`: they were pulled before. `note` explains
-    missing lines.
+    `kept`: the lines are the last lines, from the event log. `pulled`: they are from a copy made by `iris pull`. `note`
+    explains missing lines.
     """
 
     task: TaskId
@@ -81,7 +81,7 @@ def show_logs(output: Output, logs: Sequence[TaskLog], *, folded: bool = True) -
 
 
 class LogPrinter(Struct):
-    """Printer of lines by rank. `prefixed`: with the ranks before each line. `folded`: equal lines of ranks as one."""
+    """Printer of lines by rank. `prefixed`: print ranks before each line. `folded`: print equal lines of ranks once."""
 
     output: Output
     prefixed: bool = True
@@ -90,7 +90,7 @@ class LogPrinter(Struct):
     _painted: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     def show(self, logs: Iterable[TaskLog]) -> None:
-        """Print the lines of all ranks. The lines of each rank stay in order; stdout comes before stderr."""
+        """Print the lines of all ranks, stdout before stderr. The lines of each rank stay in order."""
         for name in BOTH:
             texts = {
                 log.task.index: "".join(f"{line.text}\n" for line in log.lines if line.stream == name)
@@ -113,9 +113,7 @@ class LogPrinter(Struct):
                 texts = _by_rank(text for text in step.texts if text.stream == name)
                 if not self.folded:
                     self._print(_one_by_one(texts))
-                elif (
-                    texts or step.is_full_poll
-                ):  # otherwise not all workers have been polled since: keep waiting
+                elif texts or step.is_full_poll:  # otherwise wait until all workers have been read once more
                     self._print(live.add(texts))
         self.output.flush()
 
@@ -126,7 +124,7 @@ class LogPrinter(Struct):
         self.output.flush()
 
     def notes(self, logs: Iterable[TaskLog]) -> None:
-        """Print why tasks have no lines, to stderr. With --quiet only for workers that did not answer."""
+        """Print to stderr why tasks have no lines. With --quiet, print it only for workers that did not answer."""
         noted = [log for log in logs if log.note]
         self.print_notes((log.task, log.note) for log in noted if log.silence is None)
         self.print_notes(
@@ -136,7 +134,7 @@ class LogPrinter(Struct):
     def print_notes(
         self, notes: Iterable[tuple[TaskId, str]], print_line: Callable[[str], None] | None = None
     ) -> None:
-        """Print notes on tasks to stderr; notes that differ only in the worker's name become one."""
+        """Print notes on tasks to stderr. Notes that differ only in the worker's name are printed as one."""
         print_line = print_line or self.output.message
         alike: dict[str, list[tuple[str, str]]] = {}
         for task, text in notes:
@@ -176,7 +174,7 @@ class LogPrinter(Struct):
 
 
 def readable(text: str) -> str:
-    """Return text without colours, with tabs expanded. Other control characters are left for `clean`."""
+    """Return text without colours and with tabs expanded. `clean` handles other control characters later."""
     if "\x1b" in text:
         text = _SGR.sub("", text)
     return text.expandtabs() if "\t" in text else text
@@ -260,7 +258,7 @@ def _last(idle: float | None) -> str:
 
 
 class ExecutedTask(Struct, frozen=True, kw_only=True):
-    """The output of a command that ran beside one task or on one worker, stdout and stderr together.
+    """The output (stdout and stderr together) of a command that ran beside one task or on one worker.
 
     `task` and `rank` are null on a worker. `exit_code` is null if unknown. `cut`: the output was truncated.
     """
@@ -283,7 +281,7 @@ class ExecutedDocument(Struct, frozen=True):
 
 
 def show_executed(output: Output, results: Sequence[CommandResult]) -> None:
-    """Print each distinct output, prefixed with its ranks if there are several results; failures go to stderr."""
+    """Print each distinct output, prefixed with its ranks if there are several results. Print failures to stderr."""
     if output.as_json:
         output.document(ExecutedDocument([_executed(each) for each in results]))
         return

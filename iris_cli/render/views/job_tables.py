@@ -33,7 +33,7 @@ from iris_cli.render.tables import (
 from iris_cli.render.views.status import overdue_reason, where, without_kind
 
 FOLD_ABOVE = 16
-"""Maximum number of tasks with a line each; more are folded."""
+"""Maximum number of tasks that get a line each. More tasks are folded."""
 
 WIDE = 120
 
@@ -69,7 +69,7 @@ def _header(status: JobStatus) -> Text:
 
 
 def _ran(job: JobRow) -> str:
-    """Return how long the job ran or has been running; "so far" if it is open and not running now."""
+    """Return the run time of the job as text. It has "so far" if the job is open and not running now."""
     took = duration(job.duration)
     if job.ended_at is not None:
         return f"ran {took}"
@@ -110,7 +110,7 @@ def _facts(status: JobStatus) -> Table:
 
 
 def _reason(status: JobStatus) -> tuple[str, str]:
-    """Return why the job is pending or ended; for a running job, why its other tasks are pending."""
+    """Return why the job is pending or ended. For a running job, return why some tasks are pending."""
     job, pending = status.job, status.job.tasks.get(TaskState.PENDING, 0)
     if job.workers and job.why and pending and not (job.stopping or job.state.terminal):
         return "pending", f"{count(pending, 'task')}: {without_kind(job.why)}"
@@ -118,13 +118,13 @@ def _reason(status: JobStatus) -> tuple[str, str]:
 
 
 def _is_counted(status: JobStatus) -> bool:
-    """Return whether the array indexes are 0 to N-1, the numbers of the tasks."""
+    """Return whether the array indexes are equal to the numbers of the tasks, 0 to N-1."""
     last = len(status.tasks) - 1
     return status.array in (f"0-{last}", "0" if last == 0 else "")
 
 
 def _constraints(status: JobStatus) -> Iterator[str]:
-    """Yield the constraints as typed; inherited constraints with the job they come from."""
+    """Yield the constraints as typed. The text of an inherited constraint names the job that set it."""
     for each in status.constraints:
         typed = format_constraint(each)
         source = status.inherited.get(typed)
@@ -137,7 +137,7 @@ def _endpoint(row: EndpointRow) -> str:
 
 
 def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
-    """Return one row per task. Pending tasks with the same reason share a row; above FOLD_ABOVE, all equal tasks do."""
+    """Return a table of tasks. Pending tasks with equal reasons share a row; above FOLD_ABOVE, all equal tasks do."""
     headers = ("TASK", "STATE", "WORKER", "ATTEMPT", "STARTED (UTC)", "ENDED (UTC)", "RAN", "WHY")
     narrow = width < NARROW
     only = {"TASK", "STATE", "WORKER", "RAN", "WHY"}
@@ -168,7 +168,7 @@ def _task_cells(task: TaskRow) -> Row:
 
 
 def _why(task: TaskRow) -> str:
-    """Return the reason for the task's state, without the exit code that its display contains."""
+    """Return the reason for the task's state. The exit code is omitted, because the display has it."""
     code_words = task.display.partition(" ")[2]
     more = task.why.removeprefix(code_words) if code_words else task.why
     return more[2:] if more[:2] in (": ", "; ") else more
@@ -205,7 +205,7 @@ def _span(durations: list[float]) -> str:
 
 
 def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
-    """Return one row for all attempts with the same number and the same cause of their end."""
+    """Return a table of attempts. Attempts with the same number and the same cause of their end share a row."""
     alike: dict[tuple[int, str], list[AttemptRow]] = {}
     for attempt in attempts:
         alike.setdefault((attempt.id.number, attempt.why), []).append(attempt)
@@ -227,7 +227,7 @@ def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
 
 
 MAX_GROUPS = 4
-"""Maximum number of groups of peers, and of failed child jobs, with a line each."""
+"""Maximum number of lines for groups of peers, and for failed child jobs."""
 
 
 def failure_card(failure: FailureCard) -> list[Renderable]:
@@ -257,7 +257,7 @@ def next_line(command: str) -> Text:
 
 
 def _others(failure: FailureCard) -> Iterator[str]:
-    """Yield a line per group of peers. Yield nothing if no peer failed or has output: then all were only stopped."""
+    """Yield a line for each group of peers. Yield nothing if all peers were stopped without output."""
     if not any(group.line or group.failed for group in failure.others):
         return
     for group in failure.others[:MAX_GROUPS]:

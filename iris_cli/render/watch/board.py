@@ -39,18 +39,18 @@ from iris_cli.render.views.status import tasks, where, without_kind
 from iris_cli.render.watch.news import News
 from iris_cli.render.workers import status_words
 
-_MIN_LINES_FOR_GAPS = 16  # of the screen, for blank lines and headings
-_MIN_LINES_FOR_SLICES = 10  # of the screen, for slices and hosts
+_MIN_LINES_FOR_GAPS = 16  # lower screens have no blank lines and headings
+_MIN_LINES_FOR_SLICES = 10  # lower screens have no slices and hosts
 _MAX_TASK_GROUPS = 4
-_MIN_COLUMNS_FOR_NOTES = 90  # of the screen, for the note of a state, such as `(1 of 3)`
+_MIN_COLUMNS_FOR_NOTES = 90  # narrower screens omit the note of a state, such as `(1 of 3)`
 _COARSE_SECONDS = 600  # longer durations are shown in whole minutes
 _GAP = "  "
 
 
 class Moment(Struct, frozen=True, kw_only=True):
-    """Input of a picture: the time `now` in seconds since the epoch, and the news, newest last.
+    """Input of a picture: the time `now` in seconds since the epoch, and the news (log entries), newest last.
 
-    `trouble`: why no cycle could run.
+    `trouble`: why no cycle could run, otherwise ''.
     """
 
     now: float
@@ -59,16 +59,16 @@ class Moment(Struct, frozen=True, kw_only=True):
 
 
 Picture = Callable[[Moment, int, int], Sequence[Text]]
-"""Function from a moment, columns and lines to the lines of a screen."""
+"""Function that returns the lines of a screen for a moment, a number of columns and a number of lines."""
 
 
 class _Section(Struct, frozen=True):
-    """Lines of one section: between `least` and `most` of them are shown. `rest` describes the lines after a number."""
+    """A section of the screen: `least` to `most` of its lines are shown. `rest(n)` describes all after the first n."""
 
     lines: Sequence[Text]
     least: int
     most: int
-    rest: Callable[[int], str] | None = None  # None: the last lines are kept
+    rest: Callable[[int], str] | None = None  # None: show the last lines
 
 
 def frame(board: Board, moment: Moment, width: int, height: int) -> list[Text]:
@@ -101,7 +101,7 @@ def _counted_section(lines: Sequence[Text], most: int, nouns: str) -> _Section:
 
 
 def _fit(sections: Sequence[_Section], room: int) -> list[Sequence[Text]]:
-    """Return each section's lines: first `least` of each section, then up to `most`, in the order of the sections."""
+    """Return each section's lines. Each section gets `least` lines; earlier sections then get up to `most` first."""
     lines_of = [0] * len(sections)
     for most in (False, True):
         for place, section in enumerate(sections):
@@ -135,7 +135,7 @@ def _header_lines(status: ClusterStatus, moment: Moment) -> Iterator[Text]:
 
 
 def _age(cycles: Cycles | None, since: float, now: float) -> Text:
-    """Return what runs cycles. The last cycle's age is in whole seconds, `since` seconds added; it ticks on screen."""
+    """Return the runner of cycles and the age of the last cycle. `since`: time at which this age was read."""
     if cycles is not None and cycles.last is not None:
         cycles = replace(cycles, last=float(max(0, int(cycles.last + since))))
     return cycle_words(cycles, now).__rich__()
@@ -155,7 +155,7 @@ def _jobs(board: Board, now: float, width: int, height: int) -> _Section:
         [tuple(Text(header, style="dim") for header in _HEADERS)] if height >= _MIN_LINES_FOR_GAPS else []
     )
     begins = []  # the first row of each job
-    for job in board.jobs[:height]:  # further jobs do not fit
+    for job in board.jobs[:height]:  # more jobs do not fit
         begins.append(len(rows))
         rows += _rows_of(board, job, now, width)
     columns = _columns(width)
@@ -218,7 +218,7 @@ def _group_row(group: TaskGroup, now: float) -> Row:
 
 
 def _duration_words(job: JobOnBoard, now: float) -> str:
-    """Return how long the job has been pending or running, or how long ago it ended."""
+    """Return the time for which the job has been pending or running, or the time since its end."""
     row = job.row
     if row.state.terminal:
         return f"{_seconds(row.ended_at, now)} ago"
@@ -269,7 +269,7 @@ def _host_cells(row: WorkerRow) -> tuple[str, ...]:
 
 
 def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:
-    """Yield obstacles and warnings, each with its workers."""
+    """Yield a line for each obstacle or warning, with its workers."""
     alike: dict[str, list[str]] = {}
     for worker in workers:
         obstacles = worker.refuses[:1] if worker.status != "stopping" else ()
@@ -291,7 +291,7 @@ def _text(content: str, style: str = "") -> Text:
 
 
 def _aligned(rows: Sequence[Row], width: int) -> list[Text]:
-    """Return lines of aligned columns. The first column gets a third of `width` at most, the last is not padded."""
+    """Return lines with aligned columns. The first column is at most a third of `width`; the last is not padded."""
     if not rows:
         return []
     widths = [max(cell_len(cell.plain) for cell in column) for column in zip(*rows, strict=True)]
@@ -328,7 +328,7 @@ def of_cluster(session: Session, *, labels: Sequence[str] = (), states: Sequence
 
 
 def of_job(output: Output, session: Session, job: str, *, everything: bool = False) -> Picture:
-    """Return the picture of one job now. `everything`: with each task. Raises NotFoundError."""
+    """Return the picture of one job now. `everything`: a line for each task. Raises NotFoundError."""
     return partial(_job_frame, output, job_status(session, job), everything)
 
 

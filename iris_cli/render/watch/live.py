@@ -1,6 +1,9 @@
-"""The alternate screen of a terminal: painted repeatedly, and restored however the command ends.
+"""The alternate screen of a terminal: painted repeatedly.
 
-A thread paints, so that ages advance while the command waits for a lock or workers, and a resize shows at once.
+The terminal is restored even if the command is killed by a signal.
+
+A thread paints the screen. So ages advance while the command waits for a lock or workers, and a resize takes effect at
+once.
 """
 
 from __future__ import annotations
@@ -21,32 +24,34 @@ from rich.live import Live
 from rich.text import Text
 
 TICK = 1.0
-"""Seconds between two paints if nothing but the time changes."""
+"""Seconds between two paints if only the time changes."""
 
 _DEFAULT_SIZE = (80, 24)  # columns and lines if the terminal reports no size
 _TIMEOUT = 2.0  # seconds to wait for a terminal that accepts no output
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 Frame = Callable[[int, int], Sequence[Text]]
-"""Function from columns and lines to the lines to show."""
+"""Function that returns the lines to show for a number of columns and a number of lines."""
 
 
 class LiveScreen:
     """Context manager for the alternate screen. A thread calls `frame` every TICK seconds and after each `update`.
 
-    Paints nothing in the background (Ctrl-Z, then `bg`) and resumes in the foreground. An error during painting is
-    raised by the next `update`.
+    The thread paints nothing while the command is in the background (Ctrl-Z, then `bg`). The next `update` raises an
+    error that occurred in the thread.
     """
 
     def __init__(self, console: Console, frame: Frame) -> None:
         self._console = console
         self._frame = frame
         self._descriptor = sys.stdout.fileno()
-        self._wake: SimpleQueue[bool] = SimpleQueue()  # reentrant: signal handlers put into it
+        self._wake: SimpleQueue[bool] = SimpleQueue()  # reentrant, because signal handlers put into it
         self._terminal = threading.RLock()  # held while writing to the terminal
         self._live: Live | None = None
         self._modes: list[Any] | None = None  # the terminal's modes before the screen opened
-        self._painted: tuple[tuple[int, int], Sequence[Text]] | None = None  # on the screen now
+        self._painted: tuple[tuple[int, int], Sequence[Text]] | None = (
+            None  # size and lines on the screen now
+        )
         self._handlers: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._painter = threading.Thread(target=self._run_painter, name="iris-screen", daemon=True)
@@ -67,15 +72,15 @@ class LiveScreen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for end_signal in _END_SIGNALS:  # a second Ctrl-C must not skip the restore
+        for end_signal in _END_SIGNALS:  # a second Ctrl-C must not interrupt the restore
             self._handlers.setdefault(end_signal, signal.signal(end_signal, signal.SIG_IGN))
-        if self._is_in_foreground():  # Ctrl-S may have stopped output: resume it, to restore the terminal
+        if self._is_in_foreground():  # Ctrl-S may have stopped the output: resume it
             with suppress(termios.error):
                 termios.tcflow(self._descriptor, termios.TCOON)
         try:
             self._wake.put(False)
             self._painter.join(_TIMEOUT)
-            # The painter may hang on a terminal that accepts no output: do not wait for it forever.
+            # The thread may hang on a terminal that accepts no output: do not wait for the lock forever.
             if self._terminal.acquire(timeout=_TIMEOUT):
                 try:
                     self._leave()
@@ -101,7 +106,7 @@ class LiveScreen:
             self._error = error
 
     def _wait(self) -> bool:
-        """Wait for an update or TICK seconds; return False at the end. Updates that piled up count as one."""
+        """Wait for an update, at most TICK seconds. Return False at the end. All waiting updates count as one."""
         is_active = True
         with suppress(Empty):
             is_active = self._wake.get(timeout=TICK)
@@ -129,7 +134,7 @@ class LiveScreen:
         self._live.update(Group(*lines), refresh=True)
 
     def size(self) -> tuple[int, int]:
-        """Return columns and lines of the terminal, or a default if it reports none."""
+        """Return columns and lines of the terminal, or the default if the terminal reports no size."""
         with suppress(OSError):
             size = os.get_terminal_size(self._descriptor)
             if size.columns and size.lines:
@@ -137,7 +142,7 @@ class LiveScreen:
         return _DEFAULT_SIZE
 
     def _enter(self) -> None:
-        """Enter the alternate screen, without echo: typed characters would appear at random places."""
+        """Enter the alternate screen, and switch echo off: typed characters would appear at random places."""
         self._painted = None
         with suppress(termios.error):
             self._modes = termios.tcgetattr(self._descriptor)
@@ -157,7 +162,9 @@ class LiveScreen:
     def _leave(self) -> None:
         live, self._live = self._live, None
         modes, self._modes = self._modes, None
-        if modes is not None and self._is_in_foreground():  # the foreground process has set its own modes
+        if (
+            modes is not None and self._is_in_foreground()
+        ):  # in the background, another process has set its modes
             with suppress(termios.error):  # FLUSH: discard what was typed on this screen
                 termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, modes)
         if live is not None:

@@ -62,7 +62,13 @@ def _proposals(case: Case, job: Job, nearest: list[Verdict]) -> Iterator[Change]
 def _relaxations(case: Case) -> Iterator[Change]:
     """Yield a spread over regions, dropped constraints, and tolerated taints, if enough workers are then suitable."""
     fleet, requirement = case.context.fleet, case.requirement
-    ready = fleet.healthy & fleet.rested & fleet.settled & requirement.equipped & case.had_room
+    ready = (
+        fleet.healthy
+        & fleet.not_cooling_down
+        & fleet.without_unconfirmed_stops
+        & requirement.with_device
+        & case.had_room
+    )
     several = requirement.shape is not None and requirement.shape.groups > 1
     if several and not requirement.job.spread and _serve(case, ready & requirement.selected, VARIANT):
         yield Change(kind=ChangeKind.SPREAD)
@@ -76,7 +82,7 @@ def _relaxations(case: Case) -> Iterator[Change]:
     for taint in fleet.taints:
         if taint not in requirement.job.tolerations:
             tolerated = fleet.tolerating((*requirement.job.tolerations, taint))
-            if _serve(case, ready & requirement.allowed & tolerated):
+            if _serve(case, ready & requirement.satisfying & tolerated):
                 yield Change(kind=ChangeKind.TOLERATE, subject=taint)
 
 

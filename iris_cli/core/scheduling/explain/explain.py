@@ -1,8 +1,8 @@
-"""Explain pending entries, from the sets of workers that the cycle has used for its decisions.
+"""Explain why tasks and gangs are pending, from the sets of workers with which the cycle decided.
 
-A worker, or for a gang a group, counts under the first kind of reason against it. If no worker is suitable (device,
+Each worker (for a gang, each group) counts under the first kind of reason against it. If no worker is suitable (device,
 constraints, tolerations, shape), the reason is the first check that no worker passes. Otherwise the reasons are all
-those that make suitable workers unavailable now.
+kinds that make suitable workers unavailable now. `entry` is the id of the pending task, or of a gang's job.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Survey = tuple[dict[int, Verdict], Tally]
 
 
 class Explainer:
-    """Explains entries at the end of a cycle, on request. Equal requirements are examined once."""
+    """Explains pending tasks and gangs at the end of a cycle, on request. Equal requirements are examined once."""
 
     def __init__(self, context: SchedulingContext, record: CycleRecord) -> None:
         self._context = context
@@ -48,18 +48,18 @@ class Explainer:
         self._turns = explanation.Turns(record)
         self._surveys: dict[Requirement, Survey] = {}
         self._unavailable_reasons: dict[tuple[Requirement, Rejection, int], Reason] = {}
-        self._unreserved: dict[Requirement, tuple[Reason, ...]] = {}  # without reservations for the entry
+        self._unreserved: dict[Requirement, tuple[Reason, ...]] = {}  # if nothing is reserved for `entry`
         self._reasons: dict[tuple[Requirement, int], tuple[Reason, ...]] = {}
 
     def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
-        """Return why the requirement isn't met, in order of precedence, with reservations for this entry."""
+        """Return why the requirement isn't met, in order of precedence. Workers reserved for `entry` count as free."""
         reserved = self._context.reservations.get(entry)
         if not reserved:
             found = self._unreserved.get(requirement)
             if found is None:
                 found = self._unreserved[requirement] = self._cached(requirement, self._context.open)
             return found
-        # Workers reserved for the entry itself count as not reserved.
+        # Workers reserved for the task or gang itself count as not reserved.
         first, *others = self._cached(requirement, self._open_to(entry))
         names = ", ".join(wording.unit_name(requirement.shape, group) for group in reserved)
         text = f"{first.text}; {names} reserved for it"
@@ -68,11 +68,11 @@ class Explainer:
 
     @property
     def reservations(self) -> Mapping[TaskId | JobId, list[Group]]:
-        """The reserved groups, by the entry that they are reserved for."""
+        """The reserved groups, by the task or gang that they are reserved for."""
         return self._context.reservations
 
     def explain(self, requirement: Requirement, entry: TaskId | JobId) -> explanation.Explanation:
-        """Return the full explanation of a pending entry."""
+        """Return the full explanation of a pending task or gang."""
         fleet, shape = self._context.fleet, requirement.shape
         job = self._record.get_job(entry.job if isinstance(entry, TaskId) else entry)
         assert job is not None  # a task of an unknown job never becomes a requirement
@@ -84,7 +84,7 @@ class Explainer:
         return explanation.Explanation(
             reasons=self.reasons(requirement, entry),
             workers=len(fleet.workers),
-            equipped=requirement.equipped.bit_count(),
+            equipped=requirement.with_device.bit_count(),
             constraints=tuple(self._constraints(requirement)),
             dimensions=tuple(self._dimensions(requirement)),
             refused=tuple((rejection.kind, rejection.units) for rejection in rejections),
@@ -100,7 +100,7 @@ class Explainer:
     def expected_start(
         self, requirement: Requirement, entry: TaskId | JobId, limits: TimeLimits
     ) -> ExpectedStart | None:
-        """Return the estimated start of an entry that only tasks with time limits block, or None."""
+        """Return the estimated start if only tasks with time limits block the task or gang, otherwise None."""
         job = self._record.get_job(entry.job if isinstance(entry, TaskId) else entry)
         assert job is not None
         now = self._context.fleet.now
@@ -108,14 +108,14 @@ class Explainer:
 
     def _constraints(self, requirement: Requirement) -> Iterator[explanation.ConstraintCount]:
         for each in requirement.job.constraints:
-            satisfied = requirement.equipped & self._context.fleet.satisfying(each)
-            workers = requirement.equipped.bit_count()
+            satisfied = requirement.with_device & self._context.fleet.satisfying(each)
+            workers = requirement.with_device.bit_count()
             yield explanation.ConstraintCount(
                 constraint=each, satisfied=satisfied.bit_count(), workers=workers
             )
 
     def _dimensions(self, requirement: Requirement) -> Iterator[explanation.DimensionCount]:
-        equipped = requirement.equipped
+        equipped = requirement.with_device
         for kind, need, dimension in zip(
             AMOUNT_KINDS, requirement.need, self._context.dimensions, strict=True
         ):
@@ -133,7 +133,7 @@ class Explainer:
         return [self._context.fleet.ids[position] for position in positions_of(workers)]
 
     def _open_to(self, entry: TaskId | JobId) -> int:
-        """Return the workers that are not reserved for another entry."""
+        """Return the workers that are not reserved for another task or gang."""
         return self._context.open | self._own.get(entry, 0)
 
     @cached_property
@@ -176,7 +176,7 @@ class Explainer:
 
     def _of_groups(self, case: Case, shape: Shape) -> Iterator[Reason]:
         verdicts, tally = self._survey(case.requirement, shape)
-        if case.own:  # a reservation changes only the verdicts on its own groups
+        if case.own:  # a reservation for the gang changes only the verdicts on the reserved groups
             at = self._context.fleet.groups(shape.group_by).at
             touched = frozenset(at[position] for position in positions_of(case.own)) - {-1}
             before = [verdict for verdict in map(verdicts.get, touched) if verdict is not None]
@@ -204,7 +204,7 @@ class Explainer:
     def _at_one_site(
         self, requirement: Requirement, verdicts: dict[int, Verdict], reasons: list[Reason]
     ) -> list[Reason]:
-        """Return the reasons of a gang of several groups, including that its candidates are not at one site."""
+        """Return the reasons of a gang of several groups, also that suitable groups are not at one site."""
         sites = Sites(self._context.fleet, requirement)
         free = [number for number, verdict in verdicts.items() if verdict.kind is None]
         if len(sites.largest(free, VARIANT)) >= sites.needed > len(sites.largest(free, REGION)):
@@ -217,7 +217,7 @@ class Explainer:
         return sorted([*reasons, *apart], key=lambda reason: reason.kind.rank)
 
     def _survey(self, requirement: Requirement, shape: Shape) -> Survey:
-        """Return the verdicts on groups, by group number, without reservations for the entry. Cached."""
+        """Return the verdicts on groups by number, as if no group were reserved for the gang itself. Cached."""
         found = self._surveys.get(requirement)
         if found is None:
             verdicts = judge(Case(self._context, requirement, self._context.open), shape)
@@ -227,19 +227,19 @@ class Explainer:
 
     def _wrong_shape(self, shape: Shape, groups: list[Group]) -> Reason:
         fleet, largest = self._context.fleet, _largest(groups)
-        all_serve = len(groups) == len(fleet.groups(shape.group_by).groups)
+        only_reason = len(groups) == len(fleet.groups(shape.group_by).groups)
         return Reason(
             kind=ReasonKind.GROUP_SHAPE,
-            text=wording.wrong_shape(shape, fleet, largest, all_serve=all_serve),
+            text=wording.wrong_shape(shape, fleet, largest, only_reason=only_reason),
             need=shape.size,
             have=len(largest.members) if largest else 0,
             refused=len(groups),
         )
 
     def _unselected(self, requirement: Requirement, rejections: list[Rejection], serving: int = 0) -> Reason:
-        """Return the reason if no worker is suitable, or only `serving` groups: the last of the rejections.
+        """Return the reason if no worker is suitable, or only `serving` groups: the last rejection.
 
-        There are no rejections if there are no workers.
+        Without workers there are no rejections.
         """
         fleet, shape, device = self._context.fleet, requirement.shape, requirement.job.resources.device
         kind = rejections[-1].kind if rejections else ReasonKind.NO_SUCH_DEVICE
@@ -249,7 +249,7 @@ class Explainer:
             text = wording.constraints_unmet(requirement, fleet, rejections[-1], other=other)
         elif kind is ReasonKind.TAINT:
             text = wording.tainted(requirement, fleet, rejections[-1], other=other)
-        elif shape is not None and device is not None and requirement.equipped:
+        elif shape is not None and device is not None and requirement.with_device:
             text = wording.too_few_equipped(shape, device, other=other)
         else:
             text = wording.no_device(fleet, device)
@@ -284,7 +284,7 @@ class Explainer:
 
 
 def _apart(requirement: Requirement, sites: Sites, groups: list[int], *, free: bool) -> Reason:
-    """Return the reason if enough groups are suitable (or `free`), but not in one region or of one variant."""
+    """Return the reason if enough groups are suitable (`free`: are free), but not in one region or of one variant."""
     shape, alike = requirement.shape, sites.largest(groups, VARIANT)
     assert shape is not None
     if len(alike) < sites.needed:
@@ -292,7 +292,7 @@ def _apart(requirement: Requirement, sites: Sites, groups: list[int], *, free: b
         text = wording.of_several_variants(shape, sites.variants(groups))
     else:
         kind, have, groups = ReasonKind.REGION, len(sites.largest(alike, REGION)), alike
-        variant = "" if requirement.plain else next(iter(sites.variants(alike)))
+        variant = "" if requirement.needs_no_device else next(iter(sites.variants(alike)))
         text = wording.in_several_regions(shape, variant, len(alike), sites.regions(alike), free=free)
     return Reason(kind=kind, text=text, need=sites.needed, have=have, refused=len(groups) - have)
 

@@ -1,4 +1,4 @@
-"""Data that explains a pending entry, and the jobs that took the room it needs."""
+"""Data that explains why a task or a gang is pending, and the jobs that took the room it needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
 
 class Taker(Struct, frozen=True, kw_only=True):
-    """A job with tasks that were placed earlier in this cycle, and their workers. It may be the pending job itself."""
+    """A job whose tasks were placed earlier in this cycle, and their workers. It may be the pending job itself."""
 
     job: JobId
     priority: Priority
@@ -32,7 +32,7 @@ class Taker(Struct, frozen=True, kw_only=True):
 
 
 class Turns:
-    """The turn of each job in a cycle, and the workers that it took. Computed on access."""
+    """The turn of each job (its index in the queue of the cycle), and the workers that it took. Computed on access."""
 
     def __init__(self, record: CycleRecord) -> None:
         self._record = record
@@ -42,7 +42,7 @@ class Turns:
         return list(self._takers(self._turns[job.id], workers))
 
     def first_before(self, job: JobId, workers: Iterable[WorkerId]) -> Taker | None:
-        """Return the other job that first took room on these workers before a job's turn, or None."""
+        """Return the first other job that took room on these workers before a job's turn, or None."""
         turns = (self._taken[worker][0] for worker in workers if worker in self._taken)
         first = min(turns, default=len(self._turns))
         return self._taker(first, []) if first < self._turns[job] else None
@@ -95,7 +95,7 @@ class ConstraintCount(Struct, frozen=True, kw_only=True):
 
 
 class DimensionCount(Struct, frozen=True, kw_only=True):
-    """Of `workers` with a compatible device, `lacking` had less than `need` free when the cycle began.
+    """`lacking` of the `workers` with a compatible device had less than `need` free when the cycle began.
 
     `need` is in thousandths of a core, bytes or GPUs; for chips, 1 stands for all chips of a worker.
     """
@@ -109,7 +109,7 @@ class DimensionCount(Struct, frozen=True, kw_only=True):
 class NearMiss(Struct, frozen=True, kw_only=True):
     """A worker or group that almost fits, and the first kind of reason against it.
 
-    `lacking` are the workers that this reason rejects; `text` is the shortage: `2 cores free, needs 4 cores`.
+    `lacking` are the workers that fail for this reason; `text` is the shortage: `2 cores free, needs 4 cores`.
     """
 
     name: str
@@ -121,10 +121,10 @@ class NearMiss(Struct, frozen=True, kw_only=True):
 class Explanation(Struct, frozen=True, kw_only=True):
     """The explanation of why a task or a gang is pending.
 
-    `refused`: the number of workers that each kind of reason rejects, of those that no earlier kind rejects. For
-    gangs, `groups_found` counts the groups with a compatible device, and `largest` is the name and size of the
-    largest. `near_misses` are sorted, the nearest first. `behind`: jobs that took room earlier in this cycle.
-    `hints`: probable typing errors in the constraints. `change`: one change that would place it.
+    `refused`: for each kind of reason, the number of workers for which it is the first reason. For gangs,
+    `groups_found` counts the groups with a compatible device, and `largest` is the name and size of the largest group.
+    `near_misses` are sorted, the nearest first. `behind`: jobs that took room earlier in this cycle. `hints`: probable
+    typing errors in the constraints. `change`: one change after which the task or gang would be placed.
     """
 
     reasons: tuple[Reason, ...]
@@ -142,18 +142,19 @@ class Explanation(Struct, frozen=True, kw_only=True):
     change: Change | None = None
 
 
-# Simulation of the same cycle with one change.
+# Simulation of the same cycle with one change, to find a change that helps.
 
 
 UnconfirmedStops = Mapping[WorkerId, Collection[JobId | None]] | Collection[WorkerId]
-"""The workers with unconfirmed stops, and the jobs of these attempts. None: a ghost, which outlasts its job."""
+"""The workers with unconfirmed stops, and the jobs of the stopping attempts; None for a ghost, which outlasts its
+job."""
 
 
-_LAST = 1 << 62  # the order of a job that is submitted again: behind all jobs of its priority
+_LAST = 1 << 62  # the order of a job submitted again: after all jobs of its priority
 
 
 class ChangeKind(StrEnum):
-    """Kind of a change to the entry or the cluster."""
+    """Kind of a change to the pending job or to the cluster."""
 
     DROP = "drop"
     TOLERATE = "tolerate"
@@ -187,13 +188,13 @@ class Change(Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """`forecast` if the change comes by itself, else `suggestion`."""
+        """`forecast` if the change happens without the operator, otherwise `suggestion`."""
         comes = self.kind in (ChangeKind.JOB_ENDS, ChangeKind.TASK_ENDS, ChangeKind.RESTS)
         return "forecast" if comes else "suggestion"
 
 
 class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
-    """The input of a cycle and its placements. `kept_out`: the rejected entries; `decide` runs another cycle."""
+    """Input and placements of a cycle. `kept_out`: tasks and gangs that did not compete. `decide` runs a cycle."""
 
     queue: Sequence[Entry]
     kept_out: Collection[TaskId | JobId]
@@ -205,7 +206,7 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def due(self) -> list[tuple[Job, list[Task]]]:
-        """The competing jobs and tasks, in order."""
+        """The jobs and tasks that competed in the cycle, in order."""
         queue = [(job, tasks) for _, _, _, job, tasks, _, _ in self.queue]
         out = self.kept_out
         if not out:
@@ -214,10 +215,10 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
         return [(job, tasks) for job, tasks in rest if tasks and job.id not in out]
 
     def with_change(self, job_id: JobId, change: Change) -> list[WorkerId]:
-        """Return the workers of the job's tasks that are placed only with the change."""
+        """Return the workers of those tasks of the job that are placed only with the change."""
         turn = next(at for at, (job, _) in enumerate(self.due) if job.id == job_id)
         queue = self.due[: turn + 1]  # later jobs have no effect
-        if change.kind is ChangeKind.JOB_ENDS:  # its pending tasks end, too
+        if change.kind is ChangeKind.JOB_ENDS:  # the pending tasks of the ended job end, too
             queue = [(job, tasks) for job, tasks in queue if job.id != change.subject]
         job = self.get_job(job_id)
         assert job is not None
@@ -235,7 +236,7 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
         return [worker for worker in placed if not _take_one(before, worker)]
 
     def more_placed(self, job: Job, workers: Sequence[Worker], *, alone: bool) -> bool:
-        """Return whether more tasks of a job would be placed on these workers; `alone`: if no job were ahead."""
+        """Return whether more tasks of a job would be placed on these workers. `alone`: assume that no job is ahead."""
         turn = next(at for at, (each, _) in enumerate(self.due) if each.id == job.id)
         queue = self.due[turn : turn + 1] if alone else self.due[: turn + 1]
         after = self.decide(

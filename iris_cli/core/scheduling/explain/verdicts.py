@@ -1,4 +1,4 @@
-"""Find why workers and groups do not fit, from the sets of workers that the cycle has used for its decisions."""
+"""Find why workers and groups do not fit, from the sets of workers with which the cycle decided."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from iris_cli.core.scheduling.placement import Requirement, Shape, has_shape
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import Group, mask_of, positions_of
 
-Check = tuple[ReasonKind, int]  # a kind of reason, and the workers that it does not reject
+Check = tuple[ReasonKind, int]  # a kind of reason, and the workers to which it does not apply
 
 
 class Case(NamedTuple):
-    """A requirement at the end of a cycle. `open` are the workers that are not reserved for another entry."""
+    """A requirement at the end of a cycle. `open` are the workers that are not reserved for another task or gang."""
 
     context: SchedulingContext
     requirement: Requirement
@@ -30,29 +30,29 @@ class Case(NamedTuple):
 
     @property
     def own(self) -> int:
-        """The workers reserved for the entry itself."""
+        """The workers reserved for the task or gang itself."""
         return self.open & ~self.context.open
 
     @property
     def room(self) -> int:
-        """The workers with room for the entry, including those reserved for it."""
+        """The workers with room, including workers reserved for the task or gang itself."""
         need = self.requirement.need
         own = [each for each in positions_of(self.own) if self.left(each).covers(need)]
         return self.context.with_room(need) | mask_of(own)
 
     def left(self, position: int) -> Amounts:
-        """Return the amounts of a worker that are free for the entry."""
+        """Return the amounts of a worker that are free for the task or gang."""
         own = self.own >> position & 1
         return self.context.left_to_owner(position) if own else self.context.left(position)
 
     @property
     def had_room(self) -> int:
-        """The workers that had room at the start of the cycle, whatever their health and attributes."""
+        """The workers that had room at the start of the cycle. Their health and attributes are not considered."""
         return self.context.had_room(self.requirement.need)
 
 
 class Verdict(NamedTuple):
-    """The first kind of reason against a group (or worker), None if it fits; `rejected`: the workers it rejects."""
+    """The first kind of reason against a group or worker, None if it fits. `rejected`: the workers that fail for it."""
 
     group: Group
     kind: ReasonKind | None
@@ -65,9 +65,9 @@ class Verdict(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """The number of workers or groups (`units`) and the set of workers (`rejected`) that one kind of reason rejects.
+    """The number of workers or groups (`units`) and the set of workers (`rejected`) that fail for one kind of reason.
 
-    `have` is the largest number of accepted workers in one of the rejected groups.
+    `have` is the largest number of suitable workers in one of these groups.
     """
 
     kind: ReasonKind
@@ -79,8 +79,8 @@ class Rejection(NamedTuple):
 def selection(requirement: Requirement) -> list[Check]:
     """Return the checks of a worker's properties, which don't depend on its load."""
     return [
-        (ReasonKind.NO_SUCH_DEVICE, requirement.equipped),
-        (ReasonKind.CONSTRAINT, requirement.allowed),
+        (ReasonKind.NO_SUCH_DEVICE, requirement.with_device),
+        (ReasonKind.CONSTRAINT, requirement.satisfying),
         (ReasonKind.TAINT, requirement.tolerated),
         (ReasonKind.GROUP_SHAPE, requirement.right_slices),
     ]
@@ -92,20 +92,20 @@ def availability(case: Case) -> list[Check]:
     fleet = context.fleet
     return [
         (ReasonKind.UNHEALTHY, fleet.healthy),
-        (ReasonKind.COOLDOWN, fleet.rested),
+        (ReasonKind.COOLDOWN, fleet.not_cooling_down),
         (ReasonKind.CHIPS, context.chips.at_start[need.chips]),
         (ReasonKind.GPUS, context.gpus.at_start[need.gpus]),
         (ReasonKind.MEMORY, context.memory.at_start[need.memory]),
         (ReasonKind.CPU, context.cpu.at_start[need.cpu_millis]),
         (ReasonKind.TIME_LEFT, case.requirement.lasting),
-        (ReasonKind.STOPPING, fleet.settled),
+        (ReasonKind.STOPPING, fleet.without_unconfirmed_stops),
         (ReasonKind.RESERVED, case.open | room),
         (ReasonKind.BEHIND, room),
     ]
 
 
 def sift(workers: int, checks: list[Check]) -> list[Rejection]:
-    """Return the workers that each check rejects, of those that pass all earlier checks."""
+    """Return, for each check, the workers that pass all earlier checks and fail this check."""
     rejections = []
     for kind, passing in checks:
         found = workers & ~passing
@@ -116,7 +116,7 @@ def sift(workers: int, checks: list[Check]) -> list[Rejection]:
 
 
 class Tally:
-    """Verdicts on groups, counted by kind."""
+    """Numbers of groups with each verdict."""
 
     def __init__(self, verdicts: Iterable[Verdict]) -> None:
         self._rejected: defaultdict[ReasonKind, int] = defaultdict(int)
@@ -133,7 +133,7 @@ class Tally:
         ]
 
     def with_changed(self, before: Iterable[Verdict], now: Iterable[Verdict]) -> Tally:
-        """Return a tally in which the verdicts `now` replace those `before`."""
+        """Return a tally in which the verdicts `now` replace the verdicts `before`."""
         other = Tally(())
         other._rejected.update(self._rejected)
         other._accepted.update((kind, accepted.copy()) for kind, accepted in self._accepted.items())
@@ -146,19 +146,19 @@ class Tally:
     def _count(self, verdict: Verdict, times: int) -> None:
         group, kind, rejected = verdict
         if kind is not None:
-            self._rejected[kind] ^= rejected  # no worker is in two groups
+            self._rejected[kind] ^= rejected  # xor adds or removes them: no worker is in two groups
             self._accepted[kind][len(group.members) - rejected.bit_count()] += times
 
 
 def near_misses(case: Case) -> list[Verdict]:
-    """Return the workers or groups that almost fit, the nearest first: those with the last kind of reason."""
+    """Return the workers or groups that almost fit, the nearest first: they fail only the last failed check."""
     requirement = case.requirement
     if requirement.shape is not None:
         return sorted((each for each in judge(case, requirement.shape) if each.kind), key=_distance)
     checks = [*selection(requirement)[1:], *availability(case)]
     return [
         Verdict(group_of_one(case.context, position), kind, 1 << position)
-        for kind, _, rejected, _ in reversed(sift(requirement.equipped, checks))
+        for kind, _, rejected, _ in reversed(sift(requirement.with_device, checks))
         for position in positions_of(rejected)
     ]
 
@@ -169,7 +169,7 @@ def group_of_one(context: SchedulingContext, position: int) -> Group:
 
 
 def group_on(context: SchedulingContext, requirement: Requirement, worker: WorkerId) -> Group:
-    """Return the group of a worker for a gang; the worker itself for single tasks."""
+    """Return the group that contains a worker; for tasks outside a gang, a group of this worker alone."""
     position = bisect_left(context.fleet.ids, worker)
     if requirement.shape is None:
         return group_of_one(context, position)
@@ -191,15 +191,17 @@ def _distance(verdict: Verdict) -> tuple[int, int, int]:
 
 
 def judge(case: Case, shape: Shape, among: Collection[int] | None = None) -> list[Verdict]:
-    """Return verdicts on the groups (`among` limits them) that have workers with a compatible device."""
+    """Return verdicts on the groups that have workers with a compatible device. `among`: only these groups."""
     first, later = selection(case.requirement), availability(case)
     groups = case.context.fleet.groups(shape.group_by).groups
     chosen = groups if among is None else [groups[number] for number in sorted(among)]
-    return [_judge(group, shape, first, later) for group in chosen if group.mask & case.requirement.equipped]
+    return [
+        _judge(group, shape, first, later) for group in chosen if group.mask & case.requirement.with_device
+    ]
 
 
 def rejected_before(case: Case, number: int) -> Iterator[Verdict]:
-    """Yield verdicts on suitable groups or workers with a lower number that do not fit now."""
+    """Yield verdicts on suitable groups or workers that have a number below `number` and do not fit now."""
     requirement, context = case.requirement, case.context
     later = availability(case)
     unfit = requirement.selected & ~case.candidates

@@ -1,4 +1,4 @@
-"""The texts of the reasons for pending entries."""
+"""The texts of the reasons why tasks and gangs are pending. `other`: the text is about further groups of a gang."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, first_of, positio
 
 _FEW = 3
 
-_PHRASES = {  # of several workers, and of one
+_PHRASES = {  # for several workers, and for one worker
     ReasonKind.UNHEALTHY: ("are unavailable", "is unavailable"),
     ReasonKind.COOLDOWN: ("are cooling down", "is cooling down"),
     ReasonKind.CHIPS: ("are busy", "is busy"),
@@ -61,11 +61,11 @@ def amount(kind: ReasonKind, number: int) -> str:
     return f"{number / 1000:g} core{'' if number == 1000 else 's'}"
 
 
-# No worker can serve
+# No worker is suitable
 
 
 def no_device(fleet: Fleet, device: Device | None) -> str:
-    """Return the text if no worker has the device."""
+    """Return the text for: no worker has the device."""
     if device is None or not (fleet.workers or fleet.may_get(device)):
         return "no worker accepts CPU tasks" if fleet.workers else "there are no workers"
     wanted = _named(device)
@@ -87,13 +87,13 @@ def _named(device: Device) -> str:
 
 
 def too_few_equipped(shape: Shape, device: Device, *, other: bool) -> str:
-    """Return the text if no group, or no `other` group, has the device on enough workers."""
+    """Return the text for: no group, or no `other` group, has the device on enough workers."""
     where = "all its workers" if shape.whole else count(shape.size, "worker")
     return f"no {'other ' * other}{unit(shape)} has {_named(device)} on {where}"
 
 
 def constraints_unmet(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
-    """Return the text if no worker satisfies the constraints, with any type mismatch."""
+    """Return the text for: no worker satisfies the constraints. It includes a type mismatch if there is one."""
     failing = [each for each in requirement.required if rejection.rejected & ~fleet.satisfying(each)]
     never = [each for each in failing if not rejection.rejected & fleet.satisfying(each)]
     names = few(format_constraint(each) for each in never or failing)
@@ -102,14 +102,14 @@ def constraints_unmet(requirement: Requirement, fleet: Fleet, rejection: Rejecti
     together = "" if never or len(failing) == 1 else "all of "
     who = "other " * other + unit(requirement.shape)
     device = requirement.job.resources.device
-    without = fleet.everyone & ~requirement.equipped
+    without = fleet.everyone & ~requirement.with_device
     if device is not None and any(without & fleet.satisfying(each) for each in never or failing):
         who += f" with {_named(device)}"
     return f"no {who} satisfies {together}{names}" + (f" ({clash})" if clash else "")
 
 
 def tainted(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
-    """Return the text if all otherwise suitable workers have taints."""
+    """Return the text for: all otherwise suitable workers have taints."""
     in_the_way = [
         taint
         for taint, workers in fleet.taints.items()
@@ -122,29 +122,29 @@ def tainted(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, oth
 
 
 def too_few(shape: Shape, serving: int) -> str:
-    """Return the text if fewer groups are suitable than the gang needs."""
+    """Return the text for: fewer groups are suitable than the gang needs."""
     return f"needs {count(shape.groups, unit(shape))}, only {serving} suitable"
 
 
 def in_several_regions(shape: Shape, variant: str, groups: int, regions: int, *, free: bool) -> str:
-    """Return the text if enough groups are suitable, but too few in each region."""
+    """Return the text for: enough groups are suitable (`free`: free), but too few in each region."""
     kind = f"{variant} {unit(shape)}" if variant else unit(shape)
     found = count(groups, f"{'free' if free else 'suitable'} {kind}")
     return f"{found} in {regions} regions; pass --spread to use {'both' if groups == 2 else 'several'}"
 
 
 def of_several_variants(shape: Shape, variants: Mapping[str, int]) -> str:
-    """Return the text if enough groups are suitable, but too few of each device variant."""
+    """Return the text for: enough groups are suitable, but too few of each device variant."""
     suitable = few(f"{count} of {variant}" for variant, count in variants.items()) or "none"
     return f"needs {count(shape.groups, unit(shape))} of one device type; suitable: {suitable}"
 
 
-def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, all_serve: bool) -> str:
-    """Return the text if no group has the gang's shape. `all_serve`: no group has another reason against it."""
+def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, only_reason: bool) -> str:
+    """Return the text for: no group has the gang's shape. `only_reason`: it is the only reason against each group."""
     if largest is None:
         return f"no suitable worker has the attribute {shape.group_by}"
     size = len(largest.members)
-    group = ("" if all_serve else "suitable ") + f"{shape.group_by} group"
+    group = ("" if only_reason else "suitable ") + f"{shape.group_by} group"
     if size < shape.size or not shape.whole:
         return f"no {group} has {shape.size} workers (largest: {largest.key} with {size})"
     members = [fleet.workers[position] for position in largest.members]
@@ -158,7 +158,7 @@ def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, all_serve:
 
 
 def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, largest: int) -> str:
-    """Return the text if no worker is large enough, even when idle. Scale groups may add larger workers."""
+    """Return the text for: no worker is large enough, even when idle. Scale groups may add larger workers."""
     maximum = (
         format_memory(largest)
         if kind is ReasonKind.MEMORY
@@ -196,7 +196,7 @@ def _share(requirement: Requirement, refused: int, serving: int) -> str:
     noun = "one-VM slice" if requirement.one_vm else unit(requirement.shape)
     if device is not None and device.variant != AUTO:
         noun = f"{device.variant} {noun}"
-    if requirement.selected != requirement.equipped:
+    if requirement.selected != requirement.with_device:
         noun = f"suitable {noun}"
     if serving == 1:
         return f"the only {noun}"
@@ -206,7 +206,7 @@ def _share(requirement: Requirement, refused: int, serving: int) -> str:
 
 
 def _scarce(context: SchedulingContext, requirement: Requirement, rejected: int) -> str:
-    """Return the resource of which jobs ahead left too little on these workers: `free cores`, `a free slice`."""
+    """Return the resource that jobs ahead have used up on these workers: `free cores`, `a free slice`."""
     if requirement.shape is not None:
         return f"a free {unit(requirement.shape)}"
     left = zip(AMOUNT_KINDS, requirement.need, context.dimensions, strict=True)
@@ -215,7 +215,7 @@ def _scarce(context: SchedulingContext, requirement: Requirement, rejected: int)
 
 
 def holders(context: SchedulingContext, rejected: int, kind: ReasonKind | None = None) -> Iterator[JobId]:
-    """Yield the jobs with live attempts on these workers, by worker; with a `kind`, only those that hold some of it."""
+    """Yield the jobs with live attempts on these workers. `kind` CHIPS or GPUS: only jobs that hold chips or GPUs."""
     for position in positions_of(rejected):
         claims = context.fleet.workers[position].claims
         yield from sorted(attempt.task.job for attempt, claim in claims.items() if _holds(claim, kind))
@@ -248,7 +248,7 @@ def _detail(context: SchedulingContext, kind: ReasonKind, rejected: int) -> str:
 
 
 def state(worker: Worker) -> str:
-    """Return a short text why a worker accepts no tasks, such as `draining`."""
+    """Return why a worker accepts no tasks, as a short text such as `draining`."""
     if worker.unschedulable:
         return worker.reason or "unusable"
     if worker.quarantined:
@@ -259,7 +259,7 @@ def state(worker: Worker) -> str:
 
 
 def few(names: Iterable[str]) -> str:
-    """Return the first few different names, as a text; later names are not computed."""
+    """Return the first few different names as a text. Later names are not requested from the iterator."""
     listed: dict[str, None] = {}
     for name in names:
         if len(listed) == _FEW and name not in listed:
@@ -286,7 +286,7 @@ def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict
         )
     if kind is ReasonKind.GROUP_SHAPE:
         shape = requirement.shape
-        return _shape_lacks(verdict.group, shape) if shape is not None else "a VM of a larger slice"
+        return _shape_shortage(verdict.group, shape) if shape is not None else "a VM of a larger slice"
     if kind is ReasonKind.NO_SUCH_DEVICE and requirement.job.resources.device is not None:
         return f"{_named(requirement.job.resources.device)} is missing on {worker.id}"
     if kind in (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU):
@@ -300,7 +300,7 @@ def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict
     return f"held by {detail}" if detail and kind is ReasonKind.CHIPS else detail
 
 
-def _shape_lacks(group: Group, shape: Shape) -> str:
+def _shape_shortage(group: Group, shape: Shape) -> str:
     if len(group.members) == shape.size:
         return "not a whole slice"
     return f"{count(len(group.members), 'worker')}, needs {shape.size}"
@@ -313,11 +313,11 @@ def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
         yield from typo_warnings(never, [worker.all_attributes for worker in fleet.workers])
 
 
-# The necessary change
+# The change that would help
 
 
 def change(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: bool) -> str:
-    """Return `drop region=eu: slice v4b fits`; `names` are the workers or groups where it would be placed."""
+    """Return `drop region=eu: slice v4b fits`. `names` are the workers or groups on which the tasks would be placed."""
     subject, fit = change.subject, "fit" if several else "fits"
     match change.kind:
         case ChangeKind.DROP | ChangeKind.TOLERATE:
