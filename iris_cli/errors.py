@@ -1,4 +1,4 @@
-"""Errors with a one-line message, a hint what to type next, and an exit code."""
+"""Errors with a message of one line, a hint that says what to type next, and an exit code."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class ExitCode(IntEnum):
     UNSCHEDULABLE = 9
     NOT_WRITABLE = 10
     INTERRUPTED = 130
-    NOT_RUN = 255  # `iris run` itself failed; its other codes are those of the program
+    NOT_RUN = 255  # `iris run` failed; otherwise its exit code is the program's
 
 
 class IrisError(Exception):
-    """An error that the user can fix. `message` is one line; `hint` is what to type next."""
+    """An error that the user can fix. `message` is one line; `hint` says what to type next."""
 
     exit_code: ExitCode = ExitCode.FAILED
 
@@ -69,13 +69,13 @@ class LockedError(IrisError):
 
 
 class LogDamagedError(IrisError):
-    """The event log can't be trusted as it is; nothing was written."""
+    """The event log is damaged; nothing was written."""
 
     exit_code = ExitCode.LOG_DAMAGED
 
 
 class LogReplacedError(LogDamagedError):
-    """Lines that this command has read are no longer in the log; read it again from its first line."""
+    """Lines that this command has read are not in the log any more. The log must be read again from its first line."""
 
 
 class UnreachableError(IrisError):
@@ -91,7 +91,7 @@ class NotWritableError(IrisError):
 
 
 class WorkspaceGoneError(IrisError):
-    """The packed directory of a job can't be read any more, so nothing starts."""
+    """The packed directory of a job is missing or damaged, so the job can't start."""
 
 
 class OutputError(IrisError):

@@ -1,1 +1,1 @@
-"""The command line: reads options, calls an operation and renders its result. Makes no decisions."""
+"""The command line: it reads options, calls an operation and renders the result. It makes no decisions."""

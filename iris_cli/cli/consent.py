@@ -1,9 +1,9 @@
-"""Questions before a change that can't be undone; `--yes` answers them.
+"""Questions before a change that can't be undone. `--yes` answers all of them.
 
-Asked before: overwriting cluster.yaml (`cluster import`), trusting another host key (`worker probe --accept-key`),
+iris asks before overwriting cluster.yaml (`cluster import`), trusting another host key (`worker probe --accept-key`),
 stopping processes or deleting files on hosts (`worker unwedge`, `gc`), managing slices of another state directory
-(`autoscale --adopt`), and writing a file for other people (`doctor --bundle`). `cluster import` asks once about the
-file and about forgetting old VMs. No other command asks.
+(`autoscale --adopt`), and writing a file for other people (`doctor --bundle`). `cluster import` asks one question about
+the file and the old VMs to forget. No other command asks.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _POLL_INTERVAL = 0.2  # seconds
 
 
 def require(iris: Context, question: str, *, yes: bool, to: str, undone: str) -> None:
-    """Ask `question` unless `yes`. `to`: verb for the error message. `undone`: message after a no.
+    """Ask `question` unless `yes`. `to`: verb for the error message. `undone`: message after the answer no.
 
-    Raises IrisError for a no, UsageError without a terminal.
+    Raises IrisError for the answer no, UsageError without a terminal.
     """
     answer = True if yes else ask(iris, question)
     if answer is None:
@@ -34,7 +34,7 @@ def require(iris: Context, question: str, *, yes: bool, to: str, undone: str) ->
 
 
 def given(iris: Context, question: str, *, yes: bool, to: str) -> bool:
-    """Return whether the user consents. Without a terminal, warn and return False: the command's output is useful."""
+    """Return whether the user consents. Without a terminal, warn and return False, so that the command continues."""
     answer = True if yes else ask(iris, question)
     if answer is None:
         iris.output.warning(f"{question} not a terminal: pass --yes to {to}")
@@ -44,8 +44,7 @@ def given(iris: Context, question: str, *, yes: bool, to: str) -> bool:
 def ask(iris: Context, question: str) -> bool | None:
     """Ask on the terminal; return the answer. None without a terminal or with --json.
 
-    Piped standard input is no answer: /dev/tty is read instead. End of file (Ctrl-D) is a no. Raises
-    KeyboardInterrupt.
+    If standard input is a pipe, /dev/tty is read instead. End of file (Ctrl-D) means no. Raises KeyboardInterrupt.
     """
     if iris.output.as_json or not sys.stderr.isatty():
         return None
@@ -63,12 +62,13 @@ def _answer(question: str, terminal: TextIO) -> bool:
         try:
             sys.stderr.write(f"{clean_line(question)} [y/N]: ")
             sys.stderr.flush()
-            # Python handles a Ctrl-C just before the system call only after it, so the call must be short.
+            # Python handles a Ctrl-C that comes just before the system call only after the call, so the call must be
+            # short.
             while not select.select((terminal,), (), (), _POLL_INTERVAL)[0]:
                 pass
             line = terminal.readline()
         except KeyboardInterrupt:
-            sys.stderr.write("\n")  # the message goes on a new line
+            sys.stderr.write("\n")  # the next message begins on a new line
             raise
         word = line.strip().lower()
         if not line:

@@ -27,7 +27,7 @@ _BY_HAND = "jobs stay pending until you run: iris watch --schedule, or iris cron
 class Context(Workplace, dict=True):
     """Workplace and output of one command.
 
-    `starts_loop`: start a background loop for the jobs that this command leaves open. `has_printed_no_cycles`: the
+    `starts_loop`: start a background loop for the jobs that are open after this command. `has_printed_no_cycles`: the
     command has printed why no cycle follows.
     """
 
@@ -44,13 +44,13 @@ class Context(Workplace, dict=True):
         return session
 
     def no_cycles(self) -> str:
-        """Return `why_no_cycles` for the command to print; `leave` then does not print it again."""
+        """Return `why_no_cycles`, which the command then prints, so that `leave` does not print it again."""
         why = self.why_no_cycles()
         self.has_printed_no_cycles = self.has_printed_no_cycles or bool(why)
         return why
 
     def why_no_cycles(self) -> str:
-        """Return why no cycle follows this command, with what to type; '' if cycles follow."""
+        """Return why no cycle follows this command, with the command to type; '' if cycles follow."""
         from iris_cli.journal.access import disk_problem, permission_problem
         from iris_cli.ops.loop.automatic import may_start
         from iris_cli.ops.views.cycles import cycles_of
@@ -65,10 +65,10 @@ class Context(Workplace, dict=True):
         return f"no cycles are running: {cycles.fix}"
 
     def cycles_for_json(self, session: Session) -> Cycles | None:
-        """Start the background loop if the open jobs need it; return what runs cycles after this command.
+        """Start the background loop if open jobs need it. Return the runner of cycles after this command.
 
-        None without --json. Also None, with a warning, if the state can't be read: the command's result is printed
-        anyway.
+        Return None without --json. If the state can't be read, warn and return None: the command's result is still
+        printed.
         """
         if not self.output.as_json:
             return None
@@ -83,15 +83,15 @@ class Context(Workplace, dict=True):
 
     def leave(self) -> None:
         """End the command: start the loop if its work needs cycles."""
-        sessions, self._sessions = self._sessions, []  # a reference cycle, which would keep files open
+        sessions, self._sessions = self._sessions, []  # breaks a reference cycle that would keep files open
         worked = [each for each in sessions if each.worked]
         if self.starts_loop and worked:
             self._start_loop_or_warn(worked[-1])
 
     def _start_loop_or_warn(self, session: Session) -> None:
-        """Start the loop if needed and print its pid, or print why no cycle follows unless already printed.
+        """Start the loop if needed and print its pid. If no cycle follows, print why, unless this was printed before.
 
-        A failure is one warning, never an error of the command.
+        If the start fails, print a warning; the command does not fail.
         """
         from iris_cli.ops.loop.automatic import start_if_needed
         from iris_cli.ops.loop.start import logout_kills_processes

@@ -15,7 +15,7 @@ _DELAY = 0.01  # seconds
 
 
 class ErrorFields(Struct, frozen=True, kw_only=True):
-    """An error. `problems` lists those of a configuration file; absent for other errors."""
+    """An error. `problems` lists the problems of a configuration file; absent for other errors."""
 
     message: str
     hint: str
@@ -48,7 +48,7 @@ def report(error: IrisError, *, verbose: bool, as_json: bool = False) -> ExitCod
     if isinstance(error, ConfigError):
         lines += [f"  {problem}" for problem in error.problems]
     fault = error if isinstance(error, IllegalTransitionError) else error.__cause__
-    if isinstance(fault, IllegalTransitionError) and not verbose:  # the traceback has it
+    if isinstance(fault, IllegalTransitionError) and not verbose:  # the traceback has the story
         lines += [f"  {line}" for line in fault.story]
     if error.hint:
         lines.append(f"hint: {error.hint}")
@@ -87,9 +87,9 @@ def unexpected(error: Exception) -> IrisError:
 
 
 def unraised(what: sys.UnraisableHookArgs) -> None:
-    """Deliver again a KeyboardInterrupt that was raised in a finalizer: Python would print it and drop it.
+    """Raise again a KeyboardInterrupt from a finalizer, which Python would print and drop.
 
-    Sends SIGTERM, which has the same handler: background processes of scripts ignore SIGINT.
+    Sends SIGTERM, which has the same handler, because background processes of scripts ignore SIGINT.
     """
     if not issubclass(what.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(what)

@@ -1,4 +1,4 @@
-"""Commands run inside a task: requests in the task's outbox, answered by the next poll."""
+"""Commands inside a task. They write requests to the task's outbox; the next poll answers them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def status(iris: Context, job: str | None) -> int:
 
 
 def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
-    """Wait until child jobs have ended; return the exit code for how they ended."""
+    """Wait until child jobs have ended. Return the exit code that shows their results."""
     from iris_cli.ops.loop.wait import WaitResult
 
     names = list(dict.fromkeys(map(parse_job_id, jobs)))

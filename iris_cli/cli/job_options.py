@@ -22,7 +22,7 @@ _TYPES: Mapping[Kind, Any] = {
     **dict.fromkeys((Kind.CONSTRAINTS, Kind.TAINTS, Kind.JOBS, Kind.PORTS), list[str] | None),
     **dict.fromkeys((Kind.VARIABLES, Kind.LABELS, Kind.SECRETS), list[str] | None),
 }
-"""Types of the option values (default: text)."""
+"""Types of option values. All other kinds are text."""
 _NUMBERS: Mapping[Kind, Callable[[str], float]] = {
     Kind.CORES: render.number,
     Kind.POSITIVE: render.whole,

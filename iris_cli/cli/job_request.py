@@ -29,7 +29,7 @@ def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
 
 
 def _read(row: JobField, value: Any) -> Any:
-    if value is None or value in ([], ()):  # empty: a repeatable option, omitted
+    if value is None or value in ([], ()):  # an omitted repeatable option is empty
         return None
     if row.kind in _READERS:
         return _READERS[row.kind](value)
@@ -113,4 +113,4 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.LINES: _lines,
 }
 _PARSERS: Mapping[Kind, Callable[[str], Any]] = {Kind.SIZE: parse_memory, Kind.DURATION: parse_duration}
-"""Parsers of one value; their errors are prefixed with the option."""
+"""Parsers of one value. The name of the option is put in front of their errors."""

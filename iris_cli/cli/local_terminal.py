@@ -1,4 +1,4 @@
-"""The user's terminal, connected to a terminal on a worker: keys are sent, output is shown."""
+"""The user's terminal, connected to a terminal on a worker: iris sends keys and shows output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LocalTerminal:
     def attached(self, stream: ByteStream) -> Iterator[threading.Event]:
         """Connect the terminal to `stream`; the yielded event is set when the remote terminal has ended.
 
-        In the block the terminal is raw: no echo, and Ctrl-C and Ctrl-Z reach the program. Restored at the end.
+        In the block the terminal is raw: no echo, and Ctrl-C and Ctrl-Z reach the program. It is restored at the end.
         """
         ended = threading.Event()
         woken, wake = os.pipe()
@@ -53,7 +53,7 @@ class LocalTerminal:
             tty.setraw(self._keys, termios.TCSANOW)
             for each in threads:
                 each.start()
-            resized()  # the size may have changed since it was sent
+            resized()  # the size may have changed before the handler was set
             yield ended
         finally:
             signal.signal(signal.SIGWINCH, told)
@@ -85,7 +85,7 @@ class LocalTerminal:
                 rest = memoryview(data)
                 while rest:
                     rest = rest[os.write(self._screen, rest) :]
-            stream.exit_status()  # may arrive after the last output
+            stream.exit_status()  # the exit status may arrive after the last output
         except OSError:  # the window is closed
             stream.close()
         finally:

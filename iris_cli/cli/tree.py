@@ -40,7 +40,7 @@ class Root(Group):
     }
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. Raises CommandInterruptedError on Ctrl-C: the library would exit without a message."""
+        """Run the command. Raises CommandInterruptedError on Ctrl-C; the library would exit without a message."""
         try:
             try:
                 return super().invoke(ctx)
@@ -68,7 +68,7 @@ def run(words: Sequence[str], commands: Sequence[str], clock: Clock = SYSTEM_CLO
 
 
 def build(commands: Sequence[str]) -> typer.Typer:
-    """Build the tree of these commands only: each takes time. Command modules import their operations when run."""
+    """Build the tree of these commands only, because each takes time. Command modules import their operations late."""
     app = Commands(
         name="iris",
         cls=Root,
@@ -82,7 +82,7 @@ def build(commands: Sequence[str]) -> typer.Typer:
     app.callback(invoke_without_command=True)(_global_options)
     for name in commands:
         module = import_module(f"iris_cli.cli.commands.{name.replace('-', '_')}")
-        if hasattr(module, "register"):  # a group, or a command with parsing of its own
+        if hasattr(module, "register"):  # a group, or a command that parses its own arguments
             module.register(app)
         else:
             app.command(name, epilog=module.EXAMPLES)(getattr(module, name.replace("-", "_")))

@@ -1,4 +1,4 @@
-"""The pure core of iris: the cluster model, its events, its lifecycle and the scheduler. No I/O, no clock."""
+"""The pure core of iris: the cluster model, its events, its lifecycle and the scheduler. It has no I/O and no clock."""
 
 from iris_cli.core.attributes import (
     PREEMPTIBLE_ATTRIBUTE_KEY,

@@ -14,9 +14,9 @@ _MIN_THRESHOLD = 50_000  # objects, as in `__main__`
 
 
 def gc_paused(act: Callable[P, R]) -> Callable[P, R]:
-    """Pause the collector while the function runs. Records form no cycles, and each collection visits all of them.
+    """Pause the collector while `act` runs. Records form no reference cycles, but each collection visits all records.
 
-    The collection after it waits for many more new objects.
+    The first collection after `act` waits for many more new objects.
     """
 
     @wraps(act)

@@ -19,7 +19,7 @@ _BARE_VALUE = r"[^\s,\"'=<>!~](?:[^,\"'\r\n]*[^\s,\"'])?"
 _KEY = rf"(?P<key>{_QUOTED}|{_BARE_KEY})"
 _VALUE = rf"(?:{_QUOTED}|{_BARE_VALUE})"
 
-# Compiled on first use: every command imports this module, and few parse a constraint.
+# Compiled on first use: every command imports this module, but few commands parse a constraint.
 _PRESENCE = rf"(?s)(?P<absent>!\s*)?{_KEY}"
 _COMPARISON = rf"(?s){_KEY}\s*(?P<sign>!=|>=|<=|=|>|<)\s*(?P<value>{_VALUE})"
 _MEMBERSHIP = rf"(?s){_KEY}\s+in\s+(?P<values>{_VALUE}(?:\s*,\s*{_VALUE})*)"
@@ -37,7 +37,7 @@ _FORMS = "write key=value, key!=value, key>=1, key in a,b, key or !key; a leadin
 
 
 def parse_constraint(text: str) -> Constraint:
-    """Parse one constraint. Numbers become numbers, quotes force text. Raises UsageError."""
+    """Parse one constraint. An unquoted number is a number, a quoted value is text. Raises UsageError."""
     stripped = text.strip()
     mode = ConstraintMode.PREFERRED if stripped.startswith("~") else ConstraintMode.REQUIRED
     body = stripped.removeprefix("~").lstrip()

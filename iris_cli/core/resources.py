@@ -37,14 +37,14 @@ class Resources(Value, frozen=True):
     device: Device | None = None
 
     def __post_init__(self) -> None:
-        if not 0.001 <= self.cpu <= 1_000_000:  # NaN fails this too
+        if not 0.001 <= self.cpu <= 1_000_000:  # also refuses NaN
             raise ValueError(f"cpu is a number of cores from 0.001 to 1000000, not {self.cpu}")
         if type(self.memory) is not int or self.memory < 1:
             raise ValueError(f"memory is a positive number of bytes, not {self.memory!r}")
 
     @property
     def cpu_millis(self) -> int:
-        """The cores in thousandths: whole numbers add up exactly."""
+        """The cores in thousandths, because sums of whole numbers are exact."""
         return round(self.cpu * 1000)
 
     @property
@@ -54,9 +54,10 @@ class Resources(Value, frozen=True):
 
 
 DEFAULT_RESOURCES = Resources()
-"""The resources of a task without a request. One shared object: the log omits it and recognizes it by identity."""
+"""The resources of a task without a request. It is one shared object: the log omits it and recognizes it by
+identity."""
 
 
 def device_compatible(job_device_type: str, worker_device_type: str) -> bool:
-    """Return whether a worker with one device type serves a job with another. `''`, `none` and `cpu` run anywhere."""
+    """Return whether a worker's device type suits a job's. Jobs of type `''`, `none` or `cpu` run anywhere."""
     return job_device_type in ("", "none", "cpu") or job_device_type == worker_device_type

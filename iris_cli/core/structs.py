@@ -1,7 +1,7 @@
 """Base classes of stored structs, and the JSON form of ids and attribute values.
 
-Values never change. Records are the entries of the cluster's tables; only `evolve` changes them. Both are decoded
-strictly and encoded without fields at their default, so the defaults are part of the format.
+Values never change. Records are the entries of the cluster's tables; only `evolve` changes records. Values and records
+are decoded strictly and encoded without fields at their default, so the defaults are part of the format.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def typed(kind: type, content: object) -> object:
         raise ValueError(error.message) from error
 
 
-_text = cache(AttributeValue)  # text only: many workers have the same attributes
+_text = cache(AttributeValue)  # for text only, because many workers have equal attributes
 
 
 def _attribute(content: object) -> AttributeValue:

@@ -16,7 +16,7 @@ def pattern(regex: str, flags: int = 0) -> re.Pattern[str]:
 
 
 class _Uncompiled:
-    """A proxy that forwards attribute access to the compiled pattern and caches the result."""
+    """A stand-in for a pattern. It compiles the pattern when an attribute is read, and caches the attribute."""
 
     def __init__(self, regex: str, flags: int) -> None:
         self._given = regex, flags
@@ -49,7 +49,7 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
 
 
 def _is_transposed(word: str, other: str) -> bool:
-    """Return True if `other` is `word` with two adjacent letters swapped."""
+    """Return whether `other` is `word` with two adjacent letters swapped."""
     if len(word) != len(other) or word == other:
         return False
     first = next(index for index, letter in enumerate(word) if letter != other[index])

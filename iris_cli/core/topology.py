@@ -1,7 +1,7 @@
-"""TPU types: numbers of chips and VMs of each accelerator type, and the spellings of its name.
+"""TPU types: the numbers of chips and VMs of each accelerator type, and the spellings of type names.
 
-From Google's TPU documentation ("TPU architecture", one page per version), for validation and messages. The numbers
-that workers report override them.
+Numbers are from Google's TPU documentation ("TPU architecture", one page per version), for validation and messages.
+Numbers that workers report override them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Topology(Struct, frozen=True):
     topology: str
 
 
-# Arrangements of chips, by family. The number in the name of a type counts TensorCores (two per chip), for v5e and
-# v6e chips. A bare number here is a number of chips with more than one arrangement.
+# Arrangements of chips, by family. The number in the name of a type counts TensorCores (two per chip), but chips for
+# v5e and v6e. A plain number in these lists is a number of chips that has several arrangements.
 _V4 = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8 384 8x8x8 8x8x12 8x8x16 8x16x16"
 _V5P = (
     "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8 4x4x20 4x8x12 4x4x28 8x8x8 4x8x20 8x8x12 4x8x28 "
@@ -51,7 +51,7 @@ _WELL_FORMED = pattern(r"([a-z][a-z0-9]{0,19})-([1-9][0-9]{0,6})")
 
 
 def canonical_type(text: str) -> str:
-    """Return the canonical spelling of a type (`V5LITE-16` -> `v5litepod-16`), also if unknown. Raises UsageError."""
+    """Return the canonical spelling of a type (`V5LITE-16` -> `v5litepod-16`), known or not. Raises UsageError."""
     match = _WELL_FORMED.fullmatch(text.strip().lower())
     if match is None:
         raise UsageError(
@@ -81,7 +81,7 @@ def known_types() -> tuple[str, ...]:
 
 
 def describe(accelerator_type: str, vms: int | None = None) -> str:
-    """Return `v4-32 (16 chips, 4 VMs)`; `vms` is the observed count of the slice if known."""
+    """Return `v4-32 (16 chips, 4 VMs)`. `vms` is the observed number of VMs of the slice; None if unknown."""
     known = lookup(accelerator_type)
     chips = count(known.chips, "chip") if known else "chips unknown"
     vm_count = vms if vms is not None else known.vms if known else None
@@ -117,7 +117,7 @@ def _table() -> dict[str, Topology]:
 
 def _entry(family: str, arrangement: str) -> Topology:
     chips = prod(int(side) for side in arrangement.split("x"))
-    # Four chips per VM; smaller types are one VM, and v5e and v6e have VMs with eight chips.
+    # A VM has four chips. Smaller types have one VM, and a v5e or v6e type with eight chips has one VM.
     per_vm = chips if chips < 4 or (chips == 8 and family in _NAMED_BY_CHIPS) else 4
     size = chips if family in _NAMED_BY_CHIPS else 2 * chips
     topology = arrangement if "x" in arrangement else ""

@@ -11,7 +11,7 @@ _DECIMAL_UNITS = {"PB": 10**15, "TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10
 _BINARY_UNITS = {"PiB": 1 << 50, "TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 _UNITS = {name.lower(): size for name, size in {**_DECIMAL_UNITS, **_BINARY_UNITS, "B": 1}.items()}
 _MEMORY = pattern(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?\s*([a-zA-Z]*)")
-_MIN_BARE_NUMBER = 1 << 20  # bytes: a user who writes `memory: 16` means 16 GB
+_MIN_BARE_NUMBER = 1 << 20  # bytes: smaller numbers are refused, because `memory: 16` means 16 GB to a user
 _MAX_MEMORY = 1 << 60  # bytes
 
 _WHOLE = pattern(r"[+-]?[0-9]{1,99}")
@@ -68,7 +68,7 @@ def parse_memory(value: str | int) -> int:
 
 
 def format_memory(size: int) -> str:
-    """Return the exact size (`8GB`, `512MiB`) if three digits are enough, otherwise a rounded one (`1.53GiB`)."""
+    """Return the exact size (`8GB`, `512MiB`) if three digits are enough, otherwise a rounded size (`1.53GiB`)."""
     for units in (_BINARY_UNITS, _DECIMAL_UNITS):
         for unit, bytes_each in units.items():
             if size % bytes_each == 0 and 0 < size // bytes_each < 1000:
@@ -92,13 +92,13 @@ def parse_duration(value: str | int | float) -> float:
 
 
 def _bare_seconds(value: str | int | float) -> float:
-    """Return a number without a unit as seconds; -1, which is not a duration, for any other text."""
+    """Return a number without a unit as seconds; -1 for any other text."""
     text = str(value).strip()
     return -1.0 if isinstance(value, bool) or not _NUMBER.fullmatch(text) else float(text)
 
 
 def format_duration(seconds: float) -> str:
-    """Return `45s`, `1m30s`, `1d6h`: the two largest units, one decimal below ten seconds, `0s` if negative."""
+    """Return the two largest units (`45s`, `1m30s`, `1d6h`); one decimal below ten seconds; `0s` if negative."""
     seconds = max(0.0, seconds)
     if seconds < 10 and round(seconds, 1) % 1:
         return f"{seconds:.1f}s"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from iris_cli.core.ids import Token
 
 PULLED = "iris-out"
-"""Default directory of files fetched from workers; a directory of this name is never shipped."""
+"""Default directory of files copied from workers. A directory of this name is never packed."""
 
 _ENDS = frozenset(" \t\n\r\v\f\x1b\0\"'`()[]{}<>=,;:|&!‘’“”")
-"""Characters that end a path in running text. A path that contains one is left unchanged."""
+"""Characters that end a path in running text. A path that contains one of them is left unchanged."""
 _MAX_PATH = 4096  # characters
 _COLOR_CHARACTERS = frozenset("0123456789;:")
 
@@ -16,8 +16,8 @@ _COLOR_CHARACTERS = frozenset("0123456789;:")
 def relative_paths(text: str, token: Token) -> str:
     """Return `text` with each path below the attempt's work directory made relative, and the directory itself as `.`.
 
-    The directory is found as `.../a/TOKEN/work`, because this machine does not know the worker's home directory and
-    symlinks. Only whole components of absolute paths match. Takes time linear in the length of the text.
+    The directory is recognized as `.../a/TOKEN/work`, because this machine does not know the worker's home directory
+    and symlinks. Only whole components of absolute paths match. Takes time linear in the length of the text.
     """
     tail = f"/a/{token}/work"
     at = text.find(tail)
@@ -33,7 +33,7 @@ def relative_paths(text: str, token: Token) -> str:
             shown, end = below
             parts += (text[done:start], shown)
             done = end
-        scanned = end  # no text is scanned backwards twice
+        scanned = end  # so that no text is scanned backwards twice
         at = text.find(tail, end)
     return "".join((*parts, text[done:]))
 

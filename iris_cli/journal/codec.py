@@ -1,7 +1,7 @@
 """Encode structs of the core as JSON, and decode them.
 
-The structs are the schema; msgspec reads and writes them. Fields at their default are omitted, so defaults are part of
-the format. Decoding is strict: it rejects everything that `encode` never writes.
+The types of the structs are the schema; msgspec reads and writes the structs. Fields at their default are omitted, so
+defaults are part of the format. Decoding is strict: it rejects everything that `encode` never writes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def decode(kind: type[T], text: bytes) -> T:
     except (msgspec.MsgspecError, RecursionError) as error:
         if b"\\ud" not in text:
             raise BadEventError(str(error)) from error
-    return decode_record(kind, loads(text))  # also decodes lone surrogates
+    return decode_record(kind, loads(text))  # `loads` also decodes lone surrogates
 
 
 def encode_record(record: object) -> Any:
@@ -100,7 +100,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 _DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}
-"""Decoders by type: creating one takes longer than using it."""
+"""Decoders by type. They are kept, because creating a decoder takes longer than using it."""
 
 
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:

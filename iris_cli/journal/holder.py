@@ -1,4 +1,4 @@
-"""The holder of the state directory's lock, recorded in `lock.json`. Used only for messages."""
+"""The holder of the state directory's lock, recorded in `lock.json` for messages only."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class recorded_holder:  # noqa: N801  # like `opened`
 
 
 def read_holder(directory: Path, host: str) -> Holder | None:
-    """Return the recorded holder; None if absent, or if it is a dead process on `host`."""
+    """Return the recorded holder; None if there is none, or if it is a dead process on `host`."""
     try:
         with opened(directory / HOLDER, os.O_RDONLY) as fd:
             holder = decode(Holder, os.read(fd, _LIMIT))
@@ -68,7 +68,7 @@ def read_holder(directory: Path, host: str) -> Holder | None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return True if the local process is stopped by a signal such as Ctrl-Z; False if unknown."""
+    """Return whether the local process is stopped by a signal such as Ctrl-Z; False if unknown."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as status:
             return status.read().rpartition(") ")[2].startswith("T")
@@ -87,7 +87,7 @@ def _is_dead(pid: int) -> bool:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """Overwrite in place: truncating and rewriting a file doubles the work of the next fsync."""
+    """Overwrite the file in place, because truncating it would double the work of the next fsync."""
     data = data.ljust(_SIZE)
     os.pwrite(fd, data, 0)
     if os.fstat(fd).st_size > len(data):

@@ -33,7 +33,7 @@ ALL = LineRange()
 
 
 class LineRanges:
-    """The ranges between the snapshots of a state directory. Without a usable snapshot a range is longer.
+    """The ranges of lines between the snapshots of a state directory. Without a usable snapshot, ranges are longer.
 
     `fits` and `replay_to` are as in `SnapshotCache.read`.
     """
@@ -105,7 +105,7 @@ class LineRanges:
 
 
 def _before_end(stream: BinaryIO, lines: int) -> Position | None:
-    """Return the position before the last `lines` lines, None if too few. Raises BadLineError, NewerLogError."""
+    """Return the position before the last `lines` lines; None if too few. Raises BadLineError, NewerLogError."""
     origin, size = origin_of(stream), os.fstat(stream.fileno()).st_size
     stream.seek(0)
     header = decode_line(stream.readline().removesuffix(b"\n")).header

@@ -1,4 +1,4 @@
-"""The lock of the state directory: one writer at a time, held by the kernel and released when its process ends.
+"""The lock of the state directory, for one writer at a time. The kernel releases it when its process ends.
 
 The file is never deleted, and the lock never expires.
 """
@@ -20,7 +20,7 @@ from iris_cli.journal.durable import not_writable, opened
 from iris_cli.journal.holder import Holder, is_stopped, read_holder, recorded_holder
 from iris_cli.journal.layout import LOCK
 
-_POLL_INTERVAL = 0.002  # seconds; one attempt costs microseconds
+_POLL_INTERVAL = 0.002  # seconds; one attempt to take the lock costs microseconds
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
@@ -32,7 +32,7 @@ class HeldLock:
         self._fd = fd
 
     def check(self) -> None:
-        """Raise LockedError if the file was deleted or replaced, because there may be two holders then."""
+        """Raise LockedError if the lock's file was deleted or replaced, because there may be two holders then."""
         ours = os.fstat(self._fd)
         try:
             named = os.lstat(self._path)
@@ -76,7 +76,7 @@ class StateLock:
                             yield HeldLock(self._path, fd)
                         return
                     finally:
-                        unlock_descriptor(fd)  # a process forked just now may have it open
+                        unlock_descriptor(fd)  # a process that was just forked may have the descriptor
             if SYSTEM_CLOCK.monotonic() >= deadline:
                 raise _locked(self._directory, holder)
             SYSTEM_CLOCK.sleep(_POLL_INTERVAL)

@@ -1,4 +1,4 @@
-"""The identity of a state directory, by inode and machine, which distinguishes it from its copies."""
+"""The identity of a state directory, from inode and machine. Copies of the directory have other identities."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 
 def slice_owner_of(directory: Path, *, host: str, shared: bool) -> SliceOwner:
-    """Return the directory as an owner of slices. `shared`: it is on a network, so several machines may use it.
+    """Return the directory as an owner of slices.
 
-    Renaming within the file system keeps the identity. A copy, also on another file system or machine, has a different
-    one. Raises OSError.
+    `shared`: it is on a network file system, so several machines may use it. A rename within the file system keeps the
+    identity. A copy has another identity, also on another file system or machine. Raises OSError.
     """
     number = os.stat(directory).st_ino
     machine = "" if shared else _machine()
@@ -24,7 +24,7 @@ def slice_owner_of(directory: Path, *, host: str, shared: bool) -> SliceOwner:
 
 
 def _machine() -> str:
-    """Return a hash of the machine id; "" if absent, and the inode alone is the identity."""
+    """Return a hash of the machine id; "" if there is none: then the identity is the inode alone."""
     for path in _MACHINE_IDS:
         with suppress(OSError, ValueError):
             machine_id = Path(path).read_text(encoding="ascii").strip()

@@ -266,9 +266,7 @@ class StateDir:
         with writing(self.path):
             make_directory(self._disk, self.path)
             if _ALLOWED_BEFORE_INIT.issuperset(os.listdir(self.path)):
-                self.path.chmod(
-                    PRIVATE_DIRECTORY
-                )  # a directory from a cloned repository is open to other users
+                self.path.chmod(PRIVATE_DIRECTORY)  # after git clone it is open to other users
             if (header := self._store.header()) is not None:
                 self._check_cluster(header, cluster_name)
                 return ()

@@ -23,9 +23,10 @@ def json_text(content: Struct, indent: int | None = None) -> str:
 
 
 def document(view: Struct) -> dict[str, Any]:
-    """Return the fields of a struct by their encoded names, without those that are UNSET.
+    """Return the fields of a struct by their encoded names, without fields that are UNSET.
 
-    The fields of a struct named in `FLATTENED` are merged into the result; the struct's other fields override them.
+    Fields listed in `FLATTENED` are structs. Their fields are merged into the result; the struct's other fields
+    override them.
     """
     fields: dict[str, Any] = {}
     flat: dict[str, Any] = {}
@@ -41,7 +42,7 @@ def document(view: Struct) -> dict[str, Any]:
 
 
 def is_time(name: str) -> bool:
-    """Return whether a field, by its name, holds a time: seconds since the epoch; in JSON ISO 8601 in UTC."""
+    """Return whether the field's name is that of a time: seconds since the epoch, which become ISO 8601 in UTC."""
     return name == "at" or name.endswith("_at")
 
 
@@ -63,7 +64,7 @@ def plain(value: Any) -> Any:
 
 
 def moment(at: float | None) -> str | None:
-    """Return ISO 8601 in UTC; None for a time outside its range, from a clock that was wrong."""
+    """Return a time as ISO 8601 in UTC; None if it is out of range because a clock was wrong."""
     if at is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Print the findings of `iris doctor`, each with its fix, and the problems of `cluster.yaml`."""
+"""Print the findings of `iris doctor` with their fixes, and the problems of `cluster.yaml`."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def show_checks(
     cycles: Callable[[], Cycles | None] = lambda: None,
     bundle: Callable[[list[Finding]], WrittenBundle | None] = lambda _: None,
 ) -> list[Finding]:
-    """Print the findings as they arrive, equal findings of several subjects as one; return all of them.
+    """Print the findings while they arrive. Equal findings of several subjects are printed once. Return all findings.
 
-    `cycles` returns what runs cycles, for JSON. `bundle` writes the findings to a file if requested.
+    `cycles` returns the runner of cycles, for JSON. `bundle` writes the findings to a file if requested.
     """
     if output.as_json:
         found = list(findings)
@@ -116,7 +116,7 @@ def _show(output: Output, finding: Finding, subject: str) -> None:
     from rich.text import Text
 
     mark = (f"{finding.level:<4}", _STYLES[finding.level])
-    # Do not wrap lines: commands must be copied whole.
+    # Do not wrap lines: users copy commands from them.
     output.console.print(Text.assemble(mark, clean_line(f"  {subject}: {finding.text}")), soft_wrap=True)
     if finding.fix:
         output.console.print(Text(clean_line(f"      fix: {finding.fix}")), soft_wrap=True)

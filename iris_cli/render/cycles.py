@@ -244,9 +244,7 @@ def show_loop(
     if killed_at_logout:
         output.line("the loop ends when you log out; to avoid that: loginctl enable-linger")
     for trouble in cycles.troubles:
-        if not (
-            invalid and fix_of(trouble) == VALIDATE
-        ):  # the line about cluster.yaml has named this command
+        if not (invalid and fix_of(trouble) == VALIDATE):  # otherwise printed above
             output.line(trouble)
     for line in log:
         output.line(f"  {line}")

@@ -1,4 +1,4 @@
-"""Print the event log: its health, its history, and its events as JSON Lines."""
+"""Print the event log: its faults, its history, and its events as JSON Lines."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class AcceptedDocument(Struct, frozen=True):
 
 
 class CompactedDocument(Struct, frozen=True):
-    """The result of `iris log compact`. Other fields than `compacted` are null if there was nothing to move."""
+    """The result of `iris log compact`. All fields but `compacted` are null if there was nothing to move."""
 
     compacted: bool
     segment: str | None = None
@@ -176,13 +176,13 @@ def _history(history: History, width: int) -> Iterator[Text | Table]:
 
 
 def show_rows(output: Output, rows: Iterable[Row]) -> None:
-    """Print one JSON object per line for each event, as the rows arrive."""
+    """Print one JSON object per line for each event, while the rows arrive."""
     names = list(Row.__struct_fields__)
     encode = json.JSONEncoder(separators=(",", ":")).encode
     printed = 0
-    # On a terminal the lines themselves show the progress.
+    # On a terminal the printed lines show the progress.
     progress = nullcontext if sys.stdout.isatty() else output.progress
     with progress(lambda: ("exporting", printed, 0, "event")):
         for printed, row in enumerate(rows, 1):  # noqa: B007 - the progress line reads it
-            # json does not escape DEL
+            # the encoder does not escape DEL
             output.line(encode({name: getattr(row, name) for name in names}).replace("\x7f", "\\u007f"))

@@ -16,7 +16,10 @@ from iris_cli.render.tables import NARROW, by_words, fold, table
 
 
 class WorkerGarbage(Struct, frozen=True):
-    """Files of ended attempts on one worker. `left`: still being removed. `problem`: why nothing is known."""
+    """Files of ended attempts on one worker. `left`: number of attempts still being removed.
+
+    `problem`: why the worker has no numbers.
+    """
 
     worker: WorkerId
     attempts: Sequence[AttemptId]
@@ -49,7 +52,7 @@ class GarbageDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_garbage(output: Output, found: Garbage) -> None:
-    """Print a line per kind of garbage with its size, and a line for workers that could not be measured."""
+    """Print a line for each kind of garbage with its size, and a line for workers without an answer."""
     output.warnings(found.messages)
     for names, words in by_words((row.worker, row.problem) for row in found.workers if row.problem):
         output.line(f"{fold(names)}: {words}")
@@ -121,7 +124,7 @@ def _removed(found: Garbage) -> int:
 
 
 def show_pulled(output: Output, found: Pulled) -> None:
-    """Print a row per attempt, then its problems and notes."""
+    """Print a row for each attempt, then the problems and notes of all attempts."""
     output.warnings(found.messages)
     if output.as_json:
         output.document(found)
@@ -147,7 +150,7 @@ def show_pulled(output: Output, found: Pulled) -> None:
 
 
 def _problem_lines(rows: Sequence[PulledAttempt]) -> Iterator[str]:
-    """Yield the problems and notes of attempts; equal texts of several attempts become one line."""
+    """Yield the problems and notes of attempts. Equal texts of several attempts become one line."""
     alike: dict[tuple[str, bool], list[PulledAttempt]] = {}
     for row in rows:
         for words in (*row.problems, *row.notes):

@@ -21,7 +21,7 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class Note(Struct, frozen=True):
-    """A note on one entry; `name` is empty if it is about all entries."""
+    """A note on one imported slice or host. `name` is empty if the note is about all of them."""
 
     name: str
     note: str
@@ -30,7 +30,7 @@ class Note(Struct, frozen=True):
 class ReplacedWorker(Struct, frozen=True):
     """A worker whose machine was replaced. `attempts` end with it.
 
-    `kept_for`: an attempt placed on the worker since then, so that the worker is not forgotten.
+    `kept_for`: an attempt placed on the worker since then; because of it the worker is not forgotten.
     """
 
     worker: WorkerId
@@ -57,7 +57,7 @@ class ImportDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_proposal(output: Output, proposal: Proposal, machines: Sequence[OldMachine], *, prune: bool) -> None:
-    """Print the diff on stdout, everything else on stderr."""
+    """Print the diff on stdout, and all other text on stderr."""
     for line in proposal.diff:
         _show_line(output, line)
     for line in _remarks(proposal.plan, machines, prune=prune):
@@ -113,7 +113,7 @@ def _show_line(output: Output, line: str) -> None:
     if style and sys.stdout.isatty():
         from rich.text import Text
 
-        # Do not wrap lines: the output is a patch.
+        # Do not wrap lines, because the output is a patch.
         output.console.print(Text(clean_line(line), style), soft_wrap=True)
     else:
         output.line(line)
@@ -154,6 +154,6 @@ def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iter
 
 
 def _grouped(notes: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield the notes; equal notes on several entries become one line."""
+    """Yield the notes. Equal notes on several entries become one line."""
     for names, note in by_words(notes):
         yield f"{fold(names)}: {note}" if any(names) else note

@@ -1,7 +1,7 @@
-"""Layout of lines and tables. Plain output is laid out by this module, as rich takes long to load; the rest by rich.
+"""Layout of lines and tables. This module lays out plain output, because rich takes long to load.
 
-Output is plain if it goes to no terminal, its characters take one column each, and no line is too long. Rich would
-print exactly the same bytes.
+Output is plain if it goes to no terminal, each character takes one column, and no line is too long. For plain output,
+rich would print exactly the same bytes. Rich lays out all other output.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Table(Struct, frozen=True, kw_only=True):
 
     rows: Sequence[Sequence[Text]]
     headers: Sequence[str] = ()
-    right: Sequence[bool] = ()  # which columns are flush right
+    right: Sequence[bool] = ()  # for each column, True if it is aligned right
     styles: Sequence[str] = ()
 
     def lines(self, width: int) -> list[str] | None:
@@ -106,7 +106,7 @@ class Table(Struct, frozen=True, kw_only=True):
 
 
 class Group:
-    """Renderables, one below the other."""
+    """Renderables that are printed one below the other."""
 
     def __init__(self, parts: Iterable[Renderable]) -> None:
         self._parts = tuple(parts)
@@ -158,7 +158,7 @@ def clean_line(text: str) -> str:
 
 
 class _VisibleCharacters(dict[int, str]):
-    """Replacement of each character, computed at its first use."""
+    """The replacement of each character, computed at its first use."""
 
     def __missing__(self, code: int) -> str:
         import unicodedata  # imported late: a megabyte of tables, and most text is ASCII

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 FOLD_ABOVE = 16
-"""Maximum number of tasks of a job with a line each; more are folded."""
+"""Maximum number of tasks of a job that get a line each. More tasks are folded."""
 
 
 class PlacedTask(Struct, frozen=True):
-    """A task that would be assigned. `gpus` are indexes; `chosen`: why this worker, if there was a choice."""
+    """A task that would be assigned. `gpus` are indexes. `chosen`: why this worker, if others rank higher."""
 
     task: TaskId
     worker: WorkerId
@@ -43,7 +43,7 @@ class WaitingSubject(Struct, frozen=True):
 class PlanDocument(Struct, frozen=True, kw_only=True):
     """The result of `--dry-run` of `iris schedule` and `iris launch`. `unschedulable` tasks would end.
 
-    `kept`: the groups, or the worker, reserved for a pending gang or task. `change`: the single change that would
+    `kept`: by pending gang or task, the reserved groups or the reserved worker. `change`: the single change that would
     let the job run. `workspace` is absent without `--workdir`.
     """
 

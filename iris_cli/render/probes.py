@@ -1,4 +1,4 @@
-"""Print results of probes, and the processes and files that block a worker."""
+"""Print results of probes, and the obstacles on a worker: processes and files that block its chips."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ProbesDocument(Struct, frozen=True):
 
 
 def show_probes(output: Output, results: Sequence[ProbeResult]) -> None:
-    """Print a line per distinct result with its workers; if they did not answer, a hint to fix it."""
+    """Print a line for each distinct result, with its workers. If workers did not answer, print a hint."""
     if output.as_json:
         output.document(ProbesDocument([_probed(each) for each in results]))
         return
@@ -57,7 +57,7 @@ def show_probes(output: Output, results: Sequence[ProbeResult]) -> None:
 
 
 def keys(shown: Sequence[HostKey]) -> list[str]:
-    """Return a line per worker with its host key, aligned."""
+    """Return aligned lines: each worker and its host key."""
     known = [(each.worker, each.key) for each in shown if not isinstance(each.key, Silence)]
     longest = max((len(worker.id) for worker, _ in known), default=0)
     longest_host = max((len(worker.connection.host) for worker, _ in known), default=0)
@@ -68,7 +68,7 @@ def keys(shown: Sequence[HostKey]) -> list[str]:
 
 
 def who(stranger: ChangedHost) -> list[str]:
-    """Return lines with boot and incarnation of the answering host and on record, and the attempts that would end."""
+    """Return lines with boot and incarnation, as answered and as recorded, and the attempts that would end."""
     worker, seen = stranger.worker, stranger.seen
     if isinstance(seen, Silence):
         return [f"{worker.id} can't be identified ({seen.step}: {seen.detail})"]
@@ -189,7 +189,7 @@ def stop_question(wedge: Wedge) -> str:
 
 
 def show_cleared(output: Output, found: Wedge, left: Wedge) -> None:
-    """Print the number of stopped obstacles, and those still running."""
+    """Print the number of stopped obstacles, and the obstacles that still run."""
     gone = len(found.clearable) - len(left.obstacles)
     output.message(f"{found.worker}: stopped {gone} of {len(found.clearable)} processes and attempts")
     for each in left.obstacles:

@@ -1,4 +1,4 @@
-"""The progress line: on stderr if it is a terminal, for operations longer than a second, removed at the end."""
+"""The progress line on stderr, if stderr is a terminal. Operations longer than a second show it until they end."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from iris_cli.ops.progress import GetProgress, ProgressState
 
 AFTER = 1.0
-"""Seconds until the line is shown: shorter operations need none."""
+"""Seconds until the line is shown. Shorter operations show no line."""
 
 EVERY = 0.25
 """Seconds between two updates."""
 
-_SAME_WORK = 0.5  # seconds within which the next operation counts as the same work
+_SAME_WORK = 0.5  # seconds: an operation that begins sooner after another counts as the same work
 _BAR = 24  # columns
 _ROOM_FOR_A_BAR = 72  # columns
 
 
 class ProgressLine:
-    """Line that shows the innermost of the running operations that takes long. Thread-safe.
+    """The line that shows the innermost long operation. Thread-safe.
 
-    Call `wipe` before writing to the terminal. `clock`: monotonic, in seconds.
+    Callers call `wipe` before they write to the terminal. `clock` returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
         self._clock = clock
         self._lock = threading.RLock()
-        self._under_way: list[tuple[float, GetProgress]] = []  # with their start times
+        self._under_way: list[tuple[float, GetProgress]] = []  # running operations and their start times
         self._begun = self._ended = -AFTER
         self._shown = ""
         self._shower: threading.Thread | None = None
@@ -82,7 +82,7 @@ class ProgressLine:
             seconds = now - self._begun
             if not self._under_way or seconds < AFTER:
                 return
-            # Prefer slow operations, the innermost first: a quick one is mostly a part of a slow one.
+            # Prefer slow operations, the innermost first: a quick operation is mostly a part of a slow one.
             slow = [how_far for began, how_far in reversed(self._under_way) if now - began >= AFTER]
             quick = [how_far for began, how_far in self._under_way if now - began < AFTER]
             far = next(filter(None, map(_progress_of, (*slow, *quick))), None)
@@ -108,7 +108,7 @@ def words(far: ProgressState, seconds: float, width: int) -> str:
     what, done, total, noun = far
     parts = [what]
     if total == 1 and noun != "bytes":
-        noun = ""  # "0 of 1" says nothing
+        noun = ""  # "0 of 1" is no information
     elif total > 0 and width >= _ROOM_FOR_A_BAR:
         full = min(_BAR, _BAR * done // total)
         parts.append("━" * full + "─" * (_BAR - full))
@@ -122,7 +122,7 @@ def words(far: ProgressState, seconds: float, width: int) -> str:
 
 
 def _progress_of(how_far: GetProgress) -> ProgressState | None:
-    """Return the progress, None if it has no text or raises: its data may change while it is read."""
+    """Return the progress; None if it has no text, or raises because its data changed during the call."""
     try:
         far = how_far()
     except Exception:

@@ -74,7 +74,7 @@ def _what(offer: Offer) -> str:
 
 
 _WIDEST = 44
-"""Widest command in columns with its description on the same line; for a wider one it follows below."""
+"""Width of a command in columns, up to which its description is on the same line; otherwise it is on the next line."""
 
 
 class JobCounts(Struct, frozen=True):
@@ -86,7 +86,7 @@ class JobCounts(Struct, frozen=True):
 
 
 class NextStepsDocument(Struct, frozen=True, kw_only=True):
-    """The result of `iris` without a command. `cluster` and later fields are absent if no cluster exists yet."""
+    """The result of `iris` without a command. `cluster` and all fields after it are absent if no cluster exists yet."""
 
     place: Situation
     words: str
@@ -109,7 +109,7 @@ def show_next_steps(output: Output, found: NextSteps) -> None:
         steps = [*found.steps, Step(command="iris --help", words="all commands")]
         for step in steps:
             if len(step.command) > _WIDEST:
-                output.line(f"  {step.command}")  # unwrapped, to be pasted
+                output.line(f"  {step.command}")  # not wrapped, so that users can paste it
                 output.show(_words(step, "    "))
         rows = [
             [text(f"  {step.command}", "bold"), _words(step)]

@@ -1,4 +1,4 @@
-"""Print what a pass of the autoscaler would do, and what it did."""
+"""Print the plan of the autoscaler, and the result of a pass (one run of the autoscaler)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class AdoptedDocument(Struct, frozen=True):
 
 
 def show_plan(output: Output, plan: ScalingPlan, scaling: Scaling) -> None:
-    """Print what a pass would do, and why."""
+    """Print the planned actions, with reasons."""
     if output.as_json:
         output.document(_document(plan, scaling))
         return
@@ -151,7 +151,7 @@ def _demand(entry: DemandEntry) -> Demand:
 
 
 def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
-    """Print what a pass did. Print nothing if it did nothing: cron mails all output."""
+    """Print the actions of a pass. Print nothing if there were none, because cron sends all output by mail."""
     if output.as_json:
         output.document(pass_document(done, scaling))
         return
@@ -179,7 +179,7 @@ def pass_document(done: Autoscaled, scaling: Scaling) -> PassDocument:
 
 
 def way_out(objection: OwnerConflict) -> str:
-    """Return the command to type if this state directory must not manage the slices."""
+    """Return the hint for a state directory that must not manage the slices."""
     if objection.elsewhere:
         return "use that state directory; if it is gone for good: iris autoscale --adopt"
     return "restore the newest log; or delete the unknown slices and their tasks: iris autoscale --adopt"

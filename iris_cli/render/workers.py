@@ -1,4 +1,4 @@
-"""Print the inventory, and the details of one worker."""
+"""Print the list of workers, and the details of one worker."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _cells(details: WorkerDetails) -> Row:
 
 
 def status_words(status: str, noun: str = "") -> str:
-    """Return the status of a worker or slice, with its object: `stopping tasks`, `2 VMs stopping tasks`."""
+    """Return the words for a worker's or slice's status: `stopping tasks`, with a `noun` `2 VMs stopping tasks`."""
     number, _, word = status.rpartition(" ")
     if word != "stopping":
         return status
@@ -93,7 +93,8 @@ def worker_tables(
 ) -> list[Renderable]:
     """Return the worker's status, obstacles, warnings, facts and claims.
 
-    `cycles`: what runs cycles. `occupied`: kinds of tasks that it does not accept now, each with the reason.
+    `cycles`: text about the runner of cycles. `occupied`: kinds of tasks that the worker does not accept now, with
+    reasons.
     """
 
     row = details.worker

@@ -51,7 +51,7 @@ def register(app: Commands) -> None:
 
 
 def _group() -> None:
-    """Keep the group: typer would replace a group of one command by the command."""
+    """Keep the group: without a callback typer replaces a group of one command by the command."""
 
 
 def import_(
@@ -97,7 +97,7 @@ def import_(
 def _write(
     iris: Context, proposal: "Proposal", machines: "list[OldMachine]", *, yes: bool, dry_run: bool
 ) -> bool:
-    """Write the file if it changes and the user agrees; return whether it was written."""
+    """Write the file if it changes and the user agrees. Return whether it was written."""
     from iris_cli.ops.setup.cluster_import.run import edit_error
     from iris_cli.render.imported import show_written
 
@@ -135,7 +135,7 @@ def _target(iris: Context) -> Path:
 
 
 def _old_machines(iris: Context, proposal: "Proposal") -> "list[OldMachine]":
-    """Return the log's workers of slices that were re-created."""
+    """Return the workers in the log whose slices were re-created."""
     from iris_cli.ops.setup.cluster_import.run import old_machines
 
     if not proposal.plan.recreated:
@@ -154,7 +154,7 @@ def _and_forget(machines: "list[OldMachine]") -> str:
 
 
 def _forget(iris: Context, proposal: "Proposal", machines: "list[OldMachine]") -> "list[OldMachine]":
-    """Forget the old machines; the user agreed before the file was written."""
+    """Forget the old machines. The user has agreed before the file was written."""
     from iris_cli.ops.setup.cluster_import.run import forget
     from iris_cli.render.imported import show_forgotten
 

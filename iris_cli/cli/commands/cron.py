@@ -60,7 +60,7 @@ def install(
 
     iris: Context = context.obj
     entry = cron_entry(iris, every=parse_duration(every), autoscale=autoscale)
-    iris.state.create(iris.config.name, command="iris cron install")  # cron's output goes there
+    iris.state.create(iris.config.name, command="iris cron install")  # for the output of cron
     keys = keys_without_agent([host.connection for host in iris.config.hosts])
     lacking = variables_left_behind(
         iris.config.scale_groups if autoscale else (), entry.name if systemd else ""

@@ -64,7 +64,7 @@ def doctor(
 
 
 def _write(iris: Context, file: Path, findings: "Sequence[Finding]", *, yes: bool) -> "WrittenBundle":
-    """Write a bundle if the user agrees to its list of contents. Raises IrisError, UsageError."""
+    """Write a bundle after the user has agreed to its list of contents. Raises IrisError, UsageError."""
     from iris_cli.ops.checks.bundle import bundle, sources_of, write_bundle
     from iris_cli.render import checks as render
 
@@ -86,7 +86,7 @@ def _if_readable(get: "Callable[[], T]") -> "T | None":
 
 
 def _cycles(iris: Context) -> "Cycles | None":
-    """Return what runs cycles; None without a readable configuration."""
+    """Return the runner of cycles; None without a readable configuration."""
     from iris_cli.ops.views.cycles import cycles_of
 
     try:
@@ -107,7 +107,7 @@ def _cron(iris: Context) -> "Installed":
 
 
 def _session(iris: Context, config: "ClusterConfig | None") -> "Session":
-    """Return a session; without a configuration for the log alone, which has the workers."""
+    """Return a session. Without a configuration, it can only use the log, which has the workers."""
     if config is None:
         from iris_cli.config.schema import ClusterConfig
 

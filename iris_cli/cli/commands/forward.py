@@ -20,7 +20,7 @@ iris forward board tensorboard  # an endpoint by name
 class ForwardDocument(Struct, frozen=True):
     """The result of `iris forward`, printed when it listens on `address` and `port` of this machine.
 
-    `worker` and `remote_port`: current destination in `task`; null if the task does not run.
+    `worker` and `remote_port` are the current destination; null if the task does not run.
     """
 
     address: str
@@ -49,7 +49,7 @@ def forward(
     place = operation.port_location(session.cluster, task.id, wanted.remote)
     there = place if isinstance(place, operation.PortLocation) else None
     local = wanted.local or (wanted.remote if isinstance(wanted.remote, int) else there and there.port)
-    assert local  # an endpoint name is found only if registered, with its port
+    assert local  # a registered endpoint has a port
     forwarding = operation.Forward(
         session, iris.transport, task.id, wanted.remote, operation.listen(what, wanted, local)
     )

@@ -91,7 +91,7 @@ def launch_job(
     session = iris.session("iris launch")
     iris.starts_loop = not options["no_schedule"] or options["wait"] or options["follow"]
     wait, follow = options["wait"], options["follow"]
-    # With --json and --wait the only document is how the job ended.
+    # With --json and --wait, the result of the job is the only document.
     is_printed = not (iris.output.as_json and (wait or follow))
     schedule = not options["no_schedule"]
     launched = _submit(
@@ -115,7 +115,7 @@ def _request(
 
 
 def _job_file(words: Sequence[str]) -> Path | None:
-    """Return the named job file or job script, None without arguments. Raises UsageError."""
+    """Return the named job file or job script; None without arguments. Raises UsageError."""
     if not words:
         return None
     from iris_cli.config.job_script import is_script
@@ -135,7 +135,7 @@ _YAML = (".yaml", ".yml")
 
 
 def _with_file(given: "JobRequest", path: Path) -> "JobRequest":
-    """Return the request with the fields of a job file; a job script gets the words after `--` as arguments."""
+    """Return the request with the fields of a job file. A job script gets the words after `--` as arguments."""
     from iris_cli.core.lifecycle.request_fields import merge_requests
 
     if path.suffix in _YAML:
@@ -188,12 +188,12 @@ def _submit(
                 why = iris.why_no_cycles()
             silent = unreachable_workers(session, job_id, has_next_cycle=not why)
             cycles = iris.cycles_for_json(session)
-        finally:  # the job is submitted: print its id even if interrupted
+        finally:  # the job is submitted, so print its id even if interrupted
             render.show_launched(iris.output, session.cluster, job_id, result, silent, why, cycles)
         if why and not iris.output.as_json:
             iris.has_printed_no_cycles = True
 
-    # Print the id before the slow work: the user knows it even if the command is interrupted.
+    # Print the id before the slow work, so that the user knows it even if the command is interrupted.
     try:
         if not iris.output.as_json:
             iris.output.line(job_id)

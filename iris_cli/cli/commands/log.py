@@ -79,7 +79,7 @@ def salvage(
         iris.output.message("the log is valid; nothing to do")
         return ExitCode.OK
     if damage is None:
-        return _truncate(iris, verdict, yes=yes)  # every line is valid, but an event contradicts the state
+        return _truncate(iris, verdict, yes=yes)  # every line is valid, but an event is impossible
     if any(fault.kind is FaultKind.NEWER for fault in verdict.findings):
         raise damage.error()
     if damage.forgivable:

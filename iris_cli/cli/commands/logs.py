@@ -50,7 +50,7 @@ def logs(
 ) -> int:
     """Show the output of tasks, all ranks at once.
 
-    Reads from the workers; if a worker is gone, shows what was pulled before. With --follow, runs scheduling cycles
+    Reads from the workers; if a worker is gone, shows the copy on this machine. With --follow, runs scheduling cycles
     until the job ends. Paths below a task's work directory are relative to it, except with --raw or --json.
     """
     from iris_cli.ops.logs.log_diff import TAIL
@@ -89,7 +89,7 @@ def logs(
 
 
 def _show_all(iris: Context, session: "Session", what: str, query: "Query", *, folded: bool) -> int:
-    """Print complete logs in pieces, so that memory use does not grow with their size."""
+    """Print complete logs in pieces, so that memory use does not grow with the size of logs."""
     from iris_cli.ops.logs.follow import Step
     from iris_cli.ops.logs.logs import LogFetch
     from iris_cli.render.logs.log_lines import LogPrinter
@@ -106,7 +106,7 @@ def _show_all(iris: Context, session: "Session", what: str, query: "Query", *, f
 
 
 def follow_job(iris: Context, session: "Session", job: str) -> int:
-    """Print the output of a job until it ends. Runs cycles until then."""
+    """Print the output of a job, and run cycles, until the job ends."""
     from iris_cli.ops.logs.logs import Query
 
     return _follow(iris, session, job, Query(tail=None, relative=not iris.output.as_json), folded=True)

@@ -85,7 +85,7 @@ def stop(context: typer.Context) -> None:
             raise
     else:
         state = iris.state
-        state.create(name, command="iris loop stop")  # the order is stored there
+        state.create(name, command="iris loop stop")  # the order is stored in this directory
     render.show_stopped(iris.output, operation.stop(state, iris.clock))
 
 
@@ -112,7 +112,7 @@ def show(context: typer.Context) -> None:
 
 
 def _why_invalid(iris: Context) -> str:
-    """Return the first problem of cluster.yaml, '' if it is valid. If invalid, set the configuration to defaults."""
+    """Return the first problem of cluster.yaml; '' if the file is valid. If not, set the configuration to defaults."""
     from iris_cli.config.schema import ClusterConfig
 
     try:

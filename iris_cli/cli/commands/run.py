@@ -23,7 +23,8 @@ _NOT_HERE = frozenset(
         *("max_retries_failure", "max_retries_preemption", "max_task_failures", "keep_going", "silent_after"),
     )
 )
-"""Job fields that `iris run` lacks: for several tasks, for retries, or for output read later."""
+"""Job fields that `iris run` does not have: they are for several tasks, for retries, or for output that is read
+later."""
 
 
 class RunDocument(Struct, frozen=True):

@@ -46,7 +46,7 @@ def wait(
 def wait_and_print(
     iris: Context, session: "Session", jobs: "Sequence[JobId]", *, timeout: float | None = None
 ) -> int:
-    """Wait for jobs and print how they ended; return the exit code. Ctrl-C ends the wait, not the jobs."""
+    """Wait for jobs, print their ends, and return the exit code. Ctrl-C ends the wait, not the jobs."""
     from iris_cli.ops.loop.wait import wait_for
     from iris_cli.render import jobs as render
 

@@ -139,7 +139,7 @@ def probe(
 
 
 def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bool) -> "list[ProbeResult]":
-    """Show the keys of all new workers and ask once; show known workers one by one, with boot and incarnation."""
+    """Ask once about the host keys of all new workers. Ask about each known worker with its boot and incarnation."""
     from iris_cli.ops.workers import workers
 
     new, known = workers.workers_without_key(session, iris.transport, names)
@@ -171,7 +171,7 @@ def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: 
 
 
 def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "ProbeResult":
-    """Show host key, boot and incarnation of the host that answers as this worker; accept it after consent."""
+    """Show host key, boot and incarnation of the host that answers as this worker. Accept the host after consent."""
     from iris_cli.ops.names import find_worker
     from iris_cli.ops.workers import workers as operation
     from iris_cli.ops.workers.workers import ProbeResult

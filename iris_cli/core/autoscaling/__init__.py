@@ -1,4 +1,4 @@
-"""Autoscaling: from pending tasks to slices to create or delete, by demand, routing and scaling."""
+"""Autoscaling: decide which slices to create for pending tasks, and which slices to delete."""
 
 from iris_cli.core.autoscaling.catalogue import UnmetKind, UnmetReason
 from iris_cli.core.autoscaling.demand import DemandEntry, compute_demand_entries

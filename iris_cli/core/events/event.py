@@ -1,4 +1,4 @@
-"""Base classes of the events, and the error for an event that does not fit."""
+"""Base classes of the events, and the error for an event that is not possible."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class AttemptEvent(Event, frozen=True, kw_only=True):
 
 
 class IllegalTransitionError(Exception):
-    """An event does not fit the current state. The message is one line.
+    """An event is not possible in the current state. The message is one line.
 
-    `story` has one line for each attempt of `task` and one for each event about it; the journal adds the events
-    of the log. A traceback prints the story as notes.
+    `story` has a line for each attempt of `task` and for each event about the task; the journal adds the events of the
+    log. A traceback prints the story as notes.
     """
 
     task: TaskId | None = None
@@ -41,7 +41,7 @@ class IllegalTransitionError(Exception):
         return (*self.record, *self.events)
 
     def attach(self, task: TaskId | None, record: Iterable[str] = (), earlier: Iterable[str] = ()) -> None:
-        """Set the task, and insert the lines in front of those of `record` and `events`."""
+        """Set the task, and insert these lines before the existing lines about its record and its events."""
         self.task = task
         self.record = (*record, *self.record)
         self.events = (*earlier, *self.events)

@@ -28,14 +28,14 @@ class SliceCreated(Event, frozen=True, kw_only=True):
 
 
 class SliceRefused(Event, frozen=True, kw_only=True):
-    """The provider will not create the slice: there is nothing to delete."""
+    """The provider will not create the slice, so there is nothing to delete."""
 
     slice: str
     error: str
 
 
 class SliceStarted(Event, frozen=True, kw_only=True):
-    """The provider reports the slice ready; its VMs are probed before they accept work."""
+    """The provider reports the slice ready. Its VMs get no tasks before their first probes."""
 
     slice: str
     hosts: tuple[SliceHost, ...]
@@ -66,7 +66,7 @@ class SliceJoined(Event, frozen=True, kw_only=True):
 
 
 class SliceDeletionRequested(Event, frozen=True, kw_only=True):
-    """A slice will be deleted. `group` and `template` are set for an iris slice that is missing in the log."""
+    """A slice will be deleted. `group` and `template` are set if the log never created this slice."""
 
     slice: str
     reason: str
@@ -81,7 +81,10 @@ class SliceDeleted(Event, frozen=True, kw_only=True):
 
 
 class SlicesAdopted(Event, frozen=True, kw_only=True):
-    """Only the state directory `place` (shown as `where`) manages slices. `counted`: slice numbers used by others."""
+    """From now on only the state directory `place` (shown as `where`) manages slices.
+
+    `counted`: by group, the highest slice number that another state directory has used.
+    """
 
     place: str
     where: str = ""

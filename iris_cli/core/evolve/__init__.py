@@ -1,6 +1,6 @@
-"""The only interpreter of the log: applies events to the tables, without decisions.
+"""The only interpreter of the log: it applies events to the tables, and makes no decisions.
 
-Live use and replay share these functions, so that later rules never change the meaning of an older log.
+Commands and replays use the same functions, so later rules never change the meaning of an older log.
 """
 
 from iris_cli.core.evolve.edit import IllegalTransitionError, ImpossibleHistoryError

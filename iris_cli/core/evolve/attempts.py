@@ -1,4 +1,4 @@
-"""Effects of events on jobs, tasks and attempts, and on the resources of workers that they hold."""
+"""Effects of events on jobs, tasks and attempts, and on the resources that attempts hold on workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _job_submitted(edit: Edit, event: ev.JobSubmitted, at: float) -> None:
     job = event.job
     if job.id in edit.cluster.jobs:
         raise IllegalTransitionError(f"job {job.id} exists already")
-    submitted = copy(job)  # the event's own record stays as submitted
+    submitted = copy(job)  # the record in the event must not change
     submitted.submitted_at, submitted.order = at, len(edit.cluster.jobs)
     submitted.origin = event.origin
     edit.add_job(submitted)
@@ -77,7 +77,7 @@ def _gang_round_ended(edit: Edit, event: ev.GangRoundEnded, _at: float) -> None:
 
 
 def _open_job(edit: Edit, event: Event, job_id: JobId) -> Job:
-    """Return a job that has not ended; it may be changed. Raises IllegalTransitionError."""
+    """Return a job that may be changed. Raises IllegalTransitionError if it has ended."""
     job = edit.job(job_id)
     if job.end is not None:
         raise IllegalTransitionError(f"{event}: the job has ended already ({job.end.reason})")
@@ -240,7 +240,7 @@ def _enter_next_phase(
 
 
 def _ended(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt]:
-    """Apply an event that ends the attempt, and release its resources; return as `_advance` does."""
+    """Apply an event that ends the attempt, and release its resources. Returns the same values as `_advance`."""
     task, attempt = _advance(edit, event, at)
     worker = edit.worker(attempt.worker)
     ended = event.attempt_id
@@ -248,7 +248,7 @@ def _ended(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt
     edit.cluster.endpoints.pop(ended, None)
     if not worker.claims:
         worker.freed_at = at
-    if not attempt.presumed:  # otherwise it may still run
+    if not attempt.presumed:  # a presumed attempt may still run
         _keep_output(edit, attempt.worker, ended)
     return task, attempt
 

@@ -14,7 +14,7 @@ def _cluster_created(edit: Edit, event: ev.ClusterCreated, _at: float) -> None:
 
 
 def _log_compacted(edit: Edit, event: ev.LogCompacted, _at: float) -> None:
-    """Change nothing: moving lines to the archive does not change the state."""
+    """Change nothing, because moving lines to the archive does not change the state."""
 
 
 def _worker_registered(edit: Edit, event: ev.WorkerRegistered, _at: float) -> None:
@@ -30,7 +30,7 @@ def _worker_registered(edit: Edit, event: ev.WorkerRegistered, _at: float) -> No
 def _worker_updated(edit: Edit, event: ev.WorkerUpdated, _at: float) -> None:
     worker = edit.worker(event.worker)
     if event.incarnation != worker.incarnation:
-        edit.cluster.outputs.pop(worker.id, None)  # outputs of another incarnation are gone
+        edit.cluster.outputs.pop(worker.id, None)  # the files of the earlier incarnation are gone
     if event.cpu < worker.cpu or event.memory < worker.memory or event.gpus < worker.gpus:
         worker.outgrown = tuple(worker.claims)
     worker.connection, worker.declared = event.connection, event.declared
@@ -94,7 +94,7 @@ def _worker_uncordoned(edit: Edit, event: ev.WorkerUncordoned, _at: float) -> No
 
 
 def _worker_unwedged(edit: Edit, event: ev.WorkerUnwedged, _at: float) -> None:
-    """Change nothing: the event is a record for people, because the stopped processes were not iris's."""
+    """Change nothing: the event is for the history, because iris does not own the stopped processes."""
     if event.worker not in edit.cluster.workers:
         raise KeyError(event.worker)
 
@@ -200,7 +200,7 @@ def _adopted(edit: Edit, event: ev.SlicesAdopted, _at: float) -> None:
 
 
 def _slice_in(edit: Edit, event: Event, name: str, *states: SliceState) -> Slice:
-    """Return the slice for assignment if it is in one of these states. Raises IllegalTransitionError, KeyError."""
+    """Return a slice in one of these states; it may be changed. Raises IllegalTransitionError, KeyError."""
     if edit.cluster.slices[name].state not in states:
         raise IllegalTransitionError(f"{event} does not fit {name}, {edit.cluster.slices[name].state}")
     return edit.slice(name)

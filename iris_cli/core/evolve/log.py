@@ -46,7 +46,7 @@ class Draft:
             self.events.append(event)
 
     def roll_back(self, kept: int) -> None:
-        """Discard the events recorded after the first `kept` ones, even after a failed event."""
+        """Discard the recorded events except the first `kept` events. Allowed also after a failed event."""
         fresh = Draft(self._start, self.at)
         fresh.record(*self.events[:kept])
         self.events, self._edit = fresh.events, fresh._edit
@@ -68,7 +68,7 @@ def evolve(cluster: Cluster, events: Iterable[Event], at: float) -> Cluster:
 def replay(transactions: Iterable[Transaction], start: Cluster | None = None) -> Cluster:
     """Return the cluster after the transactions that follow `start`. Raises ImpossibleHistoryError.
 
-    No other code sees the cluster before the end, so each record is copied at most once.
+    No other code sees the cluster before the end, so a record is copied at most once.
     """
     edit = Edit(start.copy() if start is not None else Cluster())
     cluster = edit.cluster

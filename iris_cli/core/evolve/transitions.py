@@ -38,7 +38,7 @@ class EventContext(Struct, frozen=True):
 
 
 class Transition(Struct, frozen=True):
-    """A row of the table. `apply` takes `(phase, event, context)`; it returns None if the event does not fit."""
+    """A row of the table. `apply(phase, event, context)` returns the next phase; None if the event is not possible."""
 
     before: type[Phase]
     event: type[ev.Event]
@@ -54,7 +54,7 @@ def row(
 
 
 def next_phase(phase: Phase, event: ev.Event, context: EventContext) -> Phase | None:
-    """Return the phase after an event, or None if the event does not fit this phase."""
+    """Return the phase after an event, or None if the event is not possible in this phase."""
     found = _ROWS.get((type(phase), type(event)))
     return found.apply(phase, event, context) if found is not None else None
 

@@ -1,6 +1,6 @@
 """Failures with a known cause: rules on a task's last output and its end.
 
-Matching is a plain search in bounded text, so no output, however hostile, takes long.
+Matching is a plain search in text of limited length, so no output can make it slow.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MAX_LINE = 300
 
 
 class KnownCause(Struct, frozen=True, kw_only=True):
-    """The cause of a failure, its fix, and the source. `line` is the matching line; '' if the exit status matched.
+    """The cause of a failure, its fix, and the source of both. `line` is the matching line, '' if the end matched.
 
-    `next` is a template of a command that shows more. `all_shown` replaces it if the task's whole output is shown.
-    Both are '' if absent; `Rule` has the placeholders.
+    `next` is a template of a command that shows more. `all_shown` replaces it if the task's whole output is shown. Both
+    are '' if absent; see `Rule` for the placeholders.
     """
 
     name: str
@@ -81,7 +81,7 @@ def _match(rule: Rule, end: End, searched: str, words: Set[str]) -> str | None:
     """Return the matching line, '' if the end itself matches, None if the rule doesn't match."""
     for message in rule.text:
         if _whole_word(message) not in words:
-            continue  # the text can't contain the message; this check is much faster than a search
+            continue  # the text can't contain the message: this check is much faster than a search
         if (line := _line_with(message, searched)) is not None:
             return line
     by_code = end.exit_code in rule.exits and end.reason in PROGRAM_FAILURES
@@ -97,7 +97,7 @@ def _whole_word(message: str) -> str:
 
 
 def _line_with(message: str, text: str) -> str | None:
-    """Return the first line with all pieces of a rule's message in order, cut for display; or None."""
+    """Return the first line that has all pieces of a rule's message in order, shortened for display; or None."""
     first, *others = message.split("*")
     at = text.find(first)
     while at >= 0:
@@ -119,7 +119,7 @@ def _has_all(pieces: list[str], text: str, at: int, end: int) -> bool:
 
 
 def _cut(line: str, at: int) -> str:
-    """Return a line cut to the maximum length so that position `at` is visible."""
+    """Return a line shortened to the maximum length, with position `at` visible."""
     start = at if len(line) > MAX_LINE and at > MAX_LINE // 3 else 0
     cut = line[start : start + MAX_LINE]
     return ("…" if start else "") + cut.strip() + ("…" if start + MAX_LINE < len(line) else "")

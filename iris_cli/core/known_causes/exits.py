@@ -1,4 +1,4 @@
-"""Causes known by the exit code or the signal alone, for a program that printed nothing."""
+"""Causes that the exit code or the signal alone shows, if the program printed no known message."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HOSTS = (
         next="iris loop show",
     ),
 )
-"""Failures of a host, matched by the errors that iris records."""
+"""Rules for failures of a host. They match the errors that iris records."""
 
 TIME_LIMIT = Rule(
     name="time-limit",

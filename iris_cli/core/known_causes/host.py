@@ -1,4 +1,4 @@
-"""Messages of programs about their host, and about denied access to it or to other services."""
+"""Messages of programs about their host, and about denied access to the host or to services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of JAX about its installation, its start on many hosts and its GPUs; and messages of PyTorch."""
+"""Messages of JAX (its installation, its start on many hosts, its GPUs), and messages of PyTorch."""
 
 from __future__ import annotations
 

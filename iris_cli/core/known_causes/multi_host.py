@@ -1,4 +1,4 @@
-"""Messages of programs on several hosts about hosts, devices, arguments or checkpoints that do not match."""
+"""Messages of programs on several hosts: hosts, devices, arguments or checkpoints do not match."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ MULTI_HOST = (
          fix="Write the object on rank 0 only (IRIS_TASK_INDEX=0), or under a name that contains the rank. Check "
              "checkpoint directories, logs and the compilation cache."),
 )
-"""Faults of one rank or of the whole program."""
+"""Rules for faults of one rank or of the whole program."""
 
 MULTI_HOST_ECHOES = (
     Rule(name="jax-restarted", source="https://github.com/marin-community/marin/issues/7650", echo=True,
@@ -171,4 +171,4 @@ MULTI_HOST_ECHOES = (
          fix="The log of rank 0 has the digest: lines with `Megascale detects a hang` name cause and hosts. A rank "
              "that ended or stopped in its own code is the usual cause."),
 )
-"""Effects of another rank's fault."""
+"""Rules for effects of another rank's fault."""

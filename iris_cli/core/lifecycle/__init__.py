@@ -1,1 +1,1 @@
-"""Decisions: each function applies a request or an observation and records the resulting events on a draft."""
+"""Decisions. Each function applies a request or an observation, and records the resulting events on a draft."""

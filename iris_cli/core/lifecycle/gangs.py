@@ -11,14 +11,14 @@ from iris_cli.core.lifecycle import jobs
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, End, Task, TaskState
 
 _CONSEQUENCES = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED})
-"""Ends that iris ordered. They are not the cause of a round's end."""
+"""Reasons for which iris stops attempts. They are never the cause of a round's end."""
 
 
 def decide_round(draft: Draft, job_id: JobId, limits: Limits, unheard: Container[WorkerId] = ()) -> None:
     """Decide the current round of a gang from the ends recorded so far.
 
-    A round that can't succeed any more is stopped at once. The verdict waits until the evidence is complete.
-    `unheard` are the workers that the current poll has called and that have not answered yet.
+    A round that can't succeed any more is stopped at once. The verdict waits until the evidence is complete. `unheard`
+    are the workers that the current poll has called but that have not answered yet.
     """
     job = draft.cluster.jobs[job_id]
     if job.end is not None or job.rounds == job.settled_rounds:
@@ -46,7 +46,7 @@ def _members(draft: Draft, job: JobId) -> list[tuple[Task, Attempt]]:
 
 
 def _fence_unready(draft: Draft, job: Job) -> None:
-    """Stop a rank whose set-up time is over and whose worker is silent, if no rank has started."""
+    """Stop ranks whose set-up takes too long and whose worker is silent, if no rank has started."""
     members = _members(draft, job.id)
     if any(attempt.started_at is not None for _, attempt in members):
         return
@@ -68,7 +68,10 @@ def _fails_round(reason: EndReason) -> bool:
 
 
 def _failing_end(attempt: Attempt) -> End | None:
-    """Return the end if it prevents the round's success, or None. A stop for a fault of the rank prevents it, too."""
+    """Return the attempt's end if it prevents the round's success, otherwise None.
+
+    A stop order for a fault of the rank counts as an end.
+    """
     end, stop = attempt.end, attempt.stop
     if end is None or _fails_round(end.reason):
         return end
@@ -78,7 +81,7 @@ def _failing_end(attempt: Attempt) -> End | None:
 
 
 def _blame_order(item: tuple[Task, End]) -> tuple[int, float, int]:
-    """Return the sort key for the trigger: a lost host first (its siblings then exit with 1), then the earliest end."""
+    """Return a sort key for the trigger: a lost host comes first (its siblings exit with 1), then the earliest end."""
     task, end = item
     kind = 0 if end.reason in INFRASTRUCTURE else 2 if end.reason is EndReason.DISPATCH_FAILED else 1
     return kind, end.at, task.index
@@ -91,18 +94,18 @@ def _evidence_may_come(
     limits: Limits,
     unheard: Container[WorkerId],
 ) -> bool:
-    """Return whether an end that would be the trigger instead of `worst` may still be reported."""
+    """Return whether a worker may still report an end that would be the trigger instead of `worst`."""
     if worst.reason in (EndReason.DISPATCH_FAILED, EndReason.RETRIED):
-        return False  # nothing is charged: no more evidence is needed
+        return False  # nothing is charged, so no more evidence is needed
     if any(attempt.live and attempt.worker in unheard for _, attempt in members):
-        return True  # regardless of the last poll's age: the current one ends soon
+        return True  # regardless of the last poll's age, because the current poll ends soon
     recorded = [
         attempt.ended_at
         for _, attempt in members
         if attempt.ended_at is not None and _failing_end(attempt) is not None
     ]
     if not 0 <= draft.at - min(recorded) < limits.settle_seconds:
-        return False  # also if the clock went back: the verdict must not wait forever
+        return False  # also if the clock went back, because the verdict must not wait forever
     return any(
         attempt.live
         and (
@@ -134,7 +137,7 @@ def _verdict(draft: Draft, job: Job, trigger: Task, end: End) -> None:
 
 
 def _budget_left(job: Job, reason: EndReason) -> bool:
-    """Return whether the retry budget allows another round after the one just charged."""
+    """Return whether the retry budget allows another round after the round that was just charged."""
     if reason in INFRASTRUCTURE:
         return job.preempted_rounds <= job.max_retries_preemption
     if reason in PROGRAM_FAILURES:

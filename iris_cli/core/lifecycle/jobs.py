@@ -11,7 +11,7 @@ from iris_cli.core.model.task import AttemptState, End, EndReason, Task, TaskSta
 
 
 def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:
-    """Cancel a job. Return False, without effect, if it has already ended."""
+    """Cancel a job. Return False if it has already ended."""
     if draft.cluster.job_state(job).terminal:
         return False
     draft.record(JobCancelled(job=job, reason=reason))
@@ -27,7 +27,7 @@ def cancel_without_client(draft: Draft, gone: Collection[JobId]) -> None:
 
 
 def retry(draft: Draft, job: JobId, index: int | None = None) -> list[AttemptId]:
-    """Stop the live attempts of a job, or of one independent task; return those that were not stopping before."""
+    """Stop the live attempts of a job, or of one task outside a gang. Return the attempts not stopping before."""
     whole = index is None or draft.cluster.jobs[job].is_gang
     found = [
         attempt_id
@@ -49,7 +49,7 @@ def change(
     priority: Priority | None = None,
     scheduling_timeout: float | None = None,
 ) -> bool:
-    """Hold, release or reorder an open job. Return False if that changes nothing."""
+    """Hold, release or change an open job. Return False if no field changes."""
     job = draft.cluster.jobs[job_id]
     event = JobChanged(
         job=job_id,
@@ -85,7 +85,7 @@ def stop(draft: Draft, attempt: AttemptId, reason: EndReason, trigger: TaskId | 
 
 
 def stop_live(draft: Draft, job: JobId, reason: EndReason, trigger: TaskId | None = None) -> None:
-    """Order the stop of every live attempt of a job that isn't stopping yet, including ASSIGNED ones."""
+    """Order the stop of every live attempt of a job that isn't stopping yet, including ASSIGNED attempts."""
     for attempt_id, attempt in draft.cluster.live_of(job):
         if attempt.state is not AttemptState.STOPPING:
             stop(draft, attempt_id, reason, trigger)
@@ -118,7 +118,7 @@ def _end_of(draft: Draft, job_id: JobId, state: JobState) -> End:
 
 
 def _decisive_task(job: Job, tasks: list[Task]) -> Task | None:
-    """Return the first task whose own end made the job fail: a tolerated failure only if there is no other."""
+    """Return the first task whose end made the job fail. A tolerated failure counts only if there is no other."""
     failures = sum(task.state is TaskState.FAILED for task in tasks)
     tolerated = not job.is_gang and failures <= job.max_task_failures
     by_exit, by_host = TaskState.FAILED, TaskState.WORKER_FAILED

@@ -13,11 +13,11 @@ from iris_cli.core.lifecycle import jobs
 from iris_cli.core.scheduling import Plan
 
 FIRST_PORT = 30_000
-PORTS = 2_700  # number of ports: below Linux's range for outgoing connections, above the coordinator ports of gangs
+PORTS = 2_700  # number of ports, all between coordinator ports and Linux's ports for outgoing calls
 
 
 def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptId) -> tuple[int, ...]:
-    """Return a port for each port name of the job: unused on the worker if possible, others in the next attempt."""
+    """Return a port for each port name of the job, unused on the worker if possible. The next attempt gets others."""
     used = {port for _, each in cluster.live_on(worker) for port in each.ports}
     start = job.order * 97 + attempt.task.index * 17 + attempt.number * 7
     numbers = [FIRST_PORT + (start + step) % PORTS for step in range(PORTS)]
@@ -35,7 +35,7 @@ def record_plan(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> lis
     for assignment in plan.assignments:
         task = draft.cluster.tasks[assignment.task]
         if task.state is not TaskState.PENDING:
-            continue  # its job has just ended, because another task or the parent job ended
+            continue  # its job has just ended with another task or the parent job
         attempt, job = AttemptId(task.id, len(task.attempts)), draft.cluster.jobs[task.job]
         draft.record(
             TaskAssigned(

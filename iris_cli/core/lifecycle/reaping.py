@@ -9,14 +9,14 @@ from iris_cli.core import AttemptId, Cluster, Limits, Worker, WorkerCondition, W
 from iris_cli.core.events.events import AttemptsReaped
 from iris_cli.core.evolve import Draft
 
-PAUSE = 3600.0  # seconds between two reap calls to a worker that is polled anyway
-PAUSE_WITHOUT_POLLS = 86400.0  # seconds between two reap calls to a worker that is not polled
+PAUSE = 3600.0  # seconds between two calls that delete files, for a worker that is polled anyway
+PAUSE_WITHOUT_POLLS = 86400.0  # the same for a worker that is not polled
 
 
 def due(
     cluster: Cluster, worker: Worker, now: float, limits: Limits, *, pause: float = PAUSE
 ) -> tuple[AttemptId, ...]:
-    """Return the attempts to reap now, oldest first, at most `BATCH`; none within `pause` seconds of the last call."""
+    """Return the attempts to reap now (delete their files), oldest first; empty within `pause` of the last call."""
     outputs = cluster.outputs.get(worker.id)
     if outputs is None or not limits.reap_after or worker.condition is not WorkerCondition.HEALTHY:
         return ()
@@ -38,7 +38,7 @@ def ended_before(cluster: Cluster, worker: Worker, latest: float) -> tuple[Attem
 def record_reaped(
     draft: Draft, worker: WorkerId, requested: Sequence[AttemptId], reaped: Collection[AttemptId] = ()
 ) -> None:
-    """Record that the files of `reaped` are deleted; the other requested attempts are reaped later."""
+    """Record that the files of `reaped` are deleted. All other requested attempts are reaped later."""
     outputs = draft.cluster.outputs.get(worker)
     known = set(requested)
     first = tuple(takewhile(known.__contains__, outputs.first)) if outputs is not None else ()

@@ -9,7 +9,7 @@ from iris_cli.core import Job, JobRequest, clip, count, format_duration, format_
 from iris_cli.core.model.variables import is_read_by_container_clients, is_variable, secret_source
 from iris_cli.errors import UsageError
 
-MAX_PORTS = 16  # of one job
+MAX_PORTS = 16  # maximum for one job
 _IMAGE = pattern(r"[A-Za-z0-9\[][A-Za-z0-9._/:@+\[\]-]*")
 _MAX_IMAGE = 512  # characters
 
@@ -45,7 +45,7 @@ def secrets_of(request: JobRequest) -> dict[str, Any]:
 
 
 def check_client(job: Job) -> None:
-    """Raise UsageError for a `client` job with more than one task: a terminal shows one program."""
+    """Raise UsageError for an interactive job with more than one task: a terminal shows one program."""
     if job.client and (job.replicas > 1 or job.is_gang or job.indexes):
         raise UsageError(
             f"a terminal shows one task, and this job has {job.replicas}",
@@ -54,7 +54,7 @@ def check_client(job: Job) -> None:
 
 
 def check_image(image: str | None, secrets: Sequence[str]) -> None:
-    """Raise UsageError for an image that docker would read as an option, or a secret whose variable it reads."""
+    """Raise UsageError for an image that docker would take for an option, or a secret that docker itself reads."""
     if image is None:
         return
     if _IMAGE.fullmatch(image) is None or len(image) > _MAX_IMAGE:

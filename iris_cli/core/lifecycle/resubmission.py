@@ -19,7 +19,7 @@ _MAX_STEM = 55  # characters: leaves room for the number
 def resubmission_request(cluster: Cluster, job: Job, given: JobRequest) -> JobRequest:
     """Return the request to resubmit an ended job with a new name; `given` overrides its fields. Raises UsageError.
 
-    The request has no `after`, because those jobs have ended. A child job becomes a root job.
+    The request has no `after`, because the jobs in `after` have ended. A child job becomes a root job.
     """
     state = cluster.job_state(job.id)
     if not state.terminal:
@@ -34,12 +34,12 @@ def resubmission_request(cluster: Cluster, job: Job, given: JobRequest) -> JobRe
 
 
 def next_name(cluster: Cluster, job: Job) -> JobId:
-    """Return the name of the first job of the chain, with the lowest free number: train, train-2, train-3."""
+    """Return the name of the first job in the chain, with the lowest free number: train-2, then train-3."""
     while job.again is not None:
         job = cluster.jobs[job.again]
     name = job.id.rpartition("/")[2]
     stem, _, number = name.rpartition("-")
-    if not (number.isdecimal() and stem == stem_of(job.command)):  # otherwise iris added the number
+    if not (number.isdecimal() and stem == stem_of(job.command)):  # otherwise the number is from iris
         stem = name[:_MAX_STEM].rstrip("-._")
     stem = "job" if stem in ("task", "attempt") else stem  # task-2 would be the id of a task
     return next(name for each in count(2) if (name := JobId(f"{stem}-{each}")) not in cluster.jobs)
@@ -102,7 +102,7 @@ def _fields(job: Job, given: JobRequest) -> dict[str, Any]:
 _NOT_COPIED = frozenset(
     ("again", "after", "replicas", "slices", "array", "each_line", "secrets", "signal", "client")
 )
-"""Fields of a job that a request holds in another form, or that differ in the next job."""
+"""Fields of a job that a request has in another form, or that differ in the resubmitted job."""
 
 
 def _device(job: Job) -> dict[str, str]:
@@ -113,7 +113,7 @@ def _device(job: Job) -> dict[str, str]:
 
 
 def _shape(job: Job, given: JobRequest) -> dict[str, Any]:
-    """Return the array, or the replicas, slices and group, where `given` does not determine them."""
+    """Return the array, or the replicas, slices and group, unless `given` determines them."""
     if given.array is not None or given.each_line is not None:
         lines = job.each_line if given.each_line is None else None
         return {"lines": lines, "keep_going": job.keep_going if job.indexes else None}

@@ -14,7 +14,7 @@ LABEL_PREFIX: Final = "iris-"
 
 
 class Scope(NamedTuple):
-    """The provider, project and zone of one list of slices; for Slurm the project is the login host."""
+    """The provider, project and zone that one list of slices covers. For Slurm the project is the login host."""
 
     provider: Provider
     project: str
@@ -33,8 +33,8 @@ class CloudState(StrEnum):
 
     CREATING = "creating"  # also waiting for capacity, or being repaired
     READY = "ready"
-    FAILED = "failed"  # it will never be ready, and uses quota until it is deleted
-    STOPPED = "stopped"  # preempted or suspended: nothing runs on it, and it never returns
+    FAILED = "failed"  # the slice will never be ready, and uses quota until it is deleted
+    STOPPED = "stopped"  # preempted or suspended: no process runs on it, and it never returns
     DELETING = "deleting"
     ENDED = "ended"  # nothing is left to delete; processes may have outlived it
 
@@ -59,7 +59,7 @@ class CloudSlice(Struct, frozen=True, kw_only=True):
 
 
 class Refusal(StrEnum):
-    """Why the provider refused a request. Only a request that is `UNANSWERED` may have taken effect."""
+    """Why the provider refused a request. Only an `UNANSWERED` request may still have taken effect."""
 
     QUOTA = "quota"
     STOCKOUT = "stockout"
@@ -69,7 +69,7 @@ class Refusal(StrEnum):
 
 
 class CallOutcome(Struct, frozen=True, kw_only=True):
-    """A provider's answer to one request about one slice; without a refusal the request was accepted."""
+    """A provider's answer to one request about one slice. Without a `refusal`, the provider accepted the request."""
 
     slice: str
     refusal: Refusal | None = None

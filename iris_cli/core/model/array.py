@@ -1,4 +1,4 @@
-"""Arrays: one command, many tasks, each with its own index. Written `0-9,20`, `0-30:10`, `0-99%4`."""
+"""Arrays: one command, many tasks, each with its own index. Notation: `0-9,20`, `0-30:10`, `0-99%4`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from iris_cli.core.ids import clip
 from iris_cli.core.text import pattern
 from iris_cli.errors import UsageError
 
-MAX_INDEXES = 10_000  # tasks of one array
+MAX_INDEXES = 10_000  # maximum number of tasks of one array
 
 _PART = pattern(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _HINT = "write 0-9, 0-30:10, 1,5,7 or 0-99%4"
 
 
 def parse_array(text: str) -> tuple[tuple[int, ...], int]:
-    """Return the indexes, in order, and the limit of tasks running at a time (0: none). Raises UsageError."""
+    """Return the indexes in order, and the limit of tasks that run at a time (0: no limit). Raises UsageError."""
     parts, sign, limit = text.replace(" ", "").partition("%")
     if sign and (re.fullmatch("[0-9]{1,9}", limit) is None or int(limit) == 0):
         raise UsageError(f"{clip(limit)!r} is not a number of tasks", hint=_HINT)
@@ -38,7 +38,7 @@ def parse_array(text: str) -> tuple[tuple[int, ...], int]:
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
-    """Return the notation that the log stores: `0-9,20`, only with ranges of step 1."""
+    """Return the notation that the log stores: `0-9,20`. It has only ranges of step 1."""
     runs: list[list[int]] = []
     for index in indexes:
         if runs and runs[-1][1] == index - 1:

@@ -8,7 +8,7 @@ from iris_cli.core.ids import clip
 from iris_cli.errors import UsageError
 
 RESERVED_PREFIX = "IRIS_"
-MAX_STRING = 128 * 1024 - 1  # Linux refuses longer ones at exec: MAX_ARG_STRLEN, 32 pages of 4 KiB
+MAX_STRING = 128 * 1024 - 1  # Linux refuses longer strings at exec: MAX_ARG_STRLEN, 32 pages of 4 KiB
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED_BY_SHELLS = frozenset(
@@ -28,12 +28,12 @@ def is_variable(name: str) -> bool:
 
 
 def is_reserved_by_shells(name: str) -> bool:
-    """Return whether a shell reserves the variable: it can be set for a program, but not by `export`."""
+    """Return whether a shell reserves the variable. `export` can't set a reserved variable, other programs can."""
     return name in _RESERVED_BY_SHELLS or name.startswith("BASH")
 
 
 def is_read_by_container_clients(name: str) -> bool:
-    """Return whether docker or podman reads the variable itself, so that it can't be passed only to a container."""
+    """Return whether docker or podman reads the variable. If so, it can't be passed to a container alone."""
     return _READ_BY_CONTAINER_CLIENTS.fullmatch(name) is not None
 
 
@@ -49,14 +49,14 @@ def check_variable(name: str) -> None:
 
 
 def secret_source(words: str) -> tuple[str, str]:
-    """Return the name of a secret and the file it is read from, "" for the operator's environment.
+    """Return the name of a secret and the file with its value; "" if the value is in the operator's environment.
 
     `words` is `NAME` or `NAME=@FILE`. Raises UsageError; its message never contains the text after the name.
     """
     name, sign, source = words.partition("=")
     check_variable(name)
     if is_reserved_by_shells(name):
-        # It could only be passed in the arguments of a command, which every user of the host can see.
+        # The value could only be passed in the arguments of a command, which every user of the host can see.
         raise UsageError(f"{name} can't be a secret: the shell sets it")
     if sign and (not source.startswith("@") or source == "@"):
         raise UsageError(

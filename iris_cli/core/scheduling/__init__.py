@@ -1,4 +1,4 @@
-"""The scheduler: from pending tasks and workers to assignments and typed reasons."""
+"""The scheduler: assign pending tasks to workers, with a typed reason for each task that stays pending."""
 
 from iris_cli.core.scheduling.cycle import SchedulingResult, Waiting, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explain.expected import ExpectedStart, time_limits

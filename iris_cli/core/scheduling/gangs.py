@@ -21,7 +21,7 @@ class GangPlacer:
         self._searches: dict[Requirement, GroupSearch] = {}
 
     def place(self, job: Job, tasks: list[Task], requirement: Requirement, placed: list[Assignment]) -> bool:
-        """Location all tasks of a gang, or none. `tasks` must be complete."""
+        """Place all tasks of a gang, or none. Return whether they were placed. `tasks` must be complete."""
         if not requirement.exhausted:
             positions = self._search(requirement).positions()
             if positions is not None:
@@ -44,7 +44,7 @@ class GangPlacer:
 
 
 class GroupSearch:
-    """The groups on which a gang with one requirement fits: now, or after running attempts have ended."""
+    """The groups on which gangs with one requirement fit now, or will fit after running attempts have ended."""
 
     def __init__(self, context: SchedulingContext, requirement: Requirement) -> None:
         assert requirement.shape is not None
@@ -62,8 +62,8 @@ class GroupSearch:
         """Return the position for each task, by task index, or None if the gang does not fit.
 
         Several groups are in one zone if possible, otherwise in one region. Groups are ranked by the number of met
-        preferences, then by fewest fitting workers, then by key. In a group, the workers that meet the most
-        preferences are used, in the order of their numbers in the slice, otherwise of their ids.
+        preferences, then by fewest fitting workers, then by key. In a group, the workers that meet the most preferences
+        are used. They are in the order of their numbers in the slice, or of their ids without numbers.
         """
         if self._fitting is None:
             self._fitting = GroupQueue(self._index, self._context.changes, self._by_fit, self._sites.tiers)
@@ -73,7 +73,7 @@ class GroupSearch:
         return [position for group in groups for position in self._first_members(group)]
 
     def reservable(self, waits: Waits) -> tuple[list[Group], list[int]] | None:
-        """Return the groups to reserve, those with the fewest attempts in the way, and their workers; or None."""
+        """Return the groups with the fewest attempts in the way and their workers, to reserve them; or None."""
         if self._waiting is None:
             usable = self._requirement.healthy & self._context.large_enough(self._requirement.need)
             self._usable = flags_of(usable, self._context.fleet.everyone)
@@ -123,7 +123,7 @@ class GroupSearch:
         return rank
 
     def _soonest(self, group: Group) -> list[tuple[int, int]]:
-        """Return the members to reserve, with the number of attempts in the way; empty if there are too few."""
+        """Return the members to reserve, each with its number of attempts in the way; empty if there are too few."""
         taken = self._context.reserved_by
         if not has_shape(group, self._shape):
             return []
@@ -139,7 +139,7 @@ class GroupSearch:
 
 
 def why_malformed(job: Job, tasks: list[Task]) -> Reason | None:
-    """Return why a gang can't be placed at all: tasks are missing, or their number doesn't fit the groups; or None."""
+    """Return why a gang is malformed (tasks are missing, or their number does not fit the groups), or None."""
     if job.slices < 1 or job.replicas % job.slices:
         text = f"{job.replicas} replicas can't be spread over {job.slices} slices"
         return Reason(kind=ReasonKind.INVALID, text=text, need=job.slices, have=job.replicas)

@@ -29,11 +29,14 @@ class UsableWorkers:
         self._found: dict[Signature, int] = {}
 
     def mask(self, workers: Iterable[WorkerId]) -> int:
-        """Return these workers as a set; unknown workers are omitted."""
+        """Return these workers as a bit mask. Workers that are not in the cluster are omitted."""
         return mask_of([self._position[each] for each in workers if each in self._position])
 
     def of(self, job: Job) -> int:
-        """Return the workers that could run a job. An unprobed worker may have any property that is not known."""
+        """Return the workers that could run a job.
+
+        Unknown properties of a worker that was never probed count as suitable.
+        """
         signature = job.signature
         if signature not in self._found:
             self._found[signature] = self._of(job)
@@ -57,7 +60,7 @@ class UsableWorkers:
         return found
 
     def _in_large_groups(self, job: Job, found: int) -> int:
-        """Return the workers in groups that are large enough for a gang. An unprobed worker may join any group."""
+        """Return the workers in groups that are large enough for a gang. Workers never probed may join any group."""
         shape = shape_of(job)
         if shape is None:
             return found
@@ -71,7 +74,7 @@ class UsableWorkers:
 
 
 class Independent(Struct, frozen=True, kw_only=True):
-    """The assignments of a plan that can be committed now; `dependent` are the jobs that must wait for answers."""
+    """The assignments of a plan that can be committed now. `dependent` are the jobs that must wait for answers."""
 
     assignments: tuple[Assignment, ...]
     dependent: frozenset[JobId]
@@ -82,9 +85,10 @@ def independent(
 ) -> Independent:
     """Return the assignments of a plan that do not depend on workers whose answer is missing.
 
-    The `unheard` workers have not answered, and `plan` uses none of them. Workers are contested if they are unheard, or
-    could run a dependent job that is ahead. `strict`: a job is dependent if it could run on a contested worker.
-    Without `strict`, some of its tasks must also be unplaced, or placed on contested workers.
+    The `unheard` workers have not answered yet, and `plan` uses none of them. A worker is contested if it is unheard,
+    or if it could run a dependent job that is ahead. `strict`: a job is dependent if it could run on a contested
+    worker. Without `strict`, it is dependent only if, in addition, some of its tasks are unplaced or placed on
+    contested workers.
 
     The result is a subset of the plan's assignments, in the same order. It has all tasks of a gang or none, and uses
     no contested worker.

@@ -1,4 +1,4 @@
-"""The order of the queue, and expired scheduling timeouts."""
+"""The queue of a cycle, its order, and expired scheduling timeouts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _Age = int | tuple[float, ...]
 Entry = tuple[_Age, float, JobId, Job, list[Task], int, bool]
 """A job and its pending tasks. A gang competes as a whole, other tasks one after another.
 
-The fields: age, time of submission and id, which order the queue; job; pending tasks by index; the number of the job's
-signature; and whether its scheduling timeout has expired."""
+Its fields are the age, the time of submission and the id of the job (these three order the queue), the job, the pending
+tasks by index, the number of the job's signature, and True if its scheduling timeout has expired."""
 
 
 class Queue(NamedTuple):
-    """The competing entries in order. `samples` has one job of each signature; `orphans` are tasks of unknown jobs."""
+    """The entries in order. `samples` has one job for each signature. `orphans` are tasks of unknown jobs."""
 
     entries: list[Entry]
     samples: list[Job]
@@ -33,7 +33,7 @@ class Queue(NamedTuple):
 def queue_of(
     pending: Iterable[Task] | TasksByJob, get_job: Callable[[JobId], Job | None], now: float
 ) -> Queue:
-    """Return the queue: by priority, child jobs first (the deepest first), by age of the root job, by submission.
+    """Return the queue. Order: priority, deepest child jobs first, age of the root job, then submission.
 
     The age is the position in the log, because clocks may be wrong.
     """
@@ -58,7 +58,7 @@ def queue_of(
             roots[job.priority].append((job.order, at, job_id, job, tasks, number, overdue))
     entries: list[Entry] = []
     for priority in Priority:
-        entries += sorted(children[priority])  # no two are equal: their ids differ
+        entries += sorted(children[priority])  # no two entries are equal, because their ids differ
         entries += sorted(roots[priority])
     return Queue(entries, samples, numbers, sorted(orphans))
 
@@ -74,8 +74,8 @@ def is_overdue(job: Job, get_job: Callable[[JobId], Job | None], now: float) -> 
 def split_overdue(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], list[Task]]:
     """Return the tasks of an overdue job that end because they were never placed, and the other tasks.
 
-    A gang ends as a whole or not at all. With `max_running`, the first tasks compete since the submission, the others
-    since the last end of a task of the job.
+    A gang ends as a whole or not at all. If the job has `max_running`, its first tasks compete since the submission,
+    its other tasks since the last end of a task of the job.
     """
     if job.is_gang:
         placed_once = job.rounds > 0 or any(task.attempts for task in tasks)
@@ -96,11 +96,11 @@ def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
     for task in pending:
         if task.state is _PENDING:
             job_id, index = task.id.job, task.id.index
-            if job_id is not job:  # tasks of a job are mostly adjacent
+            if job_id is not job:  # mostly the tasks of a job are adjacent
                 job = job_id
                 tasks = found.setdefault(job, [])
                 last = tasks[-1].id.index if tasks else -1
-            if index <= last:  # tasks mostly come in order
+            if index <= last:  # mostly tasks are in order
                 disordered[job] = None
             tasks.append(task)
             last = index

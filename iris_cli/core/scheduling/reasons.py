@@ -1,4 +1,4 @@
-"""Reasons for pending entries, each of a fixed kind and with numbers."""
+"""Reasons why tasks and gangs are pending. Each has a fixed kind, a text and numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class ReasonKind(StrEnum):
-    """Kind of a reason, in order of precedence: a worker rejected for several reasons counts under the first."""
+    """Kind of a reason, in order of precedence. A worker with several reasons against it counts under the first."""
 
     INVALID = "invalid"
     NO_SUCH_DEVICE = "no_such_device"
@@ -40,9 +40,9 @@ _RANK = {kind: rank for rank, kind in enumerate(ReasonKind)}
 class Reason(Struct, frozen=True, kw_only=True):
     """One reason, as a text and in numbers.
 
-    `need` and `have` are in the unit of the kind: thousandths of a core, bytes, GPUs, workers with free chips;
-    for the shape of a gang workers or groups. `refused` is the number of workers (for a gang: groups) rejected
-    under this reason.
+    `need` and `have` are in the unit of the kind: thousandths of a core, bytes, GPUs, workers with free chips; for the
+    shape of a gang, workers or groups. `refused` is the number of workers (for a gang: groups) that count under this
+    reason.
     """
 
     kind: ReasonKind

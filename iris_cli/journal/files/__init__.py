@@ -1,1 +1,1 @@
-"""Other files of the state directory: heartbeats, runners, notices, workspaces, fetched logs."""
+"""Files of the state directory other than the log: heartbeats, runners, notices, workspaces, copied logs."""

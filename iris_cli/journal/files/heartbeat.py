@@ -1,7 +1,7 @@
 """Results and times of the last cycles, one for each kind of runner (loop, watch, ...), in one small file.
 
-Several invocations may write at the same time and must not lose each other's entries. So a lock of its own is held,
-for microseconds, while the file is read and written.
+Several invocations may write at the same time and must not lose each other's entries. So an invocation holds a separate
+lock, for microseconds, while it reads and writes the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def write_heartbeat(
 ) -> None:
     """Record the result of a cycle. `entry` replaces the entry of this kind of runner.
 
-    Raises OSError. If the lock can't be taken, the file is still written: the next cycles write lost entries again.
+    Raises OSError. If the lock can't be taken, the file is written anyway: the next cycles restore lost entries.
     """
 
     def with_entry(stored: dict[str, Any]) -> dict[str, Any]:

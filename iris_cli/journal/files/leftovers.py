@@ -1,4 +1,4 @@
-"""Files in the state directory that may be deleted: kept after repairs, packed for ended jobs, or fetched logs."""
+"""Files in the state directory that may be deleted: old files of repairs, files packed for ended jobs, copied logs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from iris_cli.journal.layout import (
     WORKSPACES,
 )
 
-_DRAFT_AGE = 86_400.0  # seconds after which a draft counts as abandoned
+_DRAFT_AGE = 86_400.0  # seconds after which the writer of a draft counts as killed
 
 
 class Leftover(Struct, frozen=True, kw_only=True):
-    """One file, or the fetched logs of one job. `what` describes its kind; `problem` is why it can't be deleted.
+    """One file, or the copied logs of one job. `what` describes its kind; `problem` is why it can't be deleted.
 
-    `written` is its last modification in seconds since the epoch. `packed` is its hash if an open job may need it:
-    check that with the lock held, before it is deleted.
+    `written` is its last modification in seconds since the epoch. `packed` is the hash of a packed file that an open
+    job may need: before deleting it, check this with the lock held.
     """
 
     path: Path
@@ -47,13 +47,13 @@ class Leftover(Struct, frozen=True, kw_only=True):
 
 
 def leftovers(directory: Path, before: float, needed: Collection[str] = ()) -> tuple[Leftover, ...]:
-    """Return the leftovers last written before a time. `needed` are the hashes of files packed for open jobs."""
+    """Return the leftovers last written before the time `before`. `needed`: hashes of files packed for open jobs."""
     found = [*_drafts(directory, before), *_kept(directory), *_packed(directory, before, needed)]
     return tuple(each for each in found if each.written <= before)
 
 
 def remove_leftover(leftover: Leftover) -> Leftover:
-    """Delete a leftover, unless it was written since it was found. Links are not followed."""
+    """Delete a leftover, unless it was modified since it was found. Links are not followed."""
     if leftover.written < _size(leftover.path)[1] < math.inf:
         return replace(leftover, problem="it has changed")
     try:
@@ -67,7 +67,7 @@ def remove_leftover(leftover: Leftover) -> Leftover:
 
 
 def _drafts(directory: Path, before: float) -> Iterator[Leftover]:
-    """Yield the drafts of small files that killed writers left."""
+    """Yield the drafts of small files that killed writers have left."""
     for path in _entries(directory):
         if path.name.startswith((HEARTBEAT, LOOP_ORDER)) and path.name.endswith(DRAFT_SUFFIX):
             draft = _leftover(path, "unfinished temporary files")
@@ -76,7 +76,7 @@ def _drafts(directory: Path, before: float) -> Iterator[Leftover]:
 
 
 def _kept(directory: Path) -> Iterator[Leftover]:
-    """Yield the files that repairs have kept, and the fetched logs."""
+    """Yield the old files of repairs, and the copied logs."""
     for path in _entries(directory):
         if path.name.startswith(TORN_PREFIX):
             yield _leftover(path, "torn log lines")
@@ -107,7 +107,7 @@ def _leftover(path: Path, what: str, packed: str = "") -> Leftover:
 
 
 def _entries(directory: Path, *, files: bool = True) -> list[Path]:
-    """Return the regular files (or all entries) of a directory; none if it is missing or a link."""
+    """Return the regular files of a directory (not `files`: all its content); empty if it is missing or a link."""
     try:
         if directory.is_symlink():
             return []
@@ -119,7 +119,7 @@ def _entries(directory: Path, *, files: bool = True) -> list[Path]:
 
 
 def _size(path: Path) -> tuple[int, float]:
-    """Return the bytes on disk and the last modification; infinity if it was deleted."""
+    """Return the bytes on disk and the time of the last modification; this time is infinity if `path` was deleted."""
     statuses = list(_statuses(path))
     written = max((each.st_mtime for each in statuses), default=math.inf)
     return sum(each.st_blocks * 512 for each in statuses), written

@@ -44,9 +44,9 @@ class NoticeFile:
             return None
 
     def write(self, state: NoticeState) -> bool:
-        """Atomically replace the state; return False if that failed.
+        """Atomically replace the state. Return False if that failed.
 
-        After a power cut the old state may be there: a notice is then sent twice.
+        After a power loss the file may have the old state, and a notice is then sent twice.
         """
         with suppress(OSError):
             replace_file(self._disk, self._path, sealed(encode(state)[:-1]), synced=True)
@@ -54,12 +54,12 @@ class NoticeFile:
         return False
 
     def forget(self) -> None:
-        """Delete the file, so that events before notifications are configured again are never sent."""
+        """Delete the file. Events until notifications are configured again are then never sent."""
         with suppress(OSError):
             self._path.unlink()
 
     def lock(self) -> int | None:
-        """Return a descriptor that locks out other senders until it is closed; None if the lock is held."""
+        """Return a descriptor that holds the lock until it is closed; None if another process holds the lock."""
         try:
             fd = open_safely(self._directory / layout.NOTICES_LOCK, os.O_RDWR | os.O_CREAT)
         except OSError:

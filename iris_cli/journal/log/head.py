@@ -1,7 +1,8 @@
-"""`HEAD`: the last committed line. It may be behind the log and is never ahead.
+"""The file `HEAD`, which names the last committed line. It may be behind the log, but is never ahead.
 
-Without HEAD, a damaged last line would look like an unfinished one. A commit overwrites HEAD in one call and within one
-sector. If only a part was written or read, the checksum is wrong, and HEAD is ignored as if it were behind.
+Without HEAD, a damaged last line would look like an incomplete line that was never committed. A commit overwrites HEAD
+in one call and within one disk sector. If only a part of HEAD was written or read, its checksum is wrong, and HEAD is
+ignored.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from iris_cli.journal.layout import HEAD
 from iris_cli.journal.log.position import Position
 
 _LIMIT = 4096  # bytes
-_SIZE = 128  # bytes, whatever the content: no write changes the size or reaches into a second sector
+_SIZE = 128  # bytes for any content: no write changes the size or reaches a second sector
 _MARK = b', "check": "'
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """`seq` and `crc` of the line, and the cluster id of its log."""
+    """The content of HEAD: `seq` and `crc` of the line, and the cluster id of its log."""
 
     seq: int
     crc: str
@@ -37,7 +38,7 @@ def read_head(directory: Path) -> Head | None:
             text = os.read(fd, _LIMIT)
         entry = json.loads(text)
         check = entry.pop("check", None)
-        # A HEAD of another size was replaced atomically, by a program without checksums.
+        # A HEAD of another size has no checksum: an older program replaced it atomically.
         if len(text) == _SIZE and check != _check(text.partition(_MARK)[0]):
             return None
         head = Head(**entry)
@@ -54,7 +55,7 @@ def head_at(position: Position) -> Head | None:
 
 
 def is_head(directory: Path, position: Position) -> bool:
-    """Return True if HEAD has exactly the content for `position`. Raises OSError."""
+    """Return whether HEAD has exactly the content for `position`. Raises OSError."""
     with opened(f"{directory}/{HEAD}", os.O_RDONLY) as fd:
         return os.read(fd, _LIMIT) == _text(position)
 
@@ -73,7 +74,7 @@ def advance_head(disk: Disk, directory: Path, position: Position) -> None:
 
 
 def write_head(disk: Disk, directory: Path, position: Position) -> None:
-    """Durably record that the log is committed up to `position`, also if the current HEAD is ahead. Raises OSError."""
+    """Durably record that the log is committed up to `position`, even if the current HEAD is ahead. Raises OSError."""
     if position.header is None:
         (directory / HEAD).unlink(missing_ok=True)
     else:

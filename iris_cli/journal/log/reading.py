@@ -35,12 +35,12 @@ class ReadingOptions(TypedDict, total=False):
 
 
 class Reading:
-    """Iterates once over the transactions of the log; with `archive`, over the archived ones first.
+    """Iterates once over the transactions of the log; with `archive`, first over the archived transactions.
 
     Yields the transactions after `start`, an earlier position in the log, up to the seq `until`. `about`: transactions
-    without this text may be skipped. Takes no lock, changes nothing, and holds one transaction at a time in memory.
-    Afterwards `damage` is the reason if reading ended early; `archived` is the number of transactions in the archive.
-    Raises NotWritableError if the log can't be read, LogDamagedError if no part of it can be trusted.
+    without this text may be skipped. It takes no lock, changes nothing, and holds one transaction at a time in memory.
+    Afterwards `damage` is the reason if reading ended early, otherwise None; `archived` is the number of transactions
+    in the archive. Raises NotWritableError if the log can't be read, LogDamagedError if no part of it can be trusted.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Reading:
                 self._judge(end, size, fault, head)
 
     def _without_log(self, head: Head | None) -> Iterator[LogRecord]:
-        """Yield the archived records if the log is lost."""
+        """Yield the archived records of a log that was lost."""
         chain, end, fault = segments(self._directory), START, None
         if chain:
             self.log_exists, self.archived = True, chain[-1].last
@@ -133,15 +133,15 @@ class Reading:
             raise self.damage.error()
 
 
-# The story of an illegal transition: the events in the log about its task.
+# The story of an illegal transition: the events in the log about the task of the transition.
 
 
 MAX_STORY_EVENTS = 40
-"""Maximum number of events in a story, the last ones."""
+"""Maximum number of events in a story: the last events are shown."""
 
 
 def add_story(error: IllegalTransitionError, read: Callable[[], Iterable[Transaction]]) -> None:
-    """Add the log's events about the task to the error, once. A log that can't be read is ignored."""
+    """Add the log's events about the task to the error, unless it has them. Errors of reading the log are ignored."""
     if error.task is None or error.log_was_read:
         return
     error.log_was_read = True

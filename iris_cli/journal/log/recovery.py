@@ -26,10 +26,10 @@ from iris_cli.journal.log.timestamps import file_stamp
 
 
 class Damage(Struct, frozen=True, kw_only=True):
-    """The reason why a log can't be trusted.
+    """The reason why a log is not valid as a whole.
 
-    `forgivable`: the operator may accept the loss; `readable`: the part before the damage may be shown. `fault` is the
-    line that can't be read; None if all lines can be read but contradict `HEAD`.
+    `forgivable`: the operator may accept the loss. `readable`: the part before the damage may be shown. `fault` is the
+    invalid line; None if all lines are valid but contradict `HEAD`.
     """
 
     what: str
@@ -48,7 +48,7 @@ def banner(warnings: Iterable[str], damage: Damage | None) -> tuple[str, ...]:
 
 
 def damage_of(log: Path, loaded: Loaded) -> Damage | None:
-    """Return the damage of a log; None if it has none, or only an unfinished last line."""
+    """Return the damage of a log; None if the log is valid, except for an incomplete last line."""
     fault, end, head = loaded.fault, loaded.end, loaded.head
     place = log.parent / fault.file if fault is not None else log
     if fault is not None and fault.kind is FaultKind.NEWER:
@@ -112,12 +112,13 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
     if is_torn := loaded.size > end.offset:
         kept = unused(directory / (TORN_PREFIX + file_stamp(now)))
         copy_range(disk, log, end.offset, loaded.size, kept)
-        sync_directory(disk, directory)  # the name of the copy must be durable before the line is cut off
+        sync_directory(disk, directory)  # the name of the copy must be durable before the log is truncated
         messages.append(
             f"moved an unfinished line of an interrupted command out of the event log to {kept.name}"
         )
     if committed < end.seq:
-        # After a failed fsync, lines beyond HEAD may be in memory only, and no later fsync reports it: copy them.
+        # After a failed fsync, lines after HEAD may be in memory only, and a later fsync does not report this. Copy the
+        # log.
         replace_by_copy(disk, log, end.offset)
         messages.append(f"{end.seq - committed} lines of an interrupted command were not in HEAD: updated")
     elif is_torn:

@@ -1,4 +1,4 @@
-"""Make a damaged log usable again: keep the part before the damage, and the old file next to it."""
+"""Make a damaged log usable again: the log ends before the damage, and a copy of the old file is kept."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ from iris_cli.journal.log.verify import VerifyReport, verify
 
 
 class SalvageReport(Struct, frozen=True, kw_only=True):
-    """The result of a salvage. `kept` and `lost` count transactions; the lost ones are at or after the first damage.
+    """The result of a salvage. `kept` and `lost` count transactions.
 
-    Some of them may be readable, but have no meaning without the missing ones. `old_log` is a copy of the whole file,
-    None if there was no file. Without `findings` the log had no damage. `old_segments` are no longer read.
+    Lost transactions are at or after the first damage. Some of them may be readable, but have no meaning without the
+    missing transactions. `old_log` is a copy of the whole file, None if there was no file. Without `findings` the log
+    had no damage. `old_segments` are not read any more.
     """
 
     kept: int
@@ -56,7 +57,7 @@ def salvage(
     disk: Disk = DISK,
     replayed: bool = False,
 ) -> SalvageReport:
-    """End the log before its first damage, and keep the old one as `events.jsonl.damaged-<time>`.
+    """End the log before its first damage. Keep a copy of the old log as `events.jsonl.damaged-<time>`.
 
     `replayed` also counts impossible events as damage. Line ends that another program changed are restored. If a
     segment is damaged, its part before the damage becomes the log. Raises LockedError, NotWritableError,
@@ -85,7 +86,7 @@ def salvage(
         else:
             replaced = _restore_from_archive(directory, disk, verdict)
         write_head(disk, directory, verdict.sound_until)
-        # The new log begins before these segments, so they are no longer read, also if iris crashes now.
+        # The new log begins before these segments, so they are not read any more, even if iris crashes now.
         old_segments = tuple([set_aside(disk, segment, now) for segment in replaced])
     return SalvageReport(
         kept=kept,
@@ -105,7 +106,7 @@ def _check_salvageable(log: Path, verdict: VerifyReport) -> None:
 
 
 def _restore_from_archive(directory: Path, disk: Disk, verdict: VerifyReport) -> tuple[Segment, ...]:
-    """Make a log of the valid lines of the last segment that has any. Return the segments that it replaces."""
+    """Make a log of the valid lines of the last segment that has valid lines. Return the segments that it replaces."""
     chain, end = segments(directory), verdict.sound_until
     number, lines = _last_sound(chain, verdict)
     if not end.seq:
@@ -128,7 +129,7 @@ def _write_log(directory: Path, disk: Disk, lines: Iterable[bytes]) -> None:
 
 
 def _last_sound(chain: tuple[Segment, ...], verdict: VerifyReport) -> tuple[int, int | None]:
-    """Return the index of the last segment with valid lines, and their number (None: all)."""
+    """Return the index of the last segment with valid lines, and the number of these lines (None: all are valid)."""
     end = verdict.sound_until
     number = next(
         (each for each, segment in enumerate(chain) if segment.file == verdict.sound_in), len(chain)

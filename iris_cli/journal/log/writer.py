@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Writer:
     """The log while its lock is held.
 
-    `transactions` are those after the requested `after_seq`, without later appends. `messages` describe repairs and
-    warnings.
+    `transactions` are the transactions after the requested `after_seq`, without later appends. `messages` are texts
+    about repairs, and warnings.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Writer:
         self._actor = actor
 
     def append(self, events: Sequence[Event], *, at: float) -> Transaction:
-        """Commit events together at time `at`. They are durable on return; the caller may act on them only then.
+        """Commit events together at time `at`. On return they are durable, and only then may the caller act on them.
 
         Raises NotWritableError or LockedError if nothing was committed, ValueError for events that can't be stored.
         """
@@ -53,7 +53,7 @@ class Writer:
         return Transaction(seq=result, at=at, actor=self._actor, events=tuple(events))
 
     def compact(self, *, at: float) -> Compacted | None:
-        """Move the lines of the log to the archive at time `at`; None if there is only the header.
+        """Move the lines of the log to the archive at time `at`. Return None if the log has only the header.
 
         Raises NotWritableError, LockedError and LogDamagedError; nothing is lost then.
         """

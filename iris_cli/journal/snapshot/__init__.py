@@ -1,7 +1,7 @@
-"""`snapshot.json`: the cluster after one line of the log, so that only later lines are replayed.
+"""Snapshots (`snapshot.json`): the cluster after one line of the log, so that only later lines are replayed.
 
-The archive has earlier snapshots; each has the jobs that ended since the one before it. Snapshots are only caches: a
-damaged one is ignored, and the log is replayed instead.
+The archive has earlier snapshots. Each of them has the jobs that ended after the previous snapshot. Snapshots are only
+caches: a damaged snapshot is ignored, and the log is replayed instead.
 """
 
 from iris_cli.journal.snapshot.cache import EVERY_LINES, SnapshotCache

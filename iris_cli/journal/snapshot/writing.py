@@ -29,7 +29,7 @@ from iris_cli.journal.snapshot.form import (
 from iris_cli.journal.snapshot.reading import Files, OutputTexts, Snapshot, cluster_of
 
 LAST = 100
-"""Number of most recently ended jobs whose ids are in the part that every command reads."""
+"""Number of last ended jobs whose ids are in the part that every command reads."""
 
 _PAGE = 64  # jobs
 
@@ -67,7 +67,7 @@ class SnapshotDraft:
         )
 
     def write(self, disk: Disk, path: Path) -> Archived | None:
-        """Durably replace `path` by the snapshot; None if another process is writing it."""
+        """Durably replace `path` by the snapshot. Return None if another process is writing it."""
         first = sealed(encode(self._header)[:-1])
         draft = path.with_name(path.name + ".tmp")
         with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK) as fd:  # a pipe must not block
@@ -80,14 +80,14 @@ class SnapshotDraft:
                 disk.rename(draft, path)
             except BaseException:
                 with suppress(OSError):
-                    draft.unlink()  # it may have filled the disk
+                    draft.unlink()  # the draft may have filled the disk
                 raise
         sync_directory(disk, path.parent)
         position = self._header.position
         return Archived(position.seq, first[-11:-3].decode("ascii"), position.earliest or 0.0)
 
     def trimmed(self, directory: Path, moment: Archived, replay: Callable[[], Cluster]) -> Cluster:
-        """Return the cluster with only those jobs in memory that are often needed, after `moment` was archived."""
+        """Return the cluster after `moment` was archived, with only the often needed jobs in memory."""
         outputs = in_memory(self._cluster.outputs)
         unreaped = {attempt.task.job for each in outputs for attempt in each.attempts}
         kept = {whole.job.id: whole for whole in self._changed if whole.job.id in unreaped}
@@ -112,7 +112,7 @@ def _parts_of(cluster: Cluster) -> SnapshotParts:
     is_open = {whole.job.id for whole in opened}
     last = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in is_open)
     if past is not None and past.log is not None:
-        # A file was found damaged just now: the jobs came from the log, and no file is kept.
+        # A file has just been found damaged, so the jobs came from the log: begin again without earlier snapshots.
         return _parts_of(cluster)
     return opened, ended, last, past
 
@@ -133,13 +133,13 @@ def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[FullJob],
 
 
 def sound_past(cluster: Cluster) -> Snapshot | None:
-    """Return the earlier snapshots that the next one can keep; None if it must have all jobs."""
+    """Return the earlier snapshots that the next snapshot can refer to; None if it must have all jobs."""
     past = cluster.past
     return past if isinstance(past, Snapshot) and past.log is None else None
 
 
 def _entries(past: Snapshot | None, ended: Sequence[FullJob]) -> dict[str, bytes | Raw]:
-    """Return the jobs for the pages: those in `snapshot.json`, and jobs that have ended or changed since."""
+    """Return the jobs for the pages: the jobs in `snapshot.json`, and jobs that have ended or changed since then."""
     entries: dict[str, bytes | Raw] = {}
     if past is not None and past.files.last is not None:
         entries.update(past.files.last.entries())
@@ -150,7 +150,7 @@ def _entries(past: Snapshot | None, ended: Sequence[FullJob]) -> dict[str, bytes
 
 
 def _outputs(cluster: Cluster) -> dict[WorkerId, bytes | Raw]:
-    """Return the outputs of all workers, encoded. Those not in memory are copied from the last snapshot."""
+    """Return the encoded outputs of all workers. Outputs that are not in memory are copied from the last snapshot."""
     table, left = cluster.outputs, dict[WorkerId, bytes | Raw]()
     if isinstance(table, Table) and isinstance(table.kept, OutputTexts):
         left.update((worker, raw) for worker, raw in table.kept.raws.items() if not table.dropped(worker))
@@ -179,7 +179,7 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[Piece]:
 
 
 def _is_ours_alone(fd: int, draft: Path) -> bool:
-    """Return True if no other process writes the draft, or has renamed it since it was opened."""
+    """Return whether only this process writes the draft, and the draft has not been renamed since it was opened."""
     import fcntl
 
     try:

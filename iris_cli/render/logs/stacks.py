@@ -1,4 +1,7 @@
-"""Print the stacks of many ranks: each distinct stack once with its ranks; without a stack, thread states."""
+"""Print the stacks of many ranks: each distinct stack once, with its ranks.
+
+For ranks without a stack, print thread states.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ class ThreadStack(Struct, frozen=True):
 
 
 class ProcessStacks(Struct, frozen=True):
-    """One process of a rank. `how` names the way its stacks were read; `trouble` is what py-spy reported.
+    """One process of a rank. `how` is the way in which its stacks were read; `trouble` is the error of py-spy.
 
-    `kernel_threads`: its threads as the kernel describes them, if it has no stack.
+    `kernel_threads`: states of its threads from the kernel, if it has no stack.
     """
 
     pid: int
@@ -50,7 +53,7 @@ class ProcessStacks(Struct, frozen=True):
 
 
 class RankProcesses(Struct, frozen=True):
-    """The processes of one rank. `note` is why there are none."""
+    """The processes of one rank. `note` says why the list is empty."""
 
     task: TaskId
     rank: int
@@ -149,7 +152,7 @@ def _notes(result: RankStacks, what: str) -> Iterator[str]:
 
 
 def _why(program: Program, what: str) -> str:
-    """Return why a Python program has no stack, and the command to try if any."""
+    """Return why a Python program has no stack, with a command to try if there is one."""
     state = " is stopped (SIGSTOP) and" if program.state == "T" else ""
     py_spy = f"; py-spy: {program.trouble}" if program.trouble else ""
     name = _command(program)
@@ -203,7 +206,7 @@ _LONGEST_COMMAND = 60  # characters of a command
 
 
 def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
-    """Print a sentence that compares the ranks without a stack, and the threads of the first rank of each group."""
+    """Print a sentence about the ranks without a stack. Then, for each activity, print the threads of one rank."""
     ordered = _states(results)
     if not ordered:
         return
@@ -238,9 +241,9 @@ def _programs_without_stack(result: RankStacks) -> list[Program]:
 
 
 def _activity_of_rank(result: RankStacks) -> Activity | None:
-    """Return the activity of a rank: spinning if any thread spins, otherwise that of its program's main thread.
+    """Return the activity of a rank: spinning if any thread spins, otherwise that of the main thread.
 
-    Its program is its first Python program, or the newest process of those that are not Python.
+    The main thread is that of its first Python process, or of its newest process if none is Python.
     """
     programs = _programs_without_stack(result)
     if not programs:
@@ -265,7 +268,7 @@ def _sentence(activity: Activity, ranks: Sequence[RankStacks]) -> str:
 
 
 def _threads(threads: Sequence[KernelThread]) -> Iterator[str]:
-    """Yield a line for each group of threads with the same activity, the busiest first, with their total CPU time."""
+    """Yield a line for all threads with the same activity, with their total CPU time. The busiest come first."""
     groups: dict[Activity, list[KernelThread]] = {}
     for thread in threads:
         groups.setdefault(_activity_of_thread(thread), []).append(thread)

@@ -25,7 +25,7 @@ from iris_cli.render.as_json import moment
 
 
 class Costs(Struct, frozen=True):
-    """Resources used. `chip_seconds_in_vain`: the part of attempts that ended without success."""
+    """Resources used. `chip_seconds_in_vain`: chip time of attempts that ended without success."""
 
     chip_seconds: float
     chip_seconds_in_vain: float
@@ -33,7 +33,7 @@ class Costs(Struct, frozen=True):
 
 
 class Sums(Struct, frozen=True):
-    """Several jobs together. `waited_*`: from submission to the first start."""
+    """Several jobs together. `waited_*`: times from submission to the first start."""
 
     FLATTENED: ClassVar = ("costs",)
     jobs: int

@@ -40,7 +40,7 @@ _MAX_ROWS = 100
 
 
 def page(report: Report) -> str:
-    """Return the page as HTML: one file without external references, whose policy allows only its own script."""
+    """Return the page as HTML: one file without external references. Its security policy allows only its own script."""
     style, script = _part("report.css"), _part("report.js")
     used = uses(report)
     policy = f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
@@ -180,7 +180,7 @@ def _ends(report: Report) -> str:
 
 
 def _workers_with_losses(used: list[Use]) -> str:
-    """Return the table of workers that lost attempts. Equal rows, such as those of one slice, become one row."""
+    """Return the table of workers that lost attempts. Equal rows, for example of a slice's workers, become one row."""
     with_losses = sorted((use for use in used if use.lost), key=lambda use: -use.lost)
     alike: dict[tuple[Cell, ...], list[str]] = {}
     for use in with_losses:
@@ -213,7 +213,7 @@ def _jobs(report: Report) -> str:
 
 
 _MAX_JOBS_WITH_LINES = 500
-"""Maximum number of jobs, newest first, shown with their last log lines: limits the size of the page."""
+"""Maximum number of jobs, newest first, that are shown with their last log lines. It limits the size of the page."""
 
 
 def _job(job: JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
@@ -282,9 +282,9 @@ _N = ' class="n"'
 
 
 class Cell(Struct, frozen=True):
-    """One cell of a table. `key`: sort key if not the text. `kind`: class in the style sheet.
+    """One cell of a table. `key`: sort key if it is not the text. `kind`: class in the style sheet.
 
-    `lines`: shown when the text is clicked.
+    `lines`: text that is shown after a click on the cell.
     """
 
     text: str
@@ -337,7 +337,7 @@ _LONG = 36_000.0
 
 
 def kind_of(reason: EndReason | None) -> str:
-    """Return the style sheet class for a reason of an end; None is a live attempt. Each class has a colour."""
+    """Return the style sheet class for the end of an attempt; None is a live attempt. Each class has a colour."""
     if reason is None:
         return "running"
     if reason is EndReason.OK:
@@ -348,7 +348,7 @@ def kind_of(reason: EndReason | None) -> str:
 
 
 def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
-    """Return the chart's data. Times are in `unit` seconds; `jobs`: name, seven numbers per attempt (`_numbers`)."""
+    """Return the chart's data. Times are in `unit`s of seconds. `jobs` has a name and the `_numbers` of attempts."""
     unit = 1.0 if report.at - report.since > _LONG else 0.01
     return {
         "since": report.since,

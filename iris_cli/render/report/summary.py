@@ -19,7 +19,7 @@ from iris_cli.render.tables import NARROW, Row, chain_words, clock_time, duratio
 from iris_cli.render.views.job_tables import next_line
 
 _MOST_ROWS = 10
-"""Maximum number of labels, hosts and jobs with a row; the HTML page has more."""
+"""Maximum number of labels, of hosts and of jobs with a row. The HTML page has more rows."""
 
 _RIGHT = (
     *("JOBS", "ATTEMPTS", "ATTEMPTS PER HOST", "CHIP-HOURS", "WASTED", "TASK-HOURS"),
@@ -93,7 +93,7 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
 
 
 def _labels(report: Report, narrow: bool) -> list[Text | Table]:
-    """Return the table by label; empty if no job has a label."""
+    """Return the table with a row for each label; empty if no job has a label."""
     sums = by_label(report.jobs)
     if not any(each.name for each in sums):
         return []
@@ -143,7 +143,7 @@ def _ends(report: Report) -> list[Text | Table]:
 
 
 def _hosts(used: Sequence[Use]) -> list[Text | Table]:
-    """Return the table of hosts, most lost attempts first. Equal rows are folded, as for the hosts of a slice."""
+    """Return the table of hosts, most lost attempts first. Hosts with equal rows share a row."""
     rows = folded(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
     headers = ("HOST", "SLICE", "BUSY", "ATTEMPTS PER HOST", "LOST PER HOST")
     tables: list[Text | Table] = [table(headers, rows[:_MOST_ROWS], right=_RIGHT)] if rows else []
@@ -189,7 +189,7 @@ def share(part: float, whole: float) -> str:
 
 
 def share_of_available(chip_seconds: float, used: Iterable[Use]) -> str:
-    """Return the share of the available chip-hours: chips of the workers while they were configured."""
+    """Return the share of the available chip-hours: those of all workers while they were in the configuration."""
     offered = sum(use.worker.chips * use.worker.seconds for use in used)
     return f"{share(chip_seconds, offered)} of {hours(offered)} available" if offered else "no chips"
 

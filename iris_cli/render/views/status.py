@@ -56,7 +56,7 @@ def cluster_tables(status: ClusterStatus, width: int, *, everything: bool, chose
 
 
 def header(status: ClusterStatus) -> Text:
-    """Return one line about the cluster, and what runs its cycles."""
+    """Return one line about the cluster and the runner of its cycles."""
     healthy = sum(not worker.refuses for worker in status.workers)
     workers = count(len(status.workers), "worker")
     if healthy != len(status.workers):
@@ -93,7 +93,7 @@ def _job_cells(job: JobRow) -> Row:
 
 
 def _short_job_cells(job: JobRow) -> Row:
-    """Return `_job_cells` with the note of a pending display in the last cell, which may wrap."""
+    """Return `_job_cells`, with the note of a pending job's display in the last cell: only this cell may wrap."""
     name, display, *cells, why = _job_cells(job)
     word, _, note = display.partition(" ")
     done = note.strip("()") if word == JobState.PENDING else ""
@@ -101,7 +101,7 @@ def _short_job_cells(job: JobRow) -> Row:
 
 
 def tasks(job: JobRow) -> str:
-    """Return the number of tasks; if their displays differ from the job's, the number per display."""
+    """Return the number of tasks. If tasks have other displays than the job, return the number for each display."""
     uniform = list(job.task_displays) == [word_of(job.display)]
     return str(job.replicas) if uniform else in_words(job.task_displays)
 
@@ -118,12 +118,12 @@ def without_kind(why: str) -> str:
 
 
 def overdue_reason(job: JobRow) -> str:
-    """Return why the job is pending or ended; if it is overdue, also how long it has been pending."""
+    """Return why the job is pending or ended. For an overdue job, the text has the time since it is pending."""
     return ": ".join(filter(None, (job.overdue, job.why)))
 
 
 def _where_and_why(job: JobRow) -> str:
-    """Return the job's workers, why its other tasks wait, why it ended, its retry and its resubmissions."""
+    """Return the job's workers, why tasks are pending, why it ended, its retry and its resubmissions."""
     has_pending = job.workers and job.why and not job.state.terminal
     why = f"waiting: {without_kind(job.why)}" if has_pending else overdue_reason(job)
     chain = chain_words(job.again, job.tried_again)
@@ -150,7 +150,7 @@ def _slice_cells(row: SliceRow) -> Row:
 
 
 def _short_slice_cells(row: SliceRow) -> Row:
-    """Return `_slice_cells` without the type's numbers of chips and VMs: the jobs matter more."""
+    """Return `_slice_cells` without numbers of chips and VMs, to leave room for the jobs."""
     return row.type.partition(" (")[0], *_slice_cells(row)[1:]
 
 
@@ -172,7 +172,7 @@ def _host_cells(row: WorkerRow) -> Row:
 
 
 def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:
-    """Yield obstacles and warnings, each with its workers. An attempt that is being stopped is no problem."""
+    """Yield a line for each obstacle or warning, with its workers. An attempt that is being stopped is no problem."""
     alike: dict[str, list[str]] = {}
     for worker in workers:
         obstacles = worker.refuses[:1] if worker.status != "stopping" else ()

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 FOLD_ABOVE = 16
-"""Maximum number of attempts with a line each; more are folded."""
+"""Maximum number of attempts that get a line each. More attempts are folded."""
 
 
 def show_why(output: Output, why: Why) -> None:
-    """Print the answer; with --quiet only its first reason."""
+    """Print the answer, with --quiet only the first reason."""
     output.view(why, why.messages, [_in_short(why)], lambda: _parts(why, output.width))
 
 
@@ -122,7 +122,7 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
 
 
 def _place_rows(places: tuple[LiveAttempt, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield a row per attempt; above FOLD_ABOVE, one row for all in the same state."""
+    """Yield a row for each attempt; above FOLD_ABOVE, a row for all attempts in the same state."""
 
     alike: dict[object, list[LiveAttempt]] = {}
     for place in places:

@@ -1,1 +1,1 @@
-"""Views of `iris watch`: a full screen on a terminal, otherwise a line per change."""
+"""Views of `iris watch`: a full screen on a terminal, otherwise a line for each change."""

@@ -1,6 +1,6 @@
 """The alternate screen of a terminal: painted repeatedly.
 
-The terminal is restored even if the command is killed by a signal.
+The terminal is restored even if Ctrl-C or SIGTERM ends the command.
 
 A thread paints the screen. So ages advance while the command waits for a lock or workers, and a resize takes effect at
 once.
@@ -49,9 +49,7 @@ class LiveScreen:
         self._terminal = threading.RLock()  # held while writing to the terminal
         self._live: Live | None = None
         self._modes: list[Any] | None = None  # the terminal's modes before the screen opened
-        self._painted: tuple[tuple[int, int], Sequence[Text]] | None = (
-            None  # size and lines on the screen now
-        )
+        self._painted: tuple[tuple[int, int], Sequence[Text]] | None = None  # size and lines now
         self._handlers: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._painter = threading.Thread(target=self._run_painter, name="iris-screen", daemon=True)
@@ -162,9 +160,7 @@ class LiveScreen:
     def _leave(self) -> None:
         live, self._live = self._live, None
         modes, self._modes = self._modes, None
-        if (
-            modes is not None and self._is_in_foreground()
-        ):  # in the background, another process has set its modes
+        if modes is not None and self._is_in_foreground():  # otherwise another process has set its own
             with suppress(termios.error):  # FLUSH: discard what was typed on this screen
                 termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, modes)
         if live is not None:

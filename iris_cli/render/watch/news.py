@@ -1,4 +1,4 @@
-"""Recent events, folded: events that differ only in the numbers of names become one line."""
+"""Recent events, folded: events that differ only in numbers of names become one line of news."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from iris_cli.core.text import pattern
 from iris_cli.ops.views.history import Entry
 from iris_cli.render.tables import fold
 
-# A name that ends in a number (of an attempt: the task's number): `v5a-3`, `train/task-3`, `train/task-3/attempt-0`.
+# A name with a number that may differ: `v5a-3`, `train/task-3`, or the task's number in `train/task-3/attempt-0`.
 _NAME = pattern(r"(.{0,200}?[A-Za-z_.-])([0-9]{1,6})((?:/attempt-[0-9]{1,6})?[,:;]?)")
 
 
 class News(Struct, frozen=True):
-    """One or more folded events; `at` is the time of the newest."""
+    """One line: one or more folded events. `at` is the time of the newest event."""
 
     at: float
     text: str
@@ -30,12 +30,12 @@ def news(entries: Iterable[Entry]) -> list[News]:
 
 
 def _shape(text: str) -> tuple[str, ...]:
-    """Return the words of an event with `#` for the numbers of names."""
+    """Return the words of an event's text, with `#` in place of numbers of names."""
     return tuple(_parts(word)[0] + "#" + _parts(word)[2] for word in text.split(" "))
 
 
 def _parts(word: str) -> tuple[str, str, str]:
-    """Split a word into name, number and suffix; number and suffix are empty if it has no number."""
+    """Split a word into name, number and suffix. Number and suffix are empty if the word has no number."""
     match = _NAME.fullmatch(word)
     return (match[1], match[2], match[3]) if match is not None else (word, "", "")
 

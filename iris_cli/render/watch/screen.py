@@ -1,4 +1,4 @@
-"""Output of `iris watch`: a full screen on a terminal, otherwise a line per change."""
+"""Output of `iris watch`: a full screen on a terminal, otherwise a line for each change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iris_cli.render.watch.live import LiveScreen
 
 _MAX_NEWS = 50
-"""Maximum number of news kept for the screen."""
+"""Maximum number of news entries kept for the screen."""
 
 
 class Screen:
@@ -64,7 +64,7 @@ class Screen:
             self._print_last_picture(*self._live.size())
 
     def look(self) -> None:
-        """Update the screen, if any. Also called before the first step, which may take long."""
+        """Update the screen if there is one. Also called before the first step, because that step may take long."""
         if self._live is not None:
             self._picture = self._look()
             self._live.update()
@@ -91,14 +91,14 @@ class Screen:
         self._output.flush()
 
     def _warn_of_log_problems(self) -> None:
-        """Warn of problems with the log when they appear or reappear."""
+        """Print warnings about problems of the log when they appear or reappear."""
         for message in self._session.messages:
             if message not in self._printed_messages:
                 self._output.warning(message)
         self._printed_messages = self._session.messages
 
     def _add_message(self, message: str) -> None:
-        """Add a session's message to the news: printing it would damage the screen."""
+        """Add a session's message to the news, because printing it would damage the screen."""
         self._news.append(News(self._session.clock.now(), message))
         if self._live is not None:
             self._live.update()
@@ -112,7 +112,7 @@ class Screen:
         return picture(moment, width, height) if picture is not None else loading_lines()
 
     def _print_last_picture(self, width: int, height: int) -> None:
-        """Print the last picture on the restored terminal, repeated blank lines removed."""
+        """Print the last picture on the restored terminal, without repeated blank lines."""
         if self._picture is None:
             return
         was_blank = True
@@ -128,14 +128,14 @@ def _words(each: News) -> str:
 
 
 def _in_foreground() -> bool:
-    """Return whether this process group has the terminal: a background process (`&`) prints lines."""
+    """Return whether this process group has the terminal. If not (`&`), it prints lines."""
     with suppress(OSError):
         return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
     return True
 
 
 def open_jobs_words(cluster: Cluster, follow_up: str = "") -> str:
-    """Return the open jobs when a watch ends, and `follow_up`: what runs cycles (default: how to watch again)."""
+    """Return a text about the open jobs when a watch ends, followed by `follow_up` (default: how to watch again)."""
     jobs = cluster.open_jobs()
     waiting = [job.id for job in jobs if job.end is None and not cluster.live_of(job.id)]
     running = [job.id for job in jobs if job.id not in waiting]

@@ -1,1 +1,1 @@
-"""Explanations of pending entries, the change that would place them, and the wording."""
+"""Explanations why tasks and gangs are pending, the change that would place them, and the texts."""

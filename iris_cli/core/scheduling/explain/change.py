@@ -1,4 +1,4 @@
-"""Find one change that would place a pending entry: a constraint to drop, a job to wait for, a worker to repair."""
+"""Find one change that would place a pending task or gang: drop a constraint, wait for a job, repair a worker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CHANGES_JOB = frozenset(
 def single_change(
     case: Case, job: Job, nearest: list[Verdict], workers_after: Callable[[Change], list[WorkerId]]
 ) -> Change | None:
-    """Return the smallest change that would place tasks of the job, or None. `workers_after` tries a change."""
+    """Return the smallest change that would place tasks of the job, or None. `workers_after` simulates a change."""
     proposals = dict.fromkeys(islice(_proposals(case, job, nearest), 2 * _NEAREST))
     for change in list(proposals)[:_TRIES]:
         workers = workers_after(change)
@@ -87,7 +87,7 @@ def _relaxations(case: Case) -> Iterator[Change]:
 
 
 def _serve(case: Case, workers: int, depth: int = 0) -> bool:
-    """Return whether these workers are enough. `depth` (for a gang): what its groups must share, as in `Sites`."""
+    """Return whether these workers are enough. `depth`: the depth of the location that a gang's groups must share."""
     shape = case.requirement.shape
     if shape is None:
         return bool(workers)
@@ -98,7 +98,7 @@ def _serve(case: Case, workers: int, depth: int = 0) -> bool:
 
 
 def _reductions(case: Case) -> Iterator[Change]:
-    """Yield requests for less of one resource, but at least half of it."""
+    """Yield reductions of one requested resource. At least half of the request remains."""
     for number, kind in enumerate(_LESS):
         need, enough = case.requirement.need[number], _enough_for_one_more(case, number)
         if enough < need <= 2 * enough:
@@ -106,7 +106,7 @@ def _reductions(case: Case) -> Iterator[Change]:
 
 
 def _enough_for_one_more(case: Case, number: int) -> int:
-    """Return the largest amount of one resource that enough workers have, of those that have enough of the others."""
+    """Return the largest amount of one resource with which enough workers would fit. Other amounts are unchanged."""
     context, requirement = case.context, case.requirement
     others = [other for other in range(len(requirement.need)) if other != number]
     able = requirement.eligible
@@ -129,7 +129,7 @@ def _enough_for_one_more(case: Case, number: int) -> int:
 
 
 def _nth(amounts: list[int], number: int) -> int:
-    """Return the nth largest amount, 0 if there are fewer."""
+    """Return the `number`th largest amount; 0 if there are fewer amounts."""
     return sorted(amounts, reverse=True)[number - 1] if len(amounts) >= number else 0
 
 
@@ -137,7 +137,7 @@ def _nth(amounts: list[int], number: int) -> int:
 
 
 def _repairs(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
-    """Yield the events and repairs after which one near miss could run the entry."""
+    """Yield the events and repairs after which one near miss could run the task or gang."""
     if verdict.kind in _BUSY:
         for job in wording.holders(case.context, verdict.rejected):
             if job == own:
@@ -153,7 +153,7 @@ def _repairs(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
 
 
 def _own_ends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
-    """Yield the ends of tasks of the pending job itself on these workers: it can't wait for the end of the job."""
+    """Yield the ends of tasks of the pending job itself on these workers, because it can't wait for its own end."""
     for position in positions_of(verdict.rejected):
         for attempt in sorted(case.context.fleet.workers[position].claims):
             if attempt.task.job == own:
@@ -161,7 +161,7 @@ def _own_ends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
 
 
 def _after_end_of(case: Case, group: Group, job: JobId) -> int:
-    """Return the workers that have room at the start of the cycle, or on this group after the end of a job."""
+    """Return the workers that had room at the start of the cycle, and workers of `group` that have it after `job`."""
     requirement, freed = case.requirement, []
     for position in group.members:
         worker = case.context.fleet.workers[position]
@@ -188,7 +188,7 @@ def _recovery(worker: Worker) -> ChangeKind:
 
 
 def _in_words(case: Case, change: Change, workers: list[WorkerId]) -> str:
-    """Return the text for a change that would place the entry on `workers`."""
+    """Return the text for a change that would place tasks on `workers`."""
     fleet, shape = case.context.fleet, case.requirement.shape
     groups = list(dict.fromkeys(group_on(case.context, case.requirement, worker) for worker in workers))
     if change.kind not in _CHANGES_JOB:

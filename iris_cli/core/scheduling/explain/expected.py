@@ -13,7 +13,8 @@ from iris_cli.core.scheduling.explain.explanation import CycleRecord
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
 TimeLimits = Callable[[AttemptId], float | None]
-"""Function that returns when an attempt's time limit ends it, in seconds since the epoch; None: unlimited."""
+"""Function that returns the time, in seconds since the epoch, at which an attempt's time limit ends it; None: no
+limit."""
 
 _BUSY = frozenset((ReasonKind.CHIPS, ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU))
 
@@ -21,7 +22,7 @@ _BUSY = frozenset((ReasonKind.CHIPS, ReasonKind.GPUS, ReasonKind.MEMORY, ReasonK
 class ExpectedStart(Struct, frozen=True, kw_only=True):
     """The estimated start: the time when the tasks of `jobs` end, if they run until their time limits.
 
-    `not_before_at` in seconds since the epoch.
+    `not_before_at` is in seconds since the epoch.
     """
 
     not_before_at: float
@@ -53,7 +54,7 @@ def expected_start(
     ends = {attempt: limits(attempt) for attempt in claims}
     times = sorted({end for end in ends.values() if end is not None and end > now})
 
-    def at_best(time: float) -> bool:  # if all attempts without a limit have ended, and no job is ahead
+    def at_best(time: float) -> bool:  # even if all attempts without a limit have ended and no job is ahead
         return record.more_placed(
             job, _without(record.workers, _ended(ends, time, unlimited=True)), alone=True
         )
@@ -72,7 +73,7 @@ def expected_start(
 
 
 def _ended(ends: Mapping[AttemptId, float | None], time: float, *, unlimited: bool) -> frozenset[AttemptId]:
-    """Return the attempts that have ended at `time`; `unlimited`: also all without a time limit."""
+    """Return the attempts that have ended at `time`. `unlimited`: also all attempts without a time limit."""
     return frozenset(attempt for attempt, end in ends.items() if (unlimited if end is None else end <= time))
 
 
