@@ -173,10 +173,7 @@ class StateDir:
         return self._snapshots.exist
 
     def keep(self, cluster: Cluster, *, always: bool = False) -> Cluster:
-        """Write a snapshot if one is due, or if `always`. Return an equal cluster that uses less memory.
-
-        Never raises OSError.
-        """
+        """Write a snapshot if due (or if `always`). Return the cluster, less of it in memory. Raises no OSError."""
         end = self._store.end
         return self._write_snapshot(cluster, end, always=always) if cluster.seq == end.seq else cluster
 
@@ -226,18 +223,12 @@ class StateDir:
         return cluster, self._reading(archive=True, start=lines.start)
 
     def about(self, job: JobId, *, archive: bool) -> Iterator[Reading]:
-        """Yield readings that contain all lines about a job, and further lines.
-
-        Damage in ranges without such lines is not reported.
-        """
+        """Yield readings with all lines about a job, and further lines. Damage in other lines may not be reported."""
         for lines in self._line_ranges.about(job):
             yield self._reading(archive=archive, start=lines.start, until=lines.until, about=job)
 
     def newest(self, lines: int, *, archive: bool) -> Reading:
-        """Return a reading of at least the last `lines` lines. Damage in earlier lines is not reported.
-
-        Raises like `past`.
-        """
+        """Return a reading of at least the last `lines` lines. Earlier damage is not reported. Raises like `past`."""
         return self._reading(archive=archive, start=self._line_ranges.newest(lines).start)
 
     @property

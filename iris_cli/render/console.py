@@ -70,10 +70,7 @@ class Output(Struct, dict=True):
         names: Iterable[str],
         draw: Callable[[], Iterable[Renderable]],
     ) -> None:
-        """Print a view as JSON, or the parts that `draw` returns.
-
-        With --quiet print `names`, and `messages` as warnings.
-        """
+        """Print a view as JSON, or the parts from `draw`. With --quiet print `names`, and `messages` as warnings."""
         if self.as_json:
             self.document(view)
         elif self.quiet:

@@ -16,10 +16,7 @@ from iris_cli.render.tables import NARROW, by_words, fold, table
 
 
 class WorkerGarbage(Struct, frozen=True):
-    """Files of ended attempts on one worker. `left`: number of attempts still being removed.
-
-    `problem`: why the worker has no numbers.
-    """
+    """Files of ended attempts on one worker. `left`: attempts still being removed. `problem`: why they are unknown."""
 
     worker: WorkerId
     attempts: Sequence[AttemptId]

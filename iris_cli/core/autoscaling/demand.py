@@ -166,10 +166,7 @@ def survey(
     now: float,
     held: Iterable[WaitingKey] = (),
 ) -> Survey:
-    """Return the demand after the dry run `result`.
-
-    `tasks` competed in it; `held` tasks and gangs wait for their own slices.
-    """
+    """Return the demand after the dry run `result` of `tasks`. `held` tasks and gangs wait for their own slices."""
     leftovers, alone = IdleWorkers(result, workers, now), _OneVmSlices(workers, now)
     entries = []
     for key in (*result.waiting, *held):

@@ -140,10 +140,7 @@ def group_states(
     limits: Limits,
     unheard: Mapping[str, str] | None = None,
 ) -> list[GroupState]:
-    """Return the states of the groups.
-
-    `unheard`: why a group's provider did not answer; such a group creates no slices.
-    """
+    """Return the states of the groups. `unheard`: why a group's provider did not answer; it creates no slices."""
     by_group: dict[str, list[Slice]] = {}
     for each in cluster.slices.values():
         by_group.setdefault(each.group, []).append(each)

@@ -136,10 +136,7 @@ class WorkerUnwedged(Event, frozen=True, kw_only=True):
 
 
 class WorkerForgotten(Event, frozen=True, kw_only=True):
-    """The worker was removed from the tables.
-
-    `dead`: the operator asserted that no process runs on the worker any more.
-    """
+    """The worker was removed from the tables. `dead`: the operator asserted that no process runs on it any more."""
 
     worker: WorkerId
     dead: bool = False
@@ -196,10 +193,7 @@ class GangRoundEnded(Event, frozen=True, kw_only=True):
 
 
 class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
-    """A task was placed, but not dispatched yet.
-
-    `chosen`: why this worker, if workers that rank higher were not chosen.
-    """
+    """A task was placed, not dispatched yet. `chosen`: why this worker, if workers that rank higher were not."""
 
     worker: WorkerId
     token: Token
@@ -209,10 +203,7 @@ class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
 
 
 class DispatchTakenOver(AttemptEvent, frozen=True, kw_only=True):
-    """The dispatch got no answer. Any invocation may repeat it.
-
-    Only the worker can report that the attempt did not start.
-    """
+    """The dispatch got no answer. Any invocation may repeat it. Only the worker can report that it did not start."""
 
 
 class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
@@ -220,10 +211,7 @@ class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
 
 
 class TaskDispatchFailed(AttemptEvent, frozen=True, kw_only=True):
-    """The attempt will never start; its task is pending again.
-
-    `refused`: the worker refused it (disk full, chips in use).
-    """
+    """The attempt will never start; its task is pending again. `refused`: by the worker (disk full, chips in use)."""
 
     error: str
     refused: bool = False
@@ -248,9 +236,8 @@ class AttemptOrphaned(AttemptEvent, frozen=True, kw_only=True):
 class TaskQuiet(AttemptEvent, frozen=True, kw_only=True):
     """The running task has had no output since the time `since`, for `silent_after` or longer.
 
-    None: it has output again.
-
-    `place` is the function that the quiet program executed, such as `all_reduce (train.py:4)`; '' if unknown.
+    None: it has output again. `place` is the function that the quiet program executed, such as `all_reduce
+    (train.py:4)`; '' if unknown.
     """
 
     since: float | None

@@ -22,10 +22,7 @@ MAX_LOG_PIECE = 64 << 10  # bytes of a log in one answer
 
 
 class Submit(Struct, frozen=True, kw_only=True):
-    """Submit a child job. `job.name` is the last part of its id.
-
-    `job.constraints`: None inherits the parent's; () sets none.
-    """
+    """Submit a child job. `job.name` is the last part of its id. Constraints None: the parent's; (): none."""
 
     job: JobRequest
 
@@ -122,10 +119,7 @@ class JobPart(Struct, frozen=True, kw_only=True):
 
 
 class TaskPart(Struct, frozen=True, kw_only=True):
-    """A task in an answer. `attempt` is the number of the last attempt, `duration` its length in seconds.
-
-    Times as in a job.
-    """
+    """A task in an answer. `attempt` is the last attempt's number, `duration` is in seconds. Times as in a job."""
 
     id: str
     state: str

@@ -49,10 +49,7 @@ BATCH = 32  # maximum number of attempts reaped in one call
 
 
 class Outputs(Struct, frozen=True, kw_only=True):
-    """Ended attempts with files on one worker, in the order of their ends, in batches.
-
-    `asked_at`: time of the last reap call.
-    """
+    """Ended attempts with files on one worker, by time of their end, in batches. `asked_at`: the last reap call."""
 
     full: tuple[tuple[AttemptId, ...], ...] = ()
     last: tuple[AttemptId, ...] = ()

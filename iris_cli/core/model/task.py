@@ -54,9 +54,8 @@ class FactKind(StrEnum):
 class Fact(Value, frozen=True, kw_only=True):
     """A fact that the worker found after an attempt's command failed.
 
-    `proven`: the fact is certainly about this attempt.
-
-    `text` comes from the worker and its kernel and may contain control characters.
+    `proven`: the fact is certainly about this attempt. `text` comes from the worker and its kernel and may contain
+    control characters.
     """
 
     kind: FactKind

@@ -88,10 +88,7 @@ class Ghost(Value, frozen=True, kw_only=True):
 
 
 class Span(Value, frozen=True, kw_only=True):
-    """A duration in seconds, observed in steps up to the time `last`.
-
-    A change of the clock may explain the `longest` step.
-    """
+    """A duration in seconds, observed in steps up to `last`. A changed clock may explain the `longest` step."""
 
     last: float
     total: float = 0.0

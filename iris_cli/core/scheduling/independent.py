@@ -33,10 +33,7 @@ class UsableWorkers:
         return mask_of([self._position[each] for each in workers if each in self._position])
 
     def of(self, job: Job) -> int:
-        """Return the workers that could run a job.
-
-        Unknown properties of a worker that was never probed count as suitable.
-        """
+        """Return the workers that could run a job. Unknown properties of workers never probed count as suitable."""
         signature = job.signature
         if signature not in self._found:
             self._found[signature] = self._of(job)

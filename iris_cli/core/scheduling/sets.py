@@ -59,10 +59,7 @@ class Levels:
     __slots__ = ("_levels",)
 
     def __init__(self, holders: Iterable[tuple[int, Sequence[int]]]) -> None:
-        """Build the levels from pairs of an amount and the positions of workers with it.
-
-        Amounts may occur several times.
-        """
+        """Build the levels from pairs of an amount and positions of workers with it. Amounts may be repeated."""
         positions: dict[int, list[int]] = {}
         for amount, found in holders:
             positions.setdefault(amount, []).extend(found)

@@ -147,10 +147,7 @@ class Runners:
             held.release()  # another process deleted the file as stale before this process locked it
 
     def inherit(self, fd: int, command: str, *, interval: float, since: float) -> HeldRunner | None:
-        """Take over the loop's lock with an inherited descriptor.
-
-        Return None if `fd` is not the descriptor of that lock.
-        """
+        """Take over the loop's lock with an inherited descriptor. Return None if `fd` does not hold that lock."""
         held = HeldRunner(self._directory / LOOP, fd)
         try:
             if not held.is_in_place():
@@ -293,10 +290,7 @@ class Clients:
                 held.hand_over()  # another process deleted the file as stale before this process locked it
 
     def is_gone(self, name: str) -> bool:
-        """Return whether the client has ended: its lock is free, or its file is deleted.
-
-        A lock that can't be read is held.
-        """
+        """Return whether the client has ended: its lock is free or its file deleted. An unreadable lock is held."""
         try:
             with Runners.probing(self._directory / name) as free:
                 return free

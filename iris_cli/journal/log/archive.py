@@ -96,10 +96,7 @@ class _Unpacked(io.RawIOBase):
         return len(data)
 
     def _unpack(self, limit: int) -> bytes:
-        """Decompress at most `limit` bytes.
-
-        If the input is damaged, halve it until the bytes before the damage are found.
-        """
+        """Decompress at most `limit` bytes. If the input is damaged, halve it to find the bytes before the damage."""
         some = self._waiting
         while True:
             before = self._unpacker.copy()

@@ -139,10 +139,7 @@ class FileStore:
             return Loaded(records=(), end=START, size=0, fault=fault, head=head, head_fits=True)
 
     def _lost_log(self) -> Fault | None:
-        """Return a fault if there is an archive but no log, otherwise None.
-
-        A lost log must not be replaced by a new log.
-        """
+        """Return a fault if there is an archive but no log, otherwise None: a new log must not replace a lost log."""
         from iris_cli.journal.log.archive import LOG_IS_MISSING, segments
 
         chain = segments(self._directory)

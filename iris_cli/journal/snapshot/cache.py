@@ -143,10 +143,7 @@ class SnapshotCache:
                     path.unlink()
 
     def _is_ours(self) -> bool:
-        """Return whether this user owns the state directory.
-
-        A file that root created could not be replaced by the owner.
-        """
+        """Return whether this user owns the state directory: its owner could not replace a file that root created."""
         try:
             return self._directory.stat().st_uid == os.geteuid()
         except OSError:

@@ -201,10 +201,7 @@ class Snapshot(Past):
         self._replay = replay
 
     def _query(self, files: Callable[[], T], log: Callable[[Cluster], T]) -> T:
-        """Return `files()`. If a file is damaged, return `log(cluster)` for the replayed cluster.
-
-        Raises LogDamagedError.
-        """
+        """Return `files()`, or `log(cluster)` of the replayed cluster if a file is damaged. Raises LogDamagedError."""
         if self.log is None:
             try:
                 return files()

@@ -1,7 +1,4 @@
-"""Print the stacks of many ranks: each distinct stack once, with its ranks.
-
-For ranks without a stack, print thread states.
-"""
+"""Print the stacks of many ranks: each distinct stack once, with its ranks; thread states of ranks without stacks."""
 
 from __future__ import annotations
 

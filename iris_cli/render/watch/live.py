@@ -1,9 +1,7 @@
 """The alternate screen of a terminal: painted repeatedly.
 
-The terminal is restored even if Ctrl-C or SIGTERM ends the command.
-
-A thread paints the screen. So ages advance while the command waits for a lock or workers, and a resize takes effect at
-once.
+The terminal is restored even if Ctrl-C or SIGTERM ends the command. A thread paints the screen. So ages advance while
+the command waits for a lock or workers, and a resize takes effect at once.
 """
 
 from __future__ import annotations
