@@ -37,14 +37,14 @@ class WaitTimeoutError(IrisError, TimeoutError):
 
 
 class IrisClient:
-    """A client that submits and manages jobs. Thread-safe; a program may use several clients.
+    """A client that submits and manages jobs. It is thread-safe, and a program may use several clients.
 
-    On the operator's machine it uses the same state directory as the `iris` command: `state_dir`, `$IRIS_STATE_DIR`, or
-    `state` next to the `cluster.yaml` in use (`config`, `$IRIS_CONFIG`, `./cluster.yaml`). Inside a task, unless
-    `state_dir` or `config` is given, it sends requests, which the cluster's cycles answer; `answer_timeout` is the
-    timeout for an answer in seconds (None: unlimited). `lock_timeout` is the timeout for the state directory's lock in
-    seconds. Nothing is read before the first call. All methods raise IrisError, with the `message`, `hint` and
-    `exit_code` of the `iris` command.
+    On the operator's machine the client uses the same state directory as the `iris` command: `state_dir`,
+    `$IRIS_STATE_DIR`, or `state` next to the `cluster.yaml` in use (`config`, `$IRIS_CONFIG`, `./cluster.yaml`). Inside
+    a task, unless `state_dir` or `config` is given, the client sends requests, which the cluster's cycles answer.
+    `answer_timeout` is the timeout for an answer in seconds (None: unlimited). `lock_timeout` is the timeout for the
+    state directory's lock in seconds. The client reads no file before the first call. All methods raise IrisError, with
+    the `message`, `hint` and `exit_code` that the `iris` command would print.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class IrisClient:
     ) -> Job:
         """Submit a command as a job. The job is in the log when this method returns.
 
-        `command` is the argument vector; a single text is split into words as in a shell, without any other shell
-        syntax. The other fields are those of a job file (see JobFields). Inside a task, the job becomes a child of the
-        task's job: `constraints=None` inherits the parent's constraints, `[]` inherits none, other constraints are
-        merged with the parent's. With `inherit_constraints=False` only the given constraints apply.
+        `command` is the argument vector. A single text is split into words as in a shell, without any other shell
+        syntax. `fields` are those of a job file (see JobFields). Inside a task, the job becomes a child of the task's
+        job: `constraints=None` inherits the parent's constraints, `[]` inherits none, other constraints are merged with
+        the parent's. With `inherit_constraints=False` only the given constraints apply.
 
-        `request_id` (1 to 64 letters, digits, '.', '_' and '-') makes a submission from inside a task idempotent: the
-        same id gets the same answer, even after a restart of this program. On the operator's machine, a cycle starts
-        the job unless `schedule` is false.
+        `request_id` (1 to 64 letters, digits, '.', '_' and '-') makes a submission from inside a task idempotent: a
+        second call with the same id gets the answer of the first, even after a restart of this program. On the
+        operator's machine, a cycle starts the job unless `schedule` is false.
 
         Raises UsageError, NotFoundError (`after`), UnschedulableError; see also the class.
         """
@@ -94,7 +94,7 @@ class IrisClient:
         return Job(self, self._backend.submit(request, request_id=request_id, schedule=schedule))
 
     def job(self, job_id: str) -> Job:
-        """Return a job by its id; the first call on it fails if it does not exist. Raises UsageError."""
+        """Return the job with this id. A method of the job fails if the job does not exist. Raises UsageError."""
         return Job(self, parse_job_id(job_id))
 
     def status(self, job: str | HasId) -> JobStatus:
@@ -151,8 +151,8 @@ class IrisClient:
     ) -> list[LogLine]:
         """Return the present output of a task, one stream after the other.
 
-        `tail`: number of last lines of each stream, None for all lines. `attempt`: its number, None for the last
-        attempt. `streams`: `"out"`, `"err"` or both. Raises NotFoundError, UnreachableError, UsageError.
+        `tail`: number of last lines of each stream, None for all lines. `attempt`: the number of the attempt, None for
+        the last one. `streams`: `"out"`, `"err"` or both. Raises NotFoundError, UnreachableError, UsageError.
         """
         return self._logs(str(parse_task_id(str(task))), tail, attempt, streams)
 
@@ -223,14 +223,14 @@ class IrisClient:
         return list(self._backend.endpoints(None if job is None else _id(job)))
 
     def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str] | None = None) -> None:
-        """Register a port of this task under a name until its attempt ends. Only inside a task.
+        """Register a port of this task under a name until the task's attempt ends. Only inside a task.
 
         An endpoint with the same name is replaced. Raises UsageError.
         """
         self._backend.register_endpoint(name, port, dict(metadata or {}))
 
     def remove_endpoint(self, name: str) -> bool:
-        """Remove an endpoint of this task. Return False if absent. Only inside a task."""
+        """Remove an endpoint of this task. Return False if the task has no such endpoint. Only inside a task."""
         return self._backend.remove_endpoint(name)
 
     def close(self) -> None:
@@ -267,9 +267,9 @@ class Job:
     ) -> JobState:
         """Wait until the job has ended; return its state.
 
-        `stream_logs_from` selects tasks to stream the output of: an index, several indices, a task id, or `"all"`. Each
-        line is passed to `on_line` (default: print it with control characters replaced). On the operator's machine the
-        wait runs cycles. Inside a task, it continues even if no cycles are running.
+        `stream_logs_from` selects the tasks whose output is streamed: an index, several indices, a task id, or `"all"`.
+        Each line is passed to `on_line` (default: print it with control characters replaced). On the operator's machine
+        this method runs cycles. Inside a task, it continues to wait even if no cycles are running.
 
         Raises WaitTimeoutError (a TimeoutError) after `timeout` seconds; the job continues.
         """
@@ -328,7 +328,7 @@ def _backend(
     answer_timeout: float | None,
     lock_timeout: float | None,
 ) -> Backend:
-    if lock_timeout is not None and not lock_timeout >= 0:  # NaN, too; a negative one would never end
+    if lock_timeout is not None and not lock_timeout >= 0:  # NaN, too; a negative timeout never ends
         raise UsageError(f"lock_timeout={lock_timeout} is not a number of seconds to wait")
     workplace = Workplace(
         config_path=None if config is None else Path(config),

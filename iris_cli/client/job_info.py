@@ -29,10 +29,11 @@ _PORT = "IRIS_PORT_"
 
 
 class JobInfo(Struct, frozen=True, kw_only=True):
-    """Information about a task. `task_index` and `attempt` count from 0; `task_id` is `JOB/task-INDEX`.
+    """Information about a task.
 
-    `constraints` are the job's, `worker_attributes` the worker's. `hosts` are the hosts of the gang by rank; for a
-    task outside a gang, its own host. `coordinator_address` is the `host:port` of the first host's coordinator.
+    `task_index` and `attempt` count from 0. `task_id` is `JOB/task-INDEX`. `constraints` are those of the job.
+    `worker_attributes` are the attributes of the worker. `hosts` are the hosts of the gang by rank. For a task outside
+    a gang, they are only the task's own host. `coordinator_address` is the `host:port` of the first host's coordinator.
     `slice_index` is the number of the task's slice in a gang on several slices. `array_index` is None unless the job is
     an array. `ports` maps port names, in lower case, to numbers. `default_env` is from the cluster's configuration. If
     iris did not start the process itself, the directories are None and `worker_id` is empty.
@@ -68,9 +69,9 @@ class JobInfo(Struct, frozen=True, kw_only=True):
 def get_job_info() -> JobInfo | None:
     """Return information about this task; None outside of tasks (if `IRIS_JOB_ID` is not set).
 
-    Either `IRIS_TASK_ID` or `IRIS_TASK_INDEX` must be set: a default index would repeat the work of another rank. Other
-    variables may be missing, for example in a test. Their defaults are: index + 1 tasks, attempt 0, no worker. Raises
-    UsageError with the name of the missing or invalid variable.
+    `IRIS_TASK_ID` or `IRIS_TASK_INDEX` must be set, because with a default index the program would repeat the work of
+    another rank. Other variables may be missing, for example in a test. Their defaults are: index + 1 tasks, attempt 0,
+    no worker. Raises UsageError with the name of the missing or invalid variable.
     """
     if not os.environ.get("IRIS_JOB_ID"):
         return None
@@ -78,7 +79,7 @@ def get_job_info() -> JobInfo | None:
 
 
 def read_job_info(environ: Mapping[str, str]) -> JobInfo:
-    """Return the information in this environment. Raises UsageError."""
+    """Return the information in the environment `environ`. Raises UsageError."""
     read = _Reader(environ)
     job = read("IRIS_JOB_ID", parse_job_id)
     task = _task(read, job)
@@ -116,7 +117,7 @@ def read_job_info(environ: Mapping[str, str]) -> JobInfo:
 
 
 def _task(read: _Reader, job: JobId) -> TaskId:
-    """Return the task's id, from IRIS_TASK_ID or IRIS_TASK_INDEX; one of them is required."""
+    """Return the task's id, from IRIS_TASK_ID or IRIS_TASK_INDEX. One of the two is required."""
     unknown = TaskId(job, -1)
     task_id = read("IRIS_TASK_ID", parse_task_id, unknown)
     if task_id == unknown:

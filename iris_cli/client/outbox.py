@@ -38,11 +38,11 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _MAX_READ_BACK = 4 << 20  # bytes read from the end of a log to find its last lines
-_PAUSE = 0.5  # seconds between two turns of streaming
+_PAUSE = 0.5  # seconds between two rounds of reading while output is streamed
 
 
 class Outbox:
-    """The part of a cluster that a task may use: its own job, and the jobs that it submitted."""
+    """The backend of a client inside a task. A task may use its own job, and the jobs that it submitted."""
 
     def __init__(self, task_dir: Path, answer_timeout: float | None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._task_dir = task_dir
@@ -53,7 +53,7 @@ class Outbox:
         return JobId(self.submit_job(request, request_id)["job"])
 
     def submit_job(self, request: JobRequest, request_id: str | None = None) -> Mapping[str, Any]:
-        """Return the answer to a `Submit`. A `workdir` is packed into the outbox, from which a cycle fetches it."""
+        """Return the answer to a `Submit`. A `workdir` is packed into the outbox, and a cycle fetches it."""
         if request.again is not None:
             raise UsageError("--again is not available inside a task", hint="iris launch --help")
         if request.workdir is None and request.job_script is None:
@@ -64,11 +64,11 @@ class Outbox:
             return self.ask(Submit(job=packed), request_id)
 
     def ask(self, request: Request, request_id: str | None = None) -> Mapping[str, Any]:
-        """Return the raw answer (see `core/messages/requests.py`). Raises the error in it, or UnansweredError."""
+        """Return the raw answer (see `core/messages/requests.py`). Raises its error, or UnansweredError."""
         return self._channel.ask(request, self._answer_timeout, request_id)
 
     def check_no_deadlock(self, job: str) -> None:
-        """Raise UsageError for the job of this task and its parents, because these can't end before the task."""
+        """Raise UsageError if `job` is the job of this task or one of its parents: they can't end before the task."""
         check_no_deadlock(JobId(os.environ.get("IRIS_JOB_ID", "")), JobId(job))
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
@@ -113,7 +113,10 @@ class Outbox:
         return None if answer is None else result_of(answer)
 
     def _follow(self, job: JobId, until: float | None, ranks: Sequence[int], sink: Sink) -> JobState | None:
-        """Stream in turns. Each turn reads the job's status BEFORE its output, so the last turn reads everything."""
+        """Read status and output repeatedly, until the job has ended.
+
+        Each turn reads the status BEFORE the output, so the last turn reads everything.
+        """
         streamed: list[StreamedTask] | None = None
         while True:
             answer = self._ask(Status(job=job), until)
@@ -160,7 +163,7 @@ class Outbox:
         return found
 
     def _read(self, cursor: Cursor, tail: int | None) -> list[LogLine]:
-        """Return the last `tail` lines, or all lines. Of a long file, only the end is read if that is sufficient."""
+        """Return the last `tail` lines; all lines if None. Of a long file, only the end is read if sufficient."""
         lines: list[LogLine] = []
         if tail is not None:
             cursor.offset = -MAX_LOG_PIECE
@@ -219,7 +222,7 @@ def tasks_of(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
 
 
 def _with_decoding_errors(read: Callable[P, T]) -> Callable[P, T]:
-    """Return the function with decoding errors raised as IrisError: another version of iris may have answered."""
+    """Return `read` with its decoding errors raised as IrisError, because another version of iris may have answered."""
 
     @wraps(read)
     def reader(*args: P.args, **keywords: P.kwargs) -> T:
@@ -236,7 +239,7 @@ def _with_decoding_errors(read: Callable[P, T]) -> Callable[P, T]:
 
 @_with_decoding_errors
 def answered(raw: Mapping[str, Any], kind: type[T]) -> T:
-    """Decode an answer as its type in `core/messages/requests.py`; unknown fields are ignored."""
+    """Decode an answer as `kind`, a type of `core/messages/requests.py`. Unknown fields are ignored."""
     return convert(raw, prepared(kind))
 
 
@@ -277,9 +280,9 @@ class Cursor(Struct):
     task: str
     attempt: int
     stream: str
-    offset: int = 0  # of the next piece; negative: from the end
+    offset: int = 0  # offset of the next piece; a negative one counts from the end
     first_offset: int = 0  # offset of the first byte read
-    size: int = 0  # of the file, according to the last answer
+    size: int = 0  # size of the file, according to the last answer
     at_end: bool = False  # True if the last turn reached the end
     refusal: IrisError | None = None  # why the last turn read nothing
     _cutter: LineCutter = field(default_factory=LineCutter)
@@ -290,7 +293,7 @@ class Cursor(Struct):
         return Cursor(self.channel, self.task, self.attempt, self.stream, offset, offset, self.size)
 
     def ask(self) -> None:
-        """Request the next pieces: at most AHEAD of the known size, or one piece if the size is unknown."""
+        """Request the next pieces: at most AHEAD pieces up to the known size, or one piece if the size is unknown."""
         end = max(self.size, self.offset + 1) if self.offset >= 0 else self.offset + 1
         starts = range(self.offset, end, MAX_LOG_PIECE)
         self._requests = [self.channel.put(self._request(start)) for start in starts[:AHEAD]]
@@ -299,7 +302,7 @@ class Cursor(Struct):
         return Logs(task=parse_task_id(self.task), stream=self.stream, offset=offset, attempt=self.attempt)
 
     def take(self, until: float | None) -> list[LogLine] | None:
-        """Return the lines in the answers; None if an answer is missing at `until`. Then the next call repeats them."""
+        """Return the lines in the answers; None if one is missing at `until`: then request them again."""
         self.at_end, self.refusal = False, None
         data = b""
         for name in self._requests:
@@ -351,11 +354,11 @@ class StreamedTask:
         self._streams = streams
         self._attempt = -1
         self._cursors: list[Cursor] = []
-        self._refusals = 0  # turns with a refused read, in a row
+        self._refusals = 0  # consecutive turns with a refused read
         self._has_ended = False  # True if the attempt had ended before this turn
 
     def ask(self, status: TaskStatus) -> None:
-        """Begin a turn; `status` was read before it."""
+        """Begin a turn: request new output. `status` was read just before."""
         last = -1 if status.attempt is None else status.attempt
         if not self._cursors and self._attempt < last:
             self._attempt += 1

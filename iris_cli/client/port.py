@@ -12,11 +12,12 @@ from iris_cli.core import JobId, JobRequest, JobState, TaskState, WorkerId
 
 
 class TaskStatus(Struct, frozen=True, kw_only=True):
-    """One task. `id` is `JOB/task-INDEX`; `attempt`, `worker` and `exit_code` belong to its last attempt.
+    """One task.
 
-    `attempt` and `worker` are None if it was never placed, `exit_code` is None before its end. `display` is the state
-    as shown on the screen: `STOPPED` for a rank that iris stopped because another rank failed, `FAILED exit 1`,
-    `RETRYING (1 of 3)`. `why` says why it is pending, or why it has ended.
+    `id` is `JOB/task-INDEX`. `attempt`, `worker` and `exit_code` belong to the task's last attempt. `attempt` and
+    `worker` are None if the task was never placed, `exit_code` is None before the end of the attempt. `display` is the
+    state as shown on the screen: `STOPPED` for a rank that iris stopped because another rank failed, `FAILED exit 1`,
+    `RETRYING (1 of 3)`. `why` says why the task is pending, or why it has ended.
     """
 
     id: str
@@ -29,10 +30,11 @@ class TaskStatus(Struct, frozen=True, kw_only=True):
 
 
 class JobStatus(Struct, frozen=True, kw_only=True):
-    """One job with its tasks by index. `why` says why it is pending, or why it has ended.
+    """One job with its tasks by index.
 
-    `display` is the state as shown on the screen. Before the end it is `RUNNING` if a task is running, otherwise
-    `STOPPING`, `RETRYING (1 of 3)` or `PENDING (3 of 20 done)`.
+    `why` says why the job is pending, or why it has ended. `display` is the state as shown on the screen. Before the
+    job's end it is `RUNNING` if a task is running, otherwise `STOPPING`, `RETRYING (1 of 3)` or `PENDING (3 of 20
+    done)`.
     """
 
     id: JobId
@@ -44,7 +46,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """An address that a task of a job has registered. It is removed when the task's attempt ends."""
+    """An address that a task has registered under a name. It is removed when the task's attempt ends."""
 
     name: str
     task: str
@@ -59,7 +61,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
-    """One line of a task's output without its line feed: untrusted data.
+    """One line of a task's output without its line feed. The text is untrusted data.
 
     `stream` is `out` or `err`; `task` is `JOB/task-INDEX`.
     """
@@ -96,13 +98,13 @@ class LogQuery(Struct, frozen=True, kw_only=True):
 
 
 class Backend(Protocol):
-    """The operations behind the client. Jobs and tasks are identified by id; all raise IrisError.
+    """The operations behind the client.
 
-    Thread-safe.
+    Jobs and tasks are identified by id. All operations raise IrisError. Thread-safe.
     """
 
     def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:
-        """Submit a job. It is in the log when this method returns."""
+        """Submit a job and return its id. On the operator's machine the job is in the log when this method returns."""
         ...
 
     def status(self, job: str) -> JobStatus:
@@ -119,7 +121,7 @@ class Backend(Protocol):
         ...
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
-        """Return the final state of each job, None for those that have not ended after `timeout` seconds."""
+        """Return the final state of each job, None for each job that has not ended after `timeout` seconds."""
         ...
 
     def pull(self, job: JobId, directory: Path) -> Path:
@@ -134,11 +136,11 @@ class Backend(Protocol):
         ...
 
     def cancel(self, job: str, reason: str) -> bool:
-        """Cancel a job and its children. Return False if it had ended."""
+        """Cancel a job and its children. Return False if the job had already ended."""
         ...
 
     def retry(self, what: str) -> int:
-        """Stop the running attempts of a job or a task, so that they are retried. Return their number."""
+        """Stop the running attempts of a job or a task, so that they are retried. Return the number of attempts."""
         ...
 
     def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:

@@ -1,8 +1,8 @@
 """The two directories for a task's requests and their answers: `outbox/` and `inbox/`.
 
-A request is a file in `outbox/`; it gets its name when it is complete and durable. Its answer is a file in `inbox/`
-with the same name. A cycle may read a request several times, but executes it once. So a program that was killed can
-send its requests again under the same names, and nothing is lost or executed twice.
+A request is a file in `outbox/`, which gets its name when it is complete and durable. The answer is a file in `inbox/`
+with the same name. Cycles may read a request several times, but execute it once. Therefore a program that was killed
+can send its requests again under the same names, and no request is lost or executed twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _last = 0
 
 
 class UnansweredError(UnreachableError):
-    """There was no answer. If `request_id` is set, the request is still in the outbox and may be executed."""
+    """A request got no answer. If `request_id` is set, the request is still in the outbox and may be executed later."""
 
     def __init__(self, message: str, *, hint: str = "", request_id: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -57,7 +57,8 @@ class RequestChannel:
     ) -> Mapping[str, Any]:
         """Send a request and wait for its result.
 
-        Raises the error in the answer; UnansweredError after `timeout` seconds (None: never), NotWritableError.
+        Raises the error that the answer contains, UnansweredError after `timeout` seconds (None: never),
+        NotWritableError.
         """
         name = self.put(request, request_id)
         is_change = isinstance(request, CHANGING)
@@ -65,7 +66,7 @@ class RequestChannel:
         try:
             answer = self.wait(name, timeout)
         finally:
-            # After a timeout, a change stays in the outbox, because it may already have been executed.
+            # After a timeout, a request that changes something stays in the outbox: it may have been executed.
             if answer is not None or not is_change:
                 self.drop(name, keep_answer=request_id is not None)
         if answer is None:
@@ -73,7 +74,7 @@ class RequestChannel:
         return result_of(answer)
 
     def put(self, request: Request, request_id: str | None = None) -> RequestId:
-        """Write a request durably, unless it already exists or was answered.
+        """Write a request durably, unless it already exists or was answered. Return its id.
 
         Raises UsageError if the id is invalid or belongs to another request, NotWritableError.
         """
@@ -90,17 +91,17 @@ class RequestChannel:
         return name
 
     def wait(self, name: RequestId, timeout: float | None) -> Answer | None:
-        """Return the answer; None if there is none after `timeout` seconds. Raises IrisError if it can't be read."""
+        """Return the answer; None if it is missing after `timeout` seconds. Raises IrisError if it can't be read."""
         return self.wait_all([name], timeout)[0]
 
     def wait_all(self, names: Sequence[RequestId], timeout: float | None) -> list[Answer | None]:
-        """Return the answers; None for requests without an answer after `timeout` seconds. A refusal ends the wait."""
+        """Return the answers, None for each request without one after `timeout` seconds. A refusal ends the wait."""
         return wait_for_answers(
             names, timeout, self.read_if_answered, lambda answer: isinstance(answer, Refusal), self.clock
         )
 
     def read_if_answered(self, name: RequestId) -> Answer | None:
-        """Return the answer if there is one."""
+        """Return the answer, None if there is none yet."""
         try:
             raw = self._files.answer(name)
         except OSError as error:
@@ -108,12 +109,12 @@ class RequestChannel:
         return None if raw is None else read_answer(raw)
 
     def drop(self, name: RequestId, *, keep_answer: bool = False) -> None:
-        """Delete a request and its answer."""
+        """Delete a request, and also its answer unless `keep_answer`."""
         self._files.drop(name, keep_answer=keep_answer)
 
 
 def new_request_id() -> RequestId:
-    """Return a unique id. The ids are in chronological order; ids of different processes only approximately."""
+    """Return a unique id. The ids of one process sort by time, those of several processes approximately."""
     global _last
     with _ids:
         _last = max(_last + 1, int(SYSTEM_CLOCK.now() * 1e9))
@@ -121,7 +122,7 @@ def new_request_id() -> RequestId:
 
 
 def result_of(answer: Answer) -> Mapping[str, Any]:
-    """Return the result in an answer. Raises the error if the answer is a refusal."""
+    """Return the result in an answer. If the answer is a refusal, raise its error."""
     if isinstance(answer, Refusal):
         raise answer.error()
     return answer

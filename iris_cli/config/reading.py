@@ -1,4 +1,4 @@
-"""Convert the nodes of a file to values. A section is read key by key; a key that was never read is unknown.
+"""Convert the nodes of a file to values. A section is read key by key. A key that was never read is an unknown key.
 
 A reader is a function that converts a `Setting` to a value. For an invalid value it raises UsageError or ValueError;
 the section reports the error and uses the default.
@@ -26,14 +26,14 @@ _SIMPLE_KEY = pattern(r"[A-Za-z0-9_.:/-]{1,80}")
 
 
 class Setting(Struct, frozen=True):
-    """A node of a file, its path in the file, and the report for problems."""
+    """A node of a file, its path in the file (such as `slices[0].name`), and the report for problems."""
 
     node: Node
     path: str
     report: Report
 
     def read(self, reader: Callable[[Setting], T]) -> T | None:
-        """Return the reader's result; if it fails, report the problem and return None."""
+        """Return the result of `reader`. If the reader fails, report the problem and return None."""
         try:
             return reader(self)
         except UsageError as error:
@@ -57,7 +57,7 @@ class Setting(Struct, frozen=True):
         return [Setting(node, f"{self.path}[{i}]", self.report) for i, node in enumerate(self.node.value)]
 
     def entries(self) -> dict[str, Setting]:
-        """Return the entries of a mapping; {} if the value is empty."""
+        """Return the settings of a mapping by key; {} if the value is empty."""
         if self.node.value is None:
             return {}
         if not isinstance(self.node.value, dict):
@@ -65,7 +65,7 @@ class Setting(Struct, frozen=True):
         return {key: Setting(node, self._path_of(key), self.report) for key, node in self.node.value.items()}
 
     def child(self, *keys: str) -> Setting:
-        """Return the setting below these keys; if some don't exist, the last one that exists."""
+        """Return the setting at the path `keys` below this one. If a key is missing, return the last setting."""
         value = self.node.value
         if not keys or not isinstance(value, dict) or keys[0] not in value:
             return self
@@ -77,7 +77,7 @@ class Setting(Struct, frozen=True):
 
 
 class Section(Struct):
-    """A mapping that is read key by key. `section` creates it, and reports keys that were never read."""
+    """A mapping that is read key by key. The function `section` creates it, and reports keys that were never read."""
 
     setting: Setting
     entries: dict[str, Setting]
@@ -93,19 +93,19 @@ class Section(Struct):
     def get(self, key: str, reader: Callable[[Setting], T], default: D) -> T | D: ...
 
     def get(self, key: str, reader: Callable[[Setting], T], default: D | None = None) -> T | D | None:
-        """Return the value of a key, or the default if the key is omitted or its value invalid."""
+        """Return the value of a key. Return the default if the key is omitted or its value is invalid."""
         self._known.append(key)
         found = self.entries[key].read(reader) if key in self else None
         return default if found is None else found
 
     def need(self, key: str, reader: Callable[[Setting], T], default: D) -> T | D:
-        """Return the same as `get`, and report an omitted key as a problem."""
+        """Return the value of a key like `get`. An omitted key is reported as a problem."""
         if key not in self:
             self.setting.problem(f"{key!r} is missing")
         return self.get(key, reader, default)
 
     def at(self, key: str) -> Setting:
-        """Return the setting for problems with this key: its own, or the section's if it is omitted."""
+        """Return the setting for problems with this key: the key's, or the section's if the key is omitted."""
         return self.entries.get(key, self.setting)
 
     def report_unknown(self) -> None:
@@ -118,7 +118,7 @@ class Section(Struct):
 
 @contextmanager
 def section(setting: Setting) -> Iterator[Section]:
-    """Yield a mapping to read. At the end of the block, report the keys that were not read."""
+    """Yield the mapping as a Section. At the end of the block, report the keys that were not read."""
     found = Section(setting, setting.entries())
     yield found
     found.report_unknown()
@@ -138,7 +138,7 @@ def text(setting: Setting) -> str:
 
 
 def scalar_text(setting: Setting) -> str:
-    """Read the text of a scalar as it is in the file; `8` and `1.10` are accepted, too."""
+    """Read the text of a scalar as it is in the file. Numbers such as `8` and `1.10` are accepted, too."""
     if setting.node.value is None or isinstance(setting.node.value, tuple | dict):
         _raise_wrong_type(setting, "text")
     if "\0" in setting.node.text:
@@ -199,7 +199,7 @@ def matching(pattern: re.Pattern[str], what: str, hint: str = "") -> Callable[[S
 
 
 def one_of(kind: type[E]) -> Callable[[Setting], E]:
-    """Return a reader of the members of an enumeration."""
+    """Return a reader that accepts the values of an enumeration."""
     word = word_of([member.value for member in kind])
     return lambda setting: kind(word(setting))
 
@@ -229,7 +229,7 @@ def list_of(reader: Callable[[Setting], T]) -> Callable[[Setting], tuple[T, ...]
 
 
 def mapping_of(reader: Callable[[Setting], T]) -> Callable[[Setting], dict[str, T]]:
-    """Return a reader of mappings with any keys. Invalid entries are reported and omitted."""
+    """Return a reader of mappings with any keys. Invalid values are reported and omitted."""
 
     def read(setting: Setting) -> dict[str, T]:
         found = ((key, entry.read(reader)) for key, entry in setting.entries().items())

@@ -21,9 +21,10 @@ from iris_cli.core.topology import describe, lookup
 
 
 class HostConfig(Struct, frozen=True, kw_only=True):
-    """One worker. If a value is None or an attribute is missing, the value found by the probe is used.
+    """The configuration of one worker.
 
-    `memory` is in bytes, `cpu` in cores. `env` is the default environment of its tasks, `slice` the name of its slice.
+    If a value is None or an attribute is missing, the value found by the probe is used. `memory` is in bytes, `cpu` in
+    cores. `env` is the default environment of its tasks, `slice` is the name of its slice.
     """
 
     worker: WorkerId
@@ -38,7 +39,7 @@ class HostConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the settings that override results of the probe."""
+        """A hash of the settings that override values found by the probe."""
         import hashlib  # slow to import, and rarely needed
 
         attributes = sorted((key, repr(value.value)) for key, value in self.attributes.items())
@@ -54,7 +55,7 @@ class Mode(StrEnum):
 
 
 class Notify(Struct, frozen=True, kw_only=True):
-    """Notification channels: an argument vector to run locally, and a URL to post to, which may be secret."""
+    """Notification channels: an argument vector to run on this machine, and a URL to post to. The URL may be secret."""
 
     command: tuple[str, ...] = ()
     webhook: str = ""
@@ -78,8 +79,8 @@ class Defaults(Struct, frozen=True, kw_only=True):
 class ClusterConfig(Struct, frozen=True, kw_only=True):
     """The content of a `cluster.yaml`. `ssh` contains the defaults of all connections.
 
-    `loop` AUTO: commands that leave open jobs start the background loop. `autoscale` AUTO: the loop and the cycles of
-    cron create and delete slices.
+    With `loop` AUTO, commands that leave open jobs start the background loop. With `autoscale` AUTO, the loop and the
+    cycles of cron create and delete slices.
     """
 
     path: Path
@@ -106,14 +107,14 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
         return tuple(each.template.device for each in self.scale_groups if each.max_slices)
 
 
-# Checks of several fields or entries together
+# Checks that need several fields, workers or slices together
 
 
 _EIGHT_CHIPS = 8  # a VM with eight chips in the TPU API corresponds to two VMs with four chips on GKE
 
 
 def check_region(attributes: dict[str, AttributeValue], region_place: Setting) -> None:
-    """Check that a region matches the zone; add an omitted region."""
+    """Check that the region matches the zone. Add the region if omitted."""
     zone = attributes.get(ZONE_ATTRIBUTE_KEY)
     derived = region_of_zone(str(zone.value)) if zone else ""
     if not derived:
@@ -128,7 +129,7 @@ def check_region(attributes: dict[str, AttributeValue], region_place: Setting) -
 def check_preemptible(
     attributes: dict[str, AttributeValue], setting: Setting, *, template_preemptible: bool
 ) -> None:
-    """Check that the workers and the template of a scale group agree on preemptible; add an omitted value."""
+    """Check that a scale group's attributes and template agree on preemptible. Add the attribute if omitted."""
     wanted = AttributeValue(template_preemptible)
     value = attributes.setdefault(PREEMPTIBLE_ATTRIBUTE_KEY, wanted)
     if value != wanted:
@@ -139,7 +140,7 @@ def check_preemptible(
 
 
 def check_host_count(tpu_type: str, hosts: int, setting: Setting) -> None:
-    """Check that a slice has as many hosts as its type has VMs. Unknown types get a warning."""
+    """Check that a slice has as many hosts as its type has VMs. An unknown type gets a warning."""
     known = lookup(tpu_type)
     if known is None:
         setting.warn(f"TPU type {tpu_type} is unknown; assuming {hosts} VMs")
@@ -151,7 +152,7 @@ def check_host_count(tpu_type: str, hosts: int, setting: Setting) -> None:
 
 
 def check_unique(what: str, named: Iterable[tuple[str, Setting]]) -> None:
-    """Report entries with equal names."""
+    """Report settings with equal names. `what` says what is named."""
     first: dict[str, Setting] = {}
     for name, setting in named:
         if name in first:
@@ -161,7 +162,7 @@ def check_unique(what: str, named: Iterable[tuple[str, Setting]]) -> None:
 
 
 def hosts(found: Sequence[tuple[HostConfig, Setting]]) -> None:
-    """Report workers with equal names or hosts, and regions or zones that differ only in case."""
+    """Report workers with equal ids or hosts, and regions or zones that differ only in case."""
     check_unique("worker id", ((host.worker, setting) for host, setting in found))
     check_unique("host", ((_address(host.connection), setting) for host, setting in found))
     for key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
@@ -176,7 +177,7 @@ def limits(found: Limits, setting: Section) -> None:
 
 
 def _address(connection: Connection) -> str:
-    """Return the host of a connection, with its jump host: behind different jump hosts, equal addresses may differ."""
+    """Return host, port and jump host of a connection. Behind two jump hosts, equal addresses may differ."""
     port = connection.port or 22
     host = connection.host.lower() + ("" if port == 22 else f" port {port}")
     return f"{host} via {connection.proxy_jump}" if connection.proxy_jump else host
@@ -191,5 +192,5 @@ def _report_differences_in_case(key: str, found: Sequence[tuple[HostConfig, Sett
         text = str(value)
         other = spellings.setdefault(text.casefold(), text)
         if other != text:
-            spellings[text.casefold()] = text  # so that consecutive hosts get only one warning
+            spellings[text.casefold()] = text  # warn only once about consecutive hosts
             setting.warn(f"{key} {text!r} differs from {other!r} only in case; values are compared exactly")

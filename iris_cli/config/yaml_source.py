@@ -1,8 +1,8 @@
 """Read a strict subset of YAML: mappings, lists and scalars with their line numbers.
 
-Tags, anchors, aliases, merge keys, duplicate keys and several documents are rejected; size, depth and number of nodes
-are limited. An unquoted scalar is text unless it is `true`, `false`, `null` or a decimal number: `no`, `on`, `017`,
-`12:30:45` and dates are text.
+Tags, anchors, aliases, merge keys, duplicate keys and several documents are rejected. Size, depth and number of nodes
+are limited. An unquoted scalar is text unless it is `true`, `false`, `null` or a decimal number. For example, `no`,
+`on`, `017`, `12:30:45` and dates are text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RANGE_IN_FLOW = pattern(r"\[[^\"'\]]*\[\d+-\d+\]")
 
 
 class Node(Struct, frozen=True):
-    """A value and its line; in a mapping, the line of its key. `text` is the text of a scalar in the file."""
+    """A value and its line (in a mapping, the line of its key). `text` is the text of a scalar in the file."""
 
     line: int
     value: Scalar | tuple[Node, ...] | dict[str, Node]
@@ -49,9 +49,9 @@ class _RejectedError(Exception):
 
 
 def read_yaml(path: Path, report: Report, data: bytes | None = None) -> Node | None:
-    """Return the root of a YAML file, None if it can't be read. All problems are added to the report.
+    """Return the root of a YAML file, None if it can't be read.
 
-    `data` is used instead of the content of the file.
+    All problems are added to the report. `data`, if given, is used instead of the content of the file.
     """
     try:
         text = _decode(_read(path) if data is None else _check_size(data))
@@ -128,7 +128,7 @@ class _Builder:
             raise _RejectedError(1, "not valid YAML") from error
 
     def _hint(self, line: int) -> str:
-        """Return a hint for the two most frequent mistakes in these files, otherwise ''."""
+        """Return a hint if the text near the line has one of the two most frequent mistakes, otherwise ''."""
         near = self._text.split("\n")[max(0, line - 2) : line]
         if any(each.startswith("\t") or each.lstrip(" ").startswith("\t") for each in near):
             return "indent with spaces, not with tabs"
@@ -205,7 +205,7 @@ _MAX_PROBLEMS = 100
 
 
 class Problem(Struct, frozen=True):
-    """One problem. `path` is its position in the file, such as `slices[0].hosts`; "" stands for the whole file."""
+    """One problem. `path` is its position in the file, such as `slices[0].hosts`, or "" for the whole file."""
 
     line: int
     path: str
@@ -228,7 +228,7 @@ class Report(Struct):
 
     @property
     def has_many(self) -> bool:
-        """True if there are so many problems that no more of them are shown."""
+        """True if there are so many problems that further ones are not shown."""
         return len(self.problems) >= _MAX_PROBLEMS
 
     def raise_if_any(self) -> None:

@@ -1,4 +1,4 @@
-"""Processes of local hosts: start, find and end them with their children, remove their files."""
+"""Start, find and end the processes of the demo's hosts with their children, and remove the files of the hosts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from iris_cli.clock import SYSTEM_CLOCK
 
 MODULE = "iris_cli.demo.host"
-_ROUNDS = 500  # a process may have started another one before it was killed
+_ROUNDS = 500  # repetitions: a process may have started another one before it was killed
 
 
 def spawn_host() -> subprocess.Popen[str]:
-    """Start a process that `configure_host` turns into a host; without that it ends with its parent."""
+    """Start a process that `configure_host` turns into a host. Before that call, the process ends with its parent."""
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module
         [sys.executable, "-m", MODULE],
         stdin=subprocess.PIPE,
@@ -40,10 +40,10 @@ def configure_host(
     client_key: str = "",
     client_key_file: str = "",
 ) -> None:
-    """Create the directory of a host and let the process serve it until our end of its stdin closes.
+    """Create the directory of a host, and let the process serve as that host until our end of its stdin closes.
 
-    With `stay` it outlives us. One key may log in: `client_key` is its public part in base64, `client_key_file` the
-    file of the private key.
+    With `stay` the host outlives this process. One key may log in: `client_key` is the public key in base64,
+    `client_key_file` the file of the private key.
     """
     directory.mkdir(mode=0o700, parents=True)
     settings = {"directory": str(directory), "metadata": metadata, "stay": stay}
@@ -56,7 +56,7 @@ def configure_host(
 
 
 def await_host(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Wait until the host serves; return its `pid`, `port` and `key`. Raises ValueError if it ended instead."""
+    """Wait until the host serves. Return its `pid`, `port` and `key`. Raises ValueError if the process has ended."""
     assert process.stdout is not None
     with process.stdout:
         answer: dict[str, Any] = json.loads(process.stdout.readline())
@@ -66,7 +66,7 @@ def await_host(process: subprocess.Popen[str]) -> dict[str, Any]:
 def vm_metadata(
     accelerator_type: str, zone: str, slice_name: str, index: int, vms: int, *, preemptible: bool
 ) -> dict[str, str]:
-    """Return the answers of the metadata server of a TPU VM by path."""
+    """Return the answers of a TPU VM's metadata server, by path."""
     return {
         "instance/attributes/accelerator-type": accelerator_type,
         "instance/attributes/agent-worker-number": str(index),
@@ -78,7 +78,7 @@ def vm_metadata(
 
 
 def live_hosts(pids: Sequence[int]) -> list[int]:
-    """Return the pids that still belong to hosts; others may have been reused."""
+    """Return those of the pids that belong to hosts. Other processes may have the pids of ended hosts."""
     if not pids:
         return []
     shown = subprocess.run(  # noqa: S603 - fixed program, the pids are integers
@@ -92,7 +92,7 @@ def live_hosts(pids: Sequence[int]) -> list[int]:
 
 
 def kill_hosts(pids: Path) -> int:
-    """Kill the hosts whose pids are in a JSON file; return their number, 0 if it can't be read."""
+    """Kill the hosts whose pids are in the JSON file `pids`. Return their number, 0 if the file can't be read."""
     try:
         hosts = live_hosts([int(pid) for pid in json.loads(pids.read_text(encoding="utf-8"))])
     except (OSError, ValueError, TypeError):
@@ -104,7 +104,7 @@ def kill_hosts(pids: Path) -> int:
 
 
 class _Process(NamedTuple):
-    """A process. `started` (clock ticks since boot) distinguishes it from a later one with its pid."""
+    """A process. `started`, in clock ticks since boot, distinguishes it from a later process with the same pid."""
 
     pid: int
     parent: int
@@ -112,9 +112,9 @@ class _Process(NamedTuple):
 
 
 def end_processes(root: Path) -> None:
-    """Kill the processes with a `HOME` below `root` and their descendants, as a power-off does.
+    """Kill the processes with a `HOME` below `root`, and their descendants, as a power-off does.
 
-    No other process has such a `HOME`; `root` itself may be the home of our user. Linux only.
+    Only processes of hosts have such a `HOME`. `root` itself may be the home of our user. Linux only.
     """
     for _ in range(_ROUNDS):
         ended = [_end(each) for each in _at_home(root)]
@@ -124,7 +124,7 @@ def end_processes(root: Path) -> None:
 
 
 def _at_home(root: Path) -> list[_Process]:
-    """Return processes with a `HOME` below `root` and their descendants, whose environment may differ."""
+    """Return the processes with a `HOME` below `root`, and their descendants, which may have another `HOME`."""
     children: dict[int, list[_Process]] = {}
     found: list[_Process] = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -157,7 +157,7 @@ def _has_home(pid: int, root: Path) -> bool:
 
 
 def _end(process: _Process) -> bool:
-    """Kill a process; return False if it had ended."""
+    """Kill a process. Return False if it had already ended."""
     with suppress(OSError, ValueError):
         if _read_process(process.pid).started == process.started:
             os.kill(process.pid, signal.SIGKILL)
@@ -166,7 +166,7 @@ def _end(process: _Process) -> bool:
 
 
 def remove_tree(root: Path) -> None:
-    """Remove a directory in which no process runs, with its read-only parts, such as workspaces.
+    """Remove a directory in which no process runs, including read-only parts such as workspaces.
 
     No link is followed. Raises OSError.
     """

@@ -75,7 +75,7 @@ _SHOW_LOOP = ("loop", "show")
 
 
 def run(output: Output, directory: Path | None, *, keep: bool) -> None:
-    """Run the tour on a new cluster in `directory`; None: in a temporary one, or in `KEPT`. Raises IrisError."""
+    """Run the tour on a new cluster in `directory`. None: a temporary one, or KEPT if `keep`. Raises IrisError."""
     elsewhere = forget_other_clusters()
     if keep or directory is not None:
         _show(output, (directory or KEPT).absolute(), keep=keep, elsewhere=elsewhere)
@@ -85,10 +85,10 @@ def run(output: Output, directory: Path | None, *, keep: bool) -> None:
 
 
 def stop(output: Output, directory: Path) -> int:
-    """End the jobs and hosts of a kept cluster; return the number of hosts. Raises IrisError."""
+    """End the jobs and hosts of a kept cluster. Return the number of hosts. Raises IrisError."""
     forget_other_clusters()
     kept = LocalCluster(directory.absolute())
-    kept.check()  # check first: the jobs may belong to another cluster
+    kept.check()  # BEFORE jobs end: they may belong to another cluster
     try:
         Tour(output, kept.config).end()
     finally:
@@ -97,9 +97,10 @@ def stop(output: Output, directory: Path) -> int:
 
 
 def forget_other_clusters() -> bool:
-    """Remove the variables of iris from the environment; return True if they named a state directory.
+    """Remove the variables of iris from the environment.
 
-    A demo needs a separate log: in another cluster's log, the workers of that cluster would count as removed.
+    Return True if they named a state directory. A demo needs a log of its own, because it would record the workers of
+    another cluster as removed.
     """
     elsewhere = "IRIS_STATE_DIR" in os.environ
     for name in [each for each in os.environ if each.startswith("IRIS_")]:
@@ -111,7 +112,7 @@ def forget_other_clusters() -> bool:
 def _show(output: Output, root: Path, *, keep: bool, elsewhere: bool) -> None:
     cluster = LocalCluster(root, keep=keep)
     tour = Tour(output, cluster.config)
-    cluster.claim()  # first: another demo may use the directory
+    cluster.claim()  # claim first, because another demo may use the directory
     with nullcontext() if keep else own_loops(cluster.root / "owner"):
         try:
             cluster.start(SLICES)
@@ -127,12 +128,12 @@ def _show(output: Output, root: Path, *, keep: bool, elsewhere: bool) -> None:
 
 
 def _play(tour: Tour, go: Path) -> None:
-    """Run the steps of the tour; the tasks wait for the file `go`, which is created during the watch."""
+    """Run the steps of the tour. The tasks wait for the file `go`, which is created while `iris watch` runs."""
     has_loop = os.environ.get(SWITCH, "").lower() != "off"
     for words, template in _TOUR:
         command = tuple(word.replace("{go}", shlex.quote(str(go))) for word in template)
         if "--until-idle" in command:
-            # The watch must start before the tasks end: it gets twice as long as the last command took.
+            # `iris watch` must start before the tasks end. It gets twice as long as the last command took.
             later = threading.Timer(2 * tour.took, go.touch)
             later.daemon = True
             later.start()
@@ -163,7 +164,7 @@ def _print_next_steps(output: Output, cluster: LocalCluster, elsewhere: bool) ->
         output.done(line)
 
 
-# Run a demo command by command, with explanations. JSON output is one document at the end.
+# Run a demo command by command, with explanations. JSON output is a single document at the end.
 
 
 _PATIENCE = 60.0  # seconds for the loop to notice that no job is open, on a busy machine
@@ -220,7 +221,7 @@ class Tour:
         output.flush()
 
     def run(self, command: tuple[str, ...], *, capture: bool) -> subprocess.CompletedProcess[str]:
-        """Run an iris command; do not check its exit code."""
+        """Run an iris command without a check of its exit code. `capture`: return the output instead of showing it."""
         began = self._own.clock.monotonic()
         done = subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-m", "iris_cli", "--config", str(self.config), *command],
@@ -235,11 +236,11 @@ class Tour:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster as in the log now."""
+        """The cluster according to the present log."""
         return self._own.session("iris demo").view()
 
     def wait_for_the_loop(self) -> None:
-        """Wait until the background loop has ended by itself, as it does when no job is open."""
+        """Wait until the background loop has ended by itself. It ends when no job is open."""
         clock, state = self._own.clock, self._own.state
         until = clock.monotonic() + _PATIENCE
         while running_loop(state) is not None and clock.monotonic() < until:

@@ -26,7 +26,7 @@ def find_job(cluster: Cluster, text: str) -> JobId:
 
 
 def find_jobs(cluster: Cluster, names: list[str], *, prefix: bool = False) -> list[JobId]:
-    """Return the jobs with these ids; if `prefix`, with ids that begin with one of them. Raises NotFoundError."""
+    """Return the jobs with these ids, or with `prefix`, whose ids begin with one of `names`. Raises NotFoundError."""
     if not prefix:
         return list(dict.fromkeys(find_job(cluster, name) for name in names))
     found = [job for job in cluster.jobs if any(job.startswith(name) for name in names)]
@@ -46,7 +46,7 @@ def find_worker(cluster: Cluster, text: str) -> Worker:
 
 
 def unknown(cluster: Cluster, text: str, kinds: str) -> NotFoundError:
-    """Return the error for an unknown id. `kinds` lists the possible kinds: `job, task or worker`."""
+    """Return the error for an unknown id. `kinds` says what the id could be, such as `job, task or worker`."""
     return NotFoundError(f"no {kinds} {clip(text)!r}", hint=_hint(cluster, text, kinds))
 
 
@@ -57,7 +57,7 @@ def no_task(cluster: Cluster, task: TaskId) -> NotFoundError:
 
 
 def _hint(cluster: Cluster, text: str, kinds: str) -> str:
-    """Return the most likely correction; if there is none, the commands that list names."""
+    """Return the most likely correction. If there is none, return the commands that list names."""
     jobs = cluster.jobs if "job" in kinds else ()
     workers = cluster.workers if "worker" in kinds else ()
     hints = (
@@ -81,7 +81,7 @@ def _task_hint(cluster: Cluster, text: str) -> str:
 
 
 def _slice_hint(cluster: Cluster, text: str) -> str:
-    """Return a hint that lists the workers of a slice if this is the name of a slice."""
+    """Return a hint that lists the workers of a slice; '' if `text` is not the name of a slice."""
     name = AttributeValue(text)
     found = [
         each.id for each in cluster.workers.values() if each.attributes.get(TPU_NAME_ATTRIBUTE_KEY) == name
@@ -100,9 +100,10 @@ def select_tasks(
     attempt: int | None = None,
     kinds: str = "job or task",
 ) -> list[tuple[Task, Attempt | None]]:
-    """Return the tasks of a job, or one task, each with the given attempt (default: its last attempt, or None).
+    """Return the tasks of a job, or one task, each with the numbered attempt (default: its last attempt, or None).
 
-    No `ranks` means every rank. `kinds`: accepted kinds of names, for an error. Raises NotFoundError and UsageError.
+    No `ranks` means every rank. `kinds` says what `what` can be, for an error message. Raises NotFoundError and
+    UsageError.
     """
     tasks, number = _parse_subject(cluster, what, kinds)
     if ranks:
@@ -128,7 +129,7 @@ def select_tasks(
 
 
 def _parse_subject(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task], int | None]:
-    """Return the tasks of a job, or one task, and the number of the attempt if `what` is an attempt."""
+    """Return the tasks of a job, or one task, and the number of the attempt if `what` is an attempt, otherwise None."""
     if what in cluster.jobs:
         return cluster.tasks_of(JobId(what)), None
     number = None
@@ -151,9 +152,9 @@ def _parse_subject(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task],
 
 
 class JobFilter(Struct, frozen=True):
-    """Filter for jobs with all these labels and one of these states. A display counts as a state, too.
+    """Filter for jobs with all these labels and one of these states.
 
-    A label with the value None matches any value.
+    A state as shown on the screen (`STOPPING`) counts, too. A label with the value None matches any value.
     """
 
     labels: tuple[tuple[str, str | None], ...] = ()
@@ -187,7 +188,7 @@ STATES = tuple(word.lower() for word in (*JobState, *DisplayWord))
 
 
 def job_filter(labels: Sequence[str], states: Sequence[str]) -> JobFilter:
-    """Parse `key=value` or `key`, and names of states in any case. Raises UsageError."""
+    """Return a filter for labels written as `key=value` or `key`, and for states in any case. Raises UsageError."""
     return JobFilter(tuple(map(_label, labels)), tuple(map(_state, states)))
 
 

@@ -12,13 +12,13 @@ from iris_cli.core import MAX_STRING, Cluster, JobId
 from iris_cli.core.model.job import Job, Missing
 from iris_cli.journal.state_dir import StateDir
 
-_MIN_LENGTH = 4  # bytes of a value that is masked in output; shorter values are parts of ordinary text
+_MIN_LENGTH = 4  # minimum bytes of a value that is masked in output: shorter values occur in ordinary text
 
 NOT_SET = "not set in this shell"
 
 
 class MissingSecretError(Exception):
-    """A secret of the job can't be read now. `problem` says why; it never contains the value."""
+    """A secret of the job can't be read now. `problem` says why, and never contains the value."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")
@@ -49,7 +49,7 @@ def _value(job: Job, name: str) -> str:
         raise MissingSecretError(name, str(error)) from None
     if value is None:
         raise MissingSecretError(name, NOT_SET)
-    # Surrogates stand for bytes that are not UTF-8.
+    # In the environment, surrogates stand for bytes that are not UTF-8.
     if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
         raise MissingSecretError(name, "not text")
     if len(name) + 1 + len(value.encode()) > MAX_STRING:
@@ -58,7 +58,7 @@ def _value(job: Job, name: str) -> str:
 
 
 def known_values(job: Job) -> tuple[bytes, ...]:
-    """Return the values of a job's secrets to mask in output: those that can be read now and are not too short."""
+    """Return the secret values to mask in a job's output: values that can be read now and are not too short."""
     values = []
     for name in job.secrets:
         with suppress(MissingSecretError):
@@ -69,7 +69,7 @@ def known_values(job: Job) -> tuple[bytes, ...]:
 def masked(data: bytes, values: Iterable[bytes]) -> bytes:
     """Return `data` with every secret value replaced by asterisks, one per byte.
 
-    If `data` begins with the end of a secret value, this end is replaced, too.
+    If `data` begins with the last part of a secret value, this part is replaced, too.
     """
     for value in values:
         data = data.replace(value, b"*" * len(value))
@@ -79,7 +79,7 @@ def masked(data: bytes, values: Iterable[bytes]) -> bytes:
 
 
 class _UnreadableError(Exception):
-    """A secret's file can't be used; the message says why."""
+    """A secret's file can't be used. The message says why."""
 
 
 def _read(path: str) -> str:
@@ -100,14 +100,14 @@ def _read(path: str) -> str:
 
 
 def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe without a writer must not block
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe without a writer must not block
 
 
 # Jobs that stay pending because a secret is unreadable, or the workspace or the lines are gone.
 
 
 def missing_for_jobs(cluster: Cluster, state: StateDir | None) -> Missing:
-    """Return what this process lacks to start open jobs. If `state` is None, their files are not checked."""
+    """Return the secrets and files that this process lacks to start open jobs. `state` None: don't check files."""
     waiting = [job for job in cluster.open_jobs() if job.end is None]
     with_files = [job for job in waiting if job.workspace or job.each_line] if state is not None else []
     return Missing(
@@ -128,8 +128,8 @@ def secrets_of_loop(
 ) -> dict[JobId, Sequence[str]]:
     """Return the secrets that the background loop lacks, by job, with reasons.
 
-    `names` are the secrets that it lacked at `checked_at`, in seconds since the epoch. For jobs that were submitted
-    later, the secrets that this process lacks (`here`) are returned.
+    `names` are the secrets that the loop lacked at `checked_at`, in seconds since the epoch. For jobs that were
+    submitted later, the secrets that this process lacks (`here`) are returned.
     """
     result = {job_id: each for job_id, each in here.items() if cluster.jobs[job_id].submitted_at > checked_at}
     for job_id, job_names in names.items():

@@ -55,9 +55,9 @@ def _no_progress(_how_far: GetProgress) -> AbstractContextManager[None]:
 class Session(Struct, dict=True):
     """Everything that an operation works with.
 
-    `make_runner` gets the cluster's id. It is called once, when the first worker is called. `make_fan_out` gets the
-    maximum number of parallel calls. Operations wait only in methods of the clock, the fan-out and the state
-    directory, and in a fan-out in those of the runner.
+    `make_runner` gets the cluster's id, and is called once, before the first call to a worker. `make_fan_out` gets the
+    maximum number of parallel calls. Operations wait only in methods of the clock, the fan-out and the state directory.
+    Functions that a fan-out runs wait only in methods of the runner.
     """
 
     state: StateDir
@@ -70,16 +70,16 @@ class Session(Struct, dict=True):
     lock_timeout: float = LOCK_TIMEOUT
     cluster: Cluster = field(default_factory=Cluster)  # as of the last transaction or view
     messages: list[str] = field(default_factory=list)  # warnings about the log for readers
-    damage: Damage | None = None  # of the log, as of the last view
+    damage: Damage | None = None  # damage of the log found by the last `view`
     tell: Callable[[str], None] = lambda _: None  # prints a message at once
     progress: Progress = _no_progress  # shows the progress of slow steps
     news: list[Transaction] | None = None  # new transactions, cleared by the consumer; None: not collected
     read_at: ReadAt = (0.0, 0.0)  # the time at which `cluster` was read
     faults: list[str] = field(default_factory=list)  # internal errors that do not end the command
-    make_provider: Callable[[Scope, str], SliceProvider] | None = None  # for a scope and an owner, in tests
+    make_provider: Callable[[Scope, str], SliceProvider] | None = None  # for tests
     runs_as: str = "command"  # kind of runner recorded with each cycle
     cycle_details: Callable[[], Mapping[str, object]] = dict  # data recorded with the time of each cycle
-    worked: bool = False  # it committed events or ran cycles, so that more cycles may be needed
+    worked: bool = False  # True if this session committed events or ran cycles: more cycles may be needed
     keeper: SliceOwner | None = None  # owner of slices; None: derived from the state directory
     _with_slices: tuple[Mapping[str, Slice], Mapping[WorkerId, HostConfig]] | None = None
     _begun: bool = False
@@ -87,14 +87,14 @@ class Session(Struct, dict=True):
     _header: Header | None = None
     _without_story: list[IllegalTransitionError] = field(
         default_factory=list
-    )  # their events are printed later
+    )  # their events are not printed yet
 
     @property
     def limits(self) -> Limits:
         return self.config.limits
 
     def age(self, read_at: ReadAt) -> float:
-        """Return the seconds since a state was read, by the clock that shows the longer time.
+        """Return the seconds since the state was read, by the clock that shows the longer time.
 
         The wall clock may be set back, and the monotonic clock stops while the machine is suspended.
         """
@@ -103,7 +103,7 @@ class Session(Struct, dict=True):
 
     @property
     def hosts(self) -> Mapping[WorkerId, HostConfig]:
-        """Host entries of the workers in cluster.yaml and in slices created on demand."""
+        """The configured hosts by worker: hosts of cluster.yaml, and VMs of slices created on demand."""
         slices = self.cluster.slices
         if not slices:
             return self._configured
@@ -201,9 +201,10 @@ class Session(Struct, dict=True):
         self._header = header
 
     def decide(self, rule: Callable[[Draft], R]) -> R:
-        """Return the result of `rule` on the newest state. If it records events, commit them.
+        """Return the result of `rule` on the newest state.
 
-        Only then the lock is taken, and the rule is applied again under the lock. Raises the errors of `transaction`.
+        If `rule` records events, commit them. Without events no lock is taken. With events, `rule` is called again
+        under the lock, and the result of that call counts. Raises the errors of `transaction`.
         """
         if self._read_log().committed:
             draft = self._draft()
@@ -309,7 +310,7 @@ class Session(Struct, dict=True):
 
     @contextmanager
     def _story_added(self) -> Iterator[None]:
-        """Add the log's events to an illegal transition raised in the block, and print those of earlier faults."""
+        """Add the log's events to an illegal transition raised in the block, and print the events of earlier faults."""
         try:
             yield
         except IllegalTransitionError as error:
@@ -330,7 +331,7 @@ class Session(Struct, dict=True):
             self.tell(message)
 
     def target(self, worker: Worker) -> Target:
-        """Return the connection target of a worker, from the configuration if it has the worker, or from the log."""
+        """Return how to reach a worker, from the configuration if it lists the worker, otherwise from the log."""
         from iris_cli.remote.transport import Target
 
         host = self.hosts.get(worker.id)
@@ -347,7 +348,7 @@ class Session(Struct, dict=True):
     ) -> Iterator[list[R]]:
         """Call `act` for many items in parallel. Yield the results in small batches as they arrive.
 
-        `what` and `noun` are the words of the progress line; none is shown if `what` is "". After `patience` seconds
+        `what` and `noun` are the words of the progress line. No line is shown if `what` is "". After `patience` seconds
         without a result, the remaining items are skipped.
         """
         from iris_cli.remote.fan_out import batches

@@ -43,7 +43,7 @@ _ATTEMPT = re.compile(
 )
 _MISSING_WORKSPACE = re.compile(r"W ([0-9a-f]{64})")
 _AMOUNT = re.compile(rf"P (cpus|memory|disk_free) ({_NUMBER})")
-_COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # at most 9999, as iris lists each of them
+_COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # at most 9999, because iris lists each device
 _TEXT = re.compile(
     r"V (gpu_variant|containment|accelerator-type|agent-worker-number|instance-id|worker-network-endpoints"
     r"|tpu-env|zone|preemptible|slurm-cgroup)"
@@ -68,7 +68,7 @@ _TOLERANCE = 60 * 100
 
 
 class Record(Struct, frozen=True):
-    """A line of a frame, and the decoded bytes of the base64 lines after it."""
+    """A line of a frame, and the decoded bytes of the base64 lines that follow it."""
 
     line: str
     data: bytes
@@ -84,8 +84,8 @@ def worker_report(
 ) -> WorkerReport:
     """Return the worker's report on exactly these tokens.
 
-    If the host is not the `expected` one (boot id, incarnation), its answer must be empty. The report lists which of
-    `workspaces` (hashes) the worker lacks, and requests of the attempts in `with_requests`. Raises NoAnswer.
+    If boot id and incarnation of the host are not the `expected` ones, the answer must be empty. The report lists which
+    of `workspaces` (hashes) the worker lacks, and the requests of the attempts in `with_requests`. Raises NoAnswer.
     """
     clock, uptime, records = records_of(frame, MOST_BYTES if with_requests else MAX_TAIL)
     is_other_host = expected is not None and (frame.boot_id, frame.incarnation) != expected
@@ -122,7 +122,7 @@ def _split_requests(
             if token not in with_requests or match.group(1, 2) in found or not is_request_id(match[2]):
                 raise malformed("the answer has an unexpected request")
             if size <= MOST_BYTES and len(record.data) < size:
-                continue  # deleted while it was read: another process has answered it
+                continue  # the request was deleted while it was read, because another process has answered it
             data = record.data if size <= MOST_BYTES else None
             found[token, match[2]] = OutboxFile(token=token, id=RequestId(match[2]), size=size, data=data)
         elif match := _MORE_REQUESTS.fullmatch(record.line):
@@ -146,7 +146,7 @@ def _missing_workspaces(records: Sequence[Record], workspaces: Sequence[str]) ->
 def unwedge_report(
     frame: Frame, worker: WorkerId, keep: Sequence[Token], cleared: Sequence[Token]
 ) -> UnwedgeReport:
-    """Return the answer to `unwedge`. It must not contain `keep` and must contain `cleared`. Raises NoAnswer."""
+    """Return the answer to `unwedge`. It must contain the attempts `cleared`, and none of `keep`. Raises NoAnswer."""
     _, uptime, records = records_of(frame, MAX_COMMAND)
     lock = _LOCK.fullmatch(records[0].line) if records and not records[0].data else None
     if lock is None:
@@ -276,7 +276,7 @@ def _amount_or_count(line: str) -> re.Match[str] | None:
 
 
 def _metadata(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the metadata server's values without empty ones; some are taken from `tpu-env` if missing."""
+    """Return the metadata server's values that are not empty. Some missing ones are taken from the value `tpu-env`."""
     tpu_env = _variables(values.pop("tpu-env", ""))
     fallbacks = {
         "accelerator-type": "ACCELERATOR_TYPE",
@@ -306,7 +306,7 @@ def _variables(text: str) -> dict[str, str]:
 
 
 def records_of(frame: Frame, longest: int) -> tuple[float, int, list[Record]]:
-    """Return the clock (seconds), the uptime (hundredths) and the records, each with at most `longest` bytes."""
+    """Return the clock (seconds), the uptime (hundredths) and the records. A record has at most `longest` bytes."""
     # A line of data begins with "T " and belongs to the line before it. No line contains a tab.
     first, *grouped = (each.partition("\t") for each in frame.text.replace("\nT ", "\t").split("\n"))
     match = _CLOCK.fullmatch(first[0])
@@ -333,7 +333,7 @@ def _decode(encoded: str, longest: int) -> bytes:
 def _attempt(
     record: Record, uptime: int, facts: dict[Token, tuple[Fact, ...]] | None = None
 ) -> AttemptReport:
-    """Parse one attempt; move its facts from `facts` into the report."""
+    """Parse one attempt, and move its facts from `facts` into the report."""
     match = _ATTEMPT.fullmatch(record.line)
     if match is None or match[2] not in RemoteState.__members__:
         raise malformed("the answer has an unexpected line")
@@ -360,7 +360,7 @@ def _attempt(
 
 
 def _last_output_ago(hundredths: str, began: int) -> float | None:
-    """Return the age in seconds, at most that of the begin: tasks can change the times of their files."""
+    """Return the age of the last output in seconds, at most that of the start, because tasks can change file times."""
     return None if hundredths == "-" else min(int(hundredths), began) / 100
 
 

@@ -1,4 +1,4 @@
-"""Run many slow operations concurrently in threads; take the results as they arrive."""
+"""Run many slow operations concurrently in threads, and return the results as they arrive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iris_cli.clock import SYSTEM_CLOCK
 T = TypeVar("T")
 R = TypeVar("R")
 
-PARALLELISM = 128  # more threads would wait for the interpreter lock
+PARALLELISM = 128  # more threads would only wait for the interpreter lock
 LINGER = 0.05  # seconds
 
 
@@ -28,15 +28,16 @@ class FanOut(Protocol[R]):
         ...
 
     def take(self, patience: float | None = None) -> list[R]:
-        """Return the results that have arrived; if there are none, wait for the next ones.
+        """Return the results that have arrived.
 
-        Waits up to `patience` seconds for the first result (None: no limit). Empty if none arrived or nothing is
-        running. Raises the exception of an `act` after the results before it have been taken.
+        If there are none, wait for the next ones, at most `patience` seconds (None: no limit). The list is empty if no
+        result arrived or nothing is running. If an `act` raised an exception, raise it after the results before it have
+        been taken.
         """
         ...
 
     def close(self) -> None:
-        """Start no more operations. Does not wait: results of running operations are discarded."""
+        """Start no more operations. Don't wait for running operations; their results are discarded."""
         ...
 
 
@@ -102,7 +103,7 @@ class Threads(Generic[R]):
     def _next(self, wait: float | None) -> R | _Raised:
         """Return the next outcome. Raises Empty after `wait` seconds (None: no limit).
 
-        Waits in short steps: a signal just before a wait does not interrupt it, which would delay Ctrl-C.
+        Waits in short steps, because a signal just before a wait does not interrupt it, and Ctrl-C would be delayed.
         """
         end = None if wait is None else SYSTEM_CLOCK.monotonic() + wait
         while True:
@@ -129,11 +130,11 @@ class Threads(Generic[R]):
 def fan_out(
     items: Sequence[T], act: Callable[[T], R], *, parallelism: int = PARALLELISM
 ) -> Iterator[tuple[T, R]]:
-    """Yield `(item, act(item))` for each item once, in the order in which they finish, at most `parallelism` at a time.
+    """Yield `(item, act(item))` for each item, as the operations finish.
 
-    `act` should return errors as results. After an exception the other items continue; the first exception is raised
-    after all results. If iteration stops early, for example by Ctrl-C, no more items start, and running ones are not
-    awaited, not even at the exit of the interpreter.
+    At most `parallelism` operations run at a time. `act` should return errors as results. After an exception the other
+    operations continue, and the first exception is raised after all results. If the iteration stops early, for example
+    by Ctrl-C, no more operations start, and nothing waits for the running ones, not even the exit of the interpreter.
     """
     for batch in batches(Threads(parallelism, linger=0.0), items, act):
         yield from batch

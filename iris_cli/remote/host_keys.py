@@ -1,7 +1,7 @@
-"""Host keys: the user's known_hosts files, and iris's own file, in which the names are those of workers.
+"""Host keys: the user's known_hosts files, and iris's own file, which lists keys by worker.
 
-Both have the format of sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". Unusable lines are skipped, so that one of them does not
-make all workers unreachable.
+The format of all files is that of sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". Invalid lines are skipped, so that one of
+them does not make all workers unreachable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_FILE_SIZE = 16 << 20
 
 
 class PresentedKey(Struct, frozen=True):
-    """A public host key: type (`ssh-ed25519`), fingerprint as ssh prints it (`SHA256:…`), base64 text."""
+    """A public host key: type (`ssh-ed25519`), fingerprint as ssh prints it (`SHA256:…`), and the key in base64."""
 
     type: str
     fingerprint: str
@@ -46,7 +46,7 @@ class PresentedKey(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True):
-    """A usable line: `marker` is `""`, `"@revoked"` or `"@cert-authority"`."""
+    """A valid line of a known_hosts file. `marker` is `""`, `"@revoked"` or `"@cert-authority"`."""
 
     marker: str
     patterns: str
@@ -63,7 +63,10 @@ class Line(Struct, frozen=True):
 
 
 class RecordedKeys(Struct, frozen=True):
-    """The keys on record for one name. `certified` is True if a certificate authority is on record for it."""
+    """The keys on record for one name.
+
+    `revoked` are revoked keys, in base64. `certified`: True if a certificate authority is on record for the name.
+    """
 
     keys: tuple[PresentedKey, ...] = ()
     revoked: frozenset[str] = frozenset()
@@ -71,7 +74,7 @@ class RecordedKeys(Struct, frozen=True):
 
 
 def parse(text: str) -> list[Line]:
-    """Return the usable lines of a known_hosts file."""
+    """Return the valid lines of a known_hosts file."""
     return [line for raw in text.splitlines() if (line := _parse_line(raw)) is not None]
 
 
@@ -83,7 +86,8 @@ def name_of(host: str, port: int) -> str:
 class HostKeys:
     """The keys on record. New keys are written to `own`, iris's file; the user's files are only read.
 
-    Safe for threads and processes. Raises OSError if a file can't be read or written, or others can write to `own`.
+    Safe for threads and processes. An owner is a worker, or the name of a jump host. Methods raise OSError if a file
+    can't be read or written, or if another user can write to `own`.
     """
 
     def __init__(self, own: Path) -> None:
@@ -91,12 +95,12 @@ class HostKeys:
         self._lock = threading.Lock()
         self._parsed: dict[Path, list[Line]] = {}
         self._own_by_owner: dict[str, tuple[PresentedKey, ...]] | None = None
-        self._version: tuple[int, ...] = ()  # of our file when it was last read
+        self._version: tuple[int, ...] = ()  # version of our file when it was last read
 
     def of_worker(self, worker: str, name: str, files: Sequence[Path]) -> RecordedKeys:
-        """Return a worker's keys from our own file, otherwise from `files`; a revocation in `files` always applies."""
+        """Return a worker's keys from our own file, otherwise from `files`. A revocation in `files` always applies."""
         own = self._own_keys(worker)
-        # With a key of our own, only revocations are looked up: comparing hashed names is slow.
+        # If our file has a key, search `files` only for revocations, because comparing hashed names is slow.
         return RecordedKeys(own, self._revoked(name, files)) if own else self._from_user_files(name, files)
 
     def of_jump_host(self, name: str, files: Sequence[Path]) -> RecordedKeys:
@@ -105,7 +109,7 @@ class HostKeys:
         return theirs if theirs.keys else replace(theirs, keys=self._own_keys(name))
 
     def add_first(self, owner: str, key: PresentedKey) -> bool:
-        """Record `key` if `owner` has none; return False if a different one is on record."""
+        """Record `key` if `owner` has none. Return False if a different key is on record."""
         with self._rewriting() as lines:
             recorded = _keys_of(owner, parse("\n".join(lines)))
             if not recorded:
@@ -163,7 +167,7 @@ class HostKeys:
 
     @contextmanager
     def _rewriting(self) -> Iterator[list[str]]:
-        """Yield the lines of our file; write it atomically at the end if they have changed."""
+        """Yield the lines of our file. At the end write the file atomically if the block has changed the lines."""
         self._own.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._lock, _locked(self._own.with_name(self._own.name + ".lock")):
             lines = _read(self._own, trusted=True).splitlines()
@@ -208,7 +212,7 @@ def _keys_of(owner: str, lines: Sequence[Line]) -> tuple[PresentedKey, ...]:
 
 
 def _owner_of(raw: str) -> str:
-    """Return the owner of the key in a line of our file; "" for other lines, which stay unchanged."""
+    """Return the owner of the key in a line of our file; "" for a line without a key."""
     fields = raw.split()
     return fields[0] if len(fields) > 2 and fields[0][0] not in "#@" else ""
 
@@ -235,7 +239,7 @@ def _read(path: Path, *, trusted: bool) -> str:
         return ""
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
-        if stat.S_ISCHR(status.st_mode):  # UserKnownHostsFile /dev/null
+        if stat.S_ISCHR(status.st_mode):  # `UserKnownHostsFile /dev/null` means no keys
             return ""
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_SIZE:
             raise OSError(f"{path} is not a known_hosts file")

@@ -33,7 +33,7 @@ _ENTER_CONTAINER = (
 )
 _SHA256 = re.compile("[0-9a-f]{64}")
 _MAX_TIME = 10**9  # seconds, about thirty years
-# bin/ is last in PATH: an `iris` installed on the host precedes the small one that probes write.
+# bin/ is last in PATH, so that an `iris` installed on the host precedes the small `iris` that probes write to bin/.
 _DIRECTORIES = (
     'export IRIS_TASK_DIR="$1" IRIS_WORKDIR="$1/work" IRIS_OUTPUT_DIR="$1/output"'
     ' PATH="${PATH:-/usr/bin:/bin}:${1%/a/*}/bin"'
@@ -41,14 +41,14 @@ _DIRECTORIES = (
 
 
 class LaunchRequest(Struct, frozen=True, kw_only=True):
-    """An attempt to start. Times in seconds; 0 disables `timeout`, `setup_timeout` and `lease`.
+    """An attempt to start. Times are in seconds; 0 disables `timeout`, `setup_timeout` and `lease`.
 
-    `argv` runs without a shell. Before that `setup` runs in a shell, once for each pair of workspace and set-up; the
-    attempt gets its own copy of `workspace` (SHA-256, hexadecimal) as the set-up left it. An attempt is `exclusive` if
-    it needs all chips of the host; `ports` are those on which it will listen. The start waits at most `device_wait` for
-    chips and ports. `signal` is sent before the `timeout`. `memory` limits all its processes together, in bytes, if the
-    host has control groups (0: no limit). With an `image` it runs in a container; `gpus` gives it the host's GPUs.
-    The task is stopped if no poll renews its `lease` for that long.
+    `argv` runs without a shell. Before `argv`, the command `setup` runs in a shell, once for each pair of workspace and
+    set-up. The attempt gets its own copy of `workspace` (SHA-256, hexadecimal) as the set-up left it. An attempt is
+    `exclusive` if it needs all chips of the host. It will listen on `ports`. The start waits at most `device_wait` for
+    chips and ports. `signal` is sent before the `timeout`. `memory` limits all processes of the attempt together, in
+    bytes, if the host has control groups (0: no limit). With an `image` the attempt runs in a container; `gpus` gives
+    the container the host's GPUs. The worker stops the attempt if no poll renews its lease for `lease` seconds.
     """
 
     token: Token
@@ -70,10 +70,10 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
 
 
 class Shipment(Struct, frozen=True, kw_only=True):
-    """A packed workspace to upload: a gzipped tar file of `packed_size` bytes; `chunks` reads it from its beginning.
+    """A packed workspace to upload: a gzipped tar file of `packed_size` bytes.
 
-    `hash` is the SHA-256 (hexadecimal) and `size` the size in bytes of the uncompressed tar file; the worker accepts at
-    most `limit` bytes. Raises ValueError.
+    Each call of `chunks` reads the file from its beginning. `hash` is the SHA-256 (hexadecimal) and `size` the size in
+    bytes of the uncompressed tar file. The worker accepts at most `limit` uncompressed bytes. Raises ValueError.
     """
 
     hash: str
@@ -88,7 +88,7 @@ class Shipment(Struct, frozen=True, kw_only=True):
 
 
 def command_text(request: LaunchRequest) -> str:
-    """Return the file `cmd`: a function that executes the command. Raises ValueError if it can't be executed."""
+    """Return the text of the file `cmd`: a shell function that executes the command. Raises ValueError if it can't."""
     if not request.argv or not request.argv[0] or request.argv[0].startswith("-"):
         raise ValueError("a command needs the name of a program that doesn't begin with '-'")
     arguments = [f"{name}={value}" for name, value in request.env.items() if _is_argument(request, name)]
@@ -96,7 +96,8 @@ def command_text(request: LaunchRequest) -> str:
         return f'task_cmd() {{\nexec "$@" {" ".join(map(_word, _in_container(request, arguments)))}\n}}\n'
     if arguments and "=" in request.argv[0]:
         raise ValueError(f"{request.argv[0][:40]!r} can't be told from a variable")
-    # A shell can't export names that it reserves, but `env` can set them. None of them is a secret.
+    # A shell can't export variables whose names it reserves, but the program `env` can set them. None of them is a
+    # secret.
     words = [*(["env", *arguments] if arguments else []), *request.argv]
     return f"task_cmd() {{\nexec {' '.join(map(_word, words))}\n}}\n"
 
@@ -119,7 +120,7 @@ def container_steps(variables: Sequence[str], argv: Sequence[str]) -> str:
 
 
 def _in_container(request: LaunchRequest, arguments: Sequence[str]) -> list[str]:
-    """Return the last arguments of docker or podman. `-e NAME` copies the client's variable."""
+    """Return the last arguments of docker or podman. `-e NAME` copies a variable of the docker or podman process."""
     return [*_variables(request, arguments), request.image, *request.argv]
 
 
@@ -134,9 +135,9 @@ def _is_argument(request: LaunchRequest, name: str) -> bool:
 
 
 def environment_text(request: LaunchRequest, *, directories: bool = True) -> str:
-    """Return the file `env`: a shell function that exports all variables, called in the process of the task.
+    """Return the text of the file `env`: a shell function that exports all variables. The task's process calls it.
 
-    `directories=False` omits the variables with the attempt's directories. Raises ValueError for invalid ones.
+    `directories=False` omits the variables with the attempt's directories. Raises ValueError for an invalid variable.
     """
     lines = []
     for name, value in request.env.items():
@@ -151,16 +152,17 @@ def environment_text(request: LaunchRequest, *, directories: bool = True) -> str
 
 
 def setup_text(request: LaunchRequest) -> str:
-    """Return the file `setup`; without a set-up, `:` if a workspace must be copied or an image pulled.
+    """Return the text of the file `setup`.
 
-    Raises ValueError if its text can't be written to a file.
+    Without a set-up command it is `:` if a workspace must be copied or an image pulled, otherwise ''. Raises ValueError
+    if the text can't be written to a file.
     """
     _word(request.setup)
     return request.setup or (":\n" if request.workspace or request.image else "")
 
 
 def settings_text(request: LaunchRequest) -> str:
-    """Return the attempt's settings in the file `run`. Raises ValueError for an invalid time or port."""
+    """Return the attempt's settings for the file `run`. Raises ValueError for an invalid time or port."""
     for port in request.ports:
         if not 0 < port < 1 << 16:
             raise ValueError(f"{port} is no port")
@@ -174,7 +176,7 @@ def settings_text(request: LaunchRequest) -> str:
         "ports": quote(" ".join(map(str, request.ports))),
     }
     lines = [f"{name}={value}" for name, value in settings.items()]
-    # The part for containers is after the one for memory, whose functions it replaces.
+    # The part for containers comes after the part for memory, because it replaces functions of that part.
     limits = [*_memory(request.memory), *_image_settings(request), *_early(request.signal)]
     return "\n".join([*lines, *_workspace_settings(request), *limits])
 
@@ -209,7 +211,7 @@ def _image_settings(request: LaunchRequest) -> list[str]:
 
 
 def set_up_key(workspace: str, command: str) -> str:
-    """Return the key of a set-up in a worker's cache; `workspace` may be ""."""
+    """Return the key of a set-up command in a worker's cache. `workspace` may be ""."""
     return hashlib.sha256(f"{workspace}\n{command}".encode()).hexdigest()
 
 
@@ -231,7 +233,7 @@ def _word(text: str) -> str:
 def terminal_command(cluster_id: str, target: Target, token: Token) -> str:
     """Return the command that runs a prepared attempt on a terminal of its worker until the attempt ends.
 
-    File descriptors 7 and 8 are the terminal, for the task; the wrapper's own output is discarded.
+    File descriptors 7 and 8 are the terminal, for the task. The wrapper's own output is discarded.
     """
     root = directory_word(target.connection.remote_dir)
     steps = (

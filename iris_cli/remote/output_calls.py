@@ -53,8 +53,8 @@ class Version(Struct, frozen=True):
 class FileList(Struct, frozen=True, kw_only=True):
     """The files of one attempt: `out`, `err` and those in `output/`. Names with newlines have the version None.
 
-    `gone`: no file is left. `partial`: some directories could not be read. `link`: `output` is a symbolic link.
-    `cut`: the list is truncated; each attempt gets an equal share of the answer.
+    `gone`: no file is left. `partial`: some directories could not be read. `link`: `output` is a symbolic link. `cut`:
+    the list is incomplete, because each attempt gets only an equal share of the answer.
     """
 
     token: Token
@@ -100,14 +100,14 @@ class OutputCalls:
     def batch(
         self, target: Target, token: Token, names: Sequence[bytes]
     ) -> tuple[tuple[Version, bytes], ...] | Silence | None:
-        """Fetch small files, at most PIECE bytes in total. None if one changed or is missing: then use `piece`."""
+        """Fetch small files, at most PIECE bytes in total. Return None if a file changed or is missing: use `piece`."""
         step = f"batch {parse_token(token)} {PIECE} {' '.join(map(_word, names))}"
         return self._ask(target, step, partial(_batch, names=len(names)), room=2 * PIECE)
 
     def piece(
         self, target: Target, token: Token, name: bytes, offset: int, limit: int = PIECE
     ) -> FilePiece | Silence:
-        """Fetch at most `limit` bytes of a file from `offset` on; none if the file ends there."""
+        """Fetch at most `limit` bytes of a file from `offset` on. `data` is empty if the file ends before `offset`."""
         first, last = offset // BLOCK, -(-min(offset + limit, offset + PIECE) // BLOCK)
         step = f"piece {parse_token(token)} {first} {last - first} {_word(name)}"
         longest = (last - first) * BLOCK
@@ -129,7 +129,7 @@ class OutputCalls:
 
 
 def _word(name: bytes) -> str:
-    """Return a name with a dot appended, as a shell word. Raises ValueError for a NUL."""
+    """Return a file name with a dot appended, as a shell word. Raises ValueError if the name contains a NUL."""
     if b"\0" in name:
         raise ValueError("a NUL byte can't be in the name of a file")
     if _PLAIN.fullmatch(name):
@@ -162,7 +162,7 @@ def _file_lists(records: list[Record], tokens: Sequence[Token]) -> tuple[FileLis
 
 def _file_list(token: Token, how: str, data: bytes, with_newlines: bytes) -> FileList:
     lines, names = data.split(b"\n"), with_newlines.split(b"\0")
-    cut = bool(lines.pop() + names.pop())  # the last entry has no terminator if it was cut off
+    cut = bool(lines.pop() + names.pop())  # an item without a terminator was cut off
     files: dict[bytes, Version | None] = {}
     for line in lines:
         match = _FILE.fullmatch(line)
@@ -181,7 +181,7 @@ def _file_list(token: Token, how: str, data: bytes, with_newlines: bytes) -> Fil
 
 
 def _batch(frame: Frame, names: int) -> tuple[tuple[Version, bytes], ...] | None:
-    """Parse many small files; None if one changed or is missing. Raises NoAnswer."""
+    """Parse the answer to `batch`. Return None if a file has changed or is missing. Raises NoAnswer."""
     _, _, records = records_of(frame, PIECE)
     lines = [record.line for record in records]
     if lines in (["S changed"], [f"B {names}", "S changed"]):
@@ -244,11 +244,12 @@ class CacheCalls:
         unused_for: float,
         remove: bool = False,
     ) -> CacheReport | Silence:
-        """Return the sizes of cache entries unused for `unused_for` seconds (at least ten minutes), except `keep`.
+        """Return the sizes of cached workspaces and set-ups unused for `unused_for` seconds (at least ten minutes).
 
-        `keep` are the hashes and set-up keys of live attempts. With `remove` the unused entries are deleted first. That
-        may take longer than this call: repeat it until none is left. A different host, or the same host after a reboot,
-        does nothing. Raises ValueError if `keep` contains something other than hashes.
+        `keep` are the hashes of workspaces and set-ups of live attempts, which are omitted. With `remove` the unused
+        caches are deleted first. Deletion may take longer than this call: repeat the call until none is left. A
+        different host, or the same host after a reboot, does nothing. Raises ValueError if `keep` contains something
+        other than hashes.
         """
         wrong = [each for each in keep if _HASH.fullmatch(each) is None]
         if wrong:
@@ -290,9 +291,10 @@ _LOG = re.compile(f"L {_LOG_NUMBER} {_LOG_NUMBER} {_LOG_NUMBER}(?: @{_LOG_NUMBER
 
 
 class LogChunk(Struct, frozen=True, kw_only=True):
-    """A piece of `out` or `err`, a file of `size` bytes, from `offset` on. `inode` is 0 if there is no file.
+    """A piece of the output file `out` or `err`, from `offset` on.
 
-    `idle` is the time in seconds since the file was last written; None if not requested or unknown.
+    `size` is the size of the file. `inode` is 0 if there is no file. `idle` is the time in seconds since the file was
+    last written; None if not requested or unknown.
     """
 
     data: bytes
@@ -305,7 +307,7 @@ class LogChunk(Struct, frozen=True, kw_only=True):
 class LogPiece(Struct, frozen=True, kw_only=True):
     """A request for at most `limit` bytes of an attempt's output `stream` (`out` or `err`) from `offset` on.
 
-    A negative offset counts from the end. `dated` requests `idle`.
+    A negative offset counts from the end. `dated`: also request the time since the last write (`LogChunk.idle`).
     """
 
     token: Token
@@ -329,7 +331,7 @@ def room_for(pieces: Sequence[LogPiece]) -> int:
 
 
 def log_chunks(frame: Frame, pieces: Sequence[LogPiece]) -> tuple[LogChunk, ...]:
-    """Return the answer to `logs`, which must be about exactly these pieces. Raises NoAnswer."""
+    """Parse the answer to `logs`, which must contain exactly these pieces. Raises NoAnswer."""
     longest = max((piece.limit for piece in pieces), default=0)
     clock, _, records = records_of(frame, longest + _GZIP_OVERHEAD)
     if len(records) != len(pieces):
@@ -351,7 +353,7 @@ def _log_chunk(record: Record, piece: LogPiece, clock: float) -> LogChunk:
 
 
 def _unpacked(packed: bytes, limit: int) -> bytes:
-    """Decompress a gzip stream; longer data is cut to `limit` + 1 bytes. Raises NoAnswer."""
+    """Decompress a gzip stream. Data longer than `limit` is cut to `limit` + 1 bytes. Raises NoAnswer."""
     unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
         data = unpacking.decompress(packed, limit + 1)

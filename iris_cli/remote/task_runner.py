@@ -47,8 +47,8 @@ from iris_cli.remote.worker_script import quote
 __all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]
 
 _ROOM_FOR_TOKENS = 1 << 20
-_ROOM_FOR_REQUESTS = 640 << 10  # bytes: for 256 KiB and one more request, in base64
-_REAP_PATIENCE = 2.0  # seconds, as reap_all waits for so long
+_ROOM_FOR_REQUESTS = 640 << 10  # bytes: requests of 256 KiB and one more request, in base64
+_REAP_PATIENCE = 2.0  # seconds: reap_all in the worker script waits for so long
 _PROBE_PATIENCE = 5.0  # for the metadata server
 _USAGE_PATIENCE = 30.0  # for a slow disk with many files
 _SHIP_PATIENCE = 25.0  # for verifying, extracting and syncing the archive
@@ -65,8 +65,8 @@ _BOOT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class TaskRunner(WorkerCalls):
     """The calls of the worker protocol. Thread-safe.
 
-    A call returns a complete answer or a Silence; after a Silence it may have been executed or not. All calls except
-    `commands.run` can be repeated. They raise ValueError for arguments that can't be sent.
+    A call returns a complete answer or a Silence. After a Silence the worker may or may not have executed the call. All
+    calls except `commands.run` can be repeated. A call raises ValueError for arguments that can't be sent.
     """
 
     @property
@@ -88,9 +88,10 @@ class TaskRunner(WorkerCalls):
     def probe(
         self, target: Target, *, first_contact: bool = False, make: bool = True
     ) -> ProbeReport | Silence:
-        """Inspect the worker. With `first_contact` its host key is accepted. With `make=False` nothing is created.
+        """Inspect the worker.
 
-        A worker without a directory reports no incarnation.
+        With `first_contact` the worker's host key is accepted. With `make=False` nothing is created on the worker. A
+        worker without a directory reports no incarnation.
         """
         call = [
             "warnings=",
@@ -114,13 +115,14 @@ class TaskRunner(WorkerCalls):
     def prepare(
         self, target: Target, requests: Sequence[LaunchRequest], *, boot_id: str, incarnation: str, go: bool
     ) -> WorkerReport | Silence:
-        """Prepare attempts on this host and boot; with `go` start those without a set-up at once.
+        """Prepare attempts on this host and boot. With `go` also start the attempts that have no set-up command.
 
         A different host, or the same host after a reboot, does nothing and reports no attempts. If the worker lacks a
-        workspace, it reports that and does nothing for attempts that need it: call `ship`, then `prepare` again.
+        workspace, its report names the workspace, and the attempts that need the workspace are not prepared. Then call
+        `ship`, and `prepare` again.
         """
         tokens = [request.token for request in requests]
-        # No clock: reading it costs a process on the worker, and polls and probes read it anyway.
+        # Don't read the worker's clock: that costs a process on the worker, and polls and probes read the clock anyway.
         steps = ["no_clock=1", *(prepare_line(request) for request in requests)]
         if go:
             steps += go_lines(tokens)
@@ -137,11 +139,11 @@ class TaskRunner(WorkerCalls):
         boot_id: str,
         incarnation: str,
     ) -> WorkerReport | Silence:
-        """Upload a packed workspace for the attempts that wait for it, unless the worker has it already.
+        """Upload a packed workspace for the attempts `tokens`, unless the worker already has the workspace.
 
-        If the worker can't store it, these attempts end as NOSTART (`disk` or `workspace`) and their log says why. If
-        another call is uploading it, the report lists it as lacking. If the connection is lost, the next call removes
-        the incomplete files. Bound to host and boot like `prepare`.
+        If the worker can't store the workspace, these attempts end as NOSTART (`disk` or `workspace`) and their log
+        says why. If another call is uploading the workspace, the report lists it as missing. If the connection is lost,
+        the next call removes the incomplete files. Bound to host and boot like `prepare`.
         """
         mark = f"IRIS1 {SYSTEM_RANDOMNESS.hexadecimal(16)} READY"
         figures = f"{workspace.size} {workspace.limit} {workspace.packed_size}"
@@ -155,7 +157,7 @@ class TaskRunner(WorkerCalls):
     def go(
         self, target: Target, tokens: Sequence[Token], *, boot_id: str, incarnation: str
     ) -> WorkerReport | Silence:
-        """Start those attempts that are prepared; report all. Bound to host and boot like `prepare`."""
+        """Start those of the attempts that are prepared, and report all. Bound to host and boot like `prepare`."""
         return self._launch(target, "go", go_lines(tokens), tokens, boot_id, incarnation)
 
     def poll(
@@ -168,7 +170,8 @@ class TaskRunner(WorkerCalls):
     ) -> WorkerReport | Silence:
         """Report the states and requests of these attempts, except the requests in `held`.
 
-        With `renew` it renews their leases, maybe even if there is no answer. It changes nothing else.
+        With `renew` the call renews the attempts' leases, perhaps even if the result is a Silence. The call changes
+        nothing else.
         """
         return self._report(target, "poll", ["renew_leases=1"] if renew else [], tokens, tokens, held)
 
@@ -181,7 +184,7 @@ class TaskRunner(WorkerCalls):
         with_requests: bool = True,
         held: Sequence[KnownRequest] = (),
     ) -> WorkerReport | Silence:
-        """Deliver answers to requests and delete these requests; then report all attempts like `poll`.
+        """Deliver answers to requests of tasks, and delete the answered requests. Then report all attempts like `poll`.
 
         A request whose answer was not delivered is reported again later. With `with_requests=False` no requests are
         reported.
@@ -190,9 +193,10 @@ class TaskRunner(WorkerCalls):
         return self._report(target, "answer", steps, tokens, tokens if with_requests else (), held)
 
     def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:
-        """Fence these attempts, each with its grace in seconds, so that none runs or ever starts.
+        """Fence these attempts, each with its grace period in seconds, so that none runs or ever starts.
 
-        That is proven when this report or a later poll says that an attempt is STOPPED or ended by itself.
+        An attempt is proven to be fenced when this report or a later poll says that the attempt is STOPPED or ended by
+        itself.
         """
         tokens = unique([token for token, _ in stops])
         steps = [
@@ -216,11 +220,11 @@ class TaskRunner(WorkerCalls):
     ) -> UnwedgeReport | Silence:
         """Report the processes that hold the chips, and the attempts that are not in `keep`.
 
-        `keep` are the attempts of this worker that are live in the log now; they are not touched, and not reported
-        except as the owners of processes. `known` have ended in the log: they are reported only if they have not ended
-        on the worker. `clear` are processes and attempts of an earlier report that the operator wants to end: a
-        detached process sends SIGTERM, and SIGKILL after `grace` seconds. Call again without it to see which are left.
-        Raises ValueError if `clear` contains something to keep.
+        `keep` are the attempts of this worker that are live in the log now. The call does not stop them, and reports
+        them only as the owners of processes. The attempts `known` have ended in the log, and are reported only if they
+        have not ended on the worker. `clear` are processes and attempts of an earlier report that the operator wants to
+        end: a detached process on the worker sends SIGTERM, and SIGKILL after `grace` seconds. Call again without
+        `clear` to see which processes are left. Raises ValueError if `clear` contains an attempt of `keep`.
         """
         kept = unique(keep)
         holders = [each for each in clear if isinstance(each, ChipHolder)]
@@ -241,9 +245,10 @@ class TaskRunner(WorkerCalls):
         return self.ask(target, "unwedge", call, read, room=_ROOM_FOR_TOKENS, patience=_UNWEDGE_PATIENCE)
 
     def reap(self, target: Target, tokens: Sequence[Token]) -> ReapReport | Silence:
-        """Delete the files of those attempts that have ended, except their exit records: so none can ever start.
+        """Delete the files of those attempts that have ended.
 
-        The report names the attempts without other files. Deletion may take longer than this call: repeat it.
+        The exit records remain, so that no attempt can ever start again. The report names the attempts of which only
+        the exit record is left. Deletion may take longer than this call: repeat the call until all are named.
         """
         tokens = unique(tokens)
         words = " ".join(tokens)
@@ -258,7 +263,7 @@ class TaskRunner(WorkerCalls):
         return self.ask(target, "reap", call, read, room=64 * len(tokens), patience=_REAP_PATIENCE)
 
     def usage(self, target: Target, tokens: Sequence[Token]) -> UsageReport | Silence:
-        """Report the disk usage of these attempts, which `reap` would free. Changes nothing."""
+        """Report the disk space that `reap` would free for each of these attempts. Changes nothing."""
         tokens = unique(tokens)
         call = [self.open_line(target), "begin_frame", f"print_usage {' '.join(tokens)}", "end_frame"]
         read = partial(usage_report, worker=target.worker, tokens=tokens)
@@ -290,7 +295,7 @@ class TaskRunner(WorkerCalls):
         payload: Payload | None = None,
         patience: float = 0.0,
     ) -> WorkerReport | Silence:
-        """Make a call bound to a host and boot; the report lists the missing ones of `workspaces`."""
+        """Make a call bound to a host and boot. The report lists those of `workspaces` that the worker lacks."""
         tokens = unique(tokens)
         call = [
             "session_mask",
@@ -347,7 +352,7 @@ def prepare_line(request: LaunchRequest) -> str:
 
 
 def answer_line(token: Token, request: RequestId, answer: bytes) -> str:
-    """Return the line that delivers an answer; it does nothing if the worker has no directory of attempts."""
+    """Return the line that delivers an answer. The line does nothing if the worker has no directory of attempts."""
     words = parse_token(token), quote(parse_request_id(request)), quote(answer.decode("ascii"))
     return f'[ -n "$no_root" ] || answer {" ".join(words)}'
 
@@ -364,7 +369,7 @@ def go_lines(tokens: Sequence[Token]) -> list[str]:
 
 
 def process_word(holder: ChipHolder) -> str:
-    """Return a process as a shell word. Raises ValueError if it can't be from a report."""
+    """Return a process as a shell word. Raises ValueError if no report can contain the process."""
     if not _BOOT_ID.fullmatch(holder.boot_id) or min(holder.pid, holder.start) < 0:
         raise ValueError(f"{holder!r:.80} is no process of a report")
     return f"{holder.boot_id}:{holder.pid}:{holder.start}"

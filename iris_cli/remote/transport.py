@@ -19,7 +19,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """The result of a script: both streams and the exit status (-1 if none was received)."""
+    """The result of a script: stdout, stderr and the exit status (-1 if none was received)."""
 
     stdout: bytes
     stderr: bytes
@@ -29,9 +29,9 @@ class Output(Struct, frozen=True, kw_only=True):
 class Payload(Struct, frozen=True, kw_only=True):
     """Bytes for a script's stdin, sent after the script has printed `mark` as a line on stdout.
 
-    Bytes sent earlier could be read by the shell, as a part of the script. Each call of `chunks` starts from the
-    beginning; an OSError from it becomes a LOCAL NoAnswer. `size` (bytes) only determines the deadline. `then` is
-    the next payload.
+    If bytes were sent earlier, the shell could read them as a part of the script. Each call of `chunks` starts from the
+    beginning. An OSError from `chunks` becomes a LOCAL NoAnswer. `size` (bytes) only determines the deadline. `then` is
+    the next payload, or None.
     """
 
     mark: bytes
@@ -46,7 +46,7 @@ class Payload(Struct, frozen=True, kw_only=True):
 
 
 class NoAnswer(Exception):  # noqa: N818 - not always an error
-    """The call ended without an answer. If `sent` is True the script may have run."""
+    """The call ended without an answer. If `sent` is True, the script may have run."""
 
     def __init__(
         self, kind: SilenceKind, step: str, detail: str, *, hint: str = "", sent: bool = True
@@ -91,7 +91,7 @@ def time_to_arrive(size: int) -> float:
 
 
 class Transport(Protocol):
-    """Runs scripts on hosts. Thread-safe; connections are kept until `close`."""
+    """Runs scripts on hosts. Thread-safe. Connections are kept until `close`."""
 
     def run(
         self,
@@ -106,10 +106,10 @@ class Transport(Protocol):
     ) -> Output:
         """Feed `script` to `exec /bin/sh -s` on the target and wait for its end.
 
-        `connect_timeout` (seconds) covers everything up to an authenticated connection, `timeout` the rest; each piece
-        of a `payload` restarts the latter, up to `max_sending_time`. More than `limit` bytes on stdout or stderr are a
-        PROTOCOL NoAnswer. With `first_contact` an unknown host key is accepted and recorded if the connection's
-        `known_hosts` is `accept-new`. Raises NoAnswer.
+        `connect_timeout` (seconds) covers everything up to an authenticated connection, `timeout` covers the rest. Each
+        piece of a `payload` restarts `timeout`, up to `max_sending_time` in total. More than `limit` bytes on stdout or
+        stderr cause a PROTOCOL NoAnswer. With `first_contact` an unknown host key is accepted and recorded if the
+        connection's `known_hosts` is `accept-new`. Raises NoAnswer.
         """
         ...
 

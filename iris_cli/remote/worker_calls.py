@@ -60,7 +60,7 @@ class WorkerCalls:
         )
 
     def open_line(self, target: Target, then: str = "") -> str:
-        """Return the lines that enter the worker's directory and call `then`, a function of the library."""
+        """Return the shell lines that enter the worker's directory and call `then`, a function of the shell library."""
         if not is_name(target.worker):
             raise ValueError(f"{target.worker[:80]!r} can't name a directory")
         connection = target.connection
@@ -90,7 +90,7 @@ class WorkerCalls:
     ) -> R | Silence:
         """Send one script and parse its answer with `read`, which may raise NoAnswer.
 
-        `about` is the number of attempts; the limits of output and time grow with it.
+        The limits of output and time grow with `about`, the number of attempts, by `room` bytes and `patience` seconds.
         """
         nonce = SYSTEM_RANDOMNESS.hexadecimal(16)
         script = worker_script(name, [f"nonce={nonce}", *call], self._paths)
@@ -122,10 +122,10 @@ _COMMAND_ANSWER = re.compile(r"X (gone|none|[0-9]{1,3}) ([01])")
 
 
 class CommandRequest(Struct, frozen=True, kw_only=True):
-    """A command to run on a worker, or for one of its attempts, for at most `timeout` seconds.
+    """A command to run on a worker, or for an `attempt` on the worker, for at most `timeout` seconds.
 
-    For an attempt it runs in the attempt's directory, and in its container if there is an `image`. The first `limit`
-    bytes of its output (stdout and stderr merged) are returned. `token` identifies the command.
+    A command for an attempt runs in the attempt's directory, and in its container if there is an `image`. The first
+    `limit` bytes of its output (stdout and stderr merged) are returned. `token` identifies the command.
     """
 
     token: Token
@@ -138,9 +138,11 @@ class CommandRequest(Struct, frozen=True, kw_only=True):
 
 
 class CommandEnd(Struct, frozen=True, kw_only=True):
-    """The result of a command. `exit_code` is None if iris killed it, or if its directory is `gone`.
+    """The result of a command.
 
-    `timed_out`: it was killed at its timeout. `cut`: `output` is truncated."""
+    `exit_code` is None if iris killed the command, or if the directory of its attempt is `gone`. `timed_out`: the
+    command was killed at its timeout. `cut`: `output` is truncated.
+    """
 
     exit_code: int | None
     output: bytes
@@ -164,7 +166,7 @@ class CommandCalls:
         token = parse_token(request.token)
         home = f"$root/a/{parse_token(request.attempt)}" if request.attempt else ""
         launch = LaunchRequest(token=token, argv=request.argv, env=request.env, image=request.image)
-        # One byte more, to see whether the output is truncated.
+        # Request one byte more than the limit, to see whether the output is truncated.
         step = f"run_command {token} {hundredths(request.timeout)} {limit + 1}"
         call = [
             "mask=$(umask) timed_out=0",
@@ -179,7 +181,7 @@ class CommandCalls:
         return self._calls.ask(target, "exec", call, read, room=2 * limit, patience=patience)
 
     def end(self, target: Target, tokens: Sequence[Token]) -> Silence | None:
-        """End these commands, or prevent their start; return None when that is done."""
+        """End these commands, or prevent their start. Return None when that is done."""
         words = [parse_token(token) for token in tokens]
         steps = [f"(stop_command {quote(word)})" for word in words]
         call = [self._calls.open_line(target), *steps, "begin_frame", "end_frame"]
@@ -204,7 +206,7 @@ SIGNALS = ("USR1", "USR2")
 """Signals by which a program can be asked for its stacks."""
 
 _STACKS_TIME = 30.0  # seconds for requesting stacks on one host
-_STACKS_ENDING = 20.0  # more seconds for listing processes, and for the last request
+_STACKS_ENDING = 20.0  # additional seconds for listing processes, and for the last stack
 _MAX_STACKS = 160 << 10  # bytes for one program: three files of 48 KiB at most
 _STACKS_ROOM = 1 << 20  # bytes of an answer for each attempt: half a MiB in base64
 _ATTEMPT = pattern(r"N ([0-9a-f]{32}) ([A-Z]+) (-|0|[1-9][0-9]{0,6})")
@@ -216,10 +218,10 @@ _PROGRAM = pattern(
 class Program(Struct, frozen=True, kw_only=True):
     """A process of a task. `state` is the kernel's letter: `R` running, `S` sleeping, `D` waiting for a device.
 
-    `how` is the source of the stacks in `dump`, `spy` or `handler`, or the reason why it is empty: `deaf` (no reaction
-    to the signal), `catches.USR1` (has a handler for it, maybe not faulthandler's), `silent` (Python without a
-    handler), `other` (not Python), `late` (no time or room left). `trouble` is py-spy's error message. `threads` is the
-    kernel's view of a program without a dump.
+    `how` is the source of the stacks in `dump`: `spy` (py-spy) or `handler` (a signal handler). Otherwise it is the
+    reason why `dump` is empty: `deaf` (no reaction to the signal), `catches.USR1` (has a handler for the signal, maybe
+    not faulthandler's), `silent` (Python without a handler), `other` (not Python), `late` (no time or room left).
+    `trouble` is py-spy's error message. `threads` is the kernel's view of a program without a dump.
     """
 
     pid: int
@@ -232,7 +234,7 @@ class Program(Struct, frozen=True, kw_only=True):
 
 
 class Programs(Struct, frozen=True, kw_only=True):
-    """The programs of an attempt, oldest first. `count` is the number of its processes, None if unknown."""
+    """The programs of an attempt, oldest first. `count` is the number of the attempt's processes, None if unknown."""
 
     token: Token
     state: RemoteState
@@ -251,9 +253,9 @@ class StackCalls:
     ) -> tuple[Programs, ...] | Silence:
         """Return the stacks of these attempts' programs. py-spy pauses each program briefly.
 
-        Without py-spy, a program gets a signal if it has a handler for it and the file `stacks.<SIGNAL>` of its task
-        open. `consent` is a signal (of SIGNALS, otherwise ValueError) that is sent even if the file is not open. After
-        `seconds` the remaining programs are reported as `late`.
+        Without py-spy, a program gets a signal if it has a handler for that signal, and has opened its task's file
+        `stacks.<SIGNAL>`. `consent` is a signal of SIGNALS that is sent even if the file is not open. Raises ValueError
+        for another signal. After `seconds` the remaining programs are reported as `late`.
         """
         if consent and consent not in SIGNALS:
             raise ValueError(f"{consent[:20]!r} is not one of {', '.join(SIGNALS)}")

@@ -12,14 +12,14 @@ from msgspec import Struct
 
 
 class HostPaths(Struct, frozen=True, kw_only=True):
-    """Paths of system files on a host. If `proc` is not readable the library uses ps."""
+    """Paths of system files on a host. If `proc` is not readable, the shell library uses ps."""
 
     proc: str = "/proc"
     dev: str = "/dev"
     sys: str = "/sys"
     mounts: str = "/proc/self/mounts"
     root: str = ""  # prefix of absolute paths of the host's configuration
-    lock: str = "/tmp/libtpu_lockfile"  # noqa: S108 - where libtpu puts it
+    lock: str = "/tmp/libtpu_lockfile"  # noqa: S108 - libtpu's lock file
 
 
 _PROCESSES = ("host", "attempt", "group", "tree")
@@ -45,7 +45,7 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
     }
 )
 _DETACHED: Mapping[str, Sequence[str]] = MappingProxyType(
-    {  # for processes that outlive the call: also kept as text, which they execute
+    {  # parts that processes need after the call: they are kept as text, which the processes execute
         "prepare": (*_PROCESSES, "fence", "devices"),
         "prepare_with": (*_PROCESSES, "fence", "devices", "trees"),
         "stop": (*_PROCESSES, "fence", "stop"),
@@ -75,11 +75,12 @@ _READ_AT_ONCE = (
 
 
 def worker_script(call: str, body: Sequence[str], paths: HostPaths) -> bytes:
-    """Return the script of a call. A truncated script does nothing, even if only the last byte is missing.
+    """Return the script of a call.
 
-    It is one brace group, which a shell executes only when it has read all of it. Processes started in it can't read
-    the script. If there is a payload it ends in a newline: its shell can't wait for the end of stdin. Raises ValueError
-    for text that can't be encoded.
+    A truncated script does nothing, even if only the last byte is missing. The script is one brace group, which a shell
+    executes only after it has read all of it. Processes started in the group can't read the script. A script with a
+    payload ends in a newline, because its shell can't wait for the end of stdin. Raises ValueError for text that can't
+    be encoded.
     """
     end = [b""] if call in _WITH_PAYLOAD else []
     return b"\n".join([_library(call, paths), *(line.encode() for line in body), b"exit 0", b"}", *end])
@@ -87,7 +88,7 @@ def worker_script(call: str, body: Sequence[str], paths: HostPaths) -> bytes:
 
 @cache
 def _library(call: str, paths: HostPaths) -> bytes:
-    """Return the beginning of the scripts of a call; cached, as a fan-out sends hundreds."""
+    """Return the beginning of the scripts of a call. It is cached, because a fan-out sends hundreds of scripts."""
     library = _variables(paths) + _shell(*_DETACHED.get(call, ()))
     lines = [
         *([] if call in _READ_BY_SHELL else [_READ_AT_ONCE]),
@@ -129,7 +130,7 @@ def memory_text() -> str:
 
 
 def directory_word(remote_dir: str) -> str:
-    """Return `remote_dir` as a shell word. `~` is the remote home; relative paths are below it.
+    """Return `remote_dir` as a shell word. `~` is the home directory on the worker. Relative paths are below it.
 
     Raises ValueError for another user's home.
     """
@@ -145,7 +146,7 @@ def directory_word(remote_dir: str) -> str:
 
 def _variables(paths: HostPaths) -> str:
     lines = [f"iris_{name}={quote(getattr(paths, name))}\n" for name in paths.__struct_fields__]
-    # The session's environment must not affect the library.
+    # The environment of the SSH session must not affect the library.
     return "".join(lines) + "set +eu\nunset CDPATH IFS\n"
 
 

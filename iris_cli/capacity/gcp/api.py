@@ -1,6 +1,6 @@
-"""The calls of Google's TPU API that iris needs, with timeouts, complete lists, and typed refusals.
+"""The calls of Google's TPU API that iris needs, with timeouts, complete lists, and errors by kind of refusal.
 
-A call without an answer is retried a few times. That is safe: iris chooses all names and never reuses one.
+A call without an answer is retried a few times. That is safe, because iris chooses all names and never reuses a name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_PAGES = 1000
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """The timeout of a try and the first pause, which doubles, in seconds; and the maximum number of tries."""
+    """Timeout of a try in seconds, maximum number of tries, and first pause in seconds. Each pause doubles."""
 
     timeout: float = 15.0
     tries: int = 3
@@ -42,7 +42,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Api:
-    """The calls for a project and zone. They return messages of Google's client, and raise ProviderError."""
+    """The calls for a project and zone. They return protocol buffers of Google's client, and raise ProviderError."""
 
     def __init__(
         self,
@@ -68,7 +68,8 @@ class Api:
         except Exception as error:
             raise error_of(error, project) from error
 
-    # Lists are complete. Only with `partial` zones that Google can't reach may be missing; `unreachable` has them.
+    # Lists are complete. Only with `partial`, zones that Google can't reach may be missing. `unreachable` names these
+    # zones.
 
     def nodes(self) -> list[Any]:
         """Return all nodes as protocol buffers."""
@@ -83,7 +84,7 @@ class Api:
     def operations(self) -> list[dict[str, Any]]:
         """Return all operations that Google still lists, as JSON.
 
-        Google's client can't read a list that contains an operation of an unknown type.
+        They are read without Google's client, which can't read a list that contains an operation of an unknown type.
         """
         pages = self._pages(self._ask_for_operations, dict)
         return [operation for page in pages for operation in page.operations]
@@ -125,29 +126,29 @@ class Api:
         return None if found is None else tpu_v2.QueuedResource.pb(found)
 
     def create_node(self, name: str, node: Any) -> bool:
-        """Create a node; return False if the name is taken."""
+        """Create a node. Return False if the name is taken."""
         request = tpu_v2.CreateNodeRequest(parent=self.parent, node_id=name, node=node)
         return self._is_created(self._client.create_node, request)
 
     def create_queued_resource(self, name: str, wanted: Any) -> bool:
-        """Create a queued resource; return False if the name is taken."""
+        """Create a queued resource. Return False if the name is taken."""
         request = tpu_v2.CreateQueuedResourceRequest(
             parent=self.parent, queued_resource_id=name, queued_resource=wanted
         )
         return self._is_created(self._client.create_queued_resource, request)
 
     def delete_node(self, name: str) -> bool:
-        """Delete a node; return False if another operation on it is in progress."""
+        """Delete a node. Return False if another operation on it is in progress."""
         request = tpu_v2.DeleteNodeRequest(name=f"{self.parent}/nodes/{name}")
         return self._is_deleted(self._client.delete_node, request)
 
     def delete_queued_resource(self, name: str) -> bool:
-        """Delete a queued resource and its nodes; return False if another operation on it is in progress."""
+        """Delete a queued resource and its nodes. Return False if another operation on them is in progress."""
         request = tpu_v2.DeleteQueuedResourceRequest(name=f"{self.parent}/queuedResources/{name}", force=True)
         return self._is_deleted(self._client.delete_queued_resource, request)
 
     def host_keys(self, name: str) -> list[dict[str, str]]:
-        """Return the SSH host keys of each VM of a node by key type, in the order of workers."""
+        """Return the SSH host keys of each VM of a node, by key type. The VMs are in the order of worker numbers."""
         request = tpu_v2.GetGuestAttributesRequest(name=f"{self.parent}/nodes/{name}", query_path="hostkeys/")
         response = self._found(self._client.get_guest_attributes, request)
         workers = () if response is None else tpu_v2.GetGuestAttributesResponse.pb(response).guest_attributes
@@ -161,7 +162,8 @@ class Api:
                 return None
             raise
 
-    # If Google's client does not know the type of a started operation, it can't parse the answer. That means success.
+    # If Google's client does not know the type of a started operation, it can't parse the answer. Such a call has
+    # succeeded.
 
     def _is_created(self, ask: Callable[..., Any], request: Any) -> bool:
         try:
@@ -207,7 +209,7 @@ class _Operations(NamedTuple):
 
 
 def _endpoint_and_credentials() -> tuple[str, Any]:
-    """Return the endpoint ("": the default one) and the credentials for it."""
+    """Return the endpoint ("": the default endpoint) and the credentials for it."""
     endpoint = os.environ.get(ENDPOINT, "").rstrip("/")
     url = urlsplit(endpoint)
     if url.scheme != "http":

@@ -24,8 +24,8 @@ from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.topology import arranged_type, canonical_type, lookup
 from iris_cli.errors import UsageError
 
-# STOPPED proves that nothing runs on the slice any more. Slices that are stopping, or hidden for a repair, are no proof
-# of that; they count as FAILED, so that iris deletes them.
+# STOPPED proves that nothing runs on the slice any more. A state such as STOPPING or HIDDEN (under repair) doesn't
+# prove that. Such slices count as FAILED, so that iris deletes them.
 _NODE = {
     "CREATING": CloudState.CREATING,
     "READY": CloudState.READY,
@@ -43,7 +43,7 @@ _NODE = {
     "UNHIDING": CloudState.FAILED,
     "UNKNOWN": CloudState.FAILED,
 }
-# A SUSPENDED one never resumes: its nodes are deleted. For an ACTIVE one the state of its node counts.
+# A SUSPENDED queued resource never resumes: its nodes are deleted. For an ACTIVE one the state of its node counts.
 _REQUEST = {
     "CREATING": CloudState.CREATING,
     "ACCEPTED": CloudState.CREATING,
@@ -55,7 +55,7 @@ _REQUEST = {
     "SUSPENDED": CloudState.STOPPED,
     "DELETING": CloudState.DELETING,
 }
-_DELETING = 5  # of both nodes and queued resources
+_DELETING = 5  # number of this state, for nodes and queued resources
 _NO_CAPACITY = (Refusal.QUOTA, Refusal.STOCKOUT)
 _PREFERRED_KEYS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 SETTLE_TIME = 300.0
@@ -66,14 +66,14 @@ Keys: TypeAlias = Callable[[str], Sequence[Mapping[str, str]]]
 
 
 class Resources(NamedTuple):
-    """The resources with one name: a queued resource, a node, or both."""
+    """The resources of one slice, which have the same name: a queued resource (`request`), a node, or both."""
 
     request: Any | None
     node: Any | None
 
 
 def merged(requests: Sequence[Any], nodes: Sequence[Any], owner: str) -> dict[str, Resources]:
-    """Return an owner's resources by short name. Nodes of its queued resources need no label."""
+    """Return an owner's resources by short name. Nodes of its queued resources are included even without its label."""
     ours = {
         short(each.name): Resources(each, None) for each in requests if label_of_request(each, OWNER) == owner
     }
@@ -90,7 +90,7 @@ def short(name: str) -> str:
 
 
 def label_of_request(request: Any, key: str) -> str:
-    """Return a label of a queued resource, which is a label of its nodes; "" if absent."""
+    """Return a label of a queued resource, "" if absent. Queued resources have only the labels of their nodes."""
     return next((each.node.labels[key] for each in request.tpu.node_spec if key in each.node.labels), "")
 
 
@@ -101,7 +101,7 @@ def is_being_deleted(what: Any) -> bool:
 
 
 def cloud_slice(name: str, found: Resources, now: float, known: Slice | None, keys: Keys) -> CloudSlice:
-    """Return a slice at the time `now`. `known` is the slice in the log; `keys` fetches host keys."""
+    """Return a slice at the time `now`. `known` is the slice in the log. `keys` fetches the host keys of a node."""
     request, node = found
     queued = _of_request(name, request) if request is not None else None
     if node is None:
@@ -112,16 +112,17 @@ def cloud_slice(name: str, found: Resources, now: float, known: Slice | None, ke
     if queued is None or actual.state is CloudState.STOPPED:
         return actual
     if queued.state not in (CloudState.CREATING, CloudState.READY):
-        # While the node exists, the state of its queued resource is not a proof that nothing runs.
+        # While the node exists, the state of its queued resource doesn't prove that nothing runs on the slice.
         state = CloudState.DELETING if queued.state is CloudState.DELETING else CloudState.FAILED
         return replace(actual, state=state, detail=queued.detail, quota=queued.quota, group=queued.group)
     return replace(actual, group=queued.group)
 
 
 def failed_creation(name: str, operations: Iterable[Mapping[str, Any]]) -> CloudSlice | None:
-    """Return an unlisted slice with the state of its last creation; None if that is unknown or has succeeded.
+    """Return a slice that Google does not list, CREATING or FAILED like its last creation.
 
-    Operations are google.longrunning ones as JSON, with google.cloud.tpu.v2.OperationMetadata.
+    Return None if the creation is unknown or has succeeded. `operations` are google.longrunning operations as JSON,
+    with google.cloud.tpu.v2.OperationMetadata.
     """
     found: dict[str, Mapping[str, Any]] = {}
     for each in operations:
@@ -187,7 +188,7 @@ def _of_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) 
 
 
 def _hosts(node: Any) -> tuple[tuple[SliceHost, ...], str]:
-    """Return the VMs in the order of workers; or none, and a message. Loopback addresses (an emulator's) have ports."""
+    """Return the VMs by worker number, or no VMs and a message. Loopback addresses (an emulator's) have ports."""
     is_external = any(each.enable_external_ips for each in (node.network_config, *node.network_configs))
     hosts = []
     for each in node.network_endpoints:
@@ -201,7 +202,7 @@ def _hosts(node: Any) -> tuple[tuple[SliceHost, ...], str]:
 
 
 def _vms(node: Any) -> int:
-    """Return the number of VMs for the slice's type, 0 if unknown."""
+    """Return the number of VMs in a slice of the node's type, 0 if unknown."""
     arranged = node.accelerator_config
     try:
         if arranged.topology:
@@ -255,7 +256,7 @@ def _state(
 _EXHAUSTED, _UNAVAILABLE = 8, 14
 _LOG_IN = "gcloud auth application-default login"
 _NAMED_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
-_PROJECT_OF_GCLOUD = "764086051850"  # of all gcloud users; it has no API enabled
+_PROJECT_OF_GCLOUD = "764086051850"  # project of all gcloud users, without any API enabled
 _NO_MACHINES = re.compile(
     r"no more capacity|not enough (?:available )?(?:capacity|resources)|insufficient capacity|stock.?out"
     r"|resource_pool_exhausted|does not have enough resources",
@@ -287,14 +288,14 @@ def error_of(error: Exception, project: str) -> ProviderError:
 
 
 def _without_credentials(error: DefaultCredentialsError) -> str:
-    """Return the message for missing credentials. A file in the environment overrides a login."""
+    """Return the message for missing credentials. A file named in the environment overrides a login."""
     if os.environ.get(_NAMED_FILE):
         return f"no Google Cloud credentials from {_NAMED_FILE}: {one_line_of(str(error.args[0]))}"
     return f"no Google Cloud credentials: {_LOG_IN} ({_NAMED_FILE} is not set)"
 
 
 def refusal_of(code: int, message: str) -> Refusal:
-    """Return the kind of refusal in a google.rpc.Status, the error of operations and queued resources."""
+    """Return the kind of refusal for the code and message of a google.rpc.Status."""
     if code in (_EXHAUSTED, _UNAVAILABLE) and _NO_MACHINES.search(message):
         return Refusal.STOCKOUT
     if code == _EXHAUSTED:
@@ -352,6 +353,6 @@ def _denied(words: str, reason: str, project: str) -> str:
 
 
 def status_of(code: int, words: str) -> tuple[Refusal, str]:
-    """Return the kind of refusal and the message of a google.rpc.Status."""
+    """Return the kind of refusal for a google.rpc.Status, and its message as one line."""
     message = one_line_of(words) or f"error {code} without a message"
     return refusal_of(code, message), message

@@ -1,6 +1,6 @@
-"""A `cluster.yaml` to edit: its entries, and the edits.
+"""A `cluster.yaml` to edit: its entries, which are the items of `slices` and `workers`, and the edits.
 
-Text that can't be edited safely is not changed; the edits that the user must make are collected in `by_hand`.
+Text that can't be edited safely is not changed. `by_hand` collects the edits that the user must make instead.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _port(host: str) -> str:
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One entry of `slices` or `workers`, and its workers."""
+    """One entry: an item of the list `slices` or `workers` (`kind`), and the workers that it defines."""
 
     kind: str
     name: str
@@ -99,7 +99,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class ClusterFile:
-    """The text of a file, and its edits. Raises ConfigError for an invalid file."""
+    """The text of a file, and the edits to apply. Raises ConfigError for an invalid file."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self.path, self.data = path, data
@@ -134,7 +134,7 @@ class ClusterFile:
     # Changes
 
     def add(self, kind: str, entries: Sequence[Sequence[str]]) -> None:
-        """Add entries after the existing entries. Each is a list of lines, of which the first begins with its dash."""
+        """Add entries after the existing ones. An entry is a list of lines, the first of which begins with a dash."""
         try:
             self._add(kind, entries)
         except NotEditable as reason:
@@ -183,7 +183,7 @@ class ClusterFile:
             gap = "" if pair.value.end > pair.value.start else " "
             self.edits.append(Edit(pair.value.start, pair.value.end, gap + text))
         elif entry.node.flow:
-            end = entry.node.end - 1  # the brace
+            end = entry.node.end - 1  # before the closing brace
             last = max(each.value.end for each in entry.node.pairs.values())
             self.edits.append(Edit(min(last, end), min(last, end), f", {key}: {text}"))
         else:
@@ -210,7 +210,7 @@ class ClusterFile:
             self._set(entry, "labels", labelled(labels))
 
     def set_addresses(self, entry: Entry, addresses: Sequence[str]) -> None:
-        """Set the hosts of an entry, in order. Ports are kept."""
+        """Set the addresses of an entry's hosts, in order. Ports are kept."""
         self._edited.add(entry.name)
         try:
             self.edits += host_edits(self.text, entry.node.pairs[_KEYS[entry.kind][2]].value, addresses)
@@ -249,8 +249,8 @@ class ClusterFile:
     ) -> tuple[bytes, ClusterConfig]:
         """Return the new content and its configuration.
 
-        Raises ConfigError if it is invalid, or not as intended: edited entries must have these addresses and labels,
-        and all other entries must be unchanged.
+        Raises ConfigError if the new content is invalid or not as intended: edited entries must have these addresses
+        and labels, and all other entries must be unchanged.
         """
         data = (self._mark + self.new_text()).encode("utf-8")
         if overlapping(self._all()):
@@ -283,7 +283,10 @@ class ClusterFile:
         return len(self.text) if end < 0 else end + 1
 
     def _after_item(self, position: int, column: int) -> int:
-        """Return the position after an item with its dash in this column, including the item's comments."""
+        """Return the position after the list item that ends at `position`, including the item's comments.
+
+        `column` is the column of the item's dash.
+        """
         end = at = self._line_end(position)
         while at < len(self.text):
             after = self._line_end(at)
@@ -296,7 +299,7 @@ class ClusterFile:
         return end
 
     def _dash(self, position: int, column: int) -> int:
-        """Return the start of the line with the dash of an item."""
+        """Return the start of the line with the dash of the item around `position`. `column` is the dash's column."""
         start = self.text.rfind("\n", 0, position) + 1
         while self.text[start : start + column].strip() or self.text[start + column] != "-":
             start = self.text.rfind("\n", 0, start - 1) + 1
@@ -309,7 +312,7 @@ class ClusterFile:
         return self._line_end(last) if found else len(self.text)
 
     def _lines(self, position: int, lines: Sequence[str]) -> Edit:
-        """Return an edit that inserts lines before the line that begins at the position."""
+        """Return an edit that inserts lines at `position`, the beginning of a line or the end of the text."""
         text = "".join(line + self._break for line in lines)
         if position == len(self.text) and self.text and not self.text.endswith("\n"):
             text = self._break + text.removesuffix(self._break)

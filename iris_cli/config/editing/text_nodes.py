@@ -14,10 +14,11 @@ from iris_cli.config.yaml_source import parser_events
 
 
 class TextNode(Struct, frozen=True):
-    """A value, and the `start` and `end` of its text without a comment at its end.
+    """A value, and the `start` and `end` of its text.
 
-    `column` is the column of its first character; for a block list, of its dashes. `flow`: it is written in braces or
-    brackets. An empty value has the position after the colon of its key. The value of a scalar is its parsed text.
+    A comment at its end is not included. `column` is the column of its first character, or of the dashes of a block
+    list. `flow`: True if it is written in braces or brackets. The position of an empty value is after the colon of its
+    key. The `value` of a scalar is its parsed text.
     """
 
     start: int
@@ -28,7 +29,7 @@ class TextNode(Struct, frozen=True):
 
     @property
     def pairs(self) -> dict[str, Pair]:
-        """The entries of a mapping; empty for other values."""
+        """The pairs of a mapping by key; empty for other values."""
         return self.value if isinstance(self.value, dict) else {}
 
     @property
@@ -37,20 +38,20 @@ class TextNode(Struct, frozen=True):
         return self.value if isinstance(self.value, tuple) else ()
 
     def text(self, key: str) -> str:
-        """Return the scalar of a key of this mapping; "" if there is none."""
+        """Return the scalar of this mapping's key; "" if the key is missing or not a scalar."""
         pair = self.pairs.get(key)
         return pair.value.value if pair is not None and isinstance(pair.value.value, str) else ""
 
 
 class Pair(Struct, frozen=True):
-    """One entry of a mapping."""
+    """One key of a mapping and its value."""
 
     key: TextNode
     value: TextNode
 
 
 def parse_nodes(text: str) -> TextNode:
-    """Return the root of a text that `read_yaml` has accepted."""
+    """Return the root of the nodes of a text that `read_yaml` has accepted."""
     events = parser_events(text)
     next(events)  # the start of the stream
     next(events)  # the start of the document
@@ -104,7 +105,7 @@ class Edit(Struct, frozen=True):
 
 
 def apply(text: str, edits: Sequence[Edit]) -> str:
-    """Return the text with all edits applied; edits at the same position are applied in order."""
+    """Return the text with all edits applied. Edits at the same position are applied in order."""
     pieces, at = [], 0
     for edit in _ordered(edits):
         pieces += [text[at : edit.start], edit.text]
@@ -122,7 +123,7 @@ def _ordered(edits: Sequence[Edit]) -> list[Edit]:
 
 
 def unified_diff(text: str, edits: Sequence[Edit], name: str) -> list[str]:
-    """Return the edits in the format of `diff -u`, one item per line; empty if nothing changes."""
+    """Return the edits in the format of `diff -u`, line by line; [] if nothing changes."""
     old, new = StringIO(text), StringIO(apply(text, edits))  # unlike `splitlines`, splits only at line feeds
     shown: list[str] = []
     for line in difflib.unified_diff([*old], [*new], name if text else "/dev/null", name):

@@ -1,4 +1,4 @@
-"""Bundle for bug reports: one text file without secrets, hosts and users, for `iris doctor --bundle`."""
+"""Bundle for bug reports (`iris doctor --bundle`): one text file without secrets, hosts and users."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def sources_of(
 
 
 def _hops(connections: Iterable[Connection]) -> Iterator[Hop]:
-    """Yield the SSH servers on the routes to these hosts; none where the SSH configuration can't be read."""
+    """Yield the SSH servers on the routes to these hosts. Routes that can't be resolved are omitted."""
     with suppress(NoAnswer):
         routes = Routes(SSH_CONFIG.expanduser())
         for connection in connections:
@@ -112,7 +112,7 @@ def _hops(connections: Iterable[Connection]) -> Iterator[Hop]:
 def _cluster_of(session: Session) -> Cluster:
     try:
         return session.view()
-    except IrisError:  # it is in the findings
+    except IrisError:  # the findings contain this error
         return Cluster()
 
 
@@ -124,7 +124,7 @@ def bundle(sources: Sources) -> tuple[Part, ...]:
     events = [_event(line) for line in log]
     for each in events:
         _learn(each, redactor)
-    for _ in range(2):  # in the second pass, all names are known
+    for _ in range(2):  # the second pass knows the names found in all parts
         parts = (
             _versions(),
             _configuration(root, redactor),
@@ -136,7 +136,7 @@ def bundle(sources: Sources) -> tuple[Part, ...]:
 
 
 def write_bundle(path: Path, parts: Iterable[Part]) -> None:
-    """Write the parts to a new private file. Raises UsageError if it exists, NotWritableError."""
+    """Write the parts to a new private file. Raises UsageError if the file exists, NotWritableError."""
     lines = [line for part in parts for line in (f"=== {part.name}: {part.about}", *part.lines, "")]
     try:
         with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
@@ -199,7 +199,7 @@ def _learn(entry: Any, redactor: Redactor, key: str = "") -> None:
 
 
 def _is_plain(text: str) -> bool:
-    """Return True for common words and numbers. Hiding these everywhere would make the bundle unreadable."""
+    """Return True for common words and numbers. Without them the bundle would be unreadable."""
     return text.lower() in (
         "true",
         "false",
@@ -236,7 +236,7 @@ def _config_of(path: Path | None) -> Node | None:
 
 
 def _scalars(node: Node | None, key: str) -> Iterator[tuple[str, str]]:
-    """Yield each text of a configuration, with the nearest key above it that the user didn't choose."""
+    """Yield each text of a configuration, with its key: the nearest key above it whose name the user didn't choose."""
     if node is None:
         return
     if isinstance(node.value, dict):
@@ -254,7 +254,7 @@ _AS_A_WHOLE = frozenset(("env", "labels", "attributes", "notify", "limits"))
 
 
 def _key_of_entry(key: str, name: str) -> str:
-    """Return the key that decides whether an entry of a mapping is shown."""
+    """Return the key that decides whether a value is shown: its own, `name`, or that of its mapping, `key`."""
     return key if key in _AS_A_WHOLE else name
 
 
@@ -326,7 +326,7 @@ def _events(entries: Sequence[Any], redactor: Redactor) -> Part:
 
 
 def _shown(value: Any, redactor: Redactor, key: str) -> Any:
-    """Return a value of the log without sensitive data. The text of fields that are not in `_TEXTS` is hidden."""
+    """Return a value of the log without sensitive data. Text is hidden unless its field is in `_TEXTS`."""
     if isinstance(value, Mapping):
         return {
             redactor.text(str(name)): _shown(each, redactor, key if key in _USER_KEYS else str(name))

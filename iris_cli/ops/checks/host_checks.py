@@ -29,7 +29,7 @@ SSH_CONFIG = Path("~/.ssh/config")
 
 
 def check_keys(connections: Iterable[Connection]) -> list[Finding]:
-    """Return the problems of SSH keys, one finding for all hosts with the same problem."""
+    """Return the problems of SSH keys on this machine, one finding for all hosts with the same problem."""
     try:
         routes = Routes(SSH_CONFIG.expanduser())
     except NoAnswer as error:
@@ -52,7 +52,7 @@ def check_keys(connections: Iterable[Connection]) -> list[Finding]:
 def _key_problems(
     routes: Routes, connections: Iterable[Connection]
 ) -> Iterator[tuple[Connection, NoAnswer | None]]:
-    """Yield each connection with the key problem on its route, or None. Equal sets of keys are checked only once."""
+    """Yield each connection with the key problem on its route, or None. Each set of keys is checked only once."""
     ring = KeyRing()
     known: dict[object, NoAnswer | None] = {}
     for connection in connections:
@@ -77,11 +77,11 @@ def _fault(ring: KeyRing, hop: Hop) -> NoAnswer | None:
 
 
 _NO_CLUSTER = "none"
-MIN_DISK = 1 << 30  # bytes; a disk with less free space is nearly full
+MIN_DISK = 1 << 30  # bytes; a disk with less free space counts as nearly full
 
 
 class Answer(Struct, frozen=True):
-    """A worker's answer. Its clock differs from this machine's by at least `skew` seconds; positive: it is ahead."""
+    """A worker's answer. Its clock is at least `skew` seconds ahead of this machine's clock; behind, if negative."""
 
     worker: Worker
     seen: ProbeReport | Silence
@@ -89,8 +89,11 @@ class Answer(Struct, frozen=True):
 
 
 def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = ()) -> Iterator[Finding]:
-    """Check all workers of the log and the configuration in parallel; yield silent workers first. Records and
-    creates nothing on hosts. Key problems in `reported` are not repeated."""
+    """Check all workers of the log and the configuration in parallel.
+
+    Findings about silent workers come first. Nothing is recorded, and nothing is created on hosts. Key problems in
+    `reported` are not repeated.
+    """
     answers = sorted(_ask(session, all_workers(session, cluster)), key=lambda answer: answer.worker.id)
     gone = _silent_slices(session, answers)
     for answer in answers:
@@ -122,7 +125,7 @@ def _is_reported(silence: Silence, reported: Collection[str]) -> bool:
 
 
 def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
-    """Return the workers in the log, with their present connections, and configured workers that are not in the log."""
+    """Return the workers in the log, with their present connections, and those that are only in the configuration."""
     new = (host for worker, host in session.hosts.items() if worker not in cluster.workers)
     unprobed = (
         Worker(id=host.worker, connection=host.connection, condition=WorkerCondition.UNPROBED) for host in new
@@ -148,7 +151,7 @@ def _silent_slices(session: Session, answers: Iterable[Answer]) -> set[str]:
 def unanswered(
     worker: Worker, silence: Silence, host: HostConfig | None = None, *, whole_slice: bool = False
 ) -> Finding:
-    """Return the finding for a silent worker; `whole_slice`: no VM of its slice answered."""
+    """Return the finding for a silent worker. `whole_slice`: True if no VM of its slice answered."""
     fix = silence.hint or _FIXES.get(silence.kind, "").format(
         login=_login(worker.connection), reach=_reach(worker.connection), id=worker.id
     )
@@ -158,7 +161,7 @@ def unanswered(
         fix = f"{login}  # adds your key; or {fix}"
     if slice_name and whole_slice:
         fix = f"gcloud compute tpus tpu-vm describe {slice_name} --zone {zone}  # does it still exist?"
-    # Without worker and address, which are in the subject and the fix, equal findings can be merged.
+    # Omit worker and address, which are in the subject and the fix, so that equal findings can be merged.
     address = re.compile(rf"worker {re.escape(worker.id)} at \S+: ")
     text = f"no answer ({silence.step}: {address.sub('', silence.detail, count=1)})"
     return failure(f"worker {worker.id}", text, fix, ExitCode.UNREACHABLE)
@@ -167,7 +170,7 @@ def unanswered(
 def answered(
     worker: Worker, host: HostConfig | None, report: ProbeReport, skew: float, refusal: str = ""
 ) -> list[Finding]:
-    """Return the findings about a worker that answered. `refusal`: why it can't be used, or ''."""
+    """Return the findings about a worker that answered. `refusal`: why it accepts no tasks, '' if it does."""
     findings = [*_identity(worker, report), *_health(worker, report, skew, refusal)]
     if host is not None:
         findings += [
@@ -182,7 +185,7 @@ def answered(
 
 
 def differences(host: HostConfig, report: ProbeReport) -> list[str]:
-    """Return the differences between configuration and host. iris uses the values of the configuration."""
+    """Return the differences between configuration and host. iris uses the configured values."""
     found = dict(report.metadata)
     probed = build_worker_attributes(dict(found)) if found else {}
     texts = [
@@ -217,7 +220,8 @@ def shared_directories(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
 
 
 def _ask(session: Session, workers: Sequence[Worker]) -> Iterator[Answer]:
-    # Created here, before threads use it. Without a log there is no cluster id; then no host has files of the cluster.
+    # The runner is created before threads use it. Without a log there is no cluster id, and no host has files of the
+    # cluster.
     runner = session.runner if session.cluster_id else session.make_runner(_NO_CLUSTER)
 
     def one(worker: Worker) -> Answer:
@@ -226,7 +230,8 @@ def _ask(session: Session, workers: Sequence[Worker]) -> Iterator[Answer]:
         after = session.clock.now()
         if isinstance(seen, Silence):
             return Answer(worker, seen)
-        # The clock was read at some time between these two, so that only the rest is certainly skew.
+        # The worker read its clock at some time between `before` and `after`, so only a difference beyond that is
+        # certain.
         skew = seen.clock - min(max(seen.clock, before), after)
         return Answer(worker, seen, skew)
 
@@ -273,7 +278,7 @@ def _apart(skew: float) -> str:
 
 
 def _google_slice(host: HostConfig) -> tuple[str, str]:
-    """Return the slice of a host and its zone, for gcloud commands; "" outside Google Cloud."""
+    """Return the slice of a host and the slice's zone, for gcloud commands; ("", "") outside Google Cloud."""
     zone = host.attributes.get(ZONE_ATTRIBUTE_KEY)
     return (host.slice, str(zone)) if host.slice is not None and zone is not None else ("", "")
 

@@ -1,4 +1,4 @@
-"""Calls to workers: one call per worker at a time, plus workspace transfers."""
+"""Calls to workers. A worker gets one call at a time; transfers of workspaces run in addition."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """One call of the worker protocol: the function `act`, and the worker's state in the log at the call.
+    """One call of the worker protocol: the function `act`, and the worker's state in the log (`context`).
 
-    `question` is set if the call probes or polls. `starts` are the attempts that it prepares, or prepares and
-    starts; `goes` the prepared attempts that it starts; `reads` the pieces of logs that it reads for tasks.
-    `ships` is the hash of a workspace that it sends, `fetches` the request for which it fetches one: such a
-    transfer may be slow, so other calls to the worker don't wait for it.
+    `question` is set if the call probes or polls. The call prepares the attempts `starts`, and may start them, too. It
+    starts the prepared attempts `goes`, and reads the pieces of logs `reads` for tasks. `ships` is the hash of a
+    workspace that it sends. `fetches` is the request for which it fetches a workspace. Such transfers may be slow, so
+    other calls to the worker don't wait for them.
     """
 
     context: CallContext
@@ -57,7 +57,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
     @property
     def transfer(self) -> str:
-        """The hash or request key of a transfer; '' for other calls, of which a worker gets one at a time."""
+        """The hash or request key of a transfer; '' for other calls. A worker gets only one other call at a time."""
         return self.ships or " ".join(self.fetches or ())
 
     @property
@@ -80,7 +80,7 @@ class Calls:
         self._session = session
         self._fan_out: FanOut[FinishedCall] | None = None
         self._open: dict[tuple[WorkerId, str], Call] = {}
-        self._answered = 0  # number of calls answered since no call was open
+        self._answered = 0  # number of calls answered since the last time when no call was open
 
     def __len__(self) -> int:
         return len(self._open)
@@ -91,7 +91,7 @@ class Calls:
         return len(self._open) >= max(self._session.limits.max_dispatch_parallelism, 1)
 
     def busy(self, worker: WorkerId) -> bool:
-        """Return True if a call to this worker is open, transfers not counted."""
+        """Return True if a call to this worker is open. Transfers are not counted."""
         return (worker, "") in self._open
 
     def open_calls(self) -> list[Call]:
@@ -100,17 +100,17 @@ class Calls:
 
     @property
     def questioned_workers(self) -> set[WorkerId]:
-        """Workers with an open question."""
+        """Workers with an open poll or probe."""
         return {call.worker for call in self._open.values() if call.question}
 
     @property
     def busy_workers(self) -> set[WorkerId]:
-        """Workers with an open call, transfers not counted."""
+        """Workers with an open call. Transfers are not counted."""
         return {call.worker for call in self._open.values() if not call.transfer}
 
     @property
     def has_orders(self) -> bool:
-        """True if a call other than a question is open."""
+        """True if a call is open that is neither a poll nor a probe."""
         return any(call.question is None for call in self._open.values())
 
     @property
@@ -127,7 +127,7 @@ class Calls:
         self._fan_out.submit(lambda: (call, self._run(call)))
 
     def take(self, patience: float | None = None) -> list[FinishedCall]:
-        """Return the finished calls. Wait for the first one up to `patience` seconds, or without limit if None."""
+        """Return the finished calls. If there are none, wait up to `patience` seconds (None: no limit) for one."""
         if self._fan_out is None:
             return []
         with self._session.progress(self._progress):
@@ -161,7 +161,7 @@ class Calls:
             )
 
     def close(self) -> list[Call]:
-        """Stop waiting. Return the open calls, which may still take effect on their workers."""
+        """Stop waiting for answers. Return the open calls, which may still take effect on their workers."""
         if self._fan_out is not None:
             self._fan_out.close()
         self._fan_out = None
@@ -176,7 +176,7 @@ def never() -> bool:
 
 
 def not_sent(worker: WorkerId, step: str, error: IrisError) -> Silence:
-    """Return the Silence for a failure on this machine before the call was sent: it is not the worker's fault."""
+    """Return the Silence for a failure on this machine before the call was sent. The worker gets no blame for it."""
     return Silence(
         worker=worker, kind=SilenceKind.LOCAL, step=step, detail=error.message, hint=error.hint, sent=False
     )
@@ -234,7 +234,7 @@ def prepare_call(
 
 
 def go_call(session: Session, cluster: Cluster, worker: Worker, tokens: Sequence[Token]) -> Call:
-    """Return the call that starts prepared attempts. The worker rejects it if its boot or incarnation changed."""
+    """Return the call that starts prepared attempts. The worker rejects it after a reboot or re-creation."""
     act = partial(
         session.runner.go,
         session.target(worker),

@@ -1,8 +1,8 @@
-"""Run one scheduling cycle: poll workers, settle ended attempts, place pending tasks, dispatch.
+"""Run one scheduling cycle: poll workers, record ended attempts, place pending tasks, dispatch.
 
-A cycle is a series of small transactions. Each takes the lock only if it has events to append, and holds it
-only to read, decide and append. All SSH calls happen between transactions, so several invocations can run at
-the same time.
+A cycle is a series of small transactions. A transaction takes the lock only if it has events to append, and holds it
+only to read, decide and append. All SSH calls happen between transactions, so several invocations can run at the same
+time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,11 @@ once more for the starts and stops that follow."""
 
 
 class CycleResult(Struct):
-    """Result of one cycle. `plan` is None if nothing is pending. `late`: placement lacked answers or was skipped."""
+    """Result of one cycle.
+
+    `plan` is None if nothing is pending. `asked` is the number of polled workers. `late`: the placement lacked answers
+    or was skipped.
+    """
 
     plan: Plan | None = None
     assigned: list[Assignment] = field(default_factory=list)
@@ -54,11 +58,12 @@ def run(
     patience: float = PATIENCE,
     job: JobId | None = None,
 ) -> CycleResult:
-    """Run one cycle. A hanging worker delays placement on other workers by at most `patience` seconds.
+    """Run one cycle.
 
-    With a `dispatcher`, unfinished calls stay open for `finish_calls`; without one, the cycle waits for all
-    calls. With `job`, the cycle ends when no missing answer concerns that job; the next cycle takes over the remaining
-    calls. Raises LockedError before it has changed anything, or NotWritableError.
+    A hanging worker delays placement on other workers by at most `patience` seconds. With a `dispatcher`, unfinished
+    calls stay open for `finish_calls`. Without a dispatcher, the cycle waits for all calls. With `job`, the cycle ends
+    when no missing answer concerns that job, and the next cycle sends the remaining calls. Raises NotWritableError, or
+    LockedError before anything was changed.
     """
     if session.config.notify.channels:
         from iris_cli.ops.notify import after_cycle
@@ -77,7 +82,7 @@ def run(
                 _wait_for_others(session, own, result, schedule=schedule)
     copy_ended_logs(session, dispatcher or own)
     send_notices(session, result.plan)
-    # After the last call: if this write fails, nothing else is lost.
+    # The heartbeat is written after the last call, so that nothing else is lost if the write fails.
     now = session.clock.now()
     session.state.write_heartbeat(
         {"at": now, "asked": result.asked, "silent": len(result.silent)},
@@ -122,7 +127,7 @@ def finish_calls(
     until: float = math.inf,
     is_done: StopCondition = never,
 ) -> None:
-    """Finish a cycle's calls until `is_done()` or the monotonic time `until`; place again if late answers arrived."""
+    """Finish a cycle's calls until `is_done()` or the monotonic time `until`. After late answers, place tasks again."""
     if dispatcher.process_calls(until=until, is_done=is_done) and result.late:
         _conclude(session, dispatcher, result, schedule=schedule)
         dispatcher.process_calls(until=until, is_done=is_done)
@@ -131,7 +136,7 @@ def finish_calls(
 def _wait_for_others(
     session: Session, dispatcher: Dispatcher, result: CycleResult, *, schedule: bool
 ) -> None:
-    """Wait PARTING seconds for calls about other jobs, and PARTING more for the starts and stops that follow."""
+    """Wait `_EXTRA_WAIT` seconds for calls about other jobs, and as long again for starts and stops that result."""
     finish_calls(
         session, dispatcher, result, schedule=schedule, until=session.clock.monotonic() + _EXTRA_WAIT
     )
@@ -175,7 +180,7 @@ def _run(
 
 
 def _without_client(session: Session, cluster: Cluster) -> list[JobId]:
-    """Return the open jobs that lost their client: it ended or was killed, so its lock is free."""
+    """Return the open interactive jobs whose client has ended or was killed: the client's lock is free."""
     return [
         job.id
         for job in cluster.open_jobs()
@@ -192,7 +197,7 @@ def _listen(
     patience: float,
     is_done: StopCondition,
 ) -> None:
-    """Wait up to `patience` seconds for the next answer, again after each answer.
+    """Receive answers until none arrives for `patience` seconds.
 
     Jobs that no missing answer affects are placed at once. After `PROMPT` seconds without an answer, jobs that fit
     on the workers that have answered are placed, too.
@@ -227,7 +232,8 @@ def _place_independent(
 ) -> None:
     """Place the jobs that depend on no missing answer, except those in `decided`.
 
-    Jobs that end without a placement are left to the end of the cycle, when their reason can name all workers.
+    `strict`: only jobs that no unanswered worker can affect. Jobs that end without a placement are decided at the end
+    of the cycle, when all answers are known and the reason can name all workers.
     """
     from iris_cli.core.lifecycle.placement import record_plan
     from iris_cli.core.scheduling import independent, untouched
@@ -251,7 +257,7 @@ def _place_independent(
 
 
 def _begin(session: Session, dispatcher: Dispatcher) -> None:
-    """Record changes due to time and configuration. The first write takes the lock before any worker is polled."""
+    """Record changes due to time and configuration. They are written before any worker is polled."""
 
     def rule(draft: Draft) -> None:
         workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
@@ -266,12 +272,12 @@ def _begin(session: Session, dispatcher: Dispatcher) -> None:
 
 
 def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, schedule: bool) -> None:
-    """Settle the rounds that waited for evidence, and place pending tasks on the workers that have answered."""
+    """Record the verdicts that waited for evidence, and place pending tasks on the workers that have answered."""
 
     def rule(draft: Draft) -> tuple[Plan | None, list[AttemptId]]:
         observe.weigh_silence(session, draft, dispatcher.observations)
         if draft.cluster.slices:
-            from iris_cli.core.lifecycle.slices import join_complete_slices  # only if the cluster has slices
+            from iris_cli.core.lifecycle.slices import join_complete_slices
 
             join_complete_slices(draft)
         observe.settle_waiting(session, draft, dispatcher.unanswered)
@@ -294,10 +300,7 @@ def _has_pending(cluster: Cluster) -> bool:
 def assign(
     session: Session, draft: Draft, unanswered: Collection[WorkerId] = ()
 ) -> tuple[Plan, list[AttemptId]]:
-    """Place pending tasks on the draft: all assignments of a cycle are one transaction.
-
-    Nothing is placed on the `unanswered` workers.
-    """
+    """Place pending tasks on the draft, none on the `unanswered` workers. Return the plan and the new attempts."""
     # Imported here because most cycles place nothing, and the scheduler is slow to import.
     from iris_cli.core.lifecycle.placement import record_plan
 
@@ -334,7 +337,7 @@ def _without(cluster: Cluster, unanswered: Collection[WorkerId]) -> Cluster:
 
 
 def send_stops(session: Session) -> None:
-    """Send the stops that the log requests, once each, and record the answers."""
+    """Send each stop that the log requests once, and record the answers."""
     with Dispatcher(session) as dispatcher:
         dispatcher.begin(ask=False)
         dispatcher.process_calls()

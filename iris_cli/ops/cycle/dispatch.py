@@ -1,6 +1,6 @@
 """Send the calls that the log requires: polls, stops, starts. No lock is held during a call.
 
-Launching is idempotent per token: if an invocation dies, another one can dispatch its attempts again.
+Launching is idempotent for each token: if an invocation dies, another one can dispatch the same attempts again.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _UNPREPARED = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
 
 
 class Dispatcher:
-    """Event loop of one invocation: record the answers received in one transaction, then send the calls that follow.
+    """Event loop of one invocation: record the received answers in one transaction, then send the calls that follow.
 
-    The call to a hanging worker stays open and delays no other worker. A loop keeps one dispatcher, so a slow call can
-    finish in a later cycle. Each order is sent once per cycle.
+    The call to a hanging worker stays open and delays no other worker. A background loop keeps one dispatcher, so a
+    slow call can finish in a later cycle. Each order (a start or stop of an attempt) is sent once per cycle.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.cluster = session.cluster  # as of the last decision
+        self.cluster = session.cluster  # state after the last decision
         self._read_at = session.read_at
-        self.observations: list[Observation] = []  # answers to this cycle's questions
+        self.observations: list[Observation] = []  # answers to this cycle's polls and probes
         self.ended: dict[Token, AttemptId] = {}  # attempts with a recorded end; `copy_ended_logs` clears it
         self.with_output: set[Token] = set()  # attempts that have output
         self.requests = 0  # number of task requests received so far
@@ -64,8 +64,8 @@ class Dispatcher:
         self._readiness = Readiness()
         self._replies = ReplyQueue()
         self._shipping = Shipping(session)
-        self._was_shipped = False  # since the last decision
-        self._unsent: set[Token] = set()  # assigned by this invocation, not sent yet
+        self._was_shipped = False  # True if a workspace was sent since the last decision
+        self._unsent: set[Token] = set()  # attempts assigned by this invocation and not sent yet
         self._stale = StaleAttempts()
         self._sent: set[tuple[Token, AttemptState]] = set()  # in this cycle
         self._answers: list[Answer] = []  # not recorded yet
@@ -83,7 +83,7 @@ class Dispatcher:
             self._release({attempt_id for call in calls for attempt_id in call.launching})
 
     def _release(self, launching: set[AttemptId]) -> None:
-        """Leave unsent and unanswered attempts to other invocations; if the write fails, when their lease expires."""
+        """Let other invocations dispatch `launching` and unsent attempts. If it fails, the lease must expire first."""
 
         def rule(draft: Draft) -> None:
             live = draft.cluster.live_attempts()
@@ -96,11 +96,11 @@ class Dispatcher:
 
     @property
     def unanswered(self) -> set[WorkerId]:
-        """Workers with a queued or open question."""
+        """Workers with a queued or open poll or probe."""
         return {*self._to_ask, *self.calls.questioned_workers}
 
     def reported_state(self, token: Token) -> RemoteState | None:
-        """Return the state of the attempt that its worker reported in this cycle, or None."""
+        """Return the state that the attempt's worker reported in this cycle, or None."""
         return self._readiness.states.get(token)
 
     @property
@@ -146,12 +146,12 @@ class Dispatcher:
         return len(self._to_ask)
 
     def end_cycle(self) -> None:
-        """End the cycle: later answers belong to the next one. Workers that have answered may now delete old files."""
+        """End the cycle: later answers belong to the next one. Queue the removal of files on workers that answered."""
         self._old = len(self.observations)
         self._to_reap = {each.worker: None for each in self.observations if not isinstance(each, Silence)}
 
     def start(self, assigned: Iterable[AttemptId]) -> None:
-        """Queue the start of attempts that this invocation has just assigned."""
+        """Queue the calls that start attempts, which this invocation has just assigned."""
         for attempt_id in assigned:
             attempt = self.cluster.attempt(attempt_id)
             self._unsent.add(attempt.token)
@@ -249,7 +249,7 @@ class Dispatcher:
                 continue
             if self._readiness.is_prepared(attempt):
                 if job.client:
-                    continue  # starts only on the terminal of its client
+                    continue  # an interactive task starts only on the terminal of its client
                 if not job.is_gang or self._readiness.is_ready(self.cluster, job.id):
                     ready.append(attempt.token)
             elif self._is_to_prepare(attempt):
@@ -263,7 +263,7 @@ class Dispatcher:
         return go_call(self.session, self.cluster, worker, ready) if ready else None
 
     def _is_to_prepare(self, attempt: Attempt) -> bool:
-        """Return True if this invocation has yet to send it, or took it over and must send it again in this cycle."""
+        """Return True if this invocation has not sent the attempt yet, or must send it again in this cycle."""
         if attempt.token in self._unsent:
             return True
         was_sent = attempt.taken_over or attempt.acknowledged
@@ -277,7 +277,7 @@ class Dispatcher:
             self._mark_sent(attempt)
             self._unsent.discard(attempt.token)
             if self._has_expired(attempt):
-                continue  # this process was suspended: another invocation may have taken over the attempt
+                continue  # this process was suspended, and another invocation may have taken over the attempt
             try:
                 requests[attempt_id] = launch_request(self.session, self.cluster, attempt_id)
             except MissingSecretError:
@@ -289,7 +289,7 @@ class Dispatcher:
         return prepare_call(self.session, self.cluster, worker, requests, go=go)
 
     def _mark_sent(self, attempt: Attempt) -> bool:
-        """Record that the attempt is sent in this state. Return True if it was not yet sent in this cycle."""
+        """Record that the attempt is sent in its present state. Return True if it was not yet sent so in this cycle."""
         is_new = (attempt.token, attempt.state) not in self._sent
         self._sent.add((attempt.token, attempt.state))
         return is_new
@@ -352,7 +352,7 @@ class Dispatcher:
                 self._unsent.add(token)
 
     def _end_shipment(self, call: Call, observation: Observation) -> None:
-        """Let the attempts that waited for the workspace be prepared; if the transfer failed, note them as not sent."""
+        """Let the attempts that waited for the workspace be prepared. If the transfer failed, note them as not sent."""
         self._was_shipped = True
         for token, attempt_id in self._shipping.end_shipment(call, observation).items():
             self._sent.discard((token, AttemptState.ASSIGNED))
@@ -361,7 +361,7 @@ class Dispatcher:
                 self._not_sent[token] = (attempt_id, f"{observation.step}: {observation.detail}")
 
     def _record_answers(self) -> None:
-        """Record the answers received. All is decided again, because the state may have changed since the calls."""
+        """Record the answers received. The rule uses the newest state, which may have changed since the calls."""
 
         def rule(draft: Draft) -> tuple[observe.States, Outcomes]:
             given_up = self._record_not_sent(draft)
@@ -389,7 +389,7 @@ class Dispatcher:
         self._to_start.update(dict.fromkeys(self._readiness.workers_to_start(self.cluster, gangs)))
 
     def _record_not_sent(self, draft: Draft) -> dict[JobId, None]:
-        """Record the attempts that were not sent, if their dispatch lease has not expired. Return their jobs."""
+        """Record attempts that were not sent and whose dispatch lease has not expired. Return their jobs."""
         jobs: dict[JobId, None] = {}
         for token, (attempt_id, why) in self._not_sent.items():
             attempt = attempt_of(draft.cluster, attempt_id)

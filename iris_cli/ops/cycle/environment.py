@@ -18,14 +18,14 @@ from iris_cli.core.model.job import EnvPreset, Lines
 from iris_cli.errors import IrisError
 from iris_cli.journal.state_dir import StateDir
 
-JAX_PORT = 8476  # JAX's old default: the default TPU firewall opens it, but not the new default
-MEGASCALE_PORT = 8081  # also the default of Ray and of manual multislice launches
-_FIRST_PORT = 20_000  # of the coordinator, on other hosts than TPU VMs
+JAX_PORT = 8476  # JAX's old default port: the firewall of TPUs opens it by default, but not JAX's new default
+MEGASCALE_PORT = 8081  # also the default of Ray and of multislice launches without iris
+_FIRST_PORT = 20_000  # first port of coordinators on hosts that are not TPU VMs
 _PORTS = 10_000
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Placement of a task: its attempt, its worker, and the workers of all ranks of its round, by rank."""
+    """Placement of a task: its attempt and worker, and the workers of all ranks of its round, by rank."""
 
     attempt_id: AttemptId
     attempt: Attempt
@@ -64,7 +64,7 @@ def placement_of(cluster: Cluster, attempt_id: AttemptId) -> Placement:
 def environment(
     placement: Placement, default_env: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return all variables of a task. Later ones override: defaults, the preset's, the job's, and those of iris."""
+    """Return all variables of a task: defaults, preset's, job's, those of iris. Later ones override earlier ones."""
     job, env = placement.job, dict(default_env)
     if job.env_preset is not None:
         env |= _PRESETS[job.env_preset](placement, [_in_url(worker) for worker in placement.ranks])
@@ -115,7 +115,7 @@ def _group(placement: Placement) -> dict[str, str]:
         "IRIS_SLICE_INDEX": index,
     }
     if placement.on_tpu and job.is_gang:
-        # Libraries read the peers of a slice from the metadata server; these variables must agree with it.
+        # Libraries read the peers of a slice from the metadata server. These variables must agree with its answer.
         env["JAX_COORDINATOR_PORT"] = str(JAX_PORT)
         if job.slices > 1:
             env |= {
@@ -128,13 +128,17 @@ def _group(placement: Placement) -> dict[str, str]:
 
 
 def _in_url(worker: Worker) -> str:
-    """Return a host for use before `:port`: an IPv6 address gets brackets."""
+    """Return a worker's address for use before `:port`. An IPv6 address gets brackets."""
     host = worker.connection.host
     return f"[{host}]" if ":" in host else host
 
 
 def coordinator_port(placement: Placement) -> int:
-    """Return the port of rank 0's coordinator. Except on TPU VMs each attempt gets another: the last may be in use."""
+    """Return the port of rank 0's coordinator.
+
+    On other hosts than TPU VMs, each attempt gets a different port, because the port of the last attempt may still be
+    in use.
+    """
     if placement.on_tpu:
         return JAX_PORT
     number = placement.attempt.round if placement.job.is_gang else placement.attempt_id.number
@@ -143,13 +147,13 @@ def coordinator_port(placement: Placement) -> int:
 
 
 def listens(placement: Placement) -> bool:
-    """Return True if this task's host needs the coordinator port free."""
+    """Return True if the coordinator of this task listens on the task's host, so that the port must be free there."""
     return placement.rank == 0 and (placement.job.is_gang or placement.job.env_preset is not None)
 
 
 def _jax(placement: Placement, hosts: list[str]) -> dict[str, str]:
-    # JAX reads the process count and index only from SLURM_*. It takes the port from the job id if it has no
-    # coordinator address, so both are set.
+    # JAX reads the number of processes and the process's index only from SLURM_*. Without a coordinator address, it
+    # computes the port from the job id, so both are set.
     port, count = str(coordinator_port(placement)), str(len(hosts))
     return {
         "SLURM_JOB_ID": port,
@@ -199,7 +203,7 @@ _PRESETS: dict[EnvPreset, Callable[[Placement, list[str]], dict[str, str]]] = {
 
 
 def _device(placement: Placement) -> dict[str, str]:
-    """Return the variables that restrict a task to its devices, so that a CPU task leaves its host's chips free."""
+    """Return the variables that restrict a task to its devices. A CPU task gets none of its host's chips."""
     device = placement.job.resources.device
     if device is not None and device.kind == "gpu":
         granted = _attribute(placement.worker, GPU_INDEXES_ATTRIBUTE_KEY).split(",")
@@ -228,7 +232,7 @@ def text_of(lines: Sequence[str]) -> bytes:
 
 
 def with_lines(request: JobRequest) -> JobRequest:
-    """Return the request with the hash, count and size of its lines: the log records only these."""
+    """Return the request with the hash, number and size of its lines. The log does not record the lines."""
     if request.each_line is None:
         return request
     from hashlib import sha256
@@ -240,7 +244,7 @@ def with_lines(request: JobRequest) -> JobRequest:
 
 
 def line_of(state: StateDir, job: Job, index: int) -> str | None:
-    """Return the line of the task with this index, or None. Raises ValueError if the stored file is gone."""
+    """Return the line of the task with this index, None without `--each-line`. Raises ValueError if it is gone."""
     if job.each_line is None:
         return None
     try:
@@ -251,7 +255,7 @@ def line_of(state: StateDir, job: Job, index: int) -> str | None:
 
 @lru_cache(maxsize=4)
 def _lines(state: StateDir, digest: str) -> tuple[str, ...]:
-    """Return the stored lines. They can be cached, because their hash is their name."""
+    """Return the stored lines with this hash. The result can be cached, because a hash has only one content."""
     import gzip  # slow to load, and few jobs need it
 
     with state.lines.open(digest) as file:

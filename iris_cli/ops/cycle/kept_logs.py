@@ -1,7 +1,7 @@
 """Copy the output of ended attempts to the state directory, and search it for known causes.
 
-The output of an attempt is due once a cycle has recorded its end, until it is copied. A stream of at most
-`limits.keep_logs` bytes is copied as a whole, otherwise its last 512 KiB.
+The output of an attempt is due from the cycle that records the attempt's end until it is copied. Of a stream with more
+than `limits.keep_logs` bytes, only the last 512 KiB are copied.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _MAX_PER_CALL = 8  # attempts: 8 MiB at most
 _STREAMS = ("out", "err")
 _SEARCHED = {"out": 16 << 10, "err": 48 << 10}  # bytes from the end
 _BEFORE, _AFTER = 2000, 1000  # bytes kept before and after the line that shows the cause
-_PATIENCE = 3.0  # seconds without an answer, after which the rest is left to the next cycle
-_MAX_AGE = 86_400.0  # seconds since the end of an attempt whose output is copied
+_PATIENCE = 3.0  # after these seconds without an answer, the next cycle copies the rest
+_MAX_AGE = 86_400.0  # seconds since the end of an attempt; older output is not copied
 
 Due = tuple[AttemptId, Attempt]
 
@@ -58,7 +58,10 @@ def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
 
 
 def _due(session: Session) -> list[Due]:
-    """Return the attempts whose output is due, earliest end first. Drop those that ended more than a day ago."""
+    """Return the attempts whose output is due, earliest end first.
+
+    Attempts that ended more than a day ago are removed from the list of due output.
+    """
     cluster, files = session.cluster, session.state.logs_due
     due = files.all()
     found = logs_to_copy(cluster, due)
@@ -91,7 +94,7 @@ def _copy_from(
                     _keep_cause(session, attempt_id, attempt.end, output)
                 session.state.logs_due.remove(attempt.token)
             except NotWritableError:
-                return  # the cycle reports a full disk when it writes the log
+                return  # the disk is full: the cycle reports this when it writes the log
 
 
 def _batches(due: Sequence[Due]) -> Iterator[Sequence[Due]]:
@@ -145,7 +148,7 @@ def _write(
 
 
 def _to_search(cluster: Cluster, ended: Sequence[Due]) -> frozenset[AttemptId]:
-    """Return the failed attempts to search: their output is long, and no log tail of their job shows a cause."""
+    """Return the failed attempts whose output is searched: it is long, and no log tail of their job shows a cause."""
     of_job: dict[JobId, list[tuple[AttemptId, End]]] = {}
     for attempt_id, attempt in ended:
         end = attempt.end
@@ -161,7 +164,7 @@ def _to_search(cluster: Cluster, ended: Sequence[Due]) -> frozenset[AttemptId]:
 
 
 def _failed_before(cluster: Cluster, job_id: JobId, new: int) -> int:
-    """Return the number of a job's failures before the `new` ones. Repeated failures usually have the same cause."""
+    """Return the number of a job's failures before the `new` ones."""
     job = cluster.jobs[job_id]
     if job.is_gang:
         return job.failed_rounds

@@ -36,7 +36,8 @@ States = dict[Token, RemoteState]
 class Question(Struct, frozen=True):
     """One worker to probe (if `probe`), then to poll for its live attempts.
 
-    `stops` are its ghosts, each with its grace in seconds. They are stopped after the probe, before the poll.
+    `stops` are the worker's ghosts, each with its grace period in seconds. The ghosts are stopped after the probe and
+    before the poll.
     """
 
     worker: WorkerId
@@ -45,10 +46,11 @@ class Question(Struct, frozen=True):
 
 
 class CallContext(Struct, frozen=True):
-    """State of a worker at a call: boot id and incarnation, and its live attempts by token.
+    """What the log knows about a worker when it is called: boot id and incarnation, and the live attempts by token.
 
-    `reaped` are the attempts whose files the call removes. The context is kept because the answer may be recorded
-    much later: another invocation may hold the lock, or this process may be suspended.
+    `acknowledged` are the attempts that the worker has confirmed, `reaped` those whose files the call removes. The
+    context is kept until the answer is recorded. That may be much later, if another invocation holds the lock or this
+    process is suspended.
     """
 
     worker: WorkerId
@@ -65,10 +67,11 @@ class CallContext(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """Answer of a worker. `at` is the time of the answer, `called_at` that of the call.
+    """Answer of a worker.
 
-    `requests` are requests of its tasks. The ends of attempts in `deferred` are recorded after their remaining
-    requests. `launching` are the attempts that the call prepares or starts.
+    `at` is the time of the answer, `called_at` the time of the call. `requests` are requests of the worker's tasks.
+    Attempts in `deferred` have ended, and have more requests; their ends are recorded after the requests. `launching`
+    are the attempts that the call prepares or starts.
     """
 
     observation: Observation
@@ -106,10 +109,11 @@ def validated_answer(
 
 
 def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
-    """Return one question per worker to poll: new, with claims or ghosts, or unhealthy and not in back-off.
+    """Return one question for each worker to poll.
 
-    A healthy idle worker is polled only to find out whether another worker's silence is a problem of the network, and
-    at most once a day to remove files. Healthy workers come first, because others may answer slowly.
+    Polled are new workers, workers with live attempts or ghosts, and unhealthy workers that are not in back-off. A
+    healthy idle worker is polled only to find out whether another worker's silence is a problem of the network, and at
+    most once a day to remove files. Healthy workers come first, because others may answer slowly.
     """
     found = []
     for worker in cluster.workers.values():
@@ -152,7 +156,7 @@ def question_call(
     context: CallContext,
     open_requests: Sequence[Key] = (),
 ) -> Callable[[], Observation]:
-    """Return the call for a question, or for its first part; the worker omits requests in `open_requests`."""
+    """Return the call for a question, or for its first part. The worker reports no requests in `open_requests`."""
     worker = cluster.workers[question.worker]
     target = session.target(worker)
     if question.probe:
@@ -193,7 +197,7 @@ def has_rebooted(answer: Answer) -> bool:
 def weigh(
     session: Session, draft: Draft, batch: Iterable[Answer], unanswered: Container[WorkerId] = ()
 ) -> tuple[States, Outcomes]:
-    """Record a batch of answers on the draft. Return the reported states and the outcomes of requests.
+    """Record a batch of answers on the draft. Return the reported states of attempts and the outcomes of requests.
 
     Each answer is recorded separately: an internal error in one does not affect the others.
     """
@@ -231,7 +235,7 @@ def _identity(cluster: Cluster, worker_id: WorkerId) -> tuple[str, str] | None:
 def settle(
     session: Session, draft: Draft, touched: Iterable[JobId], unanswered: Container[WorkerId] = ()
 ) -> None:
-    """Settle these jobs and their rounds. An internal error in one does not affect the others."""
+    """Settle these jobs and their rounds: record verdicts and ends. An error in one job does not affect the others."""
     for job in touched:
         events_before = len(draft.events)
         try:
@@ -244,7 +248,7 @@ def settle(
 
 
 def weigh_silence(session: Session, draft: Draft, observations: Iterable[Observation]) -> None:
-    """At the end of a cycle, decide from all of its answers which silent workers and leases count as lost."""
+    """Decide, from all answers of a cycle, which silent workers and leases count as lost. Call it at its end."""
     policies = {
         worker: session.hosts[worker].replace_lost if worker in session.hosts else session.config.replace_lost
         for worker in draft.cluster.workers
@@ -256,7 +260,7 @@ def weigh_silence(session: Session, draft: Draft, observations: Iterable[Observa
 
 
 def settle_waiting(session: Session, draft: Draft, unanswered: Container[WorkerId] = ()) -> None:
-    """Settle the rounds without a verdict: their missing evidence may never arrive."""
+    """Settle the rounds that have no verdict, because their missing evidence may never arrive."""
     waiting = [job.id for job in draft.cluster.open_jobs() if job.is_gang and not job.end]
     settle(session, draft, waiting, unanswered)
 
@@ -293,7 +297,7 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, 
         _give_up_launches(draft, answer)
         return _NO_RESULT  # only a probe restores trust
     if not identity.check_identity(draft, observation, session.limits):
-        _give_up_launches(draft, answer)  # a worker in another boot or incarnation refuses them
+        _give_up_launches(draft, answer)  # a worker in another boot or incarnation refuses to launch
         return _NO_RESULT
     return _weigh_report(session, draft, answer, observation)
 
@@ -309,7 +313,7 @@ def _weigh_report(
 ) -> tuple[States, Outcomes]:
     """Record a worker's report on its attempts, and decide their requests.
 
-    The requests come after the reports of live attempts, because a child job needs a running parent, and before ends.
+    Reports of live attempts are recorded first, because a child job needs a running parent; then requests, then ends.
     """
     identity.apply_ghost_reports(draft, observation.worker, observation.attempts)
     by_token = {attempt.token: name for name, attempt in draft.cluster.live_on(observation.worker)}
@@ -322,10 +326,10 @@ def _weigh_report(
             if attempt_id is None or (report.state in FINAL_STATES) is not has_ended:
                 continue
             if report.state is RemoteState.ABSENT and report.token not in answer.context.acknowledged:
-                continue  # may have been launched after the report
+                continue  # the attempt may have been launched after the report
             attempt = draft.cluster.attempt(attempt_id)
             if has_ended and report.token in deferred and attempt.stop is None:
-                continue  # its end is recorded after its remaining requests
+                continue  # the attempt's end is recorded after its remaining requests
             max_age = max(0.0, draft.at - attempt.assigned_at)
             report = _masked(draft, attempt_id, _with_current_ages(report, waited, max_age))
             attempts.apply_report(draft, attempt_id, report, session.limits)
@@ -339,7 +343,7 @@ def _weigh_report(
 
 
 def _with_current_ages(report: AttemptReport, waited: float, max_age: float) -> AttemptReport:
-    """Return the report with its ages increased by the `waited` seconds since the answer, to at most `max_age`.
+    """Return the report with its ages increased by `waited`, the seconds since the answer, to at most `max_age`.
 
     Ages of attempts that are still starting are not increased. `ran` uses only the worker's clock, so setting this
     machine's clock does not change it.

@@ -13,8 +13,8 @@ from iris_cli.ops.cycle.observe import Answer
 
 _SET_UP = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING})
 
-_MAX_GOES = 3  # `go` calls per cycle to an attempt that stays PREPARED: a busy host may start it late
-_MIN_ANSWERED_GOES = 3  # answered `go` calls, in any number of cycles, before a PREPARED attempt is fenced
+_MAX_GOES = 3  # maximum `go` calls per cycle to an attempt that stays PREPARED: a busy host may be slow
+_MIN_ANSWERED_GOES = 3  # answered `go` calls, of all cycles, before a PREPARED attempt is fenced
 
 
 class Readiness:
@@ -28,7 +28,7 @@ class Readiness:
 
     def begin(self, cluster: Cluster) -> None:
         """Begin a new cycle: discard the reports of the last cycle."""
-        if self._answered:  # drop the counts of ended attempts
+        if self._answered:  # discard the counts of ended attempts
             live = {attempt.token for _, attempt in cluster.live_attempts()}
             self._answered = Counter({token: n for token, n in self._answered.items() if token in live})
         self.states.clear()
@@ -36,11 +36,11 @@ class Readiness:
         self._gangs.clear()
 
     def recheck_gangs(self) -> None:
-        """Check all gangs again after new reports or decisions."""
+        """Forget which gangs were ready, so that they are checked again after new reports or decisions."""
         self._gangs.clear()
 
     def is_prepared(self, attempt: Attempt) -> bool:
-        """Return True if the attempt is prepared, and got fewer than _MAX_GOES `go` calls in this cycle."""
+        """Return True if the attempt is prepared and may get another `go` call in this cycle."""
         state = self.states.get(attempt.token)
         is_waiting = attempt.state is AttemptState.ASSIGNED and state is RemoteState.PREPARED
         return is_waiting and self._goes[attempt.token] < _MAX_GOES
@@ -52,7 +52,7 @@ class Readiness:
         return self._gangs[job]
 
     def workers_to_start(self, cluster: Cluster, gangs: Iterable[JobId]) -> Iterator[WorkerId]:
-        """Yield the workers of prepared ranks, for each of these gangs that is ready."""
+        """Yield the workers of the prepared ranks of those gangs that are ready."""
         self.recheck_gangs()
         for job in gangs:
             if self.is_ready(cluster, job):
@@ -60,13 +60,13 @@ class Readiness:
                 yield from (rank.worker for rank in ranks if self.is_prepared(rank))
 
     def record_go(self, tokens: Iterable[Token]) -> None:
-        """Record that a `go` is sent to these attempts."""
+        """Record that a `go` call for these attempts is sent."""
         for token in tokens:
             self.states[token] = RemoteState.LAUNCHING
             self._goes[token] += 1
 
     def record_go_answer(self, tokens: Iterable[Token]) -> None:
-        """Record that the worker has answered a `go`."""
+        """Record that the worker has answered a `go` call for these attempts."""
         self._answered.update(tokens)
 
     def fence_late(
@@ -76,7 +76,7 @@ class Readiness:
         states: Mapping[Token, RemoteState],
         limits: Limits,
     ) -> list[JobId]:
-        """Fence the attempts that are still PREPARED long after the first `go`, and after several answered ones.
+        """Fence the attempts that are still PREPARED long after the first `go` call, and after several answered ones.
 
         `states` are the validated states of the report. Return the jobs of the fenced attempts.
         """
@@ -98,8 +98,8 @@ class Readiness:
 def _is_late(draft: Draft, attempt: Attempt, go_age: float | None, limits: Limits) -> bool:
     """Return True if a prepared attempt has had enough time to start, even on a busy host.
 
-    `go_age` is the age of the first `go` in seconds. If the worker could not record it, the time since the assignment
-    is used, which includes the wait for other ranks.
+    `go_age` is the age of the first `go` call in seconds. It is None if the worker could not record the time; then the
+    time since the assignment is used, which includes the wait for other ranks.
     """
     if go_age is None:
         return not 0 <= draft.at - attempt.assigned_at < limits.dispatch_lease
@@ -107,7 +107,7 @@ def _is_late(draft: Draft, attempt: Attempt, go_age: float | None, limits: Limit
 
 
 def is_ready(cluster: Cluster, job: JobId, known: Mapping[Token, RemoteState]) -> bool:
-    """Return True if every rank is set up, running or succeeded: only then may any rank start."""
+    """Return True if every rank is set up, is running or has succeeded. Before that, no rank may start."""
     for task in cluster.tasks_of(job):
         attempt = task.attempts[-1]
         has_succeeded = attempt.end is not None and attempt.end.reason is EndReason.OK
@@ -121,13 +121,13 @@ _ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUN
 
 
 class StaleAttempts:
-    """Attempts that ended in the log but are alive on a worker. They are stopped, each with its grace in seconds."""
+    """Attempts that ended in the log but are alive on a worker, by worker, each with its grace period in seconds."""
 
     def __init__(self) -> None:
         self._found: dict[WorkerId, dict[Token, float]] = {}
 
     def find(self, cluster: Cluster, answers: Iterable[Answer]) -> None:
-        """Find the attempts that ended in the log but are reported alive. Their outcome is ignored."""
+        """Find the attempts that ended in the log but are reported alive. How they end later is ignored."""
         for answer in answers:
             reports = answer.observation.attempts if isinstance(answer.observation, WorkerReport) else ()
             for report in reports:
@@ -153,7 +153,7 @@ def attempt_of(cluster: Cluster, attempt_id: AttemptId) -> Attempt | None:
 
 
 def stop_order(cluster: Cluster, attempt_id: AttemptId, attempt: Attempt) -> tuple[Token, float]:
-    """Return the token and the grace in seconds for an attempt that the log asks to stop."""
+    """Return the token and the grace period in seconds for an attempt that must be stopped according to the log."""
     assert attempt.stop is not None
     job = cluster.jobs[attempt_id.task.job]
     return attempt.token, 0.0 if attempt.stop.reason is EndReason.DISPATCH_FAILED else job.grace

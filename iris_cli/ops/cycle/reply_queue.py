@@ -35,7 +35,7 @@ _MAX_BYTES = 256 << 10  # bytes of answers in one call
 
 
 class ReplyQueue:
-    """Requests of tasks without a delivered reply. Nothing is lost with it: an unanswered request is read again."""
+    """Requests of tasks without a delivered reply. If the queue is lost, they are read from the workers again."""
 
     def __init__(self) -> None:
         self.to_answer: dict[WorkerId, dict[Key, bytes]] = {}
@@ -51,7 +51,7 @@ class ReplyQueue:
         self._polls.clear()
 
     def with_deferred(self, answer: Answer) -> Answer:
-        """Return the answer with `deferred` set: the ends of these attempts are recorded after their requests."""
+        """Return the answer with `deferred` set to the attempts whose ends are recorded after their requests."""
         observation = answer.observation
         if not isinstance(observation, WorkerReport):
             return answer
@@ -74,12 +74,12 @@ class ReplyQueue:
         return [key for key in keys if key[0] in wanted]
 
     def queue_outcomes(self, cluster: Cluster, outcomes: Iterable[Outcome]) -> None:
-        """Queue the answers to requests that were decided in a committed transaction."""
+        """Queue the answers to requests whose outcomes were committed."""
         for outcome in outcomes:
             self._queue_answer(cluster, outcome.request, partial(self._answer_or_queue, cluster, outcome))
 
     def queue_ended_waits(self, cluster: Cluster) -> None:
-        """Answer the waits for jobs that have ended or do not exist."""
+        """Answer the requests that wait for jobs that have ended or do not exist."""
         for key, request in list(self._waits.items()):
             assert isinstance(request.request, messages.Wait)
             job = cluster.jobs.get(request.request.job)
@@ -88,7 +88,7 @@ class ReplyQueue:
                 self._queue_answer(cluster, request, partial(_read_only, cluster, request))
 
     def _answer_or_queue(self, cluster: Cluster, outcome: Outcome) -> messages.Answer | None:
-        """Return the answer, or None if it must wait for the end of a job, a workspace or a log read."""
+        """Return the answer, or None after queueing a request that must wait for a job, a workspace or a log read."""
         request, answer = outcome.request, outcome.result
         if isinstance(answer, messages.Wait):
             messages.check_no_deadlock(request.attempt.task.job, answer.job)
@@ -114,7 +114,7 @@ class ReplyQueue:
     def _queue_answer(
         self, cluster: Cluster, request: TaskRequest, answer_of: Callable[[], messages.Answer | None]
     ) -> None:
-        """Queue an answer. Answers to ended attempts are dropped."""
+        """Queue the answer that `answer_of` returns. Answers to ended attempts are discarded."""
         worker = _worker_of(cluster, request)
         if worker is None:
             return
@@ -122,7 +122,7 @@ class ReplyQueue:
             answer = answer_of()
         except IrisError as error:
             answer = messages.refusal_of(error)
-        except Exception as error:  # our own fault must not fail the cycle
+        except Exception as error:  # an internal error must not fail the cycle
             answer = messages.refusal_of(
                 IrisError(f"internal error: {type(error).__name__}", hint="please report it")
             )
@@ -134,7 +134,7 @@ class ReplyQueue:
     def answer_call(
         self, session: Session, cluster: Cluster, worker: Worker, waiting: Mapping[Key, bytes]
     ) -> Call | None:
-        """Return a call that delivers answers to a worker and polls it. Answers beyond _MAX_BYTES stay queued."""
+        """Return a call that delivers answers to a worker and polls it, or None. More than _MAX_BYTES stay queued."""
         context = known_of(cluster, worker.id)
         chosen, bytes_left = [], _MAX_BYTES
         for (token, request), text in waiting.items():
@@ -169,10 +169,10 @@ class ReplyQueue:
             return self.may_poll(observation.worker) and not answer.deferred.isdisjoint(observation.asking)
         return isinstance(observation, WorkspaceFetch) and not observation.problem
 
-    # Directories
+    # Workspaces of child jobs
 
     def fetch_calls(self, session: Session, cluster: Cluster) -> Iterator[Call]:
-        """Yield calls that fetch workspaces for child jobs: at most MAX_FETCHES at a time, and one per worker."""
+        """Yield calls that fetch workspaces for child jobs, at most MAX_FETCHES at a time and one per worker."""
         busy = {_worker_of(cluster, request) for request in self._fetching.values()}
         for key, request in list(self._to_fetch.items()):
             if len(self._fetching) >= MAX_FETCHES:
@@ -191,7 +191,7 @@ class ReplyQueue:
             yield Call(context=known_of(cluster, worker.id), act=act, fetches=key)
 
     def _finish_fetch(self, cluster: Cluster, request: TaskRequest, observation: object) -> None:
-        """Refuse the request if the fetch failed. After a successful fetch, the next poll reads it again."""
+        """Refuse the request if the fetch failed. After a successful fetch, the next poll reads the request again."""
         if isinstance(observation, WorkspaceFetch) and observation.problem:
             self._queue_answer(cluster, request, lambda: messages.refusal_of(IrisError(observation.problem)))
 
@@ -209,7 +209,7 @@ class ReplyQueue:
         return Call(context=known_of(cluster, worker.id), act=act, reads=readings[:MAX_READS])
 
     def finish_call(self, cluster: Cluster, call: Call, observation: object) -> None:
-        """Queue the answers to the requests for which a call read logs or fetched a workspace."""
+        """Queue answers to the requests for which the call read logs or fetched a workspace."""
         readings = call.reads
         if call.fetches is not None:
             self._finish_fetch(cluster, self._fetching.pop(call.fetches), observation)

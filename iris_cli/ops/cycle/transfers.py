@@ -1,4 +1,4 @@
-"""Workspace transfers: to workers that lack the workspace, and from tasks that packed one for a child job."""
+"""Transfers of workspaces: to workers that lack a workspace, and from tasks that packed a workspace for a child job."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Shipping:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._progress = Progress(session)
-        self._wanted: dict[Delivery, dict[Token, AttemptId]] = {}  # the attempts that wait for each
+        self._wanted: dict[Delivery, dict[Token, AttemptId]] = {}  # the attempts that wait for each delivery
         self._open: set[Delivery] = set()
-        self._done: set[Delivery] = set()  # in this cycle, successful or not
+        self._done: set[Delivery] = set()  # deliveries that ended in this cycle, successful or not
 
     def begin(self) -> None:
         """Begin a new cycle, in which failed transfers may be retried. Open transfers continue."""
@@ -46,11 +46,11 @@ class Shipping:
         self._wanted = {each: waiting for each, waiting in self._wanted.items() if each in self._open}
 
     def must_wait(self, worker: WorkerId, job: Job) -> bool:
-        """Return True if attempts of this job wait for their workspace on the worker."""
+        """Return True if the worker lacks the job's workspace, so that attempts must wait for its transfer."""
         return job.workspace is not None and (worker, job.workspace.hash) in self._wanted
 
     def record_missing(self, cluster: Cluster, call: Call, report: WorkerReport) -> dict[Token, AttemptId]:
-        """Record the workspaces that a worker lacks. Return the attempts that wait for them."""
+        """Record the workspaces that a worker lacks according to its report. Return the attempts that wait for them."""
         absent = {each.token for each in report.attempts if each.state is RemoteState.ABSENT}
         waiting = {}
         for token, attempt_id in call.context.attempts.items():
@@ -66,7 +66,7 @@ class Shipping:
         return waiting
 
     def calls(self, cluster: Cluster) -> Iterator[Call]:
-        """Yield the next transfers, until MAX_SHIPMENTS are open."""
+        """Yield the calls of the next transfers, until MAX_SHIPMENTS are open."""
         for delivery, waiting in self._wanted.items():
             if len(self._open) >= MAX_SHIPMENTS:
                 return
@@ -84,7 +84,7 @@ class Shipping:
             yield Call(context=observe.known_of(cluster, worker.id), act=act, ships=workspace.hash)
 
     def end_shipment(self, call: Call, observation: Observation) -> dict[Token, AttemptId]:
-        """Record the end of a transfer, successful or not. Return the attempts that waited for it."""
+        """Record the end of a transfer, whether it was successful or not. Return the attempts that waited for it."""
         delivery = (call.worker, call.ships)
         self._open.discard(delivery)
         self._done.add(delivery)
@@ -127,12 +127,12 @@ class Progress:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = Lock()
-        self._sending = 0  # number of workers being sent to
-        self._total = self._sent = 0  # bytes, counted since no transfer was open
+        self._sending = 0  # number of workers that are being sent a workspace
+        self._total = self._sent = 0  # bytes since the last time when no transfer was open
         self._name = ""
 
     def of(self, workspace: Workspace, size: int, file: BinaryIO) -> Iterator[bytes]:
-        """Yield a file in pieces. A piece counts as sent when the next piece is requested."""
+        """Yield the file of a workspace in pieces. A piece counts as sent when the next piece is requested."""
         self._begin(size, workspace)
         try:
             with self._session.progress(self._progress):
@@ -169,7 +169,7 @@ _GZIP = 31  # zlib's `wbits` for data with gzip's header and trailer
 _CHUNK = 1 << 20  # bytes
 _MIN_PIECE = 64 << 10  # bytes
 _MIN_SPEED = 256 << 10  # bytes per second on average
-_EXTRA_TIME = 120.0  # seconds allowed in addition, for a busy worker and for calls that had to wait
+_EXTRA_TIME = 120.0  # additional seconds for a busy worker and for calls that had to wait
 
 
 class _SilentError(Exception):
@@ -179,7 +179,7 @@ class _SilentError(Exception):
 
 
 class _InvalidError(Exception):
-    """The worker's file is not the requested workspace; the message says why."""
+    """The worker's file is not the requested workspace. The message says why."""
 
 
 def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> WorkspaceFetch | Silence:
@@ -213,7 +213,7 @@ def _download(session: Session, worker: Worker, token: Token, wanted: Workspace)
             if not piece.version.inode:
                 raise _InvalidError("not a regular file, or missing")
             size = size or piece.version.size
-            if size > wanted.size + (wanted.size >> 8) + _CHUNK:  # gzip never adds so much
+            if size > wanted.size + (wanted.size >> 8) + _CHUNK:  # gzip never adds so many bytes
                 raise _InvalidError(f"{format_memory(size)}, expected {format_memory(wanted.size)}")
             if len(piece.data) < max(1, min(_MIN_PIECE, size - offset)):  # tiny pieces would take days
                 raise _InvalidError("it is truncated")
@@ -238,7 +238,7 @@ def _decompress(packed: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _verify(chunks: Iterator[bytes], wanted: Workspace) -> Iterator[bytes]:
-    """Yield the chunks. Raise _InvalidError, after the last chunk at the latest, if the content is not the expected."""
+    """Yield the chunks. Raise _InvalidError, at the latest after the last one, if they aren't the wanted workspace."""
     digest, size, check = sha256(), 0, TarCheck()
     for chunk in chunks:
         digest.update(chunk)

@@ -1,7 +1,7 @@
 """Slurm batch script: options for `sbatch`, and an `srun` that sets every rank's environment.
 
-The script uses only POSIX sh, and commands of Slurm and coreutils. In the directory of the submission it creates
-`iris-out/JOB-ID` for the outputs of the tasks and the exit code of the rank that failed first.
+The script uses only POSIX sh, and commands of Slurm and coreutils. In the directory from which it is submitted it
+creates `iris-out/JOB-ID`, for the outputs of the tasks and the exit code of the rank that failed first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DEFAULT_MAX_INDEX = 1000  # the largest array index that Slurm accepts by defau
 
 
 def batch_script(source: Source, queue: str | None) -> tuple[list[str], list[str], list[ExportNote]]:
-    """Return the options of the script, its other lines, and notes. Raises UsageError."""
+    """Return the script's `#SBATCH` options, its other lines, and notes. `queue`: the partition. Raises UsageError."""
     if queue is not None and _PARTITION.fullmatch(queue) is None:
         raise UsageError(f"--queue {queue[:80]!r} is not the name of a partition", hint="`sinfo` lists them")
     options = [f"#SBATCH {option}" for option in (*_options(source), *_partition(queue))]
@@ -82,7 +82,7 @@ def _options(source: Source) -> Iterator[str]:
 
 
 def _resources(job: Job) -> Iterator[str]:
-    """Yield options for resources that differ from iris's defaults: many sites don't account for memory."""
+    """Yield options for resources that differ from iris's defaults, because many sites don't account for memory."""
     resources = job.resources
     yield from _cores(job)
     if resources.memory != DEFAULT_RESOURCES.memory:
@@ -108,7 +108,7 @@ def _from_shell(job: Job) -> list[str]:
 
 
 def _begin(source: Source) -> Iterator[str]:
-    """Yield the lines that need Slurm's commands: they come before the job's PATH is set."""
+    """Yield the lines that call Slurm's commands. They come before the job's PATH is set."""
     job = source.job
     yield from ("", "IRIS_STOPPING=", "trap IRIS_STOPPING=1 TERM")
     yield from (
@@ -130,7 +130,7 @@ _PORT = "$((20000 + (SLURM_JOB_ID * 97 + ${SLURM_RESTART_COUNT:-0} * 7) % 10000)
 
 
 def _variables(source: Source) -> Iterator[str]:
-    """Yield lines that set the variables that all ranks share; later lines override earlier ones."""
+    """Yield lines that set the variables that all ranks share. Later lines override earlier ones."""
     job = source.job
     yield from ("", "# The variables that all ranks have in common.")
     yield from shell.exports(_settable({**source.default_env, **job.env}))
@@ -186,7 +186,7 @@ def _run(source: Source) -> Iterator[str]:
 
 
 def _each_rank(source: Source) -> Iterator[str]:
-    """Yield the script that each rank runs, which includes the program. It contains no single quotes."""
+    """Yield the script that each rank runs, including the program. It contains no single quotes."""
     job = source.job
     yield "IRIS_RANK=$SLURM_PROCID IRIS_RECORD=$1 IRIS_CODE=0"
     if source.is_group:
@@ -203,7 +203,7 @@ def _each_rank(source: Source) -> Iterator[str]:
     found = environment.rank_variables(job, job.replicas if job.is_gang else 1, job.slices)
     yield from shell.computed({name: value for name, value in found.items() if not name.startswith("SLURM_")})
     extra_signals = [job.signal.name] if job.signal is not None else []
-    # The shell that waits for the program must survive the program's signals.
+    # The shell that waits for the program must survive the signals that are sent to the program.
     yield f"trap : {' '.join(dict.fromkeys(('HUP', 'INT', 'QUIT', 'TERM', 'USR1', 'USR2', *extra_signals)))}"
     yield from ('mkdir -p "$IRIS_OUTPUT_DIR" || exit', "shift")
     if job.setup:

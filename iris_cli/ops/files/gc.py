@@ -1,7 +1,7 @@
 """Garbage collection: files of ended attempts on workers, and unneeded files in the state directory.
 
-Files are found and measured first, then deleted with the operator's consent. Excludes files of attempts that are
-live, or whose end is not proven.
+Files are found and measured first, and deleted with the operator's consent. Files of attempts that are live, or whose
+end is not proven, are excluded.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _UNKNOWN_STATE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED}
 class WorkerFiles(Struct, frozen=True, kw_only=True):
     """Files of ended attempts on one worker. `sizes` are bytes by attempt.
 
-    `removed` are the attempts whose files were deleted, `left` those whose deletion takes longer. `caches`: bytes of
-    workspaces and set-ups that were unused for long; `caches_removed`: deleted bytes of these. `problem` says why the
-    sizes are unknown or nothing can be deleted now; `silent`: the worker did not answer.
+    `removed` are the attempts whose files were deleted, `left` the attempts whose deletion takes longer. `caches` is
+    the size in bytes of workspaces and set-ups that were unused for long, `caches_removed` the deleted part of it.
+    `problem` says why the sizes are unknown or nothing can be deleted now. `silent`: True if the worker did not answer.
     """
 
     worker: WorkerId
@@ -53,7 +53,7 @@ class WorkerFiles(Struct, frozen=True, kw_only=True):
 
 
 class Garbage(Struct, frozen=True, kw_only=True):
-    """All files that were found. `files` are in the state directory, the others on workers."""
+    """All files that were found: `files` in the state directory, and the files on `workers`."""
 
     workers: tuple[WorkerFiles, ...] = ()
     files: tuple[Leftover, ...] = ()
@@ -73,7 +73,7 @@ class Garbage(Struct, frozen=True, kw_only=True):
 
 
 def find(session: Session, older_than: float = 0.0) -> Garbage:
-    """Measure files of attempts, and in the state directory, that are more than `older_than` seconds old."""
+    """Measure files of attempts and files in the state directory that are more than `older_than` seconds old."""
     cluster = session.view()
     now = session.clock.now()
     has_workspaces = any(job.workspace is not None for job in cluster.jobs.values())
@@ -109,7 +109,7 @@ def _measure(
     ended: Sequence[AttemptId],
     unused_for: float | None,
 ) -> WorkerFiles:
-    """Measure one worker, in a thread of its own, with caches unused for `unused_for` seconds (None: no caches)."""
+    """Measure files and caches unused for `unused_for` seconds (None: no caches) on one worker, in its own thread."""
     unmeasured = WorkerFiles(worker=worker.id, sizes=dict.fromkeys(ended, 0))
     if worker.condition in _UNKNOWN_STATE:
         return structs.replace(unmeasured, problem=f"it is {worker.condition}: iris worker probe {worker.id}")
@@ -134,7 +134,7 @@ _ANOTHER = "the host was rebooted or re-created: iris schedule --once"
 
 
 def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage:
-    """Delete the files that were found, on reachable workers, in batches of attempts, and record this in the log.
+    """Delete the files that were found, on workers in batches of attempts, and record the deletion in the log.
 
     `older_than` must be the value given to `find`, in seconds. Raises LockedError, LogDamagedError, NotWritableError.
     """
@@ -154,7 +154,7 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
 
 
 def _needed(cluster: Cluster) -> frozenset[str]:
-    """Return the hashes of files packed for open jobs."""
+    """Return the hashes of packed files that open jobs need."""
     packed = [each for job in cluster.open_jobs() for each in (job.workspace, job.each_line)]
     return frozenset(each.hash for each in packed if each is not None)
 
@@ -192,7 +192,7 @@ def _remove_caches(session: Session, rows: dict[WorkerId, WorkerFiles], older_th
 def _next_calls(
     session: Session, rows: dict[WorkerId, WorkerFiles], sent: Mapping[WorkerId, set[AttemptId]]
 ) -> list[Call]:
-    """Return the next call for each worker. It deletes the files of the oldest attempts that were found."""
+    """Return the next call for each worker. A call deletes the files of the oldest attempts that are left."""
     cluster = session.view()
     calls = []
     for row in rows.values():

@@ -20,8 +20,8 @@ SMALL = 64 << 10  # bytes; files of at most this size are fetched together
 
 _TOP = b"output/"
 _STREAMS = {b"out": "out", b"err": "err"}
-_TRIES = 3  # fetches of a file that changes during the fetch
-_FRESH = 2.0  # seconds; a younger file may change again within the same second of its modification time
+_TRIES = 3  # maximum fetches of a file that changes during the fetch
+_FRESH = 2.0  # seconds; a file that changed more recently may change again without a new modification time
 _MAX_MESSAGES = 5
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
@@ -35,7 +35,7 @@ class SilentError(Exception):
 
 
 class Tally(Struct, kw_only=True):
-    """Counts of one attempt. `problems` name missing files; `add_moved` gets the size of each fetched piece."""
+    """Counts of one attempt. `problems` name files that can't be fetched. `add_moved` gets the size of each piece."""
 
     add_moved: Callable[[int], None] = lambda _: None
     files: int = 0
@@ -53,7 +53,7 @@ class _WantedFile(Struct, frozen=True):
 
 
 class Puller(Struct, kw_only=True):
-    """Fetch the files of one attempt. `clock` is the worker's time at which its files were listed."""
+    """Fetch the files of one attempt. `clock` is the worker's time when it listed the files."""
 
     calls: output_calls.OutputCalls
     target: Target
@@ -112,7 +112,7 @@ class Puller(Struct, kw_only=True):
 
     @contextmanager
     def _writing(self, wanted: _WantedFile) -> Iterator[None]:
-        """Report an OSError during the write of one file as a problem of this file, unless the disk is full."""
+        """Report an OSError in the block as a problem of this file, unless the disk is full."""
         try:
             yield
         except OSError as error:
@@ -140,7 +140,7 @@ class Puller(Struct, kw_only=True):
     def _fetch_version(
         self, part: Part, name: bytes, version: output_calls.Version
     ) -> output_calls.Version | None:
-        """Fetch the listed number of bytes. Return None when complete, or the version of a file that was replaced."""
+        """Fetch the listed number of bytes. Return None when complete, or the file's new version if it was replaced."""
         offset, changed = min(part.size, version.size), False
         while True:
             piece = self._piece(name, offset)
@@ -168,7 +168,7 @@ class Puller(Struct, kw_only=True):
         return answer
 
     def _finish(self, part: Part, version: output_calls.Version, size: int, *, changed: bool) -> None:
-        """Finish a file. If it may still change, its time is set a second earlier, so that the next pull fetches it."""
+        """Finish a file. If it may still change, set the copy's time back a second: the next pull fetches it."""
         may_change = changed or version.mtime > self.clock - _FRESH
         part.finish(size, version.mtime - may_change)
         self.tally.files += 1
@@ -181,7 +181,8 @@ class Puller(Struct, kw_only=True):
     ) -> None:
         """Fetch the part of stdout and stderr that isn't stored yet. Raises SilentError, NotWritableError.
 
-        An interrupted fetch stores the beginning. A complete copy is recorded as of `listed_at` (this machine's clock).
+        An interrupted fetch stores the beginning. A complete copy is recorded with the time `listed_at` (this machine's
+        clock).
         """
         is_complete = True
         for name, version in found.files:
@@ -211,7 +212,7 @@ class Puller(Struct, kw_only=True):
 
 
 def _groups(wanted: Sequence[_WantedFile]) -> Iterator[list[_WantedFile]]:
-    """Yield groups of files to fetch in one call each: small files together, other files one by one."""
+    """Yield groups of files, each to fetch in one call. Small files are grouped, other files are fetched one by one."""
     group: list[_WantedFile] = []
     size = name_sizes = 0
     for each in wanted:
@@ -239,7 +240,7 @@ def _shown(name: bytes) -> str:
 
 
 def shortened(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the first _MAX_MESSAGES distinct messages, and the number of other ones."""
+    """Return the first _MAX_MESSAGES distinct messages, and a message with the number of others."""
     distinct = list(dict.fromkeys(words))
     more = len(distinct) - _MAX_MESSAGES
     return (*distinct[:_MAX_MESSAGES], *([f"{count(more, 'more problem')}"] if more > 0 else []))

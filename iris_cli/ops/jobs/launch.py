@@ -42,10 +42,10 @@ _FORCE = "--force submits the job anyway"
 
 
 def launch(session: Session, request: JobRequest) -> JobId:
-    """Commit the job to the log. Nothing is sent to workers.
+    """Commit the job to the log, and return its id.
 
-    Its directory is packed BEFORE the lock is taken. The lines of the `--each-line` file are stored separately, because
-    the log holds only their hash.
+    Nothing is sent to workers. The job's directory is packed BEFORE the lock is taken. The lines of the `--each-line`
+    file are stored separately, because the log holds only their hash.
     """
     request = with_lines(request)
     if _ships(request):
@@ -64,7 +64,7 @@ def launch(session: Session, request: JobRequest) -> JobId:
 
 
 def wait_for_set_up(session: Session, job: JobId) -> None:
-    """Run cycles for a few seconds while workers set up tasks of the job, so that these start soon."""
+    """Run cycles for a few seconds while workers set up the job's tasks, so that the tasks start soon."""
     from iris_cli.ops.cycle.cycle import run
 
     until, pause = session.clock.monotonic() + _SET_UP_WAIT, _FIRST_PAUSE
@@ -88,7 +88,7 @@ def being_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
     last = [task.attempts[-1] for task in cluster.tasks_of(job) if task.attempts]
     silent = _silent(cluster, job)
     if silent and record.is_gang:
-        return []  # no rank starts before all are set up
+        return []  # no rank of a gang starts before all ranks are set up
     return [
         attempt.worker
         for attempt in last
@@ -97,7 +97,7 @@ def being_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
 
 
 def unreachable_workers(session: Session, job: JobId, *, has_next_cycle: bool) -> dict[WorkerId, str]:
-    """Return why workers of a job's unstarted tasks are unreachable, and when they are called again, by worker."""
+    """Return the unreachable workers of a job's unstarted tasks, each with the reason and the time of the next call."""
     silent = _silent(session.cluster, job)
     if not silent:
         return {}
@@ -127,7 +127,7 @@ def _ships(request: JobRequest) -> bool:
 
 
 def _check_workspace(session: Session, workspace: Workspace) -> None:
-    """Raise WorkspaceGoneError if the workspace was deleted. After this check it stays, because the lock is held."""
+    """Raise WorkspaceGoneError if the workspace was deleted. Because of the lock it can't be deleted later."""
     if not session.state.workspaces.has(workspace.hash):
         raise WorkspaceGoneError(
             f"the packed workspace {workspace.hash[:12]} was removed", hint="launch the job again"
@@ -135,7 +135,7 @@ def _check_workspace(session: Session, workspace: Workspace) -> None:
 
 
 def files_to_ship(session: Session, request: JobRequest) -> Listing | None:
-    """Return the files to ship with the job, None if it ships none. Print warnings about them. Raises UsageError."""
+    """Return the files to ship with the job, None if there are none. Print warnings about them. Raises UsageError."""
     from iris_cli.ops.workspace.pack import listing, warn
 
     found = listing(session, request)
@@ -145,9 +145,9 @@ def files_to_ship(session: Session, request: JobRequest) -> Listing | None:
 
 
 def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:
-    """Return the plan of a cycle that begins now, after submitting `request` if given. Nothing is written or sent."""
+    """Return the plan of a cycle that begins now, the cluster, and the job of `request`. Nothing is written or sent."""
     from iris_cli.ops.cycle.cycle import (
-        assign,  # loads the whole scheduler, which a launch may not need
+        assign,  # imported here because it loads the scheduler, which a launch may not need
     )
 
     draft = Draft(session.view(), session.clock.now())
@@ -159,7 +159,7 @@ def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, 
 
 
 def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId, list[str]]:
-    """Submit on the draft. Return the job, and warnings about likely mistakes in it."""
+    """Submit the job on the draft. Return its id, and warnings about likely mistakes in the request."""
     offered = offers(session, draft.cluster)
     fleet = [each.attributes for each in offered]
     if request.again is not None:
@@ -175,7 +175,7 @@ def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId,
 
 
 def _with_fields_of_job(session: Session, cluster: Cluster, request: JobRequest) -> JobRequest:
-    """Return the request with the fields of the ended job in `again`. Raises NotFoundError, UsageError."""
+    """Return the request with the fields of the ended job `request.again`. Raises NotFoundError, UsageError."""
     job = cluster.jobs[find_job(cluster, request.again or "")]
     complete, state = resubmission_request(cluster, job, request), session.state
     if complete.workdir is None and complete.workspace and not state.workspaces.has(complete.workspace.hash):
@@ -194,7 +194,7 @@ def _with_fields_of_job(session: Session, cluster: Cluster, request: JobRequest)
 def part_of_a_slice(job: Job, fleet: Sequence[Mapping[str, AttributeValue]]) -> list[str]:
     """Return a warning for a single TPU task if all matching workers are VMs of larger slices.
 
-    Scale groups are considered only if no matching worker exists.
+    The workers that scale groups could create are considered only if no matching worker exists.
     """
     device = job.resources.device
     if job.is_gang or device is None or device.kind != "tpu":
@@ -226,7 +226,7 @@ def part_of_a_slice(job: Job, fleet: Sequence[Mapping[str, AttributeValue]]) -> 
 
 
 def _slice_size(attributes: Mapping[str, AttributeValue], known_vms: Mapping[AttributeValue, int]) -> int:
-    """Return the number of VMs of a worker's slice: the number it reported, or the number of known VMs if larger."""
+    """Return the number of VMs of a worker's slice: as reported by the worker, or the number of known VMs if larger."""
     reported = attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
     name = attributes.get(TPU_NAME_ATTRIBUTE_KEY)
     known = 1 if name is None else known_vms[name]
@@ -234,7 +234,7 @@ def _slice_size(attributes: Mapping[str, AttributeValue], known_vms: Mapping[Att
 
 
 def _check_can_start(request: JobRequest, job: Job) -> None:
-    """Raise UsageError if a secret or the program is missing: the job would wait forever, or fail on any worker."""
+    """Raise UsageError if a secret or the program is missing. The job would stay pending, or fail on every worker."""
     if job.secrets:
         from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 
@@ -260,7 +260,7 @@ def left_behind(request: JobRequest) -> list[str]:
     is_script_alone = request.job_script is not None and request.workdir is None
     if not is_script_alone and (request.workdir is not None or request.workspace is not None):
         return []
-    first = 1 if is_script_alone else 0  # the first word of the command is the script, which is shipped
+    first = 1 if is_script_alone else 0  # the first word is the script, which is shipped
     return [
         f"{clip(word)} is not shipped: a task starts in an empty directory; --workdir . ships this directory"
         for word in dict.fromkeys((request.command or ())[first:])

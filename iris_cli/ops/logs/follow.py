@@ -26,15 +26,15 @@ from iris_cli.ops.views.view import look
 from iris_cli.remote.fan_out import FanOut
 
 POLL_EVERY = 1.0  # seconds
-CALLS_A_SECOND = 32  # a poll costs this machine a millisecond: many workers are polled less often
+CALLS_A_SECOND = 32  # a call costs this machine a millisecond, so many workers are read less often
 FLOOD = 1 << 20  # characters per second: nobody can read more, and printing it is expensive
 CALLS_IN_A_FLOOD = 12  # polls per second during a flood
-TOGETHER = 1.0  # seconds: answers that arrive within them are one step, so that equal lines can be folded
-AT_ONCE = 8  # polls after which answers are received before more polls are sent
-_SHORT_WAIT = 0.01  # seconds for which these answers are awaited
-MAX_TRIES = 3  # polls of a silent worker for the end of finished output: it may stay silent
+TOGETHER = 1.0  # seconds: answers within this time are one step, so that equal lines can be folded
+AT_ONCE = 8  # calls that are sent before answers are received
+_SHORT_WAIT = 0.01  # seconds to wait for answers between two batches of calls
+MAX_TRIES = 3  # calls to a silent worker for the end of finished output, because the worker may stay silent
 _LATE_ANSWERS = 0.1  # seconds between two checks for late answers
-_MAX_BACKOFF = 30.0  # seconds between two polls of a silent worker
+_MAX_BACKOFF = 30.0  # maximum seconds between two calls to a silent worker
 
 
 class Step(Struct):
@@ -58,7 +58,7 @@ class _FollowedAttempt(Struct):
 
     reading: Reading
     printed: bool = False
-    failures: int = 0  # polls without an answer, in a row
+    failures: int = 0  # consecutive calls without an answer
     ask_after: float = 0.0  # monotonic time of the next poll after a failure
     done: bool = False
 
@@ -69,9 +69,9 @@ class _FollowedAttempt(Struct):
 
 
 class Follower:
-    """Follow tasks from attempt to attempt, or one attempt if one was named, up to the monotonic time `until`.
+    """Follow tasks from attempt to attempt, or only one attempt if `query` names one, up to the monotonic time `until`.
 
-    Each line is returned as a whole and exactly once. A silent worker is polled again later. `cut_short`: True if the
+    Each line is returned as a whole and exactly once. A silent worker is polled again later. `cut_short` is True if the
     end of an output could not be read.
     """
 
@@ -84,11 +84,11 @@ class Follower:
         until: float = math.inf,
     ) -> None:
         self.cut_short = False
-        self._polled: dict[WorkerId, Cluster] = {}  # workers with an open poll: the cluster at that time
+        self._polled: dict[WorkerId, Cluster] = {}  # workers with an open call: the cluster at that time
         self._last_full_poll = self._next_full_poll = -math.inf  # monotonic times
         self._received = 0  # characters since the last full poll
         self._until = until
-        self._other_texts: list[Iterator[LogText]] = []  # not from workers, not shown yet
+        self._other_texts: list[Iterator[LogText]] = []  # of pulled copies and log tails
         self._session = session
         self._query = query
         self._runner = CycleRunner(session)
@@ -140,7 +140,7 @@ class Follower:
         return _FollowedAttempt(Reading(attempt_id, attempt, streams=streams, tail=tail, relative=relative))
 
     def _begin_next_attempts(self, cluster: Cluster) -> list[tuple[TaskId, str]]:
-        """Begin with the next attempt of each task if its last attempt was read to the end. Return notes about it."""
+        """Follow the next attempt of each task whose last one was read to the end. Return notes about new attempts."""
         notes = []
         for task_id, followed in self._followed.items():
             task = cluster.tasks[task_id]
@@ -163,7 +163,7 @@ class Follower:
                 yield task_id, f"retry pending: {reason}"
 
     def _select(self, when: Callable[[_FollowedAttempt], bool]) -> list[_FollowedAttempt]:
-        """Return the unfinished attempts that satisfy `when`, without those of workers with an open poll."""
+        """Return the unfinished attempts that satisfy `when`. Attempts on workers with an open call are omitted."""
         return [
             each
             for each in self._followed.values()
@@ -252,7 +252,7 @@ class Follower:
             self._finish(cluster, followed, step)
 
     def _finish(self, cluster: Cluster, followed: _FollowedAttempt, step: Step, why: str = "") -> None:
-        """Finish an attempt. `why`: the reason, if its output could not be read to the end from its worker."""
+        """Finish an attempt. `why` says why the worker's output could not be read to the end, '' if it was."""
         reading = followed.reading
         followed.done = True
         if why:
@@ -266,7 +266,7 @@ class Follower:
             step.texts += reading.rest()
 
     def _steps_of_other_texts(self) -> Iterator[Step]:
-        """Yield steps with a piece of each text, because pulled output may be larger than memory."""
+        """Yield steps with one piece per source of output, because pulled output may be larger than memory."""
         unread, self._other_texts = self._other_texts, []
         while unread:
             turn = [(texts, next(texts, None)) for texts in unread]
@@ -288,7 +288,7 @@ def _with_last_line(texts: Iterable[LogText], reading: Reading) -> Iterator[LogT
 
 
 def _has_ended(cluster: Cluster, reading: Reading) -> bool:
-    """Return True if no more output is expected. If the worker is silent, the end of the task is enough."""
+    """Return True if no more output is expected: the attempt has ended, or the task of a silent worker."""
     if reading.silence is not None and cluster.tasks[reading.id.task].state.terminal:
         return True
     return cluster.attempt(reading.id).end is not None

@@ -16,7 +16,7 @@ MAX_GROUPS = 8
 """Maximum number of groups of ranks compared line by line with the majority, smallest group first."""
 MAX_LINES = 20
 """Maximum number of lines of a difference."""
-_MAX_PAIRS = 1 << 22  # pairs of lines that are compared in about a second
+_MAX_PAIRS = 1 << 22  # pairs of lines; comparing this number takes about a second
 
 _MASKS = (
     (re.compile(r"\x1b\[[0-9;:]*m"), ""),
@@ -37,11 +37,12 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 class Deviation(Struct, frozen=True, kw_only=True):
-    """Ranks with equal logs that differ from the majority. The lowest rank is compared with the majority.
+    """Ranks with equal logs that differ from the majority.
 
-    If a rank only has fewer or more lines at the end, `behind` or `ahead` counts them. Otherwise `diff` has lines that
-    begin with `-` (majority) or `+` (this rank), and `more` counts further lines. `compared` is false if there were too
-    many groups. `idle`: seconds since the last line of any running rank among them, None if unknown.
+    The lowest of these ranks is compared with the majority. If it only has fewer or more lines at the end, `behind` or
+    `ahead` is their number. Otherwise `diff` has lines that begin with `-` (majority) or `+` (this rank), and `more` is
+    the number of further lines. `compared` is False if there were too many groups. `idle`: seconds since the last line
+    of any running rank of the group, None if unknown.
     """
 
     ranks: tuple[int, ...]
@@ -56,8 +57,8 @@ class Deviation(Struct, frozen=True, kw_only=True):
 class StreamDiff(Struct, frozen=True, kw_only=True):
     """One stream: the ranks of the majority, and the ranks that differ.
 
-    `lines` counts the lines of the majority. `coarse`: numbers were ignored, because they differ in all ranks. `idle`:
-    seconds since the last line of any running rank of the majority, None if unknown.
+    `lines` is the number of lines of the majority. `coarse`: True if numbers were ignored, because they differ in all
+    ranks. `idle`: seconds since the last line of any running rank of the majority, None if unknown.
     """
 
     stream: str
@@ -97,7 +98,7 @@ def _with_idle(found: StreamDiff, idle: Mapping[int, float]) -> StreamDiff:
 
 
 def masked(line: str, *, coarse: bool = False) -> str:
-    """Return a line with the parts replaced that differ between equal ranks."""
+    """Return a line without parts that differ even between equal ranks, such as times. `coarse`: without numbers."""
     for pattern, replacement in _MASKS:
         line = pattern.sub(replacement, line)
     return _NUMBER.sub("N", line) if coarse else line
@@ -134,7 +135,7 @@ Texts = tuple[Sequence[str], Sequence[str]]
 
 
 def _changes(majority: Sequence[str], deviating: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
-    """Return opcodes like `SequenceMatcher.get_opcodes`. Beyond _MAX_PAIRS pairs, frequent lines are not matched."""
+    """Return opcodes like `SequenceMatcher.get_opcodes`. Beyond _MAX_PAIRS pairs, frequent lines are skipped."""
     from difflib import SequenceMatcher  # rarely needed
 
     if len(majority) * len(deviating) <= _MAX_PAIRS:
@@ -157,7 +158,7 @@ def _common(some: Sequence[str], others: Sequence[str]) -> int:
 def _deviation(majority: Texts, deviating: Texts, ranks: tuple[int, ...], tail: int | None) -> Deviation:
     codes = _changes(majority[0], deviating[0])
     same = any(code[0] == "equal" for code in codes)
-    # If only the ends of the logs were read, a rank that is ahead or behind also begins with another line.
+    # If only the ends of the logs were read, the log of a rank that is ahead or behind begins with a different line.
     cut = tail is not None and tail in (len(majority[0]), len(deviating[0]))
     if same and cut and codes[0][0] in ("delete", "insert"):
         codes = codes[1:]

@@ -15,7 +15,7 @@ from iris_cli.remote.task_runner import LogChunk, LogPiece
 
 R = TypeVar("R")
 
-FIRST = 32 << 10  # bytes read from the end at first; they contain the last lines of most programs
+FIRST = 32 << 10  # bytes that the first read gets from the end: enough for the last lines of most programs
 PIECE = 512 << 10  # bytes per call
 LONGEST = 64 << 10  # maximum bytes in a line: an endless line must not fill the memory
 FARTHEST = 16 << 20  # maximum bytes read from the end to find the last lines
@@ -25,7 +25,7 @@ Requests = Generator[tuple[int, int], "LogChunk", R]
 
 
 class LineCutter(Struct):
-    """Cut a byte stream into whole lines of text. The result does not depend on how the bytes are divided.
+    """Cut a byte stream into whole lines of text. The lines do not depend on how the bytes are divided among calls.
 
     An incomplete line is held back. A line longer than LONGEST is cut between two characters. If a line was overwritten
     with carriage returns, as by a progress bar, only its last text is returned. Lines are processed together where
@@ -42,13 +42,13 @@ class LineCutter(Struct):
         return _text(_short_lines(data[:end]) + b"".join(piece + b"\n" for piece in pieces))
 
     def rest(self) -> str:
-        """Return the held-back text as a line, after the last byte."""
+        """Return the held-back text as a line, '' if there is none. Call it when no more bytes will come."""
         held, self.held = self.held, b""
         return _text(held + b"\n") if held else ""
 
 
 def _short_lines(lines: bytes) -> bytes:
-    """Cut the long lines among these. Such lines are rare, so the search advances in steps of LONGEST."""
+    """Cut the lines that are longer than LONGEST. Long lines are rare, so the search advances in steps of LONGEST."""
     start = 0
     while len(lines) - start > LONGEST:
         end = lines.rfind(b"\n", start, start + LONGEST + 1)
@@ -78,7 +78,7 @@ def _text(lines: bytes) -> str:
 
 
 class LogStream:
-    """Read position in one file. `tail`: begin with its last `tail` whole lines; None for all lines.
+    """Read position in one output file. `tail`: begin with the last `tail` whole lines of the file; None for all lines.
 
     The caller requests `wanted` and passes the answer to `take`. `wanted` changes only after an answer, so a missing
     answer neither loses nor repeats lines.
@@ -88,7 +88,7 @@ class LogStream:
         self.offset = 0  # bytes received, including held-back bytes
         self.inode = 0
         self.at_end = False  # True if the last answer reached the end of the file
-        self.replaced = False  # True if the file was replaced or truncated: reading restarts
+        self.replaced = False  # True if the file was replaced or truncated: restart
         self.cutter = LineCutter()
         self._text = ""
         self._was_replaced = False
@@ -97,7 +97,7 @@ class LogStream:
         """Offset (negative: from the end) and maximum number of bytes of the next request."""
 
     def take(self, chunk: LogChunk) -> str:
-        """Return the lines that this answer completes. It may have fewer bytes than were requested."""
+        """Return the lines that this answer completes. The answer may have fewer bytes than were requested."""
         self._text = ""
         self._was_replaced, self.replaced = self.replaced, False
         self.wanted = self._requests.send(chunk)
@@ -111,18 +111,18 @@ class LogStream:
 
     def _take_next(self, chunk: LogChunk) -> None:
         if not chunk.inode:
-            self.at_end = True  # the file is missing; if it reappears, it may be the same file
+            self.at_end = True  # the file is missing; a file that appears later may be the same one
         elif chunk.size < self.offset or (self.inode and chunk.inode != self.inode):
             self._text = self.cutter.rest()
             self.offset, self.inode, self.replaced = 0, chunk.inode, True
-            self.at_end = self._was_replaced  # end here if a worker reports a replacement each time
+            self.at_end = self._was_replaced  # stop if the worker always reports a replacement
         else:
             self._text = self.cutter.feed(chunk.data)
             self.offset, self.inode = self.offset + len(chunk.data), chunk.inode
             self.at_end = not chunk.data or self.offset >= chunk.size
 
     def _request_last(self, count: int) -> Requests[None]:
-        """Read enough of the end to contain these lines, at most FARTHEST bytes. Later reads continue after it."""
+        """Read the last `count` lines, at most FARTHEST bytes from the end. Later reads continue behind them."""
         found = yield -FIRST, FIRST
         start, data, window = found.offset, found.data, FIRST
         while start + len(data) < found.size or (start and data.count(b"\n") <= count):
@@ -133,7 +133,7 @@ class LogStream:
                 break
         self.inode, self.offset, self.at_end = found.inode, start + len(data), True
         if start and b"\n" in data:
-            data = data.partition(b"\n")[2]  # drop the part of the first line
+            data = data.partition(b"\n")[2]  # drop the first line, which is incomplete
         self._text = last_lines(self.cutter.feed(data), count)
 
     def _request_range(self, start: int, end: int) -> Requests[bytes]:
@@ -147,7 +147,7 @@ class LogStream:
 
 
 def last_lines(text: str, count: int | None) -> str:
-    """Return the last `count` of these whole lines; all if None."""
+    """Return the last `count` lines of a text of whole lines; all lines if `count` is None."""
     if count is None:
         return text
     lines = text.split("\n")[:-1]
@@ -172,7 +172,7 @@ class LogLine(Struct, frozen=True):
         return self.attempt.task.index
 
     def as_text(self) -> LogText:
-        """Return the line as a LogText."""
+        """Return a LogText with this line only."""
         return LogText(self.attempt, self.stream, f"{self.text}\n")
 
 
@@ -196,8 +196,8 @@ class Reading:
     """An attempt whose output is being read, with its read positions.
 
     `tail`: begin with this number of last lines of each stream; None for all lines. `dated`: also request the time of
-    each stream's last write; `idle` then has its age in seconds, if known. `relative`: show paths below the work
-    directory relative to it.
+    each stream's last write. `idle` then has the seconds since that write, if known. `relative`: show paths below the
+    work directory relative to it.
     """
 
     def __init__(
@@ -216,25 +216,25 @@ class Reading:
         self.id = attempt_id
         self.attempt = attempt
         self.tail = tail
-        self.texts: list[LogText] = []  # result of the last poll
-        self.silence: Silence | None = None  # why the last poll failed
+        self.texts: list[LogText] = []  # lines of the last read
+        self.silence: Silence | None = None  # why the last read failed
         self.streams = {name: LogStream(tail) for name in streams}
 
     @property
     def at_end(self) -> bool:
-        """True if the last poll read everything that was available."""
+        """True if the last read got everything that was available."""
         return self.silence is None and all(stream.at_end for stream in self.streams.values())
 
     @property
     def replaced(self) -> list[str]:
-        """Streams that the last poll found replaced or truncated."""
+        """Streams whose file was replaced or truncated before the last read."""
         if self.silence is not None:
             return []
         return [name for name, stream in self.streams.items() if stream.replaced]
 
     @property
     def is_gone(self) -> bool:
-        """True if none of its files exists."""
+        """True if none of the attempt's output files exists."""
         return not any(stream.inode for stream in self.streams.values())
 
     def wanted(self, max_bytes: int) -> list[LogPiece]:
@@ -252,7 +252,7 @@ class Reading:
         ]
 
     def take(self, chunks: Sequence[LogChunk]) -> None:
-        """Add the answers to the pieces of `wanted`."""
+        """Process the answers, one for each piece that `wanted` returned."""
         self.silence = None
         ages = zip(self.streams, (chunk.idle for chunk in chunks), strict=True)
         self.idle |= {name: idle for name, idle in ages if idle is not None}
@@ -260,11 +260,11 @@ class Reading:
         self.texts = [self.text(name, text) for name, text in zip(self.streams, texts, strict=True) if text]
 
     def fail(self, silence: Silence) -> None:
-        """Record that the worker did not answer. The next poll requests the same pieces."""
+        """Record that the worker did not answer. The next read requests the same pieces."""
         self.texts, self.silence = [], silence
 
     def rest(self) -> list[LogText]:
-        """Return the unfinished last lines, after the end of the output."""
+        """Return the unfinished last line of each stream. Call it when no more output will come."""
         rests = {name: stream.cutter.rest() for name, stream in self.streams.items()}
         return [self.text(name, text) for name, text in rests.items() if text]
 
@@ -283,7 +283,7 @@ def by_worker(readings: Sequence[Reading]) -> Mapping[WorkerId, list[Reading]]:
 
 
 def read(session: Session, cluster: Cluster, readings: Sequence[Reading]) -> Iterator[list[Reading]]:
-    """Poll once for each reading, workers in parallel. Yield the readings in batches as workers answer."""
+    """Read once from each worker, in parallel. Yield the readings in batches as workers answer."""
     of_worker = by_worker(readings)
     session.runner  # noqa: B018 - creates it before threads use it
     for batch in session.fan_out(
@@ -295,9 +295,9 @@ def read(session: Session, cluster: Cluster, readings: Sequence[Reading]) -> Ite
 def poll_worker(
     session: Session, cluster: Cluster, readings: Sequence[Reading], workers: int = 1
 ) -> Sequence[Reading]:
-    """Poll a worker once for readings of its attempts, in one call unless there are too many pieces.
+    """Read new output of several attempts from their worker, in one call unless there are too many pieces.
 
-    The number of `workers` polled in parallel limits the size of each answer. Runs in a thread of its own.
+    The number of `workers` read in parallel limits the size of each answer. Runs in a thread of its own.
     """
     target = session.target(cluster.workers[readings[0].attempt.worker])
     step = MAX_PIECES // len(BOTH)

@@ -29,9 +29,10 @@ _COMPARED = 200  # bytes
 
 
 class OtherOutput(Struct, frozen=True, kw_only=True):
-    """Output of an attempt from other sources than its worker. `texts` are read lazily; `note` names the source.
+    """Output of an attempt from other sources than its worker.
 
-    `kept`: from the event log; `pulled`: from a pulled copy; `whole`: complete to the end.
+    `texts` are read lazily. `anything`: True if there is any. `note` names the source. `kept`: the output is from the
+    event log. `pulled`: it is from a pulled copy. `whole`: it is complete to the end.
     """
 
     texts: Iterable[LogText] = ()
@@ -47,12 +48,14 @@ def other_output(
 ) -> OtherOutput:
     """Return the output of an attempt from other sources. `why`: the reason why its worker can't be polled.
 
-    `begun`: True if its beginning was shown already. Raises NotWritableError if a pulled copy can't be read.
+    `begun`: True if the beginning of the output was already shown. Raises NotWritableError if a pulled copy can't be
+    read.
     """
     logs, end = session.state.task_logs, attempt.end
     times = [at for name in reading.streams if (at := logs.written_at(reading.id, name)) is not None]
     pulled_at = max(times, default=None)
-    # Not sufficient: clocks may differ, and output that was complete before the end is not pulled again.
+    # A comparison of times is not sufficient: clocks may differ, and output that was complete before the end is not
+    # pulled again.
     whole = pulled_at is not None and attempt.ended_at is not None and pulled_at >= attempt.ended_at
     whole = whole and not logs.is_incomplete(reading.id)
     whole = whole or (end is not None and _ends_like(logs, reading, end.log_tail))
@@ -86,7 +89,7 @@ def _ends_like(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
             last = logs.read(reading.id, name, max(0, size - _COMPARED), _COMPARED).decode("utf-8", "replace")
             return log_tail.endswith(
                 last[4:] if size > _COMPARED else last
-            )  # it may begin inside a character
+            )  # the first bytes may be a part of a character
     return False
 
 
@@ -111,7 +114,7 @@ def _pulled(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
 
 
 def _kept_text(reading: Reading, log_tail: str) -> LogText:
-    """Return the log tail as a text. It contains both streams, so it is returned as the first one."""
+    """Return the log tail as a text. It contains both streams mixed, so it is returned as the first stream."""
     cutter = LineCutter()
     text = cutter.feed(log_tail.encode("utf-8", "replace")) + cutter.rest()
     return reading.text(next(iter(reading.streams)), last_lines(text, reading.tail))
@@ -254,7 +257,7 @@ def nothing_left(attempt: Attempt) -> str:
 
 
 def _why_not_from_worker(cluster: Cluster, reading: Reading) -> str:
-    """Return why output must come from another source; "" if the worker has it, or if there was never any."""
+    """Return why output must come from another source; "" if the worker has the output, or if there was never any."""
     attempt = reading.attempt
     if _is_unreachable(cluster, reading):
         has_no_output = attempt.started_at is None and attempt.reaped_at is not None
@@ -275,7 +278,7 @@ def _task_log(
     *,
     begun: bool,
 ) -> TaskLog:
-    """Return the log of a task. `texts` were not printed yet; `left` is its output from other sources, if any."""
+    """Return the log of a task. `texts` were not printed yet. `left` is output from other sources, if any."""
     attempt, note = reading.attempt, left.note if left is not None else ""
     is_unreachable = _is_unreachable(cluster, reading)
     if (left is None and is_unreachable) or (left is not None and not (is_unreachable or left.anything)):

@@ -1,4 +1,4 @@
-"""Detect changes of `cluster.yaml`, which the loop rereads, and of the installed program."""
+"""Detect changes of `cluster.yaml`, which the loop then reads again, and of the installed program."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from iris_cli.errors import ConfigError
 
 
 class Configuration:
-    """The configuration file at `path`, reread with `load`. `invalid` is its problem at the last check, or ''."""
+    """The configuration file at `path`, read again with `load`.
+
+    `invalid` is its problem at the last check, '' if it was valid. `first` is the configuration with which the loop
+    started.
+    """
 
     def __init__(self, path: Path, load: Callable[[], ClusterConfig], first: ClusterConfig) -> None:
         self.invalid = ""
         self.first = first
         self._path = path
         self._load = load
-        self._signature: tuple[int, ...] | None = None  # at the last check; None before the first one
+        self._signature: tuple[int, ...] | None = None  # at the last check; None before the first check
 
     def changed_config(self) -> ClusterConfig | None:
-        """Return the configuration if it is valid and has changed since the last check, or at the first check."""
+        """Return the configuration at the first check, and after a change; None otherwise, and while it is invalid."""
         signature = _signature_of(self._path)
         if signature == self._signature:
             return None
-        self._signature = signature  # before reading, so that a change during the read is noticed
+        self._signature = signature  # set BEFORE reading, so that a change during the read is noticed
         try:
             config = self._load()
         except ConfigError as error:
@@ -40,13 +44,13 @@ class Configuration:
         return None if self.invalid else config
 
     def troubles(self) -> Iterator[str]:
-        """Yield the configuration's problem with its fix."""
+        """Yield the problem of the configuration with its fix, if there is one."""
         if self.invalid:
             yield f"{self._path.name} is invalid ({self.invalid}), nothing is placed: iris config validate"
 
 
 def change_warning(path: Path, warn: Callable[[str], None]) -> Callable[[], None]:
-    """Return a function that warns once if the file changed, for a command that does not read it again."""
+    """Return a function that warns once if the file has changed. It is for commands that do not read the file again."""
     before, warned = _content(path), False
 
     def check() -> None:
@@ -72,7 +76,7 @@ _TIMEOUT = 120.0  # seconds for the new version to import everything: the machin
 
 
 def check(program: Sequence[str]) -> str:
-    """Return the version of a program that can import everything a loop needs; '' if it can't."""
+    """Return the version of a program if it can import everything that a loop needs, otherwise ''."""
     try:
         result = subprocess.run(  # noqa: S603 - our own program
             [*program, "--check"],
@@ -96,9 +100,10 @@ class Installed:
         self._checked = self._last = _signature_of(_SOURCE)
 
     def newer(self) -> str:
-        """Return the installed version if it differs from this one and can run; '' otherwise.
+        """Return the installed version if it differs from the running version and can run a loop; '' otherwise.
 
-        Two calls must find the same files, because during an installation the files of both versions are mixed.
+        Only a change that two calls have found counts, because during an installation the files of both versions are
+        mixed.
         """
         signature = _signature_of(_SOURCE)
         if not signature or signature == self._checked:
@@ -106,7 +111,7 @@ class Installed:
         if signature != self._last:
             self._last = signature
             return ""
-        self._checked = signature  # before the check, so that a broken version is checked only once
+        self._checked = signature  # set BEFORE the check, so that a broken version is checked only once
         version = _written_version()
         return (
             version if version not in ("", iris_cli.__version__) and check(self._program) == version else ""

@@ -99,9 +99,9 @@ def serve(
         held=held,
         configuration=configuration,
         report=lambda turn: report(session, turn),
-        began=read_loop_order(session.state.path),
+        order_at_start=read_loop_order(session.state.path),
         upgraded=Installed(program).newer,
-        orphaned=has_owner_ended,
+        has_owner_ended=has_owner_ended,
     )
     return LoopResult(loop.run(), loop.held)
 

@@ -1,6 +1,6 @@
 """The background loop: run cycles until no work is left.
 
-The loop is an ordinary invocation. It may be killed at any time; the next invocation continues its work.
+The loop is an ordinary invocation. It may be killed at any time. The next invocation continues its work.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHORT_PAUSE = 1.0
 
 
 class Pace(Struct):
-    """Pause between cycles. `interval` is the longest pause in seconds."""
+    """Computes the pauses between cycles. `interval` is the longest pause in seconds."""
 
     interval: float
     _pause: float = 0.0
@@ -38,8 +38,8 @@ class Pace(Struct):
     def pause(self, cluster: Cluster, now: float, *, changed: bool) -> float:
         """Return the seconds to the next cycle: twice the last pause, or SHORT_PAUSE after a change.
 
-        `changed`: True if the log has grown or a task sent a request. The pause ends early if a time limit or a grace
-        of a live attempt ends.
+        `changed`: True if the log has grown or a task has sent a request. The pause ends early if the time limit or the
+        grace period of a live attempt ends.
         """
         self._pause = min(SHORT_PAUSE if changed else max(SHORT_PAUSE, 2 * self._pause), self.interval)
         left = [at + SHORT_PAUSE - now for at in _deadlines(cluster)]
@@ -47,7 +47,7 @@ class Pace(Struct):
 
 
 def _deadlines(cluster: Cluster) -> Iterator[float]:
-    """Yield the times at which time limits and graces of live attempts end."""
+    """Yield the times at which time limits and grace periods of live attempts end."""
     for attempt_id, attempt in cluster.live_attempts():
         job = cluster.jobs[attempt_id.task.job]
         if attempt.stop is not None:
@@ -57,7 +57,7 @@ def _deadlines(cluster: Cluster) -> Iterator[float]:
 
 
 _RESTART = "run `iris loop start` in a shell that has"
-_MAX_NAMES = 3  # jobs named in one problem
+_MAX_NAMES = 3  # maximum number of jobs named in one message
 
 
 def missing_in_loop(cluster: Cluster) -> dict[JobId, dict[str, str]]:
@@ -96,17 +96,17 @@ def _who(workers: Sequence[WorkerId]) -> str:
 
 
 def _without_key(cluster: Cluster) -> dict[str, list[WorkerId]]:
-    """Return the workers that can't be polled because of a problem with the SSH key on this machine, by problem."""
+    """Return the workers that can't be polled because of the SSH key on this machine, by problem."""
     found: dict[str, list[WorkerId]] = {}
     for each in cluster.workers.values():
-        step, _, detail = each.reason.partition(": ")
+        step, _, detail = each.reason.partition(": ")  # a reason is `STEP: DETAIL`, STEP the part that failed
         if each.condition is WorkerCondition.SUSPECT and step == "key":
             found.setdefault(detail, []).append(each.id)
     return found
 
 
 CHECK_INTERVAL = 1.0
-"""Seconds between two checks for a reason to end and for new log entries."""
+"""Interval in seconds at which the loop checks if it must end and if the log has grown."""
 
 SCALE_EVERY = 30.0
 """Seconds between two passes of the autoscaler. Each pass lists the provider's slices."""
@@ -125,7 +125,7 @@ class LoopEnd(StrEnum):
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """One turn of the loop: the result of its cycle, or why it did not run."""
+    """One pass of the loop: the result of its cycle, or the reason (`trouble`, `fault`) why the cycle did not run."""
 
     result: cycle.CycleResult | None = None
     trouble: str = ""
@@ -133,19 +133,20 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 class Loop(Struct):
-    """One loop. `held` is its lock, `began` the operator's order when it started.
+    """One loop.
 
-    `report` gets each turn. `upgraded` returns the newly installed version, or ''. `orphaned` returns True if the
-    process that owns the loop has ended.
+    `held` is its lock. `order_at_start` is the operator's order that was in force when the loop started. `report` gets
+    each turn. `upgraded` returns the newly installed version, '' if there is none. `has_owner_ended` returns True if
+    the demo that owns the loop has ended.
     """
 
     session: Session
     held: HeldRunner
     configuration: Configuration
     report: Callable[[Turn], None]
-    began: LoopOrder
+    order_at_start: LoopOrder
     upgraded: Callable[[], str] = str
-    orphaned: Callable[[], bool] = bool
+    has_owner_ended: Callable[[], bool] = bool
     _trouble: str = ""
     _scaled_at: float = float("-inf")
     _result: cycle.CycleResult = field(default_factory=cycle.CycleResult)
@@ -162,7 +163,7 @@ class Loop(Struct):
             while True:
                 seq = session.cluster.seq
                 self.report(self._turn(dispatcher))
-                if not self._trouble and not self._work() and self._release():
+                if not self._trouble and not self._open_work() and self._release():
                     return LoopEnd.DONE
                 pace.interval = session.limits.loop_interval
                 has_requests, requests = dispatcher.requests != requests, dispatcher.requests
@@ -174,16 +175,16 @@ class Loop(Struct):
     def _end_reason(self) -> LoopEnd | None:
         if not self.held.is_in_place():
             return LoopEnd.GONE
-        if self.orphaned():
+        if self.has_owner_ended():
             return LoopEnd.ORPHANED
         order = read_loop_order(self.session.state.path)
-        if self.began.stopped:
+        if self.order_at_start.stopped:
             return LoopEnd.STOPPED
-        if order.turn != self.began.turn:
+        if order.turn != self.order_at_start.turn:
             return LoopEnd.STOPPED if order.stopped else LoopEnd.REPLACED
         if self.session.config.loop is Mode.OFF:
             return LoopEnd.OFF
-        self._reload_configuration()  # first, because an upgraded loop can't start with an invalid one
+        self._reload_configuration()  # BEFORE the check for an upgrade: a new loop needs a valid file
         return LoopEnd.UPGRADE if not self.configuration.invalid and self.upgraded() else None
 
     def _turn(self, dispatcher: Dispatcher) -> Turn:
@@ -200,7 +201,7 @@ class Loop(Struct):
             self._trouble = words_of(error)
         except (LogDamagedError, NotFoundError, ConfigError):
             raise
-        except Exception as error:  # internal: reported to the operator, the next cycle may succeed
+        except Exception as error:  # an internal error is reported, and the next cycle may succeed
             self._trouble = f"internal error: {type(error).__name__}: {error}"
             return Turn(trouble=self._trouble, fault=error)
         return Turn(trouble=self._trouble) if self._trouble else Turn(result=self._result)
@@ -219,9 +220,10 @@ class Loop(Struct):
             autoscale.run(self.session, probe=False)
 
     def _wait(self, dispatcher: Dispatcher, seconds: float) -> LoopEnd | None:
-        """Wait `seconds` for the next turn, and process late answers. Return early with a reason to end, if any.
+        """Wait `seconds` for the next turn, and process late answers.
 
-        The wait is shorter after new log entries or task requests, and if the configuration becomes valid or invalid.
+        If there is a reason to end, return it early. The wait is shorter after new transactions or task requests, and
+        if the configuration becomes valid or invalid.
         """
         clock, state = self.session.clock, self.session.state.path
         due = clock.monotonic() + seconds
@@ -248,15 +250,15 @@ class Loop(Struct):
                 due = min(due, clock.monotonic() + SHORT_PAUSE)
         return None
 
-    def _work(self) -> str:
+    def _open_work(self) -> str:
         return work_left(self.session.cluster, self.session.config, self.session.state)
 
     def _release(self) -> bool:
-        """Release the lock. Return True if the loop may end: the log, read AFTER the release, has no work left."""
+        """Release the lock. Return True if the loop may end: the log, read AFTER the release, contains no open work."""
         session = self.session
         self.held.release()
         session.view()
-        if not self._work():
+        if not self._open_work():
             return True
         held = None
         try:
@@ -271,7 +273,7 @@ class Loop(Struct):
         return False
 
     def _cycle_details(self) -> Mapping[str, object]:
-        """Return what the loop writes into the heartbeat after each cycle."""
+        """Return the data that the loop adds to the heartbeat after each cycle."""
         missing = missing_in_loop(self.session.cluster)
         troubles = [*self.configuration.troubles(), *environment_troubles(self.session.cluster, missing)]
         return {

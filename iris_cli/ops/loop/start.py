@@ -30,7 +30,7 @@ _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--")
 
 
 def scope_of(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the words that start a command outside the login session, if put before it; () if that is impossible.
+    """Return the words to put before a command so that it runs outside the login session; () if that is impossible.
 
     If lingering is enabled for the user, systemd's user manager and its scopes outlive each login.
     """
@@ -88,14 +88,14 @@ def loop_log(directory: Path) -> Path:
 
 
 def open_loop_log(directory: Path) -> int:
-    """Return a descriptor that appends to the loop's log; to /dev/null if that can't be opened (full disk, symlink)."""
+    """Return a descriptor that appends to the loop's log, or to /dev/null if the log can't be opened."""
     with suppress(OSError):
         return open_safely(directory / LOOP_LOG, _APPEND)
     return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def rotate_loop_log(directory: Path) -> None:
-    """Rotate the loop's log if it is stdout and too large. Never raises OSError."""
+    """Rotate the loop's log if stdout is that file and it is too large. Never raises OSError."""
     path = directory / LOOP_LOG
     with suppress(OSError):
         output, log = os.fstat(1), os.lstat(path)
@@ -110,7 +110,7 @@ def rotate_loop_log(directory: Path) -> None:
 
 
 def redirect_streams(directory: Path) -> None:
-    """Redirect output to the loop's log and input from /dev/null, because a loop run by hand has a terminal."""
+    """Redirect output to the loop's log and input from /dev/null, because a loop that a user starts has a terminal."""
     sys.stdout.flush()
     for fd, streams in ((os.open(os.devnull, os.O_RDONLY), (0,)), (open_loop_log(directory), (1, 2))):
         for stream in streams:
@@ -119,7 +119,7 @@ def redirect_streams(directory: Path) -> None:
 
 
 def write_loop_log(lines: Iterable[str], now: float) -> None:
-    """Append sanitized lines to the loop's log, each with its time. On a full disk they are lost without an error."""
+    """Append sanitized lines to the loop's log, each with the time `now`. On a full disk they are lost silently."""
     text = "".join(f"{iso_time(now)} {line}\n" for line in lines)
     with suppress(OSError):
         os.write(1, text.encode("utf-8", "backslashreplace"))
@@ -131,7 +131,7 @@ OWNER = "IRIS_LOOP_OWNER"
 
 @contextmanager
 def own_loops(file: Path, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
-    """Loops started inside the block end when this process ends, even if it is killed. Raises OSError."""
+    """Make loops started inside the block end when this process ends, even if it is killed. Raises OSError."""
     with file.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         environ[OWNER] = str(file)
@@ -142,7 +142,7 @@ def own_loops(file: Path, environ: MutableMapping[str, str] = os.environ) -> Ite
 
 
 def has_owner_ended(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return True if this process has an owner that ended: its lock is free, or its lock file is missing."""
+    """Return True if this process has an owner (see `own_loops`) that has ended: its lock file is free or missing."""
     if not (file := environ.get(OWNER, "")):
         return False
     try:
@@ -160,14 +160,14 @@ COMMAND = "iris loop"
 _SHELL = ("/bin/sh", "-c", '"$@" >&2 & echo $!', "sh")
 """Shell command that starts a program in the background and prints its pid: it is not a child of this process."""
 
-_STOP_TIMEOUT = 10.0  # seconds for a loop to end after an order: it checks once per second, between calls
+_STOP_TIMEOUT = 10.0  # seconds for a loop to end after an order; the loop checks for orders once per second
 _KILL_TIMEOUT = 5.0  # seconds for a killed process to exit
 _START_TIMEOUT = 60.0  # seconds for a new loop to report its start: the machine may be busy
 _POLL_INTERVAL = 0.02  # seconds
 
 
 class LoopCommand(Struct, frozen=True, kw_only=True):
-    """How to start a loop: its command line, working directory and state directory."""
+    """How to start a loop: command line, working directory, state directory, clock, and interval between cycles."""
 
     program: tuple[str, ...]
     directory: Path
@@ -177,7 +177,7 @@ class LoopCommand(Struct, frozen=True, kw_only=True):
 
 
 def loop_command(workplace: Workplace) -> LoopCommand:
-    """Return how to start this cluster's loop. Raises ConfigError."""
+    """Return the command that starts this cluster's loop. Raises ConfigError."""
     names = ("--config", str(workplace.config_file.absolute()))
     state = ("--state-dir", str(workplace.state_path_in_use.absolute()))
     return LoopCommand(
@@ -192,8 +192,8 @@ def loop_command(workplace: Workplace) -> LoopCommand:
 def spawn(command: LoopCommand, environ: Mapping[str, str] = os.environ) -> int | None:
     """Start a loop. Return its pid, or None if a loop runs already. Raises OSError.
 
-    The loop has no terminal, a session of its own, and inherits only the descriptor of the lock: so it is visible as
-    the runner from the start.
+    The loop has no terminal and a session of its own. It inherits only the descriptor of the lock, so that other
+    processes see it as the runner from the start.
     """
     state, now = command.state, command.clock.now()
     held = state.runners.hold(LOOP, COMMAND, interval=command.interval, since=now)
@@ -233,9 +233,10 @@ def _spawn(command: LoopCommand, held: HeldRunner, environ: Mapping[str, str]) -
 
 
 def order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> LoopOrder:
-    """Record the operator's order that every running loop must end. Raises NotWritableError.
+    """Record the operator's order that every running loop must end, and return the order.
 
-    If `stopped`, no loop may start until `iris loop start`.
+    Raises NotWritableError. If `stopped`, no loop may start until `iris loop start`. `command` is recorded with the
+    order.
     """
     new_order = LoopOrder(
         turn=SYSTEM_RANDOMNESS.hexadecimal(8),
@@ -249,13 +250,13 @@ def order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> Loop
 
 
 def stop(state: StateDir, clock: Clock) -> Runner | None:
-    """Stop the loop; none starts until `iris loop start`. Return the stopped runner, or None. Raises IrisError."""
+    """Stop the loop. No loop starts until `iris loop start`. Return the stopped runner or None. Raises IrisError."""
     order(state, clock, stopped=True, command="iris loop stop")
     return end(state, clock)
 
 
 def start(command: LoopCommand, environ: Mapping[str, str] = os.environ) -> Runner:
-    """Start a loop with this environment, replacing a running one. Return its runner. Raises IrisError."""
+    """Start a loop with this environment in place of a running one. Return the new loop's runner. Raises IrisError."""
     state = command.state
     order(state, command.clock, stopped=False, command="iris loop start")
     end(state, command.clock)
@@ -267,14 +268,15 @@ def start(command: LoopCommand, environ: Mapping[str, str] = os.environ) -> Runn
 
 
 def running_loop(state: StateDir) -> Runner | None:
-    """Return the loop that holds its lock now, or None."""
+    """Return the runner of the loop that holds the runner lock now, or None."""
     return next((each for each in state.runners.alive() if each.kind == LOOP), None)
 
 
 def end(state: StateDir, clock: Clock) -> Runner | None:
-    """Wait until the loop has ended after an order to end. Return its runner, None if none ran. Raises IrisError.
+    """Wait until the loop has ended after an order to end.
 
-    A loop on this machine gets SIGTERM, and SIGKILL if it is suspended or hangs: no state is lost.
+    Return the loop's runner, None if none ran. Raises IrisError. A loop on this machine gets SIGTERM, and SIGKILL if it
+    is suspended or hangs. That loses no state.
     """
     found = running_loop(state)
     if found is None:
@@ -291,7 +293,7 @@ def end(state: StateDir, clock: Clock) -> Runner | None:
 
 
 def _signal(state: StateDir, number: signal.Signals) -> None:
-    """Signal the loop if it runs on this host and its process took the lock: its pid may have been reused."""
+    """Signal the loop if it runs on this host and its process took the lock. Otherwise the pid may have been reused."""
     found = running_loop(state)
     if found is not None and found.host == state.host and found.is_this(found.pid):
         with suppress(OSError):
@@ -308,7 +310,7 @@ def _is_gone(state: StateDir, clock: Clock, timeout: float) -> bool:
 
 
 def _wait_for_start(command: LoopCommand) -> Runner:
-    """Return the loop's runner when it has recorded its command. Raises IrisError if the loop has ended."""
+    """Wait until the loop has recorded its command, and return its runner. Raises IrisError if the loop has ended."""
     until = command.clock.monotonic() + _START_TIMEOUT
     while (found := running_loop(command.state)) is not None:
         if found.command or command.clock.monotonic() >= until:

@@ -1,4 +1,4 @@
-"""Wait until jobs have ended. The waiting command runs cycles, because perhaps no other process does."""
+"""Wait until jobs have ended. The waiting command runs cycles, because perhaps no other process runs them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _WORST_FIRST = (
 
 
 class CycleRunner:
-    """Run cycles for a waiting command, which reads the log between them.
+    """Run cycles for a waiting command, which reads the log between cycles.
 
-    Cycles follow each other quickly at first, because jobs may fail at once, after a request of a task, and while tasks
-    are placed, because short tasks soon make room for others; otherwise less often. `least`: minimum number of seconds
-    between two cycles. A locked or unwritable state does not end the wait: `trouble` is the error.
+    Cycles follow each other quickly at the beginning (jobs may fail at once), after a request of a task, and while
+    tasks are placed (short tasks soon make room for others). At other times they are less frequent. `least`: minimum
+    number of seconds between two cycles. A locked or unwritable state does not end the wait: `trouble` is the error.
     """
 
     def __init__(self, session: Session, *, schedule: bool = True, least: float = 0.0) -> None:
@@ -51,7 +51,7 @@ class CycleRunner:
         self._printed = ""  # the last trouble that was printed
         self._due = 0.0  # monotonic time of the next cycle
         self._between = 0.0  # seconds between the last two cycles
-        self._has_requests = False  # a task sent requests in or after the last cycle
+        self._has_requests = False  # True if a task sent requests in or after the last cycle
         self._requests = 0  # number of task requests at the last check
         self._result = CycleResult()
         self._dispatcher = Dispatcher(session)
@@ -74,7 +74,7 @@ class CycleRunner:
             send_notices(self.session)
 
     def look(self) -> Cluster:
-        """Return the current cluster; run a cycle first if one is due."""
+        """Return the current cluster. Run a cycle first if one is due."""
         if self.session.clock.monotonic() >= self._due:
             self.trouble = None
             self._do(self._run_cycle)
@@ -122,7 +122,7 @@ class CycleRunner:
             self._due = min(self._due, clock.monotonic() + self._between)
 
     def _expects_more(self) -> bool:
-        """Return True if tasks sent requests, or the last cycle placed tasks: the next cycle may find more to do."""
+        """Return True if tasks sent requests or the last cycle placed tasks: the next cycle may then find more work."""
         return self._has_requests or bool(self._result.assigned)
 
     def _has_new_requests(self) -> bool:
@@ -156,7 +156,7 @@ class WaitResult(Struct, frozen=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 if all succeeded; the code of the worst end; 1 after a timeout."""
+        """0 if all jobs succeeded, 1 after a timeout, otherwise the code of the job with the worst end."""
         if self.open:
             return ExitCode.FAILED
         states = set(self.states.values())

@@ -26,7 +26,7 @@ _URL = pattern(r"(https?://)(?:[^\s/@]*@)?([^\s/?#'\"]+)[^\s'\"]*")
 
 
 def environment_of(notice: Notice, cluster: str) -> dict[str, str]:
-    """Return the environment variables that the command gets in addition to those of this process."""
+    """Return the environment variables for the command, in addition to the variables of this process."""
     return {
         "IRIS_EVENT": notice.event,
         "IRIS_JOB_ID": notice.job,
@@ -80,7 +80,7 @@ class Command(Struct, frozen=True, kw_only=True):
     timeout: float
 
     def run(self, variables: Mapping[str, str], stop: Event) -> str:
-        """Run the command. Return its problem, "" if it exited with 0; then its remaining children are not stopped."""
+        """Run the command. Return its failure as text, "" if it exited with 0. Then its children are not stopped."""
         try:
             process = subprocess.Popen(  # noqa: S603 - the operator's own command, from cluster.yaml
                 self.words,
@@ -100,7 +100,7 @@ class Command(Struct, frozen=True, kw_only=True):
         return _problem(process.returncode, tail, self.timeout)
 
     def _watch(self, process: subprocess.Popen[bytes], stop: Event) -> bytes | None:
-        """Return the tail of the command's output when it has ended; None if it has not ended before the timeout."""
+        """Wait for the end of the command. Return the tail of its output; None if it has not ended at the timeout."""
         assert process.stdout is not None
         due = self.clock.monotonic() + self.timeout
         tail = b""
@@ -158,7 +158,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
         return f"Webhook(timeout={self.timeout})"
 
     def post(self, body: bytes, stop: Event) -> str:
-        """Post the body. Return the problem, "" if it was accepted. A hanging call is abandoned at the timeout."""
+        """Post the body. Return the failure as text, "" if there was none. A call that hangs ends at the timeout."""
         problems: list[str] = []
         call = threading.Thread(target=lambda: problems.append(self._call(body)), daemon=True)
         due = self.clock.monotonic() + self.timeout
@@ -173,7 +173,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
         from urllib.request import HTTPRedirectHandler, Request, build_opener
 
         class NoRedirects(HTTPRedirectHandler):
-            """A redirect handler that follows no redirect, because the content is only for this host."""
+            """A redirect handler that follows no redirect, because the body is only for the host of the URL."""
 
             def redirect_request(self, *_: object) -> None:
                 return None
@@ -196,24 +196,24 @@ class Webhook(Struct, frozen=True, kw_only=True):
 
 
 def _words(error: object) -> str:
-    """Return the message of a system error, or the type of another error: its message may contain the URL."""
+    """Return the message of a system error. Other messages may contain the URL, so return only the error's type."""
     return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
-# The sender: it sends queued notices in a thread of its own, and records the delivered ones.
+# The sender sends queued notices in a thread of its own, and records which ones were delivered.
 
 
 BUDGET = 10.0
 """Seconds after which no further notice is sent in this cycle."""
 
-_WRITE_INTERVAL = 1.0  # seconds; notices sent since the last record are repeated after a crash
+_WRITE_INTERVAL = 1.0  # seconds; after a crash, notices sent since the last write are sent again
 
 Send = Callable[[Notice, Event], str]
 """Function that sends one notice, and returns the problem or "". The event is set when it must stop."""
 
 
 class Sender(Struct):
-    """Send notices. `lock` is a descriptor that allows one sender at a time; it is closed at the end."""
+    """Send notices. `lock` is the descriptor of a lock that allows one sender at a time. It is closed at the end."""
 
     file: NoticeFile
     lock: int
@@ -226,7 +226,7 @@ class Sender(Struct):
     _written: float = 0.0
 
     def run(self) -> None:
-        """Send notices for at most `budget` seconds. Channels with failures come last, and pause between two tries."""
+        """Send notices for at most `budget` seconds. Channels with failures come last, and pause between tries."""
         try:
             until = self.clock.monotonic() + self.budget
             self._written = self.clock.monotonic()
@@ -247,11 +247,11 @@ class Sender(Struct):
         except Exception as error:  # an internal error is reported like other problems
             problem = f"internal error ({type(error).__name__}); please report it"
         if problem and self.stop.is_set():
-            return  # it was stopped by `finish`
+            return  # `finish` has stopped this sender
         now = self.clock.now()
         after = channel.with_failure(problem, now, self.limits) if problem else channel.with_delivery(now)
         self.records = structs.replace(self.records, channels={**self.records.channels, name: after})
-        # AFTER sending, so that a crash between the two repeats the notice instead of losing it.
+        # Write the record AFTER sending: a crash between the two repeats the notice instead of losing it.
         if self.clock.monotonic() - self._written >= _WRITE_INTERVAL:
             self.file.write(self.records)
             self._written = self.clock.monotonic()
@@ -261,7 +261,7 @@ _RUNNING: list[tuple[Sender, threading.Thread]] = []
 
 
 def start(sender: Sender) -> None:
-    """Start the sender in a thread of its own; `finish` waits for it."""
+    """Start the sender in a thread of its own. `finish` waits for the thread."""
     thread = threading.Thread(target=sender.run, name="iris-notify", daemon=True)
     _RUNNING[:] = [each for each in _RUNNING if each[1].is_alive()]
     _RUNNING.append((sender, thread))
@@ -269,7 +269,7 @@ def start(sender: Sender) -> None:
 
 
 def finish(*, at_once: bool = False) -> None:
-    """Wait until all senders have ended, which they do after their budget. `at_once` and Ctrl-C stop them."""
+    """Wait until all senders have ended. A sender ends after its budget, or at once with `at_once` or Ctrl-C."""
     while _RUNNING:
         sender, thread = _RUNNING.pop()
         try:

@@ -51,7 +51,7 @@ _CODE_IS_REASON = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
 
 
 def exit_words(end: End | None) -> str:
-    """Return `1`, or `137 (SIGKILL)` if a signal ended the command; '' without an exit code."""
+    """Return the exit code as `1`, or `137 (SIGKILL)` if a signal ended the command; '' without an exit code."""
     if end is None or end.exit_code is None:
         return ""
     name = signal_of(end)
@@ -95,7 +95,7 @@ def end_words(end: End) -> str:
 
 
 def _was_stopped_by_iris(end: End) -> bool:
-    """Return True if the exit code only shows that iris stopped the command."""
+    """Return True if the exit code means only that iris stopped the command."""
     if end.reason is EndReason.TIMEOUT:
         return end.exit_code in _STOPPED
     return end.reason in (EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED)
@@ -115,7 +115,7 @@ def known_words(end: End, state: StateDir | None = None, attempt: AttemptId | No
 
 
 def task_end_words(task: Task, state: StateDir | None = None) -> str:
-    """Return why a task ended, with a known cause; '' if it is open or succeeded."""
+    """Return why a task ended, with the known cause if any; '' if the task is open or succeeded."""
     if task.end is None:
         return ""
     last = task.current.end if task.current is not None else None
@@ -130,7 +130,8 @@ def task_end_words(task: Task, state: StateDir | None = None) -> str:
 def who_failed(job: Job, task: Task, failed: int = 1) -> str:
     """Return `rank 2 failed first` for a gang, `task-2 failed` for a job of several tasks, otherwise `failed`.
 
-    `failed` counts the failed tasks; if several: `3 of 500 tasks failed (max_task_failures is 2), first task-7`.
+    `failed` is the number of failed tasks. If it is more than 1: `3 of 500 tasks failed (max_task_failures is 2), first
+    task-7`.
     """
     if job.is_gang:
         return f"rank {task.index} failed first"
@@ -153,7 +154,7 @@ def job_cause(job: Job, culprit: Task | None, failed: int = 1) -> str:
 
 
 def cause_of(state: StateDir | None, attempt: AttemptId | None, end: End, output: str) -> KnownCause | None:
-    """Return the cause that the last output shows; if it shows none, the cause in the saved excerpt."""
+    """Return the cause that the last output shows. If it shows none, return the cause in the saved excerpt, or None."""
     from iris_cli.core.known_causes import known_cause
 
     known = known_cause(end, output)
@@ -177,7 +178,7 @@ def cause_in(output: bytes, end: End) -> KnownCause | None:
 
 
 def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
-    """Return `retry 1 of 2, after rank 7: exit 1: GPU out of memory`; '' in the first attempt, and for an ended job.
+    """Return `retry 1 of 2, after rank 7: exit 1: GPU out of memory`; '' before the first retry, and for an ended job.
 
     `state` may hold an excerpt of the output with more lines than the event log.
     """

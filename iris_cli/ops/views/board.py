@@ -16,7 +16,7 @@ from iris_cli.ops.outcomes.durations import FRESH
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.status import ClusterStatus, JobRow, cluster_status, in_reading_order
 
-_RECENT_CHANGE = 60.0  # seconds for which a changed job is listed before others with the same concern
+_RECENT_CHANGE = 60.0  # seconds; jobs that changed more recently come before others of their concern
 
 _SLOW_START = 5.0  # seconds after which a task that is still starting gets a line
 _MAX_ENDED_JOBS = 20
@@ -33,7 +33,7 @@ class Concern(IntEnum):
 
 
 class TaskGroup(Struct, frozen=True, kw_only=True):
-    """Tasks of one job with the same state and reason. `since_at`: the time at which the last of them changed."""
+    """Tasks of one job with the same state and reason. `since_at`: time of the latest change of a task."""
 
     tasks: tuple[TaskId, ...]
     state: str
@@ -43,7 +43,7 @@ class TaskGroup(Struct, frozen=True, kw_only=True):
 
 
 class JobOnBoard(Struct, frozen=True, kw_only=True):
-    """One job. `changed_at`: the time of its last change; `waits_since`: since when it is overdue, or None."""
+    """One job. `changed_at`: time of its last change. `waits_since`: time since which it is overdue, or None."""
 
     row: JobRow
     concern: Concern
@@ -92,7 +92,7 @@ def _on_board(cluster: Cluster, row: JobRow, now: float, reserve_after: float) -
 def _concern(row: JobRow, task_groups: Sequence[TaskGroup], now: float) -> Concern:
     if row.state in (JobState.FAILED, JobState.UNSCHEDULABLE):
         return Concern.FAILING if row.stopping or now - (row.ended_at or now) < FRESH else Concern.ENDED
-    if row.state.terminal:  # attempts being stopped still hold their workers
+    if row.state.terminal:  # attempts that are being stopped still hold their workers
         return Concern.RUNNING if row.stopping else Concern.ENDED
     if any(group.state != TaskState.ASSIGNED for group in task_groups):
         return Concern.FAILING
@@ -100,7 +100,7 @@ def _concern(row: JobRow, task_groups: Sequence[TaskGroup], now: float) -> Conce
 
 
 def _sort_key(each: JobOnBoard, position: int, now: float) -> tuple[int, float, int]:
-    """Return the sort key of a job: by concern, recently changed first, then by its position in the table."""
+    """Return the sort key of a job: its concern, then recently changed jobs first, then its position in the table."""
     is_recent = each.concern is not Concern.ENDED and now - each.changed_at < _RECENT_CHANGE
     return each.concern, -each.changed_at if is_recent else 0.0, position
 
@@ -116,7 +116,7 @@ def _changed_at(row: JobRow, tasks: Sequence[Task]) -> float:
 
 
 def _task_groups(tasks: Sequence[Task], displays: Sequence[str], now: float) -> Iterator[TaskGroup]:
-    """Yield the tasks that failed, are stopping, run again after a failure, or are slow to start."""
+    """Yield groups of tasks that need attention: failed, stopping, running again after a failure, or slow to start."""
     groups: dict[tuple[str, str], list[Task]] = {}
     for task, display in zip(tasks, displays, strict=True):
         if (why := _why_listed(task, now)) is not None:
@@ -153,7 +153,7 @@ def _why_listed(task: Task, now: float) -> str | None:
         return stop_words(last.stop.reason) if last.stop is not None else ""
     if task.state in (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.UNSCHEDULABLE):
         if task.end is not None and task.end.reason is EndReason.SIBLING:
-            return None  # it only ended with its gang
+            return None  # a rank that only ended with its gang needs no line
         return end_words(task.end) if task.end is not None else ""
     if failed is not None and not task.state.terminal:
         running = last is not None and last.end is None

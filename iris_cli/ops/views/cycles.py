@@ -1,4 +1,4 @@
-"""The process that runs a cluster's cycles: its kind, the age of the last cycle, the time of the next one."""
+"""The runner, the process that runs a cluster's cycles: its kind, the age of its last cycle, the time of the next."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _FIX = {
     Mode.OFF: "iris watch --schedule, or iris cron install",
 }
 _NAMES = {"loop": "background loop", "watch": "iris watch", "wait": "iris wait", "command": "iris schedule"}
-_MAX_MISSED = 3  # intervals without a cycle after which the runner counts as late
-_MIN_LATE = 60.0  # seconds before any runner counts as late: a cycle with many silent hosts is slow
+_MAX_MISSED = 3  # a runner without a cycle for this number of intervals is late
+_MIN_LATE = 60.0  # seconds before any runner is late: a cycle with many silent hosts is slow
 
 
 class Cycles(Struct, frozen=True, kw_only=True):
     """The runner: the process that runs the cycles. `by` is its kind, None if no cycles are running.
 
-    Times are in seconds. `last` is the age of the last cycle, by any runner; `last_own` the age of this
-    runner's last cycle; both None if there was no cycle. If the runner is `late`, `last` is `last_own`, and
-    `next`, the time until the next cycle, is None: a suspended process keeps its lock. `host` is '' for this
-    machine. `command` is the runner's command line. `troubles` are problems of the loop, each with its fix;
-    `missing` names the secrets that the loop lacks, by job. `needed`: True if open work needs cycles. `fix`
-    says what to do if no cycles are running: a command, or how to make the state writable.
+    Times are in seconds. `last` is the age of the last cycle of any runner, `last_own` the age of this runner's last
+    cycle. Both are None if there was no cycle. `next` is the time until the next cycle. A runner is `late` if it holds
+    its lock but runs no cycles, for example while it is suspended. Then `last` is `last_own`, and `next` is None.
+    `host` is '' for this machine. `command` is the runner's command line. `troubles` are problems of the loop, each
+    with its fix; `missing` names the secrets that the loop lacks, by job. `needed`: True if open work needs cycles.
+    `fix` says what to do if no cycles are running: a command, or how to make the state writable.
     """
 
     by: str | None = None
@@ -64,9 +64,10 @@ class Cycles(Struct, frozen=True, kw_only=True):
 
 
 def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bool = True) -> Cycles:
-    """Return the runner of the cycles; `mode` is the loop mode in cluster.yaml.
+    """Return the runner of the cycles.
 
-    Takes no lock, writes nothing, and never raises OSError.
+    `mode` is the loop mode in cluster.yaml, `needed` is True if open work needs cycles. Takes no lock, writes nothing,
+    and never raises OSError.
     """
     heartbeat = state.read_heartbeat()
     records = runners_of(heartbeat)
@@ -82,13 +83,13 @@ def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bo
 
 
 def with_invalid_configuration(cycles: Cycles) -> Cycles:
-    """Return the runner while cluster.yaml is invalid: cron can't run cycles; a running process continues."""
+    """Return `cycles` while cluster.yaml is invalid: cron can't run cycles then, but a running process continues."""
     running = Cycles(last=cycles.last, needed=cycles.needed) if cycles.by == CRON else cycles
     return replace(running, fix=VALIDATE)
 
 
 def _of_runner(runner: Runner, record: Mapping[str, Any], now: float, this_host: str) -> Cycles:
-    """Return the state of a process that holds a runner lock. It is late by its last cycle or its start."""
+    """Return the state of a process that holds a runner lock. Its last cycle, or its start, shows if it is late."""
     at = _number(record, "at")
     interval = runner.interval or _number(record, "interval") or 0.0
     since = max(at or 0.0, runner.since)
@@ -125,7 +126,7 @@ def _of_cron(record: Mapping[str, Any], now: float) -> Cycles | None:
 
 
 def _age(at: float | None, now: float) -> float | None:
-    """Return the age in seconds; 0 if the clock stepped back."""
+    """Return the age in seconds; 0 if the clock stepped back, None if `at` is None."""
     return None if at is None else max(0.0, round(now - at, 3))
 
 
@@ -140,7 +141,7 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def _missing(value: object) -> dict[JobId, list[str]]:
-    """Return the missing secrets by job; ignore malformed entries."""
+    """Return the missing secrets by job. Malformed values are ignored."""
     if not isinstance(value, dict):
         return {}
     return {JobId(str(job)): list(_texts(names)) for job, names in value.items()}
@@ -166,7 +167,7 @@ def _parts(cluster: Cluster, config: ClusterConfig, state: StateDir) -> Iterator
 
 
 def logs_to_copy(cluster: Cluster, due: Mapping[Token, AttemptId]) -> list[tuple[AttemptId, Attempt]]:
-    """Return the ended attempts whose output is due and whose worker is healthy."""
+    """Return those of the attempts in `due` whose output still exists and whose worker is healthy."""
     found = []
     for token, attempt_id in due.items():
         attempt = attempt_of(cluster, attempt_id, token)
@@ -188,7 +189,7 @@ def attempt_of(cluster: Cluster, attempt_id: AttemptId, token: Token) -> Attempt
 def jobs_need_cycles(cluster: Cluster) -> str:
     """Return a short description of the open jobs or the attempts to stop; '' if there are none.
 
-    Ignores attempts that can't be stopped now: on lost workers, or with unkillable processes.
+    Attempts on lost workers and attempts with unkillable processes can't be stopped now, and are ignored.
     """
     still_open = cluster.open_jobs()
     if jobs := sum(job.end is None for job in still_open):
@@ -204,7 +205,7 @@ def _is_stuck(cluster: Cluster, attempt: Attempt) -> bool:
 
 
 def _slices_change(cluster: Cluster, config: ClusterConfig) -> bool:
-    """Return True if slices are changing or will change: idle slices above the minimum are deleted."""
+    """Return True if slices are changing, or will change because idle slices above the minimum are deleted."""
     groups = {group.name: group for group in config.scale_groups}
     minimum = {name: group.min_slices for name, group in groups.items()}
     number = dict.fromkeys(minimum, 0)
@@ -239,7 +240,7 @@ def trouble_lines(cycles: Cycles) -> list[str]:
 
 
 def fix_of(trouble: str) -> str:
-    """Return the command that a loop problem names, or the one that shows the loop's log."""
+    """Return the command that a loop problem names, or the command that shows the loop's log."""
     named = [each for each in ("iris loop start", VALIDATE) if each in trouble]
     return named[0] if named else "iris loop show"
 

@@ -1,4 +1,4 @@
-"""Failure card: the first failed task, its last lines, its peers' ends, a known cause. Uses local data only."""
+"""Failure card: the first failed task, its last lines, the ends of its peers, a known cause. Uses local data only."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 
 
 class PeerGroup(Struct, frozen=True, kw_only=True):
-    """Tasks that ended in the same way as each other, with the same last line except for numbers.
+    """Tasks that ended in the same way, with the same last line except for numbers.
 
-    `line` is the last line of the first of them, '' if unknown. `same`: the first failed task has it too.
+    `line` is the last line of the first task, '' if unknown. `same`: the first failed task has it, too.
     """
 
     tasks: tuple[TaskId, ...]
@@ -117,7 +117,7 @@ if TYPE_CHECKING:
 
 
 class Explained(Struct, frozen=True, kw_only=True):
-    """A known cause: the task and the line that matched, the fix, and the page about it."""
+    """A known cause: the task and the line that matched its rule, the fix, and the page about the cause (`source`)."""
 
     name: str
     cause: str
@@ -138,10 +138,10 @@ class FailedChild(Struct, frozen=True, kw_only=True):
 class FailureCard(Struct, frozen=True, kw_only=True):
     """The task that failed first: where it ran, why it ended, its last lines, and the ends of its peers.
 
-    `counts` says how the tasks of a gang ended: `1 failed, 3 stopped with it`. `next` is the command to type
-    next. `setup` is the set-up command if that failed; `retries` says how many retries were used. `children`
-    are the last child jobs that failed before it, `more_children` the number of earlier ones. `facts` are
-    measurements of its worker; only a proven fact is known to be related to the failure.
+    `counts` says how the tasks of a gang ended: `1 failed, 3 stopped with it`. `next` is the command to type next.
+    `setup` is the set-up command if that failed. `retries` says how many retries were used. `children` are the last
+    child jobs that failed before the task, `more_children` is the number of earlier failed child jobs. `facts` are
+    measurements of the task's worker. Only a proven fact is known to be related to the failure.
     """
 
     headline: str
@@ -254,9 +254,9 @@ def _failures(cluster: Cluster, job: Job, culprit: Task | None) -> int:
 
 
 def _failed_children(cluster: Cluster, job: Job, end: End) -> list[Job]:
-    """Return the failed child jobs, latest first: they probably caused the parent's failure.
+    """Return the failed child jobs, latest first.
 
-    Empty if the parent was lost because of its host.
+    They probably caused the parent's failure. Empty if the parent was lost because of its host.
     """
     if end.reason in INFRASTRUCTURE:
         return []
@@ -298,7 +298,7 @@ def _next(cluster: Cluster, task: Task, output: str) -> str:
     if not causes.all_is_shown(output):
         return _command(cluster, WHOLE_LOG, task)
     if attempt.worker in cluster.workers and attempt.reaped_at is None:
-        return f"iris ssh {task.id}"  # all its output is shown already
+        return f"iris ssh {task.id}"  # the card already shows the whole output
     return f"iris history {task.id}"
 
 
@@ -310,7 +310,7 @@ def _failed_first(cluster: Cluster, job: Job) -> Task | None:
 
 
 def _end(task: Task) -> End:
-    """Return the end of the task's last attempt with its log tail, or the end of a task without attempts."""
+    """Return the end of the task's last attempt, with its log tail; without attempts, the end of the task."""
     attempt = task.current
     end = attempt.end if attempt is not None and attempt.end is not None else task.end
     assert end is not None
@@ -323,7 +323,7 @@ def _relative(task: Task, output: str) -> str:
 
 
 def _output_end(state: StateDir | None, task: Task) -> str:
-    """Return the end of a task's stdout and stderr: pulled output if it is complete, otherwise from the log."""
+    """Return the last output of a task: of the pulled files if they are complete, otherwise the log tail."""
     attempt = task.current
     if state is not None and attempt is not None and attempt.ended_at is not None:
         with suppress(NotWritableError):  # `iris doctor` reports unreadable files
@@ -379,12 +379,12 @@ def _known(state: StateDir | None, task: Task, output: str) -> KnownCause | None
     known = cause_of(state, attempt, end, output)
     killed = end.reason is EndReason.SIGNAL and fact_of(end, FactKind.KILLED)
     if known is not None and not known.line and killed:
-        return None  # the rule for SIGKILL names memory, but the killer is known
+        return None  # the rule for SIGKILL suspects memory, but here the killer is known
     return known
 
 
 def _command(cluster: Cluster, template: str, task: Task) -> str:
-    """Return a rule's command for the task; '' if its worker is gone, or if it relaunches a child job."""
+    """Return a rule's command for the task; '' if the worker is gone, or if it would relaunch a child job."""
     worker = task.current.worker if task.current is not None else None
     if "{worker}" in template and worker not in cluster.workers:
         return ""

@@ -32,14 +32,15 @@ D = TypeVar("D", bound="WorkerDetails")
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True):
-    """One worker in one line. `cpu` is in cores, `memory` in bytes; no live attempt holds the `*_free` parts.
+    """One worker in one line.
 
-    `status` is one word; `refuses` are sentences that say why the worker accepts no new work, if it doesn't.
-    Only jobs that tolerate its `taints` are placed on it. `warnings` are other problems for the operator.
+    `cpu` is in cores, `memory` in bytes. The `*_free` parts are not held by a live attempt. `status` is one word.
+    `refuses` are sentences that say why the worker accepts no new work, if it accepts none. Only jobs that tolerate its
+    `taints` are placed on the worker. `warnings` are other problems for the operator.
     """
 
     id: WorkerId
-    worker: WorkerId  # the id, under its name in other documents
+    worker: WorkerId  # the id again, under its key in other JSON documents
     slice: str | None
     index: int | None
     device: str
@@ -72,7 +73,7 @@ class SliceRow(Struct, frozen=True, kw_only=True):
 
 
 class ClaimRow(Struct, frozen=True, kw_only=True):
-    """The resources that one live attempt holds on a worker, since its assignment."""
+    """The resources that one live attempt holds on a worker since its assignment at `since_at`."""
 
     attempt: AttemptId
     state: AttemptState
@@ -84,7 +85,7 @@ class ClaimRow(Struct, frozen=True, kw_only=True):
 
 
 class WorkerDetails(Struct, frozen=True, kw_only=True):
-    """Everything known about one worker. `skew`: seconds that its clock is ahead of this machine's."""
+    """All details of one worker. `skew`: the number of seconds by which its clock is ahead of this machine's clock."""
 
     FLATTENED: ClassVar[tuple[str, ...]] = ("worker",)
     worker: WorkerRow
@@ -116,7 +117,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
 
 
 class Inventory(Struct, frozen=True, kw_only=True):
-    """The result of `iris workers`, by slice. `messages` name problems of the log."""
+    """The result of `iris workers`: all workers, in the order of `worker_rows`. `messages` name problems of the log."""
 
     at: float
     cycles: Cycles | None
@@ -128,7 +129,7 @@ class Inventory(Struct, frozen=True, kw_only=True):
 
 @gc_paused
 def inventory(session: Session, *, briefly: bool = False) -> Inventory:
-    """Return the inventory of all workers. `briefly`: without claims and slices, which no table shows."""
+    """Return the inventory of all workers. `briefly`: omit claims and slices, which no table shows."""
     view = look(session)
     rows = worker_rows(view)
     return Inventory(
@@ -142,7 +143,7 @@ def inventory(session: Session, *, briefly: bool = False) -> Inventory:
 
 
 def show(session: Session, name: str) -> WorkerView:
-    """Return everything known about one worker. Raises NotFoundError."""
+    """Return all details of one worker. Raises NotFoundError."""
     view = look(session)
     return WorkerView(
         details=worker_details(view, worker_row(view, find_worker(view.cluster, name)), WorkerDetails),
@@ -154,7 +155,7 @@ def show(session: Session, name: str) -> WorkerView:
 
 
 def worker_details(view: View, row: WorkerRow, kind: type[D], *, briefly: bool = False) -> D:
-    """Return the details of this row's worker. `briefly`: without its claims."""
+    """Return the details of this row's worker. `briefly`: omit the claims."""
     worker = view.cluster.workers[row.id]
     return kind(
         worker=row,
@@ -176,7 +177,7 @@ def worker_details(view: View, row: WorkerRow, kind: type[D], *, briefly: bool =
 
 
 def worker_rows(view: View) -> tuple[WorkerRow, ...]:
-    """Return all workers: by slice in order of their index, next_words the others by id."""
+    """Return all workers: first the workers of slices, by slice and index, then all others by id."""
     rows = [worker_row(view, worker) for worker in view.cluster.workers.values()]
     return tuple(sorted(rows, key=lambda row: (row.slice is None, row.slice or "", row.index or 0, row.id)))
 
@@ -268,7 +269,7 @@ def _device(worker: Worker) -> str:
 
 
 def _status(view: View, worker: Worker) -> str:
-    """Return the worker's status in one word. If several apply, the first in this list is used."""
+    """Return the worker's status in one word. The first check that applies decides."""
     words = {
         worker.condition.value: worker.condition is not WorkerCondition.HEALTHY,
         "quarantined": worker.quarantined,
@@ -309,7 +310,7 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
 
 
 def problem_of(view: View, worker_id: WorkerId) -> str:
-    """Return the problem of a worker that runs an attempt, '' if it has none. Stopping an attempt is no problem."""
+    """Return the problem of a worker that runs an attempt, '' if it has none. A stopping attempt is no problem."""
     worker = view.cluster.workers.get(worker_id)
     if worker is None:
         return ""
@@ -342,7 +343,7 @@ def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:
 
 
 def _condition_words(view: View, worker: Worker) -> str:
-    """Return the condition of an unhealthy worker, its duration, the reason, and the time of the next call."""
+    """Return the condition of an unhealthy worker, with its duration, the reason, and the time of the next call."""
     if worker.condition is WorkerCondition.UNPROBED and not (worker.failed_polls or worker.reason):
         return f"not probed yet{view.next_words('will be probed in the next cycle')}"
     parts = [worker.condition.value.replace("_", " ")]

@@ -27,10 +27,11 @@ MAX_ATTEMPTS = 200_000
 
 
 class AttemptSpan(Struct, frozen=True, kw_only=True):
-    """One attempt on its worker (`worker` is its index in the worker list), in seconds since the epoch.
+    """One attempt on its worker.
 
-    It holds its chips from `placed_at` until its end was proven, `over_at`: all chips of the worker for a TPU task,
-    otherwise its GPUs. `reason` is None before its end, `started_at` None before the start of the user's command.
+    `worker` is an index of `Report.workers`. Times are in seconds since the epoch. The attempt holds `chips` from
+    `placed_at` until its end was proven at `over_at`: all chips of the worker for a TPU task, otherwise the task's
+    GPUs. `reason` is None before the end, `started_at` is None before the start of the user's command.
     """
 
     task: int
@@ -57,12 +58,13 @@ class AttemptSpan(Struct, frozen=True, kw_only=True):
 
 
 class JobLine(Struct, frozen=True, kw_only=True):
-    """One job. `waited`: seconds from submission to the first start; without a start, to its end or until now.
+    """One job.
 
-    `retries` counts retries after a failure, `tries` also those after a lost host. `preemptions` counts the
-    charged host losses, once for a round of a gang. `ran` is the result of `job_ran`. `again`
-    is the ended job that it was resubmitted from, `tried_again` are the jobs resubmitted from it.
-    `last_lines` are from the task that failed the job.
+    `waited`: seconds from submission to the first start. Without a start: seconds to the job's end, or until now.
+    `retries` counts retries after a failure, `tries` counts retries after a lost host, too. `preemptions` counts the
+    charged host losses, once for a round of a gang. `ran` is the result of `job_ran`. `again` is the ended job from
+    which this job was resubmitted, `tried_again` are the jobs resubmitted from this job. `last_lines` are from the task
+    that failed the job.
     """
 
     id: JobId
@@ -88,9 +90,9 @@ class JobLine(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """Report from `since` to `at`. Times are clipped to this span; jobs that ended before it are omitted.
+    """Report from `since` to `at`. Times are clipped to this span. Jobs that ended before `since` are omitted.
 
-    `older` counts the jobs beyond the limits of a page. `workers` are ordered by slice.
+    `older` is the number of older jobs omitted because of MAX_JOBS and MAX_ATTEMPTS. `workers` are ordered by slice.
     """
 
     name: str
@@ -104,10 +106,10 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def report(session: Session, since: str | None = None, *, every_job: bool = False) -> Report:
-    """Report on the whole log with its archive, or on the span since a time. Takes no lock.
+    """Report on the whole log with its archive, or from the time `since` on.
 
-    `every_job`: ignore the limits of a page. `since` is a time as accepted by `look`; the log is read only from the
-    last snapshot before it. Raises NotFoundError if there is no log, UsageError.
+    Takes no lock. `every_job`: ignore MAX_JOBS and MAX_ATTEMPTS. `since` is a time as accepted by `look`. The log is
+    read only from the last snapshot before `since`. Raises NotFoundError if there is no log, UsageError.
     """
     now = session.clock.now()
     wanted = None if since is None else parse_moment(since, now)

@@ -24,13 +24,13 @@ from iris_cli.ops.views.view import CycleAge, View, look
 
 
 class JobRow(Struct, frozen=True, kw_only=True):
-    """One job in one line. Ages and durations in seconds.
+    """One job in one line. Ages and durations are in seconds.
 
-    `display` is the state on the screen; `task_displays` counts its tasks by display. `workers` are the workers of
-    its live attempts, by rank. `why` is the reason it is pending, or the cause of its end; `retry` is the failure that
-    is retried. `overdue` says how long a gang has been pending, if longer than `gang_reserve_after`; `quiet` names the
-    quiet tasks. `duration` is the result of `job_ran`. `again` is the ended job that it was resubmitted from,
-    `tried_again` are the jobs resubmitted from it.
+    `display` is the state shown on the screen, `task_displays` is the number of tasks by the state shown for them.
+    `workers` are the workers of the job's live attempts, by rank. `why` says why the job is pending, or why it ended.
+    `retry` is the failure that is being retried. `overdue` says how long a gang has been pending, if longer than
+    `gang_reserve_after`. `quiet` names the quiet tasks. `duration` is the result of `job_ran`. `again` is the ended job
+    from which this job was resubmitted, `tried_again` are the jobs resubmitted from this job.
     """
 
     id: JobId
@@ -61,7 +61,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
 class ClusterStatus(Struct, frozen=True, kw_only=True):
     """Overview of the cluster as of `at`. `messages` name problems of the log.
 
-    `jobs` are the open jobs and those that ended last; `older` counts the jobs that ended earlier.
+    `jobs` are the open jobs and the jobs that ended last. `older` is the number of jobs that ended earlier.
     """
 
     name: str
@@ -89,8 +89,8 @@ def cluster_status(
 ) -> ClusterStatus:
     """Return the cluster now, or as of `at`, with the jobs that have all these labels and one of these states.
 
-    A label is `key=value`, or `key` for any value. Without a filter, `ended` is the maximum number of ended jobs, None
-    for all. Raises UsageError.
+    A label is `key=value`, or `key` for any value. Without a filter, `ended` is the maximum number of ended jobs (None:
+    all). Raises UsageError.
     """
     wanted = job_filter(labels, states)
     view = look(session, at)
@@ -138,7 +138,7 @@ def _other_directory(session: Session, view: View) -> Iterator[str]:
 
 
 def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:
-    """Return the open jobs and those that ended last, in order of submission."""
+    """Return the open jobs and the `ended` jobs that ended last, in order of submission."""
     if ended is None:
         return list(cluster.jobs.values())
     found = {job.id: job for job in (*cluster.open_jobs(), *cluster.last_ended(ended))}

@@ -1,4 +1,4 @@
-"""View of the cluster, now or in the past, with the plan of a cycle at that time."""
+"""View of the cluster, now or in the past, with the plan that a cycle at that time would make."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STALE_AFTER = 300.0
 
 
 class CycleAge(Struct, frozen=True, kw_only=True):
-    """The time of the last cycle according to the heartbeat, and its age in seconds; None if no cycle has run."""
+    """The last cycle according to the heartbeat: its time and its age in seconds, both None if no cycle has run."""
 
     at: float | None = None
     age: float | None = field(default=None, name="age_seconds")
@@ -55,16 +55,16 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
     has_next_cycle: bool = False
     messages: tuple[str, ...] = ()
     log_damage: Damage | None = None
-    state: StateDir | None = None  # None for the past, whose files may be gone
+    state: StateDir | None = None  # None for a view of the past
 
     @cached_property
     def plan(self) -> Plan:
-        """Plan of a cycle that begins now: the scheduler's result, without committing it."""
+        """Plan of a cycle that begins now. It is not committed."""
         from iris_cli.core.scheduling import plan
         from iris_cli.ops.secret_values import missing_for_jobs, secrets_of_loop
 
         missing = missing_for_jobs(self.cluster, self.state)
-        if self.cycles is not None and self.cycles.by == LOOP:  # secrets come from the loop's environment
+        if self.cycles is not None and self.cycles.by == LOOP:  # secrets are in the loop's environment
             age = self.cycles.last_own
             last_cycle = self.now - age if age is not None else float("-inf")
             secrets = secrets_of_loop(self.cluster, self.cycles.missing, missing.secrets, last_cycle)
@@ -79,12 +79,12 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def waiting(self) -> Mapping[TaskId | JobId, tuple[Reason, ...]]:
-        """Reasons for pending tasks, most important first: by task, or by job for gangs."""
+        """The reasons why tasks are pending, most important first: by task, or by job for gangs."""
         return self.plan.waiting
 
     @cached_property
     def next_workers(self) -> Mapping[TaskId, WorkerId]:
-        """Workers on which the next cycle would place the pending tasks that fit now."""
+        """The worker on which the next cycle would place each pending task that fits now."""
         return {each.task: each.worker for each in self.plan.assignments}
 
     @cached_property
@@ -113,7 +113,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         return f"{', '.join(job.after)} did not succeed{self.next_words('ends in the next cycle')}"
 
     def prospects(self, job: Job, tasks: Iterable[TaskId]) -> list[str]:
-        """Return the distinct prospects of a job's pending tasks, computed once for tasks with equal causes."""
+        """Return the distinct prospects of a job's pending tasks, computed once for tasks with equal reasons."""
         if not (tasks := list(tasks)):
             return []
         causes: dict[int, TaskId] = {}
@@ -123,9 +123,10 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         return list(dict.fromkeys(self.prospect(job, task) for task in causes.values()))
 
     def expected_start(self, job: Job, task: TaskId) -> ExpectedStart | None:
-        """Return the estimated start of a pending task, or None. It must wait only for tasks with time limits.
+        """Return the estimated start of a pending task, or None.
 
-        None also for a view of the past, and if a scale group may add a slice earlier.
+        A start can be estimated only if the task waits for tasks with time limits. The result is also None in a view of
+        the past, and if a scale group may add a slice earlier.
         """
         key = job.id if job.is_gang else task
         if self.cycle is None or self.offered or key not in self.waiting:
@@ -135,7 +136,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         return self.plan.expected_start(key, time_limits(self.cluster))
 
     def next_words(self, follows: str) -> str:
-        """Return the end of a sentence: `follows` if a next cycle is expected, otherwise that none is running."""
+        """Return the end of a sentence: `follows` if a next cycle is expected, otherwise "no cycles are running"."""
         if self.cycles is None:
             return ""
         return f"; {follows}" if self.has_next_cycle else "; no cycles are running"
@@ -144,7 +145,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
 def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) -> View:
     """Return the cluster now, or as of `at`: an ISO time, or an age such as `2h`. Takes no lock.
 
-    `runs_cycles`: this command will run cycles itself. Raises UsageError for an invalid time.
+    `runs_cycles`: True if this command will run cycles itself. Raises UsageError for an invalid time.
     """
     now = session.clock.now()
     if at is not None:
@@ -185,7 +186,7 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
 
 
 def _write_problems(session: Session, *, needed: bool) -> Iterator[str]:
-    """Yield why the state can't be written, if a cycle is needed: a loop can't report a full disk itself."""
+    """Yield why the state can't be written, if a cycle is `needed`. A loop can't report a full disk itself."""
     if needed and (why := disk_problem(session.state.path)):
         yield why
 
@@ -201,10 +202,10 @@ def _channel_problems(session: Session, *, has_next_cycle: bool) -> Iterator[str
 def as_of(
     state: StateDir, moment: float, progress: Progress = lambda _: nullcontext()
 ) -> tuple[Cluster, Reading]:
-    """Return the cluster after the last transaction at or before `moment`, and the log reading.
+    """Return the cluster after the last transaction at or before `moment`, and the Reading of the log.
 
-    Clocks may step back, so times in the log may not be in order. All transactions before that last one are
-    included. The log may be too large for memory: if times are out of order, it is read a second time.
+    Clocks may step back, so times in the log may be out of order. All transactions before that last one are included.
+    The log may be too large for memory, so it is read a second time if its times are out of order.
     """
     from iris_cli.core.evolve import replay
 
@@ -230,7 +231,7 @@ def as_of(
 
 
 def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:
-    """Return the time and age of the last cycle in the heartbeat; the age is 0 if the clock stepped back."""
+    """Return the time and age of the last cycle in the heartbeat. The age is 0 if the clock stepped back."""
     at = (heartbeat or {}).get("at")
     if isinstance(at, bool) or not isinstance(at, int | float) or not isfinite(at):
         return CycleAge()

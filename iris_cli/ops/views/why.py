@@ -46,9 +46,10 @@ _NOT_COMPLETED = frozenset({JobState.KILLED, JobState.UNSCHEDULABLE})
 class Wait(Struct, frozen=True, kw_only=True):
     """Tasks that are pending for the same reason.
 
-    `explanation` is None if they wait only for the next cycle; then `prospect` says what that cycle will do, and
-    `will_go_to` names their workers. `demand` names the scale group that creates a slice for them, or the reason
-    if no group does, or the state of the new slice; '' without scale groups. `expected_start` is an estimate.
+    `explanation` is None if the tasks wait only for the next cycle. `prospect` says what that cycle will do, and
+    `will_go_to` names the workers on which it will place the tasks. `demand` names the scale group that creates a slice
+    for the tasks, the state of the new slice, or the reason why no group creates one; '' without scale groups.
+    `expected_start` is an estimate.
     """
 
     tasks: tuple[TaskId, ...]
@@ -60,9 +61,10 @@ class Wait(Struct, frozen=True, kw_only=True):
 
 
 class LiveAttempt(Struct, frozen=True, kw_only=True):
-    """One live attempt. `since_at` is the time of its start; before the start, of its assignment.
+    """One live attempt.
 
-    `age` is in seconds. `doubt` names problems of its worker; `chosen` says why the scheduler chose that worker.
+    `since_at` is the time of its start, or before the start the time of its assignment. `age` is the number of seconds
+    since then. `doubt` names problems of its worker. `chosen` says why the scheduler chose that worker.
     """
 
     attempt: AttemptId
@@ -85,18 +87,19 @@ class TaskEnd(Struct, frozen=True, kw_only=True):
 
 
 class DetailsWithRow(WorkerDetails, frozen=True, kw_only=True):
-    """Everything known about one worker; in JSON, its row is the value of `worker`."""
+    """All details of one worker. In JSON, the worker's row is the value of `worker`."""
 
     FLATTENED: ClassVar = ()
 
 
 class Why(Struct, frozen=True, kw_only=True):
-    """Result of `iris why`. `kind` is `job`, `task` or `worker`; `display` is its state as shown on the screen.
+    """Result of `iris why`.
 
-    For a worker, only `worker` and `occupied` are set: the kinds of tasks that do not fit on it, and why. `inherited`
-    maps each inherited constraint to the job that named it. `retry` is the failure that is retried; `overdue` says how
-    long a gang has been pending, if longer than `gang_reserve_after`; `quiet` names the quiet tasks. `next` is the
-    command that shows more about ended or quiet work.
+    `kind` is `job`, `task` or `worker`. `display` is the state of `subject` as shown on the screen. For a worker, only
+    `worker` and `occupied` are set; `occupied` names the kinds of tasks that do not fit on the worker, and why.
+    `inherited` maps each inherited constraint to the job that named it. `retry` is the failure that is being retried.
+    `overdue` says how long a gang has been pending, if longer than `gang_reserve_after`. `quiet` names the quiet tasks.
+    `next` is the command that shows more about ended or quiet work.
     """
 
     subject: str
@@ -145,7 +148,7 @@ def why(session: Session, subject: str) -> Why:
 
 
 def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[Wait, ...]:
-    """Return the waits with their `demand` filled in."""
+    """Return the waits with `demand` set."""
     from iris_cli.ops.views.scale_status import demand_outcomes, plan_of
 
     outcomes = demand_outcomes(plan_of(session, view.cluster, view.now))
@@ -168,7 +171,7 @@ def _state_of(each: Slice) -> str:
 
 
 def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
-    """Return the job, task or worker with this id; a job precedes a worker of the same name. Raises NotFoundError."""
+    """Return the job, task or worker with this id, the job if a job and a worker have it. Raises NotFoundError."""
     job = cluster.jobs.get(JobId(subject))
     if job is not None:
         return job
@@ -249,7 +252,7 @@ def _why_task(view: View, task: Task) -> Why:
 
 
 def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
-    """Return one wait for the pending tasks with the same reason. A gang is one wait."""
+    """Group the pending tasks by reason, and return one Wait for each group. A gang is one Wait."""
     pending = [task.id for task in tasks if task.state is TaskState.PENDING]
     if not pending:
         return ()
@@ -263,7 +266,7 @@ def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
 def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
     key = job.id if job.is_gang else group[0]
     found = view.plan.explain(key) if key in view.waiting else None
-    if found is not None:  # without the constraints that the plan added for scale groups
+    if found is not None:  # the job without the constraints that the plan added for scale groups
         found = replace(
             found,
             constraints=found.constraints[: len(job.constraints)],
@@ -279,10 +282,10 @@ def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
 
 
 def _with_cycle_note(view: View, change: Change | None) -> Change | None:
-    """Return the change; its text says if it needs a cycle and no cycles are running."""
+    """Return the change. If it needs a cycle and no cycles are running, add that to its text."""
     if change is None or view.cycles is None or view.has_next_cycle:
         return change
-    from iris_cli.core.scheduling import ChangeKind  # already loaded with the plan of this change
+    from iris_cli.core.scheduling import ChangeKind  # already imported with the plan of this change
 
     if change.kind not in (ChangeKind.RESTS, ChangeKind.RECOVERS):
         return change

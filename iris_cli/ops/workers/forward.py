@@ -30,7 +30,7 @@ MAX_CONNECTIONS = 128
 """Maximum number of open connections; further ones wait."""
 _READ_EVERY = 1.0  # seconds between two reads of the log
 _PIECE = 32 << 10  # bytes
-_NEARBY = 100  # number of ports after a used port that are tried
+_NEARBY = 100  # number of ports that are tried after a port in use
 _LAST_PORT = 65_535
 _ALIVE = (AttemptState.RUNNING, AttemptState.STOPPING)
 
@@ -160,15 +160,15 @@ class Forward:
         self._remote = remote
         self._listener = listener
         self._listener.settimeout(_READ_EVERY)
-        self._threads: FanOut[None] = Threads(2 * MAX_CONNECTIONS, linger=0.0)  # one for each direction
+        self._threads: FanOut[None] = Threads(2 * MAX_CONNECTIONS, linger=0.0)  # two for each
         self._open: list[_Connection] = []
         self._dialing = threading.Lock()
-        self._link: Link | None = None  # to `_link_target`
+        self._link: Link | None = None  # connection to `_link_target`
         self._link_target: Target | None = None
         self._last_message = ""
 
     def run(self) -> str:
-        """Serve until the task has ended; return how it ended. If it is not running, connections are closed."""
+        """Serve until the task has ended, and say how it ended. While it is not running, connections are closed."""
         while True:
             cluster = self._session.view()
             task = cluster.tasks.get(self._task)
@@ -200,7 +200,7 @@ class Forward:
             local, _ = self._listener.accept()
         except TimeoutError:
             return None
-        except OSError as error:  # too many open files
+        except OSError as error:  # such as too many open files
             self._tell(f"can't accept connections: {error.strerror}")
             self._session.clock.sleep(_READ_EVERY)
             return None
@@ -239,14 +239,14 @@ class Forward:
         return stream
 
     def _tell(self, words: str) -> None:
-        """Print a message unless it was the last one printed: many connections may have the same problem."""
+        """Print a message unless the last printed one was the same: many connections may have the same problem."""
         if words != self._last_message:
             self._last_message = words
             self._session.tell(words)
 
 
 class _Connection:
-    """A local connection and its stream to the task. `fetch` and `send` each run in a thread of their own."""
+    """A local connection and the stream to the task's port. `fetch` and `send` each run in a thread of their own."""
 
     def __init__(self, local: socket.socket, connect: Callable[[], ByteStream | None]) -> None:
         self._local = local
@@ -257,7 +257,7 @@ class _Connection:
         self.has_ended = False
 
     def fetch(self) -> None:
-        """Connect, then copy data from the task. The connection ends when both directions have ended."""
+        """Connect to the task, then copy data from the task. The connection ends when both directions have ended."""
         try:
             self._stream = self._connect()
             self._has_tried.set()
@@ -275,13 +275,13 @@ class _Connection:
         try:
             while data := stream.receive():
                 self._local.sendall(data)
-            # The program may still read, unless its host has closed the stream.
+            # The task's program may still read, unless its host has closed the stream.
             self._local.shutdown(socket.SHUT_RDWR if stream.has_ended else socket.SHUT_WR)
         except OSError:  # the local client has gone
             self.close()
 
     def send(self) -> None:
-        """Copy data from the local client, when there is a stream."""
+        """Wait for the stream to the task, then copy data from the local client to it."""
         try:
             self._has_tried.wait()
             if self._stream is not None:

@@ -1,4 +1,4 @@
-"""Find processes and attempts that block a worker (obstacles), and stop them with the operator's consent."""
+"""Find the obstacles that block a worker, processes and attempts, and stop them with the operator's consent."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from iris_cli.ops.workers import workers
 GRACE = 30.0
 """Seconds between SIGTERM and SIGKILL."""
 
-_EXTRA_WAIT = 20.0  # seconds after the grace in which stopped processes must have ended
+_EXTRA_WAIT = 20.0  # additional seconds after the grace period for processes to end
 _PAUSE = 1.0  # seconds between two checks
-_MAX_COMMAND = 200  # characters of a command line that are recorded
+_MAX_COMMAND = 200  # maximum characters of a command line in the log
 
 
 class Owner(StrEnum):
@@ -34,13 +34,13 @@ class Owner(StrEnum):
 
 
 class Obstacle(Struct, frozen=True, kw_only=True):
-    """A process that holds chips, or an attempt's directory. `attempt` is the attempt it belongs to, if known."""
+    """A process that holds chips (`holder`), or the directory of an attempt (`token`). `attempt`: owner, if known."""
 
     owner: Owner
     holder: ChipHolder | None = None
     token: Token | None = None
     attempt: AttemptId | None = None
-    state: RemoteState | None = None  # of an attempt's directory
+    state: RemoteState | None = None  # reported state of the attempt, for a directory
 
     @property
     def name(self) -> ChipHolder | Token:
@@ -51,13 +51,16 @@ class Obstacle(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The identity of the obstacle in all reports."""
+        """The identity of the obstacle, the same in all reports."""
         holder = self.holder
         return (self.token,) if holder is None else (holder.boot_id, holder.pid, holder.start)
 
 
 class Wedge(Struct, frozen=True, kw_only=True):
-    """Obstacles found on a worker. `unseen`: number of other users' processes that could not be inspected."""
+    """Obstacles found on a worker.
+
+    `lock` is the state of libtpu's lock file. `unseen`: number of other users' processes that could not be inspected.
+    """
 
     worker: WorkerId
     obstacles: tuple[Obstacle, ...]
@@ -125,7 +128,7 @@ def _ask(
         if attempt.worker == worker_id and not attempt.live
     ]
     keep = [attempt.token for _, attempt in cluster.live_on(worker_id)]
-    keep.append(token_of(worker.id, worker.incarnation))  # the set-up of a VM, which is not an attempt
+    keep.append(token_of(worker.id, worker.incarnation))  # the VM's set-up, which is not an attempt
     report = session.runner.unwedge(session.target(worker), keep=keep, known=known, clear=stop, grace=grace)
     if isinstance(report, Silence):
         raise UnreachableError(
@@ -170,7 +173,7 @@ def _found(cluster: Cluster, report: UnwedgeReport) -> Wedge:
 
 
 def _live_tokens(cluster: Cluster) -> frozenset[Token]:
-    """Return the tokens of all live attempts on any worker, because two workers may be the same host by mistake."""
+    """Return the tokens of all live attempts of all workers, because two workers may be the same host by mistake."""
     return frozenset(attempt.token for _, attempt in cluster.live_attempts())
 
 

@@ -30,7 +30,7 @@ _MAX_NAMES = 3
 
 
 class ProbeResult(Struct, frozen=True):
-    """The answer of one worker to a probe, and its present record in the log."""
+    """The answer of one worker to a probe, and the worker's present record in the log."""
 
     seen: ProbeReport | Silence
     worker: Worker
@@ -44,7 +44,7 @@ def register_workers(session: Session) -> Cluster:
 
 
 def probe(session: Session, names: list[str]) -> list[ProbeResult]:
-    """Probe these workers now, ignoring their back-off; all workers if `names` is empty."""
+    """Probe these workers now, even in back-off; all workers if `names` is empty."""
     cluster = register_workers(session)
     chosen = [find_worker(cluster, name) for name in names] or list(cluster.workers.values())
 
@@ -58,14 +58,14 @@ def probe(session: Session, names: list[str]) -> list[ProbeResult]:
     for batch in session.fan_out(chosen, one, what="probing"):
         with session.transaction() as draft:
             observe.weigh(session, draft, [answer for _, answers in batch for answer in answers])
-        known = session.cluster.workers  # another invocation may have forgotten one
+        known = session.cluster.workers  # another invocation may have forgotten a worker
         results += [ProbeResult(seen, known[seen.worker]) for seen, _ in batch if seen.worker in known]
     send_stops(session)
     return sorted(results, key=lambda each: [worker.id for worker in chosen].index(each.worker.id))
 
 
 def _poll_after_reboot(session: Session, worker: Worker, answer: observe.Answer) -> list[observe.Answer]:
-    """Return the answer about attempts that ran before a reboot, if the host has rebooted."""
+    """If the host has rebooted, poll the attempts that ran before the reboot. Return the answers, if any."""
     if not observe.has_rebooted(answer):
         return []
     called_at = session.clock.now()
@@ -74,7 +74,7 @@ def _poll_after_reboot(session: Session, worker: Worker, answer: observe.Answer)
 
 
 class ChangedHost(Struct, frozen=True):
-    """Probe result of a worker, and its record in the log. `over` are the attempts that a reboot has ended."""
+    """Probe result of a worker, and the worker's record in the log. `over` are the attempts that a reboot has ended."""
 
     worker: Worker
     seen: ProbeReport | Silence
@@ -99,10 +99,10 @@ def probe_unrecorded(session: Session, name: str) -> ChangedHost:
 
 
 def accept(session: Session, changed_host: ChangedHost) -> ProbeResult:
-    """Record that the probed host is this worker. Its host key must be accepted already.
+    """Record that the probed host is this worker. The host key must be accepted before.
 
     If boot id and incarnation are both new, the worker's live attempts end as `worker_failed`. Raises IrisError if the
-    worker was probed again since `probe_unrecorded`: its present attempts were not shown to the operator.
+    worker was probed again since `probe_unrecorded`, because its present attempts were not shown to the operator.
     """
     worker, seen = changed_host.worker, changed_host.seen
     with session.transaction() as draft:
@@ -130,7 +130,7 @@ def accept(session: Session, changed_host: ChangedHost) -> ProbeResult:
 
 
 def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId]:
-    """Drain workers. Return the workers that were not draining before, or only until their slice is complete."""
+    """Drain workers. Return those that were not draining before, or only until their slice is complete."""
     with session.transaction() as draft:
         found = [
             worker
@@ -158,7 +158,7 @@ def uncordon(session: Session, names: list[str]) -> list[WorkerId]:
 
 
 def taint(session: Session, name: str, taint_name: str, *, remove: bool = False) -> bool:
-    """Set or remove a taint by hand. Return True if anything changed. Raises UsageError."""
+    """Set or remove a taint of the operator. Return False if nothing had to be changed. Raises UsageError."""
     if not is_name(taint_name):
         raise UsageError(
             f"{taint_name[:80]!r} is not the name of a taint", hint="use letters, digits, '.', '_', '-'"
@@ -177,7 +177,7 @@ def taint(session: Session, name: str, taint_name: str, *, remove: bool = False)
 
 
 def forget(session: Session, name: str, *, dead: bool = False, reason: str = "") -> WorkerId:
-    """Forget a worker. Raises IrisError if it has live attempts, unless the operator declares it dead."""
+    """Forget a worker. Raises IrisError if the worker has live attempts, unless the operator declares it `dead`."""
     with session.transaction() as draft:
         worker = find_worker(draft.cluster, name)
         if worker.claims and not dead:
@@ -201,7 +201,7 @@ def _found(draft: Draft, names: list[str]) -> list[Worker]:
 
 
 def require_probes(writer: Writer, current: float) -> int:
-    """Require a probe of each worker before its next task, because the log may lack attempts. Return their number."""
+    """Require a probe of each worker before its next task: the log may lack attempts. Return the number of workers."""
     draft = Draft(replay(writer.transactions), current)
     workers.require_probes(draft)
     if draft.events:
@@ -210,7 +210,7 @@ def require_probes(writer: Writer, current: float) -> int:
 
 
 class HostKey(Struct, frozen=True):
-    """The host key that a worker presents, or its silence."""
+    """The host key that a worker presents, or why it gave no answer."""
 
     worker: Worker
     key: PresentedKey | Silence
@@ -219,7 +219,7 @@ class HostKey(Struct, frozen=True):
 def workers_without_key(
     session: Session, transport: SshTransport, names: list[str]
 ) -> tuple[list[Worker], list[Worker]]:
-    """Return the new workers without a recorded key, and the other workers to accept. Raises NotFoundError."""
+    """Return the workers to accept: those without a recorded host key, and the others. Raises NotFoundError."""
     cluster = register_workers(session)
     named = [find_worker(cluster, name) for name in dict.fromkeys(names)]
     keyless = [
@@ -245,7 +245,7 @@ def read_keys(session: Session, transport: SshTransport, workers: list[Worker]) 
 
 
 def accept_keys(session: Session, transport: SshTransport, shown: list[HostKey]) -> list[ProbeResult]:
-    """Record these keys and probe their workers. Raises NotWritableError, and the errors of `probe`."""
+    """Record the presented keys and probe their workers. Raises NotWritableError, and the errors of `probe`."""
     keys = {each.worker.id: each.key for each in shown if isinstance(each.key, PresentedKey)}
     transport.accept_keys(keys)
     return probe(session, list(keys))

@@ -22,7 +22,7 @@ END = bytes(1024)
 END_SIZE = len(END)
 
 BLOCK = 512
-_MTIME = 946_684_800  # of all files: the year 2000, because some programs warn about 1970
+_MTIME = 946_684_800  # time of all files: the year 2000, because some programs warn about 1970
 FILE, LINK, LONG_NAME, LONG_TARGET = b"0", b"2", b"L", b"K"
 _MAX_SIZE = (1 << 33) - 1  # bytes of one file: eleven octal digits, which every tar reads
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
@@ -30,11 +30,11 @@ _CHUNK = 1 << 20
 
 
 class ChangedError(Exception):
-    """A file has changed since it was listed; the message is its name."""
+    """A file has changed since it was listed. The message is the file's name."""
 
 
 class Entry(NamedTuple):
-    """One file of `size` bytes, or a link to `target`. `version` changes when the file changes.
+    """A member of an archive: one file of `size` bytes, or a link to `target`. `version` changes when the file changes.
 
     `source` is the path of the file if it is packed under another name, otherwise ''.
     """
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
 
 
 def entry_of(top: str, name: str) -> Entry | None:
-    """Return the entry of a name in a directory; None if it is neither a file nor a link. Raises OSError."""
+    """Return the entry for `name` in the directory `top`; None if it is neither a file nor a link. Raises OSError."""
     path = os.path.join(top, name)
     status = os.lstat(path)
     if stat.S_ISLNK(status.st_mode):
@@ -99,12 +99,12 @@ def _is_plain(text: str) -> bool:
 
 
 def _has_arrow(entry: Entry) -> bool:
-    """Return True if a worker could take the entry for another link: it checks links in the output of `tar -t`."""
+    """Return True if a worker, which reads links from the output of `tar -t`, could take the entry for another link."""
     return " -> " in entry.name or " -> " in (entry.target or "")
 
 
 def _stays_inside(entry: Entry) -> bool:
-    """Return True if a link stays inside the directory, also via other links: `..` is allowed only at its start."""
+    """Return True if a link stays inside the directory, also via other links: `..` is only at the target's start."""
     if entry.target is None:
         return True
     parts = [part for part in entry.target.split("/") if part not in ("", ".")]
@@ -133,12 +133,12 @@ def why_unpackable(entry: Entry) -> str:
 
 
 def padded(size: int) -> int:
-    """Return the number of bytes that a content of `size` bytes takes in a tar file."""
+    """Return the number of bytes that a file of `size` bytes takes in a tar file, without its header."""
     return -(-size // BLOCK) * BLOCK
 
 
 def padding(size: int) -> bytes:
-    """Return the padding after a content of `size` bytes."""
+    """Return the padding after a file of `size` bytes."""
     return bytes(padded(size) - size)
 
 
@@ -172,7 +172,7 @@ class TarCheck:
         self._has_ended = False
         self._parser = self._entries()
         self._wanted = next(self._parser)  # number of bytes to read next; negative: to skip
-        self._held, self._received = b"", 0  # the part of them that has been fed
+        self._held, self._received = b"", 0  # the part of these bytes that has arrived
 
     def feed(self, data: bytes) -> None:
         start = 0
@@ -189,7 +189,7 @@ class TarCheck:
         """Check the archive as a whole, after its last piece."""
         if not self._has_ended:
             raise InvalidTarError("it is truncated")
-        # With NUL for `/`, the entries in a directory come directly after its name.
+        # With NUL for `/`, the names in a directory are sorted directly after the name of the directory.
         names = sorted(name.replace(b"/", b"\0") + b"\0" for name in self._names)
         for first, second in pairwise(names):
             if second.startswith(first):
@@ -197,7 +197,7 @@ class TarCheck:
                 raise InvalidTarError(f"it holds {clip(os.fsdecode(name))} twice")
 
     def _entries(self) -> Generator[int, bytes]:
-        headers, long = b"", dict[bytes, bytes]()  # bytes of an entry before its own block
+        headers, long = b"", dict[bytes, bytes]()  # header bytes of an entry before its last block
         while any(block := (yield BLOCK)):
             kind = block[156:157]
             if kind in (LONG_NAME, LONG_TARGET):
@@ -234,7 +234,7 @@ class TarCheck:
 
 
 def _entry(block: bytes, long: Mapping[bytes, bytes]) -> Entry:
-    """Return the entry of a block; `long` holds names too long for the block."""
+    """Return the entry of a header block. `long` holds the names that are too long for the block."""
     name, prefix = _text(block[:100]), _text(block[345:500])
     name = long.get(LONG_NAME, prefix + b"/" + name if prefix else name)
     kind, target = block[156:157], None

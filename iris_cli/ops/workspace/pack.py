@@ -19,7 +19,7 @@ _MAX_NAMES = 5
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """Files to ship from `directory`. `size`: bytes of the tar file; `by` and `warnings` as in a Selection.
+    """Files to ship from `directory`. `size`: bytes of the tar file. `by` and `warnings` are those of the Selection.
 
     `script_name` is the name of a job script that is shipped without other files, otherwise ''.
     """
@@ -42,7 +42,7 @@ class Listing(Struct, frozen=True, kw_only=True):
 
 
 def list_entries(directory: Path, selection: Selection, limit: int) -> Listing:
-    """Return the listing of the selected files. Raises UsageError if they can't be shipped, or if there are none."""
+    """Return the listing of the selected files. Raises UsageError if a file can't be shipped, or for no files."""
     warnings, entries = list(selection.warnings), []
     parents: dict[str, bool] = {"": True}
     for name in selection.names:
@@ -65,7 +65,7 @@ def _listed(
     warnings: Sequence[str] = (),
     script_name: str = "",
 ) -> Listing:
-    """Return the listing of these entries. Raises UsageError if they can't be shipped."""
+    """Return the listing of these files. Raises UsageError if one can't be shipped, or if they exceed `limit` bytes."""
     _check_packable(directory, entries)
     size = sum(len(each.header) + archive.padded(each.size) for each in entries) + archive.END_SIZE
     if size > limit:
@@ -81,7 +81,7 @@ def _listed(
 
 
 def _in_real_directories(top: Path, name: str, known: dict[str, bool]) -> bool:
-    """Return True if no parent is a link: git still lists the files of a directory that was replaced by a link."""
+    """Return True if no directory above the file is a link. Git also lists files whose directory is now a link."""
     parent = name.rpartition("/")[0]
     if parent not in known:
         known[parent] = _in_real_directories(top, parent, known) and is_directory(top / parent)
@@ -89,7 +89,7 @@ def _in_real_directories(top: Path, name: str, known: dict[str, bool]) -> bool:
 
 
 def _entry(top: Path, name: str, warnings: list[str]) -> archive.Entry | None:
-    """Return the entry; None if it is missing (git also lists deleted files), or neither a file nor a link."""
+    """Return the archive entry of a name; None if it is missing (git also lists deleted files), or no file or link."""
     try:
         found = archive.entry_of(os.fspath(top), name)
     except (FileNotFoundError, NotADirectoryError):
@@ -139,12 +139,12 @@ def _largest(entries: Sequence[archive.Entry]) -> list[archive.Entry]:
     return sorted(entries, key=lambda each: (-each.size, each.name))[:_MAX_NAMES]
 
 
-_TRIES = 3  # packings of a directory that changes
+_TRIES = 3  # number of times a directory is packed if it changes in between
 _MAX_WARNINGS = 5
 
 
 def listing(session: Session, request: JobRequest) -> Listing | None:
-    """Return the listing of the files to ship with the job, or None. Raises UsageError."""
+    """Return the listing of the files to ship with the job, None if it ships no files. Raises UsageError."""
     if request.workdir is None and request.job_script is None:
         return None
     return _list_of(request, session.limits.workspace_size, _own_files(session))
@@ -172,7 +172,11 @@ def _own_files(session: Session) -> tuple[Path, ...]:
 def pack(
     request: JobRequest, put: Callable[[Listing], tuple[str, int]], *, limit: int, own: Sequence[Path] = ()
 ) -> tuple[Workspace, Listing]:
-    """Pack the files of a job; `put` stores `tar_chunks`. Raises UsageError, and the errors of `put`."""
+    """Pack the files of a job.
+
+    `put` stores the packed files of a Listing, and returns their hash and size. `own` are never packed. Raises
+    UsageError, and the errors of `put`.
+    """
     for _ in range(_TRIES):
         found = _list_of(request, limit, own)
         try:
@@ -238,14 +242,14 @@ def list_directory(directory: Path, limit: int, *, own: Sequence[Path] = ()) -> 
         real = directory.resolve(strict=True)
         if not real.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL character
+    except (OSError, RuntimeError, ValueError) as error:  # such as a loop of links, or a NUL character
         why = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--workdir {clip(str(directory))}: {why}", hint="name a directory") from error
     return list_entries(real, select(real, own), limit)
 
 
 def tar_chunks(found: Listing) -> Iterator[bytes]:
-    """Yield the tar file in pieces. Raises UsageError for unreadable files, ChangedError."""
+    """Yield the tar file in pieces. Raises UsageError for an unreadable file, ChangedError for a changed one."""
     for entry in found.entries:
         yield entry.header
         if entry.target is None:
@@ -257,7 +261,7 @@ def tar_chunks(found: Listing) -> Iterator[bytes]:
 
 
 def _with_progress(session: Session, found: Listing, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the chunks, reporting progress."""
+    """Yield the chunks of the tar file and report the progress."""
     done = 0
     with session.progress(lambda: (f"packing {found.name}", done, found.size, "bytes")):
         for chunk in chunks:

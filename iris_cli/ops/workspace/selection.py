@@ -1,7 +1,8 @@
 """Selection of the files that are shipped from a directory.
 
-In a git work tree: tracked files, and untracked files that are not ignored; elsewhere all files. In both cases, files
-matched by `.irisignore` are excluded, and also files of iris: the state directory, `cluster.yaml`, pulled files.
+In a git work tree, the tracked files and the untracked files that are not ignored are selected. Elsewhere all files are
+selected. In both cases, files matched by `.irisignore` are excluded, and files of iris: the state directory,
+`cluster.yaml`, pulled files.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from iris_cli.errors import UsageError
 
 MAX_FILES = 200_000
 
-# Without fsmonitor: the setting may name a program, and the directory may be untrusted.
+# fsmonitor is disabled, because this setting of an untrusted directory may name a program to run.
 _GIT = ("git", "-c", "core.fsmonitor=false")
 _TIMEOUT = 300.0  # seconds for one git call
 _NO_WORK_TREE = ("not a git repository", "must be run in a work tree")
@@ -50,7 +51,7 @@ class Selection(Struct, frozen=True):
 
 
 def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
-    """Select the files of a directory, given as a real path, except the `own` paths. Raises UsageError."""
+    """Select the files of `directory`, a real path, except iris's `own` paths. Raises UsageError."""
     may_ship = _not_own(directory, own)
     ignore = read_ignore_file(directory)
     _check_not_home(directory, ignore)
@@ -83,7 +84,7 @@ def _check_not_home(directory: Path, ignore: IgnoreFile | None) -> None:
 
 
 def _not_own(directory: Path, own: Sequence[Path]) -> Callable[[str], bool]:
-    """Return a predicate that is False for `own` paths, which may contain secrets or copies, and for pulled files."""
+    """Return a predicate that is False for pulled files and for `own` paths, which may contain secrets or copies."""
     below = tuple(
         "" if each == directory else f"{each.relative_to(directory)}/"
         for each in own
@@ -106,12 +107,12 @@ def _at_most_max(directory: Path, names: Iterator[str]) -> Iterator[str]:
 
 
 def _from_git(directory: Path, may_ship: Callable[[str], bool], warnings: list[str]) -> list[str] | None:
-    """Return the files that git lists; None if the directory is ignored or in no work tree. Raises _GitError."""
+    """Return the files that git lists; None if git ignores the directory or finds no work tree. Raises _GitError."""
     if not any(os.path.lexists(each / ".git") for each in (directory, *directory.parents)):
         return None
     try:
         if _git(directory, "check-ignore", "-q", ".", codes=(0, 1)).returncode == 0:
-            return None  # for example a build directory, or a home directory with its settings in git
+            return None  # e.g. a build directory, or a home directory in git
         return list(_at_most_max(directory, filter(may_ship, _listed(directory, "", warnings))))
     except _NoWorkTreeError:
         return None
@@ -220,12 +221,12 @@ _TRAILING_BLANKS = re.compile(r"(?<!\\)((?:\\\\)*)[ \t\r]+$")
 
 class _Pattern(Struct, frozen=True):
     regex: re.Pattern[str]
-    negated: bool  # it began with `!`
+    negated: bool  # True if the pattern begins with `!`
     directories_only: bool
 
 
 class IgnoreFile:
-    """The patterns of one `.irisignore` file; none by default."""
+    """The patterns of one `.irisignore` file. Without `text` there are none."""
 
     def __init__(self, text: str = "") -> None:
         """Parse the patterns. Raises UsageError for an invalid pattern."""
@@ -233,14 +234,17 @@ class IgnoreFile:
         self._patterns = [each for number, line in lines if (each := _pattern(line, number)) is not None]
 
     def excludes(self, name: str, *, directory: bool) -> bool:
-        """Return True if a pattern excludes this entry itself. `name` is relative to the top of the directory."""
+        """Return True if a pattern excludes this name itself, not only a directory above it.
+
+        `name` is relative to the directory of the `.irisignore`. `directory`: True if it is the name of a directory.
+        """
         for each in reversed(self._patterns):
             if (directory or not each.directories_only) and each.regex.fullmatch(name):
                 return not each.negated
         return False
 
     def excludes_file(self, name: str) -> bool:
-        """Return True if a file or link, or one of its parents, is excluded."""
+        """Return True if the file or link, or a directory above it, is excluded."""
         if not self._patterns:
             return False
         ends = [index for index, character in enumerate(name) if character == "/"]
@@ -250,7 +254,7 @@ class IgnoreFile:
 
 
 def read_ignore_file(directory: Path) -> IgnoreFile | None:
-    """Return the patterns of this directory, or None if it has no `.irisignore`. Raises UsageError."""
+    """Return the patterns of the directory's `.irisignore`, None if there is no such file. Raises UsageError."""
     path = directory / IGNORE_FILE
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -293,7 +297,7 @@ _STARS = re.compile(r"(?:(?<=/)|^)\*\*(?=/|$)")
 
 
 def _translated(pattern: str) -> str:
-    """Return the regular expression of a pattern, for whole names. Raises ValueError."""
+    """Return the regular expression of a pattern. It must match whole names. Raises ValueError."""
     regex, position = "", 0
     while position < len(pattern):
         character = pattern[position]

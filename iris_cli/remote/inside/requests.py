@@ -1,4 +1,4 @@
-"""Requests of a task and their answers: files in outbox/ and inbox/. Part of the program for tasks."""
+"""Requests of a task and their answers: files in outbox/ and inbox/. A part of the `iris` inside tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from iris_cli.remote.inside.values import FORMAT, MOST_BYTES
 
 READ_ONLY = ("status", "wait", "logs")
 PATIENCE = 300.0  # seconds to wait for an answer
-MAX_ANSWER = 16 << 20  # bytes, as a job may have thousands of tasks
+MAX_ANSWER = 16 << 20  # bytes: the status of a job may have thousands of tasks
 FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5  # seconds between two checks for an answer
 Json = Dict[str, Any]
 
@@ -28,7 +28,7 @@ class Failure(IrisError):  # noqa: N818 - it has the message that `iris` prints
 
 
 class OtherRequestError(Exception):
-    """The outbox has another request with this name."""
+    """The outbox contains another request with the same name."""
 
 
 class RequestFiles:
@@ -38,7 +38,7 @@ class RequestFiles:
         self.outbox, self.inbox = os.path.join(task_dir, "outbox"), os.path.join(task_dir, "inbox")
 
     def write(self, name: str, raw: bytes) -> None:
-        """Write a request atomically and durably; do nothing if it has an answer. Raises OSError, OtherRequestError."""
+        """Write a request atomically and durably, unless it has an answer. Raises OSError, OtherRequestError."""
         if os.path.exists(os.path.join(self.inbox, name)):
             return
         path = os.path.join(self.outbox, name)
@@ -65,7 +65,7 @@ class RequestFiles:
             raise
 
     def answer(self, name: str) -> bytes | None:
-        """Return an answer, at most MAX_ANSWER bytes of it; None if absent. Raises OSError."""
+        """Return the first MAX_ANSWER bytes of an answer; None if absent. Raises OSError."""
         try:
             with open(os.path.join(self.inbox, name), "rb") as file:
                 return file.read(MAX_ANSWER)
@@ -73,7 +73,7 @@ class RequestFiles:
             return None
 
     def drop(self, name: str, *, keep_answer: bool = False) -> None:
-        """Delete a request, and its answer unless `keep_answer`."""
+        """Delete a request, and also its answer unless `keep_answer`."""
         remove(os.path.join(self.outbox, name))
         if not keep_answer:
             remove(os.path.join(self.inbox, name))
@@ -92,9 +92,10 @@ def wait_for_answers(
     is_refusal: Callable[[Any], bool],
     clock: Any = time,
 ) -> list[Any]:
-    """Wait for the answers to requests; return None for each one missing after `timeout` seconds.
+    """Wait for the answers to requests. Return None in place of each answer that is missing after `timeout` seconds.
 
-    `look` returns an answer or None. A refusal ends the wait. `clock` has `monotonic` and `sleep`.
+    `look` returns the answer to a name, or None. An answer for which `is_refusal` is true ends the wait. `clock` has
+    the functions `monotonic` and `sleep`.
     """
     until = None if timeout is None else clock.monotonic() + timeout
     found: dict[str, Any] = {}
@@ -121,14 +122,14 @@ class TaskRequests(RequestFiles):
             raise UsageError("IRIS_TASK_DIR is not the directory of a task", hint=hint)
 
     def ask(self, op: str, fields: Json, name: str | None = None) -> Json:
-        """Send a request and return its result. A request with a `name` can be repeated: its answer is kept."""
+        """Send a request and return its result. A request with a `name` can be sent again, so its answer is kept."""
         request_name = name or new_name()
         answer = None
         try:
             self.put(request_name, op, fields)
             (answer,) = self.wait([request_name], PATIENCE)
         finally:
-            # Without an answer, a request that changes something stays in the outbox.
+            # Without an answer, a request that changes something stays in the outbox: it may have been executed.
             if answer is not None or op in READ_ONLY:
                 self.drop(request_name, keep_answer=name is not None)
         if answer is None:
@@ -156,7 +157,7 @@ class TaskRequests(RequestFiles):
             raise Failure(problem, f"df -h {self.outbox}", ExitCode.NOT_WRITABLE) from error
 
     def wait(self, names: Sequence[str], timeout: float | None) -> list[Json | None]:
-        """Wait for the answers; return None for each one missing after `timeout` seconds or after a refusal."""
+        """Wait for the answers. Return None for each one missing after `timeout` seconds or after a refusal."""
         return wait_for_answers(names, timeout, self._look, lambda answer: not answer["ok"])
 
     def _look(self, name: str) -> Json | None:

@@ -1,4 +1,4 @@
-"""The transport over SSH. Its first call loads the SSH library, which takes a while."""
+"""The transport over SSH. Its first call imports the SSH library, which takes a while."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 
 class SshTransport:
-    """A transport over SSH. Keeps one connection per host, and one for payloads, until `close`.
+    """A transport over SSH.
 
-    If there are too many, the connections unused for longest are closed. Host keys are always verified: against
-    `known_hosts` (iris's own file, by worker id) and the user's files. Settings that a Connection omits are taken from
-    `ssh_config`. If the process is `shared` with another program, its garbage collection and limits stay unchanged.
+    It keeps one connection per host, and another one for payloads, until `close`. If there are too many connections,
+    those unused for longest are closed. Host keys are always verified against `known_hosts` (iris's own file, by worker
+    id) and the user's files. Settings that a Connection omits are taken from `ssh_config`. `shared`: True if the
+    process also runs another program; then its garbage collection and limits are not changed.
     """
 
     def __init__(
@@ -61,9 +62,10 @@ class SshTransport:
         first_contact: bool = False,
         payload: Payload | None = None,
     ) -> Output:
-        """Run a script (see Transport.run). If a kept connection is dead before anything was sent, open a new one.
+        """Run a script (see Transport.run).
 
-        A payload gets a separate connection: on a slow line, other calls would time out behind it.
+        If a kept connection is dead before anything was sent, open a new one. A payload gets a separate connection,
+        because other calls would time out behind it on a slow line.
         """
         dialer = self._loaded()
         from iris_cli.remote.ssh.script_run import ScriptRequest
@@ -78,7 +80,7 @@ class SshTransport:
         )
 
     def connect(self, target: Target, connect_timeout: float) -> Link:
-        """Open a connection for long-lived streams, which no call uses. The caller aborts it. Raises NoAnswer."""
+        """Open a connection only for long-lived streams. The caller ends it with `abort`. Raises NoAnswer."""
         _require_ssh(target, "forward ports")
         dialer = self._loaded()
         call: SshCall[Link] = SshCall(connect_timeout)
@@ -87,7 +89,7 @@ class SshTransport:
     def open_terminal(
         self, target: Target, command: str, term: str, size: tuple[int, int], timeout: float
     ) -> tuple[Link, ByteStream]:
-        """Run a command on a terminal of `size` (columns, lines); return its connection and stream. Raises NoAnswer."""
+        """Run a command on a terminal of `size` (columns, lines). Return its connection and stream. Raises NoAnswer."""
         _require_ssh(target, "open terminals for jobs")
         dialer = self._loaded()
         call: SshCall[tuple[Link, ByteStream]] = SshCall(timeout, timeout)
@@ -168,7 +170,7 @@ class SshTransport:
             dialer.close()
 
     def _loaded(self) -> Dialer:
-        """Return the dialer. Call it before the timeouts of a call start: loading the library takes a while."""
+        """Return the dialer. Call this before the timeouts of a call start: the import takes a while."""
         with self._lock:
             if self._dialer is None:
                 from iris_cli.remote.ssh.config import Routes
@@ -197,8 +199,9 @@ def _require_ssh(target: Target, what: str) -> None:
 def _tune_interpreter() -> None:
     """Reduce the cost of garbage collection and of thread switches.
 
-    A thread that waits for the interpreter lock wakes once per switch interval: with hundreds of threads and the
-    default interval, that costs half of the system time. Ended connections leave no reference cycles to collect.
+    A thread that waits for the interpreter lock wakes once per switch interval. With hundreds of threads and the
+    default interval, waking costs half of the system time. Garbage collection can be rare, because ended connections
+    leave no reference cycles.
     """
     gc.freeze()
     gc.set_threshold(10_000)

@@ -18,14 +18,15 @@ _LOCAL_STEPS = frozenset({"configuration", "key"})
 
 
 class Abandoned(Exception):  # noqa: N818 - not an error
-    """The caller has left at the deadline: the work must stop."""
+    """The caller has left at the deadline, so the work must stop."""
 
 
 class SshCall(Generic[R]):
-    """A call whose work runs in a separate thread and is abandoned at the deadline, so that nothing blocks the caller.
+    """A call whose work runs in a separate thread. The caller leaves at the deadline, so that nothing blocks it.
 
-    The work reports its step (`enter`), how to abort it (`guard`), when it is connected, which starts the second
-    timeout, and when it starts to send. After the caller has left, each of these methods raises Abandoned.
+    The work reports its step (`enter`), a function that aborts it (`guard`), that it is connected (`connected`, which
+    starts the second timeout), and that it begins to send (`sending`). After the caller has left, each of these methods
+    raises Abandoned.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class SshCall(Generic[R]):
         self.sent = False
 
     def perform(self, work: Callable[[], R]) -> R:
-        """Return the result of `work` or raise its exception; raise NoAnswer at the deadline."""
+        """Return the result of `work` or raise its exception. Raise NoAnswer at the deadline."""
         threading.Thread(target=self._run, args=(work,), name="iris-ssh-call", daemon=True).start()
         try:
             self._wait()
@@ -66,14 +67,14 @@ class SshCall(Generic[R]):
         return self._deadline - SYSTEM_CLOCK.monotonic()
 
     def enter(self, step: str | Callable[[], str], peer: str = "") -> None:
-        """Record the current step; a function is called at the deadline. `peer` is the host that must answer."""
+        """Record the current step, a text or a function called at the deadline. `peer` is the host that must answer."""
         with self._condition:
             self._check()
             self._step = (lambda: step) if isinstance(step, str) else step
             self._peer = peer or self._peer
 
     def guard(self, abort: Callable[[], None] | None) -> None:
-        """Set the function to call at the deadline, which must not block; None removes it."""
+        """Set the function to call at the deadline; None removes it. The function must not block."""
         with self._condition:
             self._check()
             self._abort = abort
@@ -87,7 +88,7 @@ class SshCall(Generic[R]):
         self._turn_to(SYSTEM_CLOCK.monotonic() + self._timeout, is_connected=True)
 
     def progressed(self, latest: float) -> None:
-        """Restart the second timeout, which ends at `latest` (monotonic) at the latest."""
+        """Start the second timeout again. It ends at the monotonic time `latest` at the latest."""
         self._turn_to(min(SYSTEM_CLOCK.monotonic() + self._timeout, latest), is_connected=True)
 
     def sending(self) -> None:
@@ -108,7 +109,7 @@ class SshCall(Generic[R]):
     def turn(
         self, lock: threading.Lock | threading.Semaphore, peer: str = "", step: str = "turn"
     ) -> Iterator[None]:
-        """Hold `lock`; wait for it until the deadline. Raises Abandoned."""
+        """Wait for `lock` until the deadline, and hold it during the block. Raises Abandoned."""
         self.enter(step, peer)
         if not lock.acquire(timeout=max(self.remaining(), 0)):
             raise Abandoned
@@ -143,11 +144,11 @@ class SshCall(Generic[R]):
                 self._condition.notify_all()
 
     def _wait(self) -> None:
-        """Wait for the end of the work, the deadline or Ctrl-C. The work can't send after that."""
+        """Wait for the end of the work, the deadline or Ctrl-C. Afterwards the work can't send any more."""
         with self._condition:
             try:
                 while not self._done and (left := self.remaining()) > 0:
-                    # Wait no longer than the second timeout: then its start needs no notification.
+                    # Wait no longer than the second timeout, so that its start needs no notification.
                     left = min(left, self._timeout or left)
                     self._wakes_at = SYSTEM_CLOCK.monotonic() + left
                     self._condition.wait(left)

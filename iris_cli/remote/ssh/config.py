@@ -39,11 +39,12 @@ _SHOW = str.maketrans({"\ue000": "%", "\ue001": "~"})
 
 
 class Hop(Struct, frozen=True, kw_only=True):
-    """One SSH server in the chain; the last one is the worker.
+    """One SSH server in the chain.
 
-    `label` is its name in the configuration, `key_name` its name in the files `known_hosts` (None: the default ones).
-    `identities` are key files in order. If they are `explicit` or `identities_only`, only they are offered, otherwise
-    the agent's keys come first. Only the first hop can have a `proxy_command`.
+    The last one is the worker. `label` is the server's name in the configuration, `key_name` its name in the files
+    `known_hosts` (None: the default files). `identities` are key files in the order in which they are offered. With
+    `explicit` or `identities_only` no other keys are offered, otherwise the agent's keys come first. Only the first hop
+    can have a `proxy_command`.
     """
 
     label: str
@@ -67,7 +68,7 @@ class Jump(NamedTuple):
 
 
 class Routes:
-    """Resolves connections to hops with the SSH configuration, which is read once."""
+    """Resolves connections to hops. The SSH configuration is read once."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -101,7 +102,7 @@ class Routes:
         return [hop]
 
     def _before(self, jumps: str, connection: Connection, depth: int) -> list[Hop]:
-        """Return the hops of a ProxyJump `a,b`: `a` may have jump hosts of its own, `b` is reached from `a`."""
+        """Return the hops of a ProxyJump `a,b`. `a` may have jump hosts of its own. `b` is reached from `a`."""
         first, *others = [_parse_jump(text) for text in jumps.split(",")]
         return [
             *self._chain(first, connection, depth=depth + 1),
@@ -131,7 +132,7 @@ class Routes:
         )
 
     def _lookup(self, host: str) -> SSHConfigDict:
-        self._local_user()  # paramiko needs it
+        self._local_user()  # paramiko needs the user's name
         with _as_misconfigured(self._path):
             return self._config.lookup(host)
 
@@ -160,14 +161,15 @@ def _as_misconfigured(path: Path | None) -> Iterator[None]:
 def misconfigured(
     detail: str, *, hint: str = "check the host in cluster.yaml and in ~/.ssh/config"
 ) -> NoAnswer:
-    """Return the error for wrong local settings: nothing was sent."""
+    """Return the error for wrong SSH settings on this machine. Nothing was sent."""
     return NoAnswer(SilenceKind.LOCAL, "configuration", detail, hint=hint, sent=False)
 
 
 def _lines(path: Path, base: Path, block: str, depth: int = 0) -> Iterator[str]:
-    """Yield the lines of a file and of its Includes (relative to `base`), which the library does not support.
+    """Yield the lines of a file and of the files that it includes, because the library does not support Include.
 
-    After an Include the enclosing Host or Match line, `block`, is repeated, as the next lines belong to it.
+    Names in an Include are relative to `base`. After an Include the enclosing Host or Match line, `block`, is repeated,
+    because the next lines belong to it.
     """
     if depth > MAX_DEPTH:
         raise ValueError(f"more than {MAX_DEPTH} files that include each other")
@@ -193,13 +195,13 @@ def _lines(path: Path, base: Path, block: str, depth: int = 0) -> Iterator[str]:
 
 
 def _unexpanded(line: str) -> str:
-    """Return the line; if it is about a proxy, hide % and ~ in it."""
+    """Return the line. If it sets a proxy, hide % and ~ in it."""
     directive = _DIRECTIVE.match(line)
     return line.translate(_HIDE) if directive and directive[1].lower() in _PROXIES else line
 
 
 def _expandable(options: SSHConfigDict, key: str) -> str:
-    """Return the value of a proxy option with % and ~ again, "" if absent."""
+    """Return the value of a proxy option with % and ~ restored, "" if absent."""
     return (options.get(key) or "").translate(_SHOW)
 
 
@@ -230,7 +232,7 @@ def _files(setting: str) -> tuple[Path, ...]:
 
 
 def _expand(command: str, hop: Hop) -> str:
-    """Expand %h, %p, %r and %n. Values with other than harmless characters are rejected, as a shell reads them."""
+    """Expand %h, %p, %r and %n. A shell reads the result, so values with special characters are rejected."""
     values = {"%h": hop.host, "%p": str(hop.port), "%r": hop.user, "%n": hop.label, "%%": "%"}
     for value in values.values():
         if _PROXY_SAFE.fullmatch(value) is None:

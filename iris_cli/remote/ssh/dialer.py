@@ -37,7 +37,7 @@ Endpoint = tuple[tuple[Hop, ...], str, bool]
 
 
 class _Slot(Struct):
-    """The connection to one endpoint. The lock is held while connecting."""
+    """The connection to one endpoint (`Route.endpoint`). The lock is held while connecting."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     link: Link | None = None
@@ -45,7 +45,7 @@ class _Slot(Struct):
 
 
 class Dialer:
-    """Opens and keeps links. Thread-safe."""
+    """Opens links and keeps them for later calls. Thread-safe."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Dialer:
         self._proxies = threading.BoundedSemaphore(MAX_PROXIES)
         self._max_unused = max_unused
         self._slots: dict[Endpoint, _Slot] = {}
-        self._unused: dict[Endpoint, _Slot] = {}  # of workers, least recently used first
+        self._unused: dict[Endpoint, _Slot] = {}  # slots of workers, least recently used first
         self._lock = threading.Lock()
 
     def route(self, target: Target, *, first_contact: bool = False, separate: bool = False) -> Route:
@@ -84,11 +84,11 @@ class Dialer:
                         raise lost.no_answer from lost
 
     def connect(self, call: SshCall[Any], route: Route) -> Link:
-        """Open a connection that is not kept; the caller ends it with `abort`. Raises NoAnswer."""
+        """Open a connection that is not kept. The caller ends it with `abort`. Raises NoAnswer."""
         return self._dial(call, route, route.end)
 
     def fetch_key(self, call: SshCall[Any], route: Route) -> PresentedKey:
-        """Return the host key that the worker presents now, accepted or not."""
+        """Return the host key that the worker presents now, even if it is not accepted. Raises NoAnswer."""
         link, presented = self._handshake(call, route, route.end, ())
         link.abort()
         return presented
@@ -116,7 +116,7 @@ class Dialer:
 
     @contextmanager
     def _in_use(self, endpoint: Endpoint) -> Iterator[None]:
-        """Mark the connection to a worker as used. If too many are unused, close the oldest of those."""
+        """Mark the connection to a worker as used. If too many are unused, close the one unused for longest."""
         excess = []
         with self._lock:
             slot = self._slots.setdefault(endpoint, _Slot())
@@ -125,7 +125,7 @@ class Dialer:
             while len(self._unused) >= self._max_unused:
                 oldest = self._unused.pop(next(iter(self._unused)))
                 excess.append(oldest.link)
-                oldest.link = None  # its next user waits for this lock, then opens a new link
+                oldest.link = None  # the slot's next user waits for this lock, then opens a new link
         for link in excess:
             if link is not None:
                 link.abort()
@@ -162,7 +162,7 @@ class Dialer:
             except BaseException:
                 link.abort()
                 raise
-        call.guard(None)  # other callers, maybe with later deadlines, share a jump host
+        call.guard(None)  # callers with later deadlines share a link to a jump host
         return link
 
     def _handshake(
@@ -171,7 +171,7 @@ class Dialer:
         """Connect and exchange keys. If the server hangs up without a banner, retry once after a short random pause."""
         with suppress(BannerMissing):
             return self._try_handshake(call, route, depth, key_types)
-        SYSTEM_CLOCK.sleep(SYSTEM_RANDOMNESS.between(0.1, 0.6))  # spread concurrent callers
+        SYSTEM_CLOCK.sleep(SYSTEM_RANDOMNESS.between(0.1, 0.6))  # spread the retries of concurrent callers
         try:
             return self._try_handshake(call, route, depth, key_types)
         except BannerMissing as error:
@@ -194,7 +194,7 @@ class Dialer:
                 raise
 
     def _connect(self, call: SshCall[Any], route: Route, depth: int, key_types: Collection[str]) -> Link:
-        """Connect to one server: through the server before it, a ProxyCommand, or TCP."""
+        """Connect to one server: through the previous server of the route, a ProxyCommand, or TCP."""
         hop, peer = route.hops[depth], route.peer(depth)
         if depth == 0:
             return Link(self._socket(call, hop, peer), key_types)
@@ -222,7 +222,7 @@ class Dialer:
             ) from error
 
     def _verify(self, route: Route, depth: int, known: RecordedKeys, presented: PresentedKey) -> None:
-        """Reject a host key that is not on record, or revoked. Raises NoAnswer (HOST_KEY, UNKNOWN_HOST, LOCAL)."""
+        """Reject a host key that is revoked or not on record. Raises NoAnswer (HOST_KEY, UNKNOWN_HOST, LOCAL)."""
         if presented.base64 in known.revoked:
             raise revoked(route, depth, presented)
         if known.keys and presented not in known.keys:
@@ -274,7 +274,7 @@ def revoked(route: Route, depth: int, presented: PresentedKey) -> NoAnswer:
 def unknown(route: Route, depth: int, presented: PresentedKey, known: RecordedKeys) -> NoAnswer:
     """Return the error for a host without a key on record."""
     hop = route.hops[depth]
-    # The same text for all workers: a command can then show them as one line.
+    # The text is the same for all workers, so that a command can show them as one line.
     detail = "no host key on record"
     if not route.is_worker(depth):
         detail += (
@@ -299,10 +299,10 @@ def _refusal(kind: SilenceKind, detail: str, hint: str) -> NoAnswer:
 
 
 class Route(Struct, frozen=True):
-    """A target and its chain of servers, the worker last. A server is identified by its depth, its index in `hops`.
+    """A target and the chain of servers to it, the worker last.
 
-    With `first_contact` an unknown host key may be accepted. A `separate` route does not share connections to the
-    worker with other routes.
+    A server is identified by its depth, its index in `hops`. With `first_contact` an unknown host key may be accepted.
+    A `separate` route does not share connections to the worker with other routes.
     """
 
     target: Target

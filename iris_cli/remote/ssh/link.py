@@ -41,7 +41,7 @@ class BannerMissing(Exception):  # noqa: N818 - names the condition
 
 
 class LinkLost(Exception):  # noqa: N818 - names the condition
-    """The connection was lost before anything was sent. `was_new`: no call had used it before."""
+    """The connection was lost before anything was sent. `was_new`: True if no earlier call had used the connection."""
 
     def __init__(self, no_answer: NoAnswer, *, was_new: bool) -> None:
         super().__init__(no_answer.detail)
@@ -50,7 +50,10 @@ class LinkLost(Exception):  # noqa: N818 - names the condition
 
 
 class _Spare:
-    """A shell started in advance. `channel` is None until `is_decided`, and if the server refuses it."""
+    """A shell on the server, started before a call needs it.
+
+    `channel` is None until `is_decided` is set, and afterwards if the server refused the shell.
+    """
 
     def __init__(self) -> None:
         self.channel: paramiko.Channel | None = None
@@ -93,7 +96,7 @@ class Link:
             self.stream.close()
 
     def exchange_keys(self, call: SshCall[Any], peer: str) -> PresentedKey:
-        """Exchange keys. The server owns the returned host key; the caller must verify that it is the expected one."""
+        """Exchange keys. The server owns the returned host key. The caller must verify that it is the expected key."""
         transport, exchanged = self._transport, threading.Event()
         call.guard(self.abort)
         call.enter(lambda: "key exchange" if transport.remote_version else "banner", peer)
@@ -109,7 +112,7 @@ class Link:
             raise self._lost(call, error) from error
 
     def authenticate(self, call: SshCall[Any], user: str, keys: Sequence[paramiko.PKey]) -> None:
-        """Offer each key once. More failures could lock the user out."""
+        """Offer each key once: more failures could lock the user out. Raises NoAnswer if the server accepts none."""
         call.enter("authentication")
         for offered, key in enumerate(keys):
             error = self._offer(user, key)
@@ -118,7 +121,7 @@ class Link:
                 return
             is_refused = error is None or isinstance(error, paramiko.AuthenticationException)
             if not (is_refused and self.is_alive()):
-                if offered and (is_refused or isinstance(error, EOFError)):  # after too many keys
+                if offered and (is_refused or isinstance(error, EOFError)):  # hangs up after too many keys
                     break
                 raise self._lost(call, error or EOFError()) from error
             if isinstance(error, paramiko.BadAuthenticationType):
@@ -133,9 +136,10 @@ class Link:
         )
 
     def _offer(self, user: str, key: paramiko.PKey) -> Exception | None:
-        """Offer a key; return the error of the server or the connection, None if there was none.
+        """Offer a key.
 
-        The library's thread signs. So an agent that must ask its user blocks only this connection.
+        Return the error of the server or the connection; None if the key was accepted. The library's thread signs, so
+        an SSH agent that waits for its user blocks only this connection.
         """
         answered = threading.Event()
         try:
@@ -187,14 +191,14 @@ class Link:
         return ByteStream(channel, self.stream)
 
     def execute(self, call: SshCall[Any], request: ScriptRequest, *, start_next: bool) -> Output:
-        """Run the script; with `start_next` also start the shell of the next call.
+        """Run the script. With `start_next` also start the shell of the next call.
 
         Raises LinkLost if the connection was lost before anything was sent, otherwise NoAnswer.
         """
         was_new, self._is_new = self._is_new, False
         try:
             with call.turn(self._sessions, step="session"):
-                call.guard(self.abort)  # AFTER the wait: a waiting call must not abort the others
+                call.guard(self.abort)  # AFTER the wait: a waiting call must not abort other calls
                 return self._run(call, request, start_next=start_next)
         except Abandoned:  # `guard` has aborted it, or nothing was sent
             raise
@@ -205,7 +209,7 @@ class Link:
             lost = self._lost(call, error)
             if not call.sent:
                 if isinstance(error, paramiko.SSHException) and not self._is_ending():
-                    raise lost from error  # refused; the connection stays usable
+                    raise lost from error  # the server refused the session, and the connection stays usable
                 raise LinkLost(lost, was_new=was_new) from error
             self.abort()
             raise lost from error
@@ -242,7 +246,7 @@ class Link:
         return channel
 
     def _start_spare(self) -> None:
-        """Start the shell of the next call, which then takes one round trip, not three."""
+        """Start the shell of the next call, so that this call takes one round trip instead of three."""
         if self._spares:
             return
         spare = _Spare()
@@ -283,7 +287,7 @@ class Link:
         return not self.is_alive()
 
     def _await(self, event: threading.Event) -> None:
-        """Wait for the event or the end of the connection. Check regularly: the library's thread may hang."""
+        """Wait for the event or the end of the connection. Check regularly, because the library's thread may hang."""
         while not event.wait(POLL_INTERVAL) and self.is_alive():
             pass
 
@@ -303,7 +307,7 @@ def _prefer(options: paramiko.SecurityOptions, key_types: Collection[str]) -> No
 
 
 def _cost(method: str) -> int:
-    """Return the rank of a key exchange method. In a group exchange the server determines how long it takes."""
+    """Return the rank of a key exchange method by cost, cheapest 0. A group exchange's cost depends on the server."""
     if method.startswith("curve25519-"):
         return 0
     if method.endswith("-sha1"):

@@ -22,9 +22,9 @@ CREDIT = 16 << 20
 class Stream:
     """A socket, or a tunnel through another connection.
 
-    Reads block until data arrives or `hang_up` is called. paramiko's short timeouts are ignored: they would wake a
-    thread per connection ten times a second. A server that sends more than its `credit` is disconnected, as paramiko
-    accepts any amount of data.
+    Reads block until data arrives or `hang_up` is called. paramiko's short timeouts are ignored, because they would
+    wake a thread per connection ten times a second. A server that sends more than `credit` bytes is disconnected,
+    because paramiko accepts any amount of data.
     """
 
     def __init__(self, raw: socket.socket | Channel, carrier: Stream | None = None) -> None:
@@ -65,11 +65,11 @@ class Stream:
     # Called by iris
 
     def hang_up(self) -> None:
-        """Close the stream from any thread; its reader and writer wake. Never blocks."""
+        """Close the stream from any thread. This wakes a blocked reader and writer. Never blocks."""
         if isinstance(self._raw, socket.socket):
             with suppress(OSError):
                 self._raw.shutdown(socket.SHUT_RDWR)
-        else:  # closing may block on the connection to the jump host
+        else:  # a tunnel: closing it may block on the connection to the jump host
             threading.Thread(target=self._close_raw, name="iris-ssh-close", daemon=True).start()
 
     def has_ended(self) -> bool:
@@ -105,7 +105,7 @@ PIECE = 32 << 10
 
 
 class ByteStream:
-    """A stream to a port or a terminal of a worker. One thread can send while another receives. All calls block."""
+    """A stream to a port or a terminal of a worker. One thread can send while another receives. All methods block."""
 
     def __init__(self, channel: Channel, carrier: Stream) -> None:
         """Wrap a channel; `carrier` is the stream of its connection."""
@@ -119,16 +119,16 @@ class ByteStream:
         return data
 
     def send(self, data: bytes) -> None:
-        """Send all bytes. Raises OSError once the stream has ended."""
+        """Send all bytes. Raises OSError if the stream has ended."""
         self._channel.sendall(data)
 
     def finish(self) -> None:
-        """Close the sending direction; receiving continues."""
+        """Close the sending direction. Receiving continues."""
         with suppress(OSError, EOFError, SSHException):
             self._channel.shutdown_write()
 
     def close(self) -> None:
-        """Close both directions; a thread blocked in `receive` gets b""."""
+        """Close both directions. A thread blocked in `receive` gets b""."""
         with suppress(OSError, EOFError, SSHException):
             self._channel.close()
 

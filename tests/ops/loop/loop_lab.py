@@ -113,9 +113,9 @@ class LoopLab:
             held=held,
             configuration=configuration,
             report=self._hear,
-            began=read_loop_order(self.state),
+            order_at_start=read_loop_order(self.state),
             upgraded=self.upgraded,
-            orphaned=self.orphaned,
+            has_owner_ended=self.orphaned,
         )
 
     def run(self, most: float = HOUR) -> LoopEnd | None:

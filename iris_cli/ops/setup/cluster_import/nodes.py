@@ -1,7 +1,7 @@
 """Read slices from the JSON of `gcloud compute tpus tpu-vm list --format json`, or of the TPU API.
 
 Fields and states are those of the TPU API's reference, `projects.locations.nodes` and
-`projects.locations.queuedResources`. The input is untrusted: invalid entries are skipped with a reason.
+`projects.locations.queuedResources`. The input is untrusted: invalid items are skipped with a reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, SkippedEn
 READY = "READY"
 
 _WHEN_READY = "import again when it is READY"
-_NODES = {
+_NODE_STATES = {
     "CREATING": ("it is being created", _WHEN_READY),
     "STARTING": ("it is being started", _WHEN_READY),
     "RESTARTING": ("it is being restarted", _WHEN_READY),
@@ -41,7 +41,7 @@ _NODES = {
     "HIDING": ("it is being preempted", ""),
     "HIDDEN": ("it was preempted", ""),
 }
-_QUEUED = {
+_REQUEST_STATES = {
     "ACTIVE": (
         "its VMs are not listed with the request",
         "also import from `gcloud compute tpus tpu-vm list`",
@@ -51,22 +51,22 @@ _QUEUED = {
     "SUSPENDED": ("its VMs were preempted for good", "{delete}, then request it again"),
     "DELETING": ("it is being deleted", ""),
 }
-_WAITS = ("it waits for capacity", "import again when it is ACTIVE")
-_WAITING = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
+_WAITING_TEXT = ("it waits for capacity", "import again when it is ACTIVE")
+_WAITING_STATES = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
 
 
-def of_node(state: str, name: str, project: str, zone: str, request: str) -> tuple[str, str]:
-    """Return why a node that isn't READY is skipped, and the fix. `request`: its queued resource, or ''."""
-    why, fix = _NODES.get(state, (f"its state is {state or 'unknown'}", _WHEN_READY))
+def why_node_skipped(state: str, name: str, project: str, zone: str, request: str) -> tuple[str, str]:
+    """Return why a node that isn't READY is skipped, and the fix. `request`: the node's queued resource, '' if none."""
+    why, fix = _NODE_STATES.get(state, (f"its state is {state or 'unknown'}", _WHEN_READY))
     start = _gcloud(f"tpu-vm start {shlex.quote(name)}", project, zone)
     delete = _delete_command(name, project, zone, request)
     return _with_state(state, why), fix.format(start=start, delete=delete)
 
 
-def of_request(state: str, name: str, project: str, zone: str) -> tuple[str, str]:
+def why_request_skipped(state: str, name: str, project: str, zone: str) -> tuple[str, str]:
     """Return why a queued resource is skipped, and the fix."""
     unknown = (f"its state is {state or 'unknown'}", "")
-    why, fix = _QUEUED.get(state, _WAITS if state in _WAITING else unknown)
+    why, fix = _REQUEST_STATES.get(state, _WAITING_TEXT if state in _WAITING_STATES else unknown)
     return _with_state(state, f"a queued resource: {why}"), fix.format(
         delete=_delete_command(name, project, zone, name)
     )
@@ -77,7 +77,10 @@ def _with_state(state: str, why: str) -> str:
 
 
 def _delete_command(name: str, project: str, zone: str, request: str) -> str:
-    """Return the command that deletes the node; with its queued resource if any, which would keep using quota."""
+    """Return the command that deletes the node.
+
+    If the node has a queued resource (`request`), which would keep using quota, the command deletes both.
+    """
     if request:
         return _gcloud(f"queued-resources delete {shlex.quote(request)} --force", project, zone)
     return _gcloud(f"tpu-vm delete {shlex.quote(name)}", project, zone)
@@ -92,7 +95,7 @@ def _gcloud(what: str, project: str, zone: str) -> str:
 HOW = "gcloud compute tpus tpu-vm list --zone ZONE --format json > tpus.json"
 
 _PATH = pattern(r"projects/([^/]+)/locations/([^/]+)/(nodes|queuedResources)/([^/]+)")
-# More permissive than Google's rules: it is enough that each is a safe word in a pasted command.
+# More permissive than Google's rules. It is enough that each match is a safe word in a pasted command.
 _ZONE = pattern(r"[a-z0-9][a-z0-9-]{0,62}")
 _PROJECT = pattern(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
 _WORD = pattern(r"[A-Za-z0-9_.:+-]{1,64}")
@@ -106,7 +109,7 @@ Json = Mapping[str, Any]
 
 
 class _SkippedError(Exception):
-    """An entry can't be imported; `why` is the reason."""
+    """An item can't be imported. `why` is the reason, `fix` a command or ''."""
 
     def __init__(self, why: str, fix: str = "") -> None:
         super().__init__(why)
@@ -126,7 +129,7 @@ def read_nodes(text: str) -> Found:
                 raise _SkippedError("it describes no TPU VM")
             name, project, zone, is_request = _identity(item, name)
             if is_request:
-                raise _SkippedError(*of_request(_state(item), name, project, zone))
+                raise _SkippedError(*why_request_skipped(_state(item), name, project, zone))
             slices.append(_slice(item, name, project, zone))
         except _SkippedError as error:
             skipped.append(SkippedEntry(name, error.why, error.fix, zone))
@@ -140,7 +143,7 @@ def read_nodes(text: str) -> Found:
 
 
 def _items(text: str) -> tuple[list[Any], list[str], bool]:
-    """Return the entries of all lists, notes about them, and True if they are complete."""
+    """Return the items of all lists, notes about the lists, and True if the lists are complete."""
     items: list[Any] = []
     notes: list[str] = []
     complete = True
@@ -194,11 +197,11 @@ def _message(error: object) -> str:
     return str(error.get("message", "")) if isinstance(error, Mapping) else str(error)
 
 
-# One entry
+# One item of a list
 
 
 def _identity(item: Json, fallback: str) -> tuple[str, str, str, bool]:
-    """Return the name, project and zone of an entry, and True if it is a queued resource."""
+    """Return the name, project and zone of an item, and True if it is a queued resource."""
     path = _text(item, "name")
     match = _PATH.fullmatch(path)
     if match is None:
@@ -225,7 +228,7 @@ def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
     state = _state(item)
     if state != READY:
         request = _text(item, "queuedResource").rpartition("/")[2]
-        raise _SkippedError(*of_node(state, name, project, zone, request))
+        raise _SkippedError(*why_node_skipped(state, name, project, zone, request))
     if not is_name(name) or len(name) > _MAX_NAME:
         raise _SkippedError("its name is not valid for a slice")
     kind = _type(item)
@@ -257,7 +260,7 @@ def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
 
 
 def _labels(value: object) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the labels that can be attributes, and a reason for each other label."""
+    """Return the labels that can be attributes, and a reason for each label that can't."""
     labels = value if isinstance(value, Mapping) else {}
     if len(labels) > _MAX_LABELS:
         return {}, (f"skipped all labels: more than {_MAX_LABELS}",)
@@ -269,7 +272,7 @@ def _labels(value: object) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _state(item: Json) -> str:
-    """Return the state. For queued resources it is a text in gcloud's output, but a mapping in the API's."""
+    """Return the state. For queued resources, gcloud prints it as a text, and the API returns a mapping."""
     state = item.get("state")
     if isinstance(state, Mapping):
         state = state.get("state")
@@ -290,7 +293,7 @@ def _type(item: Json) -> str:
 
 
 def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the internal and the external addresses of its VMs; no external ones unless all VMs have one."""
+    """Return the internal and the external addresses of the item's VMs; no external ones unless all VMs have one."""
     endpoints = item.get("networkEndpoints")
     if not isinstance(endpoints, list) or not endpoints:
         raise _SkippedError("it lists no VMs", "import again")
@@ -311,7 +314,7 @@ def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _is_address(text: str) -> bool:
-    """Return True for a canonical address. An address with a scope (`%`) is rejected: the scope may be any text."""
+    """Return True for a canonical IP address. A scope (`%`) is rejected, because it may contain any text."""
     try:
         return str(ipaddress.ip_address(text)) == text and "%" not in text
     except ValueError:
@@ -319,7 +322,7 @@ def _is_address(text: str) -> bool:
 
 
 def _incarnation(item: Json, project: str) -> tuple[str, float | None]:
-    """Return the identity of the node, which differs from other nodes of its name, and its creation time."""
+    """Return an identity that a re-created node of the same name does not have, and the creation time (or None)."""
     number, created = str(item.get("id", "")), _text(item, "createTime")
     if not (_WORD.fullmatch(number) and _WORD.fullmatch(created)):
         return "", None

@@ -25,7 +25,7 @@ class Addresses(StrEnum):
 
 
 class Recreated(Struct, frozen=True):
-    """A slice with other VMs than in cluster.yaml, which were created at `created_at` if known.
+    """A slice whose VMs differ from its VMs in cluster.yaml. The new VMs were created at `created_at`, None if unknown.
 
     `workers` are the workers on the old VMs. `how` is the end of a sentence about the slice: `was re-created`.
     """
@@ -37,7 +37,11 @@ class Recreated(Struct, frozen=True):
 
 
 class Plan(Struct):
-    """Changes of an import. `addresses` and `labels` are the new values of changed entries."""
+    """Changes of an import.
+
+    An entry is an item of `slices` or `workers` in cluster.yaml. `addresses` and `labels` are the new values of changed
+    entries, by name.
+    """
 
     added: list[str] = field(default_factory=list)
     updated: dict[str, list[str]] = field(default_factory=dict)  # changed keys of each entry
@@ -60,12 +64,12 @@ def plan_new(found: Found, wanted: Addresses | None) -> Plan:
 
 
 def plan_changes(file: ClusterFile, found: Found, wanted: Addresses | None, *, prune: bool) -> Plan:
-    """Return the plan for an existing file, and record its edits in `file`."""
+    """Return the plan for an existing file, and record the edits in `file`. `prune`: remove entries that are gone."""
     plan = Plan(left_out=list(found.left_out), notes=[("", each) for each in found.notes])
     matches = _Matches(file.entries)
     unnamed: list[FoundSlice] = []
     new: list[FoundSlice] = []
-    # First match by name, then by address: an address may have belonged to another slice before.
+    # First match by name, then by address, because an address may have belonged to another slice before.
     by_name, by_address = (found.slices, matches.named, unnamed), (unnamed, matches.with_addresses, new)
     for slices, find, others in (by_name, by_address):
         for each in slices:
@@ -91,7 +95,7 @@ def plan_changes(file: ClusterFile, found: Found, wanted: Addresses | None, *, p
 
 
 class _Matches:
-    """Match slices to entries, each entry at most once. `free` are the entries without a match."""
+    """Match slices to entries of the file, each entry at most once. `free` are the entries without a match."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.free = {id(each): each for each in entries}
@@ -101,21 +105,22 @@ class _Matches:
         self.by_addresses = {each.addresses: each for each in entries if not each.incarnation}
 
     def named(self, found: FoundSlice) -> Entry | None:
-        """Return the entry of this node, or an entry with its name in the same zone and project."""
+        """Return the entry that was imported from this node, or one with the node's name, zone and project."""
         names = [self.by_name.get(name) for name in (found.name, name_with_zone(found))]
         same = self.by_incarnation.get(found.incarnation) if found.incarnation else None
         near = (each for each in names if each is not None and _has_same_zone(each, found))
         return self._first([same, *near])
 
     def with_addresses(self, found: FoundSlice) -> Entry | None:
-        """Return a handwritten entry with these addresses; its name may differ."""
+        """Return a handwritten entry with the node's addresses. The name of the entry may differ."""
         return self._first([self.by_addresses.get(found.internal), self.by_addresses.get(found.external)])
 
     def moved(self, found: FoundSlice, scopes: frozenset[tuple[str, str]]) -> Entry | None:
-        """Return an imported entry with addresses that belong to this node now.
+        """Return an imported entry whose addresses now belong to this node.
 
-        Two networks may use the same addresses. So the list must be complete and lack the entry's node, or the node
-        must have the entry's name and be in another zone of the project.
+        Two networks may use the same addresses, so equal addresses are not enough: either the list of nodes must be
+        complete (`scopes`) and lack the entry's node, or the node must have the entry's name and be in another zone of
+        the project.
         """
         if not found.incarnation:
             return None
@@ -138,7 +143,7 @@ class _Matches:
 
 
 def name_with_zone(found: FoundSlice) -> str:
-    """Return the name used for a slice if another zone has a slice of the same name."""
+    """Return the name for a slice if a slice in another zone has the same name."""
     return f"{found.name}-{found.zone}"
 
 
@@ -228,7 +233,7 @@ def _move(
     wanted: Addresses | None,
     entries: Sequence[Entry],
 ) -> Entry:
-    """Update an entry for the node that has its addresses now, and rename it if the name is free. Return it."""
+    """Update an entry for the node that now has its addresses, and rename it if the name is free. Return the entry."""
     zone = _zone(entry)
     if _has_same_name(entry, found):
         _update(plan, file, entry, found, wanted, f"moved from {zone} to {found.zone}")
@@ -267,7 +272,7 @@ def _update(
 def _changes(
     plan: Plan, file: ClusterFile, entry: Entry, found: FoundSlice, wanted: Addresses | None
 ) -> Iterator[str]:
-    """Edit the values of an entry that differ from the source, and yield their names."""
+    """Edit the values of an entry that differ from those of the found slice, and yield their keys."""
     if entry.type != found.type:
         file.set_type(entry, found.type)
         yield f"type {entry.type or 'unset'} → {found.type}"
@@ -298,7 +303,7 @@ def _changes(
 
 
 def _changed_labels(plan: Plan, file: ClusterFile, entry: Entry, labels: Mapping[str, str]) -> Iterator[str]:
-    """Replace the imported labels by those of the source. Handwritten attributes are kept and override labels."""
+    """Replace the imported labels by `labels`. Handwritten attributes are kept and override labels."""
     if labels != entry.labels:
         file.set_labels(entry, labels)
         yield "labels"
@@ -312,7 +317,7 @@ def _changed_labels(plan: Plan, file: ClusterFile, entry: Entry, labels: Mapping
 
 
 def _addresses_for(plan: Plan, entry: Entry, found: FoundSlice, wanted: Addresses | None) -> tuple[str, ...]:
-    """Return the addresses to write: of the wanted kind; if None, of the kind that the entry has now."""
+    """Return the addresses to write: the `wanted` ones, or if None, internal or external ones as in the entry now."""
     is_named = not any(map(_is_address, entry.addresses)) and all(map(_is_address, found.internal))
     if is_named and wanted is None and len(entry.addresses) == len(found.internal):
         return entry.addresses  # ~/.ssh/config may resolve these names
@@ -352,7 +357,7 @@ def _keep_skipped(plan: Plan, matches: _Matches, found: Found) -> None:
 
 
 def _gone(plan: Plan, file: ClusterFile, matches: _Matches, found: Found, *, prune: bool) -> list[str]:
-    """Record the entries that a complete list lacks as gone; if `prune`, remove them. Return the removed names."""
+    """Record as gone the imported entries that a complete list lacks. If `prune`, remove and return them."""
     for entry in matches.free.values():
         if entry.incarnation and _scope(entry) in found.scopes:
             plan.gone.append(entry.name)
