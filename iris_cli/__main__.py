@@ -5,8 +5,8 @@ import os
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C ends it with one line, even while its modules are being imported."""
-    # Most objects of a command, its classes first, live until its end: collect garbage rarely.
+    """Run the command line. Ctrl-C ends it with one line, even while modules are being imported."""
+    # Most objects of a command, above all classes, live until its end. So collect garbage rarely.
     gc.set_threshold(50_000)
     try:
         from iris_cli.cli.app import main as run

@@ -14,10 +14,10 @@ _PREPARED: set[object] = set()
 
 
 def prepared(kind: type[T]) -> type[T]:
-    """Return the type, prepared for decoding in several threads. Must be called for every decoded type.
+    """Return the type, prepared for decoding in several threads. Call this for every decoded type.
 
-    msgspec reads the annotations of a struct when it first decodes one. A second thread that decodes the same struct
-    meanwhile uses incomplete data, and the interpreter crashes (seen with msgspec 0.22).
+    msgspec reads the annotations of a struct when it first decodes one. If a second thread decodes the same struct at
+    the same time, it uses incomplete data, and the interpreter crashes (seen with msgspec 0.22).
     """
     if kind not in _PREPARED:
         with _preparing:

@@ -12,7 +12,7 @@ class Randomness(Protocol):
     """A source of random numbers."""
 
     def hexadecimal(self, size: int) -> str:
-        """Return that many unpredictable bytes as hexadecimal digits."""
+        """Return `size` unpredictable bytes as hexadecimal digits."""
         ...
 
     def between(self, low: float, high: float) -> float:

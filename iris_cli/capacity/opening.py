@@ -30,8 +30,9 @@ def open_provider(
     log_in: Callable[[str], Run] | None = None,
     holder: Callable[[str], str] | None = None,
 ) -> SliceProvider:
-    """Open the provider of a scope; the hosts of a local one are in `directory`. Raises ProviderError.
+    """Open the provider of a scope, such as a project and zone. Raises ProviderError.
 
+    `owner` is the id of the cluster that owns the slices. The demo's local provider keeps its hosts in `directory`.
     `known` are the slices of the scope in the log, by name. `log_in` returns a runner of commands on a Slurm login
     host, `holder` lines of a batch script (see SlurmProvider).
     """
@@ -58,7 +59,7 @@ def open_provider(
 def list_nodes(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:
     """Return all nodes and queued resources of a Google project as JSON of its API. Raises ProviderError.
 
-    An empty project means the default one, an empty zone all zones.
+    An empty `project` means the default project, an empty `zone` means all zones.
     """
     with _client_of_google():
         from iris_cli.capacity.gcp.listing import nodes_as_json

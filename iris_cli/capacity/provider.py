@@ -10,7 +10,7 @@ from iris_cli.core.messages.cloud import CloudSlice, Refusal
 
 
 class ProviderError(Exception):
-    """A provider refused a request, or did not answer: after `Refusal.UNANSWERED` it may have executed the request."""
+    """A provider refused a request, or did not answer. After `Refusal.UNANSWERED` it may have executed the request."""
 
     def __init__(self, refusal: Refusal, message: str) -> None:
         super().__init__(message)
@@ -21,26 +21,26 @@ class ProviderError(Exception):
 class SliceProvider(Protocol):
     """The slices of an owner in a scope.
 
-    Calls are idempotent, also if several processes make them at once or are killed. No call waits until a slice is
-    created or deleted: `list` shows the progress. All raise ProviderError.
+    Calls are idempotent, even if several processes make them at the same time or are killed. No call waits until a
+    slice is created or deleted: `list` shows the progress. All calls raise ProviderError.
     """
 
     def list(self) -> tuple[CloudSlice, ...]:
         """Return all slices of the owner in this scope, in any state.
 
-        If the creation of a slice failed, it is FAILED until it is deleted, or not in the list.
+        A slice whose creation failed is FAILED until it is deleted, or is missing in the list.
         """
         ...
 
     def create(self, name: str, group: ScaleGroup) -> None:
-        """Request a slice, unless the owner has one with that name.
+        """Request a slice, unless the owner has a slice with that name.
 
-        If another owner has one, the request is refused (`Refusal.INVALID`).
+        If another owner has a slice with that name, the request is refused (`Refusal.INVALID`).
         """
         ...
 
     def delete(self, name: str) -> None:
-        """Request the deletion of a slice in any state; do nothing if there is none."""
+        """Request the deletion of a slice in any state. Do nothing if the slice does not exist."""
         ...
 
 

@@ -45,7 +45,7 @@ async def _in_thread(call: Callable[[], T]) -> T:
             callback = partial(set_result, None, error)
         try:
             loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # the loop is closed: nothing awaits the call
+        except RuntimeError:  # the event loop is closed: nothing awaits the call
             return
 
     threading.Thread(target=run, name="iris", daemon=True).start()
@@ -85,10 +85,10 @@ def _job_submission(method: CalledWithJob[P, Job]) -> MethodOfJob[P, AsyncJob]:
 
 
 class AsyncIrisClient:
-    """The methods of `IrisClient` as coroutines, each in a thread. `submit` and `job` return an `AsyncJob`.
+    """The methods of `IrisClient` as coroutines, each in a thread. `submit`, `again` and `job` return an `AsyncJob`.
 
-    `client` is the `IrisClient`. If the await of a call is cancelled, the call continues in its thread and its result
-    is lost; use `timeout` to end a wait. `on_line` is called in the thread of the call.
+    `client` is the `IrisClient`. If a coroutine is cancelled, its call continues in the thread and the result is lost.
+    Use `timeout` to end a wait. `on_line` is called in the thread of the call.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class AsyncIrisClient:
         return async_client
 
     def job(self, job_id: str) -> AsyncJob:
-        """Return a job by its id; the first call on it fails if it does not exist. Raises UsageError."""
+        """Return the job with this id. A method of the job fails if the job does not exist. Raises UsageError."""
         return AsyncJob(self.client.job(job_id))
 
     submit = _client_submission(IrisClient.submit)

@@ -18,10 +18,10 @@ Constraints = Sequence[Constraint | str]
 
 
 class JobFields(TypedDict, total=False):
-    """The fields of a job; omitted fields have the defaults of a job file.
+    """The fields of a job. Omitted fields have the defaults of a job file.
 
-    Sizes are bytes or text (`"8GiB"`), durations seconds or text (`"2h"`). `prefer` are soft constraints: they rank
-    workers but exclude none. `group_by` makes a gang. `secrets` are names of variables in the operator's environment.
+    Sizes are bytes or text (`"8GiB"`), durations are seconds or text (`"2h"`). `prefer` are soft constraints: they rank
+    workers, and exclude none. `group_by` makes a gang. `secrets` are names of variables in the operator's environment.
     `array` creates a task for each index (`"0-9"`), `each_line` a task for each line. `signal` `"USR1@120"` is sent 120
     seconds before the time limit.
     """
@@ -70,7 +70,7 @@ def job_request(
     fields: Mapping[str, Any],
     method: str = "submit",
 ) -> JobRequest:
-    """Return the request. Raises UsageError for invalid values, TypeError for unknown fields of `method`."""
+    """Return the request. Raises UsageError for an invalid value, TypeError for a field that `method` does not have."""
     if unknown := fields.keys() - _ROWS.keys():
         name = min(unknown)
         meant = did_you_mean(name, _ROWS)

@@ -113,10 +113,7 @@ class Outbox:
         return None if answer is None else result_of(answer)
 
     def _follow(self, job: JobId, until: float | None, ranks: Sequence[int], sink: Sink) -> JobState | None:
-        """Read status and output repeatedly, until the job has ended.
-
-        Each turn reads the status BEFORE the output, so the last turn reads everything.
-        """
+        """Stream to the job's end. Each turn reads the status BEFORE the output, so the last one reads everything."""
         streamed: list[StreamedTask] | None = None
         while True:
             answer = self._ask(Status(job=job), until)

@@ -16,10 +16,10 @@ from iris_cli.ops.workspace.pack import pack, tar_chunks
 
 @contextmanager
 def packed_in(task_dir: Path, request: JobRequest) -> Iterator[JobRequest]:
-    """Yield the request with its files packed into the task's outbox; delete them after the answer.
+    """Yield the request with its files packed into the task's outbox. Delete the packed file at the end of the block.
 
-    If the request is refused or not answered, the files stay, because the program may repeat the request. Raises
-    UsageError, NotWritableError.
+    If the block raises (the request was refused or not answered), the file stays, because the program may repeat the
+    request. Raises UsageError, NotWritableError.
     """
     store = Workspaces(task_dir / "outbox" / ".packed")
     workspace, _ = pack(
@@ -32,4 +32,4 @@ def packed_in(task_dir: Path, request: JobRequest) -> Iterator[JobRequest]:
     try:
         store.remove(workspace.hash)
     except NotWritableError:
-        return  # the file is deleted later, with the task's directory
+        return  # the packed file is deleted later, with the task's directory

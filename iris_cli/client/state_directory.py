@@ -1,4 +1,4 @@
-"""The client with a state directory: it uses the same operations as the commands of `iris`."""
+"""The backend of a client with a state directory. It uses the same operations as the commands of `iris`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def open_directory(workplace: Workplace) -> StateDirectory:
 
 
 class StateDirectory:
-    """One cluster, used on the operator's machine. Each call is an invocation, like a command."""
+    """The backend of a client on the operator's machine. Each call is an invocation, like a command."""
 
     def __init__(self, open_session: OpenSession, close: Callable[[], None] = lambda: None) -> None:
         self._session = open_session
@@ -65,7 +65,7 @@ class StateDirectory:
         session = self._session("submit")
         job = launch(session, request)
         if schedule:
-            # The job is submitted. If no cycle can run now, a later cycle starts it.
+            # The job is already in the log. If no cycle can run now, a later cycle starts it.
             with suppress(*TRANSIENT_ERRORS):
                 cycle.run(session, job=job)
         return job

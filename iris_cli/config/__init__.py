@@ -1,1 +1,1 @@
-"""Read `cluster.yaml` and job files. Parsing is strict; all problems of a file are reported together."""
+"""Read `cluster.yaml` and job files. Parsing is strict, and all problems of a file are reported together."""

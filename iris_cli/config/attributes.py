@@ -50,7 +50,7 @@ _RESERVED = frozenset(
 
 
 def attributes_of(entry: Section) -> dict[str, AttributeValue]:
-    """Return all attributes of an entry; `attributes` override `labels`. An omitted region is derived from the zone."""
+    """Return all attributes of a slice or worker. `attributes` override `labels`, the zone implies the region."""
     attributes = {**(entry.get("labels", _labels) or {}), **free_attributes(entry)}
     for key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
         _declare(attributes, entry, key, entry.get(key, text))
@@ -62,7 +62,7 @@ def attributes_of(entry: Section) -> dict[str, AttributeValue]:
 
 
 def free_attributes(entry: Section) -> dict[str, AttributeValue]:
-    """Return the attributes under `attributes` and `taints`."""
+    """Return the attributes that the operator set under `attributes` and `taints`."""
     attributes = entry.get("attributes", _attributes) or {}
     for taint in entry.get("taints", list_of(_taint), ()):
         attributes[taint_key(taint)] = AttributeValue("true")
@@ -79,7 +79,7 @@ def _labels(setting: Setting) -> dict[str, AttributeValue]:
 
 
 def _each(setting: Setting, read: Callable[[str, Setting], AttributeValue]) -> dict[str, AttributeValue]:
-    """Return the entries of a mapping that `read` accepts, by key."""
+    """Return the values of a mapping that `read` accepts, by key."""
     values = {key: entry.read(partial(read, key)) for key, entry in setting.entries().items()}
     return {key: value for key, value in values.items() if value is not None}
 

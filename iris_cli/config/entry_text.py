@@ -1,4 +1,4 @@
-"""Write entries of `cluster.yaml` as text."""
+"""Write items of the lists `slices` and `workers` of `cluster.yaml` as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "~"})
 
 
 class NewHost(Struct, frozen=True):
-    """A single host. An empty `user` and a `port` of 0 stand for the defaults."""
+    """A single host. An empty `user` and a `port` of 0 mean the defaults."""
 
     worker: str
     host: str
@@ -23,7 +23,7 @@ class NewHost(Struct, frozen=True):
 
 
 class NewSlice(Struct, frozen=True):
-    """One TPU slice with its hosts in order of worker index. None and '' stand for unknown values.
+    """One TPU slice with its hosts by worker number. None and '' mean unknown values.
 
     `incarnation` distinguishes the slice from earlier slices with the same name.
     """
@@ -59,7 +59,7 @@ def label_value(text: str) -> str:
 
 
 def slice_lines(each: NewSlice) -> list[str]:
-    """Return the lines of an entry of `slices`, beginning with its dash."""
+    """Return the lines of an item of `slices`. The first one begins with the dash."""
     zone = (
         f"{ZONE_ATTRIBUTE_KEY}: {quoted(each.zone)}" if each.zone else f"# {ZONE_ATTRIBUTE_KEY}: us-west4-a"
     )
@@ -76,7 +76,7 @@ def slice_lines(each: NewSlice) -> list[str]:
 
 
 def host_lines(each: NewHost) -> list[str]:
-    """Return the lines of an entry of `workers`."""
+    """Return the lines of an item of `workers`."""
     user = f", user: {quoted(each.user)}" if each.user else ""
     port = f", port: {each.port}" if each.port else ""
     return [f"- {{id: {quoted(each.worker)}, host: {quoted(each.host)}{user}{port}}}"]

@@ -38,7 +38,7 @@ _SHEBANG_OF_SH = pattern(r"#!\s*(/usr)?/bin/(env\s+)?(ba|da)?sh\b")
 
 
 def load_job_file(path: Path) -> JobRequest:
-    """Read a job file. Raises ConfigError with all its problems."""
+    """Read a job file. Raises ConfigError with all problems of the file."""
     report = Report(path)
     root = read_yaml(path, report)
     request = Setting(root, "", report).read(job_request) if root else None
@@ -84,7 +84,7 @@ def gpu_device(setting: Setting) -> Device:
 
 
 def argv(setting: Setting) -> tuple[str, ...]:
-    """Parse an argument vector: a list, or a line that is split into words as in a shell. No other shell syntax."""
+    """Parse an argument vector: a list, or a line that is split into words as in a shell (no other shell syntax)."""
     if isinstance(setting.node.value, tuple):
         return list_of(scalar_text)(setting)
     words = tuple(shlex.split(text(setting)))
@@ -140,7 +140,7 @@ def _workdir(setting: Setting) -> str:
 
 
 def _env_files(setting: Setting) -> dict[str, str]:
-    """Read variables from one or more files; later files override. The paths are relative to the job file."""
+    """Read variables from one or more files. Later files override earlier ones. Paths are relative to the job file."""
     is_list = isinstance(setting.node.value, tuple)
     names = [scalar_text(item) for item in setting.items()] if is_list else [text(setting)]
     found: dict[str, str] = {}
@@ -203,7 +203,7 @@ def job_request(setting: Setting) -> JobRequest:
 
 
 def _report_misleading_keys(job: Section) -> None:
-    """Report keys that need another message than "unknown key"."""
+    """Report unknown keys that need a more helpful message than "unknown key"."""
     if "regions" in job.entries:
         job.get("regions", lambda setting: setting)
         hint = "write constraints: [region in a,b], or -c region=..."

@@ -5,7 +5,7 @@
     #IRIS --timeout 12h
 
 Such lines (directives) are between the first line and the program, among comments and blank lines. They have the fields
-and the readers of a job file, and paths are relative to the directory of the script.
+of a job file, with the same syntax of values. Paths are relative to the directory of the script.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def is_script(path: Path) -> bool:
 
 
 def load_job_script(path: Path) -> JobRequest:
-    """Read the directives of a script. Raises ConfigError with all problems."""
+    """Read the directives of a script. Raises ConfigError with all problems of the script."""
     report = Report(path)
     found = _Directives(report)
     for line, words in _directive_lines(path, report):
@@ -118,7 +118,7 @@ class _Directives:
             row = _FIELDS.get(flag)
             if row is None:
                 self._report.add(line, *_unknown(flag))
-                return  # the next words may be its values
+                return  # the next words may be values of the unknown option
             if row.kind is Kind.FLAG:
                 if sign:
                     self._report.add(line, flag, "takes no value")
@@ -142,7 +142,7 @@ class _Directives:
             )
 
     def _node(self, line: int, row: JobField, text: str) -> Node:
-        """Return the value as a node, as if it were in a job file."""
+        """Return the value of an option as the node that a job file would have."""
         if row.kind in (Kind.VARIABLES, Kind.LABELS):
             return Node(line, self._pair(line, row, text))
         if row.kind is Kind.GROUP:

@@ -52,14 +52,14 @@ from iris_cli.errors import UsageError
 
 _NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _URL = pattern(r"https?://[^\s/?#@]+([/?#]\S*)?")
-_MAY_BE_ZERO = frozenset(  # zero stands for no wait, or for off
+_MAY_BE_ZERO = frozenset(  # settings for which zero means no wait, or off
     {"device_wait", "settle_seconds", "gang_reserve_after", "reap_after"}
 )
 _SIZES = frozenset({"workspace_size", "keep_logs"})
 
 
 class _HostEntry(Struct, frozen=True):
-    """A worker, the setting with its address, and the entry of its slice or worker."""
+    """A worker, the setting with its address, and the item of `slices` or `workers` that defines it."""
 
     host: HostConfig
     address: Setting
@@ -67,7 +67,7 @@ class _HostEntry(Struct, frozen=True):
 
 
 def load_cluster_config(path: Path, data: bytes | None = None) -> ClusterConfig:
-    """Read and validate `cluster.yaml`, or `data` instead of its content. Raises ConfigError with all problems."""
+    """Read and validate `cluster.yaml`. `data` replaces its content. Raises ConfigError with all problems."""
     report = Report(path)
     root = read_yaml(path, report, data)
     config = Setting(root, "", report).read(_cluster) if root else None
@@ -114,7 +114,7 @@ def _check_names(entries: list[_HostEntry]) -> None:
     slices = {each.entry.path: (each.host.slice, each.entry) for each in entries if each.host.slice}
     schema.check_unique("slice", slices.values())
     first = {name: setting.path for name, setting in reversed(slices.values())}
-    # A duplicate slice has duplicate workers, too; it is reported as one problem.
+    # A duplicate slice has duplicate workers, too, but is reported as one problem.
     kept = [each for each in entries if each.host.slice is None or first[each.host.slice] == each.entry.path]
     schema.hosts([(each.host, each.address) for each in kept])
 
@@ -167,7 +167,7 @@ def _slice(setting: Setting, above: Inherited) -> list[_HostEntry]:
 
 
 def _worker(setting: Setting, above: Inherited) -> list[_HostEntry]:
-    """Return one host, [] if it is invalid. If it has a TPU, it becomes a slice of one VM with the worker's name."""
+    """Return one host, [] if it is invalid. A host with a TPU becomes a slice of one VM with the worker's name."""
     with section(setting) as entry:
         name = entry.need("id", matching(_NAME, "a worker id", "use letters, digits and . _ -"), "")
         settings = inherit(entry, above)
@@ -231,7 +231,7 @@ def _member(slice_name: str, kind: str, index: int, vms: int) -> dict[str, Attri
 def _defaults(setting: Setting) -> Defaults:
     with section(setting) as entry:
         fields = {row.name: read_field(entry, row) for row in JOB_FIELDS if row.defaults}
-    env = fields.pop("env")  # overridden by the `env` of workers, which is overridden by that of jobs
+    env = fields.pop("env")  # the `env` of workers overrides it, and the `env` of jobs overrides both
     fields["memory_default"] = fields.pop("memory")  # unlike an explicit value, a default is not a limit
     return Defaults(job=request_of(fields), env=env or {})
 
@@ -242,7 +242,7 @@ def _notify(setting: Setting) -> Notify:
 
 
 def _webhook(setting: Setting) -> str:
-    """Parse a URL. Error messages do not contain it, because who knows the URL can post to it."""
+    """Parse a URL. Error messages do not contain the URL, because anyone who knows it can post to it."""
     found = text(setting)
     if _URL.fullmatch(found) is None:
         raise UsageError("not a URL to post to", hint="write https://host/... without user or blanks")
@@ -250,12 +250,12 @@ def _webhook(setting: Setting) -> str:
 
 
 def _limits(setting: Setting) -> Limits:
-    """Parse all fields of Limits; durations may have units."""
+    """Parse all fields of Limits. Durations may have units."""
     fields: dict[str, Any] = {}
     with section(setting) as entry:
         for name in Limits.__struct_fields__:
             if name == "silent_after":
-                continue  # it has a key of its own at the top
+                continue  # this limit has a key of its own at the top
             default = getattr(Limits(), name)
             if name in _SIZES:
                 fields[name] = entry.get(name, size, default)

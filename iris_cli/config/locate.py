@@ -22,7 +22,8 @@ def at_home(name: str) -> Path:
 def find_config(explicit: Path | None, environ: Mapping[str, str], cwd: Path) -> Path:
     """Return `explicit`, `$IRIS_CONFIG`, `./cluster.yaml`, or the file in the user's configuration directory.
 
-    The first that is set or exists is returned. `explicit` and `$IRIS_CONFIG` must exist. Raises ConfigError.
+    The first of these paths that is set, or exists, is returned. `explicit` and `$IRIS_CONFIG` must exist if they are
+    set. Raises ConfigError.
     """
     named = explicit or (Path(environ["IRIS_CONFIG"]) if environ.get("IRIS_CONFIG") else None)
     if named is not None:

@@ -1,7 +1,7 @@
 """Parse requests from inside tasks. Their text is untrusted.
 
-A request may contain the fields of a job file, except those that access the operator's machine: no file of it is read,
-and no variable of the operator's environment is used.
+A request may contain the fields of a job file, except those that access the operator's machine. No file of that machine
+is read, and no variable of the operator's environment is used.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _submit(entry: Section) -> Submit:
 
 
 def _job(setting: Setting) -> JobRequest:
-    """Parse the job. It has the format of a job file, except that `setup: ""` disables the parent's set-up."""
+    """Parse the job, which has the format of a job file. In addition, `setup: ""` disables the parent's set-up."""
     known, entries = {}, setting.entries()
     for key, found in entries.items():
         if key in FIELDS:
@@ -209,7 +209,7 @@ def _is_given(entries: Mapping[str, Setting], name: str) -> bool:
 
 
 def _reject_secret_file(setting: Setting) -> None:
-    """Reject a secret that is read from a file, because the file would be on the operator's machine."""
+    """Reject a secret that is read from a file: the file would be on the operator's machine."""
     if "=" in scalar_text(setting):
         raise UsageError("write only the name of a secret")
 
@@ -229,7 +229,7 @@ def _line_text(setting: Setting) -> str:
 
 
 def _workspace(setting: Setting) -> Workspace | None:
-    """Parse the description of a workspace that was packed inside the task. Its content is fetched later."""
+    """Parse the description of a workspace that was packed inside the task. The workspace is fetched later."""
     with section(setting) as entry:
         found = entry.need("hash", _sha256, "")
         size = entry.need("size", integer(0, _MAX_SIZE), 0)

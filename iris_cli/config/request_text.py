@@ -1,4 +1,4 @@
-"""Encode and decode requests and answers, one JSON object each. This module is fast to import."""
+"""Encode and decode requests and answers. Each is one JSON object. This module is fast to import."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from iris_cli.errors import IrisError, UsageError
 
 
 def write_request(request: Request) -> bytes:
-    """Encode a request for a file of the outbox. Raises UsageError if it is too large."""
+    """Encode a request for a file of the outbox. Raises UsageError if the request is too large."""
     op = next(word for word, kind in OPS.items() if kind is type(request))
     document: dict[str, Any] = {"v": FORMAT, "op": op}
     if isinstance(request, Submit):
@@ -36,7 +36,7 @@ def write_request(request: Request) -> bytes:
 
 
 def digest_of(job: JobRequest) -> str:
-    """Return a digest that is equal for equal jobs; their names are ignored. New fields do not change it."""
+    """Return a digest that is equal for equal jobs, even if their names differ. New fields do not change it."""
     from hashlib import sha256
 
     text = json.dumps(_job(replace(job, name=None)), sort_keys=True, separators=(",", ":"))
@@ -90,5 +90,5 @@ def read_answer(raw: bytes) -> Answer:
 
 
 def _text(document: Mapping[str, Any]) -> bytes:
-    """Encode as one line of ASCII with a newline."""
+    """Return the document as one line of JSON in ASCII, with a newline."""
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"

@@ -38,7 +38,7 @@ from iris_cli.core.topology import family_of, lookup, type_of
 
 _PROJECT = pattern(r"([a-z0-9.-]{1,100}:)?[a-z0-9][a-z0-9-]{0,62}")
 _RUNTIME = pattern(r"[a-z0-9][a-z0-9._-]{0,127}")
-_RESOURCE = pattern(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}")  # a name, or a path to one
+_RESOURCE = pattern(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}")  # a name, or a path that ends in it
 _CLOUD_NAME = pattern(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _EMAIL = pattern(r"[A-Za-z0-9._+-]{1,100}@[A-Za-z0-9.-]{1,150}")
 _LABEL_KEY = pattern(r"[a-z][a-z0-9_-]{0,62}")
@@ -135,7 +135,7 @@ def _labels(setting: Setting) -> dict[str, str]:
 
 
 def _type(entry: Section, topology: str) -> str:
-    """Return the value of `type`, or the type derived from accelerator and topology."""
+    """Return the value of `type`, or else the type derived from accelerator and topology."""
     family = entry.get("accelerator", _family, "")
     if "accelerator" not in entry:
         if topology:
@@ -155,7 +155,7 @@ def _family(setting: Setting) -> str:
 
 
 def _check_tier(entry: Section, template: SliceTemplate) -> None:
-    """Report contradictions: slices are either on demand, preemptible, or reserved."""
+    """Report contradicting settings: slices are either on demand, preemptible, or reserved."""
     options = template.gcp
     if options.spot and not template.preemptible:
         entry.at(PREEMPTIBLE_ATTRIBUTE_KEY).problem("spot slices are preemptible")
@@ -211,7 +211,7 @@ def _with_worker(group: ScaleGroup, setting: Setting, above: Inherited) -> Scale
 def _check_attributes(
     attributes: dict[str, AttributeValue], template: SliceTemplate, setting: Setting
 ) -> None:
-    """Compare the attributes of workers with the template, and fill in omitted ones from the template."""
+    """Compare the attributes of workers with the template, and add omitted attributes from the template."""
     if template.zone:
         zone = AttributeValue(template.zone)
         if attributes.setdefault(ZONE_ATTRIBUTE_KEY, zone) != zone:

@@ -16,7 +16,7 @@ _LINE = pattern(r"(?:export\s+)?(?P<name>[^=\s]+)\s*=\s*(?P<value>.*)")
 
 
 def env(setting: Setting) -> dict[str, str]:
-    """Parse a mapping of variables. The text of numbers and booleans is used as it is in the file."""
+    """Parse a mapping of variables. Numbers and booleans become text as written in the file."""
     for name, entry in setting.entries().items():
         try:
             check_variable(name)
@@ -28,7 +28,7 @@ def env(setting: Setting) -> dict[str, str]:
 def read_env_file(path: Path) -> dict[str, str]:
     """Read `NAME=value` lines with optional `export` and quotes, and `#` comments, without expansion.
 
-    Raises ConfigError with all problems."""
+    Raises ConfigError with all problems of the file."""
     report = Report(path)
     found: dict[str, str] = {}
     for number, line in enumerate(_lines(path, report), start=1):

@@ -1,4 +1,4 @@
-"""Write YAML that all parsers read in the same way: text that could be something else in YAML 1.1 or 1.2 is quoted."""
+"""Write YAML that all parsers read alike: text that could have another meaning in YAML 1.1 or 1.2 is quoted."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ SLICES = (
 class LocalCluster:
     """The hosts of a demo in a directory of their own.
 
-    With `keep` the servers outlive this process; `stop` ends them by their pids in `hosts.json`.
+    With `keep` the servers outlive this process, and `stop` ends them by their pids in `hosts.json`.
     """
 
     def __init__(self, root: Path, *, keep: bool = False) -> None:
@@ -62,7 +62,7 @@ class LocalCluster:
         return self.root / "cluster.yaml"
 
     def claim(self) -> None:
-        """Mark the empty directory as a demo's: `stop` may then delete all of its contents. Raises IrisError."""
+        """Mark the empty directory as a demo's, so that `stop` may delete all of its contents. Raises IrisError."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(self.root.iterdir()):
             hint = f"iris demo --stop --dir {shlex.quote(str(self.root))}"
@@ -74,7 +74,7 @@ class LocalCluster:
         public = make_key(self.root / "id_ed25519")
         hosts = [(each, index) for each in slices for index in range(each.hosts)]
         processes = self._processes = [spawn_host() for _ in hosts]
-        # Before a host is configured, its pid is on disk; a host without configuration ends by itself.
+        # Write the pids before the hosts are configured. A host without configuration ends by itself.
         (self.root / _HOSTS).write_text(json.dumps([process.pid for process in processes]), encoding="utf-8")
         for process, (each, index) in zip(processes, hosts, strict=True):
             configure_host(
@@ -96,12 +96,12 @@ class LocalCluster:
         self._remove()
 
     def check(self) -> None:
-        """Raise IrisError if the directory holds no demo."""
+        """Raise IrisError if the directory is not that of a demo."""
         if not self._is_claimed():
             raise IrisError(f"no demo cluster in {self.root}", hint="name its directory with --dir")
 
     def stop(self) -> int:
-        """End the servers of a kept cluster and remove its directory; return the number of servers."""
+        """End the servers of a kept cluster and remove its directory. Return the number of servers."""
         self.check()
         ended = kill_hosts(self.root / _HOSTS)
         self._remove()
@@ -135,7 +135,7 @@ class LocalCluster:
         self.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def _remove(self) -> None:
-        # Only a directory that we marked when it was empty.
+        # Remove only a directory that `claim` marked when it was empty.
         if self._is_claimed():
             end_processes(self.root)
             remove_tree(self.root)

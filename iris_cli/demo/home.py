@@ -19,16 +19,17 @@ _LAB = "lab"
 
 @contextmanager
 def demo_home() -> Iterator[Path]:
-    """Create a directory, and remove it at the end of the block. A file next to it is locked while this process lives.
+    """Create a directory and yield it.
 
-    Directories of killed demos are removed first.
+    Remove it at the end of the block. A file next to the directory is locked while this process lives. Directories of
+    killed demos are removed first.
     """
     _remove_dead()
     root = Path(tempfile.mkdtemp(prefix=_PREFIX))
     draft = root / f"{_LOCK}.draft"
     with draft.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        draft.rename(root / _LOCK)  # only when it is locked: a file without a lock means a dead demo
+        draft.rename(root / _LOCK)  # rename only when locked: an unlocked file means a dead demo
         try:
             (root / _LAB).mkdir()
             yield root / _LAB
@@ -37,7 +38,7 @@ def demo_home() -> Iterator[Path]:
 
 
 def _remove(root: Path) -> None:
-    """Remove the file with the lock last: if anything can't be removed, the next demo tries again."""
+    """Remove the directory, its lock file last: if anything can't be removed, the next demo tries again."""
     with suppress(OSError):
         if (root / _LAB).exists():
             remove_tree(root / _LAB)
@@ -45,9 +46,9 @@ def _remove(root: Path) -> None:
 
 
 def _remove_dead() -> None:
-    """Remove the directories that demos of this user created, if the demo has ended.
+    """Remove the directories of this user's demos that have ended.
 
-    Its hosts ended with it, and so did their tasks, unless the hosts were killed too.
+    The hosts of a demo end with it, and their tasks end with the hosts, unless the hosts were killed, too.
     """
     for root in sorted(Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")):
         with suppress(OSError):
@@ -68,7 +69,7 @@ def _remove_dead() -> None:
 
 
 def make_key(path: Path) -> str:
-    """Write a new Ed25519 private key (0600, OpenSSH format); return the public part in base64."""
+    """Write a new Ed25519 private key (0600, OpenSSH format). Return the public key in base64."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,

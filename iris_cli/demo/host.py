@@ -1,9 +1,9 @@
 """A host on this machine for the demo: a real SSH server in a separate process, with its own key and home.
 
-Run as `python -m iris_cli.demo.host`. It reads its settings as one JSON object from the first line of stdin, and prints
-its port and host key as another. It ends with all its processes when stdin ends, so it can't outlive its parent (unless
-told to `stay`). It accepts one key, and runs commands with the home and metadata server of the simulated host. Loopback
-only.
+`python -m iris_cli.demo.host` runs a host. It reads its settings as a JSON object from the first line of stdin, and
+prints its port and host key as another JSON object. When stdin ends, the host ends with all its processes, so that it
+can't outlive its parent (unless `stay` is set). It accepts one key, runs commands with the home and the metadata server
+of the simulated host, and listens only on loopback.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _serve(settings: Mapping[str, Any]) -> SshServer:
 
 
 def _serve_metadata(values: Mapping[str, str]) -> str:
-    """Start the host's metadata server; return its address. `values` by path below `/computeMetadata/v1/`."""
+    """Start the host's metadata server and return its address. `values` are by path below `/computeMetadata/v1/`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

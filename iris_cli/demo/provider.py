@@ -1,7 +1,7 @@
 """Slices of SSH hosts on this machine, for the demo and for tests: real processes, real keys, no root.
 
-A slice is a directory: `owner.json` names its owner, `pids` has the process of each host before it serves, `slice.json`
-exists once all hosts serve. So an interrupted creation can be found and cleaned up.
+A slice is a directory. The file `owner.json` names its owner, `pids` lists the process of each host before the host
+serves, and `slice.json` exists when all hosts serve. Therefore an interrupted creation can be found and cleaned up.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LocalProvider:
         return tuple(self._read_slice(path) for path in sorted(self._root.iterdir()) if self._is_mine(path))
 
     def create(self, name: str, group: ScaleGroup) -> None:
-        """Start the hosts; return when they serve. They accept the group's `ssh.key`."""
+        """Start the hosts, and return when they serve. They accept the group's `ssh.key`."""
         known = lookup(group.template.type)
         if known is None:
             raise ProviderError(Refusal.INVALID, f"TPU type {group.template.type} is not known")
@@ -72,7 +72,7 @@ class LocalProvider:
             return
         kill_hosts(path / "pids")
         end_processes(path)
-        # Only what we created, below a directory that we marked.
+        # Delete only a slice that this class created, below a root that it marked.
         if (self._root / _MARKER).is_file() and (path / "owner.json").is_file():
             with suppress(OSError):
                 remove_tree(path)
@@ -80,7 +80,7 @@ class LocalProvider:
     # One slice
 
     def _claim(self, path: Path, group: ScaleGroup) -> bool:
-        """Create the slice's directory together with its owner file. Return False if it exists."""
+        """Create the slice's directory together with its owner file. Return False if the directory exists."""
         draft = Path(mkdtemp(prefix=f".{path.name}.", dir=self._root))
         owner = {"owner": self._owner, "zone": self._zone, "group": group.name, "made_at": self._clock.now()}
         _write(draft / "owner.json", owner)
@@ -123,7 +123,7 @@ class LocalProvider:
         )
 
     def _start(self, path: Path, name: str, group: ScaleGroup, vms: int) -> None:
-        """Start the hosts. Before a host is configured, its pid is on disk; without configuration it ends by itself."""
+        """Start the hosts. Their pids are written first, because a host without configuration ends by itself."""
         template, processes = group.template, [spawn_host() for _ in range(vms)]
         _write(path / "pids", [process.pid for process in processes])
         try:

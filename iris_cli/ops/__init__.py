@@ -1,1 +1,1 @@
-"""Operations of iris: load, decide, commit, act. One file per operation; no operation prints."""
+"""Operations of iris: load, decide, commit, act. Each operation has a file. No operation prints."""

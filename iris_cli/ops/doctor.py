@@ -22,7 +22,7 @@ from iris_cli.ops.views.cycles import cycles_of, work_left
 from iris_cli.ops.views.scale_status import objection
 
 _POSITION = pattern(r"([^\n]+?):([0-9]+): ")
-_MAX_BREACHES = 20  # shown; one error often violates many invariants
+_MAX_BREACHES = 20  # maximum number shown, because one error often violates many invariants
 _ADD = "iris cluster import HOST...  # or what gcloud lists: iris cluster import --help"
 
 
@@ -34,10 +34,11 @@ def examine(
     this_command: tuple[str, ...] = ("iris",),
     offline: bool = False,
 ) -> Iterator[Finding]:
-    """Yield findings on configuration, keys, hosts, log and cron; a failed check does not stop the others.
+    """Yield findings on configuration, keys, hosts, log and cron.
 
-    `load` reads the configuration, `begin` creates a session with it, or with None if it is invalid;
-    `find_cron` finds the installed schedule, and `this_command` is the command line of this program.
+    A failed check does not stop the others. `load` reads the configuration. `begin` creates a session with the
+    configuration, or with None if it is invalid. `find_cron` finds the installed schedule. `this_command` is the
+    command line of this program.
     """
     config, findings = check_config(load)
     yield from findings
@@ -62,7 +63,7 @@ def examine(
 
 
 def _read_log(session: Session) -> tuple[Cluster, list[Finding]]:
-    """Return the cluster according to the log; if the log is invalid, an empty one and a finding."""
+    """Return the cluster according to the log. If the log is invalid, return an empty cluster and a finding."""
     try:
         return session.view(), []
     except NotFoundError:
@@ -72,7 +73,7 @@ def _read_log(session: Session) -> tuple[Cluster, list[Finding]]:
 
 
 def _check_workers(session: Session, cluster: Cluster, *, offline: bool) -> Iterator[Finding]:
-    """Yield findings on keys, then on hosts that don't answer, then on drained and quarantined workers."""
+    """Yield findings on keys, then on hosts, then on drained and quarantined workers. `offline`: don't call hosts."""
     workers = all_workers(session, cluster)
     keys = check_keys(session.target(worker).connection for worker in workers)
     yield from keys
@@ -85,7 +86,7 @@ def _check_workers(session: Session, cluster: Cluster, *, offline: bool) -> Iter
 
 
 def check_config(load: Callable[[], ClusterConfig]) -> tuple[ClusterConfig | None, list[Finding]]:
-    """Return the configuration if it is valid, and findings about it."""
+    """Return the configuration, None if it is invalid, and findings about it."""
     try:
         config = load()
     except ConfigError as error:
@@ -107,7 +108,7 @@ def _open_at(problem: str) -> str:
 
 
 def check_state(state: StateDir) -> Iterator[Finding]:
-    """Yield findings on the state directory: does it exist, is it private, writable, on a local disk."""
+    """Yield findings on the state directory, which must exist and be private, writable and on a local disk."""
     if not state.path.exists():
         yield fine(
             "state",
@@ -130,7 +131,7 @@ def check_state(state: StateDir) -> Iterator[Finding]:
 
 
 def check_snapshot(state: StateDir, cluster: Cluster) -> Iterator[Finding]:
-    """Yield a finding on the snapshot. An unusable one is rewritten automatically."""
+    """Yield a finding on the snapshot. An unusable snapshot is written again automatically."""
     if cluster.past is not None:
         yield fine("snapshot", "in use", hidden_if_ok=True)
     elif state.has_snapshot:
@@ -151,7 +152,7 @@ def check_cluster(cluster: Cluster) -> Iterator[Finding]:
 
 
 def check_slice_owner(session: Session, cluster: Cluster) -> Iterator[Finding]:
-    """Yield a finding if another state directory manages the slices; contacts no provider."""
+    """Yield a finding if another state directory manages the slices. No provider is called."""
     if cluster.keeper is None or not (session.config.scale_groups or cluster.slices):
         return
 
@@ -162,7 +163,7 @@ def check_slice_owner(session: Session, cluster: Cluster) -> Iterator[Finding]:
 
 
 def check_workers(cluster: Cluster) -> Iterator[Finding]:
-    """Yield the workers in quarantine or drain."""
+    """Yield a finding for each worker that is quarantined or draining."""
     for worker in cluster.workers.values():
         subject = f"worker {worker.id}"
         if worker.quarantined:

@@ -16,9 +16,10 @@ from iris_cli.journal.state_dir import StateDir
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One event. `index` is its position in its transaction, from 0; `event` contains its fields as in the log.
+    """One event.
 
-    `job`, `task`, `attempt` and `worker` are the subjects of the event, or None.
+    `index` is its position in its transaction, from 0. `event` contains the event's fields as in the log. `job`,
+    `task`, `attempt` and `worker` are the subjects of the event, or None.
     """
 
     seq: int
@@ -34,7 +35,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
-    """Yield all events after `after_seq`, in order. Raises NotFoundError; LogDamagedError after the valid lines."""
+    """Yield all events after `after_seq`, in order. Raises NotFoundError, and LogDamagedError after the valid lines."""
     reading = state.past(archive=True)
     workers = _WorkersOfAttempts()
     for transaction in reading:
@@ -56,7 +57,7 @@ class _WorkersOfAttempts:
         self._ghosts: set[AttemptId] = set()
 
     def of(self, event: ev.Event) -> WorkerId | None:
-        """Return the worker of the next event."""
+        """Return the worker of the next event, or None. Events must be passed in order."""
         if isinstance(event, ev.TaskAssigned):
             self._workers[event.attempt_id] = event.worker
         if not isinstance(event, ev.AttemptEvent):

@@ -1,4 +1,4 @@
-"""Host entries for the VMs of slices created on demand, in the form of those in `cluster.yaml`."""
+"""Configurations of the VMs of slices created on demand, in the form of the hosts in `cluster.yaml`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXISTING = (SliceState.BOOTING, SliceState.READY)
 
 
 def slice_hosts(slices: Mapping[str, Slice], config: ClusterConfig) -> dict[WorkerId, HostConfig]:
-    """Return a host entry for each VM of existing slices, except slices of groups that are not in cluster.yaml."""
+    """Return a HostConfig for each VM of existing slices. Slices of groups that are not in cluster.yaml are omitted."""
     groups = {group.name: group for group in config.scale_groups}
     return {
         host.worker: host

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def this_program() -> tuple[str, ...]:
-    """Return the command line of this program. It uses the path of the call, which is still valid after an upgrade."""
+    """Return the command line of this program. It has the path of the call, which is valid after an upgrade, too."""
     called = Path(sys.argv[0])
     for path in (called, Path(sys.executable).with_name("iris")):
         if path.name == "iris" and path.is_file() and os.access(path, os.X_OK):
@@ -40,9 +40,9 @@ def is_task(environ: Mapping[str, str]) -> bool:
 
 
 def user_name() -> str:
-    """Return the user name, or the uid as text if it has no name, as in some containers.
+    """Return the user name, or the uid as text if the user has no name, as in some containers.
 
-    `getpass` is imported only if necessary, because that is slow.
+    `getpass` is imported only if necessary, because the import is slow.
     """
     if name := os.environ.get("LOGNAME") or os.environ.get("USER"):
         return name
@@ -57,7 +57,7 @@ def user_name() -> str:
 class Workplace(Struct, dict=True):
     """Configuration and state directory in use, and the objects derived from them.
 
-    `lock_timeout` in seconds, None for the default. `shared`: the process also runs other code.
+    `lock_timeout` is in seconds (None: the default). `shared`: True if the process also runs other code.
     """
 
     config_path: Path | None = None
@@ -68,7 +68,7 @@ class Workplace(Struct, dict=True):
 
     @property
     def is_inside(self) -> bool:
-        """True if this is a task without a state directory. It sends requests, which cycles answer."""
+        """True inside a task without a state directory. There, commands send requests, which cycles answer."""
         return self.state_path is None and self.config_path is None and is_task(os.environ)
 
     @cached_property
@@ -119,14 +119,14 @@ class Workplace(Struct, dict=True):
         return SshTransport(self.state.known_hosts, shared=self.shared)
 
     def tell(self, message: str) -> None:
-        """Print a message at once; does nothing unless overridden."""
+        """Print a message at once. Subclasses override it; here it does nothing."""
 
     def progress(self, how_far: GetProgress) -> AbstractContextManager[None]:  # noqa: ARG002 - for overrides
-        """Show the progress of a slow step; does nothing unless overridden."""
+        """Show the progress of a slow step. Subclasses override it; here it does nothing."""
         return nullcontext()
 
     def session(self, command: str, transport: SshTransport | None = None) -> Session:
-        """Return a session for one command; this needs no I/O. `transport` overrides the default."""
+        """Return a session for one command, without any I/O. `transport` overrides real SSH."""
         from iris_cli.journal.state_dir import LOCK_TIMEOUT
         from iris_cli.ops.session import Session
 

@@ -35,7 +35,7 @@ class TunedSocket(socket.socket):
         except OSError as error:
             if error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH):
                 self.fell_silent = True
-                # paramiko would take ETIMEDOUT for its own short timeout, and try again.
+                # paramiko would confuse ETIMEDOUT with its own short timeout, and try again.
                 raise ConnectionResetError(error.errno, error.strerror) from error
             raise
         # Delayed acknowledgements delay each of SSH's small messages by 40 ms.
@@ -44,7 +44,7 @@ class TunedSocket(socket.socket):
 
 
 class ProxySocket(socket.socket):
-    """The socket of a ProxyCommand; closing it ends the command."""
+    """The socket of a ProxyCommand. Closing it ends the command."""
 
     command: subprocess.Popen[bytes]
 
@@ -56,7 +56,7 @@ class ProxySocket(socket.socket):
 
 
 def acknowledge_now(sock: socket.socket) -> None:
-    """Switch off TCP's delayed acknowledgement; the kernel switches it on again after a while."""
+    """Switch off TCP's delayed acknowledgement. The kernel switches it on again after a while."""
     if hasattr(socket, "TCP_QUICKACK"):
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
@@ -94,7 +94,7 @@ def _tune(sock: socket.socket) -> None:
         ("TCP_KEEPIDLE", 15),
         ("TCP_KEEPINTVL", 5),
         ("TCP_KEEPCNT", 3),
-        # Not before connecting: it would shorten the timeout of that, too.
+        # Don't set it before connecting, because it would shorten the timeout of `connect`, too.
         ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_TIMEOUT),
     ):
         if hasattr(socket, name):
@@ -103,7 +103,7 @@ def _tune(sock: socket.socket) -> None:
 
 
 def start_proxy(command: str) -> ProxySocket:
-    """Run a ProxyCommand of `~/.ssh/config`; its stdin and stdout are the returned socket. Raises OSError."""
+    """Run a ProxyCommand of `~/.ssh/config`. Its stdin and stdout are the returned socket. Raises OSError."""
     ours, theirs = socket.socketpair()
     try:
         process = subprocess.Popen(  # noqa: S603 - the user's own command, as ssh runs it
@@ -124,7 +124,7 @@ def start_proxy(command: str) -> ProxySocket:
 
 
 def allow_many_connections() -> int:
-    """Raise the soft limit of open files, as each host needs a socket (macOS starts with 256). Return the limit."""
+    """Raise the soft limit of open files, for one socket per host (macOS starts with 256). Return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import paramiko
-from paramiko import (  # type: ignore[attr-defined]  # the published types leave them out
+from paramiko import (  # type: ignore[attr-defined]  # the published types lack these names
     AUTH_FAILED,
     AUTH_SUCCESSFUL,
     OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED,
@@ -22,7 +22,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class SshServer:
-    """A server that runs in threads until the process ends. Commands run with `environment`, in its `HOME`.
+    """A server that runs in threads until the process ends. Commands run with `environment`, in the directory `HOME`.
 
     `client_key` is the public part (base64) of the only accepted key.
     """
@@ -78,11 +78,11 @@ def _serve(connection: socket.socket, server: SshServer) -> None:
     try:
         transport.start_server(server=_Permissions(server))
     except (paramiko.SSHException, EOFError, OSError):
-        transport.close()  # a port scan, or the client has disconnected
+        transport.close()  # this was a port scan, or the client has disconnected
 
 
 def _execute(server: SshServer, channel: paramiko.Channel, command: bytes) -> None:
-    """Run a command as sshd does: the channel stays open until the command and its children close their output."""
+    """Run a command. As in sshd, the channel stays open until the command and its children close their output."""
     process = subprocess.Popen(  # noqa: S603 - the client is authenticated
         ["/bin/sh", "-c", os.fsdecode(command)],
         stdin=subprocess.PIPE,

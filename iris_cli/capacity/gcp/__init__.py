@@ -3,6 +3,7 @@
 import logging
 import warnings
 
-# Google's code would print warnings, which cron would mail each minute. BEFORE its import, which also warns.
+# Google's code would print warnings, which cron would mail each minute. Suppress them BEFORE its import, which also
+# warns.
 logging.getLogger("google").addHandler(logging.NullHandler())
 warnings.filterwarnings("ignore", module=r"google\.")

@@ -46,9 +46,10 @@ def node_of(group: ScaleGroup, owner: str) -> tpu_v2.Node:
 
 
 def queued_resource_of(name: str, parent: str, group: ScaleGroup, owner: str) -> tpu_v2.QueuedResource:
-    """Return the queued resource to create for a scale group; its node gets the same name. Raises ProviderError.
+    """Return the queued resource to create for a scale group.
 
-    Queued resources can't have preemptible nodes, only their successor, spot nodes.
+    Its node gets the same name. Raises ProviderError. Queued resources can't have preemptible nodes. Spot nodes, their
+    successor, are requested instead.
     """
     node = node_of(group, owner)
     options = group.template.gcp
@@ -88,7 +89,7 @@ def _accelerator_config(template: SliceTemplate) -> tpu_v2.AcceleratorConfig:
 
 
 def _metadata(connection: Connection) -> dict[str, str]:
-    """Return metadata with the SSH key, if configured, and the setting that makes the VMs publish their host keys."""
+    """Return metadata with the configured SSH key, if any, and the setting that makes VMs publish their host keys."""
     found = {"enable-guest-attributes": "TRUE"}
     if connection.key:
         user = connection.user or getpass.getuser()
@@ -97,7 +98,7 @@ def _metadata(connection: Connection) -> dict[str, str]:
 
 
 def public_key(private: Path) -> str:
-    """Return the public part of a key, from its `.pub` file or from ssh-keygen. Raises ProviderError."""
+    """Return the public key of a private key file, from its `.pub` file or from ssh-keygen. Raises ProviderError."""
     try:
         words = private.with_name(f"{private.name}.pub").read_text(encoding="utf-8").split()
     except (OSError, UnicodeDecodeError):

@@ -19,9 +19,10 @@ ALL_ZONES = "-"
 def nodes_as_json(
     project: str, zone: str, patience: RetryPolicy | None = None, clock: Clock = SYSTEM_CLOCK
 ) -> dict[str, list[Any]]:
-    """Return `nodes`, `queuedResources` without a node that iris did not create, and `unreachable` zones.
+    """Return `nodes`, `queuedResources`, and `unreachable` (zones).
 
-    An empty project means the default one, an empty zone all zones. Raises ProviderError.
+    Queued resources with a node, and those that iris created, are omitted. An empty `project` means the default
+    project, an empty `zone` means all zones. Raises ProviderError.
     """
     project = project or default_project()
     if not project:

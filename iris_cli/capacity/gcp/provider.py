@@ -24,10 +24,10 @@ from iris_cli.core.model.slice import ScaleGroup, Slice, SliceState
 
 
 class GcpProvider:
-    """A provider whose slices are nodes, or queued resources with one node of the same name. A label names the owner.
+    """A provider whose slices are nodes, or queued resources with one node of the same name.
 
-    `known` are the slices in the log: their host keys are not fetched again. If a requested one is not listed, Google's
-    operations give the reason.
+    A label names the owner. `known` are the slices in the log. Their host keys are not fetched again. If a requested
+    slice is not listed, Google's operations give the reason.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class GcpProvider:
         return (*listed, *self._unlisted(found))
 
     def create(self, name: str, group: ScaleGroup) -> None:
-        """Create a node or a queued resource, unless the owner has one with that name."""
+        """Create a node or a queued resource, unless the owner has a slice with that name."""
         if group.template.gcp.queued:
             wanted = queued_resource_of(name, self._api.parent, group, self._owner)
             is_created = self._api.create_queued_resource(name, wanted)
@@ -66,8 +66,9 @@ class GcpProvider:
             raise ProviderError(Refusal.UNANSWERED, f"{name} could not be created")
 
     def delete(self, name: str) -> None:
-        """Delete the queued resource with its node, or only a node."""
-        # A deletion is refused during another operation. The second try succeeds if that is a deletion, too.
+        """Delete the queued resource with its node, or a node without a queued resource."""
+        # Google refuses a deletion during another operation. The second try succeeds if that operation is a deletion,
+        # too.
         if not (self._delete(name) or self._delete(name)):
             raise ProviderError(
                 Refusal.UNANSWERED, f"{name} can't be deleted now: another operation is running"
@@ -84,7 +85,7 @@ class GcpProvider:
         return True
 
     def _exists(self, name: str) -> bool:
-        """Return True if the owner has a slice with that name. Raises ProviderError if another owner has one."""
+        """Return True if the owner has a slice with that name. Raises ProviderError if another owner has it."""
         request, node = self._api.queued_resource(name), self._api.node(name)
         theirs = request is not None and label_of_request(request, OWNER) != self._owner
         if theirs or (node is not None and not self._is_ours(node, request)):
@@ -97,14 +98,14 @@ class GcpProvider:
         return by_label or (request is not None and short(node.queued_resource) == short(request.name))
 
     def _host_keys(self, name: str) -> Sequence[Mapping[str, str]]:
-        """Return the host keys; none if they can't be read."""
+        """Return the host keys of a node; () if they can't be read."""
         try:
             return self._api.host_keys(name)
         except ProviderError:
             return ()
 
     def _unlisted(self, found: Mapping[str, object]) -> Iterator[CloudSlice]:
-        """Yield requested slices that are not listed: Google is still creating them, or could not create them."""
+        """Yield requested slices missing in `found`, because Google is still creating them or could not create them."""
         wanted = [
             each
             for each in self._known.values()
@@ -115,7 +116,7 @@ class GcpProvider:
         try:
             operations = self._api.operations()
         except ProviderError:
-            return  # operations only give reasons
+            return  # the list is complete without operations, which only give reasons
         for each in wanted:
             unlisted = failed_creation(each.name, operations)
             if unlisted is not None:

@@ -283,10 +283,7 @@ class ClusterFile:
         return len(self.text) if end < 0 else end + 1
 
     def _after_item(self, position: int, column: int) -> int:
-        """Return the position after the list item that ends at `position`, including the item's comments.
-
-        `column` is the column of the item's dash.
-        """
+        """Return the position after the item and its comments. The item ends at `position`, its dash is in `column`."""
         end = at = self._line_end(position)
         while at < len(self.text):
             after = self._line_end(at)

@@ -12,12 +12,12 @@ from iris_cli.errors import ExitCode, IrisError
 
 class Level(StrEnum):
     OK = "ok"
-    WARN = "warn"  # works, but needs attention
+    WARN = "warn"  # it works, but needs attention
     FAIL = "fail"
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One finding about `subject`. `code` is the exit code of a failure; tables omit an OK that is `hidden_if_ok`."""
+    """One finding about `subject`. `code` is the exit code of a failure. Tables omit an OK with `hidden_if_ok`."""
 
     level: Level
     subject: str

@@ -20,7 +20,7 @@ from iris_cli.ops.checks.findings import Finding, failed_by, failure, fine, warn
 from iris_cli.ops.cycle.compaction import LARGE_LOG, size_of_log
 from iris_cli.ops.progress import Progress, ProgressState
 
-_MAX_PER_FIX = 10  # findings shown: one flipped bit in compressed bytes damages thousands of lines
+_MAX_PER_FIX = 10  # maximum findings shown: one flipped bit in compressed bytes damages thousands of lines
 
 
 def verified(directory: Path, progress: Progress) -> VerifyReport:
@@ -72,7 +72,7 @@ def check_log(
 
 
 def is_only_history_lost(state: StateDir, verdict: VerifyReport) -> bool:
-    """Return True if only the archive is damaged: the snapshot contains the state at its end."""
+    """Return True if only the archive is damaged, so that the snapshot contains the state at the end of the archive."""
     if any(each.file == LOG and each.kind is not FaultKind.MISSING for each in verdict.findings):
         return False
     try:
@@ -86,7 +86,7 @@ _RESTORE_ARCHIVE = f"restore it into {{}} from a copy, or leave it: {ONLY_HISTOR
 
 
 def fix_of(fault: Fault, directory: Path) -> str:
-    """Return the fix for a finding."""
+    """Return the fix for a fault."""
     return _FIXES[fault.kind](directory)
 
 

@@ -1,6 +1,6 @@
 """Redact text for publication: replace hosts, addresses and users by pseudonyms, and hide secrets.
 
-The same host has the same pseudonym everywhere. Text that may be sensitive is hidden.
+A host has the same pseudonym everywhere. Text that may be sensitive is hidden.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _GIVEN = re.compile(
 
 
 class Redactor:
-    """Redact text. Register all sensitive names and values before the first text."""
+    """Redact text. Register all sensitive names and values before the first call of `text`."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}  # lower case name to pseudonym
@@ -54,7 +54,7 @@ class Redactor:
         self._paths: dict[str, str] = {}
 
     def know_hosts(self, names: Iterable[str]) -> None:
-        """Register names and addresses of hosts; the port of `host:port` or `[v6]:port` is ignored."""
+        """Register names and addresses of hosts. The port of `host:port` or `[v6]:port` is ignored."""
         for name in names:
             self._pseudonym("host", _without_port(name))
 
@@ -63,7 +63,7 @@ class Redactor:
             self._pseudonym("user", name)
 
     def know_secrets(self, values: Iterable[str]) -> None:
-        """Register values to hide everywhere, each of their lines, and how JSON writes them."""
+        """Register values to hide everywhere, as a whole, line by line, and as JSON writes them."""
         for value in values:
             lines = (value, *value.splitlines(), *(line.strip() for line in value.splitlines()))
             for line in lines:
@@ -126,7 +126,7 @@ _PSEUDONYM = re.compile(r"(?:host|user|token)-\d+")
 
 
 def _word(name: str) -> str:
-    """Return a pattern for a name. Only a long name matches within words, because short ones match by chance."""
+    """Return a pattern for a name. Only a long name matches within words, because short names match by chance."""
     escaped = re.escape(name)
     return escaped if len(name) >= _MIN_WITHIN_WORDS else rf"(?<![\w-]){escaped}(?![\w-])"
 

@@ -1,1 +1,1 @@
-"""Scheduling cycle: poll workers, settle ended attempts, place pending tasks, start and stop tasks over SSH."""
+"""Scheduling cycle: poll workers, record ended attempts, place pending tasks, start and stop tasks over SSH."""

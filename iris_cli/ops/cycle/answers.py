@@ -1,6 +1,6 @@
-"""Validate the content of worker answers, and convert a probe to the worker facts in the log.
+"""Validate the content of worker answers, and convert a probe to the facts about the worker in the log.
 
-An implausible answer counts as silence. The form of an answer was already checked by `remote`.
+An implausible answer counts as silence. The package `remote` has already checked the form of the answer.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ MAX_CPUS, MAX_DEVICES, MAX_MEMORY = 1 << 16, 1 << 10, 1 << 60
 _MAX_ID_LENGTH = 64
 _CLOCK_SLACK = 5.0  # seconds between two readings of a worker's clock
 
-MAX_REQUESTS = 16  # of one attempt in one answer
+MAX_REQUESTS = 16  # maximum requests of one attempt in one answer
 
 
 class LogPieces(Struct, frozen=True, kw_only=True):
-    """Pieces of logs read on a worker. They say nothing about its attempts."""
+    """Pieces of logs read on a worker. They contain no information about the states of attempts."""
 
     worker: WorkerId
     boot_id: str
@@ -54,7 +54,7 @@ class LogPieces(Struct, frozen=True, kw_only=True):
 
 
 class WorkspaceFetch(Struct, frozen=True, kw_only=True):
-    """Result of fetching a task's workspace into the state directory. `problem` says why it failed, if it did."""
+    """Result of fetching a task's workspace into the state directory. `problem` says why it failed, '' if it didn't."""
 
     worker: WorkerId
     boot_id: str
@@ -165,7 +165,7 @@ def _is_text(text: str) -> bool:
 
 
 def token_of(worker: WorkerId, incarnation: str) -> Token:
-    """Return the token of a worker's set-up. It is computed from the worker, so the log need not record it."""
+    """Return the token of a worker's set-up. It is computed from the worker, so that the log need not record it."""
     return Token(sha256(f"set-up of {worker} {incarnation}".encode()).hexdigest()[:32])
 
 
@@ -203,7 +203,7 @@ def _probed_attributes(report: ProbeReport) -> dict[str, object]:
 
 
 def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tuple[str, ...]) -> str:
-    """Return the reasons why the worker can't be used, or ""."""
+    """Return the reasons why the worker can't be used, "" if it can."""
     reasons = [text.removeprefix("refused: ") for text in report.warnings if text.startswith("refused: ")]
     twin = next(
         (

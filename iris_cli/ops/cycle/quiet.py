@@ -1,4 +1,4 @@
-"""Find out where a program is when its task goes quiet. In a stuck gang, one rank may be in a different place."""
+"""Record where a program is when its task goes quiet. In a stuck gang, one rank may be in a different place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iris_cli.remote.transport import Target
 
 _MAX_ATTEMPTS = 8  # attempts of one worker for which stacks are read
-_TIMEOUT = 5.0  # seconds for the stacks of one worker: starts on it must wait for them
+_TIMEOUT = 5.0  # seconds to read stacks on one worker, because starts on the worker must wait
 
 
 def with_stack_places(
@@ -28,7 +28,7 @@ def with_stack_places(
     attempts: Mapping[Token, AttemptId],
     report: WorkerReport | Silence,
 ) -> WorkerReport | Silence:
-    """Return the report with the stack places of programs that went quiet, its ages advanced by the time that took."""
+    """Return the report with the stack places of programs that went quiet. Its ages include the time of that call."""
     if isinstance(report, Silence):
         return report
     quiet = [each.token for each in report.attempts if _has_gone_quiet(session, cluster, attempts, each)]

@@ -39,7 +39,7 @@ def use_caches(cluster: Cluster, attempts: Iterable[AttemptId]) -> bool:
 def unused_bytes(
     session: Session, cluster: Cluster, worker: Worker, unused_for: float, *, remove: bool
 ) -> int | Silence:
-    """Return the bytes in caches unused for `unused_for` seconds. If `remove`, delete them and return what is left."""
+    """Return the bytes in caches unused for `unused_for` seconds. If `remove`, delete them, and count the rest."""
     report = session.runner.caches.unused(
         session.target(worker),
         boot_id=worker.boot_id,
@@ -52,7 +52,7 @@ def unused_bytes(
 
 
 def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None:
-    """Return the call that deletes old files on the worker; None if there are none, or an attempt starts or stops."""
+    """Return the call that deletes old files on the worker; None if it has none, or if an attempt starts or stops."""
     due = reaping.due(cluster, worker, session.clock.now(), session.limits)
     if not due or any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(worker.id)):
         return None
@@ -67,7 +67,7 @@ def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None
 def _reap_with_caches(
     session: Session, cluster: Cluster, worker: Worker, act: Callable[[], ReapReport | Silence]
 ) -> ReapReport | Silence:
-    """Delete the files of attempts, then unused caches. Caches are unused at the latest when their attempts are old."""
+    """Delete the files of attempts with `act`, then unused caches."""
     report = act()
     if not isinstance(report, Silence):
         unused_bytes(session, cluster, worker, session.limits.reap_after, remove=True)

@@ -21,7 +21,7 @@ Reading = messages.Status | messages.Tasks | messages.Endpoints
 
 
 class LogLocation(Struct, frozen=True):
-    """The worker and the attempt of a log."""
+    """The worker and the attempt that have a log."""
 
     worker: WorkerId
     token: Token
@@ -90,7 +90,7 @@ def _task(task: Task, display: str) -> messages.TaskPart:
 
 
 def log_location(cluster: Cluster, requester: AttemptId, request: messages.Logs) -> LogLocation:
-    """Return the location of a task's log. Raises NotFoundError if the task has no output, or it was deleted."""
+    """Return the location of a task's log. Raises NotFoundError if it has no output, or its output was deleted."""
     job = visible(cluster, requester, request.task.job)
     if request.task not in cluster.tasks:
         last = cluster.jobs[job].replicas - 1

@@ -1,7 +1,8 @@
-"""Requests of running tasks. They are read before the lock is taken, and decided together with the worker's report.
+"""Requests of running tasks.
 
-A request that changes something is recorded with its attempt and id, so that reading it again changes nothing. A
-read-only request is answered later, from the committed state.
+They are read before the lock is taken, and decided together with the worker's report. A request that changes something
+is recorded with its attempt and id, so that it has no further effect if it is read again. A read-only request is
+answered later, from the committed state.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Key = tuple[Token, RequestId]
 
 
 class TaskRequest(Struct, frozen=True):
-    """One request of an attempt, or the error from reading it. `digest` is the hash of the job to submit."""
+    """One request of an attempt, or the error from reading the request. `digest` is the hash of the job to submit."""
 
     attempt: AttemptId
     token: Token
@@ -41,7 +42,7 @@ class TaskRequest(Struct, frozen=True):
 
 
 class LogReading(Struct, frozen=True):
-    """A task's request for a piece of a log. `token` is the attempt with that log."""
+    """A task's request for a piece of a log. `token` is the attempt that wrote the log."""
 
     request: TaskRequest
     token: Token
@@ -49,7 +50,7 @@ class LogReading(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """Result of a request: its answer, or the request itself if it is answered later."""
+    """Result of a request: the answer, or the request itself if it is answered later."""
 
     request: TaskRequest
     result: messages.Answer | messages.Request
@@ -70,7 +71,7 @@ def read(observation: object, attempts: Mapping[Token, AttemptId]) -> tuple[Task
 
 
 def _request_of(attempt: AttemptId, file: OutboxFile) -> TaskRequest:
-    from iris_cli.config.request_reading import read_request  # slow to load, and most tasks send no requests
+    from iris_cli.config.request_reading import read_request  # slow to import, rarely needed
     from iris_cli.config.request_text import digest_of
 
     request: messages.Request | Exception
@@ -80,13 +81,13 @@ def _request_of(attempt: AttemptId, file: OutboxFile) -> TaskRequest:
             raise UsageError(f"a request takes at most {messages.MOST_BYTES} bytes, not {file.size}")
         request = read_request(file.data)
         digest = digest_of(request.job) if isinstance(request, messages.Submit) else ""
-    except Exception as error:  # internal errors, too: the rest of the worker's report must be recorded
+    except Exception as error:  # catch internal errors, too: the rest of the report must be recorded
         request = error
     return TaskRequest(attempt, file.token, file.id, request, digest)
 
 
 def carry_out(session: Session, draft: Draft, request: Iterable[TaskRequest]) -> Outcomes:
-    """Decide the requests in order on the draft. A request that fails is refused; the others are not affected."""
+    """Decide the requests in order on the draft. A request that fails is refused. The others are not affected."""
     outcomes: Outcomes = {}
     for each in request:
         events_before = len(draft.events)
@@ -128,7 +129,7 @@ def _decide(session: Session, draft: Draft, request: TaskRequest) -> messages.An
 def _submit(
     session: Session, draft: Draft, request: TaskRequest, wanted: JobRequest
 ) -> messages.Answer | messages.Request:
-    """Submit the child job. If it is valid but its workspace is missing, return the request unchanged."""
+    """Submit the child job and return the answer. If a valid job's workspace is missing, return the request."""
     from iris_cli.core.lifecycle.children import submit_child
 
     events_before = len(draft.events)
@@ -137,7 +138,7 @@ def _submit(
     if any(isinstance(event, JobSubmitted) for event in draft.events[events_before:]):
         if wanted.workspace is not None and not session.state.workspaces.has(wanted.workspace.hash):
             draft.roll_back(events_before)
-            return request.request  # type: ignore[return-value]  # an unreadable request submits nothing
+            return request.request  # type: ignore[return-value]  # an unreadable request never comes here
         if wanted.each_line is not None:
             session.state.lines.put([text_of(wanted.each_line)])
     return {"job": child, "created": created}

@@ -22,7 +22,7 @@ class Engine(StrEnum):
 
 
 class ExportNote(Struct, frozen=True):
-    """A note on an export. `lost`: the engine has no counterpart; otherwise the user must do something."""
+    """A note about a field. `lost`: True if the engine has no counterpart, False if the user must do something."""
 
     field: str
     text: str
@@ -35,7 +35,7 @@ class Counterpart(NamedTuple):
     field: str
     sbatch: str
     jobset: str
-    attribute: str = ""  # of `Job`, if its name differs
+    attribute: str = ""  # name of the attribute of `Job`, if different
 
     def of(self, engine: Engine) -> str:
         return self.sbatch if engine is Engine.SBATCH else self.jobset
@@ -114,7 +114,7 @@ def to_do(field: str, text: str) -> ExportNote:
 
 
 def lost_constraints(constraints: Iterable[Constraint]) -> list[ExportNote]:
-    """Return a note on each of these constraints, which are not exported."""
+    """Return a note on each of these constraints that says that it is not exported."""
     names = {False: "prefer", True: "constraints"}
     return [lost(names[each.required], f"no counterpart: {format_constraint(each)}") for each in constraints]
 

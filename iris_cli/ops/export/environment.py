@@ -26,12 +26,12 @@ def fixed_variables(source: Source, tasks: int, slices: int) -> dict[str, str]:
 
 
 def named_ports(job: Job, base: str) -> dict[str, str]:
-    """Return a port number for each named port: the shell expression `base`, plus the position of the name."""
+    """Return a shell expression for each named port: the expression `base`, plus the position of the name."""
     return {f"IRIS_PORT_{name.upper()}": f"$(({base} + {n}))" for n, name in enumerate(job.ports, 1)}
 
 
 def rank_variables(job: Job, ranks: int, slices: int) -> dict[str, str]:
-    """Return the variables with which a rank finds its peers, computed from IRIS_HOSTS and other IRIS_* variables."""
+    """Return the preset's variables, with which a rank finds its peers. They are computed from IRIS_* variables."""
     set_by_job = {*job.env, *job.secrets}
     preset = _PRESETS[job.env_preset](str(ranks)) if job.env_preset is not None else {}
     found = {name: value for name, value in preset.items() if name not in set_by_job}

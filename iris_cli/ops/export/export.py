@@ -19,7 +19,7 @@ from iris_cli.ops.export.source import Source
 
 
 class Export(Struct, frozen=True, kw_only=True):
-    """A job for another engine. `text` is the file; its comments contain the notes, too."""
+    """A job for another engine. `text` is the content of the file. Its comments repeat the notes."""
 
     job: JobId
     engine: Engine
@@ -35,9 +35,10 @@ def export(
     queue: str | None = None,
     strict: bool = False,
 ) -> Export:
-    """Return the job in the engine's format. `image` overrides the job's image.
+    """Return the job in the engine's format.
 
-    Raises UsageError; if `strict`, also if a field can't be exported.
+    `image` overrides the job's image. `queue` is the engine's queue. Raises UsageError. With `strict` it is also raised
+    if a field can't be exported.
     """
     if image is not None:
         source = structs.replace(source, image=image)

@@ -47,7 +47,7 @@ _DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """Number of child jobs (`slices`), and of pods in each. `tpu` is None for a job without TPUs."""
+    """Number of child jobs (`slices`), and number of pods in each child job. `tpu` is None for a job without TPUs."""
 
     slices: int
     pods: int  # per slice
@@ -59,7 +59,7 @@ class Shape(Struct, frozen=True, kw_only=True):
 
 
 def job_set(source: Source, queue: str | None) -> tuple[Fields, list[ExportNote]]:
-    """Return the JobSet, and notes. Raises UsageError."""
+    """Return the JobSet, and notes for the user. `queue`: the Kueue queue. Raises UsageError."""
     if queue is not None and _QUEUE.fullmatch(queue) is None:
         raise UsageError(
             f"--queue {queue[:80]!r} is not the name of a LocalQueue", hint="kubectl get localqueues"
@@ -110,7 +110,7 @@ def _shape(source: Source) -> Shape:
 
 
 def _labels(job: Job, queue: str | None) -> Fields:
-    """Return the queue label, and the job labels that are valid in Kubernetes."""
+    """Return the label for the queue, and the job's labels that are valid in Kubernetes."""
     valid = {
         name: value
         for name, value in job.labels.items()
@@ -130,7 +130,7 @@ def _annotations(source: Source, shape: Shape) -> Fields:
 
 
 def _failure_policy(source: Source) -> Fields:
-    """Return the retries of a gang as restarts of the JobSet: not counted after a lost node, none after a timeout."""
+    """Return the policy for restarts of a gang's JobSet: not counted after a lost node, none after a timeout."""
     job = source.job
     rules = [{"name": "timelimit", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}]
     if job.max_retries_preemption:
@@ -159,7 +159,7 @@ def _child(source: Source, shape: Shape) -> Fields:
 
 
 def _retries(source: Source, shape: Shape) -> Fields:
-    """Return the fields for retries. The pods of a gang are never replaced one by one, those of other jobs are."""
+    """Return the fields for retries. Pods of a gang are never replaced one by one. Pods of other jobs are."""
     job = source.job
     if source.is_group:
         found: Fields = {"backoffLimit": 0}

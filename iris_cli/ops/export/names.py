@@ -18,7 +18,7 @@ _OTHER = pattern(r"[^a-z0-9]+")
 def dns_label(name: str) -> str:
     """Return a DNS label for the name, with at most `MAX_LENGTH` characters, different for different names.
 
-    A valid name is unchanged. Other names get a hash at the end, and so do names that look as if they had one.
+    A valid name is unchanged, unless it ends like a hash. All other names get a hash at the end.
     """
     if len(name) <= MAX_LENGTH and _LABEL.fullmatch(name) and not _HASHED.fullmatch(name):
         return name
@@ -30,5 +30,5 @@ def dns_label(name: str) -> str:
 
 
 def is_label_value(text: str) -> bool:
-    """Return True if the text is a valid label value; unless it is empty, it is also a valid label name."""
+    """Return True if the text is a valid label value. Unless the text is empty, it is then a valid label name, too."""
     return _LABEL_VALUE.fullmatch(text) is not None

@@ -27,7 +27,7 @@ _OPERATORS = {ConstraintOp.EQ: "In", ConstraintOp.IN: "In", ConstraintOp.NE: "No
 
 
 def selector(tpu: GkeTpu | None) -> dict[str, str]:
-    """Return the labels that GKE gives the nodes of a TPU slice."""
+    """Return the labels that GKE gives the nodes of a TPU slice; {} without a TPU."""
     if tpu is None:
         return {}
     return {

@@ -13,7 +13,7 @@ from iris_cli.ops.export.source import Source
 TASK_DIR = "/iris"
 """Directory of the task: a volume that is deleted with the pod."""
 
-_PORTS = 20_000  # the first port; each pod has an address of its own, so its ports are free
+_PORTS = 20_000  # the first port. Each pod has an address of its own, so the ports are free
 
 
 def replicated_job(source: Source) -> str:
@@ -21,7 +21,7 @@ def replicated_job(source: Source) -> str:
 
 
 def pod_fields(source: Source) -> dict[str, str]:
-    """Return the fields of the pod that give the values of variables: annotations of JobSet and Kubernetes."""
+    """Return the environment variables that are set from fields of the pod: annotations of JobSet and Kubernetes."""
     found = {
         "IRIS_WORKER_ID": "spec.nodeName",
         "IRIS_SLICE_INDEX": "metadata.annotations['jobset.sigs.k8s.io/job-index']",
@@ -41,7 +41,7 @@ def hosts_length(source: Source, slices: int, pods: int) -> int:
 
 
 def script(source: Source, slices: int, pods: int) -> str:
-    """Return the script. Its arguments are the set-up command, if there is one, and the program with its arguments."""
+    """Return the script. Its arguments are the set-up command, if any, and the words of the program."""
     return "\n".join(_lines(source, slices, pods)) + "\n"
 
 
@@ -77,7 +77,7 @@ def _lines(source: Source, slices: int, pods: int) -> Iterator[str]:
 
 
 def _hosts(source: Source, slices: int, pods: int) -> Iterator[str]:
-    """Yield lines that set IRIS_FIRST and IRIS_HOSTS to JobSet's names of pods; IRIS_HOSTS is '' if too long."""
+    """Yield lines that set IRIS_FIRST and IRIS_HOSTS to JobSet's names of pods. A too long IRIS_HOSTS is ''."""
     name = dns_label(source.job.id)
     host = f"{name}-{replicated_job(source)}"
     if not source.is_group:

@@ -1,6 +1,6 @@
 """Words, comments and variables of shell scripts, in printable characters.
 
-The variables of a script begin with `IRIS_`; variables of jobs can't.
+The variables of a script begin with `IRIS_`. Variables of jobs can't begin so.
 """
 
 from __future__ import annotations

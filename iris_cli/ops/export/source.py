@@ -34,10 +34,10 @@ _YAML = (".yaml", ".yml")
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """A job, with data that is not in its record.
+    """A job to export, with data that its record lacks.
 
-    `default_env`: the variables that `cluster.yaml` sets for all tasks. `workdir`: the directory that a job file
-    ships. `lines`: the line of each task with `--each-line`.
+    `default_env`: the variables that `cluster.yaml` sets for all tasks. `workdir`: the directory that a job file ships.
+    `lines`: with `--each-line`, the line of each task.
     """
 
     job: Job
@@ -48,7 +48,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
     @property
     def is_group(self) -> bool:
-        """True if all tasks start and end together: a gang, or one task."""
+        """True if all tasks start and end together: the job is a gang or has only one task."""
         return self.job.is_gang or (self.job.replicas == 1 and not self.job.indexes)
 
 
@@ -82,7 +82,7 @@ def from_file(path: Path, defaults: Defaults) -> Source:
     job_request = load_job_file(path) if path.suffix in _YAML else _script(path)
     request = merge_requests(job_request, defaults.job)
     after = tuple(map(parse_job_id, request.after or ()))
-    # These refer to workers, images and jobs of the other engine, so they are not checked.
+    # The job's dependencies, its image and its resources belong to the other engine, so they are not checked.
     accepted = structs.replace(with_lines(request), after=None, image=None, force=True)
     job = accept(Cluster(), accepted, _shapes(request))
     lines = request.each_line
@@ -101,7 +101,7 @@ def is_job_file(path: Path) -> bool:
 
 
 def _script(path: Path) -> JobRequest:
-    """Return the request of a job script, which is run from its own path. Raises ConfigError, UsageError."""
+    """Return the request of a job script, whose command is the path of the script. Raises ConfigError, UsageError."""
     request, script = load_job_script(path), path.resolve()
     if not os.access(script, os.X_OK):
         raise UsageError(f"{clip(str(path))} is not executable", hint=f"chmod +x {clip(str(path))}")
@@ -111,7 +111,7 @@ def _script(path: Path) -> JobRequest:
 
 
 def _shapes(request: JobRequest) -> Fleet:
-    """Return a fictitious worker for a TPU type that only GKE has, so that the job is accepted."""
+    """Return a fictitious worker for a TPU type that only GKE has, so that the job is accepted; () for other types."""
     known = gke_types().get(request.tpu or "")
     if known is None or lookup(known.name) is not None:
         return ()

@@ -1,4 +1,4 @@
-"""A local directory for untrusted files: nothing is written outside of it, no link is followed.
+"""A local directory for untrusted files. Nothing is written outside of the directory, and no link is followed.
 
 A file has a temporary name until it is complete, so that an interrupted fetch leaves no incomplete file.
 """
@@ -25,13 +25,14 @@ _FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class BadNameError(Exception):
-    """The file name is not allowed; the message says why."""
+    """The file name is not allowed. The message says why."""
 
 
 def parts_of(name: bytes) -> tuple[bytes, ...]:
-    """Return the directories and the name of a file, relative to the top. Raises BadNameError.
+    """Return the directories and the name of a file, relative to the top.
 
-    A control character is replaced by `%` and its hexadecimal number, so that names are printable.
+    Raises BadNameError. Control characters are replaced by `%` and their hexadecimal number, so that names are
+    printable.
     """
     if len(name) > _MAX_NAME:
         raise BadNameError("its name is too long")
@@ -61,7 +62,7 @@ def opened_tree(path: Path) -> Iterator[LocalTree]:
 
 
 class LocalTree:
-    """A directory with an open descriptor. All methods raise OSError, also if a part of the path is a link."""
+    """A directory with an open descriptor. All methods raise OSError, for example if a part of the path is a link."""
 
     def __init__(self, top: int) -> None:
         self._top = top
@@ -83,7 +84,7 @@ class LocalTree:
 
     @contextmanager
     def part(self, parts: Sequence[bytes], version: object) -> Iterator[Part]:
-        """Open the incomplete file of this version. It may contain bytes of an earlier fetch."""
+        """Open the incomplete copy of a file in this version. It may contain bytes of an earlier fetch."""
         key = hashlib.sha256(b"/".join(parts) + b"\0" + repr(version).encode()).hexdigest()[:32]
         name = _PART + key.encode()
         fd = os.open(name, _FILE | os.O_CREAT, 0o666, dir_fd=self._top)
@@ -110,7 +111,7 @@ class LocalTree:
 
     @contextmanager
     def _parent(self, parts: Sequence[bytes], *, create: bool = False) -> Iterator[int]:
-        """Open the directory that contains a file; yield its descriptor."""
+        """Open the directory that contains a file, and yield its descriptor."""
         current = os.dup(self._top)
         try:
             for part in parts[:-1]:

@@ -24,9 +24,11 @@ _ATTEMPTS_PER_LIST = 16  # attempts listed in one call, whose answer has a size 
 
 
 class PulledAttempt(Struct, frozen=True, kw_only=True):
-    """Result of one attempt. `files` were fetched, in total `bytes`; `unchanged` files were not fetched again.
+    """Result of one attempt.
 
-    `log_bytes`: fetched bytes of stdout and stderr. `problems` name missing files. `silent`: its worker did not answer.
+    `files` is the number of fetched files, `bytes` their size. `unchanged` files were not fetched again. `log_bytes`:
+    fetched bytes of stdout and stderr. `problems` name the files that could not be fetched. `silent`: True if the
+    worker did not answer.
     """
 
     attempt: AttemptId
@@ -60,10 +62,10 @@ def pull(
     number: int | None = None,
     calls: OutputCalls | None = None,
 ) -> Pulled:
-    """Fetch the files of a job, a task or an attempt; by default of all attempts.
+    """Fetch the files of a job, a task or an attempt. Without `number`, fetch the files of all attempts.
 
     The files of an attempt are written to `<directory>/<job>/task-<index>/attempt-<number>`. Equal local files are
-    kept, different files replaced. Raises NotFoundError, UsageError, NotWritableError.
+    kept, and different files are replaced. Raises NotFoundError, UsageError, NotWritableError.
     """
     cluster = session.view()
     selected = _attempts_with_files(cluster, what, ranks, number)
@@ -169,7 +171,7 @@ class _Work:
             raise SilentError(answer)
         lists = list(answer.lists)
         for index, found in enumerate(lists):
-            if found.cut and len(lists) > 1:  # list it again: the list of one attempt may be longer
+            if found.cut and len(lists) > 1:  # list it again alone: its list may then be longer
                 single = self._calls.list_files(target, [found.token])
                 if isinstance(single, Silence):
                     raise SilentError(single)

@@ -16,7 +16,7 @@ _PAUSE = 1.0  # seconds between two cycles
 
 
 class Cancelled(Struct):
-    """Result of a cancellation. `over` are jobs that had already ended, `stopping` attempts whose end isn't proven."""
+    """Result of a cancellation. `over` are jobs that had already ended, `stopping` attempts without a proven end."""
 
     cancelled: list[JobId] = field(default_factory=list)
     over: list[JobId] = field(default_factory=list)
@@ -33,8 +33,8 @@ def cancel(
 ) -> Cancelled:
     """Commit the cancellation of these jobs and of their children, then send the stops once.
 
-    Only jobs that match the filter `wanted` are cancelled; without `names`, all open jobs that match. Raises
-    NotFoundError if no job matches.
+    Only jobs that match the filter `wanted` are cancelled. Without `names`, all open jobs that match are cancelled.
+    Raises NotFoundError if no job matches.
     """
     result = Cancelled()
     with session.transaction() as draft:
@@ -42,7 +42,7 @@ def cancel(
         for job in chosen:
             (result.over if draft.cluster.job_state(job).terminal else result.cancelled).append(job)
         for job in result.cancelled:
-            jobs.cancel(draft, job, reason)  # no effect on a child that has just ended with its parent
+            jobs.cancel(draft, job, reason)  # no effect on a child job that has just ended with its parent
     send_stops(session)
     result.stopping = _stopping(session.cluster, result.cancelled + result.over)
     return result
@@ -58,7 +58,7 @@ def _chosen(cluster: Cluster, names: list[str], prefix: bool, wanted: JobFilter)
 
 
 def wait_until_stopped(session: Session, result: Cancelled) -> bool:
-    """Run cycles until no attempt is left. Return False if all remaining attempts are on unreachable workers."""
+    """Run cycles until no attempt is left, and return True. Return False if the rest is on unreachable workers."""
     total = len(result.stopping)
     with session.progress(lambda: ("stopping", total - len(result.stopping), total, "task")):
         while result.stopping:

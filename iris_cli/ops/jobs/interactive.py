@@ -48,12 +48,12 @@ class Terminal(Protocol):
         ...
 
     def attached(self, stream: ByteStream) -> AbstractContextManager[Event]:
-        """Connect it to a remote terminal. The event is set when the remote terminal has closed."""
+        """Connect this terminal to a remote one. The event is set when the remote terminal has closed."""
         ...
 
 
 class ProgramEnd(Struct, frozen=True, kw_only=True):
-    """End of the program: its exit code or None, the display of its task, and its worker or None."""
+    """End of the program: its exit code or None, the state of its task as shown, and its worker or None."""
 
     job: JobId
     worker: WorkerId | None
@@ -70,8 +70,9 @@ def run(
 ) -> ProgramEnd:
     """Submit the job, wait for its start, and run its program on the terminal. Return when its attempt has ended.
 
-    This process holds a lock. If the process is killed, a cycle finds the lock free and cancels the job. `show` prints
-    messages before and after the program. Raises IrisError, and KeyboardInterrupt before the start of the program.
+    While this process runs it holds a lock. If it is killed, a cycle finds the lock free and cancels the job. `show`
+    prints messages before and after the program. Raises IrisError, and KeyboardInterrupt before the start of the
+    program.
     """
     session.begin()
     try:
@@ -95,7 +96,7 @@ def run(
             return _Client(session, transport, job, terminal, show, runner).process_calls()
     except BaseException:
         if job is not None and not session.cluster.job_state(job).terminal:
-            with suppress(IrisError):  # otherwise the next cycle cancels it: the lock is free
+            with suppress(IrisError):  # the next cycle cancels the job, too: the lock is free
                 cancel(session, [job], reason="its terminal was closed")
         raise
     finally:

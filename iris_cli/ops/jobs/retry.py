@@ -1,4 +1,4 @@
-"""Manual retry: stop a job's live attempts. Its tasks are placed again; the retry is uncharged."""
+"""Manual retry: stop a job's live attempts, so that its tasks are placed again, uncharged."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from iris_cli.ops.session import Session
 
 
 class Retried(Struct):
-    """Result of a retry. `retried`: attempts that it stops. `stopping`: attempts whose end is not proven yet.
+    """Result of a retry.
 
-    Both are attempts of `task`; if it is None, of the job.
+    `retried`: attempts that the retry stops. `stopping`: attempts whose end is not proven yet. Both are attempts of
+    `task`, or of the whole job if `task` is None.
     """
 
     job: JobId

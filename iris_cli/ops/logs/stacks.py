@@ -19,7 +19,7 @@ MAIN, CHILD, OTHER = "main", "child", "thread"
 
 
 class RankStacks(Struct, frozen=True, kw_only=True):
-    """The answer of one task's worker, or its silence, or a note why it was not polled. `threads` are by program."""
+    """The answer of one task's worker, or its silence, or a note why it was not called. `threads` are by program."""
 
     task: TaskId
     worker: WorkerId | None = None
@@ -34,7 +34,7 @@ class RankStacks(Struct, frozen=True, kw_only=True):
 
     @property
     def has_stacks(self) -> bool:
-        """True if there is any stack."""
+        """True if the answer contains a stack."""
         return any(self.threads)
 
     def programs(self) -> Iterator[tuple[Program, tuple[Thread, ...]]]:
@@ -52,9 +52,10 @@ class SharedStack(Struct, frozen=True, kw_only=True):
 
 
 def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: str = "") -> list[RankStacks]:
-    """Return the stacks of the running tasks of a job, or of one task, by rank. Each worker is polled once.
+    """Return the stacks of the running tasks of a job, or of one task, by rank. Each worker gets one call.
 
-    `consent` is a signal that may be sent to programs that did not ask for it. Raises NotFoundError and UsageError.
+    `consent` is a signal that may be sent to programs that have not opened the file `stacks.<SIGNAL>`. Raises
+    NotFoundError and UsageError.
     """
     cluster = session.view()
     has_stacks: list[RankStacks] = []

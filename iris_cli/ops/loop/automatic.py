@@ -21,7 +21,8 @@ SWITCH = "IRIS_LOOP"
 def may_start(workplace: Workplace, environ: Mapping[str, str] = os.environ) -> bool:
     """Return True if a command may start the loop.
 
-    No loop starts inside a task, because it would be stopped with the task, and none after `iris loop stop`.
+    No loop starts inside a task, because the loop would be stopped with the task. No loop starts after `iris loop
+    stop`.
     """
     if environ.get(SWITCH, "").strip().lower() == Mode.OFF or "IRIS_TASK_DIR" in environ:
         return False
@@ -29,12 +30,13 @@ def may_start(workplace: Workplace, environ: Mapping[str, str] = os.environ) -> 
 
 
 def start_if_needed(workplace: Workplace, session: Session) -> int | None:
-    """Start the loop if work is left and no cycles are running. Return its pid or None. Raises OSError, IrisError."""
+    """Start the loop if work is left and no cycles are running. Return its pid, or None. Raises OSError, IrisError."""
     if not may_start(workplace):
         return None
     if not work_left(session.view(), session.config, session.state):
         return None
-    # AFTER reading the log: a runner that ends first releases its lock, then reads the log a last time.
+    # Look for runners AFTER reading the log: a runner that ends releases its lock first, then reads the log a last
+    # time.
     cycles = cycles_of(session.state, session.clock.now())
     if cycles.has_next_cycle or cycles.by == LOOP:  # a suspended loop keeps its lock
         return None

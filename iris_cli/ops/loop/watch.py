@@ -1,4 +1,4 @@
-"""The cycles of `iris watch`, and the new events in the log, written by any invocation."""
+"""The cycles of `iris watch`, and the new events in the log, which any invocation may have written."""
 
 from __future__ import annotations
 
@@ -37,32 +37,31 @@ def runner_lock(session: Session, kind: str, *, interval: float) -> Iterator[Non
 TRANSIENT_ERRORS = (LockedError, NotWritableError, LogReplacedError)
 """Errors that prevent a cycle but may have disappeared before the next one."""
 
-_AFTER_REQUEST = 0.5  # seconds to the next cycle after a task sent a request: more may follow
+_AFTER_REQUEST = 0.5  # seconds to the next cycle after a task sent a request, because more may follow
 _MIN_PAUSE = 0.25  # pause between two slow cycles, as a fraction of the interval
 
 
 class Step(Struct, frozen=True):
-    """News after one cycle. `idle`: every job has ended, and no attempt holds a worker."""
+    """The new entries after one cycle. `idle`: every job has ended, and no attempt holds resources of a worker."""
 
     news: tuple[Entry, ...]
     idle: bool
-    trouble: str = ""  # why the cycle did not run: another lock holder, a full disk
+    trouble: str = ""  # why the cycle did not run: a lock, a full disk
 
 
 def collect_news(session: Session) -> None:
-    """Collect new log entries from now on. Call it first, then show the cluster, then take the first step."""
+    """Collect new log entries from now on. Call this before the cluster is shown, so that no entry is missed."""
     if session.news is None:
         session.view()
         session.news = []
 
 
 def watch(session: Session, *, interval: float, schedule: bool, once: bool = False) -> Generator[Step]:
-    """Run cycles forever, `interval` seconds apart, and yield the new log entries after each.
+    """Run cycles forever, `interval` seconds apart, and yield the new log entries after each cycle.
 
-    After a request of a task the next cycle comes sooner. `once`: run one cycle, and wait for all answers.
-
-    A call to a hanging worker stays open during the next cycles; other workers are polled on time. If another
-    invocation holds the lock, or the state directory is not writable, the watch retries in the next cycle.
+    After a request of a task, the next cycle comes sooner. `once`: run one cycle, and wait for all answers. A call to a
+    hanging worker stays open during the next cycles, and other workers are polled on time. If another invocation holds
+    the lock, or the state directory is not writable, the watch retries in the next cycle.
     """
     clock, patience = session.clock, min(cycle.PATIENCE, interval)
     trouble, result = "", cycle.CycleResult()
@@ -99,7 +98,10 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
 def follow_log(
     session: Session, *, every: float, about: Callable[[], Collection[str]] | None = None
 ) -> Generator[Step]:
-    """Yield steps like `watch`, but run no cycles: read the log every `every` seconds. `about`: the subjects."""
+    """Yield steps like `watch`, but run no cycles: only read the log every `every` seconds.
+
+    `about` returns the ids of the jobs, tasks and workers whose entries are yielded (default: all).
+    """
     warn_of_change = change_warning(session.config.path, session.tell)
     collect_news(session)
     trouble = ""
@@ -121,7 +123,7 @@ def _trouble_of(act: Callable[[], object]) -> str:
 
 
 def words_of(error: IrisError) -> str:
-    """Return an error in one line, with its hint."""
+    """Return the message of an error and its hint in one line."""
     return f"{error.message}; {error.hint}" if error.hint else error.message
 
 

@@ -20,7 +20,7 @@ TIMEOUT = 10.0
 
 
 def begin(session: Session) -> None:
-    """Create the notice file before the first cycle with notifications. No notice is sent about earlier ends."""
+    """Create the notice file before the first cycle with notifications, so that earlier ends cause no notices."""
     file = session.state.notices
     if file.exists or not session.view().seq:
         return
@@ -34,7 +34,7 @@ def begin(session: Session) -> None:
 
 
 def send_new_notices(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None) -> None:
-    """Start sending new notices. If another invocation is sending, they are sent in the next cycle."""
+    """Start sending new notices. If another invocation is sending, the next cycle sends them."""
     file, look = session.state.notices, _look(session, plan, heartbeat)
     records = file.read()
     updated = records and _with_new_notices(session, records, look)
@@ -48,7 +48,7 @@ def send_new_notices(session: Session, plan: Plan | None, heartbeat: Mapping[str
         before = file.read()
         records = _with_new_notices(session, before or initial_notice_state(look, ()), look)
         if records != before and not file.write(records):
-            return  # without a record, the notices would be sent in every cycle
+            return  # if the record can't be written, each cycle would send the same notices
         if _is_due(records, look.now):
             _start(session, records, fd)
             is_started = True

@@ -1,6 +1,7 @@
 """Durations of attempts and jobs, as their workers reported them.
 
-Times of this machine are used only if no worker has reported a duration, because its clock may have been set.
+Times of this machine are used only if no worker has reported a duration, because this machine's clock may have been
+set.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def elapsed(start: float | None, end: float | None, now: float) -> float | None:
 
 
 def attempt_ran(attempt: Attempt, now: float) -> float | None:
-    """Return the seconds for which the command ran, up to `now` if it still runs; None if it never started."""
+    """Return the seconds for which the command ran, until `now` if it still runs; None if it never started."""
     reported = _reported(attempt)
     if reported is not None:
         return reported
@@ -29,10 +30,10 @@ def attempt_ran(attempt: Attempt, now: float) -> float | None:
 
 
 def job_ran(job: Job, tasks: Sequence[Task], now: float) -> float | None:
-    """Return the seconds in which a task was running, up to `now` for an open job; None if no task has started.
+    """Return the seconds in which a task was running, until `now` for an open job; None if no task has started.
 
-    Time between attempts is not included. For a gang, the time of its longest rank is returned. If no worker has
-    reported a duration yet, the time from the first start to the end of the job, or `now`, is returned.
+    Time between attempts is not included. For a gang, return the time of the longest rank. If no worker has reported a
+    duration yet, return the time from the first start to the end of the job, or to `now`.
     """
     attempts = [each for task in tasks for each in task.attempts]
     starts = [at for each in attempts if (at := each.started_at) is not None]
@@ -58,7 +59,7 @@ def _reported(attempt: Attempt) -> float | None:
 def _span(attempt: Attempt, job: Job, now: float) -> _Span:
     """Return the start and end of an attempt by this machine's clock.
 
-    If its worker reported a duration, the start is that long before the end. Otherwise the end is at most the end of
+    If the worker reported a duration, the start is that long before the end. Otherwise the end is not after the end of
     the job, even if the attempt is unreachable and may still run.
     """
     until = now if job.end is None else job.end.at
@@ -71,7 +72,7 @@ def _span(attempt: Attempt, job: Job, now: float) -> _Span:
 
 
 def _covered(spans: Iterable[_Span]) -> float:
-    """Return the total length of these spans in seconds; time in several spans is counted once."""
+    """Return the total length of these spans in seconds. Time in several spans is counted once."""
     covered, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         covered += max(0.0, end - max(start, reached))

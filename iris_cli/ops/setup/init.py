@@ -21,11 +21,11 @@ _CLOUD_KEY = "google_compute_engine"
 _KEYS = ("id_ed25519", _CLOUD_KEY, "id_ecdsa", "id_rsa")  # in ~/.ssh; the first key that exists is used
 _USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
-_RANGE = re.compile(r"\[([0-9]+)-[0-9]+\]")  # of hosts, such as `v4a-w-[0-3]`
+_RANGE = re.compile(r"\[([0-9]+)-[0-9]+\]")  # range of hosts, such as `v4a-w-[0-3]`
 
 
 class NewCluster(Struct, frozen=True, kw_only=True):
-    """Content of a new file. If `user` or `key` is empty, ~/.ssh/config or ssh's default is used."""
+    """Content of a new cluster.yaml. If `user` or `key` is empty, ~/.ssh/config or ssh's default is used."""
 
     name: str
     hosts: tuple[NewHost, ...] = ()
@@ -35,7 +35,7 @@ class NewCluster(Struct, frozen=True, kw_only=True):
 
 
 def read_host(text: str) -> NewHost:
-    """Parse `[USER@]HOST[:PORT]`; the worker is named after the host. Raises UsageError."""
+    """Parse `[USER@]HOST[:PORT]`. The worker is named after the host. Raises UsageError."""
     user, at, address = text.rpartition("@")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", address).strip("-._")[:63]
     lacks_port = address.endswith(":") and not address.endswith("::")
@@ -43,7 +43,7 @@ def read_host(text: str) -> NewHost:
         raise UsageError(f"{clip(text)!r} is not a host", hint="write --host HOST or --host USER@HOST:PORT")
     host, _, port = address.partition(":")
     if not _PORT.fullmatch(port):
-        return NewHost(worker=name, host=address, user=user)  # may be an IPv6 address
+        return NewHost(worker=name, host=address, user=user)  # no port: may be an IPv6 address
     return NewHost(worker=name, host=host, user=user, port=int(port))
 
 
@@ -66,7 +66,7 @@ def default_name(directory: Path) -> str:
 
 
 def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) -> tuple[str, str]:
-    """Return user and key of this machine, '' if ~/.ssh/config sets them. `for_cloud`: prefer gcloud's key."""
+    """Return the user and key to log in to `hosts`, '' if ~/.ssh/config sets them. `for_cloud`: prefer gcloud's key."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # in a container, the uid may have no name
@@ -91,7 +91,7 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
 
 
 def write_config(path: Path, cluster: NewCluster, *, force: bool = False) -> ClusterConfig:
-    """Validate and write the file. Raises ConfigError, UsageError if it exists (unless `force`), NotWritableError."""
+    """Validate and write the file. Raises ConfigError, NotWritableError, UsageError if it exists (unless `force`)."""
     text = compose(cluster)
     check_text(path, text)
     write_text(path, text, force=force)
@@ -109,7 +109,7 @@ def check_text(path: Path, text: str) -> ClusterConfig:
 
 
 def write_text(path: Path, text: str, *, force: bool = False, mode: int = 0o600) -> None:
-    """Write a new file, by default private to its owner. Raises UsageError if it exists, NotWritableError."""
+    """Write a new file, by default private to its owner. Raises NotWritableError, UsageError if it exists."""
     try:
         _write(path, text, force=force, mode=mode)
     except FileExistsError:
@@ -144,7 +144,7 @@ def _move(draft: Path, path: Path) -> None:
 
 
 def compose(cluster: NewCluster) -> str:
-    """Return the commented `cluster.yaml`."""
+    """Return the text of a `cluster.yaml` with comments."""
     return "\n".join([*_head(cluster), "", *_slices(cluster), "", *_workers(cluster), "", *_TAIL])
 
 

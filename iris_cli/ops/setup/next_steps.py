@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 RECENT = 86_400.0
 """Seconds for which a failed job is listed."""
-MAX_PER_KIND = 3  # steps of one kind
-_MAX_ENDED = 20  # ended jobs read, to find recent failures
+MAX_PER_KIND = 3  # maximum number of steps of one kind
+_MAX_ENDED = 20  # number of ended jobs that are searched for recent failures
 
 
 class Situation(StrEnum):
@@ -34,7 +34,7 @@ class Situation(StrEnum):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """A command to type, and why. `urgent`: something is wrong. `workers`: the workers with the problem."""
+    """A command to type, and what it does (`words`). `urgent`: it fixes a problem. `workers`: with this problem."""
 
     command: str
     words: str
@@ -43,7 +43,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class NextSteps(Struct, frozen=True, kw_only=True):
-    """The situation, as a sentence (`words`) or as the cluster's status, and the steps, most important first."""
+    """The situation (`place`), a sentence (`words`) or the cluster's status, and the steps, most important first."""
 
     place: Situation
     words: str
@@ -52,7 +52,7 @@ class NextSteps(Struct, frozen=True, kw_only=True):
 
 
 def next_steps(workplace: Workplace, environ: Mapping[str, str], home: Path) -> NextSteps:
-    """Return the situation and the next steps. Raises ConfigError if a named file is missing."""
+    """Return the situation and the next steps. Raises ConfigError if a file that the user named is missing."""
     if workplace.is_inside:
         return _in_a_task(environ)
     try:
@@ -83,12 +83,12 @@ def next_steps(workplace: Workplace, environ: Mapping[str, str], home: Path) -> 
 
 
 def of_cluster(status: ClusterStatus, first: Sequence[Step] = ()) -> NextSteps:
-    """Return the next steps for a cluster in use. `first`: steps that are required before any job can run."""
+    """Return the next steps for a cluster in use. `first`: steps that are needed before any job can run."""
     return NextSteps(place=Situation.CLUSTER, words="", status=status, steps=tuple(_steps(status, first)))
 
 
 def to_workers(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
-    """Yield the steps that lead to the first worker, for a cluster.yaml with this number of `hosts`."""
+    """Yield the steps that lead to the first usable worker. `hosts` is the number of hosts in cluster.yaml."""
     if hosts:
         yield Step(command="iris doctor", words="check keys, hosts and clocks")
         yield Step(command="iris worker probe", words="probe the hosts")
@@ -148,7 +148,7 @@ def _without_jobs(path: Path, hosts: int, home: Path, environ: Mapping[str, str]
 
 
 def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
-    """Yield steps for problems, then `first`, then for running and pending jobs, then for older failures."""
+    """Yield the steps for problems, then `first`, then those for running and pending jobs and for older failures."""
     from iris_cli.ops.views.cycles import fix_of
     from iris_cli.ops.views.status import in_reading_order
 
@@ -182,7 +182,7 @@ def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
 
 
 def _failed(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
-    """Return the steps for new failures, and those for older ones, newest first."""
+    """Return the steps for new failures, and the steps for older failures, newest first."""
     failures = (JobState.FAILED, JobState.UNSCHEDULABLE)
     ends = [(status.at - (job.ended_at or 0.0), job) for job in status.jobs if job.state in failures]
     recent = sorted((each for each in ends if each[0] < RECENT), key=lambda each: each[0])
@@ -199,10 +199,10 @@ def _failed(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
 
 
 def _unusable_workers(status: ClusterStatus) -> Iterator[Step]:
-    """Yield the workers that accept no new work, by reason."""
+    """Yield a step for each reason why workers accept no new work."""
     by_why: dict[str, list[str]] = {}
     for worker in status.workers:
-        if worker.refuses and worker.status != "draining":  # the operator started the drain
+        if worker.refuses and worker.status != "draining":  # a drain is no problem: the operator started it
             by_why.setdefault(worker.refuses[0], []).append(worker.id)
     largest = sorted(by_why.items(), key=lambda each: -len(each[1]))
     for why, names in largest[:MAX_PER_KIND]:

@@ -27,7 +27,7 @@ from iris_cli.ops.session import Session
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One event. `seq` is the number of its transaction, `at` the wall clock of the `actor` that wrote it."""
+    """One event. `seq` is the number of its transaction, `at` is the time by the clock of the `actor` that wrote it."""
 
     seq: int
     at: float
@@ -37,9 +37,10 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """The newest entries, newest last. `earlier` counts omitted entries; for the whole cluster, transactions.
+    """The newest entries, newest last.
 
-    `archived` is the last `seq` in the archive if the archive was not read, otherwise 0.
+    `earlier` is the number of omitted entries, or of omitted transactions if `subject` is ''. `archived` is the last
+    `seq` in the archive if the archive was not read, otherwise 0.
     """
 
     subject: str
@@ -85,7 +86,7 @@ def _newest(session: Session, *, limit: int, archive: bool) -> History:
     archived = 0 if archive else reading.archived
     earlier = entries[0].seq - 1 - archived if entries else 0
     if len(found) > len(entries) and found[-limit - 1].seq == entries[0].seq:
-        earlier += 1  # the first transaction is shown only in part
+        earlier += 1  # the first transaction is shown in part
     return History(
         subject="",
         entries=entries,
@@ -101,7 +102,7 @@ def _progress_of(reading: Reading) -> ProgressState:
 
 
 def _job_of(session: Session, subject: str) -> JobId | None:
-    """Return the job that the subject is or belongs to; None for a worker."""
+    """Return the job that `subject` names or belongs to; None for a worker."""
     try:
         cluster = session.view()
     except IrisError:  # the log reader reports the error
@@ -117,7 +118,7 @@ def _found(
     limit: int,
     names: dict[str, None] | None = None,
 ) -> History:
-    """Return the events about the subject in these readings; add every subject to `names`."""
+    """Return the events about `subject` in these readings. Add the name of every subject to `names`."""
     newest: deque[Entry] = deque(maxlen=limit or None)
     total, messages, archived = 0, dict[str, None](), 0
     damage: Damage | None = None
@@ -175,7 +176,7 @@ def _entry(transaction: Transaction, event: Event) -> Entry:
 
 
 class _WorkersOfAttempts(dict[AttemptId, WorkerId | None]):
-    """The worker of each attempt; attempts placed before the first line read are looked up in the state."""
+    """The worker of each attempt. Attempts that were placed before the first line read are looked up in the state."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()

@@ -23,12 +23,12 @@ from iris_cli.ops.views.view import CycleAge, View, look
 
 
 def jobs_of_constraints(cluster: Cluster, job: Job) -> tuple[JobId, ...]:
-    """Return, for each constraint of the job, the job that named it: this job or an ancestor."""
+    """Return, for each constraint of the job, the job that named the constraint: this job or an ancestor."""
     return tuple(_source(cluster, job, constraint) for constraint in job.constraints)
 
 
 def _source(cluster: Cluster, job: Job, constraint: Constraint) -> JobId:
-    """Return the nearest job, from `job` upwards, that named the constraint itself."""
+    """Return the nearest job, from `job` upwards, that named the constraint instead of inheriting it."""
     while job.origin is not None and constraint not in job.origin.repeats:
         parent = cluster.jobs[job.origin.attempt.task.job]
         if constraint not in parent.constraints:
@@ -45,7 +45,7 @@ State = TypeVar("State")
 
 
 class EndpointRow(Struct, frozen=True, kw_only=True):
-    """An endpoint that a task registered: a port, at the address of its worker."""
+    """An endpoint that a task registered: a port, and the address of the task's worker."""
 
     task: TaskId
     name: str
@@ -57,9 +57,9 @@ class EndpointRow(Struct, frozen=True, kw_only=True):
 class JobStatus(Struct, frozen=True, kw_only=True):
     """One job as of `at`. `next` is the command to type next.
 
-    `expected_start` is an estimate for a pending job, or None. `origin` is the attempt that submitted it from
-    inside a task; `inherited` maps each inherited constraint to the job that named it. `array` has the
-    indexes of its tasks, in order (`1,3,5`); '' for a job without an array.
+    `expected_start` is an estimate for a pending job, or None. `origin` is the attempt that submitted the job from
+    inside a task, or None. `inherited` maps each inherited constraint to the job that named it. `array` lists the
+    indexes of the tasks in order (`1,3,5`); '' if the job is not an array.
     """
 
     FLATTENED: ClassVar = ("job",)
@@ -129,14 +129,14 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
 
 
 def _expected_start(view: View, job: Job) -> ExpectedStart | None:
-    """Return the estimate for its first pending task."""
+    """Return the estimated start of the job's first pending task, or None."""
     tasks = view.cluster.tasks_of(job.id) if job.end is None else ()
     pending = next((task.id for task in tasks if task.state is TaskState.PENDING), None)
     return view.expected_start(job, pending) if pending is not None else None
 
 
 def _children_by(of: Callable[[JobId], State], cluster: Cluster, job: Job) -> dict[State, tuple[JobId, ...]]:
-    """Return the child jobs of a job by the result of `of`."""
+    """Return the child jobs of a job, grouped by the result of `of`."""
     found: dict[State, tuple[JobId, ...]] = {}
     for child in cluster.children_of(job.id):
         state = of(child.id)
@@ -145,7 +145,7 @@ def _children_by(of: Callable[[JobId], State], cluster: Cluster, job: Job) -> di
 
 
 def inherited_from(cluster: Cluster, job: Job) -> dict[str, JobId]:
-    """Return the job that named each inherited constraint; the keys are constraints as typed."""
+    """Return the job that named each inherited constraint. The keys are constraints as typed."""
     if job.origin is None or not job.constraints:
         return {}
     sources = zip(job.constraints, jobs_of_constraints(cluster, job), strict=True)
@@ -180,7 +180,7 @@ def needs_words(job: Job) -> str:
 
 
 def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
-    """Return the most likely next command for a job without a failure card; `quiet`: a task is quiet."""
+    """Return the most likely next command for a job without a failure card. `quiet`: True if a task is quiet."""
     state = cluster.job_state(job.id)
     if job.tried_again:
         return f"iris status {job.tried_again[-1]}"

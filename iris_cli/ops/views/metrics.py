@@ -20,10 +20,10 @@ WINDOW = "24h"
 class Metrics(Struct, frozen=True, kw_only=True):
     """Metrics of the cluster at the time `at`. Times are in seconds; `last_cycle_age` is None if no cycle has run.
 
-    `jobs` and `tasks` count open jobs and their tasks by state; `ended` the jobs that ended in the last 24 hours.
-    `workers` counts workers by the status of `iris workers`. A slice is `busy` if any of its chips is in use; otherwise
-    `unusable` if one of its workers accepts no new work, or `free`. Chips are TPU chips and GPUs; `chip_seconds` cover
-    24 hours.
+    `jobs` and `tasks` count open jobs and their tasks by state. `ended` counts the jobs that ended in the last 24
+    hours. `workers` counts workers by the status in `iris workers`. A slice is `busy` if any of its chips is in use.
+    Otherwise it is `unusable` if one of its workers accepts no new work, or else `free`. Chips are TPU chips and GPUs.
+    `chip_seconds` cover 24 hours.
     """
 
     at: float
@@ -39,7 +39,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
 
 
 def metrics(session: Session) -> Metrics:
-    """Return the metrics of the cluster and the last day of its log. Takes no lock. Raises NotFoundError."""
+    """Return the metrics of the cluster now and in the last 24 hours. Takes no lock. Raises NotFoundError."""
     view = look(session)
     cluster = view.cluster
     jobs: Counter[str] = Counter({state: 0 for state in JobState if not state.terminal})

@@ -18,8 +18,8 @@ def fleet(session: Session, cluster: Cluster) -> list[Mapping[str, AttributeValu
 def offers(session: Session, cluster: Cluster) -> list[Offer]:
     """Return every worker that exists or could be created.
 
-    Attributes in cluster.yaml override registered ones, because the next probe will register them. A scale
-    group offers the attributes that its slices will have.
+    Attributes in cluster.yaml override recorded attributes, because the next probe will record them. A scale group
+    offers workers with the attributes that its slices will have.
     """
     probed = [worker for worker in cluster.workers.values() if worker.incarnation]
     names = {worker.id for worker in probed}

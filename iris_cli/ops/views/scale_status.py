@@ -35,7 +35,7 @@ def plan_of(
 def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> OwnerConflict | None:
     """Return why this state directory may not create and delete slices, None if it may.
 
-    Read the log AFTER the listings: it then contains each listed slice that this directory requested.
+    The log is read AFTER the listings, so that it contains each listed slice that this directory requested.
     """
     listed = [each for listing in listings for each in listing.slices]
     if session.view().keeper is None and not listed:
@@ -64,7 +64,7 @@ def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
 
 
 def demand_outcomes(plan: ScalingPlan) -> dict[TaskId, str]:
-    """Return, for each task in the demand, the group that creates a slice for it, or why no group does."""
+    """Return, for each task in the demand, the group that creates a slice for the task, or why no group does."""
     routed = plan.routing.routed.items()
     served = ((entry, f"served by group {name}") for name, entries in routed for entry in entries)
     unmet = ((each.entry, f"unmet: {each.reason}") for each in plan.routing.unmet)

@@ -1,4 +1,4 @@
-"""Rows about scale groups. `scale_status` fills them; it is a module of its own because it is slow to import."""
+"""Rows about scale groups. The module `scale_status` fills them. It is separate because it is slow to import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 
 class CreatedSliceRow(Struct, frozen=True, kw_only=True):
-    """One slice that was created on demand. `since_at`: the time at which it entered its state."""
+    """One slice that was created on demand. `since_at`: the time at which the slice entered its state."""
 
     name: str
     group: str
@@ -18,7 +18,7 @@ class CreatedSliceRow(Struct, frozen=True, kw_only=True):
 
 
 class ScaleGroupRow(Struct, frozen=True, kw_only=True):
-    """One scale group. `wanted`: number of slices that a pass would request now; `by_hand`: steps for the operator."""
+    """One scale group. `wanted`: number of slices that a pass would request now. `by_hand`: steps for the operator."""
 
     name: str
     type: str

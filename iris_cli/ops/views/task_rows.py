@@ -25,7 +25,7 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
     """One attempt.
 
     `duration`: seconds for which the user's command ran, by the worker's clock if known; None if it never started.
-    `reason` is the reason of its end or stop; `presumed`: it was presumed gone, without proof.
+    `reason` is the reason of the attempt's end or stop. `presumed`: the attempt was presumed gone, without proof.
     """
 
     id: AttemptId
@@ -47,9 +47,9 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
 class TaskRow(Struct, frozen=True, kw_only=True):
     """One task. `display` is its state as shown on the screen.
 
-    `worker`, times, exit code, number (`attempt`) and `reason` of the end are taken from its last attempt.
-    `why` is the reason the task is pending, or the cause of its end. For a quiet task, `quiet_since` is the time
-    of its last output, `quiet_in` the place in its program at which it was when iris found it quiet.
+    `worker`, times, exit code, number (`attempt`) and `reason` of the end are taken from the task's last attempt. `why`
+    says why the task is pending, or why it ended. For a quiet task, `quiet_since` is the time of its last output, and
+    `quiet_in` is the place in its program at which it was when iris found it quiet.
     """
 
     id: TaskId
@@ -70,7 +70,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
 
 
 def task_row(view: View, task: Task, display: str, waiting: str) -> TaskRow:
-    """Return the row of one task; `waiting` is the reason if it is pending."""
+    """Return the row of one task. `waiting` is the reason if the task is pending, otherwise ''."""
     attempts = tuple(_attempt_row(view, task.id, attempt) for attempt in task.attempts)
     last = attempts[-1] if attempts else None
     return TaskRow(
@@ -98,16 +98,16 @@ def task_row(view: View, task: Task, display: str, waiting: str) -> TaskRow:
 
 
 def culprit_of(cluster: Cluster, job: Job) -> Task | None:
-    """Return the task that caused the end of its job, or None."""
+    """Return the task that caused the end of the job, or None."""
     if job.end is None or job.end.trigger is None:
         return None
     return cluster.tasks.get(job.end.trigger)
 
 
 def last_lines(cluster: Cluster, job: Job) -> tuple[str, ...]:
-    """Return the last lines, as kept in the event log, of the task that made its job fail.
+    """Return the last lines of the task that made the job fail, from the event log; () if there are none.
 
-    Paths below its work directory are relative to the directory.
+    Paths below the task's work directory are relative to the directory.
     """
     culprit = culprit_of(cluster, job)
     attempt = culprit.current if culprit is not None else None
@@ -145,7 +145,7 @@ def _why(view: View, task: Task, last: AttemptRow | None, waiting: str) -> str:
 
 
 def _problem(view: View, last: AttemptRow | None) -> str:
-    """Return the problem of a live attempt's worker, '' if it has none."""
+    """Return the problem of a live attempt's worker, '' if the worker has none."""
     if last is None or last.state is AttemptState.ENDED:
         return ""
     problem = problem_of(view, last.worker)

@@ -19,7 +19,7 @@ from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
-    """The result on one worker, for one task if given: the command's `end`, a silence, or why it was not sent."""
+    """The result on one worker, or for one task: the command's `end`, a silence, or why it was not sent (`note`)."""
 
     worker: WorkerId | None
     task: TaskId | None = None
@@ -41,9 +41,10 @@ class _Order(Struct, frozen=True):
 def execute(
     session: Session, what: str, command: Sequence[str], *, ranks: Sequence[int] = (), timeout: float = 60.0
 ) -> list[CommandResult]:
-    """Run a command for each running task of a job, for one task, or on a worker. Return the results by rank.
+    """Run a command for each running task of a job, for one task, or on a worker.
 
-    An interrupt stops the command everywhere before it propagates. Raises NotFoundError and UsageError.
+    Return the results by rank. After Ctrl-C the command is stopped everywhere before KeyboardInterrupt propagates.
+    Raises NotFoundError and UsageError.
     """
     if not command or not command[0] or command[0].startswith("-"):
         raise UsageError("there is no command to run", hint="iris exec JOB|TASK|WORKER -- COMMAND ...")
@@ -63,7 +64,7 @@ def _orders(
     ranks: Sequence[int],
     timeout: float,
 ) -> tuple[list[_Order], list[CommandResult]]:
-    """Return the orders to send, and the results of tasks that are not running."""
+    """Return the commands to send, and the results for tasks that are not running."""
 
     def order(worker: Worker, env: Mapping[str, str], task: TaskId | None, attempt: Token | None) -> _Order:
         image = cluster.jobs[task.job].image if task is not None else ""
@@ -99,7 +100,7 @@ def task_environment(session: Session, cluster: Cluster, task: Task, attempt: At
             f"{task.id}: worker {error.args[0]} (of another rank) is no longer in the cluster",
             hint=f"name the worker of this task: {attempt.worker}",
         ) from error
-    # The secrets are set in a task's container; they are hidden from the command.
+    # A task's container has the secrets in its environment. Hide them from the command.
     hidden = dict.fromkeys(placement.job.secrets, "") if placement.job.image else {}
     env = {**environment(placement, _default_env(session, placement.worker), {}), **hidden}
     try:
@@ -139,7 +140,7 @@ def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandRes
 
 
 def _end(session: Session, orders: Sequence[_Order]) -> None:
-    """Stop the commands that are still running. On silent workers they end at their timeout."""
+    """Stop the commands that are still running. On silent workers, commands end at their timeout."""
     session.tell(f"stopping the command in {count(len(orders), 'placement')}")
     by_worker: dict[WorkerId, list[_Order]] = {}
     for order in orders:

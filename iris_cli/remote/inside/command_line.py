@@ -1,4 +1,4 @@
-"""Parse the command lines of tasks as the operator's iris does. Part of the program for tasks."""
+"""Parse command lines as the operator's iris does. A part of the `iris` inside tasks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Line:
     def __init__(self, command: str, words: list[str]) -> None:
         self.help, self.options = f"iris {command} --help", COMMANDS[command][2]
         self.words: list[str] = []
-        self._texts: dict[str, tuple[str, list[str]]] = {}  # for each option: its last flag, its texts
+        self._texts: dict[str, tuple[str, list[str]]] = {}  # for each option: its last flag, and its texts
         rest = iter(words)
         for word in rest:
             if word.startswith("-") and word != "-":
@@ -66,7 +66,7 @@ class Line:
         self.values: Json = {key: self._value(*found) for key, found in self._texts.items()}
 
     def _keep(self, word: str, rest: Iterator[str]) -> None:
-        """Store the text of an option: a part of the word, or the next word."""
+        """Store the text of an option: the part of `word` after `=`, or the next word of `rest`."""
         flag, sign, text = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
         if flag not in self.options:
             raise self._unknown(flag)
@@ -94,7 +94,7 @@ class Line:
         return self.read(flag, kind, lambda: READERS.get(kind, str)(texts[-1]))
 
     def read(self, where: str, kind: str, act: Callable[[], Any]) -> Any:
-        """Return the value of an option or argument; add its name to errors."""
+        """Return the result of `act`, the value of an option or argument. Add its name, `where`, to errors."""
         try:
             return act()
         except UsageError as error:

@@ -1,4 +1,4 @@
-"""Output of the commands as text and as JSON. Part of the program for tasks."""
+"""Output of the commands as text and as JSON. A part of the `iris` inside tasks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Output:
 
 
 def visible(text: str) -> str:
-    """Return the text as one line with control characters escaped."""
+    """Return the text as one line. Control characters are escaped."""
     signs = text.replace("\n", "⏎").replace("\t", " ").replace("\r", "\\x0d")
     return "".join(
         sign if sign.isprintable() or category(sign) in ("Zs", "Cn") else ascii(sign)[1:-1] for sign in signs
@@ -66,7 +66,7 @@ def visible(text: str) -> str:
 
 
 def status_document(answer: Json) -> Json:
-    """Return an answer in the format of `iris status JOB --json`."""
+    """Convert a status answer to the format of `iris status JOB --json`."""
     others = {key: each for key, each in answer.items() if key != "job"}
     return {**row(answer["job"]), **others, "tasks": list(map(row, answer["tasks"]))}
 
@@ -86,7 +86,7 @@ def time_text(at: float | None) -> str | None:
 
 
 def log_of(task: Json, attempt: float | None) -> Json:
-    """Return a task's log in the format of `iris logs --json`, but without lines."""
+    """Return a task's log in the format of `iris logs --json`, with `lines` empty."""
     last = task.get("attempt")
     number = last if attempt is None or last is None else attempt
     note = task.get("why", "") if last is None else "has written nothing"

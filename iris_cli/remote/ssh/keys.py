@@ -26,7 +26,7 @@ _MAGIC = b"openssh-key-v1\0"
 
 
 class UnusableKey(Exception):  # noqa: N818 - names the file
-    """A key file can't be used; `hint` is a command that fixes it."""
+    """A key file can't be used. `hint` is a command that fixes it. `missing`: True if there is no such file."""
 
     def __init__(self, detail: str, hint: str, *, missing: bool = False) -> None:
         super().__init__(detail)
@@ -36,7 +36,7 @@ class UnusableKey(Exception):  # noqa: N818 - names the file
 
 
 class KeyRing:
-    """Private keys, each file loaded once. Thread-safe."""
+    """Private keys. Each file is loaded once. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,9 +44,10 @@ class KeyRing:
 
     @contextmanager
     def for_hop(self, hop: Hop) -> Iterator[list[paramiko.PKey]]:
-        """Yield the keys to offer to a server in order, at least one. Raises NoAnswer (LOCAL).
+        """Yield the keys to offer to a server in order, at least one.
 
-        Each use has its own connection to the agent, which accepts one request at a time on a connection.
+        Raises NoAnswer (LOCAL). Each use has its own connection to the agent, because the agent accepts one request at
+        a time on a connection.
         """
         with _agent() as agent_keys:
             keys: list[paramiko.PKey] = [] if hop.explicit or hop.identities_only else list(agent_keys)
@@ -84,7 +85,7 @@ def _nothing_to_offer(hop: Hop, problems: Sequence[UnusableKey]) -> NoAnswer:
 
 @contextmanager
 def _agent() -> Iterator[tuple[paramiko.PKey, ...]]:
-    """Yield the keys in the ssh-agent; none if there is no agent or it fails."""
+    """Yield the keys in the ssh-agent; () if there is no agent or it fails."""
     if not os.environ.get("SSH_AUTH_SOCK"):
         yield ()
         return
@@ -100,7 +101,7 @@ def _agent() -> Iterator[tuple[paramiko.PKey, ...]]:
 
 
 def _load(path: Path) -> paramiko.PKey | bytes:
-    """Return the private key in a file; if it is encrypted, the public key in SSH wire format."""
+    """Return the private key in a file. If the key is encrypted, return the public key in SSH wire format."""
     data = _read(path)
     try:
         public = _public_if_encrypted(path, data)
@@ -112,7 +113,7 @@ def _load(path: Path) -> paramiko.PKey | bytes:
 
 
 def _read(path: Path) -> bytes:
-    """Read a key file. As with ssh, a file that we own must not be readable by others."""
+    """Read a key file. As ssh does, reject a file of this user that other users can read. Raises UnusableKey."""
     quoted = shlex.quote(str(path))
     try:
         with path.open("rb") as file:
@@ -130,7 +131,7 @@ def _read(path: Path) -> bytes:
 def _public_if_encrypted(path: Path, data: bytes) -> bytes | None:
     """Return the public key of an encrypted private key; None if it is not encrypted.
 
-    OpenSSH's format (PROTOCOL.key) contains the public key unencrypted; for older formats the `.pub` file is read.
+    OpenSSH's format (PROTOCOL.key) contains the public key unencrypted. For older formats the `.pub` file is read.
     """
     text = data.decode("ascii", "replace")
     if "BEGIN OPENSSH PRIVATE KEY" not in text:
@@ -142,7 +143,7 @@ def _public_if_encrypted(path: Path, data: bytes) -> bytes | None:
     message = paramiko.Message(blob[len(_MAGIC) :])
     cipher = message.get_binary()
     message.get_binary()  # key derivation function
-    message.get_binary()  # its options
+    message.get_binary()  # options of the key derivation function
     message.get_int()  # number of keys, always one
     return None if cipher in (b"", b"none") else message.get_binary()
 

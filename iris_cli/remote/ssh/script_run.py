@@ -38,11 +38,11 @@ class ScriptRun:
         self._is_alive = is_alive
         self._out = bytearray()
         self._err = bytearray()
-        self._searched = 0  # bytes of stdout in which the mark does not begin
+        self._searched = 0  # number of bytes of stdout that were searched for the mark
         self.step = "script"
 
     def send(self, progressed: Callable[[], None]) -> None:
-        """Send the script, then each payload that the script requests, then close stdin."""
+        """Send the script. Send each payload that the script requests. Then close stdin."""
         self._send(self._request.script, lambda: None)
         payload = self._request.payload
         self.step = "output"
@@ -71,7 +71,7 @@ class ScriptRun:
         return Output(stdout=bytes(self._out), stderr=bytes(self._err), status=status)
 
     def _send(self, data: bytes, progressed: Callable[[], None]) -> bool:
-        """Send the data; return False if the shell accepts no more input."""
+        """Send the data. Return False if the shell accepts no more input."""
         rest = memoryview(data)
         self._channel.settimeout(_SEND_WAIT)
         while rest:
@@ -81,7 +81,7 @@ class ScriptRun:
                 if not self._is_alive():
                     raise EOFError from None
                 size = -1
-            except OSError:  # closed
+            except OSError:  # the channel was closed
                 return False
             if not size:
                 return False
@@ -94,7 +94,7 @@ class ScriptRun:
         return True
 
     def _await_mark(self, mark: bytes) -> bool:
-        """Wait until stdout has a line that is the mark; return False if stdout ends before."""
+        """Wait until a line of stdout is the mark. Return False if stdout ends before."""
         while True:
             found = self._out.find(mark, self._searched)
             self._searched = max(0, len(self._out) - len(mark))
@@ -104,7 +104,7 @@ class ScriptRun:
                 return False
 
     def _read(self) -> bool:
-        """Wait for data on stdout and collect available data on stderr. Return False at the end of stdout."""
+        """Wait for data on stdout, and collect the available data of stderr. Return False at the end of stdout."""
         self._channel.settimeout(POLL_INTERVAL)
         try:
             data = self._channel.recv(PIECE)

@@ -22,7 +22,7 @@ _INSTALL = "iris cron install --every {}"
 
 
 class Installed(Struct, frozen=True, kw_only=True):
-    """Installed schedule of a cluster: its location `where`, its `program`, and the command that reinstalls it."""
+    """Installed schedule of a cluster: location (`where`), program, and the command that installs it `again`."""
 
     where: str = ""
     program: str = ""
@@ -32,7 +32,7 @@ class Installed(Struct, frozen=True, kw_only=True):
 
 
 def installed(entry: CronEntry, units: Path) -> Installed:
-    """Return the schedule in the crontab or in the systemd units below `units`; an empty one if there is none."""
+    """Return the schedule in the crontab or in the systemd units below `units`; Installed() if there is none."""
     with suppress(IrisError):
         if line := crontab.installed(entry):
             return Installed(
@@ -57,7 +57,7 @@ def installed(entry: CronEntry, units: Path) -> Installed:
 def check_cycles(
     cycles: Cycles, cluster: Cluster, found: Installed, this_command: tuple[str, ...]
 ) -> Iterator[Finding]:
-    """Yield findings about the runner of cycles; `this_command` is the command line of this program."""
+    """Yield findings about the runner of cycles. `this_command` is the command line of this program."""
     yield from _check_program(found, this_command[0])
     for trouble in cycles.troubles:
         yield warning("cycles", f"background loop: {trouble}", fix_of(trouble))

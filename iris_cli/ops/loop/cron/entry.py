@@ -1,4 +1,4 @@
-"""Command, interval and program of scheduled cycles. All paths are absolute, because cron has another environment."""
+"""Command, interval and program of scheduled cycles. Paths are absolute: cron uses another directory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GOOGLE_PREFIXES = ("GOOGLE_", "CLOUDSDK_")
 
 
 class CronEntry(Struct, frozen=True, kw_only=True):
-    """Scheduled cycles of one cluster, one every `every` seconds. `program` is the start of the command line."""
+    """Scheduled cycles of one cluster, every `every` seconds. `program` is the beginning of the command line."""
 
     cluster: str
     config: Path
@@ -53,7 +53,7 @@ class CronEntry(Struct, frozen=True, kw_only=True):
 
 
 def absolute(path: Path) -> Path:
-    """Return the absolute path. Raises UsageError for names that a crontab can't hold."""
+    """Return the absolute path. Raises UsageError for a name that a crontab can't contain."""
     if any(ord(character) < 32 for character in str(path)):
         raise UsageError(f"{clip(str(path))!r} has control characters in its name")
     return path.absolute()
@@ -100,7 +100,7 @@ def failed(words: Sequence[str], result: subprocess.CompletedProcess[str]) -> Ir
 
 
 def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
-    """Return the problems that SSH keys have in cron, where there is no agent and no terminal for passphrases."""
+    """Return the problems of SSH keys in cron, where there is no agent and no terminal for passphrases."""
     from iris_cli.ops.checks.host_checks import check_keys
 
     with _no_agent():
@@ -108,7 +108,7 @@ def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
 
 
 def variables_left_behind(groups: Sequence[ScaleGroup], timer: str = "") -> list[Finding]:
-    """Return a finding per Google variable of this environment that cron lacks. `timer`: the systemd unit, if any."""
+    """Return a finding for each Google variable of this shell that cron lacks. `timer`: the systemd unit, if any."""
     if all(group.template.provider is not Provider.GCP for group in groups):
         return []
     where = f"systemctl --user edit {timer}.service, below [Service]: Environment=" if timer else ""

@@ -1,4 +1,4 @@
-"""Timer units of the operator's systemd user manager. Output goes to the systemd journal, which limits its size."""
+"""Timer units of the operator's systemd user manager. Output goes to the systemd journal, which limits the size."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WantedBy=timers.target
 
 
 def install(entry: CronEntry, directory: Path) -> bool:
-    """Install and start the timer. Return True if anything changed. Raises IrisError, NotWritableError."""
+    """Install and start the timer. Return False if it was already installed. Raises IrisError, NotWritableError."""
     wanted = units(entry)
     changed = any(_text(directory / name) != text for name, text in wanted.items())
     try:
@@ -58,7 +58,7 @@ def install(entry: CronEntry, directory: Path) -> bool:
 
 
 def remove(entry: CronEntry, directory: Path) -> bool:
-    """Stop and remove the timer. Return True if it existed."""
+    """Stop and remove the timer. Return False if there was none."""
     existing = [directory / name for name in units(entry) if (directory / name).is_file()]
     if not existing:
         return False
@@ -79,7 +79,7 @@ def installed(entry: CronEntry, directory: Path) -> str:
 
 
 def program(entry: CronEntry, directory: Path) -> str:
-    """Return the program that the timer calls; '' if iris did not write its unit."""
+    """Return the program that the timer calls; '' if iris did not write the timer's unit."""
     found = re.search(
         r'^ExecStart="((?:[^"\\]|\\.)*)"', _text(directory / f"{entry.name}.service"), re.MULTILINE
     )
@@ -87,7 +87,7 @@ def program(entry: CronEntry, directory: Path) -> str:
 
 
 def every(entry: CronEntry, directory: Path) -> float:
-    """Return the interval of the timer in seconds; a minute if iris did not write its unit."""
+    """Return the interval of the timer in seconds; 60 if iris did not write the timer's unit."""
     found = re.search(r"^OnUnitActiveSec=([0-9.]+)s$", _text(directory / f"{entry.name}.timer"), re.MULTILINE)
     return float(found[1]) if found else 60.0
 
@@ -118,7 +118,7 @@ def _text(path: Path) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Return a word quoted for a command line in systemd.service(5)."""
+    """Return a word quoted for the command line of a unit (systemd.service(5))."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
     return f'"{_escaped(escaped)}"'
 

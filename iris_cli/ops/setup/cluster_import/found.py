@@ -1,4 +1,4 @@
-"""Content of an import source: slices, hosts, and skipped entries with reasons."""
+"""Content of an import source: slices, hosts, and skipped items with reasons."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from iris_cli.config.entry_text import NewHost
 
 
 class FoundSlice(Struct, frozen=True, kw_only=True):
-    """An existing slice. Its addresses are in the order of worker numbers; `external` may be empty.
+    """An existing slice. `internal` and `external` addresses are by worker number. `external` may be empty.
 
-    `incarnation` is `PROJECT ID CREATED` of the node, '' if the source does not contain it; `created_at` is the time of
-    its creation in seconds since the epoch. `labels` are the labels that become attributes, None if the source has no
-    labels; `skipped` gives a reason for each other label.
+    `incarnation` is `PROJECT ID CREATED` of the node, '' if unknown. `created_at` is the time of its creation in
+    seconds since the epoch. `labels` are the labels that become attributes, None if the source has no labels. `skipped`
+    gives a reason for each other label.
     """
 
     name: str
@@ -32,7 +32,7 @@ class FoundSlice(Struct, frozen=True, kw_only=True):
 
 
 class SkippedEntry(Struct, frozen=True):
-    """An entry that is not imported: the reason, and the fix if there is one."""
+    """A slice or host that is not imported: the reason, and the fix if there is one."""
 
     name: str
     why: str
@@ -41,7 +41,7 @@ class SkippedEntry(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """Content of a source. `scopes`: the projects and zones of which it lists all slices."""
+    """Content of a source. `scopes`: pairs of project and zone for which the source lists all slices."""
 
     slices: tuple[FoundSlice, ...] = ()
     hosts: tuple[NewHost, ...] = ()

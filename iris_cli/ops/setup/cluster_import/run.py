@@ -25,10 +25,10 @@ from iris_cli.ops.setup.cluster_import.plan import Addresses, Plan, Recreated, p
 
 
 class OldMachine(Struct, frozen=True, kw_only=True):
-    """A worker in the log with a re-created VM. `over` are the attempts that ended because the old VM is gone.
+    """A worker in the log whose VM was re-created.
 
-    `kept` is an attempt that was placed after the creation of the new VM, or None. If there is one, it is not known
-    which attempts ended, and `over` is empty.
+    `over` are the attempts that ended because the old VM is gone. `kept` is an attempt that was placed after the
+    creation of the new VM, or None. With such an attempt it is not known which attempts ended, so `over` is empty.
     """
 
     worker: WorkerId
@@ -60,7 +60,7 @@ def _old_machine_of(cluster: Cluster, worker: WorkerId, slice_: Recreated) -> Ol
 
 
 def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]:
-    """Record that the old VMs are gone. Return the recorded ones: those without a `kept` attempt."""
+    """Record that the old VMs without a `kept` attempt are gone, and return them."""
     recorded: list[OldMachine] = []
     with session.transaction() as draft:
         for each in old_machines(draft.cluster, recreated):  # the log may have changed since the prompt
@@ -87,7 +87,7 @@ def read_file(path: Path) -> bytes:
 
 
 def replace_config(path: Path, before: bytes, after: bytes) -> None:
-    """Replace a file atomically. Its permissions and owner are kept; if `path` is a link, its target is replaced.
+    """Replace a file atomically. Permissions and owner are kept. If `path` is a link, its target is replaced.
 
     Raises IrisError if the file has changed since it was read, NotWritableError.
     """
@@ -114,7 +114,7 @@ def replace_config(path: Path, before: bytes, after: bytes) -> None:
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """A proposed file. `before` is None for a new file. `by_hand`: edits that only the user can make."""
+    """A proposed cluster.yaml. `before` is None for a new file. `by_hand`: edits that the user must make instead."""
 
     path: Path
     plan: Plan
@@ -133,7 +133,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
 
 
 def propose(path: Path, found: Found, wanted: Addresses | None, *, prune: bool, home: Path) -> Proposal:
-    """Return the file after an import. Raises ConfigError if it would be invalid."""
+    """Return the proposed file after an import. Raises ConfigError if it would be invalid."""
     return _change(path, found, wanted, prune=prune) if path.exists() else _new(path, found, wanted, home)
 
 

@@ -75,7 +75,7 @@ def _slice_in(word: str) -> FoundSlice:
     return FoundSlice(name=listed.name, type=listed.type, internal=tuple(hosts))
 
 
-_NO_SHELL = "git"  # the user name of git servers, which provide no shell
+_NO_SHELL = "git"  # user of git servers in SSH configurations: such servers provide no shell
 
 
 def read_ssh_config(path: Path) -> Found:
@@ -180,7 +180,7 @@ def _read_text(source: str) -> Found:
 
 
 def _check_is_list(source: str, first_line: str) -> None:
-    """Raise UsageError for a message of gcloud or a shell, because its words would be read as hosts."""
+    """Raise UsageError for a first line that is a message of gcloud or a shell: its words would be read as hosts."""
     if _MESSAGE.match(first_line):
         raise UsageError(
             f"{_where(source)}: this is a message, not a list: {clip(first_line)}",
@@ -228,7 +228,7 @@ def _filtered(found: Found, patterns: Sequence[str]) -> Found:
         slices=tuple(each for each in found.slices if matches(each.name)),
         hosts=tuple(each for each in found.hosts if matches(each.worker)),
         left_out=tuple(others),
-        scopes=frozenset(),  # entries that don't match are not gone
+        scopes=frozenset(),  # items that the patterns exclude still exist
     )
 
 
@@ -239,11 +239,11 @@ def _available(names: Sequence[str]) -> str:
 
 
 _MAX_FILES = 20
-_MAX_OFFERED = 4 << 20  # bytes of a file that is read to find out whether it is a list
+_MAX_OFFERED = 4 << 20  # bytes of a file that is read to see if it is a list
 
 
 class Offer(Struct, frozen=True):
-    """An import command, with the number of slices and hosts that it would import, if known."""
+    """An import command, and the number of slices and hosts that it would import (0: unknown)."""
 
     command: str
     slices: int = 0
@@ -251,7 +251,7 @@ class Offer(Struct, frozen=True):
 
 
 def offers(directory: Path, home: Path, environ: Mapping[str, str]) -> list[Offer]:
-    """Return the possible imports: lists of TPU VMs in a directory, gcloud if it is installed, SSH hosts."""
+    """Return the possible imports: lists of TPU VMs in `directory`, gcloud, and hosts of the SSH configuration."""
     return [*_lists(directory), *_gcloud(home, environ), *_ssh_hosts(home)]
 
 
@@ -274,7 +274,7 @@ def _gcloud(home: Path, environ: Mapping[str, str]) -> Iterator[Offer]:
 
 
 def _zone(home: Path, environ: Mapping[str, str]) -> str:
-    """Return gcloud's default zone, from its environment variable or its active configuration."""
+    """Return gcloud's default zone, from its environment variable or its active configuration; '' if unknown."""
     directory = Path(environ.get("CLOUDSDK_CONFIG") or home / ".config" / "gcloud")
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     with suppress(OSError, ValueError, configparser.Error):
