@@ -2,7 +2,7 @@
 # removes a leftover container. The working directory is <root>/a. docs/worker-protocol.md lists files, states
 # and races.
 #
-# Files named *.pending, and stop.idle, are created in advance and renamed at most once: recording an end
+# Files named *.pending, and stop.idle, are created in advance and renamed at most once. So recording an end
 # needs no disk space, and a process whose rename fails has lost the race.
 
 # names TOKEN: read the names in the attempt's directory. Times are uptimes; a missing value is - or empty.
@@ -42,8 +42,9 @@ names() {
     is_complete || record= record_code=- record_cause=-
 }
 
-# is_complete: true if there is one exit record and no other name contradicts it. If not, the result is
-# unknown. After a lease has expired, its watchdog records the end, so a record of the wrapper does not count.
+# is_complete: true if there is one exit record and no other name contradicts it. Otherwise the result is
+# unknown. After a lease has expired, its watchdog records the end, and a record of the wrapper does not
+# count.
 is_complete() {
     [ "$records" = 1 ] || return
     case $record$record_cause in
@@ -61,7 +62,7 @@ no_names() {
     launched=- began=- ended=- end_code=- stop= ready= has_run= has_go= first_go=- has_setup= lease=
 }
 
-# first_go UPTIME: set $first_go to UPTIME if that is earlier.
+# first_go UPTIME: set $first_go to UPTIME if UPTIME is earlier.
 first_go() {
     is_number "$1" || return
     if [ "$first_go" = - ] || [ "$1" -lt "$first_go" ]; then first_go=$1; fi
@@ -95,7 +96,8 @@ is_code() {
     [ "$1" -le 255 ]
 }
 
-# read_pid FILE -> $pid $pid_start $pid_boot: the process that wrote it. False if it is missing or malformed.
+# read_pid FILE -> $pid $pid_start $pid_boot: the process that wrote FILE. False if FILE is missing or
+# malformed.
 read_pid() {
     pid= pid_start= pid_boot=
     [ -f "$1" ] || return 1
@@ -115,10 +117,10 @@ boot_of() { read_pid "$1/pid" || read_pid "$1/setup.pid" || prepared_boot "$1"; 
 
 # state_of TOKEN -> $state, and the variables of `names`.
 #
-# Names are not read atomically. So after the writer of a file is found dead, they are read again: records
-# that it wrote before it died are then visible, and if there are none its result is lost. They are also read
-# again AFTER the proof that no process is left: before that, the wrapper may correct names that its task
-# forged, and a stop or the lease may end the attempt.
+# The names are not read atomically. If the writer of a file is found dead, read the names again: then the
+# records that the writer made before it died are visible, and if there are none the result is lost. Also read
+# the names again AFTER the proof that no process is left. Before that proof, the wrapper may correct names
+# that its task forged, and a stop or the lease may end the attempt.
 state_of() {
     dead_writer= end_proven=
     no_names
@@ -155,11 +157,12 @@ state_of_living() {
     if [ "$began" != - ] && { [ "$state" = LAUNCHING ] || [ ! -e "$1/pid" ]; }; then state=RUNNING; fi
 }
 
-# is_proven TOKEN: true if no process is left of an attempt whose names claim its end.
+# is_proven TOKEN: true if no process of the attempt is left. Call it for an attempt whose file names say that
+# it ended.
 is_proven() {
     if [ -n "$cannot_fork" ]; then
         is_unmarked "$1"
-        return $? # in a trap, bash's plain `return` has the status from before the trap
+        return $? # in a trap, bash's `return` without a number returns the status from before the trap
     fi
     case " $proven " in *" $1 "*) ;; *) prove "$1" ;; esac
     case " $proven " in *" $1 "*) ;; *) return 1 ;; esac
@@ -168,8 +171,8 @@ is_proven() {
     ! is_populated
 }
 
-# prove TOKENS -> $proven: append the attempts without processes. A wrapper that has just recorded the end is
-# about to exit: repeat the search for a quarter of a second.
+# prove TOKENS -> $proven: append the attempts without processes. Repeat the search for a quarter of a second,
+# because a wrapper that has just recorded the end is about to exit.
 prove() {
     for pause in 0.02 0.03 0.05 0.05 0.1 ''; do
         if processes_of "$@" && [ -z "$found" ] && no_containers "$@"; then
@@ -225,7 +228,7 @@ state_by_names() {
         [ -s "$1/pid" ] || [ "$began" != - ] || return 0
         [ "$began" = - ] || state=RUNNING
         writer_of "$1" pid || return
-        # The task may have removed the file of a wrapper that lives.
+        # The task may have removed the file `pid` of a wrapper that lives.
         [ "$state" != ORPHANED ] || [ -e "$1/pid" ] || state=RUNNING
     elif [ -n "$ready" ]; then
         state=PREPARED
@@ -234,15 +237,15 @@ state_by_names() {
         if [ -n "$has_setup" ]; then
             writer_of "$1" setup.pid
         elif [ ! -s "$1/run" ]; then
-            # The directory is half prepared, or the task emptied it: if a process is left, don't prepare
-            # again.
+            # Either the directory is half prepared, or the task emptied it. If a process is left, don't
+            # prepare again.
             is_gone "$1" || state=ORPHANED
         fi
     fi
 }
 
 # writer_of TOKEN FILE -> $state: unchanged if the writer of FILE lives; otherwise ORPHANED, LOST, or
-# CANCELLED. False if the names must be read again. A malformed file counts as one with a dead writer.
+# CANCELLED. False if the names must be read again. The writer of a malformed file counts as dead.
 writer_of() {
     ! is_writer "$1/$2" "$1" || return 0
     case $dead_writer in
@@ -264,8 +267,8 @@ writer_of() {
     esac
 }
 
-# is_gone TOKEN [DIRECTORY]: true if two scans find no process of the attempt: processes that fork and end
-# could escape one scan. False if unknown, as always if this shell can't fork.
+# is_gone TOKEN [DIRECTORY]: true if two scans find no process of the attempt, because processes that fork and
+# end could escape one scan. False if unknown, for example if this shell can't fork.
 is_gone() {
     [ -z "$cannot_fork" ] || return
     self_pid
@@ -282,9 +285,9 @@ no_containers() {
 }
 
 # no_container DIRECTORY TOKEN [keep]: remove the container of an attempt that must not run any more, if the
-# file <root>/c/<token> says that it may have one, exited or not yet started. False unless the runtime
-# confirms that it is gone. That file is out of reach of the container. `keep` it while the client may still
-# create one.
+# file <root>/c/<token> says that it may have one, even if exited or not yet started. False unless the runtime
+# confirms that the container is gone. The container has no access to that file. With `keep`, keep the file,
+# because the client may still create a container.
 no_container() {
     case $1 in .) container=../../c/$2 ;; *) container=../c/$2 ;; esac
     [ -f "$container" ] || return 0
@@ -306,9 +309,9 @@ no_container() {
     [ -n "${3-}" ] || rm -f "$container"
 }
 
-# is_client PID: true if it is the client of an attempt's container. It needs no signal: it would forward it
-# to the program, which gets its own, and ends with the program. Killed while it creates the container, it
-# would leave a part of it that the runtime does not know.
+# is_client PID: true if the process is the client of an attempt's container. Don't signal a client: it would
+# forward the signal to the program, which gets its own, and it ends with the program. A client that is killed
+# while it creates the container would leave parts of it that the runtime does not know.
 is_client() {
     words=
     IFS= read -r words 2>/dev/null <"$iris_proc/$1/cmdline"

@@ -19,8 +19,8 @@ unused() {
     done
 }
 
-# remove_unused: remove $unused in the background; wait for at most two seconds. Rename all directories BEFORE
-# removing a file: other calls find a whole directory or nothing.
+# remove_unused: remove $unused in the background, and wait for at most two seconds. Rename all directories
+# BEFORE a file is removed, so that other calls find a whole directory or none.
 remove_unused() {
     removed=
     for each in $unused; do
@@ -41,7 +41,7 @@ remove_unused() {
     done
 }
 
-# caches MINUTES KEPT REMOVE -> $unused; if REMOVE is 1, remove them first.
+# caches MINUTES KEPT REMOVE -> $unused: see `unused`. If REMOVE is 1, remove these directories first.
 caches() {
     [ -z "$no_root" ] && cd "$root" || return 0
     unused "$1" "$2"

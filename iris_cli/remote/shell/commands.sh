@@ -1,6 +1,6 @@
 # Commands that a host must have. busybox has all of them.
 
-# lacks COMMANDS -> $lacks: the missing ones, each after a blank. False if the host has all.
+# lacks COMMANDS -> $lacks: the missing commands, each after a blank. False if the host has all of them.
 lacks() {
     lacks=
     for each; do
@@ -9,7 +9,8 @@ lacks() {
     [ -n "$lacks" ]
 }
 
-# lacks_any -> $lacks: missing commands that every worker needs. Once all are found, it doesn't search again.
+# lacks_any -> $lacks: missing commands that every worker needs. After it has found all of them, it doesn't
+# search again.
 lacks_any() {
     [ -z "$has_all" ] || return
     encoder=base64

@@ -1,11 +1,11 @@
 # For an attempt with an image (settings: $image $gpus): run the program in a docker or podman container named
 # iris-<token>. The wrapper's command is the runtime's client. The container shares the process ids, network
-# and shared memory of the host: so a search finds its processes by the marker, and the program is not process
-# 1, which would ignore signals.
+# and shared memory of the host. So a search finds its processes by the marker. The program is not process 1,
+# which would ignore signals.
 #
 # The set-up writes the file `runtime`: docker or podman, and the user in the container. The wrapper moves it
-# to <root>/c/<token> BEFORE it starts the client: from then on the attempt has ended only if the runtime has
-# no container of that name. The container has no access to that file.
+# to <root>/c/<token> BEFORE it starts the client: from then on the attempt counts as ended only if the
+# runtime has no container of that name. The container has no access to that file.
 
 # have_runtime -> $runtime: the first runtime that works without a password. False if none does.
 have_runtime() {
@@ -43,7 +43,7 @@ runtime_user() {
     case $message in *memory=true* | *[\[\ ]memory[\ \]]*) printf ' limits' ;; esac
 }
 
-# have_image: pull the image unless present. If that fails, write the runtime's message to `err`.
+# have_image: pull the image unless the host has it. If that fails, write the runtime's message to `err`.
 have_image() {
     "$runtime" image inspect "$image" >/dev/null 2>&1 && return
     message=$("$runtime" pull -q "$image" 2>&1 >/dev/null) && return
@@ -51,8 +51,8 @@ have_image() {
     return 1
 }
 
-# Replaces run_task of run.sh: task_cmd appends options for the variables, the image and the command. Use the
-# library's variables BEFORE task_env, which may override them.
+# Replaces run_task of run.sh. task_cmd appends options for the variables, the image and the command. The
+# library's variables are used BEFORE task_env, which may override them.
 run_task() {
     mkdir ../../c 2>/dev/null
     read -r runtime user _ <runtime && mv runtime "../../c/$token" 2>/dev/null || return 125
@@ -89,9 +89,9 @@ limit_memory() {
     case $abilities$memory_limit in limits[1-9]*) limit=$memory_limit ;; esac
 }
 
-# is_by_signal CODE -> $killed $container_id. False: a client's exit code 128+n proves no signal. After a
-# failure, query the runtime BEFORE the container is removed; the kernel's lines about its group contain its
-# id.
+# is_by_signal CODE -> $killed $container_id. Always false, because a client's exit code 128+n doesn't prove a
+# signal. After a failure, query the runtime BEFORE the container is removed. The kernel's lines about the
+# container's group contain $container_id.
 is_by_signal() {
     killed=
     [ "$1" != 0 ] || return

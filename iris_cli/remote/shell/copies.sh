@@ -2,8 +2,9 @@
 # <root>/a/<token>. docs/worker-protocol.md lists the files in s/<key>/ and the races.
 #
 # A set-up runs once for each pair of workspace and command, under lock.<n>, in tree.<n>. Attempts that find
-# it running wait for it, and fail if it fails. If its runner dies or is stopped, one of them takes
-# lock.<n+1>; so does a later attempt after a failure. Settings: $workspace, $set_up_key (both may be empty).
+# it running wait for it, and fail if it fails. If the attempt that runs it dies or is stopped, one of the
+# waiting attempts takes lock.<n+1>. After a failure, a later attempt does so. Settings: $workspace,
+# $set_up_key (both may be empty).
 
 # set_up_copy: replaces `set_up`. A failed copy is recorded as nostart.disk or .workspace, not as .setup.
 set_up_copy() {
@@ -36,7 +37,7 @@ set_up_copy() {
     return 1
 }
 
-# may_continue: true if the attempt is not stopped and its set-up has not timed out.
+# may_continue: true if the attempt is not being stopped and its set-up has not timed out.
 may_continue() { [ -e stop.idle ] && [ ! -e cancel ] && [ ! -e setup-timeout ]; }
 
 # newest_run -> $run: number of the set-up's newest run; 0 if none.
@@ -48,7 +49,7 @@ newest_run() {
     done
 }
 
-# has_run_ended: true if the run has recorded its end, or its runner is dead.
+# has_run_ended: true if the run of the set-up has recorded its end, or the process that ran it is dead.
 has_run_ended() {
     [ ! -e "$cache/done.$run" ] && [ ! -e "$cache/failed.$run" ] || return 0
     read_pid "$cache/lock.$run" && [ "$pid_boot" = "$boot" ] && is_alive "$pid" "$pid_start" || return 0
@@ -76,7 +77,7 @@ run_shared_set_up() {
     ) </dev/null >>out 2>>err
     code=$?
     may_continue || return 1
-    end_watchdog # BEFORE the sweep, which would end the watchdog
+    end_watchdog # BEFORE the sweep, which would kill the watchdog
     if [ "$code" != 0 ]; then
         end_of_output >"$cache/failed.new" 2>/dev/null
         mv "$cache/failed.new" "$cache/failed.$run" 2>/dev/null || make_empty "$cache/failed.$run"
@@ -97,7 +98,7 @@ make_tree() {
     mkdir "$tree" 2>/dev/null || fail_copy disk "$tree can't be made"
 }
 
-# end_of_output: print the end of a failed set-up's output for attempts that wait for it.
+# end_of_output: print the last output of a failed set-up, for attempts that waited for the set-up.
 end_of_output() {
     printf 'the set-up was run for another attempt, and failed:\n'
     for each in out err; do

@@ -3,8 +3,8 @@
 #   <kind> <proven|guess> <text>
 # and a last line `.`. Kinds: memory (an OOM kill), killed (not by the OOM killer), crash (the kernel's line
 # about a fault), disk, preempted, hardware. `proven` facts are about a process of this task. Kernel lines
-# about processes of others are omitted. facts.pending consists of blanks and is overwritten: that needs no
-# disk space.
+# about processes of others are omitted. facts.pending consists of blanks and is overwritten, because that
+# needs no disk space.
 
 # record_command_pid: write task.pid: the kernel log names this pid. Call it in the command's subshell.
 record_command_pid() {
@@ -49,9 +49,9 @@ command_numbers() {
 # kernel_log: print the kernel log, if this user may read it.
 kernel_log() { with_timeout dmesg || with_timeout journalctl -k -b -n 1000 --no-pager -o short-monotonic; }
 
-# derive_facts CODE UPTIME: print facts from the gathered text. Processes choose their names, which kernel
-# lines contain: so a line is recognized by its beginning, and is a proof only if it has a pid of this task.
-# Then its time is ignored, because the clock of the kernel log is not adjusted and stops in suspend.
+# derive_facts CODE UPTIME: print facts from the gathered text. Kernel lines contain names that processes
+# choose. So a line is recognized by its beginning, and is a proof only if it has a pid of this task. The time
+# of such a line is ignored, because the clock of the kernel log is not adjusted and stops in suspend.
 derive_facts() {
     LC_ALL=C awk -v code="$1" -v from="$2" -v command="$command_pid" -v own="$own_kills" \
         -v group="${container_id:-/iris-$token/}" -v shared="$shared_kills" -v limit="$limit" '

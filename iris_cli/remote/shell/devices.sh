@@ -84,8 +84,8 @@ await_devices() {
     [ "$exclusive" != 1 ] || remove_stale_lock
 }
 
-# kill_leftovers: kill those of $holders that have the marker of an ended attempt. Its end was recorded when
-# no process of it was left, so these can't change its result.
+# kill_leftovers: kill those of $holders that have the marker of an ended attempt. The end was recorded when
+# no process of the attempt was left, so the leftovers can't change the result.
 kill_leftovers() {
     for word in $holders; do
         check_holder "$word" || continue
@@ -155,7 +155,7 @@ remove_stale_lock() {
     return 0
 }
 
-# lock_state -> $lock: none, foreign (another user's, or not a regular file), held (a process has it open),
+# lock_state -> $lock: none, foreign (another user's, or not a regular file), held (a process has it open), or
 # stale.
 lock_state() {
     lock=none

@@ -12,7 +12,7 @@ run_limit() {
     end_at "$deadline" "$2" "$3" "$4"
 }
 
-# send_early_signal SELF: signal the processes that have a handler for it; it would end most others.
+# send_early_signal SELF: signal the processes that have a handler for the signal. It would end most others.
 send_early_signal() {
     leaders "$token"
     scan "$token" "$leaders" "" "$1" || return

@@ -15,8 +15,9 @@ kept_processes() {
     done
 }
 
-# evict GRACE: stop the attempts in $attempts_to_stop; start an evictor for $processes_to_end, words of the
-# form <boot>:<pid>:<start>. Wait for their end for at most a second. GRACE is in hundredths of a second.
+# evict GRACE: stop the attempts in $attempts_to_stop, and start an evictor for $processes_to_end, words of
+# the form <boot>:<pid>:<start>. Wait at most a second for all of them to end. GRACE is in hundredths of a
+# second.
 evict() {
     targets=
     for each in $processes_to_end; do
@@ -41,7 +42,7 @@ evict() {
     done
 }
 
-# any_alive PROCESSES: true if one of them, as pid:start, lives.
+# any_alive PROCESSES: true if one of these processes, words of the form pid:start, lives.
 any_alive() {
     for process; do
         ! is_alive "${process%%:*}" "${process#*:}" || return 0

@@ -2,8 +2,8 @@
 #
 # e/<token>/   by (the process that runs it), out (the beginning of its output), code (its exit code),
 #              cancel (a request to end it)
-# Its token is in a marker, as for an attempt: so all its processes are found. This call ends them and removes
-# the files, even if the caller has disconnected.
+# The command has a token and a marker like an attempt, so all its processes are found. This call ends the
+# processes and removes the files, even if the caller has disconnected.
 
 # run_command TOKEN TIMEOUT LIMIT DIRECTORY: run the command in DIRECTORY for at most TIMEOUT (hundredths of a
 # second) and print the first LIMIT bytes of its output. The call defines task_env and task_cmd.
@@ -32,8 +32,8 @@ run_command() {
     cd "$root" && remove_command "$1"
 }
 
-# remove_dead_commands: remove the files of killed calls. Keep directories without `by` for an hour: a call
-# may be starting, or stop_command came first.
+# remove_dead_commands: remove the files of killed calls. Keep directories without `by` for an hour, because a
+# call may be starting or stop_command came first.
 remove_dead_commands() {
     for each in "$root"/e/*; do
         [ -d "$each" ] || continue
@@ -46,7 +46,7 @@ remove_dead_commands() {
     done
 }
 
-# run_to_end TOKEN TIMEOUT LIMIT -> $timed_out: run the command until it ends, is cancelled or times out; then
+# run_to_end TOKEN TIMEOUT LIMIT -> $timed_out: run the command until it ends, is cancelled or times out. Then
 # end its processes.
 run_to_end() {
     (
@@ -91,7 +91,8 @@ end_command() {
 
 when_to_kill() { :; }
 
-# stop_command TOKEN: end the command, or make its directory so that it can't start later.
+# stop_command TOKEN: end the command. If it has not started, make its directory, so that it can't start
+# later.
 stop_command() {
     [ -z "$no_root" ] || return
     mkdir "$root/e" 2>/dev/null

@@ -1,7 +1,7 @@
 # Fence attempts: make their start impossible. The working directory is <root>/a, or $1 is `.`.
 
-# make_root: make <root>/a and <root>/spare. False if that fails. An incarnation without `a` has lost its
-# record of attempts: rename it, so that a new incarnation replaces it.
+# make_root: make <root>/a and <root>/spare. False if that fails. If the directory `a` is gone, the
+# incarnation has lost its record of attempts: rename the file, so that a new incarnation replaces it.
 make_root() {
     [ ! -w "$root/a" ] || [ ! -e "$root/spare" ] || return 0 # without a process
     if [ -e "$root/incarnation" ] && [ ! -d "$root/a" ]; then
@@ -12,9 +12,9 @@ make_root() {
     [ -e "$root/spare" ]
 }
 
-# tombstone TOKEN: make a regular file with that name, so that `mkdir` fails from then on. `link` needs no
-# inode and, unlike `ln`, never puts the link into an existing directory. If there is no `link`, or `spare`
-# has too many links, `claim` makes a new file. `[ -f ]` and `[ -d ]` then tell whether the tombstone or the
+# tombstone TOKEN: make a regular file named TOKEN, so that `mkdir` fails from then on. `link` needs no inode
+# and, unlike `ln`, never puts the link into an existing directory. If there is no `link`, or `spare` has too
+# many links, `claim` makes a new file. Afterwards `[ -f ]` and `[ -d ]` show whether the tombstone or the
 # directory came first.
 tombstone() {
     link ../spare "$1" 2>/dev/null
@@ -47,8 +47,8 @@ drop() {
     done
 }
 
-# refuse TOKEN RECORD: record the end x.RECORD unless the attempt has started. Make `cancel` BEFORE testing
-# for `pid`: if there is no `pid` then, the attempt can't start any more.
+# refuse TOKEN RECORD: record the end x.RECORD unless the attempt has started. Make `cancel` BEFORE the test
+# for `pid`: if there is no `pid` afterwards, the attempt can't start any more.
 refuse() {
     cancel "$1" || return
     [ ! -e "$1/pid" ] || return
@@ -59,7 +59,8 @@ refuse() {
     ln "$spare" "$1/x.$2" 2>/dev/null
 }
 
-# empty_secrets DIRECTORY: empty the files with secrets, after the attempt has started or if it never will.
+# empty_secrets DIRECTORY: empty the files with secrets. Call it after the attempt has started, or if it never
+# will.
 empty_secrets() {
     for secret in "$1/env" "$1"/env.* "$1"/n.*/env; do # earlier versions wrote `env` and `n.*/env`
         [ -s "$secret" ] && [ -f "$secret" ] && [ ! -L "$secret" ] || continue

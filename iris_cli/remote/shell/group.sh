@@ -1,6 +1,6 @@
-# Control groups (version 2). On hosts where this user may make groups, each task gets its own: no process
-# leaves it by forking twice, starting a session or emptying its environment. The wrapper and its watchdogs
-# stay outside.
+# Control groups (version 2). On hosts where this user may make groups, each task gets its own group. No
+# process leaves its group by forking twice, starting a session or emptying its environment. The wrapper and
+# its watchdogs stay outside.
 #
 # The group is <our group>/iris-<token>; the file a/<token>/group contains its path.
 
@@ -22,9 +22,9 @@ can_make_group() { our_group && [ -w "$our_group" ] && [ -w "$our_group/cgroup.p
 # parent_group -> $parent_group: the parent of the attempts' groups. memory.sh replaces this function.
 parent_group() { parent_group=$our_group; }
 
-# make_group -> $group $own_group: make a group for the attempt in the working directory; both are empty if
-# that is not possible. Write its path first, for later calls. The task can change that file but not
-# $own_group.
+# make_group -> $group $own_group: make a group for the attempt in the working directory. Both variables are
+# empty if that is not possible. Write the path to a file first, for later calls. The task can change that
+# file but not $own_group.
 make_group() {
     group= own_group=
     can_make_group && parent_group && printf '%s\n' "$parent_group/iris-$token" 2>/dev/null >group || return 0
@@ -46,7 +46,7 @@ group_of() {
     return 0
 }
 
-# v1_group_of DIRECTORY TOKEN -> $v1_group: likewise, its group of version 1's memory controller.
+# v1_group_of DIRECTORY TOKEN -> $v1_group: the same for the attempt's group of version 1's memory controller.
 v1_group_of() {
     case $v1_group in *"/iris-$2") return ;; esac
     v1_group= group_path=
@@ -65,7 +65,7 @@ enter_group() {
 }
 
 # is_populated -> $populated: 1 if processes live in $group, 0 if not, empty if unknown. This answer is
-# atomic; a chain of processes, each of which forks and ends, could escape any number of scans.
+# atomic. A chain of processes, each of which forks and ends, could escape any number of scans.
 is_populated() {
     populated=
     [ -n "$group" ] && [ -r "$group/cgroup.events" ] || return

@@ -16,7 +16,7 @@ renew_leases= group= renewed_at= cannot_fork= skip_requests_left= known_requests
 own_group= container_id= memory_limit= v1_group= limit= holder=
 spare=../spare
 
-# nap [SECONDS]: sleep (default: 0.05 s); one second if `sleep` accepts no fractions.
+# nap [SECONDS]: sleep for SECONDS (default: 0.05), or for one second if `sleep` accepts no fractions.
 nap() { sleep "${1:-0.05}" 2>/dev/null || sleep 1; }
 
 # wall_clock -> $clock: seconds since the epoch. Needs no process in bash; other shells lack `printf -v`.
@@ -39,8 +39,8 @@ boot_clock() {
     clock=$((clock + now / 100))
 }
 
-# detach COMMAND...: execute COMMAND in a new session. Call it in a background subshell: it is no group
-# leader, so nothing has to fork and `$!` is the pid of COMMAND.
+# detach COMMAND...: execute COMMAND in a new session. Call it in a background subshell, which is no group
+# leader: nothing has to fork, and `$!` is the pid of COMMAND.
 detach() {
     if command -v setsid >/dev/null 2>&1; then exec setsid "$@"; fi
     if command -v perl >/dev/null 2>&1; then
@@ -50,7 +50,7 @@ detach() {
     exec "$@"
 }
 
-# is_number TEXT: true for a decimal number without leading zeros: the shell would read 010 as eight.
+# is_number TEXT: true for a decimal number without leading zeros, because the shell would read 010 as eight.
 is_number() {
     case $1 in '' | *[!0-9]* | 0?* | ?????????????*) return 1 ;; esac
 }
@@ -63,8 +63,8 @@ centis() {
     done
 }
 
-# is_alive PID START: true if that process lives. No two processes have the same pid and start time. $myself
-# is this process, as pid:start.
+# is_alive PID START: true if the process with this pid and start time lives. No two processes have both in
+# common. $myself is this process, as pid:start.
 is_alive() { [ "$1:$2" = "$myself" ] || { start_of "$1" && [ "$start" = "$2" ]; }; }
 
 if [ -r "$iris_proc/self/stat" ]; then
@@ -80,7 +80,8 @@ if [ -r "$iris_proc/self/stat" ]; then
     boot_id() {
         boot=
         read -r boot 2>/dev/null <"$iris_proc/sys/kernel/random/boot_id" && return
-        # If the file can't be read this time, don't use btime: another id would mean another boot.
+        # If the file exists but can't be read now, don't use btime, because another id would mean another
+        # boot.
         [ ! -e "$iris_proc/sys/kernel/random/boot_id" ] || return
         while read -r word rest; do
             [ "$word" = btime ] && boot=btime-$rest
@@ -88,7 +89,7 @@ if [ -r "$iris_proc/self/stat" ]; then
     }
 
     # start_of PID -> $start $stat_text: its start in clock ticks since boot. False if it has ended or is a
-    # zombie. A zombie with live threads counts as alive: they hold its resources.
+    # zombie. A zombie with live threads counts as alive, because the threads hold its resources.
     start_of() {
         stat_text=
         while IFS= read -r stat_line || [ -n "$stat_line" ]; do
@@ -108,9 +109,9 @@ if [ -r "$iris_proc/self/stat" ]; then
     # processes: print the path of each process's `stat` file for `scan`, then `complete`.
     processes() { printf '%s\n' "$iris_proc"/[0-9]*/stat complete; }
 
-    # search PATTERN KIND... -> $paths: the files <proc>/<pid>/KIND that match. Costs one process. One
-    # pattern: two would double busybox's time. False if the search failed: grep must find the pattern in its
-    # own command line, which is the last file.
+    # search PATTERN KIND... -> $paths: the files <proc>/<pid>/KIND that match. Costs one process. There is
+    # only one pattern, because two would double busybox's time. False if the search failed: grep must find
+    # the pattern in its own command line, which is the last file.
     search() {
         pattern=$1
         shift
@@ -121,7 +122,7 @@ if [ -r "$iris_proc/self/stat" ]; then
         set -- "$@" "$iris_proc/self/cmdline"
         [ -r "$iris_proc/self/environ" ] || return
         paths=$(exec_search grep -Els "$pattern" "$@")
-        # If that failed, the files may exceed one command line.
+        # If that failed, the files may not fit on one command line.
         is_searched || paths=$(printf '%s\n' "$@" | exec_search xargs grep -Els "$pattern")
         is_searched && paths=${paths%"$iris_proc/self/cmdline"}
     }
@@ -135,7 +136,7 @@ if [ -r "$iris_proc/self/stat" ]; then
 
     is_searched() { case $paths in *"$iris_proc/self/cmdline") ;; *) return 1 ;; esac }
 
-    # can_search: true if this host's grep can search an environment.
+    # can_search: true if this host's grep finds a variable in an environment.
     can_search() { search IRIS_SEARCH=1 environ; }
 
     # add_pattern TOKEN -> $pattern: append the attempt's marker and the name of its control group.
@@ -230,7 +231,8 @@ else
         LC_ALL=C ps -A -o pid= -o ppid= -o pgid= -o stat= -o lstart= && printf 'complete\n'
     }
 
-    # Incomplete: a process that left its group is found by its parents, or if ps shows environments.
+    # This is incomplete: a process that left its group is found only by its parents, or if ps shows
+    # environments.
     find_marked() {
         paths=$({ LC_ALL=C ps -A -E -ww -o pid= -o command= || LC_ALL=C ps axeww -o pid= -o command=; } \
             2>/dev/null | awk -v marker="IRIS_ATTEMPT_TOKEN=$1" 'index($0, " " marker) { print "/" $1 "/" }')

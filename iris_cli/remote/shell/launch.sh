@@ -17,7 +17,8 @@ session_mask() {
     case $mask in '' | *[!0-7]*) mask=$(umask) ;; esac
 }
 
-# prepare TOKEN CMD ENV SETUP SETTINGS: the contents of `cmd`, `env` and `setup`, and the settings in `run`.
+# prepare TOKEN CMD ENV SETUP SETTINGS: prepare an attempt. CMD, ENV and SETUP are the contents of `cmd`,
+# `env` and `setup`, SETTINGS are the settings in `run`.
 prepare() {
     if [ ! -e "$1" ] && lacks_any; then
         not_prepared "$1"
@@ -55,8 +56,8 @@ prepare() {
 }
 
 # not_prepared TOKEN -> $not_prepared: make a tombstone, because the directory can't be made or commands are
-# missing, and append the token: its state is NOSTART. Without the tombstone it is ABSENT: a later call may
-# start it.
+# missing. Append the token, whose state is then NOSTART. If the tombstone can't be made, the state is ABSENT,
+# and a later call may start the attempt.
 not_prepared() {
     tombstone "$1"
     [ ! -f "$1" ] || not_prepared="$not_prepared $1"
@@ -86,8 +87,8 @@ write_attempt() {
     rm -f "$1/cmd.$nonce" "$1/env.$nonce" "$1/setup.$nonce" "$1/run.$nonce"
 }
 
-# make_run TOKEN: step 3. False if another call has done it, or the disk is full. If `run` is empty, its
-# writer is about to fill it or was killed: wait briefly, then replace it.
+# make_run TOKEN: step 3. False if another call has done it, or if the disk is full. If `run` is empty, its
+# writer is about to fill it or was killed. Then wait briefly, and replace the file.
 make_run() {
     text="# $nonce $boot
 . \"\${0%/*}/run.$nonce\"

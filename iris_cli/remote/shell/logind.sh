@@ -1,6 +1,6 @@
 # A check of `probe`: does logind kill processes, such as tasks, when their SSH session ends?
 
-# check_logind: warn if it kills them. Lingering doesn't help: it is for user services.
+# check_logind: warn if logind kills such processes. Lingering doesn't help, because it is for user services.
 check_logind() {
     [ -d "$iris_root/run/systemd/sessions" ] || return 0
     user=${USER:-$LOGNAME}

@@ -10,7 +10,7 @@ metadata_server() {
     server=metadata.google.internal
 }
 
-# with_timeout COMMAND...: run it for at most 5 s: it must not delay the record of an end.
+# with_timeout COMMAND...: run COMMAND for at most 5 s, because it must not delay the record of an end.
 with_timeout() { timeout 5 "$@"; }
 
 # fetch KEY: print a value from $server.
@@ -18,7 +18,7 @@ fetch() {
     set -- "http://$server/computeMetadata/v1/instance/$1"
     if command -v curl >/dev/null 2>&1; then
         curl -s -f --max-time 2 -H 'Metadata-Flavor: Google' "$1"
-    elif command -v wget >/dev/null 2>&1; then # it tries 20 times, 2 s each
+    elif command -v wget >/dev/null 2>&1; then # wget tries 20 times, 2 s each
         set -- wget -q -T 2 -O - --header 'Metadata-Flavor: Google' "$1"
         if command -v timeout >/dev/null 2>&1; then with_timeout "$@"; else "$@"; fi
     elif command -v python3 >/dev/null 2>&1; then

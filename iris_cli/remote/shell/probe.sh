@@ -8,7 +8,7 @@ probe() {
         printf 'no holder step runs on this node\n' >&2
         exit 3
     fi
-    # BEFORE anything is written: a step without its command would look like a full disk.
+    # Check this BEFORE anything is written, because a step without its command would look like a full disk.
     ! lacks_any || return
     if ! on_network_disk "$1"; then
         if is_taken "$1"; then
@@ -119,8 +119,9 @@ on_network_disk() {
     esac
 }
 
-# take_incarnation -> $incarnation: read it, or choose one: write it to a file, then link that file, so that
-# concurrent probes agree. A damaged one is not replaced: another probe may just have done that.
+# take_incarnation -> $incarnation: read the incarnation, or choose a new one. A new one is written to a file,
+# and that file is linked, so that concurrent probes agree. A damaged incarnation is not replaced, because
+# another probe may have just done that.
 take_incarnation() {
     read_incarnation
     [ "$incarnation" = - ] || return 0
@@ -203,7 +204,8 @@ print_accelerators() {
     print_value gpu_variant "$variant"
 }
 
-# print_containment: print `cgroup` if tasks get control groups, else `session`. Permissions don't tell: try.
+# print_containment: print `cgroup` if tasks get control groups, otherwise `session`. Permissions don't show
+# this, so try it.
 print_containment() {
     contained=session
     group=
@@ -216,7 +218,7 @@ print_containment() {
 }
 
 # tpus_on_bus -> $tpus $bus: the number of TPUs; 1 if the bus is visible. Reading these files never disturbs a
-# job. Devices of this vendor (Google) are also network cards and disks.
+# job. Network cards and disks may be devices of the same vendor (Google).
 tpus_on_bus() {
     tpus=0 bus=
     for each in "$iris_sys"/bus/pci/devices/*; do
@@ -254,7 +256,7 @@ print_metadata() {
         [ ${#value} -gt 16384 ] || print_value "${each##*/}" "$value"
         now
         if [ "$now" -ge "$until_when" ]; then
-            # Refuse instead of answering in part: a missing value has a meaning.
+            # Refuse instead of an answer in part, because a missing value has a meaning.
             add_refusal "the metadata server is slow to answer; probe again"
             return
         fi

@@ -22,8 +22,9 @@ print_data() { encode | LC_ALL=C awk '{ print "T " $0 | "cat >&3" } END { close(
 # add_lines COUNT: add the number of lines that `print_data` has written to the frame's $count.
 add_lines() { is_number "$1" && count=$((count + $1)); }
 
-# for_40_s COMMAND: run it for at most 40 s if the host has `timeout`: if a pipe replaces a file, opening it
-# blocks. Closes fd 3: busybox's `timeout` leaves a process for a second, which would keep the answer open.
+# for_40_s COMMAND: run it for at most 40 s if the host has `timeout`, because opening a pipe that replaced a
+# file blocks. fd 3 is closed for COMMAND, because busybox's `timeout` leaves a process for a second, which
+# would keep the answer open.
 for_40_s() {
     if timeout 1 true >/dev/null 2>&1 3>&-; then
         set -- timeout 40 "$@"
@@ -34,7 +35,7 @@ for_40_s() {
 # enter TOKEN: change to the attempt's directory. False if its files are gone.
 enter() { [ -z "$no_root" ] && [ ! -L "$1" ] && [ -d "$1/output" ] && cd "$1" 2>/dev/null; }
 
-# files LIMIT TOKENS: list the files; for each attempt print at most LIMIT bytes of T lines and of names.
+# files LIMIT TOKENS: list the files. For each attempt print at most LIMIT bytes of T lines and of names.
 files() {
     exec 3>&1
     max_bytes=$1
@@ -91,7 +92,8 @@ batch() {
     [ "$how" = changed ] || text "$(printf '%s\n' "$before" | encode)"
 }
 
-# send_all NAMES -> $how $before: send the files; `same` if none has changed; their sizes, mtimes and inodes.
+# send_all NAMES -> $how $before: send the files. $how is `same` if no file has changed. $before has their
+# sizes, mtimes and inodes.
 send_all() {
     before=$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)
     line "B $#"

@@ -1,13 +1,14 @@
 # The call `reap`: remove files of ended attempts. The directory <token> stays, with the record of the end: so
 # no late call can start the attempt. The working directory is <root>/a.
 
-# reap TOKEN: remove files of an attempt without processes. Can be interrupted and repeated at any step.
+# reap TOKEN: remove files of an attempt without processes. It can be interrupted and repeated at any step.
 reap() {
     ! is_reaped "$1" || return 0
     state_of "$1"
     case $state in EXITED | NOSTART | CANCELLED | STOPPED | LOST) ;; *) return ;; esac
     ! has_mounts "$1" && is_gone "$1" && cancel "$1" || return
-    # BEFORE files are removed: without them, a state LOST could no longer be derived.
+    # Make this record BEFORE files are removed, because without them the state LOST could no longer be
+    # derived.
     if [ -z "$record" ] && [ ! -e "$1/stop.done" ]; then
         mv "$1/stop.idle" "$1/stop.done" 2>/dev/null || make_empty "$1/stop.done" || return
     fi
@@ -41,7 +42,7 @@ remove_files() {
     find "$@" -xdev -depth -type d -exec rmdir {} +
 }
 
-# reap_all TOKENS: reap in the background, as large trees take long; wait for at most two seconds.
+# reap_all TOKENS: reap in the background, because large trees take long. Wait for at most two seconds.
 reap_all() {
     [ -z "$no_root" ] || return 0
     (

@@ -18,7 +18,7 @@ open_frame() {
     case $boot in '' | *[!A-Za-z0-9._-]*) boot=- ;; esac
     no_root=
     read_incarnation
-    # The worker has lost its record of attempts: report no incarnation.
+    # Without <root>/a the worker has lost its record of attempts: report no incarnation.
     cd "$root/a" 2>/dev/null || no_root=1 incarnation=-
 }
 
@@ -54,8 +54,8 @@ text() {
     for each in $1; do line "T $each"; done
 }
 
-# report TOKENS: print an A line for each. For ended attempts also print the end of their output and facts,
-# unless $terse is 1, and an M line if they left requests, unless $skip_requests_left is 1.
+# report TOKENS: print an A line for each attempt. For ended attempts also print their last output and facts
+# (not if $terse is 1), and an M line if requests are left (not if $skip_requests_left is 1).
 report() {
     prove_claims "$@"
     ended_before=$proven # for these, the sizes read next are final
@@ -66,7 +66,8 @@ report() {
         renew
         case " $not_prepared " in *" $token "*) state=NOSTART record_cause=${lacks:+commands} ;; esac
         case $state$record_cause in NOSTART) record_cause=disk ;; esac
-        # Print no code from names that a task may have forged: an invalid line invalidates the whole answer.
+        # Print exit codes only in these states, because a task may have forged the names, and one invalid
+        # line invalidates the whole answer.
         case $state in
         EXITED | CANCELLED) ;;
         NOSTART) if is_code "$end_code"; then record_code=$end_code; fi ;;
@@ -75,7 +76,7 @@ report() {
         case $state in
         PREPARED) began=$first_go ;;
         LAUNCHING) began=$launched ;;
-        PREPARING) [ -z "$has_setup" ] || began=$pid_start ;; # same unit, if a number
+        PREPARING) [ -z "$has_setup" ] || began=$pid_start ;; # pid_start is in hundredths, too
         esac
         is_final=
         case $state in EXITED | CANCELLED | NOSTART | LOST | STOPPED) is_final=1 ;; *) ended=- ;; esac
@@ -85,7 +86,7 @@ report() {
         ago "$began"
         began=$ago
         ago "$ended"
-        case $began$ago in *-*) ;; *) [ "$ago" -le "$began" ] || ago=- ;; esac # not before the begin
+        case $began$ago in *-*) ;; *) [ "$ago" -le "$began" ] || ago=- ;; esac # not before the start
         bytes=$((bytes_out + bytes_err))
         quiet_for
         line "A $token $state $record_code $record_cause $began $ago $bytes $quiet"
@@ -99,14 +100,15 @@ report() {
     done
 }
 
-# print_facts TOKEN: print a D line if its wrapper wrote facts.
+# print_facts TOKEN: print a D line if the attempt's wrapper wrote facts.
 print_facts() {
     is_plain "$1/facts" || return 0
     line "D $1"
     text "$(head -c 1024 "$1/facts" 2>/dev/null | encode)"
 }
 
-# prove_claims TOKENS -> $proven: try to prove the ends that names claim, all in one search.
+# prove_claims TOKENS -> $proven: of the attempts whose file names say that they ended, find those without
+# processes. One search is made for all of them.
 prove_claims() {
     proven= claims=
     [ -z "$no_root$cannot_fork" ] || return 0
@@ -160,7 +162,8 @@ quiet_for() {
     [ "$last_write" -ge "$clock" ] || quiet=$(((clock - last_write) * 100))
 }
 
-# sizes TOKENS -> $out_<token> $err_<token> $wrote_<token>: sizes, last change. One process; BSD's stat: two.
+# sizes TOKENS -> $out_<token> $err_<token> $wrote_<token>: sizes of the streams, and time of the last write.
+# Runs `stat` once, or twice on BSD.
 sizes() {
     [ -z "$no_root" ] || return 0
     for token; do
@@ -187,7 +190,8 @@ by_line() {
 
 has_output() { [ -s "$1/out" ] || [ -s "$1/err" ]; }
 
-# set_no_clock TOKENS -> $no_clock: 1 if none has output: nothing needs the clock, which may cost a process.
+# set_no_clock TOKENS -> $no_clock: 1 if no attempt has output: then the clock, which may cost a process,
+# isn't needed.
 set_no_clock() {
     for token; do ! has_output "$token" || return 0; done
     no_clock=1
@@ -204,7 +208,7 @@ read_size() {
 }
 
 # print_tail TOKEN: print the end of its output: 4 KiB in total, up to 1 KiB of `out`, more if `err` is
-# shorter. `err` is last, as it mostly has the cause of a failure.
+# shorter. `err` is last, because it mostly has the cause of a failure.
 print_tail() {
     tail_err=$bytes_err tail_out=$bytes_out
     [ "$tail_out" -le 1024 ] || tail_out=1024

@@ -39,7 +39,8 @@ run_start() {
     write_pid pid || { give_up && return; }
     if [ -e cancel ] || [ ! -e x.pending ]; then record cancelled && return; fi
     [ -r "env.$nonce" ] && [ -r "cmd.$nonce" ] || { give_up && return; }
-    # They were free when it was prepared. Wait only 3 s: the call `go` waits for this wrapper.
+    # The devices were free when the attempt was prepared. Wait only 3 s, because the call `go` waits for this
+    # wrapper.
     have_devices 300 || { give_up "$in_use" && return; }
     renew_launch
     . "./env.$nonce"
@@ -56,7 +57,7 @@ run_start() {
     now
     began_at=$now
     record_step begin "$now"
-    # Ignore the file if the set-up has replaced it.
+    # Ignore the file `signal` if the set-up has replaced it.
     [ ! -f signal ] || [ -L signal ] || [ ! -w signal ] || shell_report=signal
     # `code=$?` must be inside: dash ignores the redirection of a group that consists of a subshell.
     {
@@ -93,11 +94,12 @@ record_step() {
     mv "reserve.$1" "$1.$2" 2>/dev/null || make_empty "$1.$2"
 }
 
-# is_stopped: true if a stop has begun. It makes `cancel` first; without `cancel`, the task removed stop.idle.
+# is_stopped: true if a stop has begun. A stop makes `cancel` first. Without `cancel`, the task removed
+# stop.idle.
 is_stopped() { [ ! -e stop.idle ] && [ -e cancel ]; }
 
-# renew_launch: rename launch.* to launch.<uptime>, at most every two seconds: the sign of life shows that a
-# start is slow, not hanging. In a set-up $renewed_at is empty and it does nothing.
+# renew_launch: rename launch.* to launch.<uptime>, at most every two seconds. This sign of life shows that a
+# start is slow, not hanging. In a set-up $renewed_at is empty, and nothing is done.
 renew_launch() {
     [ -n "$renewed_at" ] || return 0
     now
@@ -162,7 +164,8 @@ become_ready() { [ ! -e cancel ] && { mv ready.pending ready 2>/dev/null || [ -e
 # make it `ready`. If `ready` exists already, do nothing: the attempt may be running.
 fail_setup() { { ! mv ready.pending ready.off 2>/dev/null && [ -e ready ]; } || give_up "$1"; }
 
-# have_devices HUNDREDTHS: wait at most that long for the devices. If they aren't free, write why to `err`.
+# have_devices HUNDREDTHS: wait at most that long for the devices. If they aren't free afterwards, write the
+# reason to `err`.
 have_devices() {
     await_devices "$1" && return
     [ -e cancel ] || print_in_use 2>/dev/null >>err
@@ -175,8 +178,8 @@ write_pid() {
         printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
 }
 
-# classify_end CODE LIMIT HUNDREDTHS -> $end: the name of the exit record. Before its first signal, a stop
-# renames stop.idle, and the watchdog renames LIMIT.pending: so their ends differ from an end of the task
+# classify_end CODE LIMIT HUNDREDTHS -> $end: the name of the exit record. A stop renames stop.idle, and the
+# watchdog renames LIMIT.pending, before the first signal. So these ends differ from an end of the task by
 # itself.
 classify_end() {
     end=$1
@@ -208,7 +211,7 @@ is_by_signal() { [ "$1" -gt 128 ] && [ -s "$shell_report" ]; }
 # in_time LIMIT HUNDREDTHS: true if the command ended before its watchdog acted. HUNDREDTHS 0: no watchdog.
 in_time() { [ "$2" = 0 ] || [ -e "$1.off" ] || mv "$1.pending" "$1.off" 2>/dev/null || [ ! -e "$1" ]; }
 
-# give_up [CAUSE]: record that the attempt can't start (default: disk). If there is a stop, record that
+# give_up [CAUSE]: record that the attempt can't start (default: disk). If there is a stop, record the stop
 # instead: it also ends commands of the wrapper, which then fail.
 give_up() {
     if [ -e cancel ]; then record cancelled; else record "nostart.${1:-disk}"; fi
@@ -226,8 +229,8 @@ record() {
     return 0
 }
 
-# sweep: end the processes that the task left, BEFORE its end is recorded: that releases the chips that they
-# may hold. If a stop has begun, it ends them instead.
+# sweep: end the processes that the task left, BEFORE its end is recorded, because the record releases the
+# chips that they may hold. If a stop has begun, the stop ends the processes instead.
 sweep() {
     until is_stopped || {
         now
@@ -251,14 +254,15 @@ start_watchdog() {
     start_of $! && watchdog=$!:$start
 }
 
-# end_watchdog: call it BEFORE the wrapper runs commands: the watchdog would end them, too.
+# end_watchdog: end the watchdog. Call it BEFORE the wrapper runs commands, because the watchdog would end
+# them, too.
 end_watchdog() {
     # shellcheck disable=SC2086
     signal KILL $watchdog
 }
 
 # run_limit HUNDREDTHS LIMIT PID START: the watchdog of a time limit: at the limit, end the attempt's
-# processes; its wrapper PID records that. Exits within ten seconds after the command ends.
+# processes. The wrapper PID records that. The watchdog exits within ten seconds after the command ends.
 run_limit() {
     now
     end_at $((now + $1)) "$2" "$3" "$4"
@@ -313,8 +317,8 @@ run_terminal() {
     done
 }
 
-# watch_lease: start the watchdog of the lease, and wait until it has begun. False if it does not begin. It is
-# no child of the wrapper: a stop would end it as a process of the task.
+# watch_lease: start the watchdog of the lease, and wait until it has begun. False if it does not begin. The
+# watchdog is no child of the wrapper, because a stop would end it as a process of the task.
 watch_lease() {
     [ "$lease_limit" -gt 0 ] || return 0
     start_of $$
@@ -333,8 +337,8 @@ watch_lease() {
     return 1
 }
 
-# end_lease: end the lease after the task. False if it has expired: its watchdog ends all processes, also this
-# one, and records the end.
+# end_lease: end the lease after the task. False if the lease has expired: then its watchdog ends all
+# processes, also this one, and records the end.
 end_lease() {
     [ "$lease_limit" -gt 0 ] || return 0
     while :; do
@@ -347,7 +351,8 @@ end_lease() {
 }
 
 # run_lease PID START: the watchdog of the lease: stop the attempt when the lease expires. The scheduler
-# relies on that, so it also acts after the wrapper's death, and if lease.* is missing or can't be renamed.
+# relies on that. So the watchdog also acts after the wrapper's death, and if lease.* is missing or can't be
+# renamed.
 run_lease() {
     now
     since=$now failed_since=
@@ -364,7 +369,7 @@ run_lease() {
             sleep_at_most "$left"
         else
             mv "lease.$since" "lease.out.$now" 2>/dev/null && break
-            # It was just renewed; or it can't be renamed, if the next round finds the same time.
+            # The lease was just renewed. If the next round finds the same time, the file can't be renamed.
             [ "$failed_since" != "$since" ] || { make_empty "lease.out.$now"; break; }
             failed_since=$since
         fi

@@ -53,7 +53,8 @@ is_being_shipped() {
     [ -n "$busy" ]
 }
 
-# is_fresh PART: true if its call has written recently. A call whose client vanished may wait for hours.
+# is_fresh PART: true if the call that owns PART has written recently. A call whose client vanished may wait
+# for hours.
 is_fresh() { [ -n "$(find "$1" "$1/gz" "$1/tar" -prune -mmin -2 2>/dev/null)" ]; }
 
 receive_workspace() {
@@ -71,7 +72,8 @@ receive_workspace() {
     remove_tree "$part"
 }
 
-# has_space: true if two of the packed file, the tar file and the tree fit: no more exist at once.
+# has_space: true if two of these three fit: the packed file, the tar file and the tree. No more exist at
+# once.
 has_space() {
     # shellcheck disable=SC2046
     set -- $(LC_ALL=C df -Pk . 2>/dev/null | tail -n 1)
@@ -80,7 +82,8 @@ has_space() {
     [ "$4" -ge "$needed" ] || cannot_receive disk "$4 KiB are free in $root, $needed KiB are needed"
 }
 
-# step_failed STATUS MESSAGE WORDS: set why a step failed: only its MESSAGE shows that the disk is full.
+# step_failed STATUS MESSAGE WORDS: set why a step failed. Only the step's MESSAGE shows that the disk is
+# full.
 step_failed() {
     case $1:$2 in
     *'No space left'* | *'uota exceeded'*) cannot_receive disk "$2" ;;
@@ -88,7 +91,7 @@ step_failed() {
     esac
 }
 
-# receive: read the packed file. If the transfer was cut off, exit: the caller is gone.
+# receive: read the packed file. If the transfer was cut off, exit, because the caller is gone.
 receive() {
     printf '%s\n' "$mark"
     message=$(LC_ALL=C head -c "$packed" <&3 2>&1 >"$part/gz")
@@ -131,7 +134,7 @@ unpack() {
     [ "${sum%% *}" = "$hash" ] || cannot_receive workspace "what came has another SHA-256 than $hash"
 }
 
-# bounded COMMAND...: run it; it can't write a file larger than the archive.
+# bounded COMMAND...: run COMMAND, which can't write a file larger than the archive.
 bounded() {
     ulimit -f $((bytes / 512 + 2)) 2>/dev/null
     LC_ALL=C "$@"
@@ -212,7 +215,8 @@ extract() {
         cannot_receive workspace "it is more than its archive: $problem"
 }
 
-# put_in_place: rename the tree to w/<hash>. Sync its files BEFORE that: the name survives a power cut.
+# put_in_place: rename the tree to w/<hash>. Sync its files BEFORE that, because the name survives a power
+# cut.
 put_in_place() {
     chmod -R u=rX,go= "$part/$hash" && chmod u+w "$part/$hash" ||
         { cannot_receive workspace "its permissions can't be set" || return; }

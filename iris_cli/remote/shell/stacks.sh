@@ -48,7 +48,7 @@ print_programs() {
         [ $# -gt 64 ] || ! is_python "${process%%:*}" || pythons="$pythons ${process%%:*}"
     done
     line "N $token $state $#"
-    # If none looks like Python, try py-spy on all: Python may be embedded.
+    # If no program looks like Python, try py-spy on all of them, because Python may be embedded.
     [ -n "$pythons" ] || pythons=any
     read_first "$@"
     shown=0
@@ -161,8 +161,8 @@ run_spy() {
     how=spy
 }
 
-# run_limited HUNDREDTHS PID COMMAND...: run it for at most that long. If it is killed, continue PID, which it
-# may have paused.
+# run_limited HUNDREDTHS PID COMMAND...: run COMMAND for at most that long. If COMMAND is killed, send SIGCONT
+# to PID, which COMMAND may have paused.
 run_limited() {
     limit=$1 watched=$2
     shift 2
@@ -210,7 +210,7 @@ run_handler() {
     how=silent
     for each in USR1:10 USR2:12; do
         name=${each%:*} number=${each#*:}
-        # The numbers are different on some architectures.
+        # The numbers of signals are different on some architectures.
         [ "$(kill -l "$number")" = "$name" ] && is_handled "$1" "$number" || continue
         if has_open "$1" "$attempt_dir/stacks.$name"; then
             dump_files="stacks.$name"

@@ -2,26 +2,27 @@
 # <root>/a/<token>. docs/worker-protocol.md lists files and races.
 #
 # A stopper renames stop.idle, or the file of a dead stopper, to stop.run.<since>.<grace>.<pid>.<start>: one
-# stopper wins. SINCE is the uptime of the first stop; both times are in hundredths of a second.
+# stopper wins. SINCE, the uptime at the first stop, and GRACE are in hundredths of a second.
 
-# stop TOKEN GRACE: fence the attempt; if it may have processes, start a stopper.
+# stop TOKEN GRACE: fence the attempt. If it may have processes, start a stopper.
 stop() {
     state_of "$1"
     case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
     [ -d "$1" ] || make_stop_dir "$1" || return
-    # BEFORE any other check: from here on no wrapper starts the command.
+    # Make `cancel` BEFORE any other check: from here on no wrapper starts the command.
     cancel "$1" || return
     find_stop "$1"
     [ -n "$stop" ] || { make_empty "$1/stop.idle" && names "$1"; }
     case $stop in
     stop.done)
-        state_of "$1" # another stop may have ended it; if it lives, the task forged that name
+        state_of "$1" # another stop may have ended the attempt; if it lives, its task forged stop.done
         case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
         ;;
     stop.run.*)
         stop_parts "$stop"
         if is_alive "$stop_pid" "$stop_start"; then
-            # Pass a shorter grace to the running stopper. If the rename fails, it is about to end.
+            # Pass a shorter grace period to the running stopper. If the rename fails, the stopper is about to
+            # end.
             [ "$2" -ge "$stop_grace" ] ||
                 mv "$1/$stop" "$1/stop.run.$stop_since.$2.$stop_pid.$stop_start" 2>/dev/null
             return
@@ -32,7 +33,7 @@ stop() {
 }
 
 # make_stop_dir TOKEN: for an attempt without a directory, make a tombstone and return false. If its processes
-# live, the task removed its directory: make it again, as a stopper needs it.
+# live, the task has removed the directory: make it again, because a stopper needs it.
 make_stop_dir() {
     if processes_of "$1" && [ -z "$found" ]; then
         if [ ! -f "$1" ] && [ ! -d "$1" ]; then
@@ -41,15 +42,16 @@ make_stop_dir() {
         fi
         [ ! -f "$1" ] || return
     elif [ -n "$found" ]; then
-        rm -f "$1" 2>/dev/null # the task made it: while processes live, iris makes no tombstone
+        rm -f "$1" 2>/dev/null # iris makes no tombstone while processes live: the task made this file
     fi
     mkdir "$1" 2>/dev/null
     [ -d "$1" ]
 }
 
 # find_stop TOKEN -> $stop, and the variables of `names`. During a rename a listing may show neither the old
-# nor the new name: if `run` exists, so does a stop file, so list several times. To make stop.idle again would
-# be wrong: the wrapper would record a stopped task as one that ended by itself.
+# nor the new name. A stop file exists whenever `run` exists, so list again until it appears. Don't make
+# stop.idle again: the wrapper takes it as proof that no stop has begun, and would record a stopped task as
+# one that ended by itself.
 find_stop() {
     names "$1"
     for _ in 1 2 3 4 5 6 7 8; do
@@ -97,7 +99,7 @@ stopper() {
     if end_all "$token" last $$; then
         empty_secrets .
         remove_groups . "$token"
-        # If processes were left, the exit record is invalid.
+        # If end_all found processes, the exit record was made too early or forged.
         [ -z "$record" ] || [ -z "$had_processes" ] || drop x x.pending
         mv x.pending x.cancelled 2>/dev/null
         verdict=stop.done
@@ -132,8 +134,8 @@ await_stops() {
 }
 
 # stop_without_fork TOKENS: the EXIT trap of this call. On a host that can't start processes, the shell exits
-# at its first command that is no builtin. Fence attempts that have not started; answer only if all are
-# STOPPED.
+# at its first command that is no builtin. Then fence the attempts that have not started. Answer only if all
+# are STOPPED.
 stop_without_fork() {
     cannot_fork=1
     [ -z "$no_root" ] || return
@@ -158,8 +160,8 @@ fence_without_fork() {
         claim "$1"
         return
     fi
-    # BEFORE any check: a wrapper that makes `go` from here on will find `cancel`. An earlier wrapper made
-    # both `go` and `launch.*`: check both, as a task may have removed one of them.
+    # Make `cancel` BEFORE any check: a wrapper that makes the file `go` later will find it. An earlier
+    # wrapper has made the files `go` and launch.*. Check both, because its task may have removed one of them.
     printf '' 2>/dev/null >"$1/cancel"
     for name in "$1/go" "$1"/launch.[0-9]*; do [ ! -e "$name" ] || return 1; done
     [ -e "$1/cancel" ] && [ -e "$1/launch.pending" ] && is_unmarked "$1" || return 1
@@ -167,8 +169,9 @@ fence_without_fork() {
     printf '' 2>/dev/null >"$1/stop.done"
 }
 
-# is_unmarked TOKEN: true if certainly no process has its marker. This shell must find its own environment,
-# with HOME and PATH: that fails if files can't be opened, or `read` stops at the NUL between variables.
+# is_unmarked TOKEN: true if no process has the attempt's marker. As a check that environments can be read,
+# the search must find this shell's environment, with HOME and PATH. Otherwise, for example if files can't be
+# opened or `read` stops at the NUL between variables, the result is false.
 is_unmarked() {
     found_self=
     self_pid

@@ -2,8 +2,8 @@
 #
 # A process belongs to an attempt if its environment has the marker IRIS_ATTEMPT_TOKEN=<token>, if it is in a
 # control group named iris-<token> or in the session of the attempt's wrapper, if an earlier scan found it, or
-# if its parent belongs to the attempt. While the wrapper lives, no other session can have the number of its
-# session. So a stop ends the wrapper last.
+# if its parent belongs to the attempt. While the wrapper lives, no other session can have the number of the
+# wrapper's session. So a stop ends the wrapper last.
 
 # scan TOKEN LEADERS SEEN SELF -> $found: the attempt's processes, as pid:start. LEADERS are its wrappers,
 # SEEN are its processes in earlier scans (both as pid:start). SELF, the pid of the caller, is excluded with
@@ -85,7 +85,8 @@ leaders() {
 
 wrapper=
 
-# signal NAME PROCESSES: send the signal. Each is checked right before: its pid may have been reused.
+# signal NAME PROCESSES: send the signal. Each process is checked right before, because its pid may have been
+# reused.
 signal() {
     signal_name=$1
     shift
@@ -128,7 +129,7 @@ end_all() {
         fi
         signal_round "$2" || return 1
         rounds=$((rounds + 1))
-        # No pause if the first scan found nothing.
+        # Don't pause if the first scan found nothing.
         [ "$rounds$empty_scans" != 11 ] || continue
         if [ "$rounds" -le 10 ]; then nap 0.03; else nap 0.2; fi
     done
@@ -157,7 +158,7 @@ signal_round() {
             [ "$now" -ge $((killing_since + 500)) ] || ! is_client "${process%%:*}" || continue
             signal KILL "$process"
         done
-        no_container . "$token" keep # its processes may be another user's
+        no_container . "$token" keep # the container's processes may be another user's
         return 0
     fi
     for process in $others; do

@@ -12,7 +12,7 @@ print_holders() {
     unseen
     line "F $lock $unseen"
     kept=
-    # Some of them may belong to attempts to keep but hide the marker.
+    # Some of the processes may belong to attempts to keep, but hide the marker.
     self_pid
     [ -z "$holders$processes_to_end" ] || kept_processes "$keep" "$self" || fail_without_list
     pids=' '
@@ -29,7 +29,7 @@ print_holders() {
     done
 }
 
-# fail_without_list: exit without an answer, as a partial list would mislead.
+# fail_without_list: exit without an answer, because a partial list would mislead.
 fail_without_list() {
     printf 'the processes of this host cannot be listed\n' >&2
     exit 1

@@ -1,7 +1,7 @@
 # The call `usage`: sizes of attempts. Changes nothing. The working directory is <root>/a. Answer, for each
 # attempt with files that `reap` would remove: U <token> <KiB>
 
-# print_usage TOKENS: print the U lines; one `du` for all.
+# print_usage TOKENS: print the U lines. Runs `du` once for all attempts.
 print_usage() {
     [ -z "$no_root" ] || return 0
     for each; do
