@@ -294,8 +294,9 @@ no_container() {
     runtime=
     read -r runtime _ 2>/dev/null <"$container"
     case $runtime in docker | podman) ;; *) return 0 ;; esac
-    # It may take longer than this call: on a slow host a later call finds the container gone.
-    timeout 30 "$runtime" rm -f -v "iris-$2" >/dev/null 2>&1 &
+    # It may take longer than this call: on a slow host a later call finds the container gone. Without the
+    # marker: busybox's `timeout` leaves a process for a second, which is not the attempt's.
+    (unset IRIS_ATTEMPT_TOKEN && exec timeout 30 "$runtime" rm -f -v "iris-$2") >/dev/null 2>&1 &
     now
     removed_by=$((now + 400))
     while start_of $! && [ "$now" -lt "$removed_by" ]; do
@@ -304,7 +305,8 @@ no_container() {
     done
     ! start_of $! || return
     if ! wait $!; then
-        left=$(timeout 4 "$runtime" ps -aq --filter "name=iris-$2" 2>/dev/null) && [ -z "$left" ] || return
+        left=$(unset IRIS_ATTEMPT_TOKEN && timeout 4 "$runtime" ps -aq --filter "name=iris-$2" 2>/dev/null) &&
+            [ -z "$left" ] || return
     fi
     [ -n "${3-}" ] || rm -f "$container"
 }
