@@ -1,8 +1,8 @@
 """What iris reads from the output of Slurm's commands.
 
-The texts of 22.05 were recorded on the Slurm of these tests (Debian's 22.05.8). Those of other releases follow the
-published schemas: https://slurm.schedmd.com/archive/slurm-23.02.7/rest_api.html (v0.0.39: plain state, plain times),
-https://slurm.schedmd.com/archive/slurm-23.11.10/rest_api.html (v0.0.40: list of states, times with `set`).
+The texts are written by hand, in the forms that Slurm's commands print: the columns of 22.05, which
+`test_allocations.py` also reads from a real Slurm, and the JSON of later releases (plugin v0.0.39: a state and plain
+times; v0.0.40: a list of states, and times with `set`). None of them is a recording.
 """
 
 from __future__ import annotations
