@@ -76,13 +76,13 @@ def check_end(job: Job) -> None:
             "the tasks of an array are independent: no gang",
             hint="choose a one-VM TPU type, or drop --array",
         )
-    if job.signal is not None and not job.signal.lead < job.timeout:
+    if job.signal is not None and not job.timeout:
+        raise UsageError("an early signal needs a time limit", hint="add --timeout")
+    if job.signal is not None and job.signal.lead >= job.timeout:
         raise UsageError(
             f"{job.signal.name} can't be sent {format_duration(job.signal.lead)} before a time limit of"
-            f" {format_duration(job.timeout)}"
-            if job.timeout
-            else "an early signal needs a time limit",
-            hint="add a longer --timeout",
+            f" {format_duration(job.timeout)}",
+            hint="use a longer --timeout",
         )
 
 

@@ -15,7 +15,7 @@ class RemoteState(StrEnum):
 
     ABSENT = "ABSENT"  # unknown to the worker: not started yet
     PREPARING = "PREPARING"  # set-up is running
-    PREPARED = "PREPARED"  # set-up is complete, `go` has not arrived
+    PREPARED = "PREPARED"  # set-up is complete, no launcher runs (a `go` may have arrived)
     LAUNCHING = "LAUNCHING"  # `go` arrived, but the user's command has not started yet
     RUNNING = "RUNNING"
     EXITED = "EXITED"  # final, with an exit code

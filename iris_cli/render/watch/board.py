@@ -135,7 +135,7 @@ def _header_lines(status: ClusterStatus, moment: Moment) -> Iterator[Text]:
 
 
 def _age(cycles: Cycles | None, since: float, now: float) -> Text:
-    """Return the runner of cycles and the age of the last cycle. `since`: time at which this age was read."""
+    """Return who runs cycles and the age of the last cycle. `since`: seconds since `cycles` was read."""
     if cycles is not None and cycles.last is not None:
         cycles = replace(cycles, last=float(max(0, int(cycles.last + since))))
     return cycle_words(cycles, now).__rich__()
