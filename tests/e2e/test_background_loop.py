@@ -259,7 +259,7 @@ def test_a_job_whose_secret_the_loop_lacks_waits_and_the_first_line_says_what_to
     ann.iris("loop", "start")
     ann.env["WANDB"] = "value"
     ann.iris("launch", "--no-schedule", "--cpu", "0.01", "--name", "eval", "--secret", "WANDB", "--", "true")
-    trouble = "background loop: secret WANDB of eval is not in the loop's environment: "
+    trouble = "background loop: secret WANDB of eval is not in the loop's environment; "
     until(lambda: ann.iris("status").out.startswith(trouble), lambda: ann.iris("status").out)
     [wait] = json.loads(ann.iris("why", "eval", "--json").out)["waits"]
     assert [each["kind"] for each in wait["explanation"]["reasons"]] == ["secret"]

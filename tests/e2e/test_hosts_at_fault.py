@@ -98,7 +98,7 @@ def test_the_keys_of_new_hosts_are_shown_together_and_taken_with_one_word(
     assert not (site.state / "known_hosts").exists()
     taken = site.iris("worker", "probe", "--accept-key", "--yes", code=7)
     assert "one-[0-1]: healthy" in taken.out
-    assert "other: unprobed: connect" in taken.out
+    assert "other: unprobed (connect" in taken.out
     recorded = (site.state / "known_hosts").read_text()
     assert [line.split()[0] for line in recorded.splitlines()] == ["one-0", "one-1"]
     hosts[2].start()

@@ -109,7 +109,7 @@ def test_a_gang_of_which_one_worker_was_forgotten_is_said_to_be_that(tmp_path: P
     session = World(lab.forget_dead("a-1"), tmp_path / "state").session()
     with pytest.raises(NotFoundError, match=r"worker a-1 \(of another rank\)") as caught:
         ssh_command(session, "train/task-0")
-    assert caught.value.hint == "name the worker of this one: a-0"
+    assert caught.value.hint == "name the worker of this task: a-0"
     with pytest.raises(NotFoundError, match="no longer in the cluster"):
         execute(session, "train", ["true"])
 

@@ -138,6 +138,8 @@ class _Watched:
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._runner, name)
+        if not callable(call):
+            return _Watched(call, self._moments, self._silences)  # a group of calls
 
         def watched(target: Any, *words: Any, **options: Any) -> Any:
             self._moments.pop(("before", name, target.worker), lambda: None)()
