@@ -109,9 +109,9 @@ class Slurm:
         until(self._is_idle, self._said)
 
     def stop_controller(self) -> None:
-        """End slurmctld: no command of Slurm gets an answer."""
+        """Stop slurmctld, which saves its state: no command of Slurm gets an answer."""
         process = next(each for each in self._running if "slurmctld" in str(each.args))
-        process.kill()
+        process.terminate()  # killed, it would forget what it has not saved for some seconds
         process.wait(PATIENCE)
         self._running.remove(process)
 
