@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.messages.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState, Silence
 from iris_cli.core.model.job import EarlySignal
 from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
 from tests.remote.conftest import MakeHost
@@ -217,6 +217,16 @@ def test_a_missing_image_is_told_by_the_runtime(host: WorkerHost) -> None:
     lines = report.log_tail.splitlines()
     assert lines[0] == "iris: not started: podman pull localhost:1/iris/nowhere:1 failed:"
     assert lines[-1].startswith("Error: initializing source docker://localhost:1/iris/nowhere:1")
+
+
+def test_stacks_show_the_program_in_the_container(host: WorkerHost) -> None:
+    token = running(host, "echo ready; exec sleep 1000")
+    answer = host.runner.stacks.read(host.target, [token])
+    assert not isinstance(answer, Silence)
+    (programs,) = answer
+    shown = {each.command: each.threads for each in programs.programs}
+    assert [thread.state for thread in shown["sleep 1000"]] == ["S"]
+    assert host.stopped(token, grace=0).state is RemoteState.STOPPED
 
 
 def test_a_pull_that_takes_too_long_is_reported(make_host: MakeHost, tmp_path: Path) -> None:
