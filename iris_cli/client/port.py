@@ -152,7 +152,7 @@ class Backend(Protocol):
         ...
 
     def remove_endpoint(self, name: str) -> bool:
-        """Remove an endpoint. Return False if there is none with this name."""
+        """Remove an endpoint. Return False if no endpoint has this name."""
         ...
 
     def close(self) -> None:

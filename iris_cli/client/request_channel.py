@@ -101,7 +101,7 @@ class RequestChannel:
         )
 
     def read_if_answered(self, name: RequestId) -> Answer | None:
-        """Return the answer, None if there is none yet."""
+        """Return the answer, None before it has arrived."""
         try:
             raw = self._files.answer(name)
         except OSError as error:

@@ -9,54 +9,16 @@ from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, pattern
 from iris_cli.core.model.slice import NodeAccess, Provider, SliceTemplate, SlurmOptions
 from iris_cli.errors import UsageError
 
-SLURM_ONLY = (
-    "nodes",
-    "partition",
-    "account",
-    "qos",
-    "time",
-    "gres",
-    "constraint",
-    "directives",
-    "login",
-    "transport",
-)
+SLURM_ONLY = SlurmOptions.__struct_fields__
 """The keys of a template that only this provider has."""
 _WORDS = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,:@=/*&|()\[\]-]{0,254}")
 _DIRECTIVE = pattern(r"(-[A-Za-z]|--[a-z][a-z-]{0,40})((=| )[^\x00-\x1f\x7f]{1,255})?")
 _MOST_NODES = 4096
-_RESERVED = frozenset(
-    (
-        *(
-            "job-name",
-            "J",
-            "comment",
-            "dependency",
-            "d",
-            "nodes",
-            "N",
-            "ntasks-per-node",
-            "chdir",
-            "D",
-            "output",
-            "o",
-        ),
-        *("error", "e", "partition", "p", "account", "A", "qos", "q", "time", "t", "gres", "constraint", "C"),
-        *(
-            "requeue",
-            "no-requeue",
-            "parsable",
-            "wrap",
-            "array",
-            "a",
-            "wait",
-            "W",
-            "test-only",
-            "clusters",
-            "M",
-        ),
-    )
+_RESERVED_NAMES = (
+    "job-name J comment dependency d nodes N ntasks-per-node chdir D output o error e partition p account A qos q"
+    " time t gres constraint C requeue no-requeue parsable wrap array a wait W test-only clusters M"
 )
+_RESERVED = frozenset(_RESERVED_NAMES.split())
 
 
 def slurm_template(entry: Section) -> SliceTemplate:

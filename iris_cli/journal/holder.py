@@ -57,7 +57,7 @@ class recorded_holder:  # noqa: N801  # like `opened`
 
 
 def read_holder(directory: Path, host: str) -> Holder | None:
-    """Return the recorded holder; None if there is none, or if it is a dead process on `host`."""
+    """Return the recorded holder; None if none is recorded, or if it is a dead process on `host`."""
     try:
         with opened(directory / HOLDER, os.O_RDONLY) as fd:
             holder = decode(Holder, os.read(fd, _LIMIT))

@@ -24,7 +24,7 @@ def slice_owner_of(directory: Path, *, host: str, shared: bool) -> SliceOwner:
 
 
 def _machine() -> str:
-    """Return a hash of the machine id; "" if there is none: then the identity is the inode alone."""
+    """Return a hash of the machine id; "" if the machine has no id: then the identity is the inode alone."""
     for path in _MACHINE_IDS:
         with suppress(OSError, ValueError):
             machine_id = Path(path).read_text(encoding="ascii").strip()

@@ -57,7 +57,7 @@ def no_task(cluster: Cluster, task: TaskId) -> NotFoundError:
 
 
 def _hint(cluster: Cluster, text: str, kinds: str) -> str:
-    """Return the most likely correction. If there is none, return the commands that list names."""
+    """Return the most likely correction, or the commands that list names."""
     jobs = cluster.jobs if "job" in kinds else ()
     workers = cluster.workers if "worker" in kinds else ()
     hints = (

@@ -133,7 +133,7 @@ class Output(Struct, dict=True):
             self.warning(text)
 
     def progress(self, how_far: GetProgress) -> AbstractContextManager[None]:
-        """Return a context with a progress line. There is none with --json or --quiet, or if stderr is no terminal."""
+        """Return a context with a progress line. Print no line with --json or --quiet, or if stderr is no terminal."""
         if self.as_json or self.quiet or not is_screen(sys.stderr):
             return nullcontext()
         from iris_cli.render.progress import LINE

@@ -113,7 +113,7 @@ def podman_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
 
 @pytest.fixture
 def podman(podman_store: Podman) -> Iterator[Podman]:
-    """After each test nothing of it is left, whoever has removed it."""
+    """After each test nothing of it is left."""
     yield podman_store
     left = podman_store.containers()
     podman_store.remove_all()

@@ -146,7 +146,7 @@ def test_a_half_prepared_attempt_is_not_prepared_and_can_be_finished(
 def past_its_limit(
     host: WorkerHost, script: str, there: Path, lines: int, grace: float
 ) -> tuple[Token, AttemptReport]:
-    """Run a task until a time limit that is long enough for so many lines of output."""
+    """Run a task until a time limit that is long enough for these lines of output."""
     for limit in LIMITS:
         there.write_text("")
         token = host.launch("sh", "-c", script, str(there), timeout=limit, grace=grace)

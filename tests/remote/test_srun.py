@@ -144,7 +144,7 @@ def clients(tmp_path: Path) -> Path:
 
 @contextmanager
 def killing(clients: Path, after: float) -> Iterator[None]:
-    """SIGKILL to the first client that is started, so many seconds later."""
+    """Send SIGKILL to the first client that is started, after these seconds."""
     (clients / "pids").write_text("")
 
     def hit() -> None:

@@ -96,7 +96,7 @@ def mebibytes(count: int) -> Payload:
 
 
 def nothing() -> Iterator[bytes]:
-    raise AssertionError("nobody has asked")
+    raise AssertionError("no call asked for it")
 
 
 def test_a_script_gives_back_both_streams_and_its_status(way: Way) -> None:
@@ -113,7 +113,7 @@ def test_a_shell_that_ends_before_it_has_read_everything_is_no_error(way: Way) -
 
 
 def test_megabytes_in_both_directions_at_once_do_not_deadlock(way: Way) -> None:
-    # Both outputs are written while the script still arrives; cat gets what the shell has not read by then.
+    # Both outputs are written while the script still arrives; cat gets the part that the shell has not read.
     output = way.run(f"head -c {BIG} /dev/zero >&2\nexec cat\n" + "x" * BIG, limit=2 * BIG)
     assert output.status == 0
     assert output.stderr == b"\0" * BIG

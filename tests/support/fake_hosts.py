@@ -57,7 +57,7 @@ class Entry:
 
 
 class FileCalls:
-    """The calls of the worker protocol that fetch outputs, and what a task has packed, so many bytes at a time.
+    """The calls of the worker protocol that fetch outputs, and what a task has packed, in pieces.
 
     They are also the groups of the calls that a runner has.
     """

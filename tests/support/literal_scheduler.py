@@ -368,7 +368,7 @@ RankedGroup = tuple[tuple[int, ...], int, list[Desk], list[Desk]]
 
 
 def best_set(job: Job, groups: Sequence[RankedGroup], *, by_distance: bool) -> Sequence[RankedGroup]:
-    """Return the best set of as many groups as the job has slices; () if there is none."""
+    """Return the best set of as many groups as the job has slices; () if no set fits."""
     found = []
     for some in combinations(groups, job.slices):
         far = distance([members for _, _, members, _ in some], job)

@@ -227,7 +227,7 @@ def _credentials() -> tuple[Any, str]:
 
 
 def default_project() -> str:
-    """Return the default project of gcloud or of the credentials; "" if there is none."""
+    """Return the default project of gcloud or of the credentials; "" if unknown."""
     project = os.environ.get("CLOUDSDK_CORE_PROJECT") or os.environ.get("GOOGLE_CLOUD_PROJECT")
     if project or os.environ.get(ENDPOINT, "").startswith("http://"):
         return project or ""

@@ -125,7 +125,7 @@ def jobs_of_squeue(text: str) -> list[SlurmJob]:
 
 
 def release_of(text: str) -> tuple[int, ...]:
-    """Return the release in the output of `squeue --version`: (22, 5); () if there is none."""
+    """Return the release in the output of `squeue --version`: (22, 5); () if it has none."""
     match = re.search(r" (\d{2})\.(\d{2})(\D|$)", text)
     return (int(match[1]), int(match[2])) if match is not None else ()
 

@@ -41,7 +41,7 @@ class OpenSlices:
         self._left += [[self.state.vm_size] * vms for _ in range(slices)]
 
     def take(self, entry: DemandEntry, seats: tuple[int, ...]) -> bool:
-        """Take all room that an entry needs on open slices; return False if there is none. `seats`: suitable VMs."""
+        """Take all room that an entry needs on open slices; return False if it finds no room. `seats`: suitable VMs."""
         need = Amounts.needed(entry.resources)
         if entry.shape is None:
             seat = self._first_free(need, seats)

@@ -70,7 +70,7 @@ def boots_too_long(each: Slice, now: float, limits: Limits) -> bool:
 
 
 def _is_over(since: float, wait: float, now: float) -> bool:
-    """Return whether a wait is over. A wait that began in the future counts as over: a clock was wrong."""
+    """Return whether a wait has ended. A wait that began in the future counts as ended: a clock was wrong."""
     return not -wait < now - since < wait
 
 

@@ -142,7 +142,7 @@ class Table(dict[K, V]):
 
     __hash__ = None  # as for any dict
 
-    # These methods of dict would ignore stored entries or not count new entries. iris uses none of them.
+    # These methods of dict would ignore stored entries or not count new entries. iris does not use them.
     __or__ = __ior__ = __reversed__ = update = clear = popitem = None  # type: ignore[assignment]  # so that a call fails
 
 

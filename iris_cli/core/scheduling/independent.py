@@ -82,7 +82,7 @@ def independent(
 ) -> Independent:
     """Return the assignments of a plan that do not depend on workers whose answer is missing.
 
-    The `unheard` workers have not answered yet, and `plan` uses none of them. A worker is contested if it is unheard,
+    The `unheard` workers have not answered yet, and `plan` does not use them. A worker is contested if it is unheard,
     or if it could run a dependent job that is ahead. `strict`: a job is dependent if it could run on a contested
     worker. Without `strict`, it is dependent only if, in addition, some of its tasks are unplaced or placed on
     contested workers.

@@ -237,7 +237,7 @@ class _Check:
 def _next_valid(
     file: str, stream: BinaryIO, size: int, end: Position, findings: list[Fault]
 ) -> Position | None:
-    """Return the position before the first valid line after the invalid line at `end`; None if there is none.
+    """Return the position before the first valid line after the invalid line at `end`; None if no valid line follows.
 
     Adds a finding for each further unreadable line.
     """

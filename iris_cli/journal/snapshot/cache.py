@@ -46,7 +46,7 @@ class SnapshotCache:
         self._last = START  # position of the last known snapshot, or of the last failed write
 
     def read(self, fits: Callable[[Position], bool], replay_to: ReplayTo) -> tuple[Position, Cluster] | None:
-        """Return the newest usable snapshot as its position in the log and its cluster; None if there is none.
+        """Return the newest usable snapshot as its position in the log and its cluster; None if no snapshot is usable.
 
         `fits` returns whether the log has the line with the position's checksum at that position.
         """

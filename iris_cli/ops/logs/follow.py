@@ -27,7 +27,7 @@ from iris_cli.remote.fan_out import FanOut
 
 POLL_EVERY = 1.0  # seconds
 CALLS_A_SECOND = 32  # a call costs this machine a millisecond, so many workers are read less often
-FLOOD = 1 << 20  # characters per second: nobody can read more, and printing it is expensive
+FLOOD = 1 << 20  # characters per second: no reader can follow more, and printing it is expensive
 CALLS_IN_A_FLOOD = 12  # polls per second during a flood
 TOGETHER = 1.0  # seconds: answers within this time are one step, so that equal lines can be folded
 AT_ONCE = 8  # calls that are sent before answers are received

@@ -42,7 +42,7 @@ class LineCutter(Struct):
         return _text(_short_lines(data[:end]) + b"".join(piece + b"\n" for piece in pieces))
 
     def rest(self) -> str:
-        """Return the held-back text as a line, '' if there is none. Call it when no more bytes will come."""
+        """Return the held-back text as a line, '' if no text is held back. Call it when no more bytes will come."""
         held, self.held = self.held, b""
         return _text(held + b"\n") if held else ""
 

@@ -136,7 +136,7 @@ class Loop(Struct):
     """One loop.
 
     `held` is its lock. `order_at_start` is the operator's order that was in force when the loop started. `report` gets
-    each turn. `upgraded` returns the newly installed version, '' if there is none. `has_owner_ended` returns True if
+    each turn. `upgraded` returns the newly installed version, '' if it is unchanged. `has_owner_ended` returns True if
     the demo that owns the loop has ended.
     """
 

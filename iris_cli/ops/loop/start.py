@@ -126,7 +126,7 @@ def write_loop_log(lines: Iterable[str], now: float) -> None:
 
 
 OWNER = "IRIS_LOOP_OWNER"
-"""Environment variable with the path of a lock file. A loop that has this variable ends if nobody holds the lock."""
+"""Environment variable with the path of a lock file. A loop that has it ends if no process holds the lock."""
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def _is_library(file: str) -> bool:
 
 
 def place_of(programs: Sequence[Program]) -> str:
-    """Return the call of the main thread of the first program with a stack; if there is none, what a program does."""
+    """Return the call of the main thread of the first program with a stack; without a stack, what a program does."""
     stacks = (thread.frames for each in programs for thread in threads_of(each.dump) if thread.is_main)
     frames = next(filter(None, stacks), None)
     words = call_words(own_call(frames)) if frames else _doing([each for each in programs if each.threads])

@@ -1,4 +1,4 @@
-"""Workers that exist or could be created. A job that fits none of them is rejected."""
+"""Workers that exist or could be created. A job that fits no worker is rejected."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def find_task(cluster: Cluster, what: str, wanted: PortWanted) -> Task:
 
 
 def port_location(cluster: Cluster, task: TaskId, remote: int | str) -> PortLocation | str:
-    """Return the location of the task's port, or a message that says why there is none."""
+    """Return the location of the task's port, or a message that says why the port is unknown."""
     attempt = cluster.tasks[task].current
     if attempt is None or attempt.state not in _ALIVE or attempt.worker not in cluster.workers:
         return f"{task} is not running ({task_displays(cluster, task.job)[task.index]})"

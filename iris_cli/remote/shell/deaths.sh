@@ -177,7 +177,7 @@ find_counter() {
     return 0
 }
 
-# v1_parent -> $v1_parent: our group of version 1's memory controller. False if there is none.
+# v1_parent -> $v1_parent: our group of version 1's memory controller. False if we are in no such group.
 v1_parent() {
     v1_parent=
     [ -r "$iris_proc/self/cgroup" ] || return

@@ -9,7 +9,7 @@ has_holder() {
 }
 
 # hand_over MARKER FILE ARGUMENT: let the holder `begin` it. False if there is no holder. Opened for both
-# directions, a pipe without a reader blocks nobody: if the holder ends now, the request is lost, and
+# directions, a pipe without a reader blocks no call: if the holder ends now, the request is lost, and
 # the caller finds nothing started.
 hand_over() { has_holder && printf '%s %s %s\n' "$1" "$3" "$2" 2>/dev/null 1<>"$holder/$holder_pid"; }
 

@@ -251,8 +251,8 @@ else
 
 fi
 
-# is_ours DIRECTORY: true if it is ours, and nobody else made its place: in a directory like /tmp, anybody can
-# make a name first.
+# is_ours DIRECTORY: true if it is ours, and no other user made its parent: in a directory like /tmp,
+# another user can make a name first.
 is_ours() {
     [ -O "$1" ] || return
     place=$1

@@ -111,7 +111,7 @@ class _Step:
             return self._is_sent
 
     def failed(self, error: NoAnswer, connection: Connection, seconds: float) -> NoAnswer:
-        """Return the error of the call for that of the transport below, which waited for so many seconds."""
+        """Return the error of the call for an error of the transport below, which waited for `seconds`."""
         is_sent = self.was_sent()
         if error.kind is not SilenceKind.TIMEOUT or not error.sent:
             return NoAnswer(error.kind, error.step, error.detail, hint=error.hint, sent=is_sent)

@@ -123,7 +123,7 @@ class _Exchange:
         return Output(stdout=out, stderr=err, status=max(self._process.returncode, -1))
 
     def _collect(self, name: str, stream: IO[bytes]) -> None:
-        """Read an output to its end; a call that is over needs no more of it."""
+        """Read an output to its end; an ended call needs no more of it."""
         with stream, suppress(Abandoned):
             while data := stream.read(_PIECE):
                 with self._news:

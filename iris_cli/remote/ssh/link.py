@@ -263,7 +263,7 @@ class Link:
         self._spares.clear()
 
     def _take_spare(self) -> paramiko.Channel | None:
-        """Return the shell started in advance; None if there is none or it has ended."""
+        """Return the shell started in advance; None if it was not started or has ended."""
         try:
             spare = self._spares.pop()
         except IndexError:

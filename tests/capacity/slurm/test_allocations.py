@@ -47,7 +47,7 @@ def known(seen: CloudSlice, state: SliceState = SliceState.READY) -> dict[str, S
 
 
 def test_of_several_jobs_with_one_name_the_oldest_is_kept(lab: Slurm) -> None:
-    """A lost answer, and a second submission while the first one was on its way."""
+    """A lost answer, and a second submission before the first one has arrived."""
     for _ in range(3):
         lab.run(*sbatch("west-1", "us", GROUP))
     first = min(map(int, lab.run("squeue", "--noheader", "--format=%i").split()))

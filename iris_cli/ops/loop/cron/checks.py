@@ -32,7 +32,7 @@ class Installed(Struct, frozen=True, kw_only=True):
 
 
 def installed(entry: CronEntry, units: Path) -> Installed:
-    """Return the schedule in the crontab or in the systemd units below `units`; Installed() if there is none."""
+    """Return the schedule in the crontab or in the systemd units below `units`; Installed() without a schedule."""
     with suppress(IrisError):
         if line := crontab.installed(entry):
             return Installed(
