@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,7 +41,10 @@ class OnTerminal:
         self.shown = b""
 
     def until(self, words: bytes) -> None:
+        deadline = time.monotonic() + PATIENCE
         while words not in self.shown:
+            left = max(0.0, deadline - time.monotonic())
+            assert select.select([self.ours], [], [], left)[0], f"no {words!r} in {self.shown!r}"
             self.shown += os.read(self.ours, 4096)
 
     def end(self) -> bytes:
@@ -104,7 +109,15 @@ def test_the_program_has_the_terminal_and_its_end_is_recorded(host: WorkerHost) 
 
 @pytest.mark.two_shells
 def test_ctrl_c_is_for_the_program_and_the_end_of_the_terminal_ends_it(host: WorkerHost) -> None:
-    token = prepared(host, "trap 'echo caught' INT; echo ready; while :; do sleep 0.05; done")
+    # Not a shell: bash ignores a Ctrl-C if its current child happens to exit normally at that moment.
+    program = """
+import signal, time
+signal.signal(signal.SIGINT, lambda *_: print("caught", flush=True))
+print("ready", flush=True)
+while True:
+    time.sleep(1)
+"""
+    token = prepared(host, f"exec python3 -I -S -c '{program}'")
     with on_terminal(host, token) as terminal:
         terminal.until(b"ready")
         until(lambda: watchdogs(host, token))
