@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -287,9 +288,16 @@ def test_the_log_is_rotated(operator: Operator) -> None:
     assert operator.spawn()
     until(lambda: log.with_name("loop.log.1").exists())
     until(lambda: log.exists() and log.stat().st_size < 1000)
-    files = {os.readlink(each) for each in Path("/proc", str(operator.pid()), "fd").iterdir()}
-    assert str(log) in files
-    assert f"{log}.1" not in files
+
+    def open_files() -> set[str]:
+        links = set()
+        for each in Path("/proc", str(operator.pid()), "fd").iterdir():
+            with suppress(FileNotFoundError):  # the loop closed this file meanwhile
+                links.add(os.readlink(each))
+        return links
+
+    # The new file has its name before the loop writes to it.
+    until(lambda: str(log) in open_files() and f"{log}.1" not in open_files(), open_files)
 
 
 # Another version
