@@ -18,7 +18,7 @@ from tests.support.worker_host import FINAL, WorkerHost, is_alive, kill, marked,
 
 LONG = 100_000.0
 STUBBORN = ("sh", "-c", 'trap "" TERM; echo $$ >>"$0"; while :; do sleep 0.05; done')
-STRAY = ("sh", "-c", '(setsid sleep 1000 & echo $! >>"$0"); trap "exit 0" TERM; while :; do sleep 0.05; done')
+STRAY = ("sh", "-c", 'trap "exit 0" TERM; (setsid sleep 1000 & echo $! >>"$0"); while :; do sleep 0.05; done')
 CANCELLED_BY_LEASE = (RemoteState.CANCELLED, None, "lease")
 
 
