@@ -13,7 +13,7 @@ from iris_cli.core import JobState, count
 from iris_cli.core.lifecycle.display import word_of
 from iris_cli.ops.setup.next_steps import NextSteps, Situation, Step
 from iris_cli.ops.views.cycles import Cycles
-from iris_cli.ops.views.status import ClusterStatus, in_reading_order
+from iris_cli.ops.views.status import ClusterStatus, in_display_order
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.tables import fold, text
@@ -139,7 +139,7 @@ def _head(found: NextSteps) -> list[Text | Table]:
         return [text(found.words, "bold")]
 
     status = found.status
-    words = [word_of(job.display).lower() for job in in_reading_order(status.jobs) if not job.state.terminal]
+    words = [word_of(job.display).lower() for job in in_display_order(status.jobs) if not job.state.terminal]
     counts = {**Counter(words), "ended": _counts(status).ended}
     jobs = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
     return [header(status), text(f"jobs: {jobs or 'none'}")]

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.resources import Device
-from iris_cli.ops.views.board import Concern, board
 from iris_cli.ops.views.job_status import job_status
+from iris_cli.ops.views.live_view import Urgency, live_view
 from iris_cli.ops.views.status import cluster_status
 from iris_cli.ops.views.view import look
 from iris_cli.ops.views.why import why
@@ -129,9 +129,9 @@ def test_a_gang_is_overdue_for_all_who_look_at_the_same_moment(
     lab = gang().job("next", tpu="v5litepod-16").advance(waits)
     session = session_of(lab, tmp_path / "state")
     session.config = replace(session.config, limits=replace(session.limits, gang_reserve_after=patience))
-    (on_board,) = (job for job in board(session).jobs if job.row.id == "next")
+    (on_board,) = (job for job in live_view(session).jobs if job.row.id == "next")
     assert why(session, "next").overdue == on_board.row.overdue == words
-    assert (on_board.waits_since is not None, on_board.concern is Concern.OVERDUE) == (bool(words),) * 2
+    assert (on_board.overdue_since is not None, on_board.urgency is Urgency.OVERDUE) == (bool(words),) * 2
 
 
 def test_a_job_that_lost_a_host_blames_that_task_and_not_those_whose_failure_was_tolerated(

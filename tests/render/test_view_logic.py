@@ -22,7 +22,7 @@ from iris_cli.ops.outcomes.event_words import event_words
 from iris_cli.ops.views.history import history
 from iris_cli.ops.views.inventory import inventory
 from iris_cli.ops.views.job_status import job_status
-from iris_cli.ops.views.status import cluster_status, in_reading_order
+from iris_cli.ops.views.status import cluster_status, in_display_order
 from iris_cli.ops.views.view import as_of, cycle_age, look, parse_moment
 from iris_cli.ops.views.why import why
 from tests.journal.samples import HOST
@@ -251,7 +251,7 @@ def test_what_runs_stands_above_what_waits_and_that_above_what_ended(tmp_path: P
     lab.cancel("spot")
     seen = cluster_status(session_of(lab, tmp_path / "state"))
     assert [job.id for job in seen.jobs][:3] == ["diverged", "low", "high"]
-    order = [job.id for job in in_reading_order(seen.jobs)]
+    order = [job.id for job in in_display_order(seen.jobs)]
     assert order == ["train", "eval", "flaky", "high", "train/fold", "sweep", "low", "spot", "diverged"]
 
 

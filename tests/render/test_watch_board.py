@@ -11,8 +11,8 @@ from rich.cells import cell_len
 
 from iris_cli.core.model.limits import Limits
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.board import Board, Concern, board
 from iris_cli.ops.views.history import Entry
+from iris_cli.ops.views.live_view import LiveView, Urgency, live_view
 from iris_cli.render.watch.board import Moment, frame
 from iris_cli.render.watch.news import News, news
 from tests.render.scenes import SCENES, busy, failed_gang, many_tasks, retried_gang, session_of
@@ -23,11 +23,11 @@ SIZES = ((20, 5), (40, 12), (60, 24), (100, 30), (200, 50))
 HOSTILE = "\x1b[2J\x1b]0;mine\x07[bold]‮漢字é\n" + "x" * 300
 
 
-def seen(lab: Lab, directory: Path) -> Board:
-    return board(session_of(lab, directory / "state"))
+def seen(lab: Lab, directory: Path) -> LiveView:
+    return live_view(session_of(lab, directory / "state"))
 
 
-def lines(shown: Board, width: int, height: int, *said: str) -> list[str]:
+def lines(shown: LiveView, width: int, height: int, *said: str) -> list[str]:
     heard = [News(shown.status.at - len(said) + number, text) for number, text in enumerate(said)]
     moment = Moment(now=shown.status.at + 2.0, news=heard)
     return [line.plain for line in frame(shown, moment, width, height)]
@@ -56,7 +56,7 @@ def test_a_person_sees_this(scene: str, tmp_path: Path) -> None:
     ],
 )
 def test_its_second_line_says_who_runs_cycles(cycle_ago: float, words: str, tmp_path: Path) -> None:
-    shown = lines(board(session_of(busy(), tmp_path / "state", cycle_ago)), 200, 30)
+    shown = lines(live_view(session_of(busy(), tmp_path / "state", cycle_ago)), 200, 30)
     assert shown[1] == words
     assert any("the next cycle" in line for line in shown) == (cycle_ago == 38.0)
 
@@ -66,14 +66,14 @@ def test_a_damage_that_was_mended_stands_there_no_more(tmp_path: Path) -> None:
     log = tmp_path / "state" / "events.jsonl"
     sound = log.read_bytes()
     log.write_bytes(sound[:-20] + b"?" + sound[-19:])
-    assert "is damaged" in lines(board(session), 400, 30)[2]
+    assert "is damaged" in lines(live_view(session), 400, 30)[2]
     log.write_bytes(sound)
-    assert not any("is damaged" in line for line in lines(board(session), 400, 30))
+    assert not any("is damaged" in line for line in lines(live_view(session), 400, 30))
 
 
 @settings(deadline=None, max_examples=60)
 @given(width=st.integers(1, 400), height=st.integers(1, 80), said=st.integers(0, 60))
-def test_it_fits_into_any_screen(width: int, height: int, said: int, crowded: Board) -> None:
+def test_it_fits_into_any_screen(width: int, height: int, said: int, crowded: LiveView) -> None:
     moment = Moment(now=crowded.status.at, news=[News(0.0, HOSTILE)] * said, trouble=HOSTILE)
     painted = frame(crowded, moment, width, height)
     assert 1 <= len(painted) <= height
@@ -82,7 +82,7 @@ def test_it_fits_into_any_screen(width: int, height: int, said: int, crowded: Bo
 
 
 @pytest.fixture(scope="module")
-def crowded(tmp_path_factory: pytest.TempPathFactory) -> Board:
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> LiveView:
     """500 tasks in one job, and some 60 others."""
     lab = many_tasks()
     for number in range(60):
@@ -98,7 +98,7 @@ def test_of_500_tasks_those_that_failed_have_a_line_and_the_rest_are_counted(tmp
     assert any("2 failed, 308 pending, 160 running, 30 succeeded" in line for line in shown)
 
 
-def test_what_finds_no_room_is_counted(crowded: Board) -> None:
+def test_what_finds_no_room_is_counted(crowded: LiveView) -> None:
     shown = lines(crowded, 100, 10)
     (rest,) = [line for line in shown if "more jobs: " in line]
     assert rest.startswith(
@@ -116,10 +116,10 @@ def gangs() -> Lab:
 
 def test_a_gang_that_has_waited_long_stands_before_those_that_wait(tmp_path: Path) -> None:
     shown = seen(gangs(), tmp_path)
-    assert [(job.row.id, job.concern) for job in shown.jobs] == [
-        ("old", Concern.OVERDUE),
-        ("young", Concern.WAITING),
-        ("runs", Concern.RUNNING),
+    assert [(job.row.id, job.urgency) for job in shown.jobs] == [
+        ("old", Urgency.OVERDUE),
+        ("young", Urgency.WAITING),
+        ("runs", Urgency.RUNNING),
     ]
     (row,) = [line for line in lines(shown, 120, 20) if line.startswith("old ")]
     assert "pending for 11m (limit: 10m): " in row
@@ -131,19 +131,19 @@ def test_what_waits_stands_before_what_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lab", "concern"),
-    [(failed_gang(), Concern.FAILING), (busy().cancel("train").advance("1h"), Concern.RUNNING)],
+    [(failed_gang(), Urgency.FAILING), (busy().cancel("train").advance("1h"), Urgency.RUNNING)],
     ids=["failed", "cancelled"],
 )
-def test_what_is_still_being_stopped_is_not_over(lab: Lab, concern: Concern, tmp_path: Path) -> None:
+def test_what_is_still_being_stopped_is_not_over(lab: Lab, concern: Urgency, tmp_path: Path) -> None:
     (train,) = [job for job in seen(lab, tmp_path).jobs if job.row.id == "train"]
     assert train.row.state.terminal
-    assert train.concern is concern
+    assert train.urgency is concern
 
 
 def test_a_rank_that_runs_again_says_why(tmp_path: Path) -> None:
     (job,) = seen(retried_gang(), tmp_path).jobs
     assert [(group.state, group.why) for group in job.task_groups] == [("RUNNING", "retried after exit 1")]
-    assert job.concern is Concern.FAILING
+    assert job.urgency is Urgency.FAILING
 
 
 def entry(text: str, kind: str = "TaskRunning", at: float = 1.0) -> Entry:

@@ -150,12 +150,12 @@ def _without_jobs(path: Path, hosts: int, home: Path, environ: Mapping[str, str]
 def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
     """Yield the steps for problems, then `first`, then those for running and pending jobs and for older failures."""
     from iris_cli.ops.views.cycles import fix_of
-    from iris_cli.ops.views.status import in_reading_order
+    from iris_cli.ops.views.status import in_display_order
 
     for message in status.messages:
         yield Step(command="iris doctor", words=message, urgent=True)
     running = [job for job in status.jobs if job.workers]
-    waiting = [job for job in in_reading_order(status.jobs) if not (job.workers or job.state.terminal)]
+    waiting = [job for job in in_display_order(status.jobs) if not (job.workers or job.state.terminal)]
     cycles = status.cycles
     if cycles is not None:
         for trouble in cycles.troubles:

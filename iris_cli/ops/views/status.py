@@ -145,11 +145,11 @@ def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:
     return sorted(found.values(), key=lambda job: job.order)
 
 
-def in_reading_order(jobs: Sequence[JobRow]) -> list[JobRow]:
-    """Return jobs in display order, given all jobs of the cluster in order of submission.
+def in_display_order(jobs: Sequence[JobRow]) -> list[JobRow]:
+    """Return the jobs of a cluster in display order. `jobs` are in order of submission.
 
-    Open jobs come first: running, stopping or retrying, starting, then pending in scheduling order. Ended
-    jobs follow, latest end first.
+    Open jobs come first: running, stopping or retrying, starting, then pending in scheduling order. Ended jobs follow,
+    latest end first.
     """
     positions = {job.id: position for position, job in enumerate(jobs)}
 

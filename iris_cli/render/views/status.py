@@ -8,7 +8,7 @@ from iris_cli.core import JobState, count
 from iris_cli.core.lifecycle.display import in_words, word_of
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow
 from iris_cli.ops.views.scaling_rows import CreatedSliceRow, ScaleGroupRow, Scaling
-from iris_cli.ops.views.status import ClusterStatus, JobRow, in_reading_order
+from iris_cli.ops.views.status import ClusterStatus, JobRow, in_display_order
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.tables import NARROW, Row, age, banner, chain_words, duration, fold, folded, table, text
@@ -70,7 +70,7 @@ def _jobs(status: ClusterStatus, width: int, everything: bool, chosen: bool) -> 
             return [] if status.messages else [text("no such job", "dim")]
         is_new = not (status.past or status.messages)
         return [text("no jobs: iris launch -- COMMAND" if is_new else "no jobs", "dim")]
-    in_order = in_reading_order(status.jobs)
+    in_order = in_display_order(status.jobs)
     still_open = [job for job in in_order if not job.state.terminal]
     ended = [job for job in in_order if job.state.terminal]
     shown = [*still_open, *ended] if everything else [*still_open[:MAX_OPEN], *ended[:MAX_ENDED]]

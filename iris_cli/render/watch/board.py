@@ -15,10 +15,10 @@ from iris_cli.core import JobState, count
 from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.model.waiting import overdue_words
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.board import Board, Concern, JobOnBoard, TaskGroup, board
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow
 from iris_cli.ops.views.job_status import JobStatus, job_status
+from iris_cli.ops.views.live_view import LiveJob, LiveView, TaskGroup, Urgency, live_view
 from iris_cli.ops.views.status import ClusterStatus
 from iris_cli.render.console import Output
 from iris_cli.render.layout import clean_line
@@ -71,7 +71,7 @@ class _Section(Struct, frozen=True):
     rest: Callable[[int], str] | None = None  # None: show the last lines
 
 
-def frame(board: Board, moment: Moment, width: int, height: int) -> list[Text]:
+def frame(board: LiveView, moment: Moment, width: int, height: int) -> list[Text]:
     """Return the lines of a screen: at most `height`, each at most `width` columns wide."""
     head = list(_header_lines(board.status, moment))[: max(1, height - 1)]
     has_gaps = height >= _MIN_LINES_FOR_GAPS
@@ -147,7 +147,7 @@ Row = tuple[Text, ...]
 _HEADERS = ("JOB", "STATE", "TASKS", "TIME", "WHERE / WHY")
 
 
-def _jobs(board: Board, now: float, width: int, height: int) -> _Section:
+def _jobs(board: LiveView, now: float, width: int, height: int) -> _Section:
     older = f"{count(board.status.older, 'older job')} not shown" if board.status.older else ""
     if not board.jobs:
         return _Section([_text(older or "no jobs: iris launch -- COMMAND", "dim")], 1, 1, str)
@@ -170,7 +170,7 @@ def _jobs(board: Board, now: float, width: int, height: int) -> _Section:
     return _Section(lines, 3, len(lines), rest)
 
 
-def _in_words(jobs: Iterable[JobOnBoard]) -> str:
+def _in_words(jobs: Iterable[LiveJob]) -> str:
     """Return the number of jobs per state: `3 running, 1 pending`."""
     found = Counter(word_of(job.row.display) for job in jobs)
     return ", ".join(f"{number} {state.lower()}" for state, number in found.items())
@@ -184,8 +184,8 @@ def _columns(width: int) -> Sequence[int]:
     return (0, 1, 3, 4) if width < 90 else (0, 1, 2, 3, 4)
 
 
-def _rows_of(board: Board, job: JobOnBoard, now: float, width: int) -> Iterator[Row]:
-    row, style = job.row, _JOB_STYLES.get(job.concern, "")
+def _rows_of(board: LiveView, job: LiveJob, now: float, width: int) -> Iterator[Row]:
+    row, style = job.row, _JOB_STYLES.get(job.urgency, "")
     display = row.display if width >= _MIN_COLUMNS_FOR_NOTES else word_of(row.display)
     yield (
         _text(row.id, style),
@@ -202,7 +202,7 @@ def _rows_of(board: Board, job: JobOnBoard, now: float, width: int) -> Iterator[
         yield _text("  …"), Text(), Text(), Text(), _text(words, "dim")
 
 
-_JOB_STYLES = {Concern.FAILING: "bold", Concern.OVERDUE: "bold yellow", Concern.ENDED: "dim"}
+_JOB_STYLES = {Urgency.FAILING: "bold", Urgency.OVERDUE: "bold yellow", Urgency.ENDED: "dim"}
 
 
 def _group_row(group: TaskGroup, now: float) -> Row:
@@ -212,12 +212,12 @@ def _group_row(group: TaskGroup, now: float) -> Row:
         _text(f"  {names}"),
         _text(word_of(group.state), style_of(group.state)),
         _text(str(len(group.tasks))),
-        _text(_seconds(group.since_at, now), "dim"),
+        _text(_seconds(group.changed_at, now), "dim"),
         _text(f"{group.why} ({on})" if group.why and on else group.why or on),
     )
 
 
-def _duration_words(job: JobOnBoard, now: float) -> str:
+def _duration_words(job: LiveJob, now: float) -> str:
     """Return the time for which the job has been pending or running, or the time since its end."""
     row = job.row
     if row.state.terminal:
@@ -232,10 +232,10 @@ def _seconds(since: float | None, now: float) -> str:
     return duration(float(seconds - seconds % 60 if seconds >= _COARSE_SECONDS else seconds))
 
 
-def _where_and_why(board: Board, job: JobOnBoard, now: float) -> str:
+def _where_and_why(board: LiveView, job: LiveJob, now: float) -> str:
     row, why = job.row, job.row.why
-    if job.waits_since is not None:
-        why = f"{overdue_words(max(0.0, now - job.waits_since), board.gang_reserve_after)}: {why}"
+    if job.overdue_since is not None:
+        why = f"{overdue_words(max(0.0, now - job.overdue_since), board.gang_reserve_after)}: {why}"
     elif row.workers and why and not row.state.terminal:
         why = f"waiting: {without_kind(why)}"
     chain = chain_words(row.again, row.tried_again)
@@ -324,7 +324,7 @@ def loading_lines() -> list[Text]:
 
 def of_cluster(session: Session, *, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Picture:
     """Return the picture of the cluster now, with the matching jobs. Raises UsageError."""
-    return partial(frame, board(session, labels=labels, states=states))
+    return partial(frame, live_view(session, labels=labels, states=states))
 
 
 def of_job(output: Output, session: Session, job: str, *, everything: bool = False) -> Picture:

@@ -14,16 +14,15 @@ from iris_cli.core.model.waiting import overdue_since
 from iris_cli.ops.outcomes.causes import end_words, stop_words
 from iris_cli.ops.outcomes.durations import FRESH
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.status import ClusterStatus, JobRow, cluster_status, in_reading_order
+from iris_cli.ops.views.status import ClusterStatus, JobRow, cluster_status, in_display_order
 
-_RECENT_CHANGE = 60.0  # seconds; jobs that changed more recently come before others of their concern
-
+_RECENT_CHANGE = 60.0  # seconds; a job that changed more recently comes before other jobs of equal urgency
 _SLOW_START = 5.0  # seconds after which a task that is still starting gets a line
 _MAX_ENDED_JOBS = 20
 
 
-class Concern(IntEnum):
-    """Urgency of a job for the operator."""
+class Urgency(IntEnum):
+    """Urgency of a job for the operator, most urgent first."""
 
     FAILING = 0
     OVERDUE = 1
@@ -33,76 +32,69 @@ class Concern(IntEnum):
 
 
 class TaskGroup(Struct, frozen=True, kw_only=True):
-    """Tasks of one job with the same state and reason. `since_at`: time of the latest change of a task."""
+    """Tasks of one job with the same state and reason. `changed_at`: time of the latest state change of a task."""
 
     tasks: tuple[TaskId, ...]
     state: str
     why: str
     workers: tuple[WorkerId, ...]
-    since_at: float | None
+    changed_at: float | None
 
 
-class JobOnBoard(Struct, frozen=True, kw_only=True):
-    """One job. `changed_at`: time of its last change. `waits_since`: time since which it is overdue, or None."""
+class LiveJob(Struct, frozen=True, kw_only=True):
+    """One job. `changed_at`: time of its last state change. `overdue_since`: None for a job that is not overdue."""
 
     row: JobRow
-    concern: Concern
+    urgency: Urgency
     changed_at: float
-    waits_since: float | None
+    overdue_since: float | None
     task_groups: tuple[TaskGroup, ...]
 
 
-class Board(Struct, frozen=True, kw_only=True):
+class LiveView(Struct, frozen=True, kw_only=True):
     """The cluster as of `status.at`, and its jobs in order of urgency."""
 
     status: ClusterStatus
-    jobs: tuple[JobOnBoard, ...]
+    jobs: tuple[LiveJob, ...]
     gang_reserve_after: float
 
 
-def board(session: Session, *, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Board:
+def live_view(session: Session, *, labels: Sequence[str] = (), states: Sequence[str] = ()) -> LiveView:
     """Return the cluster now, with the jobs that match the filters of `cluster_status`. Raises UsageError."""
     status = cluster_status(session, labels=labels, states=states, ended=_MAX_ENDED_JOBS)
-    cluster, reserve_after = session.cluster, session.limits.gang_reserve_after
-    jobs = [_on_board(cluster, row, status.at, reserve_after) for row in status.jobs]
-    positions = {row.id: position for position, row in enumerate(in_reading_order(status.jobs))}
-    return Board(
-        status=status,
-        jobs=tuple(sorted(jobs, key=lambda job: _sort_key(job, positions[job.row.id], status.at))),
-        gang_reserve_after=reserve_after,
-    )
+    cluster, now, reserve_after = session.cluster, status.at, session.limits.gang_reserve_after
+    jobs = [_live_job(cluster, row, now, reserve_after) for row in in_display_order(status.jobs)]
+
+    def sort_key(job: LiveJob) -> tuple[Urgency, float]:
+        is_recent = job.urgency is not Urgency.ENDED and now - job.changed_at < _RECENT_CHANGE
+        return job.urgency, -job.changed_at if is_recent else 0.0
+
+    return LiveView(status=status, jobs=tuple(sorted(jobs, key=sort_key)), gang_reserve_after=reserve_after)
 
 
-def _on_board(cluster: Cluster, row: JobRow, now: float, reserve_after: float) -> JobOnBoard:
-    job, tasks = cluster.jobs[row.id], cluster.tasks_of(row.id)
-    displays = task_displays(cluster, row.id)
+def _live_job(cluster: Cluster, row: JobRow, now: float, reserve_after: float) -> LiveJob:
+    tasks, displays = cluster.tasks_of(row.id), task_displays(cluster, row.id)
     task_groups = tuple(_task_groups(tasks, displays, now)) if not row.state.terminal or row.stopping else ()
-    waits_since = overdue_since(cluster, job, reserve_after, now)
-    return JobOnBoard(
+    since = overdue_since(cluster, cluster.jobs[row.id], reserve_after, now)
+    is_overdue = since is not None and not task_groups
+    return LiveJob(
         row=row,
-        concern=Concern.OVERDUE
-        if waits_since is not None and not task_groups
-        else _concern(row, task_groups, now),
+        urgency=Urgency.OVERDUE if is_overdue else _urgency(row, task_groups, now),
         changed_at=_changed_at(row, tasks),
-        waits_since=waits_since,
+        overdue_since=since,
         task_groups=task_groups,
     )
 
 
-def _concern(row: JobRow, task_groups: Sequence[TaskGroup], now: float) -> Concern:
+def _urgency(row: JobRow, task_groups: Sequence[TaskGroup], now: float) -> Urgency:
+    """Return the urgency of a job that is not overdue."""
     if row.state in (JobState.FAILED, JobState.UNSCHEDULABLE):
-        return Concern.FAILING if row.stopping or now - (row.ended_at or now) < FRESH else Concern.ENDED
+        return Urgency.FAILING if row.stopping or now - (row.ended_at or now) < FRESH else Urgency.ENDED
     if row.state.terminal:  # attempts that are being stopped still hold their workers
-        return Concern.RUNNING if row.stopping else Concern.ENDED
+        return Urgency.RUNNING if row.stopping else Urgency.ENDED
     if any(group.state != TaskState.ASSIGNED for group in task_groups):
-        return Concern.FAILING
-    return Concern.RUNNING if row.display == JobState.RUNNING else Concern.WAITING
-
-
-def _sort_key(each: JobOnBoard, position: int, now: float) -> tuple[int, float, int]:
-    """Return the sort key of a job: its concern, then recently changed jobs first, then its position in the table."""
-    is_recent = each.concern is not Concern.ENDED and now - each.changed_at < _RECENT_CHANGE
-    return each.concern, -each.changed_at if is_recent else 0.0, position
+        return Urgency.FAILING
+    return Urgency.RUNNING if row.display == JobState.RUNNING else Urgency.WAITING
 
 
 def _changed_at(row: JobRow, tasks: Sequence[Task]) -> float:
@@ -128,11 +120,11 @@ def _task_groups(tasks: Sequence[Task], displays: Sequence[str], now: float) -> 
             state=state,
             why=why,
             workers=tuple(last.worker for last in attempts),
-            since_at=max(map(_since, attempts), default=None),
+            changed_at=max(map(_state_since, attempts), default=None),
         )
 
 
-def _since(attempt: Attempt) -> float:
+def _state_since(attempt: Attempt) -> float:
     """Return the time at which the attempt entered its present state."""
     if attempt.ended_at is not None:
         return attempt.ended_at
@@ -147,7 +139,7 @@ _ORDER: tuple[str, ...] = (
 
 
 def _why_listed(task: Task, now: float) -> str | None:
-    """Return the reason for giving a task a line of its own; None if it needs no line."""
+    """Return the reason why a task needs a line of its own; None if it needs no line."""
     last, failed = task.current, _failure_before(task)
     if last is not None and last.state is AttemptState.STOPPING:
         return stop_words(last.stop.reason) if last.stop is not None else ""
