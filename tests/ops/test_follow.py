@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
-from iris_cli.ops.cycle.cycle import CycleResult, run
+from iris_cli.ops.cycle.cycle import Cycles
 from iris_cli.ops.logs import follow as follow_module
 from iris_cli.ops.logs import log_reading
 from iris_cli.ops.logs.follow import Follower, Step
 from iris_cli.ops.logs.logs import Query
-from iris_cli.ops.loop import wait
-from iris_cli.ops.session import Session
 from tests.ops.world import World
 from tests.support.lab import START, Lab
 
@@ -66,11 +63,13 @@ def test_cycles_come_no_more_often_than_workers_are_asked(
     monkeypatch.setattr(follow_module, "CALLS_A_SECOND", 0.2)
     cycles: list[float] = []
 
-    def cycle(session: Session, *given: Any, **named: Any) -> CycleResult:
-        cycles.append(session.clock.monotonic())
-        return run(session, *given, **named)
+    run = Cycles.run
 
-    monkeypatch.setattr(wait, "run", cycle)
+    def cycle(each: Cycles) -> None:
+        cycles.append(each.session.clock.monotonic())
+        run(each)
+
+    monkeypatch.setattr(Cycles, "run", cycle)
     begun = world.clock.monotonic()
 
     def go_on() -> None:

@@ -207,7 +207,7 @@ def test_what_is_never_started_is_given_up_too_where_a_cycle_is_over_before_one_
         for _ in range(300):  # a busy machine gets little done in one
             over = Event()
             host.meanwhile["go"] = partial(hold, over)
-            cycle.run(session, dispatcher, patience=0.05)
+            cycle.Cycles(dispatcher, patience=0.05).run()
             over.set()
             if session.cluster.workers[W0].refusals:
                 break
@@ -225,7 +225,7 @@ def test_who_could_not_be_told_to_start_something_is_not_to_blame_that_it_does_n
         for _ in range(5):
             host.meanwhile["poll"] = partial(setattr, host, "silence", SilenceKind.UNREACHABLE)
             host.meanwhile["go"] = partial(setattr, host, "silence", None)
-            cycle.run(session, dispatcher)
+            cycle.Cycles(dispatcher).run()
             dispatcher.process_calls()
             site.clock.time += 61.0
     assert site.attempt("one").held_up == ""

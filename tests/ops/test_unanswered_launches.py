@@ -116,9 +116,10 @@ def test_a_loop_starts_it_in_its_next_cycle(tmp_path: Path, cut: Callable[[Host]
     cut(site.hosts["w1"])
     session = site.session()
     with Dispatcher(session) as dispatcher:
+        cycles = cycle.Cycles(dispatcher)
         for _ in range(2):
-            result = cycle.run(session, dispatcher)
-            cycle.finish_calls(session, dispatcher, result)
+            cycles.run()
+            cycles.finish_calls()
             heal(site.hosts["w1"])
             site.clock.time += 1.0
     assert site.state_of("train") is JobState.RUNNING
@@ -238,7 +239,7 @@ def test_an_interrupted_invocation_gives_up_what_it_was_launching(tmp_path: Path
     lose_answer_of_prepare(host)
     host.meanwhile["prepare"] = hang
     with suppress(KeyboardInterrupt), Dispatcher(session) as dispatcher:
-        cycle.run(session, dispatcher)
+        cycle.Cycles(dispatcher).run()
         assert arrived.wait(30.0)
         raise KeyboardInterrupt
     over.set()

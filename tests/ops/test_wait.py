@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,10 +12,8 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.messages.observations import AttemptReport, RemoteState, WorkerReport
 from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode
-from iris_cli.ops.cycle.cycle import CycleResult, run
-from iris_cli.ops.loop import wait
+from iris_cli.ops.cycle.cycle import Cycles
 from iris_cli.ops.loop.wait import WaitResult, wait_for
-from iris_cli.ops.session import Session
 from tests.ops.world import World
 from tests.support.fake_hosts import Entry, Host
 from tests.support.fake_runner import Clock, Site
@@ -100,11 +97,13 @@ def test_the_first_cycles_come_soon_and_later_ones_less_often(
     world.answers("w")
     cycles: list[float] = []
 
-    def cycle(session: Session, *given: Any, **named: Any) -> CycleResult:
-        cycles.append(session.clock.monotonic())
-        return run(session, *given, **named)
+    run = Cycles.run
 
-    monkeypatch.setattr(wait, "run", cycle)
+    def cycle(each: Cycles) -> None:
+        cycles.append(each.session.clock.monotonic())
+        run(each)
+
+    monkeypatch.setattr(Cycles, "run", cycle)
     wait_for(world.session(), [JobId("train")], timeout=60)
     pauses = [after - before for before, after in pairwise(cycles)]
     assert pauses[0] < 0.5

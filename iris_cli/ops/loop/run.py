@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from iris_cli.config.schema import Mode
 from iris_cli.core import Cluster, JobId, WorkerCondition, WorkerId, count
 from iris_cli.errors import ConfigError, LogDamagedError, NotFoundError
 from iris_cli.journal.files.runners import LOOP, HeldRunner, LoopOrder, read_loop_order
 from iris_cli.ops import autoscale
-from iris_cli.ops.cycle import compaction, cycle
+from iris_cli.ops.cycle import compaction
+from iris_cli.ops.cycle.cycle import CycleResult, Cycles
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.loop.changes import Configuration
 from iris_cli.ops.loop.watch import TRANSIENT_ERRORS, words_of
@@ -127,7 +128,7 @@ class LoopEnd(StrEnum):
 class Turn(Struct, frozen=True, kw_only=True):
     """One pass of the loop: the result of its cycle, or the reason (`trouble`, `fault`) why the cycle did not run."""
 
-    result: cycle.CycleResult | None = None
+    result: CycleResult | None = None
     trouble: str = ""
     fault: Exception | None = None  # an internal error
 
@@ -149,7 +150,6 @@ class Loop(Struct):
     has_owner_ended: Callable[[], bool] = bool
     _trouble: str = ""
     _scaled_at: float = float("-inf")
-    _result: cycle.CycleResult = field(default_factory=cycle.CycleResult)
 
     def run(self) -> LoopEnd:
         """Run cycles until there is a reason to end. Raises IrisError if no cycle can ever run again."""
@@ -159,17 +159,17 @@ class Loop(Struct):
         with Dispatcher(session) as dispatcher:
             if (end_reason := self._end_reason()) is not None:
                 return end_reason
-            requests = 0
+            requests, cycles = 0, Cycles(dispatcher)
             while True:
                 seq = session.cluster.seq
-                self.report(self._turn(dispatcher))
+                self.report(self._turn(cycles))
                 if not self._trouble and not self._open_work() and self._release():
                     return LoopEnd.DONE
                 pace.interval = session.limits.loop_interval
                 has_requests, requests = dispatcher.requests != requests, dispatcher.requests
                 changed = (session.cluster.seq != seq or has_requests) and not self._trouble
                 pause = pace.pause(session.cluster, session.clock.now(), changed=changed)
-                if (end_reason := self._wait(dispatcher, pause)) is not None:
+                if (end_reason := self._wait(cycles, pause)) is not None:
                     return end_reason
 
     def _end_reason(self) -> LoopEnd | None:
@@ -187,14 +187,15 @@ class Loop(Struct):
         self._reload_configuration()  # BEFORE the check for an upgrade: a new loop needs a valid file
         return LoopEnd.UPGRADE if not self.configuration.invalid and self.upgraded() else None
 
-    def _turn(self, dispatcher: Dispatcher) -> Turn:
+    def _turn(self, cycles: Cycles) -> Turn:
         self._trouble = ""
         try:
             self._reload_configuration()
             if self.session.config.loop is Mode.OFF:
                 return Turn()
             self._scale()
-            self._result = cycle.run(self.session, dispatcher, schedule=not self.configuration.invalid)
+            cycles.schedule = not self.configuration.invalid
+            cycles.run()
             if (compacted := compaction.compact_if_large(self.session)) is not None:
                 self.session.tell(compaction.compaction_words(compacted))
         except TRANSIENT_ERRORS as error:
@@ -204,7 +205,7 @@ class Loop(Struct):
         except Exception as error:  # an internal error is reported, and the next cycle may succeed
             self._trouble = f"internal error: {type(error).__name__}: {error}"
             return Turn(trouble=self._trouble, fault=error)
-        return Turn(trouble=self._trouble) if self._trouble else Turn(result=self._result)
+        return Turn(trouble=self._trouble) if self._trouble else Turn(result=cycles.result)
 
     def _reload_configuration(self) -> None:
         config = self.configuration.changed_config()
@@ -219,26 +220,21 @@ class Loop(Struct):
             self._scaled_at = now
             autoscale.run(self.session, probe=False)
 
-    def _wait(self, dispatcher: Dispatcher, seconds: float) -> LoopEnd | None:
+    def _wait(self, cycles: Cycles, seconds: float) -> LoopEnd | None:
         """Wait `seconds` for the next turn, and process late answers.
 
         If there is a reason to end, return it early. The wait is shorter after new transactions or task requests, and
         if the configuration becomes valid or invalid.
         """
-        clock, state = self.session.clock, self.session.state.path
+        clock, state, dispatcher = self.session.clock, self.session.state.path, cycles.dispatcher
         due = clock.monotonic() + seconds
         size, requests = compaction.size_of_log(state), dispatcher.requests
         invalid = self.configuration.invalid
         while (now := clock.monotonic()) < due:
             until = min(due, now + CHECK_INTERVAL)
             try:
-                cycle.finish_calls(
-                    self.session,
-                    dispatcher,
-                    self._result,
-                    schedule=not self.configuration.invalid,
-                    until=until,
-                )
+                cycles.schedule = not self.configuration.invalid
+                cycles.finish_calls(until=until)
             except TRANSIENT_ERRORS as error:
                 self._trouble = words_of(error)
             clock.sleep(max(0.0, until - clock.monotonic()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 
 from msgspec import Struct
@@ -11,14 +12,7 @@ from msgspec import Struct
 from iris_cli.core import Cluster, JobId, JobState, TaskId, Token
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.errors import ExitCode, IrisError
-from iris_cli.ops.cycle.cycle import (
-    PATIENCE,
-    CycleResult,
-    copy_ended_logs,
-    finish_calls,
-    run,
-    send_notices,
-)
+from iris_cli.ops.cycle.cycle import PATIENCE, Cycles, copy_ended_logs, send_notices
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.loop.watch import TRANSIENT_ERRORS, runner_lock
 from iris_cli.ops.session import Session
@@ -45,7 +39,6 @@ class CycleRunner:
 
     def __init__(self, session: Session, *, schedule: bool = True, least: float = 0.0) -> None:
         self.session = session
-        self.schedule = schedule
         self.least = least
         self.trouble: IrisError | None = None
         self._printed = ""  # the last trouble that was printed
@@ -53,13 +46,13 @@ class CycleRunner:
         self._between = 0.0  # seconds between the last two cycles
         self._has_requests = False  # True if a task sent requests in or after the last cycle
         self._requests = 0  # number of task requests at the last check
-        self._result = CycleResult()
         self._dispatcher = Dispatcher(session)
+        self._cycles = Cycles(self._dispatcher, schedule=schedule)
         self._runner = ExitStack()
 
     def __enter__(self) -> CycleRunner:
         self.session.worked = True
-        if self.schedule:
+        if self._cycles.schedule:
             self._runner.enter_context(runner_lock(self.session, "wait", interval=_MAX_BETWEEN))
         return self
 
@@ -68,16 +61,16 @@ class CycleRunner:
     ) -> None:
         with self._runner, self._dispatcher:
             if kind is None and self._dispatcher.calls.has_orders:  # healthy hosts answer soon
-                self._do(lambda: self._dispatcher.process_calls(patience=PATIENCE))
+                self._do(partial(self._dispatcher.process_calls, patience=PATIENCE))
         if kind is None:
-            copy_ended_logs(self.session, self._dispatcher)
+            copy_ended_logs(self._dispatcher)
             send_notices(self.session)
 
     def look(self) -> Cluster:
         """Return the current cluster. Run a cycle first if one is due."""
         if self.session.clock.monotonic() >= self._due:
             self.trouble = None
-            self._do(self._run_cycle)
+            self._do(self._cycles.run)
             self._has_requests = self._has_new_requests()
             is_soon = self._expects_more() or self._between == _FIRST
             between = _MIN_BETWEEN if is_soon else 2 * self._between or _FIRST
@@ -95,7 +88,7 @@ class CycleRunner:
 
     def reason(self, key: TaskId | JobId) -> str:
         """Return why a task or a gang is pending according to the last cycle; '' if that cycle placed it."""
-        plan = self._result.plan
+        plan = self._cycles.result.plan
         reasons = plan.waiting.get(key, ()) if plan is not None else ()
         return str(reasons[0]) if reasons else ""
 
@@ -109,11 +102,7 @@ class CycleRunner:
         if self._expects_more():
             until = min(until, self._due)
         ended = len(self._dispatcher.ended)
-        self._do(
-            lambda: finish_calls(
-                self.session, self._dispatcher, self._result, schedule=self.schedule, until=until
-            )
-        )
+        self._do(partial(self._cycles.finish_calls, until=until))
         if len(self._dispatcher.ended) == ended:
             clock.sleep(max(0.0, until - clock.monotonic()))
         if self._has_new_requests():
@@ -123,15 +112,12 @@ class CycleRunner:
 
     def _expects_more(self) -> bool:
         """Return True if tasks sent requests or the last cycle placed tasks: the next cycle may then find more work."""
-        return self._has_requests or bool(self._result.assigned)
+        return self._has_requests or bool(self._cycles.result.assigned)
 
     def _has_new_requests(self) -> bool:
         """Return True if tasks have sent requests since the last check."""
         before, self._requests = self._requests, self._dispatcher.requests
         return self._requests > before
-
-    def _run_cycle(self) -> None:
-        self._result = run(self.session, self._dispatcher, schedule=self.schedule)
 
     def _do(self, act: Callable[[], object]) -> None:
         try:

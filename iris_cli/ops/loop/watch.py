@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 
 from msgspec import Struct
 
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import IrisError, LockedError, LogReplacedError, NotWritableError
-from iris_cli.ops.cycle import cycle
+from iris_cli.ops.cycle.cycle import PATIENCE, Cycles, run
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.loop.changes import change_warning
 from iris_cli.ops.session import Session
@@ -63,25 +64,17 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
     hanging worker stays open during the next cycles, and other workers are polled on time. If another invocation holds
     the lock, or the state directory is not writable, the watch retries in the next cycle.
     """
-    clock, patience = session.clock, min(cycle.PATIENCE, interval)
-    trouble, result = "", cycle.CycleResult()
+    clock, patience, trouble = session.clock, min(PATIENCE, interval), ""
     warn_of_change = change_warning(session.config.path, session.tell)
     collect_news(session)
-
-    def run() -> None:
-        nonlocal result
-        result = cycle.run(session, None if once else dispatcher, schedule=schedule, patience=patience)
-
-    def finish_calls() -> None:
-        cycle.finish_calls(session, dispatcher, result, schedule=schedule, until=due)
-
     session.worked = True
     lock = runner_lock(session, "watch", interval=interval) if schedule and not once else nullcontext()
     with lock, Dispatcher(session) as dispatcher:
-        requests = 0
+        requests, cycles = 0, Cycles(dispatcher, schedule=schedule, patience=patience)
         while True:
             due = clock.monotonic() + interval
-            trouble = _trouble_of(run) or trouble
+            run_cycle = partial(run, session, schedule=schedule, patience=patience) if once else cycles.run
+            trouble = _trouble_of(run_cycle) or trouble
             trouble = _trouble_of(session.view) or trouble
             news, session.news = session.news or [], []
             yield Step(entries_of(news), _is_idle(session.cluster), trouble)
@@ -90,7 +83,7 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
             due = max(due, clock.monotonic() + _MIN_PAUSE * interval)
             if dispatcher.requests > requests:
                 due, requests = min(due, clock.monotonic() + _AFTER_REQUEST), dispatcher.requests
-            trouble = _trouble_of(finish_calls)
+            trouble = _trouble_of(partial(cycles.finish_calls, until=due))
             clock.sleep(max(0.0, due - clock.monotonic()))
             warn_of_change()
 

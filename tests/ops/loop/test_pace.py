@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.errors import NotWritableError
-from iris_cli.ops.cycle import cycle
+from iris_cli.ops.cycle.cycle import Cycles
 from iris_cli.ops.loop.run import LoopEnd
 from tests.ops.loop.loop_lab import LoopLab, S
 
@@ -42,7 +42,7 @@ def test_if_already_its_first_cycle_fails_it_tries_again_less_and_less_often(
     def broken(*given: object, **options: object) -> object:
         raise NotWritableError("the disk is full")
 
-    monkeypatch.setattr(cycle, "run", broken)
+    monkeypatch.setattr(Cycles, "run", broken)
     assert lab.run(60) is None
     pauses = [round(late - early, 3) for early, late in zip(lab.turns, lab.turns[1:], strict=False)]
     assert pauses[:5] == [1.0, 2.0, 4.0, 8.0, 10.0]
