@@ -45,7 +45,7 @@ LAZY: Mapping[str, str] = {
         "core.lifecycle.placement core.lifecycle.slices core.scheduling core.scheduling.independent "
         "core.scheduling.plan ops.cycle.kept_logs ops.notify.after_cycle"
     ),
-    "ops.cycle.reply_queue": "config.request_text ops.cycle.replies",
+    "ops.cycle.reply_queue": "config.request_text ops.cycle.replies remote.output_calls",
     "ops.cycle.requests": (
         "config.request_reading config.request_text core.lifecycle.children ops.views.offered"
     ),

@@ -246,11 +246,11 @@ def weighed(
         last_output_ago=quiet,
     )
     seen = replace(site.hosts["w0"].report(()), attempts=(told,))
-    known = observe.known_of(cluster, seen.worker)
+    known = observe.call_context(cluster, seen.worker)
     answer = observe.validated_answer(session, known, now, seen)
     site.clock.time += waited
     draft = Draft(cluster, site.clock.time)
-    observe.weigh(session, draft, [answer])
+    observe.record_answers(session, draft, [answer])
     return draft.cluster.attempt(site.task("one").current_id)
 
 

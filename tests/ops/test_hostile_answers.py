@@ -91,10 +91,10 @@ def weighed(session: Session, seen: Observation) -> Draft:
     truth = WorkerReport(worker=W2, boot_id="boot-1", incarnation="w2-life")
     draft = Draft(cluster, now)
     batch = [
-        observe.validated_answer(session, observe.known_of(cluster, worker), now, said)
+        observe.validated_answer(session, observe.call_context(cluster, worker), now, said)
         for worker, said in ((W0, seen), (W2, truth))
     ]
-    observe.weigh(session, draft, batch)
+    observe.record_answers(session, draft, batch)
     return draft
 
 
@@ -111,7 +111,7 @@ def check(session: Session, seen: Observation) -> None:
         assert draft.cluster.workers[each].condition is WorkerCondition.HEALTHY
     untouched = [task for task in session.cluster.tasks.values() if task.job == "one"]
     assert untouched == [task for task in draft.cluster.tasks.values() if task.job == "one"]
-    if isinstance(validated(seen, W0, observe.known_of(session.cluster, W0).tokens), Silence):
+    if isinstance(validated(seen, W0, observe.call_context(session.cluster, W0).tokens), Silence):
         distrusted = draft.cluster.workers[W0]
         assert distrusted.condition is WorkerCondition.SUSPECT
         assert distrusted.reason.startswith("answer: implausible answer: ")

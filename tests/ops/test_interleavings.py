@@ -27,14 +27,14 @@ def polled(site: Site) -> Callable[[], None]:
     session = site.session()
     seen = session.view()
     answers = []
-    for question in observe.questions(session, seen, session.clock.now()):
-        known = observe.known_of(seen, question.worker)
-        said = observe.question_call(session, seen, session.read_at, question, known)()
+    for question in observe.polls_due(session, seen, session.clock.now()):
+        known = observe.call_context(seen, question.worker)
+        said = observe.poll_call(session, seen, session.read_at, question, known)()
         answers.append(observe.validated_answer(session, known, session.clock.now(), said))
 
     def weigh() -> None:
         with session.transaction() as draft:
-            observe.weigh(session, draft, answers)
+            observe.record_answers(session, draft, answers)
 
     return weigh
 

@@ -103,12 +103,12 @@ def test_what_was_on_its_way_when_it_was_heard_of_is_not_late_because_nobody_wei
     host.never_starts = True
     site.launch("one", setup="true")
     site.cycle()
-    known, heard_at = observe.known_of(site.cluster, W0), site.clock.now()
+    known, heard_at = observe.call_context(site.cluster, W0), site.clock.now()
     (token,) = known.attempts
     said = replace(host.report(()), attempts=(AttemptReport(token=token, state=state, started_ago=1.0),))
     site.clock.time += 8 * 3600.0
     with session.transaction() as draft:
-        observe.weigh(session, draft, [observe.Answer(said, heard_at, known)])
+        observe.record_answers(session, draft, [observe.WorkerAnswer(said, heard_at, known)])
     assert site.attempt("one").state is AttemptState.ASSIGNED
 
 

@@ -208,10 +208,10 @@ def test_a_poll_that_was_under_way_when_the_launch_was_cut_is_no_reason_to_wait(
     site.cycle()
     host, session = site.hosts["w0"], site.session()
     lose_answer_of_prepare(host)
-    known = observe.known_of(session.view(), WorkerId("w0"))
-    question = observe.Question(WorkerId("w0"), probe=False)
+    known = observe.call_context(session.view(), WorkerId("w0"))
+    question = observe.Poll(WorkerId("w0"), probe=False)
     asked_at = site.clock.now()
-    seen = observe.question_call(session, session.cluster, session.read_at, question, known)()
+    seen = observe.poll_call(session, session.cluster, session.read_at, question, known)()
     heal(host)
     site.clock.time += 1.0
     site.launch("one")
@@ -220,7 +220,7 @@ def test_a_poll_that_was_under_way_when_the_launch_was_cut_is_no_reason_to_wait(
     heal(host)
     site.clock.time += 1.0
     with session.transaction() as draft:
-        observe.weigh(session, draft, [observe.validated_answer(session, known, asked_at, seen)])
+        observe.record_answers(session, draft, [observe.validated_answer(session, known, asked_at, seen)])
     site.cycle(1.0)
     assert site.state_of("one") is JobState.RUNNING
 

@@ -221,14 +221,14 @@ def _absent_for_good() -> Iterator[None]:
     """ABSENT is taken for "will never start", though it was said before the launch arrived."""
     with (
         _heard_as(S.ABSENT, S.STOPPED),
-        patch.object(observe, "known_of", _all_acknowledged(observe.known_of)),
+        patch.object(observe, "call_context", _all_acknowledged(observe.call_context)),
     ):
         yield
 
 
-def _all_acknowledged(known_of: Any) -> Any:
+def _all_acknowledged(call_context: Any) -> Any:
     def of(cluster: Cluster, worker: Any, **also: Any) -> observe.CallContext:
-        known: observe.CallContext = known_of(cluster, worker, **also)
+        known: observe.CallContext = call_context(cluster, worker, **also)
         return replace(known, acknowledged=frozenset(known.attempts))
 
     return of

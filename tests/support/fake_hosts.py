@@ -77,6 +77,7 @@ class FileCalls:
         host = self.hosts[target.worker]
         if host.silence is not None:
             return Silence(worker=target.worker, kind=SilenceKind.TIMEOUT, step="output", detail="timeout")
+        host.chunks_read += len(wanted)
         return tuple(_chunk(host, each) for each in wanted)
 
     def packed(self, target: Target, token: Token, workspace: str, offset: int) -> FilePiece | Silence:
@@ -132,6 +133,7 @@ class Host:
     renewals: int = 0  # number of polls that renewed leases
     clock_ahead: float = 0.0
     reaped: list[Token] = field(default_factory=list)
+    chunks_read: int = 0  # of logs
     busy_files: set[Token] = field(default_factory=set)  # attempts whose files can't be removed yet
 
     def of(self, task: str) -> Entry:

@@ -43,7 +43,7 @@ from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.jobs.launch import launch
 from iris_cli.ops.session import Session
-from iris_cli.remote.task_runner import LaunchRequest, LogChunk, Shipment, TaskRunner
+from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
 from iris_cli.remote.transport import Target
 from tests.support.fake_hosts import FINAL_STATES, Entry, FileCalls, Host, Killed, S
 
@@ -115,15 +115,6 @@ class FakeRunner(FileCalls):
                 data = text if len(text) <= 65536 else None
                 asked.append(OutboxFile(token=token, id=RequestId(name), size=len(text), data=data))
         return replace(host.report(tokens), requests=tuple(asked), asking=tuple(asking))
-
-    def logs(
-        self, target: Target, token: Token, *, stream: str, offset: int, limit: int
-    ) -> LogChunk | Silence:
-        host = self.hosts[target.worker]
-        data = host.tokens[token].output if token in host.tokens else b""
-        start = min(offset, len(data)) if offset >= 0 else max(0, len(data) + offset)
-        chunk = LogChunk(data=data[start : start + limit], offset=start, size=len(data), inode=1)
-        return self._answer(host, "logs", chunk)
 
     def prepare(
         self, target: Target, requests: Sequence[LaunchRequest], *, boot_id: str, incarnation: str, go: bool

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from iris_cli.config.schema import HostConfig
 from iris_cli.core import Cluster, Token, Worker, WorkerId, build_worker_attributes, constraints, count
 from iris_cli.core.events.events import WorkerUpdated
 from iris_cli.core.ids import is_request_id
 from iris_cli.core.messages.observations import (
+    AnswerHeader,
     AttemptReport,
     ProbeReport,
     ReapReport,
@@ -42,33 +41,23 @@ _CLOCK_SLACK = 5.0  # seconds between two readings of a worker's clock
 MAX_REQUESTS = 16  # maximum requests of one attempt in one answer
 
 
-class LogPieces(Struct, frozen=True, kw_only=True):
-    """Pieces of logs read on a worker. They contain no information about the states of attempts."""
+class LogChunks(AnswerHeader, frozen=True, kw_only=True):
+    """Log chunks read on a worker. They contain no information about the states of attempts."""
 
-    worker: WorkerId
-    boot_id: str
-    incarnation: str
-    pieces: tuple[LogChunk, ...]
-    clock: float = 0.0
-    uptime: float = 0.0
+    chunks: tuple[LogChunk, ...]
 
 
-class WorkspaceFetch(Struct, frozen=True, kw_only=True):
-    """Result of fetching a task's workspace into the state directory. `problem` says why it failed, '' if it didn't."""
+class WorkspaceFetch(AnswerHeader, frozen=True, kw_only=True):
+    """The fetch of a task's workspace into the state directory. `problem`: why it failed; '' after a success."""
 
-    worker: WorkerId
-    boot_id: str
-    incarnation: str
     problem: str = ""
-    clock: float = 0.0
-    uptime: float = 0.0
 
 
-Observation = WorkerReport | ProbeReport | ReapReport | LogPieces | WorkspaceFetch | Silence
+Observation = WorkerReport | ProbeReport | ReapReport | LogChunks | WorkspaceFetch | Silence
 
 
 def validated(answer: Observation, worker: WorkerId, tokens: frozenset[Token]) -> Observation:
-    """Return the answer to a call to `worker` about the attempts `tokens`, or a Silence if it is implausible."""
+    """Return the answer of `worker` to a call about the attempts `tokens`. Replace an implausible one by a Silence."""
     problem = next(_problems(answer, worker, tokens), None)
     if problem is None:
         return answer
@@ -78,13 +67,15 @@ def validated(answer: Observation, worker: WorkerId, tokens: frozenset[Token]) -
 
 
 def _problems(answer: Observation, worker: WorkerId, tokens: frozenset[Token]) -> Iterator[str]:
-    """Yield reasons why an answer is implausible, without quoting its content."""
+    """Yield the reasons why an answer is implausible. They do not quote its content, which may be hostile."""
     if answer.worker != worker:
         yield "it is about another worker"
     if isinstance(answer, Silence):
         return
     if not all(_is_id(text) for text in (answer.boot_id, answer.incarnation)):
         yield "its boot id or incarnation is malformed"
+    if isinstance(answer, LogChunks | WorkspaceFetch):
+        return
     if not (_is_time(answer.clock) and _is_time(answer.uptime)):
         yield "its clock is invalid"
     elif isinstance(answer, ProbeReport):
@@ -92,7 +83,7 @@ def _problems(answer: Observation, worker: WorkerId, tokens: frozenset[Token]) -
     elif isinstance(answer, ReapReport):
         if not tokens.issuperset(answer.tokens):
             yield "it names attempts it was not asked about"
-    elif isinstance(answer, WorkerReport):
+    else:
         yield from _report_problems(answer, tokens)
 
 
@@ -165,7 +156,7 @@ def _is_text(text: str) -> bool:
 
 
 def token_of(worker: WorkerId, incarnation: str) -> Token:
-    """Return the token of a worker's set-up. It is computed from the worker, so that the log need not record it."""
+    """Return the token of the set-up of a worker of a slice. It need not be recorded, because it is computed."""
     return Token(sha256(f"set-up of {worker} {incarnation}".encode()).hexdigest()[:32])
 
 
@@ -175,21 +166,22 @@ def facts_of(session: Session, cluster: Cluster, report: ProbeReport) -> WorkerU
     host = session.hosts.get(worker.id)
     declared = dict(host.attributes) if host is not None else worker.own_attributes
     built = build_worker_attributes(_probed_attributes(report), declared)
-    refusal = _refusal(cluster, worker, report, built.errors)
+    accelerator = built.get(constraints.TPU_TOPOLOGY_ATTRIBUTE_KEY)
+    topology = lookup(str(accelerator.value)) if accelerator is not None else None
     return WorkerUpdated(
         worker=worker.id,
         connection=host.connection if host is not None else worker.connection,
         attributes=dict(built),
-        cpu=_first(host.cpu if host is not None else None, float(report.cpus)),
-        memory=int(_first(host.memory if host is not None else None, report.memory)),
-        chips=report.chips or _chips_by_type(built.get(constraints.TPU_TOPOLOGY_ATTRIBUTE_KEY)),
+        cpu=host.cpu if host is not None and host.cpu is not None else float(report.cpus),
+        memory=host.memory if host is not None and host.memory is not None else report.memory,
+        chips=report.chips or (topology.chips_per_vm if topology is not None else 0),
         gpus=_gpus(host, report),
         boot_id=report.boot_id,
         incarnation=report.incarnation,
         declared=host.fingerprint if host is not None else worker.declared,
         containment=report.containment,
         vm=dict(report.metadata).get("instance-id", ""),
-        refusal=refusal,
+        refusal=_refusal(cluster, worker, report, built.errors),
     )
 
 
@@ -205,19 +197,12 @@ def _probed_attributes(report: ProbeReport) -> dict[str, object]:
 def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tuple[str, ...]) -> str:
     """Return the reasons why the worker can't be used, "" if it can."""
     reasons = [text.removeprefix("refused: ") for text in report.warnings if text.startswith("refused: ")]
-    twin = next(
-        (
-            other.id
-            for other in cluster.workers.values()
-            if other.id != worker.id and other.incarnation and other.incarnation == report.incarnation
-        ),
-        None,
-    )
-    if twin is not None:
-        reasons.append(f"same host as {twin}: two workers share one iris directory")
-    unknown = cluster.foreign(
-        token for token in report.tokens if token != token_of(worker.id, report.incarnation)
-    )
+    for other in cluster.workers.values():
+        if other.id != worker.id and other.incarnation and other.incarnation == report.incarnation:
+            reasons.append(f"same host as {other.id}: two workers share one iris directory")
+            break
+    set_up = token_of(worker.id, report.incarnation)
+    unknown = cluster.foreign(token for token in report.tokens if token != set_up)
     if unknown:
         reasons.append(
             f"{count(len(unknown), 'attempt')} not in the log (was the state directory restored?): "
@@ -226,17 +211,8 @@ def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tupl
     return "; ".join((*errors, *reasons))
 
 
-def _chips_by_type(accelerator_type: object) -> int:
-    known = lookup(str(getattr(accelerator_type, "value", "")))
-    return known.chips_per_vm if known is not None else 0
-
-
 def _gpus(host: HostConfig | None, report: ProbeReport) -> int:
     declared = host.device if host is not None else None
     if declared is None:
         return report.gpus
     return {"gpu": declared.count, "cpu": 0}.get(declared.kind, report.gpus)
-
-
-def _first(declared: float | None, probed: float) -> float:
-    return probed if declared is None else declared

@@ -21,7 +21,7 @@ from iris_cli.ops.cycle.environment import (
     listens,
     placement_of,
 )
-from iris_cli.ops.cycle.observe import Answer, CallContext, Question, known_of
+from iris_cli.ops.cycle.observe import CallContext, Poll, WorkerAnswer, call_context
 from iris_cli.ops.cycle.requests import Key, LogReading
 from iris_cli.ops.progress import ProgressState
 from iris_cli.ops.secret_values import secret_values
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 class Call(Struct, frozen=True, kw_only=True):
     """One call of the worker protocol: the function `act`, and the worker's state in the log (`context`).
 
-    `question` is set if the call probes or polls. The call prepares the attempts `starts`, and may start them, too. It
-    starts the prepared attempts `goes`, and reads the pieces of logs `reads` for tasks. `ships` is the hash of a
-    workspace that it sends. `fetches` is the request for which it fetches a workspace. Such transfers may be slow, so
-    other calls to the worker don't wait for them.
+    `poll`: the poll that the call is part of, or None. `starts`: attempts that the call prepares, and may start.
+    `goes`: prepared attempts that the call starts. `reads`: log reads for tasks. `ships`: hash of a workspace that the
+    call sends to the worker. `fetches`: request for which the call fetches a workspace from the worker. Calls with
+    `ships` or `fetches` are transfers: they may be slow, so other calls to the worker don't wait for them.
     """
 
     context: CallContext
     act: Callable[[], Observation]
-    question: Question | None = None
+    poll: Poll | None = None
     starts: tuple[AttemptId, ...] = ()
     goes: tuple[Token, ...] = ()
     reads: tuple[LogReading, ...] = ()
@@ -57,7 +57,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
     @property
     def transfer(self) -> str:
-        """The hash or request key of a transfer; '' for other calls. A worker gets only one other call at a time."""
+        """Hash or request of a transfer; '' for other calls. A worker gets one call with each value at a time."""
         return self.ships or " ".join(self.fetches or ())
 
     @property
@@ -65,7 +65,7 @@ class Call(Struct, frozen=True, kw_only=True):
         return self.context.worker
 
 
-FinishedCall = tuple[Call, Answer]
+FinishedCall = tuple[Call, WorkerAnswer]
 StopCondition = Callable[[], bool]
 """Returns True once the caller needs no more answers."""
 
@@ -74,7 +74,7 @@ _MAX_NAMES = 3
 
 
 class Calls:
-    """Calls of one invocation. A call is sent only if a thread is free, because its timeout begins at once."""
+    """Open calls of one invocation. Send a call only if a thread is free, because its timeout begins at once."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -99,9 +99,9 @@ class Calls:
         return list(self._open.values())
 
     @property
-    def questioned_workers(self) -> set[WorkerId]:
+    def polled_workers(self) -> set[WorkerId]:
         """Workers with an open poll or probe."""
-        return {call.worker for call in self._open.values() if call.question}
+        return {call.worker for call in self._open.values() if call.poll}
 
     @property
     def busy_workers(self) -> set[WorkerId]:
@@ -110,8 +110,8 @@ class Calls:
 
     @property
     def has_orders(self) -> bool:
-        """True if a call is open that is neither a poll nor a probe."""
-        return any(call.question is None for call in self._open.values())
+        """True if a call is open that belongs to no poll."""
+        return any(call.poll is None for call in self._open.values())
 
     @property
     def awaits_reports(self) -> bool:
@@ -127,7 +127,7 @@ class Calls:
         self._fan_out.submit(lambda: (call, self._run(call)))
 
     def take(self, patience: float | None = None) -> list[FinishedCall]:
-        """Return the finished calls. If there are none, wait up to `patience` seconds (None: no limit) for one."""
+        """Return the finished calls. If there are none, wait at most `patience` seconds (None: no limit) for one."""
         if self._fan_out is None:
             return []
         with self._session.progress(self._progress):
@@ -146,44 +146,35 @@ class Calls:
             action = "starting" if any(call.starts or call.goes for call in calls) else "polling workers"
         return action, self._answered, self._answered + len(calls), "answer"
 
-    def _run(self, call: Call) -> Answer:
+    def _run(self, call: Call) -> WorkerAnswer:
         """Run a call in its own thread. An internal error becomes a local Silence, so that other calls continue."""
-        called_at = self._session.clock.now()
+        session, called_at, launching = self._session, self._session.clock.now(), call.launching
         try:
-            return observe.validated_answer(
-                self._session, call.context, called_at, call.act(), call.launching
-            )
+            return observe.validated_answer(session, call.context, called_at, call.act(), launching)
         except Exception as error:
             detail = f"internal error: {type(error).__name__}: {error}"
-            observation = Silence(worker=call.worker, kind=SilenceKind.LOCAL, step="call", detail=detail)
-            return observe.validated_answer(
-                self._session, call.context, called_at, observation, call.launching
-            )
+            silence = Silence(worker=call.worker, kind=SilenceKind.LOCAL, step="call", detail=detail)
+            return observe.validated_answer(session, call.context, called_at, silence, launching)
 
     def close(self) -> list[Call]:
         """Stop waiting for answers. Return the open calls, which may still take effect on their workers."""
         if self._fan_out is not None:
             self._fan_out.close()
         self._fan_out = None
-        left = self.open_calls()
+        calls = self.open_calls()
         self._open.clear()
-        return left
+        return calls
 
 
-def never() -> bool:
-    """Return False: the StopCondition that waits for all answers."""
-    return False
-
-
-def not_sent(worker: WorkerId, step: str, error: IrisError) -> Silence:
-    """Return the Silence for a failure on this machine before the call was sent. The worker gets no blame for it."""
+def local_silence(worker: WorkerId, step: str, error: IrisError) -> Silence:
+    """Return the Silence for a failure on this machine before the call was sent: not a fault of the worker."""
     return Silence(
         worker=worker, kind=SilenceKind.LOCAL, step=step, detail=error.message, hint=error.hint, sent=False
     )
 
 
 def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) -> LaunchRequest:
-    """Return the launch request of an attempt. Raises MissingSecretError, ValueError for text that no shell accepts."""
+    """Return the launch request of an attempt. Raises MissingSecretError, or ValueError if it can't be sent."""
     from iris_cli.remote.launch_request import LaunchRequest, command_text, environment_text
 
     placement = placement_of(cluster, attempt_id)
@@ -230,7 +221,7 @@ def prepare_call(
         incarnation=worker.incarnation,
         go=go,
     )
-    return Call(context=known_of(cluster, worker.id), act=act, starts=tuple(requests))
+    return Call(context=call_context(cluster, worker.id), act=act, starts=tuple(requests))
 
 
 def go_call(session: Session, cluster: Cluster, worker: Worker, tokens: Sequence[Token]) -> Call:
@@ -242,4 +233,4 @@ def go_call(session: Session, cluster: Cluster, worker: Worker, tokens: Sequence
         boot_id=worker.boot_id,
         incarnation=worker.incarnation,
     )
-    return Call(context=known_of(cluster, worker.id), act=act, goes=tuple(tokens))
+    return Call(context=call_context(cluster, worker.id), act=act, goes=tuple(tokens))

@@ -162,7 +162,7 @@ class Cycles(Struct):
             observe.settle(session, draft, dict.fromkeys(attempts.fence_unstartable(draft, unable)))
 
         self.dispatcher.decide(rule)
-        if not session.begun and observe.questions(session, session.cluster, session.clock.now()):
+        if not session.begun and observe.polls_due(session, session.cluster, session.clock.now()):
             session.take_turn()
 
     @property
@@ -230,12 +230,14 @@ class Cycles(Struct):
         session, dispatcher, result = self.session, self.dispatcher, self.result
 
         def rule(draft: Draft) -> tuple[Plan | None, list[AttemptId]]:
-            observe.weigh_silence(session, draft, dispatcher.observations)
+            observe.decide_losses(session, draft, dispatcher.observations)
             if draft.cluster.slices:
                 from iris_cli.core.lifecycle.slices import join_complete_slices
 
                 join_complete_slices(draft)
-            observe.settle_waiting(session, draft, dispatcher.unanswered)
+            # Rounds without a verdict, too, because their missing evidence may never arrive.
+            open_gangs = [job.id for job in draft.cluster.open_jobs() if job.is_gang and not job.end]
+            observe.settle(session, draft, open_gangs, dispatcher.unanswered)
             if not self._must_place(draft.cluster):
                 return None, []
             return assign(session, draft, self._missing)

@@ -21,8 +21,8 @@ from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKin
 from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation
-from iris_cli.ops.cycle.calls import Call, Calls, StopCondition, go_call, launch_request, never, prepare_call
-from iris_cli.ops.cycle.observe import Answer, Question
+from iris_cli.ops.cycle.calls import Call, Calls, StopCondition, go_call, launch_request, prepare_call
+from iris_cli.ops.cycle.observe import Poll, WorkerAnswer
 from iris_cli.ops.cycle.orders import Readiness, StaleAttempts, attempt_of, stop_order
 from iris_cli.ops.cycle.reap import reap_call
 from iris_cli.ops.cycle.reply_queue import ReplyQueue
@@ -58,7 +58,7 @@ class Dispatcher:
         self._old = 0  # number of `observations` to drop when the next cycle begins
         self.calls = Calls(session)
         self._to_stop: dict[WorkerId, None] = {}
-        self._to_ask: dict[WorkerId, Question] = {}
+        self._to_poll: dict[WorkerId, Poll] = {}
         self._to_start: dict[WorkerId, None] = {}
         self._to_reap: dict[WorkerId, None] = {}
         self._readiness = Readiness()
@@ -68,7 +68,7 @@ class Dispatcher:
         self._unsent: set[Token] = set()  # attempts assigned by this invocation and not sent yet
         self._stale = StaleAttempts()
         self._sent: set[tuple[Token, AttemptState]] = set()  # in this cycle
-        self._answers: list[Answer] = []  # not recorded yet
+        self._answers: list[WorkerAnswer] = []  # not recorded yet
         self._silent: set[WorkerId] = set()  # in this cycle; polled again in the next one
         self._not_sent: dict[Token, tuple[AttemptId, str]] = {}  # not recorded yet; with the reason
 
@@ -97,7 +97,7 @@ class Dispatcher:
     @property
     def unanswered(self) -> set[WorkerId]:
         """Workers with a queued or open poll or probe."""
-        return {*self._to_ask, *self.calls.questioned_workers}
+        return {*self._to_poll, *self.calls.polled_workers}
 
     def reported_state(self, token: Token) -> RemoteState | None:
         """Return the state that the attempt's worker reported in this cycle, or None."""
@@ -107,7 +107,7 @@ class Dispatcher:
     def workers_with_calls(self) -> set[WorkerId]:
         """Workers with an open or queued call, including transfers."""
         under_way = {call.worker for call in self.calls.open_calls()}
-        return under_way.union(self._to_stop, self._to_ask, self._to_start)
+        return under_way.union(self._to_stop, self._to_poll, self._to_start)
 
     def decide(self, rule: Callable[[Draft], R]) -> R:
         """Run `Session.decide`, and queue the stops that the rule requests."""
@@ -141,9 +141,9 @@ class Dispatcher:
                 self._to_stop[attempt.worker] = None
             elif attempt.token in unsent and not attempt.taken_over:
                 self.start([attempt_id])
-        asked = observe.questions(self.session, self.cluster, self.session.clock.now()) if ask else []
-        self._to_ask = {each.worker: each for each in asked if not self.calls.busy(each.worker)}
-        return len(self._to_ask)
+        asked = observe.polls_due(self.session, self.cluster, self.session.clock.now()) if ask else []
+        self._to_poll = {each.worker: each for each in asked if not self.calls.busy(each.worker)}
+        return len(self._to_poll)
 
     def end_cycle(self) -> None:
         """End the cycle: later answers belong to the next one. Queue the removal of files on workers that answered."""
@@ -158,7 +158,7 @@ class Dispatcher:
             self._to_start[attempt.worker] = None
 
     def process_calls(
-        self, *, patience: float = _FOREVER, until: float = _FOREVER, is_done: StopCondition = never
+        self, *, patience: float = _FOREVER, until: float = _FOREVER, is_done: StopCondition = bool
     ) -> bool:
         """Send queued calls and record their answers. Return True once no call is open.
 
@@ -178,17 +178,17 @@ class Dispatcher:
                 return False
 
     def send(self) -> None:
-        """Send calls while threads are free: stops, replies, questions, starts, log reads, removals, transfers."""
+        """Send calls while threads are free: stops, answers to tasks, polls, starts, log reads, removals, transfers."""
         self._readiness.recheck_gangs()
         self._send_each(self._to_stop, lambda worker, _: self._stop_call(worker))
         replies, where = self._replies, (self.session, self.cluster)
-        self._send_each(replies.to_answer, partial(replies.answer_call, *where))
-        self._send_each(self._to_ask, self._question_call)
+        self._send_each(replies.to_answer, partial(replies.call_to_deliver, *where))
+        self._send_each(self._to_poll, self._poll_call)
         self._send_each(self._to_start, lambda worker, _: self._start_call(worker))
-        self._send_each(replies.to_read, partial(replies.read_call, *where))
+        self._send_each(replies.to_read, partial(replies.call_to_read, *where))
         self._send_each(self._to_reap, lambda worker, _: reap_call(self.session, self.cluster, worker))
         if not self.calls.full:
-            fetches = self._replies.fetch_calls(self.session, self.cluster)
+            fetches = self._replies.calls_to_fetch(self.session, self.cluster)
             for call in chain(self._shipping.calls(self.cluster), fetches):
                 self.calls.send(call)
 
@@ -226,15 +226,15 @@ class Dispatcher:
         if not orders and not stale:
             return None
         act = partial(self.session.runner.stop, self.session.target(worker), [*orders, *stale.items()])
-        return Call(context=observe.known_of(self.cluster, worker.id, also=stale), act=act)
+        return Call(context=observe.call_context(self.cluster, worker.id, also=stale), act=act)
 
-    def _question_call(self, worker: Worker, question: Question) -> Call | None:
-        if worker.condition is WorkerCondition.UNTRUSTED and not (question.probe or question.stops):
+    def _poll_call(self, worker: Worker, poll: Poll) -> Call | None:
+        if worker.condition is WorkerCondition.UNTRUSTED and not (poll.probe or poll.stops):
             return None  # an untrusted worker is only probed
-        known = observe.known_of(self.cluster, worker.id, also=dict(question.stops))
+        known = observe.call_context(self.cluster, worker.id, also=dict(poll.stops))
         open_requests = self._replies.open_requests(known.attempts)
-        act = observe.question_call(self.session, self.cluster, self._read_at, question, known, open_requests)
-        return Call(context=known, act=act, question=question)
+        act = observe.poll_call(self.session, self.cluster, self._read_at, poll, known, open_requests)
+        return Call(context=known, act=act, poll=poll)
 
     def _start_call(self, worker: Worker) -> Call | None:
         """Return the next call that starts attempts on the worker, or None. Simple tasks need only one call."""
@@ -314,7 +314,7 @@ class Dispatcher:
             self._receive(call, answer)
         return bool(returned)
 
-    def _receive(self, call: Call, answer: Answer) -> None:
+    def _receive(self, call: Call, answer: WorkerAnswer) -> None:
         observation, worker = answer.observation, call.worker
         self._replies.finish_call(self.cluster, call, observation)
         if call.ships:
@@ -326,11 +326,11 @@ class Dispatcher:
         self.requests += len(answer.requests)
         self._answers.append(self._replies.with_deferred(answer))
         self._to_stop[worker] = self._to_start[worker] = None
-        if call.question is not None:
+        if call.poll is not None:
             self.observations.append(observation)
-        next_question = observe.next_question(call.question, answer)
-        if next_question is not None:
-            self._to_ask[worker] = next_question
+        next_poll = observe.next_poll(call.poll, answer)
+        if next_poll is not None:
+            self._to_poll[worker] = next_poll
         if not isinstance(observation, Silence):
             self._readiness.record_go_answer(call.goes)
             if isinstance(observation, WorkerReport) and observation.lacking and call.starts:
@@ -367,7 +367,7 @@ class Dispatcher:
             given_up = self._record_not_sent(draft)
             if self._was_shipped:  # the transfer may have taken longer than the dispatch lease
                 attempts.take_over(draft, self.session.limits)
-            states, outcomes = observe.weigh(self.session, draft, self._answers, self.unanswered)
+            states, outcomes = observe.record_answers(self.session, draft, self._answers, self.unanswered)
             for observation in (answer.observation for answer in self._answers):
                 if isinstance(observation, WorkerReport):
                     fenced = self._readiness.fence_late(draft, observation, states, self.session.limits)
@@ -378,7 +378,7 @@ class Dispatcher:
         states, outcomes = self.decide(rule)
         self._readiness.states |= states
         self._replies.queue_outcomes(self.cluster, outcomes.values())
-        self._to_ask = {**self._replies.questions(self._answers), **self._to_ask}
+        self._to_poll = {**self._replies.polls_due(self._answers), **self._to_poll}
         self._stale.find(self.cluster, self._answers)
         jobs = dict.fromkeys(key.task.job for each in self._answers for key in each.context.attempts.values())
         self._answers.clear()

@@ -21,7 +21,7 @@ from iris_cli.core.messages.observations import (
     WorkerReport,
 )
 from iris_cli.ops.cycle import requests
-from iris_cli.ops.cycle.answers import MAX_UPTIME, LogPieces, Observation, WorkspaceFetch, facts_of, validated
+from iris_cli.ops.cycle.answers import MAX_UPTIME, LogChunks, Observation, WorkspaceFetch, facts_of, validated
 from iris_cli.ops.cycle.quiet import with_stack_places
 from iris_cli.ops.cycle.requests import Key, Outcomes, TaskRequest
 from iris_cli.ops.secret_values import known_values, masked
@@ -33,11 +33,10 @@ States = dict[Token, RemoteState]
 """The state that a worker last reported for each attempt."""
 
 
-class Question(Struct, frozen=True):
-    """One worker to probe (if `probe`), then to poll for its live attempts.
+class Poll(Struct, frozen=True):
+    """Up to three calls to a worker: probe it (if `probe`), stop its ghosts (`stops`), poll its live attempts.
 
-    `stops` are the worker's ghosts, each with its grace period in seconds. The ghosts are stopped after the probe and
-    before the poll.
+    `stops` are the tokens of the ghosts, each with its grace period in seconds.
     """
 
     worker: WorkerId
@@ -46,11 +45,12 @@ class Question(Struct, frozen=True):
 
 
 class CallContext(Struct, frozen=True):
-    """What the log knows about a worker when it is called: boot id and incarnation, and the live attempts by token.
+    """The state of a worker in the log when the worker is called.
 
-    `acknowledged` are the attempts that the worker has confirmed, `reaped` those whose files the call removes. The
-    context is kept until the answer is recorded. That may be much later, if another invocation holds the lock or this
-    process is suspended.
+    `identity`: boot id and incarnation; None for a forgotten worker. `attempts`: the live attempts by token.
+    `acknowledged`: the attempts that the worker has confirmed. `ghosts`: other attempts that the worker may report on.
+    `reaped`: the attempts whose files the call deletes. The answer may be recorded much later, if another invocation
+    holds the lock or this process is suspended.
     """
 
     worker: WorkerId
@@ -66,12 +66,12 @@ class CallContext(Struct, frozen=True):
         return self.ghosts.union(self.attempts, self.reaped)
 
 
-class Answer(Struct, frozen=True):
-    """Answer of a worker.
+class WorkerAnswer(Struct, frozen=True):
+    """The answer of a worker, or its silence.
 
     `at` is the time of the answer, `called_at` the time of the call. `requests` are requests of the worker's tasks.
-    Attempts in `deferred` have ended, and have more requests; their ends are recorded after the requests. `launching`
-    are the attempts that the call prepares or starts.
+    Ends of attempts in `deferred` are not recorded yet, because these attempts have more requests. `launching` are the
+    attempts that the call prepares or starts.
     """
 
     observation: Observation
@@ -83,8 +83,8 @@ class Answer(Struct, frozen=True):
     launching: tuple[AttemptId, ...] = ()
 
 
-def known_of(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> CallContext:
-    """Return the context of a call to a worker. `also`: further tokens about which the worker may report."""
+def call_context(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> CallContext:
+    """Return the context of a call to a worker. `also`: further tokens that the worker may report on."""
     live = list(cluster.live_on(worker))
     return CallContext(
         worker=worker,
@@ -101,19 +101,19 @@ def validated_answer(
     called_at: float,
     observation: Observation,
     launching: tuple[AttemptId, ...] = (),
-) -> Answer:
+) -> WorkerAnswer:
     """Return the answer of a worker after validation: an implausible answer becomes a Silence."""
     valid = validated(observation, context.worker, context.tokens)
     task_requests = requests.read(valid, context.attempts)
-    return Answer(valid, session.clock.now(), context, called_at, task_requests, launching=launching)
+    return WorkerAnswer(valid, session.clock.now(), context, called_at, task_requests, launching=launching)
 
 
-def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
-    """Return one question for each worker to poll.
+def polls_due(session: Session, cluster: Cluster, now: float) -> list[Poll]:
+    """Return the polls of this cycle, at most one for each worker. Healthy workers come first: they answer soon.
 
-    Polled are new workers, workers with live attempts or ghosts, and unhealthy workers that are not in back-off. A
-    healthy idle worker is polled only to find out whether another worker's silence is a problem of the network, and at
-    most once a day to remove files. Healthy workers come first, because others may answer slowly.
+    New workers, workers with live attempts or ghosts, and unhealthy workers that are not in back-off are polled. A
+    healthy idle worker is polled only to find out whether another worker's silence is a problem of the network, and
+    once a day to delete old files.
     """
     found = []
     for worker in cluster.workers.values():
@@ -124,11 +124,11 @@ def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
         is_healthy = worker.condition is WorkerCondition.HEALTHY
         reap = reaping.due(cluster, worker, now, session.limits, pause=reaping.PAUSE_WITHOUT_POLLS)
         if probe or worker.claims or stops or reap or not is_healthy:
-            found.append(Question(worker.id, probe, stops))
-    witnesses = failure_detection.witnesses(cluster, {question.worker: None for question in found})
-    found += [Question(worker, probe=False) for worker in witnesses]
+            found.append(Poll(worker.id, probe, stops))
+    witnesses = failure_detection.witnesses(cluster, {poll.worker: None for poll in found})
+    found += [Poll(worker, probe=False) for worker in witnesses]
     return sorted(
-        found, key=lambda each: cluster.workers[each.worker].condition is not WorkerCondition.HEALTHY
+        found, key=lambda poll: cluster.workers[poll.worker].condition is not WorkerCondition.HEALTHY
     )
 
 
@@ -148,43 +148,43 @@ def _needs_probe(session: Session, worker: Worker, now: float) -> bool:
     return workers.is_quarantine_over(worker, now, session.limits)
 
 
-def question_call(
+def poll_call(
     session: Session,
     cluster: Cluster,
     read_at: ReadAt,
-    question: Question,
+    poll: Poll,
     context: CallContext,
     open_requests: Sequence[Key] = (),
 ) -> Callable[[], Observation]:
-    """Return the call for a question, or for its first part. The worker reports no requests in `open_requests`."""
-    worker = cluster.workers[question.worker]
+    """Return the function that makes the first call of a poll. The worker does not report `open_requests` again."""
+    worker = cluster.workers[poll.worker]
     target = session.target(worker)
-    if question.probe:
+    if poll.probe:
         return partial(session.runner.probe, target, first_contact=True)
-    if question.stops:
-        return partial(session.runner.stop, target, question.stops)
+    if poll.stops:
+        return partial(session.runner.stop, target, poll.stops)
 
-    def poll() -> Observation:
+    def poll_attempts() -> Observation:
         renew = failure_detection.may_renew_leases(worker, session.age(read_at), session.limits)
         observation = session.runner.poll(target, list(context.attempts), renew=renew, held=open_requests)
         return with_stack_places(session, cluster, target, context.attempts, observation)
 
-    return poll
+    return poll_attempts
 
 
-def next_question(question: Question | None, answer: Answer) -> Question | None:
-    """Return the remaining part of the question after an answer, or a poll if the host rebooted, or None."""
+def next_poll(poll: Poll | None, answer: WorkerAnswer) -> Poll | None:
+    """Return the remaining calls of the poll after an answer, or None. After a reboot, return a poll in any case."""
     if isinstance(answer.observation, Silence):
         return None
-    if question is None:
-        return Question(answer.context.worker, probe=False) if has_rebooted(answer) else None
-    if not (question.probe or question.stops):
+    if poll is None:
+        return Poll(answer.context.worker, probe=False) if has_rebooted(answer) else None
+    if not (poll.probe or poll.stops):
         return None
-    remaining = structs.replace(question, probe=False, stops=question.stops if question.probe else ())
+    remaining = structs.replace(poll, probe=False, stops=poll.stops if poll.probe else ())
     return remaining if remaining.stops or answer.context.attempts else None
 
 
-def has_rebooted(answer: Answer) -> bool:
+def has_rebooted(answer: WorkerAnswer) -> bool:
     """Return True if the host rebooted, and its answer lacks attempts that ran before the reboot."""
     observation, known = answer.observation, answer.context.identity
     if isinstance(observation, Silence) or known is None or known[1] != observation.incarnation:
@@ -194,12 +194,13 @@ def has_rebooted(answer: Answer) -> bool:
     return known[0] != observation.boot_id and not is_complete
 
 
-def weigh(
-    session: Session, draft: Draft, batch: Iterable[Answer], unanswered: Container[WorkerId] = ()
+def record_answers(
+    session: Session, draft: Draft, batch: Iterable[WorkerAnswer], unanswered: Container[WorkerId] = ()
 ) -> tuple[States, Outcomes]:
-    """Record a batch of answers on the draft. Return the reported states of attempts and the outcomes of requests.
+    """Record answers on the draft. Return the reported states of attempts and the outcomes of requests.
 
-    Each answer is recorded separately: an internal error in one does not affect the others.
+    Each answer is recorded separately, so that an internal error in one answer does not affect the others.
+    `unanswered`: workers whose answers may still arrive in this cycle.
     """
     states: States = {}
     outcomes: Outcomes = {}
@@ -211,7 +212,7 @@ def weigh(
         affected = {attempt_id.task.job: None for attempt_id, _ in draft.cluster.live_on(worker)}
         events_before = len(draft.events)
         try:
-            new_states, new_outcomes = _weigh_one(session, draft, answer)
+            new_states, new_outcomes = _record_answer(session, draft, answer)
             states |= new_states
             outcomes |= new_outcomes
         except Exception as error:
@@ -235,7 +236,10 @@ def _identity(cluster: Cluster, worker_id: WorkerId) -> tuple[str, str] | None:
 def settle(
     session: Session, draft: Draft, touched: Iterable[JobId], unanswered: Container[WorkerId] = ()
 ) -> None:
-    """Settle these jobs and their rounds: record verdicts and ends. An error in one job does not affect the others."""
+    """Record the verdicts and ends of these jobs and of their rounds. An error in one job does not affect the others.
+
+    A verdict that needs evidence from an `unanswered` worker is recorded later.
+    """
     for job in touched:
         events_before = len(draft.events)
         try:
@@ -247,28 +251,22 @@ def settle(
             session.fault(f"settling {job}", error)
 
 
-def weigh_silence(session: Session, draft: Draft, observations: Iterable[Observation]) -> None:
-    """Decide, from all answers of a cycle, which silent workers and leases count as lost. Call it at its end."""
+def decide_losses(session: Session, draft: Draft, observations: Iterable[Observation]) -> None:
+    """Record, from all answers of a cycle, which workers are lost and which leases have expired."""
     policies = {
         worker: session.hosts[worker].replace_lost if worker in session.hosts else session.config.replace_lost
         for worker in draft.cluster.workers
     }
-    about_attempts = (each for each in observations if not isinstance(each, LogPieces | WorkspaceFetch))
+    about_attempts = (each for each in observations if not isinstance(each, LogChunks | WorkspaceFetch))
     touched = failure_detection.count_silences(draft, about_attempts, policies, session.limits)
     touched += failure_detection.end_leases(draft, session.limits)
     settle(session, draft, dict.fromkeys(touched))
 
 
-def settle_waiting(session: Session, draft: Draft, unanswered: Container[WorkerId] = ()) -> None:
-    """Settle the rounds that have no verdict, because their missing evidence may never arrive."""
-    waiting = [job.id for job in draft.cluster.open_jobs() if job.is_gang and not job.end]
-    settle(session, draft, waiting, unanswered)
-
-
 _NO_RESULT: tuple[States, Outcomes] = ({}, {})
 
 
-def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, Outcomes]:
+def _record_answer(session: Session, draft: Draft, answer: WorkerAnswer) -> tuple[States, Outcomes]:
     observation = answer.observation
     context = answer.context
     if isinstance(observation, Silence):
@@ -276,11 +274,11 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, 
         sent_at = answer.called_at
         workers.record_silence(draft, observation, session.limits, sent_at=sent_at, launching=is_launch)
         if is_launch and observation.sent:
-            _give_up_launches(draft, answer)
+            _release_launches(draft, answer)
         if context.reaped and observation.sent:
             reaping.record_reaped(draft, context.worker, tuple(context.reaped.values()))
         return _NO_RESULT
-    if isinstance(observation, LogPieces | WorkspaceFetch):
+    if isinstance(observation, LogChunks | WorkspaceFetch):
         return _NO_RESULT
     if answer.called_at is not None:
         workers.record_clock(draft, observation.worker, observation.clock, answer.called_at, answer.at)
@@ -294,33 +292,34 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, 
             reaping.record_reaped(draft, context.worker, tuple(context.reaped.values()), gone)
         return _NO_RESULT
     if draft.cluster.workers[observation.worker].condition is WorkerCondition.UNTRUSTED:
-        _give_up_launches(draft, answer)
+        _release_launches(draft, answer)
         return _NO_RESULT  # only a probe restores trust
     if not identity.check_identity(draft, observation, session.limits):
-        _give_up_launches(draft, answer)  # a worker in another boot or incarnation refuses to launch
+        _release_launches(draft, answer)  # a worker in another boot or incarnation refuses to launch
         return _NO_RESULT
-    return _weigh_report(session, draft, answer, observation)
+    return _record_report(session, draft, answer, observation)
 
 
-def _give_up_launches(draft: Draft, answer: Answer) -> None:
-    """Release the attempts that the call should have launched but its answer does not confirm, for the next cycle."""
+def _release_launches(draft: Draft, answer: WorkerAnswer) -> None:
+    """Let the next cycle dispatch the attempts that the call should have launched. The answer does not confirm them."""
     live = [attempt_id for attempt_id, _ in draft.cluster.live_on(answer.context.worker)]
     attempts.release_dispatch(draft, (each for each in live if each in answer.launching))
 
 
-def _weigh_report(
-    session: Session, draft: Draft, answer: Answer, observation: WorkerReport
+def _record_report(
+    session: Session, draft: Draft, answer: WorkerAnswer, observation: WorkerReport
 ) -> tuple[States, Outcomes]:
     """Record a worker's report on its attempts, and decide their requests.
 
-    Reports of live attempts are recorded first, because a child job needs a running parent; then requests, then ends.
+    First, reports of live attempts are recorded, because a child job needs a running parent. Then requests are decided.
+    Ends of attempts are recorded last.
     """
     identity.apply_ghost_reports(draft, observation.worker, observation.attempts)
     by_token = {attempt.token: name for name, attempt in draft.cluster.live_on(observation.worker)}
     waited = max(0.0, draft.at - answer.at)
     deferred = set(answer.deferred)
 
-    def weigh_attempts(has_ended: bool) -> None:
+    def record_attempts(has_ended: bool) -> None:
         for report in observation.attempts:
             attempt_id = by_token.get(report.token)
             if attempt_id is None or (report.state in FINAL_STATES) is not has_ended:
@@ -334,29 +333,27 @@ def _weigh_report(
             report = _masked(draft, attempt_id, _with_current_ages(report, waited, max_age))
             attempts.apply_report(draft, attempt_id, report, session.limits)
 
-    weigh_attempts(has_ended=False)
+    record_attempts(has_ended=False)
     task_requests = (each for each in answer.requests if by_token.get(each.token) == each.attempt)
     outcomes = requests.carry_out(session, draft, task_requests)
     deferred.update(token for (token, _), each in outcomes.items() if each.needs_workspace)
-    weigh_attempts(has_ended=True)
+    record_attempts(has_ended=True)
     return {report.token: report.state for report in observation.attempts}, outcomes
 
 
 def _with_current_ages(report: AttemptReport, waited: float, max_age: float) -> AttemptReport:
     """Return the report with its ages increased by `waited`, the seconds since the answer, to at most `max_age`.
 
-    Ages of attempts that are still starting are not increased. `ran` uses only the worker's clock, so setting this
-    machine's clock does not change it.
+    Ages of attempts that are still starting are not increased. `ran` is computed from the worker's clock only, so a
+    change of this machine's clock has no effect on it.
     """
-    ran = _run_time(report)
-    age = waited
-    if report.state in _STARTING:
-        waited = 0.0
+    added = 0.0 if report.state in _STARTING else waited
     started, ended = (
-        None if ago is None else min(round(ago + waited, 3), max_age)
+        None if ago is None else min(round(ago + added, 3), max_age)
         for ago in (report.started_ago, report.ended_ago)
     )
-    return structs.replace(report, started_ago=started, ended_ago=ended, ran=ran, waited=age)
+    ran = _run_time(report)
+    return structs.replace(report, started_ago=started, ended_ago=ended, ran=ran, waited=waited)
 
 
 def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> AttemptReport:
@@ -369,7 +366,7 @@ def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> Attem
 
 
 def _run_time(report: AttemptReport) -> float | None:
-    """Return the seconds from start to end by the worker's clock; None if they are unknown or impossible."""
+    """Return the seconds from start to end of an ended attempt by the worker's clock; None if unknown or impossible."""
     started, ended = report.started_ago, report.ended_ago
     if report.state not in FINAL_STATES or started is None or ended is None:
         return None

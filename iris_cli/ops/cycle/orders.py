@@ -9,7 +9,7 @@ from iris_cli.core import Attempt, AttemptId, AttemptState, Cluster, EndReason, 
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts
 from iris_cli.core.messages.observations import RemoteState, WorkerReport
-from iris_cli.ops.cycle.observe import Answer
+from iris_cli.ops.cycle.observe import WorkerAnswer
 
 _SET_UP = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING})
 
@@ -126,7 +126,7 @@ class StaleAttempts:
     def __init__(self) -> None:
         self._found: dict[WorkerId, dict[Token, float]] = {}
 
-    def find(self, cluster: Cluster, answers: Iterable[Answer]) -> None:
+    def find(self, cluster: Cluster, answers: Iterable[WorkerAnswer]) -> None:
         """Find the attempts that ended in the log but are reported alive. How they end later is ignored."""
         for answer in answers:
             reports = answer.observation.attempts if isinstance(answer.observation, WorkerReport) else ()

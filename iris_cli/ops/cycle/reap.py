@@ -57,7 +57,7 @@ def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None
     if not due or any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(worker.id)):
         return None
     reaped = {cluster.attempt(attempt_id).token: attempt_id for attempt_id in due}
-    known = structs.replace(observe.known_of(cluster, worker.id), reaped=reaped)
+    known = structs.replace(observe.call_context(cluster, worker.id), reaped=reaped)
     act = partial(session.runner.reap, session.target(worker), list(reaped))
     if use_caches(cluster, due):
         act = partial(_reap_with_caches, session, cluster, worker, act)

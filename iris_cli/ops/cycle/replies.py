@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
 from iris_cli.core import AttemptId, Cluster, Job, JobId, Task, Token, WorkerId
 from iris_cli.core.lifecycle.children import visible
@@ -20,15 +20,8 @@ from iris_cli.ops.views.job_status import endpoint_rows
 Reading = messages.Status | messages.Tasks | messages.Endpoints
 
 
-class LogLocation(Struct, frozen=True):
-    """The worker and the attempt that have a log."""
-
-    worker: WorkerId
-    token: Token
-
-
 def reply(cluster: Cluster, requester: AttemptId, request: Reading | messages.Wait) -> messages.Answer:
-    """Return the answer to a read-only request. Raises NotFoundError for a job that the task may not see."""
+    """Return the answer to a read-only request of a task. Raises NotFoundError for a job that it may not see."""
     job = visible(cluster, requester, request.job)
     answer = job_answer(cluster, job)
     if isinstance(request, messages.Tasks):
@@ -89,8 +82,8 @@ def _task(task: Task, display: str) -> messages.TaskPart:
     )
 
 
-def log_location(cluster: Cluster, requester: AttemptId, request: messages.Logs) -> LogLocation:
-    """Return the location of a task's log. Raises NotFoundError if it has no output, or its output was deleted."""
+def log_location(cluster: Cluster, requester: AttemptId, request: messages.Logs) -> tuple[WorkerId, Token]:
+    """Return the worker and the token of the attempt that wrote a log. Raises NotFoundError if the log was deleted."""
     job = visible(cluster, requester, request.task.job)
     if request.task not in cluster.tasks:
         last = cluster.jobs[job].replicas - 1
@@ -104,4 +97,4 @@ def log_location(cluster: Cluster, requester: AttemptId, request: messages.Logs)
         raise NotFoundError(
             f"the output of {request.task} was removed", hint="limits.reap_after sets how long output is kept"
         )
-    return LogLocation(attempt.worker, attempt.token)
+    return attempt.worker, attempt.token

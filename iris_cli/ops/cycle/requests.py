@@ -1,14 +1,13 @@
 """Requests of running tasks.
 
-They are read before the lock is taken, and decided together with the worker's report. A request that changes something
-is recorded with its attempt and id, so that it has no further effect if it is read again. A read-only request is
-answered later, from the committed state.
+iris reads requests before it takes the lock, and decides them together with the worker's report. A request that changes
+something is recorded with its attempt and id, so that it has no further effect if it is read again. A read-only request
+is answered later, from the committed state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -21,14 +20,11 @@ from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.cycle.environment import text_of, with_lines
 from iris_cli.ops.session import Session
 
-if TYPE_CHECKING:
-    from iris_cli.core.lifecycle.children import Submission
-
-Key = tuple[Token, RequestId]
+Key = tuple[Token, RequestId]  # of a request: the token of the requesting attempt, and the request's id
 
 
 class TaskRequest(Struct, frozen=True):
-    """One request of an attempt, or the error from reading the request. `digest` is the hash of the job to submit."""
+    """One request of an attempt, or the error from reading it. `digest`: hash of the job to submit, otherwise ''."""
 
     attempt: AttemptId
     token: Token
@@ -42,22 +38,22 @@ class TaskRequest(Struct, frozen=True):
 
 
 class LogReading(Struct, frozen=True):
-    """A task's request for a piece of a log. `token` is the attempt that wrote the log."""
+    """A task's request for a chunk of a log. `token` is the token of the attempt that wrote the log."""
 
     request: TaskRequest
     token: Token
-    piece: messages.Logs
+    wanted: messages.Logs
 
 
 class Outcome(Struct, frozen=True):
-    """Result of a request: the answer, or the request itself if it is answered later."""
+    """Result of a request: the answer, or the content of the request if it is answered later."""
 
     request: TaskRequest
     result: messages.Answer | messages.Request
 
     @property
     def needs_workspace(self) -> bool:
-        """True if the job's workspace must be fetched before the request can be decided."""
+        """True if the workspace of the child job must be fetched before the request can be decided."""
         return isinstance(self.result, messages.Submit)
 
 
@@ -87,7 +83,7 @@ def _request_of(attempt: AttemptId, file: OutboxFile) -> TaskRequest:
 
 
 def carry_out(session: Session, draft: Draft, request: Iterable[TaskRequest]) -> Outcomes:
-    """Decide the requests in order on the draft. A request that fails is refused. The others are not affected."""
+    """Decide the requests in order on the draft. A failing request is refused, and affects no other request."""
     outcomes: Outcomes = {}
     for each in request:
         events_before = len(draft.events)
@@ -130,11 +126,15 @@ def _submit(
     session: Session, draft: Draft, request: TaskRequest, wanted: JobRequest
 ) -> messages.Answer | messages.Request:
     """Submit the child job and return the answer. If a valid job's workspace is missing, return the request."""
-    from iris_cli.core.lifecycle.children import submit_child
+    from iris_cli.core.lifecycle.children import Submission, submit_child
+    from iris_cli.ops.views.offered import fleet
 
     events_before = len(draft.events)
     origin = Origin(request.attempt, request.id, request.digest)
-    child, created = submit_child(draft, origin, with_lines(wanted), _submission(session, draft))
+    context = Submission(
+        fleet=fleet(session, draft.cluster), defaults=session.config.defaults.job, limits=session.limits
+    )
+    child, created = submit_child(draft, origin, with_lines(wanted), context)
     if any(isinstance(event, JobSubmitted) for event in draft.events[events_before:]):
         if wanted.workspace is not None and not session.state.workspaces.has(wanted.workspace.hash):
             draft.roll_back(events_before)
@@ -142,12 +142,3 @@ def _submit(
         if wanted.each_line is not None:
             session.state.lines.put([text_of(wanted.each_line)])
     return {"job": child, "created": created}
-
-
-def _submission(session: Session, draft: Draft) -> Submission:
-    from iris_cli.core.lifecycle.children import Submission
-    from iris_cli.ops.views.offered import fleet
-
-    return Submission(
-        fleet=fleet(session, draft.cluster), defaults=session.config.defaults.job, limits=session.limits
-    )

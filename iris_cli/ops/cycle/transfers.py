@@ -16,7 +16,7 @@ from iris_cli.core.messages.observations import RemoteState, Silence, WorkerRepo
 from iris_cli.errors import NotWritableError, WorkspaceGoneError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation, WorkspaceFetch
-from iris_cli.ops.cycle.calls import Call, not_sent
+from iris_cli.ops.cycle.calls import Call, local_silence
 from iris_cli.ops.cycle.orders import attempt_of
 from iris_cli.ops.progress import ProgressState
 from iris_cli.ops.session import Session
@@ -81,7 +81,7 @@ class Shipping:
             workspace = cluster.jobs[next(iter(waiting.values())).task.job].workspace
             assert workspace is not None
             act = partial(self._ship, worker, workspace, list(waiting))
-            yield Call(context=observe.known_of(cluster, worker.id), act=act, ships=workspace.hash)
+            yield Call(context=observe.call_context(cluster, worker.id), act=act, ships=workspace.hash)
 
     def end_shipment(self, call: Call, observation: Observation) -> dict[Token, AttemptId]:
         """Record the end of a transfer, whether it was successful or not. Return the attempts that waited for it."""
@@ -102,7 +102,7 @@ class Shipping:
         try:
             file = session.state.workspaces.open(workspace.hash)
         except WorkspaceGoneError as error:
-            return not_sent(worker.id, "workspace", error)
+            return local_silence(worker.id, "workspace", error)
         with file:
             size = os.fstat(file.fileno()).st_size
             shipment = Shipment(
@@ -194,7 +194,7 @@ def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> 
     except _SilentError as error:
         return error.silence
     except NotWritableError as error:
-        return not_sent(worker.id, "fetch", error)
+        return local_silence(worker.id, "fetch", error)
     return WorkspaceFetch(
         worker=worker.id, boot_id=worker.boot_id, incarnation=worker.incarnation, problem=problem
     )

@@ -20,7 +20,7 @@ from iris_cli.journal.files.leftovers import Leftover, leftovers, remove_leftove
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.cycle import observe, reap
 from iris_cli.ops.cycle.calls import Call
-from iris_cli.ops.cycle.observe import Answer
+from iris_cli.ops.cycle.observe import WorkerAnswer
 from iris_cli.ops.session import Session
 
 _UNKNOWN_STATE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
@@ -144,7 +144,7 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
         session.take_turn()  # BEFORE deleting: the deletion must be recorded
         for batch in session.fan_out(calls, lambda call: _reap(session, call), what="removing"):
             with session.transaction() as draft:
-                observe.weigh(session, draft, batch)
+                observe.record_answers(session, draft, batch)
             for answer in batch:
                 worker, attempts = answer.context.worker, tuple(answer.context.reaped.values())
                 sent[worker].update(attempts)
@@ -205,20 +205,20 @@ def _next_calls(
             rows[row.worker] = structs.replace(row, problem="a task is starting or stopping: try again")
         elif batch:
             reaped = {cluster.attempt(attempt).token: attempt for attempt in batch}
-            known = structs.replace(observe.known_of(cluster, row.worker), reaped=reaped)
+            known = structs.replace(observe.call_context(cluster, row.worker), reaped=reaped)
             target = session.target(cluster.workers[row.worker])
             calls.append(Call(context=known, act=partial(session.runner.reap, target, list(reaped))))
     return calls
 
 
-def _reap(session: Session, call: Call) -> Answer:
+def _reap(session: Session, call: Call) -> WorkerAnswer:
     """Run a call, in a thread of its own."""
     called_at = session.clock.now()
     return observe.validated_answer(session, call.context, called_at, call.act())
 
 
 def _result(
-    cluster: Cluster, row: WorkerFiles, answer: Answer, attempts: tuple[AttemptId, ...]
+    cluster: Cluster, row: WorkerFiles, answer: WorkerAnswer, attempts: tuple[AttemptId, ...]
 ) -> WorkerFiles:
     if isinstance(answer.observation, Silence):
         return structs.replace(row, problem=f"no answer: {answer.observation.detail}", silent=True)

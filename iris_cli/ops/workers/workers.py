@@ -48,8 +48,8 @@ def probe(session: Session, names: list[str]) -> list[ProbeResult]:
     cluster = register_workers(session)
     chosen = [find_worker(cluster, name) for name in names] or list(cluster.workers.values())
 
-    def one(worker: Worker) -> tuple[ProbeReport | Silence, list[observe.Answer]]:
-        known, called_at = observe.known_of(cluster, worker.id), session.clock.now()
+    def one(worker: Worker) -> tuple[ProbeReport | Silence, list[observe.WorkerAnswer]]:
+        known, called_at = observe.call_context(cluster, worker.id), session.clock.now()
         seen = session.runner.probe(session.target(worker), first_contact=True)
         answer = observe.validated_answer(session, known, called_at, seen)
         return seen, [answer, *_poll_after_reboot(session, worker, answer)]
@@ -57,14 +57,16 @@ def probe(session: Session, names: list[str]) -> list[ProbeResult]:
     results = []
     for batch in session.fan_out(chosen, one, what="probing"):
         with session.transaction() as draft:
-            observe.weigh(session, draft, [answer for _, answers in batch for answer in answers])
+            observe.record_answers(session, draft, [answer for _, answers in batch for answer in answers])
         known = session.cluster.workers  # another invocation may have forgotten a worker
         results += [ProbeResult(seen, known[seen.worker]) for seen, _ in batch if seen.worker in known]
     send_stops(session)
     return sorted(results, key=lambda each: [worker.id for worker in chosen].index(each.worker.id))
 
 
-def _poll_after_reboot(session: Session, worker: Worker, answer: observe.Answer) -> list[observe.Answer]:
+def _poll_after_reboot(
+    session: Session, worker: Worker, answer: observe.WorkerAnswer
+) -> list[observe.WorkerAnswer]:
     """If the host has rebooted, poll the attempts that ran before the reboot. Return the answers, if any."""
     if not observe.has_rebooted(answer):
         return []
@@ -118,12 +120,12 @@ def accept(session: Session, changed_host: ChangedHost) -> ProbeResult:
             touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
             identity.apply_probe(draft, facts_of(session, draft.cluster, seen), session.limits, trusted=True)
             observe.settle(session, draft, dict.fromkeys(touched))
-    known = observe.known_of(session.cluster, worker.id)
+    known = observe.call_context(session.cluster, worker.id)
     rest = _poll_after_reboot(
         session, worker, observe.validated_answer(session, known, session.clock.now(), seen)
     )
     with session.transaction() as draft:
-        observe.weigh(session, draft, rest)
+        observe.record_answers(session, draft, rest)
     accepted = ProbeResult(seen, session.cluster.workers[worker.id])
     send_stops(session)
     return accepted
