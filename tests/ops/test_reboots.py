@@ -35,7 +35,7 @@ def by_another_launch(site: Site) -> None:
     with Dispatcher(session) as dispatcher:
         with session.transaction() as draft:
             _, mine = cycle.assign(session, draft)
-        dispatcher.begin(ask=False)
+        dispatcher.begin(poll=False)
         dispatcher.start(mine)
         dispatcher.process_calls()
 

@@ -228,7 +228,7 @@ def test_it_says_how_far_it_is(tmp_path: Path) -> None:
     sending = Progress(session)
     with session.state.workspaces.open(packed(site).hash) as file:
         sizes = [0]
-        for piece in sending.of(packed(site), 1 << 20, file):
+        for piece in sending.read(packed(site), 1 << 20, file):
             assert onlooker.sees("sending") == ("sending code to 1 worker", sum(sizes), 1 << 20, "bytes")
             sizes.append(len(piece))
     assert onlooker.sees("sending")[1] == sum(sizes) > 0

@@ -327,5 +327,5 @@ def _without(cluster: Cluster, unanswered: Collection[WorkerId]) -> Cluster:
 def send_stops(session: Session) -> None:
     """Send each stop that the log requests once, and record the answers."""
     with Dispatcher(session) as dispatcher:
-        dispatcher.begin(ask=False)
+        dispatcher.begin(poll=False)
         dispatcher.process_calls()

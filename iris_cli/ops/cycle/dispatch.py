@@ -1,6 +1,6 @@
 """Send the calls that the log requires: polls, stops, starts. No lock is held during a call.
 
-Launching is idempotent for each token: if an invocation dies, another one can dispatch the same attempts again.
+Launching is idempotent for each token: if an invocation dies, another invocation can dispatch the same attempts again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation
 from iris_cli.ops.cycle.calls import Call, Calls, StopCondition, go_call, launch_request, prepare_call
 from iris_cli.ops.cycle.observe import Poll, WorkerAnswer
-from iris_cli.ops.cycle.orders import Readiness, StaleAttempts, attempt_of, stop_order
+from iris_cli.ops.cycle.orders import Readiness, attempt_of, stale_attempts, stop_order
 from iris_cli.ops.cycle.reap import reap_call
 from iris_cli.ops.cycle.reply_queue import ReplyQueue
 from iris_cli.ops.cycle.requests import Outcomes
@@ -31,7 +31,6 @@ from iris_cli.ops.cycle.transfers import Shipping
 from iris_cli.ops.secret_values import MissingSecretError
 from iris_cli.ops.session import Session
 
-_FOREVER = math.inf
 R = TypeVar("R")
 V = TypeVar("V")
 Item = tuple[AttemptId, Attempt]
@@ -43,8 +42,8 @@ _UNPREPARED = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
 class Dispatcher:
     """Event loop of one invocation: record the received answers in one transaction, then send the calls that follow.
 
-    The call to a hanging worker stays open and delays no other worker. A background loop keeps one dispatcher, so a
-    slow call can finish in a later cycle. Each order (a start or stop of an attempt) is sent once per cycle.
+    The call to a hanging worker stays open and delays no other worker. A background loop keeps one dispatcher, so that
+    a slow call can finish in a later cycle. Each start or stop of an attempt is sent once per cycle.
     """
 
     def __init__(self, session: Session) -> None:
@@ -66,7 +65,7 @@ class Dispatcher:
         self._shipping = Shipping(session)
         self._was_shipped = False  # True if a workspace was sent since the last decision
         self._unsent: set[Token] = set()  # attempts assigned by this invocation and not sent yet
-        self._stale = StaleAttempts()
+        self._stale: dict[WorkerId, dict[Token, float]] = {}  # see `stale_attempts`
         self._sent: set[tuple[Token, AttemptState]] = set()  # in this cycle
         self._answers: list[WorkerAnswer] = []  # not recorded yet
         self._silent: set[WorkerId] = set()  # in this cycle; polled again in the next one
@@ -83,12 +82,15 @@ class Dispatcher:
             self._release({attempt_id for call in calls for attempt_id in call.launching})
 
     def _release(self, launching: set[AttemptId]) -> None:
-        """Let other invocations dispatch `launching` and unsent attempts. If it fails, the lease must expire first."""
+        """Let other invocations dispatch the attempts `launching` and the unsent ones at once.
+
+        If the log can't be written, other invocations must wait until the dispatch lease has expired.
+        """
 
         def rule(draft: Draft) -> None:
             live = draft.cluster.live_attempts()
-            left = [each for each, attempt in live if each in launching or attempt.token in self._unsent]
-            attempts.release_dispatch(draft, left)
+            open_ = [each for each, attempt in live if each in launching or attempt.token in self._unsent]
+            attempts.release_dispatch(draft, open_)
 
         if launching or self._unsent:
             with suppress(IrisError):
@@ -106,12 +108,11 @@ class Dispatcher:
     @property
     def workers_with_calls(self) -> set[WorkerId]:
         """Workers with an open or queued call, including transfers."""
-        under_way = {call.worker for call in self.calls.open_calls()}
-        return under_way.union(self._to_stop, self._to_poll, self._to_start)
+        called = (call.worker for call in self.calls.open_calls())
+        return {*called, *self._to_stop, *self._to_poll, *self._to_start}
 
     def decide(self, rule: Callable[[Draft], R]) -> R:
-        """Run `Session.decide`, and queue the stops that the rule requests."""
-
+        """Run `Session.decide`, queue the stops that the rule requests, and note the attempts that it ends."""
         decided, events = self.session.decide(lambda draft: (rule(draft), draft.events))
         self._take_cluster()
         for event in events:
@@ -125,8 +126,8 @@ class Dispatcher:
         self.cluster, self._read_at = self.session.cluster, self.session.read_at
         self._replies.queue_ended_waits(self.cluster)
 
-    def begin(self, *, ask: bool = True) -> int:
-        """Begin a new cycle, in which each order may be sent again. Return the number of workers to poll."""
+    def begin(self, *, poll: bool = True) -> int:
+        """Begin a new cycle, in which each start and stop may be sent again. Return the number of workers to poll."""
         self._take_cluster()
         del self.observations[: self._old]
         self._old = 0
@@ -141,8 +142,8 @@ class Dispatcher:
                 self._to_stop[attempt.worker] = None
             elif attempt.token in unsent and not attempt.taken_over:
                 self.start([attempt_id])
-        asked = observe.polls_due(self.session, self.cluster, self.session.clock.now()) if ask else []
-        self._to_poll = {each.worker: each for each in asked if not self.calls.busy(each.worker)}
+        polls = observe.polls_due(self.session, self.cluster, self.session.clock.now()) if poll else []
+        self._to_poll = {each.worker: each for each in polls if not self.calls.busy(each.worker)}
         return len(self._to_poll)
 
     def end_cycle(self) -> None:
@@ -151,19 +152,20 @@ class Dispatcher:
         self._to_reap = {each.worker: None for each in self.observations if not isinstance(each, Silence)}
 
     def start(self, assigned: Iterable[AttemptId]) -> None:
-        """Queue the calls that start attempts, which this invocation has just assigned."""
+        """Queue the calls that start these attempts, which this invocation has just assigned."""
         for attempt_id in assigned:
             attempt = self.cluster.attempt(attempt_id)
             self._unsent.add(attempt.token)
             self._to_start[attempt.worker] = None
 
     def process_calls(
-        self, *, patience: float = _FOREVER, until: float = _FOREVER, is_done: StopCondition = bool
+        self, *, patience: float = math.inf, until: float = math.inf, is_done: StopCondition = bool
     ) -> bool:
         """Send queued calls and record their answers. Return True once no call is open.
 
-        Return False if `is_done()`, after `patience` seconds without an answer, or at the monotonic time `until`;
-        the next call of this method continues. Raises the errors of `Session.transaction`, and then keeps the answers.
+        Return False if `is_done()`, after `patience` seconds without an answer, or at the monotonic time `until`. Then
+        the next call of this method continues. Raises the errors of `Session.transaction`. After an error, the next
+        call records the answers.
         """
         while True:
             self.send()
@@ -172,57 +174,56 @@ class Dispatcher:
                 continue
             if not self.calls:
                 return True
-            had_enough = is_done()
-            wait = 0.0 if had_enough else min(patience, until - self.session.clock.monotonic())
-            if (wait <= 0 and not had_enough) or not self._listen(wait):
+            is_enough = is_done()  # then only the answers that have arrived are recorded
+            wait = 0.0 if is_enough else min(patience, until - self.session.clock.monotonic())
+            if wait <= 0 and not is_enough:
+                return False
+            returned = self.calls.take(None if math.isinf(wait) else wait)
+            for call, answer in returned:
+                self._receive(call, answer)
+            if not returned:
                 return False
 
     def send(self) -> None:
         """Send calls while threads are free: stops, answers to tasks, polls, starts, log reads, removals, transfers."""
         self._readiness.recheck_gangs()
         self._send_each(self._to_stop, lambda worker, _: self._stop_call(worker))
-        replies, where = self._replies, (self.session, self.cluster)
-        self._send_each(replies.to_answer, partial(replies.call_to_deliver, *where))
+        replies, session, cluster = self._replies, self.session, self.cluster
+        self._send_each(replies.to_answer, partial(replies.call_to_deliver, session, cluster))
         self._send_each(self._to_poll, self._poll_call)
         self._send_each(self._to_start, lambda worker, _: self._start_call(worker))
-        self._send_each(replies.to_read, partial(replies.call_to_read, *where))
-        self._send_each(self._to_reap, lambda worker, _: reap_call(self.session, self.cluster, worker))
+        self._send_each(replies.to_read, partial(replies.call_to_read, session, cluster))
+        self._send_each(self._to_reap, lambda worker, _: reap_call(session, cluster, worker))
         if not self.calls.full:
-            fetches = self._replies.calls_to_fetch(self.session, self.cluster)
-            for call in chain(self._shipping.calls(self.cluster), fetches):
+            for call in chain(self._shipping.calls(cluster), replies.calls_to_fetch(session, cluster)):
                 self.calls.send(call)
 
-    def _send_each(self, waiting: dict[WorkerId, V], call_of: Callable[[Worker, V], Call | None]) -> None:
-        now = self.session.clock.now()
+    def _send_each(self, queued: dict[WorkerId, V], call_for: Callable[[Worker, V], Call | None]) -> None:
+        """Send a call to each queued worker that has no open call. The other workers stay queued."""
+        now, limits = self.session.clock.now(), self.session.limits
         unrecorded = {answer.context.worker for answer in self._answers}
-        for worker_id in list(waiting):
+        for worker_id in list(queued):
             if self.calls.full:
                 return
             if self.calls.busy(worker_id) or worker_id in unrecorded:
                 continue  # the last answer must be recorded first
-            task = waiting[worker_id]
-            worker = self.cluster.workers.get(worker_id)
-            if worker is not None and self._is_backing_off(worker, now):
+            item, worker = queued[worker_id], self.cluster.workers.get(worker_id)
+            is_silent = worker_id in self._silent
+            if worker is not None and (
+                is_silent or workers.is_backing_off(self.cluster, worker, now, limits)
+            ):
                 self._give_up(worker_id, f"the worker is {worker.condition}: {worker.reason}")
                 worker = None
-            waiting.pop(worker_id, None)
-            if worker is None:
-                continue
-            call = call_of(worker, task)
-            if call is not None:
+            queued.pop(worker_id, None)
+            if worker is not None and (call := call_for(worker, item)) is not None:
                 self.calls.send(call)
-
-    def _is_backing_off(self, worker: Worker, now: float) -> bool:
-        return worker.id in self._silent or workers.is_backing_off(
-            self.cluster, worker, now, self.session.limits
-        )
 
     def _stop_call(self, worker: Worker) -> Call | None:
         orders = []
         for attempt_id, attempt in self.cluster.live_on(worker.id):
             if attempt.state is AttemptState.STOPPING and self._mark_sent(attempt):
                 orders.append(stop_order(self.cluster, attempt_id, attempt))
-        stale = self._stale.take(worker.id)
+        stale = self._stale.pop(worker.id, {})
         if not orders and not stale:
             return None
         act = partial(self.session.runner.stop, self.session.target(worker), [*orders, *stale.items()])
@@ -237,7 +238,10 @@ class Dispatcher:
         return Call(context=known, act=act, poll=poll)
 
     def _start_call(self, worker: Worker) -> Call | None:
-        """Return the next call that starts attempts on the worker, or None. Simple tasks need only one call."""
+        """Return the next call that starts attempts on the worker, or None.
+
+        A task without files, set-up, gang or terminal needs only one call.
+        """
         direct: list[Item] = []
         staged: list[Item] = []
         ready: list[Token] = []
@@ -256,14 +260,13 @@ class Dispatcher:
                 needs_two_calls = job.is_gang or job.setup or job.workspace or job.client
                 (staged if needs_two_calls else direct).append((attempt_id, attempt))
         for items, go in ((direct, True), (staged, False)):
-            call = self._prepare_call(worker, items, go=go)
-            if call is not None:
+            if (call := self._prepare_call(worker, items, go=go)) is not None:
                 return call
         self._readiness.record_go(ready)
         return go_call(self.session, self.cluster, worker, ready) if ready else None
 
     def _is_to_prepare(self, attempt: Attempt) -> bool:
-        """Return True if this invocation has not sent the attempt yet, or must send it again in this cycle."""
+        """Return True if this invocation has not sent the attempt yet, or must send the attempt again in this cycle."""
         if attempt.token in self._unsent:
             return True
         was_sent = attempt.taken_over or attempt.acknowledged
@@ -307,13 +310,6 @@ class Dispatcher:
                 self._unsent.discard(attempt.token)
                 self._not_sent[attempt.token] = (attempt_id, why)
 
-    def _listen(self, patience: float) -> bool:
-        """Receive answers, waiting at most `patience` seconds. Return False if none arrived."""
-        returned = self.calls.take(None if math.isinf(patience) else patience)
-        for call, answer in returned:
-            self._receive(call, answer)
-        return bool(returned)
-
     def _receive(self, call: Call, answer: WorkerAnswer) -> None:
         observation, worker = answer.observation, call.worker
         self._replies.finish_call(self.cluster, call, observation)
@@ -325,11 +321,10 @@ class Dispatcher:
             self.with_output.update(report.token for report in observation.attempts if report.output_bytes)
         self.requests += len(answer.requests)
         self._answers.append(self._replies.with_deferred(answer))
-        self._to_stop[worker] = self._to_start[worker] = None
+        self._to_stop[worker] = self._to_start[worker] = None  # there may be more to send now
         if call.poll is not None:
             self.observations.append(observation)
-        next_poll = observe.next_poll(call.poll, answer)
-        if next_poll is not None:
+        if (next_poll := observe.next_poll(call.poll, answer)) is not None:
             self._to_poll[worker] = next_poll
         if not isinstance(observation, Silence):
             self._readiness.record_go_answer(call.goes)
@@ -352,7 +347,7 @@ class Dispatcher:
                 self._unsent.add(token)
 
     def _end_shipment(self, call: Call, observation: Observation) -> None:
-        """Let the attempts that waited for the workspace be prepared. If the transfer failed, note them as not sent."""
+        """Let the attempts that waited for the workspace be prepared. After a failed transfer, record why not."""
         self._was_shipped = True
         for token, attempt_id in self._shipping.end_shipment(call, observation).items():
             self._sent.discard((token, AttemptState.ASSIGNED))
@@ -361,7 +356,7 @@ class Dispatcher:
                 self._not_sent[token] = (attempt_id, f"{observation.step}: {observation.detail}")
 
     def _record_answers(self) -> None:
-        """Record the answers received. The rule uses the newest state, which may have changed since the calls."""
+        """Record the received answers on the newest state, which may have changed since the calls were sent."""
 
         def rule(draft: Draft) -> tuple[observe.States, Outcomes]:
             given_up = self._record_not_sent(draft)
@@ -379,7 +374,8 @@ class Dispatcher:
         self._readiness.states |= states
         self._replies.queue_outcomes(self.cluster, outcomes.values())
         self._to_poll = {**self._replies.polls_due(self._answers), **self._to_poll}
-        self._stale.find(self.cluster, self._answers)
+        for worker, token, grace in stale_attempts(self.cluster, self._answers):
+            self._stale.setdefault(worker, {})[token] = grace
         jobs = dict.fromkeys(key.task.job for each in self._answers for key in each.context.attempts.values())
         self._answers.clear()
         self._not_sent.clear()
@@ -389,7 +385,7 @@ class Dispatcher:
         self._to_start.update(dict.fromkeys(self._readiness.workers_to_start(self.cluster, gangs)))
 
     def _record_not_sent(self, draft: Draft) -> dict[JobId, None]:
-        """Record attempts that were not sent and whose dispatch lease has not expired. Return their jobs."""
+        """Record the attempts that were not sent and whose dispatch lease has not expired. Return their jobs."""
         jobs: dict[JobId, None] = {}
         for token, (attempt_id, why) in self._not_sent.items():
             attempt = attempt_of(draft.cluster, attempt_id)

@@ -1,7 +1,7 @@
 """Environment variables of a task.
 
-For a task outside a gang, its own host is the only host. Every `IRIS_*` variable is always set, to "" if it has
-no value, so that programs work under `set -u`.
+A task outside a gang is the only rank, on one host. Every `IRIS_*` variable is always set, to "" if it has no value, so
+that programs work under `set -u`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ def placement_of(cluster: Cluster, attempt_id: AttemptId) -> Placement:
 def environment(
     placement: Placement, default_env: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return all variables of a task: defaults, preset's, job's, those of iris. Later ones override earlier ones."""
+    """Return all variables of a task. Variables of the preset override defaults, the job's variables override both.
+
+    Secrets and the variables of iris override all others.
+    """
     job, env = placement.job, dict(default_env)
     if job.env_preset is not None:
         env |= _PRESETS[job.env_preset](placement, [_in_url(worker) for worker in placement.ranks])

@@ -1,12 +1,12 @@
 """Copy the output of ended attempts to the state directory, and search it for known causes.
 
-The output of an attempt is due from the cycle that records the attempt's end until it is copied. Of a stream with more
-than `limits.keep_logs` bytes, only the last 512 KiB are copied.
+The output of an attempt is due from the cycle that records the attempt's end until the output is copied. Only the last
+512 KiB are copied of a stream with more than `limits.keep_logs` bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iris_cli.remote.output_calls import LogChunk
 
 _MAX_SEARCHED = 4
-"""Maximum number of a job's failed attempts searched per cycle; none is searched after twice as many failures."""
+"""Maximum number of a job's failed attempts searched per cycle. After twice as many failures, none is searched."""
 
 _MAX_PER_WORKER = 64  # attempts whose output is copied per cycle
 _MAX_PER_CALL = 8  # attempts: 8 MiB at most
@@ -64,12 +64,11 @@ def _due(session: Session) -> list[Due]:
     """
     cluster, files = session.cluster, session.state.logs_due
     due = files.all()
-    found = logs_to_copy(cluster, due)
     for token, attempt_id in due.items():
         attempt = attempt_of(cluster, attempt_id, token)
         if attempt is None or not 0 <= session.clock.now() - (attempt.ended_at or 0.0) <= _MAX_AGE:
             files.remove(token)
-    return sorted(found, key=lambda each: (each[1].ended_at or 0.0, each[0]))
+    return sorted(logs_to_copy(cluster, due), key=lambda each: (each[1].ended_at or 0.0, each[0]))
 
 
 def _copy_from(
@@ -79,7 +78,9 @@ def _copy_from(
     worker_id: WorkerId,
 ) -> None:
     """Copy output from one worker, a few attempts at a time. Runs in its own thread."""
-    for batch in _batches(by_worker[worker_id]):
+    due = by_worker[worker_id]
+    for first in range(0, len(due), _MAX_PER_CALL):
+        batch = due[first : first + _MAX_PER_CALL]
         listed_at = session.clock.now()
         found = _read(session, worker_id, [attempt.token for _, attempt in batch])
         if found is None:
@@ -95,11 +96,6 @@ def _copy_from(
                 session.state.logs_due.remove(attempt.token)
             except NotWritableError:
                 return  # the disk is full: the cycle reports this when it writes the log
-
-
-def _batches(due: Sequence[Due]) -> Iterator[Sequence[Due]]:
-    for first in range(0, len(due), _MAX_PER_CALL):
-        yield due[first : first + _MAX_PER_CALL]
 
 
 def _read(
@@ -148,7 +144,10 @@ def _write(
 
 
 def _to_search(cluster: Cluster, ended: Sequence[Due]) -> frozenset[AttemptId]:
-    """Return the failed attempts whose output is searched: it is long, and no log tail of their job shows a cause."""
+    """Return the failed attempts whose output is searched for a cause.
+
+    Their output is longer than the log tail in the event log, and no log tail of their job shows a cause.
+    """
     of_job: dict[JobId, list[tuple[AttemptId, End]]] = {}
     for attempt_id, attempt in ended:
         end = attempt.end
@@ -172,6 +171,7 @@ def _failed_before(cluster: Cluster, job_id: JobId, new: int) -> int:
 
 
 def _keep_cause(session: Session, attempt: AttemptId, end: End, output: bytes) -> None:
+    """Save an excerpt of the output around the line that shows the cause, if the excerpt alone shows a cause, too."""
     found = cause_in(output, end)
     if found is None:
         return

@@ -18,7 +18,7 @@ _MIN_ANSWERED_GOES = 3  # answered `go` calls, of all cycles, before a PREPARED 
 
 
 class Readiness:
-    """The reported states of attempts in this cycle, and the number of `go` calls to each."""
+    """The states of attempts that were reported in this cycle, and the number of `go` calls to each attempt."""
 
     def __init__(self) -> None:
         self.states: dict[Token, RemoteState] = {}
@@ -46,7 +46,7 @@ class Readiness:
         return is_waiting and self._goes[attempt.token] < _MAX_GOES
 
     def is_ready(self, cluster: Cluster, job: JobId) -> bool:
-        """Return True if all ranks of a gang may start."""
+        """Return True if the ranks of a gang may start."""
         if job not in self._gangs:
             self._gangs[job] = is_ready(cluster, job, self.states)
         return self._gangs[job]
@@ -76,7 +76,7 @@ class Readiness:
         states: Mapping[Token, RemoteState],
         limits: Limits,
     ) -> list[JobId]:
-        """Fence the attempts that are still PREPARED long after the first `go` call, and after several answered ones.
+        """Fence attempts that are PREPARED long after their first `go` call, although several `go` calls were answered.
 
         `states` are the validated states of the report. Return the jobs of the fenced attempts.
         """
@@ -98,8 +98,8 @@ class Readiness:
 def _is_late(draft: Draft, attempt: Attempt, go_age: float | None, limits: Limits) -> bool:
     """Return True if a prepared attempt has had enough time to start, even on a busy host.
 
-    `go_age` is the age of the first `go` call in seconds. It is None if the worker could not record the time; then the
-    time since the assignment is used, which includes the wait for other ranks.
+    `go_age` is the age of the first `go` call in seconds. It is None if the worker could not record the time of that
+    call. Then the time since the assignment is used, which includes the wait for other ranks.
     """
     if go_age is None:
         return not 0 <= draft.at - attempt.assigned_at < limits.dispatch_lease
@@ -120,28 +120,19 @@ def is_ready(cluster: Cluster, job: JobId, known: Mapping[Token, RemoteState]) -
 _ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})
 
 
-class StaleAttempts:
-    """Attempts that ended in the log but are alive on a worker, by worker, each with its grace period in seconds."""
-
-    def __init__(self) -> None:
-        self._found: dict[WorkerId, dict[Token, float]] = {}
-
-    def find(self, cluster: Cluster, answers: Iterable[WorkerAnswer]) -> None:
-        """Find the attempts that ended in the log but are reported alive. How they end later is ignored."""
-        for answer in answers:
-            reports = answer.observation.attempts if isinstance(answer.observation, WorkerReport) else ()
-            for report in reports:
-                attempt_id = answer.context.attempts.get(report.token)
-                attempt = attempt_of(cluster, attempt_id) if attempt_id is not None else None
-                if attempt_id is None or attempt is None or attempt.live or attempt.token != report.token:
-                    continue
-                if report.state in _ALIVE:
-                    grace = cluster.jobs[attempt_id.task.job].grace
-                    self._found.setdefault(answer.context.worker, {})[report.token] = grace
-
-    def take(self, worker: WorkerId) -> dict[Token, float]:
-        """Return and remove the stale attempts of one worker."""
-        return self._found.pop(worker, {})
+def stale_attempts(
+    cluster: Cluster, answers: Iterable[WorkerAnswer]
+) -> Iterator[tuple[WorkerId, Token, float]]:
+    """Yield the attempts that ended in the log but are alive on a worker, with their grace periods in seconds."""
+    for answer in answers:
+        reports = answer.observation.attempts if isinstance(answer.observation, WorkerReport) else ()
+        for report in reports:
+            attempt_id = answer.context.attempts.get(report.token)
+            attempt = attempt_of(cluster, attempt_id) if attempt_id is not None else None
+            if attempt_id is None or attempt is None or attempt.live or attempt.token != report.token:
+                continue
+            if report.state in _ALIVE:
+                yield answer.context.worker, report.token, cluster.jobs[attempt_id.task.job].grace
 
 
 def attempt_of(cluster: Cluster, attempt_id: AttemptId) -> Attempt | None:

@@ -1,4 +1,4 @@
-"""Record where a program is when its task goes quiet. In a stuck gang, one rank may be in a different place."""
+"""Find the function that a program executes when its task goes quiet. In a stuck gang, one rank's may differ."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def with_stack_places(
     attempts: Mapping[Token, AttemptId],
     report: WorkerReport | Silence,
 ) -> WorkerReport | Silence:
-    """Return the report with the stack places of programs that went quiet. Its ages include the time of that call."""
+    """Return the report with the place of each program that went quiet: the function that it executes.
+
+    The places are read with a second call. The ages in the report are increased by the duration of that call.
+    """
     if isinstance(report, Silence):
         return report
     quiet = [each.token for each in report.attempts if _has_gone_quiet(session, cluster, attempts, each)]

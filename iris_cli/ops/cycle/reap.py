@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 
 from msgspec import structs
 
@@ -15,7 +14,7 @@ from iris_cli.ops.cycle.calls import Call
 from iris_cli.ops.session import Session
 
 
-def in_use(cluster: Cluster, worker: WorkerId) -> list[str]:
+def caches_in_use(cluster: Cluster, worker: WorkerId) -> list[str]:
     """Return the workspace hashes and set-up keys that live attempts and ghosts use on the worker."""
     from iris_cli.remote.launch_request import set_up_key
 
@@ -39,12 +38,12 @@ def use_caches(cluster: Cluster, attempts: Iterable[AttemptId]) -> bool:
 def unused_bytes(
     session: Session, cluster: Cluster, worker: Worker, unused_for: float, *, remove: bool
 ) -> int | Silence:
-    """Return the bytes in caches unused for `unused_for` seconds. If `remove`, delete them, and count the rest."""
+    """Return the bytes in caches unused for `unused_for` seconds. With `remove`, delete them first."""
     report = session.runner.caches.unused(
         session.target(worker),
         boot_id=worker.boot_id,
         incarnation=worker.incarnation,
-        keep=in_use(cluster, worker.id),
+        keep=caches_in_use(cluster, worker.id),
         unused_for=unused_for,
         remove=remove,
     )
@@ -57,18 +56,11 @@ def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None
     if not due or any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(worker.id)):
         return None
     reaped = {cluster.attempt(attempt_id).token: attempt_id for attempt_id in due}
-    known = structs.replace(observe.call_context(cluster, worker.id), reaped=reaped)
-    act = partial(session.runner.reap, session.target(worker), list(reaped))
-    if use_caches(cluster, due):
-        act = partial(_reap_with_caches, session, cluster, worker, act)
-    return Call(context=known, act=act)
 
+    def reap() -> ReapReport | Silence:
+        report = session.runner.reap(session.target(worker), list(reaped))
+        if not isinstance(report, Silence) and use_caches(cluster, due):
+            unused_bytes(session, cluster, worker, session.limits.reap_after, remove=True)
+        return report
 
-def _reap_with_caches(
-    session: Session, cluster: Cluster, worker: Worker, act: Callable[[], ReapReport | Silence]
-) -> ReapReport | Silence:
-    """Delete the files of attempts with `act`, then unused caches."""
-    report = act()
-    if not isinstance(report, Silence):
-        unused_bytes(session, cluster, worker, session.limits.reap_after, remove=True)
-    return report
+    return Call(context=structs.replace(observe.call_context(cluster, worker.id), reaped=reaped), act=reap)

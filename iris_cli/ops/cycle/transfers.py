@@ -31,7 +31,7 @@ Delivery = tuple[WorkerId, str]
 
 
 class Shipping:
-    """Workspaces that workers reported as missing, and the state of their transfers in this cycle."""
+    """Transfers of workspaces that workers reported as missing."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -50,19 +50,16 @@ class Shipping:
         return job.workspace is not None and (worker, job.workspace.hash) in self._wanted
 
     def record_missing(self, cluster: Cluster, call: Call, report: WorkerReport) -> dict[Token, AttemptId]:
-        """Record the workspaces that a worker lacks according to its report. Return the attempts that wait for them."""
-        absent = {each.token for each in report.attempts if each.state is RemoteState.ABSENT}
+        """Record the workspaces that a worker lacks according to its report. Return the attempts that need them."""
         waiting = {}
-        for token, attempt_id in call.context.attempts.items():
+        for each in report.attempts:
+            attempt_id = call.context.attempts.get(each.token)
+            if each.state is not RemoteState.ABSENT or attempt_id is None or attempt_id not in call.starts:
+                continue
             workspace = cluster.jobs[attempt_id.task.job].workspace
-            if (
-                token in absent
-                and attempt_id in call.starts
-                and workspace
-                and workspace.hash in report.lacking
-            ):
-                self._wanted.setdefault((call.worker, workspace.hash), {})[token] = attempt_id
-                waiting[token] = attempt_id
+            if workspace is not None and workspace.hash in report.lacking:
+                self._wanted.setdefault((call.worker, workspace.hash), {})[each.token] = attempt_id
+                waiting[each.token] = attempt_id
         return waiting
 
     def calls(self, cluster: Cluster) -> Iterator[Call]:
@@ -88,10 +85,10 @@ class Shipping:
         delivery = (call.worker, call.ships)
         self._open.discard(delivery)
         self._done.add(delivery)
-        if isinstance(observation, WorkerReport) and call.ships in observation.lacking:
-            is_absent = any(report.state is RemoteState.ABSENT for report in observation.attempts)
-            if is_absent:
-                return {}  # another invocation is sending it: wait until the next cycle
+        reports = observation.attempts if isinstance(observation, WorkerReport) else ()
+        is_missing = isinstance(observation, WorkerReport) and call.ships in observation.lacking
+        if is_missing and any(report.state is RemoteState.ABSENT for report in reports):
+            return {}  # another invocation is sending the workspace: retry in the next cycle
         return self._wanted.pop(delivery, {})
 
     def _ship(self, worker: Worker, workspace: Workspace, tokens: list[Token]) -> Observation:
@@ -109,7 +106,7 @@ class Shipping:
                 hash=workspace.hash,
                 size=workspace.size,
                 packed_size=size,
-                chunks=lambda: self._progress.of(workspace, size, file),
+                chunks=lambda: self._progress.read(workspace, size, file),
                 limit=session.limits.workspace_size,
             )
             return session.runner.ship(
@@ -131,9 +128,14 @@ class Progress:
         self._total = self._sent = 0  # bytes since the last time when no transfer was open
         self._name = ""
 
-    def of(self, workspace: Workspace, size: int, file: BinaryIO) -> Iterator[bytes]:
+    def read(self, workspace: Workspace, size: int, file: BinaryIO) -> Iterator[bytes]:
         """Yield the file of a workspace in pieces. A piece counts as sent when the next piece is requested."""
-        self._begin(size, workspace)
+        with self._lock:
+            if not self._sending:
+                self._total = self._sent = 0
+            self._sending += 1
+            self._total += size
+            self._name = workspace.name or "a workspace"
         try:
             with self._session.progress(self._progress):
                 file.seek(0)
@@ -144,14 +146,6 @@ class Progress:
         finally:
             with self._lock:
                 self._sending -= 1
-
-    def _begin(self, size: int, workspace: Workspace) -> None:
-        with self._lock:
-            if not self._sending:
-                self._total = self._sent = 0
-            self._sending += 1
-            self._total += size
-            self._name = workspace.name or "a workspace"
 
     def _progress(self) -> ProgressState:
         return f"sending {self._name} to {count(self._sending, 'worker')}", self._sent, self._total, "bytes"
@@ -173,9 +167,7 @@ _EXTRA_TIME = 120.0  # additional seconds for a busy worker and for calls that h
 
 
 class _SilentError(Exception):
-    def __init__(self, silence: Silence) -> None:
-        super().__init__(silence.detail)
-        self.silence = silence
+    """The worker did not answer. The argument is the Silence."""
 
 
 class _InvalidError(Exception):
@@ -192,7 +184,8 @@ def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> 
     except (_InvalidError, InvalidTarError) as error:
         problem = f"can't fetch its workspace: {error}"
     except _SilentError as error:
-        return error.silence
+        silence: Silence = error.args[0]
+        return silence
     except NotWritableError as error:
         return local_silence(worker.id, "fetch", error)
     return WorkspaceFetch(
