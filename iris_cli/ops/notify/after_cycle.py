@@ -1,4 +1,4 @@
-"""Find the new notices of a cycle, and send them in a thread of their own."""
+"""Find the new notices of a cycle, and send them in a thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT = 10.0
 
 
 def begin(session: Session) -> None:
-    """Create the notice file before the first cycle with notifications, so that earlier ends cause no notices."""
+    """Create the notice file before the first cycle with notifications: jobs that ended earlier cause no notices."""
     file = session.state.notices
     if file.exists or not session.view().seq:
         return
@@ -28,17 +28,23 @@ def begin(session: Session) -> None:
     if fd is not None:
         try:
             if not file.exists:
-                file.write(initial_notice_state(_look(session, None, None), session.config.notify.channels))
+                file.write(
+                    initial_notice_state(_observation(session, None, None), session.config.notify.channels)
+                )
         finally:
             os.close(fd)
 
 
 def send_new_notices(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None) -> None:
     """Start sending new notices. If another invocation is sending, the next cycle sends them."""
-    file, look = session.state.notices, _look(session, plan, heartbeat)
+    file, channels = session.state.notices, session.config.notify.channels
+    observation = _observation(session, plan, heartbeat)
     records = file.read()
-    updated = records and _with_new_notices(session, records, look)
-    if records and updated == records and not _is_due(records, look.now):
+    if (
+        records
+        and observe(records, observation, channels) == records
+        and not _is_due(records, observation.now)
+    ):
         return
     fd = file.lock()
     if fd is None:
@@ -46,19 +52,15 @@ def send_new_notices(session: Session, plan: Plan | None, heartbeat: Mapping[str
     is_started = False
     try:
         before = file.read()
-        records = _with_new_notices(session, before or initial_notice_state(look, ()), look)
+        records = observe(before or initial_notice_state(observation, ()), observation, channels)
         if records != before and not file.write(records):
             return  # if the record can't be written, each cycle would send the same notices
-        if _is_due(records, look.now):
+        if _is_due(records, observation.now):
             _start(session, records, fd)
             is_started = True
     finally:
         if not is_started:
             os.close(fd)
-
-
-def _with_new_notices(session: Session, records: NoticeState, look: ClusterObservation) -> NoticeState:
-    return observe(records, look, session.config.notify.channels)
 
 
 def _is_due(records: NoticeState, now: float) -> bool:
@@ -94,8 +96,11 @@ def _channels(session: Session) -> dict[str, Send]:
     return {name: senders[name] for name in config.notify.channels}
 
 
-def _look(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None) -> ClusterObservation:
+def _observation(
+    session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None
+) -> ClusterObservation:
     now, cluster = session.clock.now(), session.cluster
+    cycle = cycle_age(heartbeat, now)
 
     def cause(job: Job) -> str:
         from iris_cli.ops.views.failure import cause_words
@@ -108,6 +113,8 @@ def _look(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | No
         reasons = plan.waiting.get(job.id) if plan is not None else None
         return str(reasons[0]) if reasons and reasons[0].kind != "after" else ""
 
+    is_gap = cycle.age is not None and cycle.stale
+    gap = format_duration(cycle.age or 0.0)
     return ClusterObservation(
         cluster=cluster,
         cluster_id=session.cluster_id,
@@ -115,12 +122,5 @@ def _look(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | No
         limits=session.limits,
         cause=cause,
         waiting=waiting,
-        stopped=_stopped(heartbeat, now),
+        stopped=f"cycles run again after a gap of {gap}" if is_gap else "",
     )
-
-
-def _stopped(heartbeat: Mapping[str, Any] | None, now: float) -> str:
-    cycle = cycle_age(heartbeat, now)
-    if cycle.age is None or not cycle.stale:
-        return ""
-    return f"cycles run again after a gap of {format_duration(cycle.age)}"

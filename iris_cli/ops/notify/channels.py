@@ -1,10 +1,9 @@
-"""The text of a notice, and the channels: the operator's command and webhook, each with a timeout."""
+"""Texts of notices, and the two channels that send them: the operator's command and webhook."""
 
 from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
 import subprocess
 import threading
@@ -26,7 +25,7 @@ _URL = pattern(r"(https?://)(?:[^\s/@]*@)?([^\s/?#'\"]+)[^\s'\"]*")
 
 
 def environment_of(notice: Notice, cluster: str) -> dict[str, str]:
-    """Return the environment variables for the command, in addition to the variables of this process."""
+    """Return the variables that are added to the environment of the operator's command."""
     return {
         "IRIS_EVENT": notice.event,
         "IRIS_JOB_ID": notice.job,
@@ -38,7 +37,7 @@ def environment_of(notice: Notice, cluster: str) -> dict[str, str]:
 
 
 def body_of(notice: Notice, cluster: str) -> bytes:
-    """Return the JSON body of a post. `text` is one sentence, as chat services expect it."""
+    """Return the JSON body for the webhook. `text` is one sentence, as chat services expect."""
     entry = {
         "schema_version": 1,
         "id": notice.id,
@@ -61,18 +60,19 @@ def one_line(text: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Return the text with each URL cut after its host, because the rest may grant access."""
+    """Return the text with each URL cut after its host, because a path may be a secret."""
     return _URL.sub(r"\1\2/...", text)
 
 
 _POLL_INTERVAL = 0.1  # seconds between two checks of a running command or call
 _KILL_TIMEOUT = 1.0  # seconds for a killed process to exit
 _TAIL = 2048  # bytes of output that are kept
+_PIPE_SIZE = 1 << 16  # maximum bytes of output in the pipe
 _MAX_LINE = 200  # characters
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """An argument vector, run in `directory`."""
+    """The operator's command: argument vector, working directory, and timeout in seconds."""
 
     words: tuple[str, ...]
     directory: Path
@@ -80,7 +80,10 @@ class Command(Struct, frozen=True, kw_only=True):
     timeout: float
 
     def run(self, variables: Mapping[str, str], stop: Event) -> str:
-        """Run the command. Return its failure as text, "" if it exited with 0. Then its children are not stopped."""
+        """Run the command. Return its failure as text, "" if it exited with 0.
+
+        If the command ends in time, its children may continue. Otherwise its whole process group is killed.
+        """
         try:
             process = subprocess.Popen(  # noqa: S603 - the operator's own command, from cluster.yaml
                 self.words,
@@ -89,6 +92,7 @@ class Command(Struct, frozen=True, kw_only=True):
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
+                bufsize=0,
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
@@ -102,27 +106,20 @@ class Command(Struct, frozen=True, kw_only=True):
     def _watch(self, process: subprocess.Popen[bytes], stop: Event) -> bytes | None:
         """Wait for the end of the command. Return the tail of its output; None if it has not ended at the timeout."""
         assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
         due = self.clock.monotonic() + self.timeout
         tail = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while process.poll() is None:
-                if self.clock.monotonic() >= due or stop.is_set():
-                    return None
-                if not selector.get_map():
-                    with suppress(subprocess.TimeoutExpired):
-                        process.wait(_POLL_INTERVAL)
-                elif selector.select(_POLL_INTERVAL):
-                    data = os.read(process.stdout.fileno(), 1 << 16)
-                    tail = (tail + data)[-_TAIL:]
-                    if not data:
-                        selector.unregister(process.stdout)
-            while selector.get_map() and selector.select(0) and len(tail) < 2 * _TAIL:
-                data = os.read(process.stdout.fileno(), _TAIL)
-                tail += data
-                if not data:
-                    break
-        return tail
+        while True:
+            has_ended = process.poll() is not None  # BEFORE reading, so that the last output is read
+            data = process.stdout.read(_PIPE_SIZE)  # None if there is no new output
+            tail = (tail + (data or b""))[-_TAIL:]
+            if has_ended:
+                return tail
+            if self.clock.monotonic() >= due or stop.is_set():
+                return None
+            if not data:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL_INTERVAL)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -148,7 +145,7 @@ def _problem(code: int | None, tail: bytes | None, timeout: float) -> str:
 
 
 class Webhook(Struct, frozen=True, kw_only=True):
-    """A webhook URL. No message contains the URL, because it grants access."""
+    """The operator's webhook. No message contains its URL, because the URL grants access."""
 
     url: str
     clock: Clock
@@ -158,7 +155,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
         return f"Webhook(timeout={self.timeout})"
 
     def post(self, body: bytes, stop: Event) -> str:
-        """Post the body. Return the failure as text, "" if there was none. A call that hangs ends at the timeout."""
+        """Post the body. Return the failure as text, "" after a success. A call that hangs ends at the timeout."""
         problems: list[str] = []
         call = threading.Thread(target=lambda: problems.append(self._call(body)), daemon=True)
         due = self.clock.monotonic() + self.timeout
@@ -196,11 +193,11 @@ class Webhook(Struct, frozen=True, kw_only=True):
 
 
 def _words(error: object) -> str:
-    """Return the message of a system error. Other messages may contain the URL, so return only the error's type."""
+    """Return the message of a system error, or the type of another error, whose message may contain the URL."""
     return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
-# The sender sends queued notices in a thread of its own, and records which ones were delivered.
+# The sender runs in a thread. It sends queued notices, and records which notices were delivered.
 
 
 BUDGET = 10.0
@@ -209,11 +206,11 @@ BUDGET = 10.0
 _WRITE_INTERVAL = 1.0  # seconds; after a crash, notices sent since the last write are sent again
 
 Send = Callable[[Notice, Event], str]
-"""Function that sends one notice, and returns the problem or "". The event is set when it must stop."""
+"""Function that sends one notice. Returns the problem, "" after a success. Must return soon after the event is set."""
 
 
 class Sender(Struct):
-    """Send notices. `lock` is the descriptor of a lock that allows one sender at a time. It is closed at the end."""
+    """Sends queued notices. `lock` is the descriptor of a lock that allows one sender at a time."""
 
     file: NoticeFile
     lock: int
@@ -226,7 +223,7 @@ class Sender(Struct):
     _written: float = 0.0
 
     def run(self) -> None:
-        """Send notices for at most `budget` seconds. Channels with failures come last, and pause between tries."""
+        """Send notices for at most `budget` seconds, then release the lock. Channels with failures come last."""
         try:
             until = self.clock.monotonic() + self.budget
             self._written = self.clock.monotonic()
@@ -244,7 +241,7 @@ class Sender(Struct):
         channel = self.records.channels[name]
         try:
             problem = self.channels[name](channel.waiting[0], self.stop)
-        except Exception as error:  # an internal error is reported like other problems
+        except Exception as error:  # an internal error is recorded like other problems
             problem = f"internal error ({type(error).__name__}); please report it"
         if problem and self.stop.is_set():
             return  # `finish` has stopped this sender
@@ -261,7 +258,7 @@ _RUNNING: list[tuple[Sender, threading.Thread]] = []
 
 
 def start(sender: Sender) -> None:
-    """Start the sender in a thread of its own. `finish` waits for the thread."""
+    """Start the sender in a thread. `finish` waits for the thread."""
     thread = threading.Thread(target=sender.run, name="iris-notify", daemon=True)
     _RUNNING[:] = [each for each in _RUNNING if each[1].is_alive()]
     _RUNNING.append((sender, thread))
@@ -269,7 +266,7 @@ def start(sender: Sender) -> None:
 
 
 def finish(*, at_once: bool = False) -> None:
-    """Wait until all senders have ended. A sender ends after its budget, or at once with `at_once` or Ctrl-C."""
+    """Wait until all senders have ended. With `at_once`, and at Ctrl-C, they end without sending more notices."""
     while _RUNNING:
         sender, thread = _RUNNING.pop()
         try:
