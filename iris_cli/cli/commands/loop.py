@@ -92,8 +92,9 @@ def stop(context: typer.Context) -> None:
 def show(context: typer.Context) -> None:
     """Show what runs cycles, and the end of the loop's log."""
     from iris_cli.journal.files.runners import read_loop_order
+    from iris_cli.journal.layout import LOOP_LOG
     from iris_cli.ops.loop.cron.entry import last_lines
-    from iris_cli.ops.loop.start import logout_kills_processes, loop_log
+    from iris_cli.ops.loop.start import logout_kills_processes
     from iris_cli.ops.views.cycles import cycles_of, with_invalid_configuration
     from iris_cli.render import cycles as render
 
@@ -106,7 +107,7 @@ def show(context: typer.Context) -> None:
         read_loop_order(iris.state.path),
         mode=None if invalid else iris.config.loop,
         invalid=invalid,
-        log=last_lines(loop_log(iris.state.path)),
+        log=last_lines(iris.state.path / LOOP_LOG),
         killed_at_logout=logout_kills_processes(os.environ),
     )
 

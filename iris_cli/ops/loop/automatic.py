@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from iris_cli.ops.workplace import Workplace
 
 SWITCH = "IRIS_LOOP"
-"""Variable that keeps commands from starting a loop if set to `off`."""
+"""Environment variable: with the value `off`, no command starts a loop."""
 
 
 def may_start(workplace: Workplace, environ: Mapping[str, str] = os.environ) -> bool:
     """Return True if a command may start the loop.
 
-    No loop starts inside a task, because the loop would be stopped with the task. No loop starts after `iris loop
-    stop`.
+    Inside a task, no loop starts, because it would be stopped with the task. After `iris loop stop`, no loop starts.
     """
     if environ.get(SWITCH, "").strip().lower() == Mode.OFF or "IRIS_TASK_DIR" in environ:
         return False

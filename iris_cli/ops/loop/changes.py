@@ -16,10 +16,9 @@ from iris_cli.errors import ConfigError
 
 
 class Configuration:
-    """The configuration file at `path`, read again with `load`.
+    """The configuration file at `path`. `load` reads it. The loop started with the configuration `first`.
 
-    `invalid` is its problem at the last check, '' if it was valid. `first` is the configuration with which the loop
-    started.
+    `invalid`: the problem of the file at the last check, '' if it was valid.
     """
 
     def __init__(self, path: Path, load: Callable[[], ClusterConfig], first: ClusterConfig) -> None:
@@ -30,7 +29,7 @@ class Configuration:
         self._signature: tuple[int, ...] | None = None  # at the last check; None before the first check
 
     def changed_config(self) -> ClusterConfig | None:
-        """Return the configuration at the first check, and after a change; None otherwise, and while it is invalid."""
+        """Return the configuration at the first check and after a change, None if it is unchanged or invalid."""
         signature = _signature_of(self._path)
         if signature == self._signature:
             return None
@@ -50,14 +49,14 @@ class Configuration:
 
 
 def change_warning(path: Path, warn: Callable[[str], None]) -> Callable[[], None]:
-    """Return a function that warns once if the file has changed. It is for commands that do not read the file again."""
-    before, warned = _content(path), False
+    """Return a function that calls `warn` once if the file has changed, for commands that do not read it again."""
+    before = _content(path)
 
     def check() -> None:
-        nonlocal warned
-        now = None if warned or before is None else _content(path)
+        nonlocal before
+        now = None if before is None else _content(path)
         if now not in (None, before):  # None: an editor is replacing the file
-            warned = True
+            before = None
             warn(f"{path.name} has changed: restart this command to use it")
 
     return check
@@ -76,7 +75,7 @@ _TIMEOUT = 120.0  # seconds for the new version to import everything: the machin
 
 
 def check(program: Sequence[str]) -> str:
-    """Return the version of a program if it can import everything that a loop needs, otherwise ''."""
+    """Return the version of a program; '' if it can't import everything that a loop needs."""
     try:
         result = subprocess.run(  # noqa: S603 - our own program
             [*program, "--check"],
@@ -93,17 +92,16 @@ def check(program: Sequence[str]) -> str:
 
 
 class Installed:
-    """The files of the program that this process runs. `program` are the words that run a loop."""
+    """The installed program, which may be newer than the running one. `program`: the words that run a loop."""
 
     def __init__(self, program: Sequence[str]) -> None:
         self._program = program
         self._checked = self._last = _signature_of(_SOURCE)
 
-    def newer(self) -> str:
+    def new_version(self) -> str:
         """Return the installed version if it differs from the running version and can run a loop; '' otherwise.
 
-        Only a change that two calls have found counts, because during an installation the files of both versions are
-        mixed.
+        A change is considered only if two calls have found it, because an installation takes a while.
         """
         signature = _signature_of(_SOURCE)
         if not signature or signature == self._checked:
@@ -112,17 +110,11 @@ class Installed:
             self._last = signature
             return ""
         self._checked = signature  # set BEFORE the check, so that a broken version is checked only once
-        version = _written_version()
-        return (
-            version if version not in ("", iris_cli.__version__) and check(self._program) == version else ""
-        )
-
-
-def _written_version() -> str:
-    with suppress(OSError, ValueError):
-        match = _VERSION.search(_SOURCE.read_text("utf-8"))
-        return match[1] if match else ""
-    return ""
+        with suppress(OSError, ValueError):
+            match = _VERSION.search(_SOURCE.read_text("utf-8"))
+            if match and match[1] != iris_cli.__version__ and check(self._program) == match[1]:
+                return match[1]
+        return ""
 
 
 def _signature_of(path: Path) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ class LoopResult(Struct, frozen=True):
 
 
 def load_everything() -> None:
-    """Import all modules of a loop at its start, because an upgrade may replace the files while it runs."""
+    """Import all modules of a loop at its start, because an upgrade may replace the files while the loop runs."""
     for module in pkgutil.walk_packages(iris_cli.__path__, "iris_cli.", onerror=lambda _: None):
         if not module.name.startswith(_NOT_NEEDED):
             import_module(module.name)
@@ -55,18 +55,17 @@ def set_up_process() -> None:
 
 
 def await_configuration(workplace: Workplace, say: Callable[[str], None]) -> bool:
-    """Wait until `cluster.yaml` is valid: it may have changed since the loop was started, or during an upgrade.
+    """Wait until `cluster.yaml` is valid, and return True. `say` gets each new problem.
 
-    Return False if the state directory is gone, or the operator stopped the loop.
+    Return False if the state directory is gone, or if the operator stopped the loop.
     """
     state, last_problem = workplace.state_path_in_use, ""
     while True:
         try:
             workplace.config  # noqa: B018 - loads it, cached if it is valid
+            return True
         except ConfigError as error:
             problem = f"no cycle: {error.message}"
-        else:
-            return True
         if problem != last_problem:
             say(problem)
             last_problem = problem
@@ -83,8 +82,20 @@ def serve(
     begin: Callable[[Session], None],
     report: Callable[[Session, Turn], None],
 ) -> LoopResult | None:
-    """Run the loop to its end; return None if another loop runs. `report` gets each turn. Raises IrisError, OSError."""
-    held = _lock(workplace, lock_fd)
+    """Run the loop to its end. Return None if another loop runs. Raises IrisError, OSError.
+
+    `program`: the words that run a loop. `lock_fd`: descriptor of the lock if another process took the lock. `begin`
+    gets the session before the first turn, `report` gets each turn.
+    """
+    runners, now, interval = (
+        workplace.state.runners,
+        workplace.clock.now(),
+        workplace.config.limits.loop_interval,
+    )
+    held = None
+    if lock_fd is not None:
+        held = runners.inherit(lock_fd, COMMAND, interval=interval, since=now)
+    held = held or runners.hold(LOOP, COMMAND, interval=interval, since=now)
     if held is None:
         return None
     load_everything()
@@ -100,7 +111,7 @@ def serve(
         configuration=configuration,
         report=lambda turn: report(session, turn),
         order_at_start=read_loop_order(session.state.path),
-        upgraded=Installed(program).newer,
+        upgraded=Installed(program).new_version,
         has_owner_ended=has_owner_ended,
     )
     return LoopResult(loop.run(), loop.held)
@@ -110,13 +121,3 @@ def replace_process(program: Sequence[str], held: HeldRunner) -> None:
     """Replace this process by the installed program, which inherits the lock. Raises OSError."""
     os.set_inheritable(held.descriptor, True)
     os.execv(program[0], [*program, "--lock-fd", str(held.descriptor)])  # noqa: S606 - our own program
-
-
-def _lock(workplace: Workplace, lock_fd: int | None) -> HeldRunner | None:
-    runners, now = workplace.state.runners, workplace.clock.now()
-    interval = workplace.config.limits.loop_interval
-    if lock_fd is not None:
-        held = runners.inherit(lock_fd, COMMAND, interval=interval, since=now)
-        if held is not None:
-            return held
-    return runners.hold(LOOP, COMMAND, interval=interval, since=now)

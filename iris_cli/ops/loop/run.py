@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
@@ -31,7 +32,7 @@ SHORT_PAUSE = 1.0
 
 
 class Pace(Struct):
-    """Computes the pauses between cycles. `interval` is the longest pause in seconds."""
+    """The pauses between cycles. `interval` is the longest pause in seconds."""
 
     interval: float
     _pause: float = 0.0
@@ -43,8 +44,8 @@ class Pace(Struct):
         grace period of a live attempt ends.
         """
         self._pause = min(SHORT_PAUSE if changed else max(SHORT_PAUSE, 2 * self._pause), self.interval)
-        left = [at + SHORT_PAUSE - now for at in _deadlines(cluster)]
-        return min([self._pause, *(each for each in left if each > 0)])
+        waits = (at + SHORT_PAUSE - now for at in _deadlines(cluster))
+        return min([self._pause, *(each for each in waits if each > 0)])
 
 
 def _deadlines(cluster: Cluster) -> Iterator[float]:
@@ -62,7 +63,7 @@ _MAX_NAMES = 3  # maximum number of jobs named in one message
 
 
 def missing_in_loop(cluster: Cluster) -> dict[JobId, dict[str, str]]:
-    """Return why this process can't read secrets of open jobs: by job, then by the secret's name."""
+    """Return the secrets of open jobs that this process can't read, by job, each with the reason."""
     waiting = [job for job in cluster.open_jobs() if job.end is None and job.secrets]
     return {job.id: missing for job in waiting if (missing := missing_secrets(job))}
 
@@ -73,14 +74,21 @@ def environment_troubles(
     """Yield the problems of this process's environment: a missing SSH agent, a rejected key, missing secrets."""
     refused = [each.id for each in cluster.workers.values() if each.condition is WorkerCondition.AUTH_FAILED]
     if refused:
-        who = _who(refused)
+        names = _names(refused)
         agent = environ.get("SSH_AUTH_SOCK", "")
         if agent and not Path(agent).is_socket():
-            yield f"the loop's SSH agent is gone and {who} refused its key; {_RESTART} an agent"
+            yield f"the loop's SSH agent is gone and {names} refused its key; {_RESTART} an agent"
         else:
-            yield f"{who} refused its key; run `iris doctor`, then {_RESTART} the right one"
-    for reason, workers in _without_key(cluster).items():
-        yield f"{_who(workers)} can't be reached: {reason}; run `iris doctor`"
+            yield f"{names} refused its key; run `iris doctor`, then {_RESTART} the right one"
+    by_problem: dict[str, list[WorkerId]] = {}  # of the SSH key on this machine
+    for each in cluster.workers.values():
+        step, _, problem = each.reason.partition(
+            ": "
+        )  # a reason is `STEP: DETAIL`, STEP the part that failed
+        if each.condition is WorkerCondition.SUSPECT and step == "key":
+            by_problem.setdefault(problem, []).append(each.id)
+    for problem, workers in by_problem.items():
+        yield f"{_names(workers)} can't be reached: {problem}; run `iris doctor`"
     by_secret: dict[tuple[str, str], list[JobId]] = {}
     for job, problems in missing.items():
         for name, problem in problems.items():
@@ -92,18 +100,8 @@ def environment_troubles(
         yield secret + (f" is not in the loop's environment; {_RESTART} it" if is_unset else f": {problem}")
 
 
-def _who(workers: Sequence[WorkerId]) -> str:
+def _names(workers: Sequence[WorkerId]) -> str:
     return workers[0] if len(workers) == 1 else count(len(workers), "worker")
-
-
-def _without_key(cluster: Cluster) -> dict[str, list[WorkerId]]:
-    """Return the workers that can't be polled because of the SSH key on this machine, by problem."""
-    found: dict[str, list[WorkerId]] = {}
-    for each in cluster.workers.values():
-        step, _, detail = each.reason.partition(": ")  # a reason is `STEP: DETAIL`, STEP the part that failed
-        if each.condition is WorkerCondition.SUSPECT and step == "key":
-            found.setdefault(detail, []).append(each.id)
-    return found
 
 
 CHECK_INTERVAL = 1.0
@@ -126,7 +124,7 @@ class LoopEnd(StrEnum):
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """One pass of the loop: the result of its cycle, or the reason (`trouble`, `fault`) why the cycle did not run."""
+    """One pass of the loop: the result of its cycle, or why the cycle did not run (`trouble`, and the exception)."""
 
     result: CycleResult | None = None
     trouble: str = ""
@@ -134,10 +132,10 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 class Loop(Struct):
-    """One loop.
+    """One background loop.
 
     `held` is its lock. `order_at_start` is the operator's order that was in force when the loop started. `report` gets
-    each turn. `upgraded` returns the newly installed version, '' if it is unchanged. `has_owner_ended` returns True if
+    each turn. `upgraded` returns the installed version if it is new, otherwise ''. `has_owner_ended` returns True if
     the demo that owns the loop has ended.
     """
 
@@ -193,7 +191,11 @@ class Loop(Struct):
             self._reload_configuration()
             if self.session.config.loop is Mode.OFF:
                 return Turn()
-            self._scale()
+            now = self.session.clock.monotonic()
+            scales = self.session.config.scales and not self.configuration.invalid
+            if scales and now - self._scaled_at >= SCALE_EVERY:
+                self._scaled_at = now
+                autoscale.run(self.session, probe=False)
             cycles.schedule = not self.configuration.invalid
             cycles.run()
             if (compacted := compaction.compact_if_large(self.session)) is not None:
@@ -212,19 +214,10 @@ class Loop(Struct):
         if config is not None:
             self.session.reconfigure(config)
 
-    def _scale(self) -> None:
-        now = self.session.clock.monotonic()
-        if not self.session.config.scales or self.configuration.invalid:
-            return
-        if now - self._scaled_at >= SCALE_EVERY:
-            self._scaled_at = now
-            autoscale.run(self.session, probe=False)
-
     def _wait(self, cycles: Cycles, seconds: float) -> LoopEnd | None:
-        """Wait `seconds` for the next turn, and process late answers.
+        """Wait `seconds` for the next turn, and process late answers. Return a reason to end the loop at once, or None.
 
-        If there is a reason to end, return it early. The wait is shorter after new transactions or task requests, and
-        if the configuration becomes valid or invalid.
+        The wait is shorter after new transactions or task requests, and if the configuration becomes valid or invalid.
         """
         clock, state, dispatcher = self.session.clock, self.session.state.path, cycles.dispatcher
         due = clock.monotonic() + seconds
@@ -256,17 +249,14 @@ class Loop(Struct):
         session.view()
         if not self._open_work():
             return True
-        held = None
-        try:
+        with suppress(OSError):
             held = session.state.runners.hold(
                 LOOP, session.command, interval=session.limits.loop_interval, since=session.clock.now()
             )
-        except OSError:
-            return True
-        if held is None:
-            return True  # another loop has started
-        self.held = held
-        return False
+            if held is not None:
+                self.held = held
+                return False
+        return True  # another loop has started, or the lock can't be taken
 
     def _cycle_details(self) -> Mapping[str, object]:
         """Return the data that the loop adds to the heartbeat after each cycle."""

@@ -32,59 +32,42 @@ _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--")
 def scope_of(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the words to put before a command so that it runs outside the login session; () if that is impossible.
 
-    If lingering is enabled for the user, systemd's user manager and its scopes outlive each login.
+    If lingering is enabled for the user, systemd's user manager and its scopes continue after a logout.
     """
     manager = Path(environ.get("XDG_RUNTIME_DIR", ""), "systemd", "private")
-    if not (manager.is_socket() and _has_lingering(environ) and shutil.which(_SCOPE[0])):
-        return ()
-    return _SCOPE if _succeeds((*_SCOPE, "true"), environ) else ()
+    name = environ.get("LOGNAME") or environ.get("USER") or ""
+    has_lingering = bool(name) and "/" not in name and (_LINGER_DIRECTORY / name).exists()
+    can_try = manager.is_socket() and has_lingering and shutil.which(_SCOPE[0])
+    return _SCOPE if can_try and _output_of((*_SCOPE, "true"), environ) is not None else ()
 
 
 def logout_kills_processes(environ: Mapping[str, str]) -> bool:
     """Return True if the login manager kills the remaining processes of a session at logout."""
     if scope_of(environ) or not shutil.which("loginctl"):
         return False
+    output = _output_of(("loginctl", "show-user", "--property=KillUserProcesses"), environ)
+    return output is not None and output.strip() == "KillUserProcesses=yes"
+
+
+def _output_of(words: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
+    """Return the output of a system tool; None if it failed or did not end in time."""
     with suppress(OSError, subprocess.SubprocessError):
-        output = subprocess.run(
-            ["loginctl", "show-user", "--property=KillUserProcesses"],  # noqa: S607 - found through PATH
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TOOL_TIMEOUT,
-            check=False,
-        ).stdout
-        return output.strip() == "KillUserProcesses=yes"
-    return False
-
-
-def _has_lingering(environ: Mapping[str, str]) -> bool:
-    name = environ.get("LOGNAME") or environ.get("USER") or ""
-    return bool(name) and "/" not in name and (_LINGER_DIRECTORY / name).exists()
-
-
-def _succeeds(words: tuple[str, ...], environ: Mapping[str, str]) -> bool:
-    with suppress(OSError, subprocess.SubprocessError):
-        result = subprocess.run(  # noqa: S603 - fixed tool name, our arguments
+        return subprocess.run(  # noqa: S603 - fixed tool name, our arguments
             words,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
+            text=True,
             timeout=_TOOL_TIMEOUT,
-            check=False,
-        )
-        return result.returncode == 0
-    return False
+            check=True,
+        ).stdout
+    return None
 
 
 MAX_LOOP_LOG = 256 << 10
 """Size in bytes at which the loop's log is rotated; one older log is kept."""
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
-
-
-def loop_log(directory: Path) -> Path:
-    """Return the path of the loop's log in a state directory."""
-    return directory / LOOP_LOG
 
 
 def open_loop_log(directory: Path) -> int:
@@ -110,7 +93,7 @@ def rotate_loop_log(directory: Path) -> None:
 
 
 def redirect_streams(directory: Path) -> None:
-    """Redirect output to the loop's log and input from /dev/null, because a loop that a user starts has a terminal."""
+    """Redirect output to the loop's log and input from /dev/null. A loop that a user starts has a terminal."""
     sys.stdout.flush()
     for fd, streams in ((os.open(os.devnull, os.O_RDONLY), (0,)), (open_loop_log(directory), (1, 2))):
         for stream in streams:
@@ -119,7 +102,7 @@ def redirect_streams(directory: Path) -> None:
 
 
 def write_loop_log(lines: Iterable[str], now: float) -> None:
-    """Append sanitized lines to the loop's log, each with the time `now`. On a full disk they are lost silently."""
+    """Append sanitized lines to the loop's log, each with the time `now`. Never raises OSError: the lines are lost."""
     text = "".join(f"{iso_time(now)} {line}\n" for line in lines)
     with suppress(OSError):
         os.write(1, text.encode("utf-8", "backslashreplace"))
@@ -131,7 +114,10 @@ OWNER = "IRIS_LOOP_OWNER"
 
 @contextmanager
 def own_loops(file: Path, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
-    """Make loops started inside the block end when this process ends, even if it is killed. Raises OSError."""
+    """Make this process the owner of the loops that the block starts. They end with it, even if it is killed.
+
+    Raises OSError.
+    """
     with file.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         environ[OWNER] = str(file)
@@ -142,7 +128,7 @@ def own_loops(file: Path, environ: MutableMapping[str, str] = os.environ) -> Ite
 
 
 def has_owner_ended(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return True if this process has an owner (see `own_loops`) that has ended: its lock file is free or missing."""
+    """Return True if this process has an owner (see `own_loops`), and the owner's lock file is free or missing."""
     if not (file := environ.get(OWNER, "")):
         return False
     try:
@@ -158,7 +144,7 @@ def has_owner_ended(environ: Mapping[str, str] = os.environ) -> bool:
 COMMAND = "iris loop"
 
 _SHELL = ("/bin/sh", "-c", '"$@" >&2 & echo $!', "sh")
-"""Shell command that starts a program in the background and prints its pid: it is not a child of this process."""
+"""Shell command that starts a program in the background and prints its pid. The program is no child of this process."""
 
 _STOP_TIMEOUT = 10.0  # seconds for a loop to end after an order; the loop checks for orders once per second
 _KILL_TIMEOUT = 5.0  # seconds for a killed process to exit
@@ -167,7 +153,7 @@ _POLL_INTERVAL = 0.02  # seconds
 
 
 class LoopCommand(Struct, frozen=True, kw_only=True):
-    """How to start a loop: command line, working directory, state directory, clock, and interval between cycles."""
+    """Command line, working directory and state directory of a loop, and the interval between its cycles in seconds."""
 
     program: tuple[str, ...]
     directory: Path
@@ -192,8 +178,8 @@ def loop_command(workplace: Workplace) -> LoopCommand:
 def spawn(command: LoopCommand, environ: Mapping[str, str] = os.environ) -> int | None:
     """Start a loop. Return its pid, or None if a loop runs already. Raises OSError.
 
-    The loop has no terminal and a session of its own. It inherits only the descriptor of the lock, so that other
-    processes see it as the runner from the start.
+    The loop has a separate session without a terminal. It inherits the descriptor of the lock, so that other processes
+    see the loop as the runner from the start.
     """
     state, now = command.state, command.clock.now()
     held = state.runners.hold(LOOP, COMMAND, interval=command.interval, since=now)
@@ -233,10 +219,10 @@ def _spawn(command: LoopCommand, held: HeldRunner, environ: Mapping[str, str]) -
 
 
 def order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> LoopOrder:
-    """Record the operator's order that every running loop must end, and return the order.
+    """Record and return the operator's order that every running loop must end.
 
-    Raises NotWritableError. If `stopped`, no loop may start until `iris loop start`. `command` is recorded with the
-    order.
+    If `stopped`, no loop may start until `iris loop start`. `command` is recorded with the order. Raises
+    NotWritableError.
     """
     new_order = LoopOrder(
         turn=SYSTEM_RANDOMNESS.hexadecimal(8),
@@ -250,7 +236,7 @@ def order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> Loop
 
 
 def stop(state: StateDir, clock: Clock) -> Runner | None:
-    """Stop the loop. No loop starts until `iris loop start`. Return the stopped runner or None. Raises IrisError."""
+    """Stop the loop. No loop starts until `iris loop start`. Return the stopped runner, or None. Raises IrisError."""
     order(state, clock, stopped=True, command="iris loop stop")
     return end(state, clock)
 
@@ -273,10 +259,9 @@ def running_loop(state: StateDir) -> Runner | None:
 
 
 def end(state: StateDir, clock: Clock) -> Runner | None:
-    """Wait until the loop has ended after an order to end.
+    """Wait until the loop has ended after an order to end. Return its runner, None if no loop ran. Raises IrisError.
 
-    Return the loop's runner, None if none ran. Raises IrisError. A loop on this machine gets SIGTERM, and SIGKILL if it
-    is suspended or hangs. That loses no state.
+    A loop on this machine gets SIGTERM, and SIGKILL if it is suspended or hangs. SIGKILL loses no state.
     """
     found = running_loop(state)
     if found is None:
@@ -285,10 +270,10 @@ def end(state: StateDir, clock: Clock) -> Runner | None:
         _signal(state, number)
         if _is_gone(state, clock, timeout):
             return found
-    workplace = f" on {found.host}" if found.host != state.host else ""
+    host = f" on {found.host}" if found.host != state.host else ""
     raise IrisError(
-        f"the background loop (pid {found.pid or 'unknown'}{workplace}) did not stop",
-        hint=f"kill {found.pid}{workplace}, then try again" if found.pid else "try again in a minute",
+        f"the background loop (pid {found.pid or 'unknown'}{host}) did not stop",
+        hint=f"kill {found.pid}{host}, then try again" if found.pid else "try again in a minute",
     )
 
 
@@ -310,7 +295,7 @@ def _is_gone(state: StateDir, clock: Clock, timeout: float) -> bool:
 
 
 def _wait_for_start(command: LoopCommand) -> Runner:
-    """Wait until the loop has recorded its command, and return its runner. Raises IrisError if the loop has ended."""
+    """Wait until the loop has recorded its command. Return its runner. Raises IrisError if the loop has ended."""
     until = command.clock.monotonic() + _START_TIMEOUT
     while (found := running_loop(command.state)) is not None:
         if found.command or command.clock.monotonic() >= until:

@@ -1,4 +1,4 @@
-"""Wait until jobs have ended. The waiting command runs cycles, because perhaps no other process runs them."""
+"""Wait until jobs have ended. The waiting command runs cycles, because there may be no other runner."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _WORST_FIRST = (
 
 
 class CycleRunner:
-    """Run cycles for a waiting command, which reads the log between cycles.
+    """Cycles of a waiting command, which reads the log between cycles.
 
-    Cycles follow each other quickly at the beginning (jobs may fail at once), after a request of a task, and while
-    tasks are placed (short tasks soon make room for others). At other times they are less frequent. `least`: minimum
-    number of seconds between two cycles. A locked or unwritable state does not end the wait: `trouble` is the error.
+    The pauses between cycles are short at the beginning (jobs may fail at once), after a request of a task, and while
+    tasks are placed (short tasks soon make room for others). `least`: minimum number of seconds between two cycles. A
+    locked or unwritable state directory does not end the wait. Then `trouble` is the error.
     """
 
     def __init__(self, session: Session, *, schedule: bool = True, least: float = 0.0) -> None:
@@ -67,7 +67,7 @@ class CycleRunner:
             send_notices(self.session)
 
     def look(self) -> Cluster:
-        """Return the current cluster. Run a cycle first if one is due."""
+        """Run a cycle if it is due. Return the newest cluster."""
         if self.session.clock.monotonic() >= self._due:
             self.trouble = None
             self._do(self._cycles.run)
@@ -79,7 +79,7 @@ class CycleRunner:
         return self.session.view()
 
     def hurry(self) -> None:
-        """Run a cycle at the next `look`."""
+        """Make the next cycle due."""
         self._due = 0.0
 
     def reported_state(self, token: Token) -> RemoteState | None:
@@ -93,9 +93,9 @@ class CycleRunner:
         return str(reasons[0]) if reasons else ""
 
     def pause(self, seconds: float) -> None:
-        """Wait `seconds`, and process late answers. Return at once when tasks end.
+        """Wait at most `seconds`, and process late answers. Return early when a task ends.
 
-        After task requests and placements, return when the next cycle is due.
+        If more requests or placements are expected, return when the next cycle is due.
         """
         clock = self.session.clock
         until = clock.monotonic() + seconds
@@ -111,7 +111,7 @@ class CycleRunner:
             self._due = min(self._due, clock.monotonic() + self._between)
 
     def _expects_more(self) -> bool:
-        """Return True if tasks sent requests or the last cycle placed tasks: the next cycle may then find more work."""
+        """Return True if tasks sent requests, or if the last cycle placed tasks. Then more may follow soon."""
         return self._has_requests or bool(self._cycles.result.assigned)
 
     def _has_new_requests(self) -> bool:

@@ -1,4 +1,4 @@
-"""The cycles of `iris watch`, and the new events in the log, which any invocation may have written."""
+"""The cycles of `iris watch`, and the new entries of the log, which any invocation may have written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from iris_cli.ops.views.history import Entry, entries_about, entries_of
 
 @contextmanager
 def runner_lock(session: Session, kind: str, *, interval: float) -> Iterator[None]:
-    """Hold the lock that shows this process as a runner of cycles. If it is not available, continue without it."""
+    """Register this process as a runner of cycles. If the runner's lock can't be taken, continue without the lock."""
     held = None
     with suppress(OSError):
         held = session.state.runners.hold(kind, session.command, interval=interval, since=session.clock.now())
@@ -36,7 +36,7 @@ def runner_lock(session: Session, kind: str, *, interval: float) -> Iterator[Non
 
 
 TRANSIENT_ERRORS = (LockedError, NotWritableError, LogReplacedError)
-"""Errors that prevent a cycle but may have disappeared before the next one."""
+"""Errors that prevent a cycle, but not necessarily the next cycle."""
 
 _AFTER_REQUEST = 0.5  # seconds to the next cycle after a task sent a request, because more may follow
 _MIN_PAUSE = 0.25  # pause between two slow cycles, as a fraction of the interval
@@ -60,9 +60,9 @@ def collect_news(session: Session) -> None:
 def watch(session: Session, *, interval: float, schedule: bool, once: bool = False) -> Generator[Step]:
     """Run cycles forever, `interval` seconds apart, and yield the new log entries after each cycle.
 
-    After a request of a task, the next cycle comes sooner. `once`: run one cycle, and wait for all answers. A call to a
-    hanging worker stays open during the next cycles, and other workers are polled on time. If another invocation holds
-    the lock, or the state directory is not writable, the watch retries in the next cycle.
+    After a request of a task, the next cycle begins sooner. `once`: run one cycle, and wait for all answers. A call to
+    a hanging worker stays open during the next cycles, and other workers are polled on time. If another invocation
+    holds the lock, or the state directory is not writable, no cycle runs until the next interval.
     """
     clock, patience, trouble = session.clock, min(PATIENCE, interval), ""
     warn_of_change = change_warning(session.config.path, session.tell)
