@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.resources import Device
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.live_view import Urgency, live_view
@@ -192,3 +193,16 @@ def test_nothing_is_expected_where_a_scale_group_may_add_a_slice(tmp_path: Path)
     assert view.expected_start(job, job.task_ids[0]) is not None
     growing = replace(view, offered=(Device("tpu", "v4-16"),))
     assert growing.expected_start(job, job.task_ids[0]) is None
+
+
+def test_a_task_that_failed_after_its_job_had_ended_was_not_stopped(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("sweep", replicas=3).schedule().reports("sweep/* running").advance("1h")
+    ends = [
+        AttemptReport(
+            token=lab.attempt("sweep", n).token, state=RemoteState.EXITED, exit_code=n, ended_ago=1.0
+        )
+        for n in (1, 2)
+    ]
+    lab.answers(lab.answer_of(lab.attempt("sweep", 1).worker, *ends))
+    rows = job_status(session_of(lab, tmp_path / "state"), "sweep").tasks
+    assert [row.why for row in rows[1:]] == ["exit 1", "exit 2; the job had ended"]

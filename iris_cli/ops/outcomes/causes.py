@@ -46,7 +46,8 @@ LOG_LINES = 20
 """Number of last log lines that a failure shows."""
 
 _STOPPED = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
-_ENDED_WITH_GANG = frozenset({EndReason.SIBLING, EndReason.OK, EndReason.DISPATCH_FAILED})
+_STOPPED_WITH_OTHERS = frozenset({EndReason.SIBLING, EndReason.JOB_ENDED})
+_NO_FAILURE_OF_ITS_OWN = _STOPPED_WITH_OTHERS | {EndReason.OK, EndReason.DISPATCH_FAILED}
 _CODE_IS_REASON = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
 
 
@@ -119,8 +120,14 @@ def task_end_words(task: Task, state: StateDir | None = None) -> str:
     if task.end is None:
         return ""
     last = task.current.end if task.current is not None else None
-    if last is not None and task.end.reason is EndReason.SIBLING and last.reason not in _ENDED_WITH_GANG:
+    if (
+        last is not None
+        and task.end.reason in _STOPPED_WITH_OTHERS
+        and last.reason not in _NO_FAILURE_OF_ITS_OWN
+    ):
         first = f"; rank {task.end.trigger.index} failed first" if task.end.trigger is not None else ""
+        if task.end.reason is EndReason.JOB_ENDED:
+            first = "; the job had ended"
         return f"{end_words(last)}{known_words(last, state, task.current_id)}{first}"
     if last is None or last.reason is not task.end.reason:
         return end_words(task.end)
