@@ -123,7 +123,7 @@ class Context(Workplace, dict=True):
     def outbox(self) -> Outbox:
         """Outbox of the task that this command runs in."""
         from iris_cli.client.outbox import Outbox
-        from iris_cli.client.port import ANSWER_TIMEOUT
+        from iris_cli.client.records import ANSWER_TIMEOUT
 
         return Outbox(Path(os.environ["IRIS_TASK_DIR"]), ANSWER_TIMEOUT)
 

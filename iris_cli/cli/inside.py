@@ -25,7 +25,7 @@ from iris_cli.render import jobs as render
 
 if TYPE_CHECKING:
     from iris_cli.cli.context import Context
-    from iris_cli.client.port import LogLine, TaskStatus
+    from iris_cli.client.records import LogLine, TaskStatus
     from iris_cli.ops.logs.log_reading import LogLine as Line
     from iris_cli.ops.logs.logs import Query, TaskLog
 
@@ -118,12 +118,12 @@ def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) 
 
 def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
     from iris_cli.client.outbox import tasks_of
-    from iris_cli.client.port import LogQuery
 
     job, ranks = _named(what)
-    log_query = LogQuery(tail=query.tail, attempt=query.attempt, streams=query.streams)
     for task in tasks_of(iris.outbox.status(job), ranks or query.ranks):
-        lines = iris.outbox.logs(task.id, log_query) if task.attempt is not None else []
+        lines: list[LogLine] = []
+        if task.attempt is not None:
+            lines = iris.outbox.logs(task.id, tail=query.tail, attempt=query.attempt, streams=query.streams)
         yield _task_log(task, [_line(each) for each in lines], query.attempt)
 
 

@@ -7,20 +7,18 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from msgspec.structs import replace
 
 from iris_cli.client.fields import Constraints, JobFields, job_request
-from iris_cli.client.port import (
+from iris_cli.client.records import (
     ANSWER_TIMEOUT,
     BOTH,
-    Backend,
     Endpoint,
     HasId,
     JobStatus,
     LogLine,
-    LogQuery,
     Sink,
     TaskStatus,
 )
@@ -28,6 +26,10 @@ from iris_cli.core import JobId, JobState, TaskId, parse_job_id, parse_task_id
 from iris_cli.core.work_paths import PULLED
 from iris_cli.errors import ExitCode, IrisError, NotFoundError, UsageError
 from iris_cli.ops.workplace import Workplace
+
+if TYPE_CHECKING:
+    from iris_cli.client.outbox import Outbox
+    from iris_cli.client.state_directory import StateDirectory
 
 
 class WaitTimeoutError(IrisError, TimeoutError):
@@ -58,8 +60,8 @@ class IrisClient:
         self._backend = _backend(state_dir, config, answer_timeout, lock_timeout)
 
     @classmethod
-    def on(cls, backend: Backend) -> IrisClient:
-        """Return a client of another backend."""
+    def on(cls, backend: Outbox | StateDirectory) -> IrisClient:
+        """Return a client that uses this backend."""
         client = cls.__new__(cls)
         client._backend = backend
         return client
@@ -173,7 +175,7 @@ class IrisClient:
         chosen = (streams,) if isinstance(streams, str) else tuple(streams)
         if not chosen or not set(chosen) <= set(BOTH):
             raise UsageError(f"streams must be of {', '.join(BOTH)}, not {streams!r:.80}")
-        return self._backend.logs(what, LogQuery(tail=tail, attempt=attempt, streams=chosen))
+        return self._backend.logs(what, tail=tail, attempt=attempt, streams=chosen)
 
     def pull(self, job: str | HasId, directory: str | os.PathLike[str] = PULLED) -> Path:
         """Fetch the files in IRIS_OUTPUT_DIR of all tasks of a job.
@@ -327,7 +329,7 @@ def _backend(
     config: str | os.PathLike[str] | None,
     answer_timeout: float | None,
     lock_timeout: float | None,
-) -> Backend:
+) -> Outbox | StateDirectory:
     if lock_timeout is not None and not lock_timeout >= 0:  # NaN, too; a negative timeout never ends
         raise UsageError(f"lock_timeout={lock_timeout} is not a number of seconds to wait")
     workplace = Workplace(

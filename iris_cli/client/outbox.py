@@ -5,17 +5,18 @@ from __future__ import annotations
 import base64
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, convert, field
+from msgspec.structs import replace
 
-from iris_cli.client.port import BOTH, Endpoint, JobStatus, LogLine, LogQuery, Sink, TaskStatus
-from iris_cli.client.request_channel import RequestChannel, result_of, unanswered
+from iris_cli.client.records import BOTH, Endpoint, JobStatus, LogLine, Sink, TaskStatus
+from iris_cli.client.request_channel import RequestChannel, unanswered
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.core import JobId, JobRequest, JobState, RequestId, parse_task_id
+from iris_cli.core import JobId, JobRequest, JobState, Limits, RequestId, parse_task_id
 from iris_cli.core.messages.requests import (
     MAX_LOG_PIECE,
     Cancel,
@@ -31,11 +32,10 @@ from iris_cli.core.messages.requests import (
     check_no_deadlock,
 )
 from iris_cli.decoding import prepared
-from iris_cli.errors import IrisError, NotFoundError, UsageError
+from iris_cli.errors import IrisError, NotFoundError, NotWritableError, UsageError
 from iris_cli.ops.logs.log_reading import LineCutter
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 _MAX_READ_BACK = 4 << 20  # bytes read from the end of a log to find its last lines
 _PAUSE = 0.5  # seconds between two rounds of reading while output is streamed
@@ -53,15 +53,29 @@ class Outbox:
         return JobId(self.submit_job(request, request_id)["job"])
 
     def submit_job(self, request: JobRequest, request_id: str | None = None) -> Mapping[str, Any]:
-        """Return the answer to a `Submit`. A `workdir` is packed into the outbox, and a cycle fetches it."""
+        """Return the answer to a `Submit`. The files to ship are packed into the outbox, and a cycle fetches them.
+
+        If the request is refused or not answered, the packed file stays, because the program may repeat the request.
+        """
         if request.again is not None:
             raise UsageError("--again is not available inside a task", hint="iris launch --help")
         if request.workdir is None and request.job_script is None:
             return self.ask(Submit(job=request), request_id)
-        from iris_cli.client.packing import packed_in
+        from iris_cli.journal.files.workspaces import Workspaces
+        from iris_cli.ops.workspace.pack import pack, tar_chunks
 
-        with packed_in(self._task_dir, request) as packed:
-            return self.ask(Submit(job=packed), request_id)
+        store = Workspaces(self._task_dir / "outbox" / ".packed")
+        workspace, _ = pack(
+            request,
+            lambda found: store.put(tar_chunks(found)),
+            limit=Limits().workspace_size,
+            own=(self._task_dir.resolve(),),
+        )
+        packed = replace(request, workdir=None, job_script=None, workspace=workspace)
+        answer = self.ask(Submit(job=packed), request_id)
+        with suppress(NotWritableError):  # the file is then deleted with the task's directory
+            store.remove(workspace.hash)
+        return answer
 
     def ask(self, request: Request, request_id: str | None = None) -> Mapping[str, Any]:
         """Return the raw answer (see `core/messages/requests.py`). Raises its error, or UnansweredError."""
@@ -79,16 +93,7 @@ class Outbox:
         """Return the answer to `Status` for each job, None for jobs that are still open after `timeout` seconds."""
         for job in jobs:
             self.check_no_deadlock(job)
-        names = [self._channel.put(Wait(job=job)) for job in jobs]
-        try:
-            answers = self._channel.wait_all(names, timeout)
-        finally:
-            for name in names:
-                self._channel.drop(name)
-        for answer in answers:
-            if isinstance(answer, Refusal):
-                raise answer.error()
-        return [None if answer is None else result_of(answer) for answer in answers]
+        return self._channel.ask_all([Wait(job=job) for job in jobs], self._channel.deadline(timeout))
 
     def status(self, job: str) -> JobStatus:
         return job_status(self.ask(Status(job=JobId(job))))
@@ -96,27 +101,16 @@ class Outbox:
     def wait(
         self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
     ) -> JobState | None:
+        if follow is None:
+            return self.wait_all([JobId(job)], timeout)[0]
         self.check_no_deadlock(job)
-        until = None if timeout is None else self._channel.clock.monotonic() + timeout
-        if follow is not None:
-            return self._follow(JobId(job), until, follow, sink)
-        answer = self._ask(Wait(job=JobId(job)), until)
-        return None if answer is None else job_status(answer).state
-
-    def _ask(self, request: Request, until: float | None) -> Mapping[str, Any] | None:
-        """Return the result of a read-only request; None if there is no answer until the monotonic time `until`."""
-        name = self._channel.put(request)
-        try:
-            answer = self._channel.wait(name, self._left(until))
-        finally:
-            self._channel.drop(name)
-        return None if answer is None else result_of(answer)
+        return self._follow(JobId(job), self._channel.deadline(timeout), follow, sink)
 
     def _follow(self, job: JobId, until: float | None, ranks: Sequence[int], sink: Sink) -> JobState | None:
         """Stream to the job's end. Each turn reads the status BEFORE the output, so the last one reads everything."""
         streamed: list[StreamedTask] | None = None
         while True:
-            answer = self._ask(Status(job=job), until)
+            (answer,) = self._channel.ask_all([Status(job=job)], until)
             if answer is None:
                 return None
             status = job_status(answer)
@@ -124,19 +118,16 @@ class Outbox:
                 streamed = [StreamedTask(self._channel, task.id, BOTH) for task in tasks_of(status, ranks)]
             for each in streamed:
                 each.ask(status.tasks[parse_task_id(each.task).index])
-            if not self._take(streamed, until, sink):
-                return None
+            try:
+                if not all(each.take(until, sink) for each in streamed):
+                    return None
+            finally:
+                for each in streamed:
+                    each.forget()
             if status.state.terminal and all(each.done for each in streamed):
                 return status.state
-            left = self._left(until)
-            self._channel.clock.sleep(_PAUSE if left is None else min(_PAUSE, left))
-
-    def _take(self, streamed: Sequence[StreamedTask], until: float | None, sink: Sink) -> bool:
-        try:
-            return all(each.take(until, sink) for each in streamed)
-        finally:
-            for each in streamed:
-                each.forget()
+            clock = self._channel.clock
+            clock.sleep(_PAUSE if until is None else max(0.0, min(_PAUSE, until - clock.monotonic())))
 
     def pull(self, job: JobId, directory: Path) -> Path:  # noqa: ARG002 - the interface
         raise UsageError(
@@ -144,20 +135,23 @@ class Outbox:
             hint="write them to storage that both tasks can read",
         )
 
-    def logs(self, what: str, query: LogQuery) -> list[LogLine]:
+    def logs(
+        self, what: str, *, tail: int | None, attempt: int | None, streams: tuple[str, ...]
+    ) -> list[LogLine]:
         if "/task-" not in what:
-            tasks = (each for each in self.status(what).tasks if each.attempt is not None)
-            return [line for each in tasks for line in self.logs(each.id, query)]
+            tasks = (each.id for each in self.status(what).tasks if each.attempt is not None)
+            return [
+                line
+                for task in tasks
+                for line in self.logs(task, tail=tail, attempt=attempt, streams=streams)
+            ]
         task = parse_task_id(what)
-        attempt = query.attempt
         if attempt is None:
             attempt = tasks_of(self.status(task.job), [task.index])[0].attempt
         if attempt is None:
             return []
-        found: list[LogLine] = []
-        for stream in query.streams:
-            found += self._read(Cursor(self._channel, what, attempt, stream), query.tail)
-        return found
+        cursors = [Cursor(self._channel, what, attempt, stream) for stream in streams]
+        return [line for cursor in cursors for line in self._read(cursor, tail)]
 
     def _read(self, cursor: Cursor, tail: int | None) -> list[LogLine]:
         """Return the last `tail` lines; all lines if None. Of a long file, only the end is read if sufficient."""
@@ -174,8 +168,7 @@ class Outbox:
 
     def _turn(self, cursor: Cursor) -> list[LogLine]:
         cursor.ask()
-        clock, patience = self._channel.clock, self._answer_timeout
-        found = cursor.take(None if patience is None else clock.monotonic() + patience)
+        found = cursor.take(self._channel.deadline(self._answer_timeout))
         if found is None:
             raise unanswered(self._answer_timeout)
         if cursor.refusal is not None:
@@ -204,9 +197,6 @@ class Outbox:
     def close(self) -> None:
         """Do nothing: no connection is kept."""
 
-    def _left(self, until: float | None) -> float | None:
-        return None if until is None else max(0.0, until - self._channel.clock.monotonic())
-
 
 def tasks_of(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
     """Return the tasks of these ranks; all tasks if `ranks` is empty. Raises NotFoundError."""
@@ -218,29 +208,25 @@ def tasks_of(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
     return [status.tasks[rank] for rank in ranks] if ranks else status.tasks
 
 
-def _with_decoding_errors(read: Callable[P, T]) -> Callable[P, T]:
-    """Return `read` with its decoding errors raised as IrisError, because another version of iris may have answered."""
-
-    @wraps(read)
-    def reader(*args: P.args, **keywords: P.kwargs) -> T:
-        try:
-            return read(*args, **keywords)
-        except (KeyError, TypeError, ValueError) as error:
-            raise IrisError(
-                "the answer to a request can't be understood",
-                hint="use the same version of iris in the task and on the operator's machine",
-            ) from error
-
-    return reader
+@contextmanager
+def _decoding_errors() -> Iterator[None]:
+    """Raise decoding errors as IrisError, because another version of iris may have answered."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise IrisError(
+            "the answer to a request can't be understood",
+            hint="use the same version of iris in the task and on the operator's machine",
+        ) from error
 
 
-@_with_decoding_errors
+@_decoding_errors()
 def answered(raw: Mapping[str, Any], kind: type[T]) -> T:
     """Decode an answer as `kind`, a type of `core/messages/requests.py`. Unknown fields are ignored."""
     return convert(raw, prepared(kind))
 
 
-@_with_decoding_errors
+@_decoding_errors()
 def job_status(raw: Mapping[str, Any]) -> JobStatus:
     """Decode the status of a job."""
     return convert(
@@ -253,7 +239,7 @@ def _with_display(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"display": raw["state"], **raw}
 
 
-@_with_decoding_errors
+@_decoding_errors()
 def endpoint(raw: Mapping[str, Any]) -> Endpoint:
     """Decode an endpoint."""
     return convert({**raw, "host": raw["address"]}, prepared(Endpoint))
@@ -293,18 +279,18 @@ class Cursor(Struct):
         """Request the next pieces: at most AHEAD pieces up to the known size, or one piece if the size is unknown."""
         end = max(self.size, self.offset + 1) if self.offset >= 0 else self.offset + 1
         starts = range(self.offset, end, MAX_LOG_PIECE)
-        self._requests = [self.channel.put(self._request(start)) for start in starts[:AHEAD]]
-
-    def _request(self, offset: int) -> Logs:
-        return Logs(task=parse_task_id(self.task), stream=self.stream, offset=offset, attempt=self.attempt)
+        task = parse_task_id(self.task)
+        self._requests = [
+            self.channel.put(Logs(task=task, stream=self.stream, offset=start, attempt=self.attempt))
+            for start in starts[:AHEAD]
+        ]
 
     def take(self, until: float | None) -> list[LogLine] | None:
         """Return the lines in the answers; None if one is missing at `until`: then request them again."""
         self.at_end, self.refusal = False, None
         data = b""
         for name in self._requests:
-            left = None if until is None else max(0.0, until - self.channel.clock.monotonic())
-            answer = self.channel.wait(name, left)
+            (answer,) = self.channel.wait([name], until)
             if answer is None:
                 self.forget()
                 return None
@@ -367,8 +353,8 @@ class StreamedTask:
 
     def take(self, until: float | None, sink: Sink) -> bool:
         """End the turn: pass the lines to the sink. Return False if `until` was reached."""
-        for lines in self._turn(until):
-            if lines is None:
+        for cursor in self._cursors:
+            if (lines := cursor.take(until)) is None:
                 return False
             for line in lines:
                 sink(line)
@@ -383,10 +369,6 @@ class StreamedTask:
                     sink(line)
             self._cursors = []
         return True
-
-    def _turn(self, until: float | None) -> Iterator[list[LogLine] | None]:
-        for cursor in self._cursors:
-            yield cursor.take(until)
 
     def forget(self) -> None:
         for cursor in self._cursors:

@@ -64,14 +64,14 @@ class RequestChannel:
         is_change = isinstance(request, CHANGING)
         answer = None
         try:
-            answer = self.wait(name, timeout)
+            (answer,) = self.wait([name], self.deadline(timeout))
         finally:
             # After a timeout, a request that changes something stays in the outbox: it may have been executed.
             if answer is not None or not is_change:
                 self.drop(name, keep_answer=request_id is not None)
         if answer is None:
             raise unanswered(timeout, name if is_change else "")
-        return result_of(answer)
+        return _result(answer)
 
     def put(self, request: Request, request_id: str | None = None) -> RequestId:
         """Write a request durably, unless it already exists or was answered. Return its id.
@@ -90,14 +90,27 @@ class RequestChannel:
             raise _unwritable(self._files.outbox, error) from error
         return name
 
-    def wait(self, name: RequestId, timeout: float | None) -> Answer | None:
-        """Return the answer; None if it is missing after `timeout` seconds. Raises IrisError if it can't be read."""
-        return self.wait_all([name], timeout)[0]
+    def ask_all(self, requests: Sequence[Request], until: float | None) -> list[Mapping[str, Any] | None]:
+        """Return the results of read-only requests: see `wait`. Raises the first error that an answer contains."""
+        names = [self.put(request) for request in requests]
+        try:
+            answers = self.wait(names, until)
+        finally:
+            for name in names:
+                self.drop(name)
+        return [None if answer is None else _result(answer) for answer in answers]
 
-    def wait_all(self, names: Sequence[RequestId], timeout: float | None) -> list[Answer | None]:
-        """Return the answers, None for each request without one after `timeout` seconds. A refusal ends the wait."""
+    def deadline(self, timeout: float | None) -> float | None:
+        """Return the monotonic time in `timeout` seconds; None for None, which means no deadline."""
+        return None if timeout is None else self.clock.monotonic() + timeout
+
+    def wait(self, names: Sequence[RequestId], until: float | None) -> list[Answer | None]:
+        """Return the answers, None for each request without an answer at the monotonic time `until`.
+
+        A refusal ends the wait. Raises IrisError if an answer can't be read.
+        """
         return wait_for_answers(
-            names, timeout, self.read_if_answered, lambda answer: isinstance(answer, Refusal), self.clock
+            names, until, self.read_if_answered, lambda answer: isinstance(answer, Refusal), self.clock
         )
 
     def read_if_answered(self, name: RequestId) -> Answer | None:
@@ -121,7 +134,7 @@ def new_request_id() -> RequestId:
         return RequestId(f"{_last:020d}-{SYSTEM_RANDOMNESS.hexadecimal(8)}")
 
 
-def result_of(answer: Answer) -> Mapping[str, Any]:
+def _result(answer: Answer) -> Mapping[str, Any]:
     """Return the result in an answer. If the answer is a refusal, raise its error."""
     if isinstance(answer, Refusal):
         raise answer.error()

@@ -9,14 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from iris_cli.client.port import Endpoint, JobStatus, LogLine, LogQuery, Sink, TaskStatus
+from iris_cli.client.records import Endpoint, JobStatus, LogLine, Sink, TaskStatus
 from iris_cli.core import JobId, JobRequest, JobState
 from iris_cli.errors import IrisError, UnreachableError, UsageError
 from iris_cli.ops.workplace import Workplace
 
 if TYPE_CHECKING:
     from iris_cli.ops.logs.log_reading import LogLine as OpsLine
-    from iris_cli.ops.logs.logs import Query
     from iris_cli.ops.session import Session
     from iris_cli.ops.views.task_rows import TaskRow
 
@@ -58,10 +57,7 @@ class StateDirectory:
         from iris_cli.ops.loop.watch import TRANSIENT_ERRORS
 
         if request_id is not None:
-            raise UsageError(
-                "request_id is only available inside a task",
-                hint="use name",
-            )
+            raise UsageError("request_id is only available inside a task", hint="use name")
         session = self._session("submit")
         job = launch(session, request)
         if schedule:
@@ -94,7 +90,7 @@ class StateDirectory:
         clock = session.clock
         until = math.inf if timeout is None else clock.monotonic() + timeout
         if follow is not None:
-            self._follow(session, job_id, LogQuery(ranks=follow), until, sink)
+            self._follow(session, job_id, follow, until, sink)
         left = None if timeout is None else max(0.0, until - clock.monotonic())
         result = wait_for(session, [job_id], timeout=left)
         return None if result.open else result.states[job_id]
@@ -118,17 +114,21 @@ class StateDirectory:
                 raise kind(f"{each.attempt}: {'; '.join(each.problems)}", hint=f"iris pull {job}")
         return pulled.directory
 
-    def _follow(self, session: Session, job: JobId, query: LogQuery, until: float, sink: Sink) -> None:
+    def _follow(self, session: Session, job: JobId, ranks: Sequence[int], until: float, sink: Sink) -> None:
         from iris_cli.ops.logs.follow import Follower
+        from iris_cli.ops.logs.logs import Query
 
-        for step in Follower(session, job, _query(query), until=until).steps():
+        query = Query(tail=None, ranks=tuple(ranks))
+        for step in Follower(session, job, query, until=until).steps():
             for line in step.lines:
                 sink(_line(line))
 
-    def logs(self, what: str, query: LogQuery) -> list[LogLine]:
-        from iris_cli.ops.logs.logs import fetch
+    def logs(
+        self, what: str, *, tail: int | None, attempt: int | None, streams: tuple[str, ...]
+    ) -> list[LogLine]:
+        from iris_cli.ops.logs.logs import Query, fetch
 
-        found = fetch(self._session("logs"), what, _query(query))
+        found = fetch(self._session("logs"), what, Query(tail=tail, attempt=attempt, streams=streams))
         for log in found:
             if log.silence is not None and not log.lines:
                 raise UnreachableError(
@@ -176,14 +176,6 @@ def _only_inside() -> NoReturn:
     raise UsageError(
         "endpoints can only be registered from inside a task",
         hint="call it from a program inside a task",
-    )
-
-
-def _query(query: LogQuery) -> Query:
-    from iris_cli.ops.logs.logs import Query
-
-    return Query(
-        tail=query.tail, ranks=tuple(query.ranks), attempt=query.attempt, streams=tuple(query.streams)
     )
 
 

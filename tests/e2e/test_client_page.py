@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.client.port import ANSWER_TIMEOUT
+from iris_cli.client.records import ANSWER_TIMEOUT
 from iris_cli.client.request_channel import UnansweredError
 from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.lifecycle.children import PACKED_SIZE_FACTOR, inherited_constraints

@@ -17,7 +17,7 @@ LAZY: Mapping[str, str] = {
     "capacity.opening": "capacity.gcp.listing capacity.gcp.provider capacity.slurm.provider",
     # A task has no state directory, and outside of a task there is no outbox.
     "client.iris_client": "client.outbox client.state_directory",
-    "client.outbox": "client.packing",
+    "client.outbox": "journal.files.workspaces ops.workspace.pack",
     "client.state_directory": (
         "ops.cycle.cycle ops.files.pull ops.jobs.cancel ops.jobs.launch ops.jobs.retry ops.logs.follow ops.logs.logs "
         "ops.loop.wait ops.loop.watch ops.names ops.views.job_status"

@@ -87,17 +87,16 @@ def remove(path: str) -> None:
 
 def wait_for_answers(
     names: Sequence[str],
-    timeout: float | None,
+    until: float | None,
     look: Callable[[Any], Any],
     is_refusal: Callable[[Any], bool],
     clock: Any = time,
 ) -> list[Any]:
-    """Wait for the answers to requests. Return None in place of each answer that is missing after `timeout` seconds.
+    """Wait for the answers to requests. Return None in place of each answer that is missing at the time `until`.
 
     `look` returns the answer to a name, or None. An answer for which `is_refusal` is true ends the wait. `clock` has
-    the functions `monotonic` and `sleep`.
+    the functions `monotonic`, which `until` refers to, and `sleep`.
     """
-    until = None if timeout is None else clock.monotonic() + timeout
     found: dict[str, Any] = {}
     pause = FIRST_PAUSE
     while True:
@@ -158,7 +157,8 @@ class TaskRequests(RequestFiles):
 
     def wait(self, names: Sequence[str], timeout: float | None) -> list[Json | None]:
         """Wait for the answers. Return None for each one missing after `timeout` seconds or after a refusal."""
-        return wait_for_answers(names, timeout, self._look, lambda answer: not answer["ok"])
+        until = None if timeout is None else time.monotonic() + timeout
+        return wait_for_answers(names, until, self._look, lambda answer: not answer["ok"])
 
     def _look(self, name: str) -> Json | None:
         try:
