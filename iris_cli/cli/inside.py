@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from iris_cli.cli.context import Context
     from iris_cli.client.records import LogLine, TaskStatus
     from iris_cli.ops.logs.log_reading import LogLine as Line
-    from iris_cli.ops.logs.logs import Query, TaskLog
+    from iris_cli.ops.logs.log_reading import Query
+    from iris_cli.ops.logs.logs import TaskLog
 
 
 def launch(
@@ -50,7 +51,7 @@ def launch(
 
 
 def _everything() -> Query:
-    from iris_cli.ops.logs.logs import Query
+    from iris_cli.ops.logs.log_reading import Query
 
     return Query(tail=None)
 

@@ -116,7 +116,7 @@ class StateDirectory:
 
     def _follow(self, session: Session, job: JobId, ranks: Sequence[int], until: float, sink: Sink) -> None:
         from iris_cli.ops.logs.follow import Follower
-        from iris_cli.ops.logs.logs import Query
+        from iris_cli.ops.logs.log_reading import Query
 
         query = Query(tail=None, ranks=tuple(ranks))
         for step in Follower(session, job, query, until=until).steps():
@@ -126,7 +126,8 @@ class StateDirectory:
     def logs(
         self, what: str, *, tail: int | None, attempt: int | None, streams: tuple[str, ...]
     ) -> list[LogLine]:
-        from iris_cli.ops.logs.logs import Query, fetch
+        from iris_cli.ops.logs.log_reading import Query
+        from iris_cli.ops.logs.logs import fetch
 
         found = fetch(self._session("logs"), what, Query(tail=tail, attempt=attempt, streams=streams))
         for log in found:

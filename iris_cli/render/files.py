@@ -10,7 +10,8 @@ from msgspec import Struct
 from iris_cli.core import AttemptId, WorkerId, count, format_memory
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.files.gc import Garbage, WorkerFiles
-from iris_cli.ops.files.pull import Pulled, PulledAttempt
+from iris_cli.ops.files.pull import Pulled
+from iris_cli.ops.files.pull_attempt import PulledAttempt
 from iris_cli.render.console import Output
 from iris_cli.render.tables import NARROW, by_words, fold, table
 

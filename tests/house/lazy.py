@@ -19,8 +19,8 @@ LAZY: Mapping[str, str] = {
     "client.iris_client": "client.outbox client.state_directory",
     "client.outbox": "journal.files.workspaces ops.workspace.pack",
     "client.state_directory": (
-        "ops.cycle.cycle ops.files.pull ops.jobs.cancel ops.jobs.launch ops.jobs.retry ops.logs.follow ops.logs.logs "
-        "ops.loop.wait ops.loop.watch ops.names ops.views.job_status"
+        "ops.cycle.cycle ops.files.pull ops.jobs.cancel ops.jobs.launch ops.jobs.retry ops.logs.follow "
+        "ops.logs.log_reading ops.logs.logs ops.loop.wait ops.loop.watch ops.names ops.views.job_status"
     ),
     # Only an attempt with an error text is explained, and only a refused job.
     "core.known_causes": (

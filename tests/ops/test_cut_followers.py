@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.ops.logs import follow, log_reading
 from iris_cli.ops.logs.follow import Follower, Step
-from iris_cli.ops.logs.logs import Query
+from iris_cli.ops.logs.log_reading import Query
 from iris_cli.remote.task_runner import TaskRunner
 from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
 from tests.ops.world import World

@@ -14,7 +14,7 @@ from iris_cli.ops.cycle.cycle import Cycles
 from iris_cli.ops.logs import follow as follow_module
 from iris_cli.ops.logs import log_reading
 from iris_cli.ops.logs.follow import Follower, Step
-from iris_cli.ops.logs.logs import Query
+from iris_cli.ops.logs.log_reading import Query
 from tests.ops.world import World
 from tests.support.lab import START, Lab
 

@@ -8,7 +8,7 @@ import pytest
 
 from iris_cli.core.model.job import JobState
 from iris_cli.ops.logs.follow import Follower
-from iris_cli.ops.logs.logs import Query
+from iris_cli.ops.logs.log_reading import Query
 from iris_cli.ops.workers import workers
 from tests.ops.loop.loop_lab import LoopLab
 

@@ -13,7 +13,8 @@ from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.task import EndReason
 from iris_cli.journal.files.pulled_logs import MAX_EXCERPT
 from iris_cli.ops.cycle import cycle, kept_logs
-from iris_cli.ops.logs.logs import Query, fetch
+from iris_cli.ops.logs.log_reading import Query
+from iris_cli.ops.logs.logs import fetch
 from iris_cli.ops.loop.wait import wait_for
 from iris_cli.ops.views.cycles import logs_to_copy
 from iris_cli.ops.views.job_status import job_status

@@ -10,8 +10,8 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.logs.follow import Follower
-from iris_cli.ops.logs.log_reading import PIECE
-from iris_cli.ops.logs.logs import LogFetch, Query, TaskLog, fetch
+from iris_cli.ops.logs.log_reading import PIECE, Query
+from iris_cli.ops.logs.logs import LogFetch, TaskLog, fetch
 from tests.ops.world import World
 from tests.support.lab import Lab
 

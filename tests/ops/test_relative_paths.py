@@ -9,7 +9,8 @@ import pytest
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.ops.logs.follow import Follower
 from iris_cli.ops.logs.log_diff import diff
-from iris_cli.ops.logs.logs import LogFetch, Query, fetch
+from iris_cli.ops.logs.log_reading import Query
+from iris_cli.ops.logs.logs import LogFetch, fetch
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.render.console import Output
 from iris_cli.render.logs import log_lines

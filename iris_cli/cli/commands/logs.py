@@ -11,7 +11,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from iris_cli.ops.logs.logs import Query
+    from iris_cli.ops.logs.log_reading import Query
     from iris_cli.ops.session import Session
 
 EXAMPLES = """
@@ -55,7 +55,8 @@ def logs(
     """
     from iris_cli.ops.logs.log_diff import TAIL
     from iris_cli.ops.logs.log_diff import diff as compare
-    from iris_cli.ops.logs.logs import Query, fetch
+    from iris_cli.ops.logs.log_reading import Query
+    from iris_cli.ops.logs.logs import fetch
     from iris_cli.render.logs import log_lines as render
 
     iris: Context = context.obj
@@ -107,7 +108,7 @@ def _show_all(iris: Context, session: "Session", what: str, query: "Query", *, f
 
 def follow_job(iris: Context, session: "Session", job: str) -> int:
     """Print the output of a job, and run cycles, until the job ends."""
-    from iris_cli.ops.logs.logs import Query
+    from iris_cli.ops.logs.log_reading import Query
 
     return _follow(iris, session, job, Query(tail=None, relative=not iris.output.as_json), folded=True)
 

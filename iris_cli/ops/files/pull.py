@@ -14,33 +14,13 @@ from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotWritableError, UsageError
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.files.local_tree import opened_tree
-from iris_cli.ops.files.pull_attempt import Puller, SilentError, Tally, shortened
+from iris_cli.ops.files.pull_attempt import PulledAttempt, Puller, SilentError
 from iris_cli.ops.logs.logs import has_output_on_worker, why_no_output
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.remote.output_calls import FileList, OutputCalls
 
 _ATTEMPTS_PER_LIST = 16  # attempts listed in one call, whose answer has a size limit
-
-
-class PulledAttempt(Struct, frozen=True, kw_only=True):
-    """Result of one attempt.
-
-    `files` is the number of fetched files, `bytes` their size. `unchanged` files were not fetched again. `log_bytes`:
-    fetched bytes of stdout and stderr. `problems` name the files that could not be fetched. `silent`: True if the
-    worker did not answer.
-    """
-
-    attempt: AttemptId
-    worker: WorkerId
-    directory: Path
-    files: int = 0
-    bytes: int = 0
-    unchanged: int = 0
-    log_bytes: int = 0
-    notes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    silent: bool = False
 
 
 class Pulled(Struct, frozen=True, kw_only=True):
@@ -75,8 +55,7 @@ def pull(
         if has_output_on_worker(cluster, attempt):
             by_worker.setdefault(attempt.worker, []).append((attempt_id, attempt))
         else:
-            problem = why_no_output(attempt, None)
-            rows[attempt_id] = _row(directory, attempt_id, attempt, Tally(problems=[problem]))
+            rows[attempt_id] = _row(directory, attempt_id, attempt, why_no_output(attempt, None))
     if by_worker and calls is None:
         calls = session.runner.outputs
     work = _Work(session, cluster, directory, calls)
@@ -115,17 +94,16 @@ def _is_attempt(what: str) -> bool:
     return True
 
 
-def _row(directory: Path, attempt_id: AttemptId, attempt: Attempt, tally: Tally) -> PulledAttempt:
+def _row(
+    directory: Path, attempt_id: AttemptId, attempt: Attempt, *problems: str, silent: bool = False
+) -> PulledAttempt:
+    """Return the result of an attempt whose files were not fetched yet."""
     return PulledAttempt(
         attempt=attempt_id,
         worker=attempt.worker,
         directory=directory / str(attempt_id),
-        files=tally.files,
-        bytes=tally.bytes,
-        unchanged=tally.unchanged,
-        log_bytes=tally.log_bytes,
-        notes=shortened(tally.notes),
-        problems=shortened(tally.problems),
+        problems=list(problems),
+        silent=silent,
     )
 
 
@@ -157,7 +135,9 @@ class _Work:
                 for (attempt_id, attempt), found in zip(batch, lists, strict=True):
                     rows.append(self._pull_attempt(attempt_id, attempt, found, clock, listed_at))
             except SilentError as error:
-                return rows + [self._silent(*each, error.silence) for each in attempts[len(rows) :]]
+                problem = f"{error.silence.step}: {error.silence.detail}"
+                left = attempts[len(rows) :]
+                return rows + [_row(self._directory, *each, problem, silent=True) for each in left]
         return rows
 
     def _lists(
@@ -183,34 +163,32 @@ class _Work:
     ) -> PulledAttempt:
         """Pull one attempt. Raises SilentError and NotWritableError."""
         assert self._calls is not None
-        tally = Tally(add_moved=self.add_moved)
+        row = _row(self._directory, attempt_id, attempt)
         target = self._session.target(self._cluster.workers[attempt.worker])
-        puller = Puller(calls=self._calls, target=target, token=attempt.token, clock=clock, tally=tally)
+        puller = Puller(
+            calls=self._calls,
+            target=target,
+            token=attempt.token,
+            clock=clock,
+            row=row,
+            add_moved=self.add_moved,
+        )
         if found.gone and attempt.started_at is not None:
-            tally.problems.append(f"its files were removed from worker {attempt.worker}")
+            row.problems.append(f"its files were removed from worker {attempt.worker}")
         if found.link:
-            tally.problems.append("its output directory is a link (not followed)")
+            row.problems.append("its output directory is a link (not followed)")
         if found.partial:
-            tally.problems.append("some directories can't be read")
+            row.problems.append("some directories can't be read")
         if found.cut:
-            tally.problems.append(f"too many files: only {len(found.files)} were listed")
+            row.problems.append(f"too many files: only {len(found.files)} were listed")
         try:
             puller.pull_logs(found, attempt_id, self._session.state.task_logs, listed_at)
             if any(name not in (b"out", b"err") for name, _ in found.files):
-                with opened_tree(self._directory / str(attempt_id)) as tree:
+                with opened_tree(row.directory) as tree:
                     puller.pull(found, tree)
         except UsageError as error:
-            tally.problems.append(error.message)
+            row.problems.append(error.message)
         except OSError as error:
-            where = self._directory / str(attempt_id)
-            raise NotWritableError(f"{where} can't be written: {error.strerror or error}") from error
-        return _row(self._directory, attempt_id, attempt, tally)
-
-    def _silent(self, attempt_id: AttemptId, attempt: Attempt, silence: Silence) -> PulledAttempt:
-        return PulledAttempt(
-            attempt=attempt_id,
-            worker=attempt.worker,
-            directory=self._directory / str(attempt_id),
-            problems=(f"{silence.step}: {silence.detail}",),
-            silent=True,
-        )
+            raise NotWritableError(f"{row.directory} can't be written: {error.strerror or error}") from error
+        row.shorten()
+        return row

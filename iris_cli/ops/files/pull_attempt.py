@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from msgspec import Struct, field
 
-from iris_cli.core import AttemptId, Token, clip, count, format_memory
+from iris_cli.core import AttemptId, Token, WorkerId, clip, count, format_memory
 from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.files.pulled_logs import PulledLogs
@@ -34,16 +35,28 @@ class SilentError(Exception):
         self.silence = silence
 
 
-class Tally(Struct, kw_only=True):
-    """Counts of one attempt. `problems` name files that can't be fetched. `add_moved` gets the size of each piece."""
+class PulledAttempt(Struct, kw_only=True):
+    """Result of one attempt, updated while its files are fetched.
 
-    add_moved: Callable[[int], None] = lambda _: None
+    `files` is the number of fetched files, `bytes` their size. `unchanged` files were not fetched again. `log_bytes`:
+    fetched bytes of stdout and stderr. `problems` name the files that could not be fetched. `silent`: True if the
+    worker did not answer.
+    """
+
+    attempt: AttemptId
+    worker: WorkerId
+    directory: Path
     files: int = 0
     bytes: int = 0
     unchanged: int = 0
     log_bytes: int = 0
-    problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    silent: bool = False
+
+    def shorten(self) -> None:
+        """Keep only the first distinct notes and problems, and the number of the others."""
+        self.notes, self.problems = _shortened(self.notes), _shortened(self.problems)
 
 
 class _WantedFile(Struct, frozen=True):
@@ -53,20 +66,24 @@ class _WantedFile(Struct, frozen=True):
 
 
 class Puller(Struct, kw_only=True):
-    """Fetch the files of one attempt. `clock` is the worker's time when it listed the files."""
+    """Fetch the files of one attempt. `clock` is the worker's time when it listed the files.
+
+    `row` gets the result. `add_moved` is called with the size of each fetched piece.
+    """
 
     calls: output_calls.OutputCalls
     target: Target
     token: Token
     clock: float
-    tally: Tally
+    row: PulledAttempt
+    add_moved: Callable[[int], None]
 
     def pull(self, found: output_calls.FileList, tree: LocalTree) -> None:
         """Fetch the files that are missing locally. Raises SilentError, and NotWritableError on a full disk."""
         wanted = list(self._wanted(found, tree))
         needed = sum(each.version.size for each in wanted if each.version is not None)
         if needed > tree.free:
-            self.tally.problems.append(
+            self.row.problems.append(
                 f"its files take {format_memory(needed)}, only {format_memory(tree.free)} free on this machine"
             )
             return
@@ -90,7 +107,7 @@ class Puller(Struct, kw_only=True):
                 continue
             used_names.add(parts)
             if version is not None and tree.has(parts, version.size, version.mtime):
-                self.tally.unchanged += 1
+                self.row.unchanged += 1
             else:
                 yield _WantedFile(name, parts, version)
 
@@ -103,7 +120,7 @@ class Puller(Struct, kw_only=True):
                 for each, (version, data) in zip(group, answer, strict=True):
                     with self._writing(each), tree.part(each.parts, version) as part:
                         part.write(data, 0)
-                        self.tally.add_moved(len(data))
+                        self.add_moved(len(data))
                         self._finish(part, version, len(data), changed=False)
                 return
         for each in group:
@@ -129,7 +146,7 @@ class Puller(Struct, kw_only=True):
         for _ in range(_TRIES):
             version = version or self._piece(wanted.name, 0, 1).version
             if not version.inode:
-                self.tally.notes.append(f"{_shown(wanted.name)} was removed during the pull")
+                self.row.notes.append(f"{_shown(wanted.name)} was removed during the pull")
                 return
             with tree.part(wanted.parts, version) as part:
                 version = self._fetch_version(part, wanted.name, version)
@@ -152,7 +169,7 @@ class Puller(Struct, kw_only=True):
                 changed = True
             data = piece.data[: version.size - offset]
             part.write(data, offset)
-            self.tally.add_moved(len(data))
+            self.add_moved(len(data))
             offset += len(data)
             if offset >= version.size:
                 self._finish(part, version, version.size, changed=changed)
@@ -171,10 +188,10 @@ class Puller(Struct, kw_only=True):
         """Finish a file. If it may still change, set the copy's time back a second: the next pull fetches it."""
         may_change = changed or version.mtime > self.clock - _FRESH
         part.finish(size, version.mtime - may_change)
-        self.tally.files += 1
-        self.tally.bytes += size
+        self.row.files += 1
+        self.row.bytes += size
         if changed:
-            self.tally.notes.append("files were still being written; pull again after the attempt has ended")
+            self.row.notes.append("files were still being written; pull again after the attempt has ended")
 
     def pull_logs(
         self, found: output_calls.FileList, attempt: AttemptId, logs: PulledLogs, listed_at: float
@@ -201,14 +218,14 @@ class Puller(Struct, kw_only=True):
                     stored, tries = logs.size(attempt, stream), tries - 1  # another pull has changed the copy
                     continue
                 stored += len(data)
-                self.tally.log_bytes += len(data)
-                self.tally.add_moved(len(data))
+                self.row.log_bytes += len(data)
+                self.add_moved(len(data))
             is_complete = is_complete and stored >= version.size
         if is_complete:
             logs.finish(attempt, listed_at)
 
     def _problem(self, name: bytes, why: str) -> None:
-        self.tally.problems.append(f"{_shown(name)}: {why}")
+        self.row.problems.append(f"{_shown(name)}: {why}")
 
 
 def _groups(wanted: Sequence[_WantedFile]) -> Iterator[list[_WantedFile]]:
@@ -239,8 +256,8 @@ def _shown(name: bytes) -> str:
     return clip(name.decode("utf-8", "replace"))
 
 
-def shortened(words: Sequence[str]) -> tuple[str, ...]:
+def _shortened(words: Sequence[str]) -> list[str]:
     """Return the first _MAX_MESSAGES distinct messages, and a message with the number of others."""
     distinct = list(dict.fromkeys(words))
     more = len(distinct) - _MAX_MESSAGES
-    return (*distinct[:_MAX_MESSAGES], *([f"{count(more, 'more problem')}"] if more > 0 else []))
+    return [*distinct[:_MAX_MESSAGES], *([count(more, "more problem")] if more > 0 else [])]

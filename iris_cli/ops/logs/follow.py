@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
-from iris_cli.core import Attempt, AttemptId, Cluster, Task, TaskId, TaskState, WorkerId
-from iris_cli.ops.logs.log_reading import LogLine, LogText, Reading, by_worker, poll_worker
+from iris_cli.core import Attempt, Cluster, Task, TaskId, TaskState, WorkerId
+from iris_cli.ops.logs.log_reading import LogLine, LogText, Query, Reading, by_worker, poll_worker, take_turns
 from iris_cli.ops.logs.logs import (
-    Query,
     has_output_on_worker,
     not_started,
     nothing_left,
@@ -126,7 +125,8 @@ class Follower:
             self._submit(fan_out, cluster, step)
             self._collect(fan_out, step)
             yield step
-            yield from self._steps_of_other_texts()
+            yield from (Step(texts=texts) for texts in take_turns(self._other_texts))
+            self._other_texts = []
             if all(self._is_finished(cluster.tasks[task]) for task in self._followed):
                 return
             left = self._until - clock.monotonic()
@@ -135,9 +135,7 @@ class Follower:
             self._runner.pause(min(self._pause(), left))
 
     def _begin(self, task: Task, attempt: Attempt, tail: int | None) -> _FollowedAttempt:
-        attempt_id = AttemptId(task.id, attempt.number)
-        streams, relative = self._query.streams, self._query.relative
-        return _FollowedAttempt(Reading(attempt_id, attempt, streams=streams, tail=tail, relative=relative))
+        return _FollowedAttempt(Reading(task.id, attempt, structs.replace(self._query, tail=tail)))
 
     def _begin_next_attempts(self, cluster: Cluster) -> list[tuple[TaskId, str]]:
         """Follow the next attempt of each task whose last one was read to the end. Return notes about new attempts."""
@@ -264,14 +262,6 @@ class Follower:
             self.cut_short = self.cut_short or (reading.silence is not None and not left.whole)
         else:
             step.texts += reading.rest()
-
-    def _steps_of_other_texts(self) -> Iterator[Step]:
-        """Yield steps with one piece per source of output, because pulled output may be larger than memory."""
-        unread, self._other_texts = self._other_texts, []
-        while unread:
-            turn = [(texts, next(texts, None)) for texts in unread]
-            unread = [texts for texts, text in turn if text is not None]
-            yield Step(texts=[text for _, text in turn if text is not None])
 
     def _is_finished(self, task: Task) -> bool:
         followed = self._followed[task.id]

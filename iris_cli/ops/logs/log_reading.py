@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
 
-from iris_cli.core import Attempt, AttemptId, Cluster, WorkerId
+from iris_cli.core import Attempt, AttemptId, Cluster, TaskId, WorkerId
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.work_paths import relative_paths
 from iris_cli.ops.session import Session
@@ -192,33 +192,35 @@ class LogText(Struct, frozen=True):
         return [LogLine(self.attempt, self.stream, text) for text in self.text.split("\n")[:-1]]
 
 
-class Reading:
-    """An attempt whose output is being read, with its read positions.
+class Query(Struct, frozen=True, kw_only=True):
+    """Selection of output: the last `tail` lines of each stream (None: all), of these `ranks` ((): all).
 
-    `tail`: begin with this number of last lines of each stream; None for all lines. `dated`: also request the time of
-    each stream's last write. `idle` then has the seconds since that write, if known. `relative`: show paths below the
-    work directory relative to it.
+    Without an `attempt`, the last attempt of each task is read. `streams`: `out`, `err` or both. `dated`: also get the
+    time of the last write. `relative`: show paths below a task's work directory relative to it.
     """
 
-    def __init__(
-        self,
-        attempt_id: AttemptId,
-        attempt: Attempt,
-        *,
-        streams: Sequence[str] = BOTH,
-        tail: int | None = None,
-        dated: bool = False,
-        relative: bool = False,
-    ) -> None:
-        self.dated = dated
-        self._relative = relative
+    tail: int | None = 20
+    ranks: tuple[int, ...] = ()
+    attempt: int | None = None
+    streams: tuple[str, ...] = BOTH
+    dated: bool = False
+    relative: bool = False
+
+
+class Reading:
+    """An attempt whose output is being read as selected by `query`, with its read positions.
+
+    `idle` has the seconds since the last write of each stream, if the query requests them and they are known.
+    """
+
+    def __init__(self, task: TaskId, attempt: Attempt, query: Query) -> None:
+        self.query = query
         self.idle: dict[str, float] = {}
-        self.id = attempt_id
+        self.id = AttemptId(task, attempt.number)
         self.attempt = attempt
-        self.tail = tail
         self.texts: list[LogText] = []  # lines of the last read
         self.silence: Silence | None = None  # why the last read failed
-        self.streams = {name: LogStream(tail) for name in streams}
+        self.streams = {name: LogStream(query.tail) for name in query.streams}
 
     @property
     def at_end(self) -> bool:
@@ -245,7 +247,7 @@ class Reading:
                 stream=name,
                 offset=offset,
                 limit=min(limit, max_bytes),
-                dated=self.dated,
+                dated=self.query.dated,
             )
             for name, stream in self.streams.items()
             for offset, limit in [stream.wanted]
@@ -269,9 +271,18 @@ class Reading:
         return [self.text(name, text) for name, text in rests.items() if text]
 
     def text(self, stream: str, lines: str) -> LogText:
-        """Return whole lines of one stream as a LogText, with relative paths if `relative`."""
-        shown = relative_paths(lines, self.attempt.token) if self._relative else lines
+        """Return whole lines of one stream as a LogText, with relative paths if the query requests them."""
+        shown = relative_paths(lines, self.attempt.token) if self.query.relative else lines
         return LogText(self.id, stream, shown)
+
+
+def take_turns(sources: Sequence[Iterable[LogText]]) -> Iterator[list[LogText]]:
+    """Yield the next text of each source, until all sources are exhausted. Copied output may be larger than memory."""
+    unread = list(map(iter, sources))
+    while unread:
+        turn = [(texts, next(texts, None)) for texts in unread]
+        unread = [texts for texts, text in turn if text is not None]
+        yield [text for _, text in turn if text is not None]
 
 
 def by_worker(readings: Sequence[Reading]) -> Mapping[WorkerId, list[Reading]]:

@@ -6,18 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from iris_cli.core import Attempt, AttemptId, Cluster, Task, TaskId, WorkerId, format_duration
+from iris_cli.core import Attempt, Cluster, Task, TaskId, WorkerId, format_duration
 from iris_cli.core.messages.observations import Silence
 from iris_cli.journal.files.pulled_logs import PulledLogs
 from iris_cli.ops.logs.log_reading import (
-    BOTH,
     LineCutter,
     LogLine,
     LogStream,
     LogText,
+    Query,
     Reading,
     last_lines,
     read,
+    take_turns,
 )
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.outcomes.causes import end_words
@@ -99,7 +100,7 @@ def _pulled(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
     first, last = end or (0, b"")
     size = first + len(last) if end else logs.size(reading.id, name)
     if not stream.offset:  # nothing was read, perhaps because the worker reported an empty file
-        stream = reading.streams[name] = LogStream(reading.tail)
+        stream = reading.streams[name] = LogStream(reading.query.tail)
     while size > stream.offset:
         offset, limit = stream.wanted
         start = max(first, offset if offset >= 0 else size + offset)
@@ -117,22 +118,7 @@ def _kept_text(reading: Reading, log_tail: str) -> LogText:
     """Return the log tail as a text. It contains both streams mixed, so it is returned as the first stream."""
     cutter = LineCutter()
     text = cutter.feed(log_tail.encode("utf-8", "replace")) + cutter.rest()
-    return reading.text(next(iter(reading.streams)), last_lines(text, reading.tail))
-
-
-class Query(Struct, frozen=True, kw_only=True):
-    """Selection of output: the last `tail` lines of each stream (None: all), of these `ranks` ((): all).
-
-    Without an `attempt`, the last attempt of each task is read. `streams`: `out`, `err` or both. `dated`: also get the
-    time of the last write. `relative`: show paths below a task's work directory relative to it.
-    """
-
-    tail: int | None = 20
-    ranks: tuple[int, ...] = ()
-    attempt: int | None = None
-    streams: tuple[str, ...] = BOTH
-    dated: bool = False
-    relative: bool = False
+    return reading.text(next(iter(reading.streams)), last_lines(text, reading.query.tail))
 
 
 class TaskLog(Struct, frozen=True, kw_only=True):
@@ -162,16 +148,7 @@ class LogFetch:
         self._session, self._view = session, look(session)
         self._tasks = select_tasks(self._view.cluster, what, ranks=query.ranks, attempt=query.attempt)
         self._readings = {
-            task.id: Reading(
-                AttemptId(task.id, attempt.number),
-                attempt,
-                streams=query.streams,
-                tail=query.tail,
-                dated=query.dated,
-                relative=query.relative,
-            )
-            for task, attempt in self._tasks
-            if attempt is not None
+            task.id: Reading(task.id, attempt, query) for task, attempt in self._tasks if attempt is not None
         }
         self._begun: set[TaskId] = set()
         self._left: dict[TaskId, OtherOutput] = {}  # output from other sources than workers
@@ -191,19 +168,11 @@ class LogFetch:
             self._begun |= {text.attempt.task for text in texts}
             yield texts
             unread = [each for each in turn if not each.at_end and each.silence is None]
-        yield from self._turns_of_remains()
-
-    def _turns_of_remains(self) -> Iterator[list[LogText]]:
-        cluster = self._view.cluster
         for task, reading in self._readings.items():
             if why := _why_not_from_worker(cluster, reading):
                 begun = task in self._begun
                 self._left[task] = other_output(self._session, reading, reading.attempt, why, begun=begun)
-        unread = [iter(each.texts) for each in self._left.values()]
-        while unread:
-            turn = [(texts, next(texts, None)) for texts in unread]
-            unread = [texts for texts, text in turn if text is not None]
-            yield [text for _, text in turn if text is not None]
+        yield from take_turns([each.texts for each in self._left.values()])
 
     def logs(self, texts: Mapping[TaskId, list[LogText]]) -> list[TaskLog]:
         """Return the logs by task index. `texts` are the texts of all `turns`, by task."""
@@ -215,8 +184,27 @@ class LogFetch:
         ]
 
     def _log(self, task: Task, reading: Reading, texts: list[LogText]) -> TaskLog:
-        begun, left = task.id in self._begun, self._left.get(task.id)
-        return _task_log(self._view.cluster, task, reading, texts, left, begun=begun)
+        """Return the log of a task. `texts` were not printed yet."""
+        attempt, left = reading.attempt, self._left.get(task.id)
+        note = left.note if left is not None else ""
+        is_unreachable = _is_unreachable(self._view.cluster, reading)
+        if is_unreachable if left is None else not (is_unreachable or left.anything):
+            note = _nothing_written(attempt)
+        lines = _lines([*texts, *reading.rest()], reading)
+        if not lines and task.id not in self._begun and not note and reading.query.tail != 0:
+            note = _nothing_written(attempt)
+        return TaskLog(
+            task=task.id,
+            state=task.state,
+            attempt=attempt.number,
+            worker=attempt.worker,
+            lines=lines,
+            note=note,
+            kept=left is not None and left.kept,
+            pulled=left is not None and left.pulled,
+            silence=reading.silence,
+            idle={} if attempt.end is not None else reading.idle,
+        )
 
 
 def fetch(session: Session, what: str, query: Query) -> list[TaskLog]:
@@ -269,43 +257,12 @@ def _is_unreachable(cluster: Cluster, reading: Reading) -> bool:
     return reading.silence is not None or not has_output_on_worker(cluster, reading.attempt)
 
 
-def _task_log(
-    cluster: Cluster,
-    task: Task,
-    reading: Reading,
-    texts: list[LogText],
-    left: OtherOutput | None,
-    *,
-    begun: bool,
-) -> TaskLog:
-    """Return the log of a task. `texts` were not printed yet. `left` is output from other sources, if any."""
-    attempt, note = reading.attempt, left.note if left is not None else ""
-    is_unreachable = _is_unreachable(cluster, reading)
-    if (left is None and is_unreachable) or (left is not None and not (is_unreachable or left.anything)):
-        note = _nothing_written(attempt)
-    lines = _lines([*texts, *reading.rest()], reading)
-    if not lines and not begun and not note and reading.tail != 0:
-        note = _nothing_written(attempt)
-    return TaskLog(
-        task=task.id,
-        state=task.state,
-        attempt=attempt.number,
-        worker=attempt.worker,
-        lines=lines,
-        note=note,
-        kept=left is not None and left.kept,
-        pulled=left is not None and left.pulled,
-        silence=reading.silence,
-        idle={} if reading.attempt.end is not None else reading.idle,
-    )
-
-
 def _lines(texts: Sequence[LogText], reading: Reading) -> tuple[LogLine, ...]:
     """Return the requested number of lines of each stream, including unfinished ones."""
     found: list[LogLine] = []
     for name in reading.streams:
         lines = [line for text in texts if text.stream == name for line in text.lines()]
-        found += lines if reading.tail is None else lines[max(0, len(lines) - reading.tail) :]
+        found += lines if reading.query.tail is None else lines[max(0, len(lines) - reading.query.tail) :]
     return tuple(found)
 
 

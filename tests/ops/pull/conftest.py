@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.ops.files.pull import Pulled, PulledAttempt, pull
+from iris_cli.ops.files.pull import Pulled, pull
+from iris_cli.ops.files.pull_attempt import PulledAttempt
 from tests.ops.world import World
 from tests.support.lab import Lab
 from tests.support.remote_files import RemoteFiles

@@ -32,7 +32,7 @@ def test_files_of_all_sizes_come_whole(world: World, remote: RemoteFiles, rank0:
         remote.put(rank0, f"output/{name}", data)
     found = row(world, remote, here)
     assert tree(here) == files
-    assert (found.files, found.bytes, found.problems, found.notes) == (4, 3 * MIB + 15, (), ())
+    assert (found.files, found.bytes, found.problems, found.notes) == (4, 3 * MIB + 15, [], [])
     assert {path.stat().st_mtime for path in here.rglob("*") if path.is_file()} == {LONG_AGO}
 
 
@@ -75,7 +75,7 @@ def test_what_was_cut_off_goes_on_where_it_was(
 
     remote.before = third_time
     found = row(world, remote, here)
-    assert (found.silent, found.problems) == (True, ("connect: no route",))
+    assert (found.silent, found.problems) == (True, ["connect: no route"])
     assert not (here / "large").exists()
     remote.before = lambda _: None
     remote.silent.clear()
@@ -171,7 +171,7 @@ def test_small_files_that_can_t_be_had_together_come_one_by_one(
     remote.before = vanish
     found = row(world, remote, here)
     assert tree(here) == {"a": b"a", "c": b"c"}
-    assert (found.problems, found.notes) == ((), ("output/b was removed during the pull",))
+    assert (found.problems, found.notes) == ([], ["output/b was removed during the pull"])
 
 
 def test_names_whose_size_the_list_does_not_know_come_too(
@@ -293,7 +293,7 @@ def test_a_silent_worker_is_named_and_the_others_are_fetched(
     remote.put(world.lab.attempt("train", 1).token, "output/x", b"1")
     remote.silent.add("a-0")
     first, second = pulled(world, remote, here, "train").attempts
-    assert (first.silent, first.worker, first.problems) == (True, "a-0", ("connect: no route",))
+    assert (first.silent, first.worker, first.problems) == (True, "a-0", ["connect: no route"])
     assert (second.silent, second.files) == (False, 1)
 
 
@@ -301,7 +301,7 @@ def test_what_is_gone_from_its_worker_is_missing(
     world: World, remote: RemoteFiles, rank0: Token, here: Path
 ) -> None:
     remote.gone.add(rank0)
-    assert row(world, remote, here).problems == ("its files were removed from worker a-0",)
+    assert row(world, remote, here).problems == ["its files were removed from worker a-0"]
 
 
 def test_every_attempt_is_fetched_unless_one_is_named(tmp_path: Path, remote: RemoteFiles) -> None:
@@ -327,11 +327,11 @@ def test_a_list_that_is_cut_is_asked_for_alone(tmp_path: Path, remote: RemoteFil
     remote.room = 4
     found = pulled(world, remote, tmp_path / "here/many/task-0/attempt-0", "many")
     assert [(each.files, each.problems) for each in found.attempts] == [
-        (4, ("too many files: only 4 were listed",))
+        (4, ["too many files: only 4 were listed"])
     ] * 2
     remote.room = 8
     found = pulled(world, remote, tmp_path / "here/many/task-0/attempt-0", "many")
-    assert [(each.files, each.unchanged, each.problems) for each in found.attempts] == [(1, 4, ())] * 2
+    assert [(each.files, each.unchanged, each.problems) for each in found.attempts] == [(1, 4, [])] * 2
 
 
 def test_a_job_that_is_not_there_is_named(world: World, remote: RemoteFiles, here: Path) -> None:

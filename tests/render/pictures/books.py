@@ -9,7 +9,8 @@ from iris_cli.core.messages.requests import CancelAnswer, EndpointPart, JobAnswe
 from iris_cli.journal.log.archive import Segment
 from iris_cli.journal.log.compact import Compacted
 from iris_cli.journal.log.position import Position
-from iris_cli.ops.files.pull import Pulled, PulledAttempt
+from iris_cli.ops.files.pull import Pulled
+from iris_cli.ops.files.pull_attempt import PulledAttempt
 from iris_cli.render import event_log, files, jobs
 from iris_cli.render.console import Output
 from tests.render.pictures.picture import Picture
@@ -75,8 +76,8 @@ def _pulled(output: Output) -> None:
             bytes=1 << 10,
             unchanged=2,
             log_bytes=900,
-            notes=("1 symbolic link skipped",),
-            problems=("ckpt/big.bin: larger than the maximum",),
+            notes=["1 symbolic link skipped"],
+            problems=["ckpt/big.bin: larger than the maximum"],
         )
     )
     rows += [
@@ -84,7 +85,7 @@ def _pulled(output: Output) -> None:
             attempt=_of(rank),
             worker=WorkerId(f"v5a-{rank}"),
             directory=home / f"task-{rank}",
-            problems=("connect: unreachable",),
+            problems=["connect: unreachable"],
             silent=True,
         )
         for rank in (3, 4, 5, 7)
