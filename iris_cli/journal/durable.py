@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 
 from iris_cli.errors import NotWritableError
+from iris_cli.journal.layout import DRAFT_SUFFIX
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 PRIVATE_FILE = 0o600
@@ -79,7 +81,7 @@ def replace_file(disk: Disk, path: Path, data: bytes, *, alone: bool = True, syn
     Without `synced` it may also be empty. `alone`: the caller holds a lock. Otherwise the temporary file gets a random
     name.
     """
-    draft = path.with_name(f"{path.name}{'' if alone else SYSTEM_RANDOMNESS.hexadecimal(8)}.tmp")
+    draft = path.with_name(f"{path.name}{'' if alone else SYSTEM_RANDOMNESS.hexadecimal(8)}{DRAFT_SUFFIX}")
     try:
         with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
             write_all(disk, fd, data)
@@ -111,27 +113,33 @@ def make_directory(disk: Disk, path: Path) -> None:
             sync_directory(disk, each.parent.resolve())
 
 
-def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path) -> None:
-    """Copy bytes from `start` to `end` into the file `target` and sync it; delete `target` on failure."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+@contextmanager
+def replacing(disk: Disk, path: Path, check: Callable[[], None] = lambda: None) -> Iterator[int]:
+    """Yield the descriptor of a draft, which durably replaces `path` at the end of the block. The caller holds a lock.
+
+    `check` is called when the draft is synced, just before it is renamed. If the block, `check` or another step raises
+    an error, the draft is deleted: it may have filled the disk.
+    """
+    draft = path.with_name(path.name + DRAFT_SUFFIX)
     try:
-        with opened(source, os.O_RDONLY) as read_from, opened(target, flags) as write_to:
-            while start < end and (chunk := os.pread(read_from, min(_CHUNK, end - start), start)):
-                write_all(disk, write_to, chunk)
-                start += len(chunk)
-            disk.fsync(write_to)
-    except (OSError, KeyboardInterrupt):
+        with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+            yield fd
+            disk.fsync(fd)
+        check()
+        disk.rename(draft, path)
+    except BaseException:
         with suppress(OSError):
-            target.unlink()  # otherwise each failed copy would leave a file on a full disk
+            draft.unlink()
         raise
-
-
-def replace_by_copy(disk: Disk, path: Path, size: int) -> None:
-    """Durably replace a file by a copy of its first `size` bytes."""
-    draft = path.with_name(path.name + ".tmp")
-    copy_range(disk, path, 0, size, draft)
-    disk.rename(draft, path)
     sync_directory(disk, path.parent)
+
+
+def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path) -> None:
+    """Durably create or replace `target` by the bytes of `source` from `start` to `end`."""
+    with opened(source, os.O_RDONLY) as read_from, replacing(disk, target) as write_to:
+        while start < end and (chunk := os.pread(read_from, min(_CHUNK, end - start), start)):
+            write_all(disk, write_to, chunk)
+            start += len(chunk)
 
 
 def unused(path: Path) -> Path:
@@ -140,35 +148,31 @@ def unused(path: Path) -> Path:
     return next(name for name in names if not os.path.lexists(name))
 
 
-class writing:  # noqa: N801  # like `opened`
-    """Context manager for writes to the state: turns OSError into NotWritableError."""
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block into the NotWritableError for `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise not_writable(path, error) from error
 
-    __slots__ = ("_path",)
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, OSError):
-            raise not_writable(self._path, error) from error
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block into a NotWritableError. It names the file in the OSError, or else `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise _error(f"{error.filename or path} can't be read", error) from error
 
 
 def not_writable(path: Path, error: OSError) -> NotWritableError:
     """Return the error for state that can't be written."""
-    return NotWritableError(
-        f"{path} can't be written: {error.strerror or error}", hint=_HINTS.get(error.errno or 0, "")
-    )
+    return _error(f"{path} can't be written", error)
 
 
-def not_readable(path: Path, error: OSError) -> NotWritableError:
-    """Return the error for state that can't be read. It names the file in `error` if there is one, otherwise `path`."""
-    return NotWritableError(
-        f"{error.filename or path} can't be read: {error.strerror or error}",
-        hint=_HINTS.get(error.errno or 0, ""),
-    )
+def _error(what: str, error: OSError) -> NotWritableError:
+    return NotWritableError(f"{what}: {error.strerror or error}", hint=_HINTS.get(error.errno or 0, ""))
 
 
 _HINTS = {

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
 
 from iris_cli.core.ids import clip
 from iris_cli.journal.codec import decode, encode
-from iris_cli.journal.durable import open_safely, opened
+from iris_cli.journal.durable import opened
 from iris_cli.journal.layout import HOLDER
 
 _LIMIT = 4096  # bytes
@@ -33,27 +34,15 @@ class Holder(Struct, frozen=True, kw_only=True):
         return f"{clip(self.command)!r} (pid {self.pid}, {clip(self.actor)}) since {clip(self.since)}"
 
 
-class recorded_holder:  # noqa: N801  # like `opened`
-    """Context manager that records the lock's holder. Errors are ignored."""
-
-    __slots__ = ("_fd",)
-
-    def __init__(self, directory: Path, holder: Holder) -> None:
-        self._fd = -1
+@contextmanager
+def recorded_holder(directory: Path, holder: Holder) -> Iterator[None]:
+    """Record the lock's holder during the block. Errors are ignored."""
+    with ExitStack() as stack:
         with suppress(OSError):
-            self._fd = open_safely(f"{directory}/{HOLDER}", os.O_WRONLY | os.O_CREAT)
-            _write(self._fd, encode(holder) + b"\n")
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_raised: object) -> None:
-        if self._fd < 0:
-            return
-        with suppress(OSError):
-            _write(self._fd, b"")
-        with suppress(OSError):
-            os.close(self._fd)
+            fd = stack.enter_context(opened(f"{directory}/{HOLDER}", os.O_WRONLY | os.O_CREAT))
+            _write(fd, encode(holder) + b"\n")
+            stack.callback(_write, fd, b"")
+        yield
 
 
 def read_holder(directory: Path, host: str) -> Holder | None:
@@ -87,8 +76,9 @@ def _is_dead(pid: int) -> bool:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """Overwrite the file in place, because truncating it would double the work of the next fsync."""
+    """Overwrite the file in place, because truncating it would double the work of the next fsync. Ignore errors."""
     data = data.ljust(_SIZE)
-    os.pwrite(fd, data, 0)
-    if os.fstat(fd).st_size > len(data):
-        os.ftruncate(fd, len(data))
+    with suppress(OSError):
+        os.pwrite(fd, data, 0)
+        if os.fstat(fd).st_size > len(data):
+            os.ftruncate(fd, len(data))

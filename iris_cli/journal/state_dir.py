@@ -17,7 +17,7 @@ from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotFoundError
 from iris_cli.journal import layout
 from iris_cli.journal.access import check_readable, check_writable, network_file_system, record_warning
-from iris_cli.journal.durable import DISK, PRIVATE_DIRECTORY, Disk, make_directory, not_readable, writing
+from iris_cli.journal.durable import DISK, PRIVATE_DIRECTORY, Disk, make_directory, reading, writing
 from iris_cli.journal.files.heartbeat import forget_runner, read_heartbeat, write_heartbeat
 from iris_cli.journal.holder import Holder, read_holder
 from iris_cli.journal.log.file_store import FileStore, Fold, Keep, Loaded
@@ -125,14 +125,30 @@ class StateDir:
 
         return Workspaces(self.path / name, self._disk)
 
-    def read(self, after_seq: int = 0) -> LogView:
-        """Read the log, without taking the lock and without repairs.
+    def read(self, after_seq: int = 0, keep: Keep = tuple) -> LogView:
+        """Read the log, without taking the lock and without repairs. `keep` selects the transactions of the result.
 
         Reads only new lines if the caller has all earlier lines. Raises LogDamagedError if no line is valid,
         LogReplacedError if lines that the caller has read are gone, ConfigError for another cluster's log, and
         NotWritableError if the log can't be read.
         """
-        return self._view(after_seq)
+        with reading(self._log):
+            warning = check_readable(self.path)
+            for _ in range(_READS):
+                loaded = self._store.load(after_seq, keep)
+                if (damage := damage_of(self._log, loaded)) is None:
+                    break
+        if damage is not None and not damage.readable:
+            raise damage.error()
+        self._check_cluster(loaded.end.header, self._cluster_name)
+        return LogView(
+            transactions=loaded.records,
+            seq=loaded.end.seq,
+            header=loaded.end.header,
+            committed=damage is None and loaded.head is not None and loaded.head.seq == loaded.end.seq,
+            damage=damage,
+            warnings=(warning,) if warning else (),
+        )
 
     def load(self, kept_after: int | None = None) -> LogView:
         """Read and replay the log. Returns the state as `cluster`, and the transactions after `kept_after` if given.
@@ -147,15 +163,13 @@ class StateDir:
 
     def _load_from(self, start: Cluster, kept_after: int | None) -> LogView:
         fold = Fold(start, kept_after, every=self._snapshots.archive_every, keep=self._keep_archived)
-        return replace(self._view(start.seq, fold), cluster=fold.cluster)
+        return replace(self.read(start.seq, fold), cluster=fold.cluster)
 
     def _replay_to(self, position: Position) -> Cluster:
         """Replay the log up to a position, without a snapshot. Raises LogDamagedError, NotWritableError."""
         fold = Fold(Cluster(), None, until=position.seq)
-        try:
+        with reading(self._log):
             FileStore(self.path).load(keep=fold)
-        except OSError as error:
-            raise not_readable(self._log, error) from error
         if fold.cluster.seq != position.seq:
             raise LogDamagedError(
                 f"{self._log} is no longer readable up to seq {position.seq}", hint="run: iris log verify"
@@ -183,27 +197,6 @@ class StateDir:
     def _write_snapshot(self, cluster: Cluster, position: Position, *, always: bool = True) -> Cluster:
         done = self._store.forget_earliest
         return self._snapshots.keep(cluster, position, self._replay_to, done, always=always)
-
-    def _view(self, after_seq: int, keep: Keep = tuple) -> LogView:
-        try:
-            warning = check_readable(self.path)
-            for _ in range(_READS):
-                loaded = self._store.load(after_seq, keep)
-                if (damage := damage_of(self._log, loaded)) is None:
-                    break
-        except OSError as error:
-            raise not_readable(self._log, error) from error
-        if damage is not None and not damage.readable:
-            raise damage.error()
-        self._check_cluster(loaded.end.header, self._cluster_name)
-        return LogView(
-            transactions=loaded.records,
-            seq=loaded.end.seq,
-            header=loaded.end.header,
-            committed=damage is None and loaded.head is not None and loaded.head.seq == loaded.end.seq,
-            damage=damage,
-            warnings=(warning,) if warning else (),
-        )
 
     def past(self, *, archive: bool) -> Reading:
         """Return all transactions of the log, with or without its archive, in order. Takes no lock.

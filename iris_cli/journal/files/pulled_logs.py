@@ -20,9 +20,9 @@ from iris_cli.journal.durable import (
     DISK,
     PRIVATE_DIRECTORY,
     Disk,
-    not_readable,
     open_safely,
     opened,
+    reading,
     replace_file,
     write_all,
     writing,
@@ -148,19 +148,16 @@ class PulledLogs:
 
     @contextmanager
     def _opened(self, path: Path) -> Iterator[int | None]:
-        try:
-            fd = open_safely(path, os.O_RDONLY | _NO_PIPE)
-        except (FileNotFoundError, NotADirectoryError):
-            yield None
-            return
-        except OSError as error:
-            raise not_readable(path, error) from error
-        try:
-            yield fd if stat.S_ISREG(os.fstat(fd).st_mode) else None
-        except OSError as error:
-            raise not_readable(path, error) from error
-        finally:
-            os.close(fd)
+        with reading(path):
+            try:
+                fd = open_safely(path, os.O_RDONLY | _NO_PIPE)
+            except (FileNotFoundError, NotADirectoryError):
+                yield None
+                return
+            try:
+                yield fd if stat.S_ISREG(os.fstat(fd).st_mode) else None
+            finally:
+                os.close(fd)
 
 
 class LogsDue:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -19,8 +18,7 @@ from iris_cli.journal.durable import (
     Disk,
     make_directory,
     open_safely,
-    opened,
-    sync_directory,
+    replacing,
     unused,
     write_all,
 )
@@ -62,20 +60,15 @@ def compact(
     with open(log, "rb", opener=open_safely) as stream:
         segment = segment_of(directory, origin_of(stream).seq + 1, end.seq)
     _make_archive(directory, disk, segment, at)
-    with _draft(segment.path.with_name("segment")) as draft:  # overwrites the draft of a crashed compaction
-        _pack(disk, log, end, draft)
-        disk.rename(draft, segment.path)
-        sync_directory(disk, segment.path.parent)
+    with replacing(disk, segment.path) as fd:
+        _pack(disk, log, end, fd)
     # If iris crashes before the log is replaced, segment and log have the same lines, and readers use the log.
     line = encode_line(end, [LogCompacted(name=end.header.cluster_name, through=end.seq)], at=at, actor=actor)
-    with _draft(log) as draft:
-        with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
-            write_all(disk, fd, line)
-            disk.fsync(fd)
-            status = os.fstat(fd)
-        check()  # if the lock was lost, other processes may have committed to the old log
-        disk.rename(draft, log)
-        sync_directory(disk, directory)
+    with replacing(
+        disk, log, check
+    ) as fd:  # if the lock was lost, other processes may have committed to the old log
+        write_all(disk, fd, line)
+        status = os.fstat(fd)
     # If iris crashes now, the new log is ahead of HEAD, and the next writer repairs HEAD.
     new_end = end_of_line(continued(end), line, at)
     advance_head(disk, directory, new_end)
@@ -104,30 +97,14 @@ def set_aside(disk: Disk, segment: Segment, now: float) -> Path:
     return kept
 
 
-@contextmanager
-def _draft(path: Path) -> Iterator[Path]:
-    """Yield the path of a draft of `path`. Delete the draft after an OSError, because the disk may be full."""
-    draft = path.with_name(path.name + ".tmp")
-    try:
-        yield draft
-    except OSError:
-        with suppress(OSError):
-            draft.unlink()
-        raise
-
-
-def _pack(disk: Disk, log: Path, end: Position, target: Path) -> None:
-    """Write the lines of the log up to `end` into `target`, compressed and synced, and verify their checksums."""
+def _pack(disk: Disk, log: Path, end: Position, target: int) -> None:
+    """Write the lines of the log up to `end` to the file `target`, compressed, and verify their checksums."""
     packer = zlib.compressobj(wbits=GZIP)
-    with (
-        open(log, "rb", opener=open_safely) as stream,
-        opened(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd,
-    ):
+    with open(log, "rb", opener=open_safely) as stream:
         for chunk in _sound_chunks(log, bounded_lines(stream, end.offset), end):
             if packed := packer.compress(chunk):
-                write_all(disk, fd, packed)
-        write_all(disk, fd, packer.flush())
-        disk.fsync(fd)
+                write_all(disk, target, packed)
+        write_all(disk, target, packer.flush())
 
 
 def _sound_chunks(log: Path, lines: Iterator[bytes], end: Position) -> Iterator[bytes]:

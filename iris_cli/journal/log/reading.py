@@ -13,7 +13,7 @@ from typing import Required, TypedDict
 from iris_cli.core.events.events import Transaction
 from iris_cli.core.evolve.edit import IllegalTransitionError, ImpossibleHistoryError, lines_about
 from iris_cli.errors import IrisError
-from iris_cli.journal.durable import not_readable, open_safely
+from iris_cli.journal.durable import open_safely, reading
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.log.archive import LOG_IS_MISSING, ArchiveScan, missing, segments
 from iris_cli.journal.log.file_store import Loaded
@@ -72,14 +72,12 @@ class Reading:
         return self.scan.progress if self.scan is not None else (0, 0, "bytes")
 
     def __iter__(self) -> Iterator[Transaction]:
-        try:
+        with reading(self._log):
             head = read_head(self._directory)  # read first, because the log only grows
             for each in self._records(head):
                 if head is not None and each.seq == head.seq:
                     self._head_fits = each.crc == head.crc
                 yield each
-        except OSError as error:
-            raise not_readable(self._log, error) from error
 
     def _records(self, head: Head | None) -> Iterator[LogRecord]:
         with ExitStack() as stack:

@@ -13,8 +13,6 @@ from iris_cli.journal.durable import (
     Disk,
     copy_range,
     opened,
-    replace_by_copy,
-    sync_directory,
     unused,
     write_all,
 )
@@ -112,14 +110,13 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
     if is_torn := loaded.size > end.offset:
         kept = unused(directory / (TORN_PREFIX + file_stamp(now)))
         copy_range(disk, log, end.offset, loaded.size, kept)
-        sync_directory(disk, directory)  # the name of the copy must be durable before the log is truncated
         messages.append(
             f"moved an unfinished line of an interrupted command out of the event log to {kept.name}"
         )
     if committed < end.seq:
         # After a failed fsync, lines after HEAD may be in memory only, and a later fsync does not report this. Copy the
         # log.
-        replace_by_copy(disk, log, end.offset)
+        copy_range(disk, log, 0, end.offset, log)
         messages.append(f"{end.seq - committed} lines of an interrupted command were not in HEAD: updated")
     elif is_torn:
         with opened(log, os.O_WRONLY) as fd:

@@ -16,8 +16,7 @@ from iris_cli.journal.durable import (
     Disk,
     copy_range,
     open_safely,
-    opened,
-    sync_directory,
+    replacing,
     unused,
     write_all,
     writing,
@@ -78,7 +77,6 @@ def salvage(
         old_log = unused(directory / (DAMAGED_PREFIX + file_stamp(now))) if log.exists() else None
         if old_log is not None:
             copy_range(disk, log, 0, log.stat().st_size, old_log)
-            sync_directory(disk, directory)  # the name of the copy must be durable before the log is replaced
         if verdict.sound_in == LOG and verdict.sound_until.line:
             with open(log, "rb", opener=open_safely) as stream:
                 _write_log(directory, disk, islice(committed_lines(stream), verdict.sound_until.line))
@@ -119,13 +117,9 @@ def _restore_from_archive(directory: Path, disk: Disk, verdict: VerifyReport) ->
 
 def _write_log(directory: Path, disk: Disk, lines: Iterable[bytes]) -> None:
     """Durably replace the log by these lines."""
-    draft = directory / f"{LOG}.tmp"
-    with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+    with replacing(disk, directory / LOG) as fd:
         for line in lines:
             write_all(disk, fd, line)
-        disk.fsync(fd)
-    disk.rename(draft, directory / LOG)
-    sync_directory(disk, directory)
 
 
 def _last_sound(chain: tuple[Segment, ...], verdict: VerifyReport) -> tuple[int, int | None]:

@@ -16,7 +16,7 @@ from iris_cli.core.evolve import ImpossibleHistoryError, replay
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.access import check_readable
-from iris_cli.journal.durable import not_readable, open_safely
+from iris_cli.journal.durable import open_safely, reading
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.log.archive import LOG_IS_MISSING, UNREADABLE, Segment, missing, segments, unpacked
 from iris_cli.journal.log.head import Head, head_at, read_head
@@ -62,26 +62,22 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
     NotWritableError if the log can't be read.
     """
     log = directory / LOG
-    try:
+    with reading(log), ExitStack() as stack:
         check_readable(directory)  # reading a pipe would block
         head = read_head(directory)  # read first, because the log only grows
         check = _Check(head, on_scan, replayed=replayed)
-        with ExitStack() as stack:
-            try:
-                stream = stack.enter_context(open(log, "rb", opener=open_safely))
-            except FileNotFoundError:
-                if (chain := segments(directory)) or head is not None:
-                    return _verify_archive(chain, check)
-                raise NotFoundError(
-                    f"no event log in {directory}", hint="name a directory with --state-dir"
-                ) from None
-            edit = find_edit(stream)
-            if edit is None:
-                return _verify(directory, stream, check)
-            verdict = _verify(directory, stack.enter_context(restored(stream)), check)
-            return replace(verdict, findings=(edit, *verdict.findings))
-    except OSError as error:
-        raise not_readable(log, error) from error
+        try:
+            stream = stack.enter_context(open(log, "rb", opener=open_safely))
+        except FileNotFoundError:
+            if (chain := segments(directory)) or head is not None:
+                return _verify_archive(chain, check)
+            raise NotFoundError(
+                f"no event log in {directory}", hint="name a directory with --state-dir"
+            ) from None
+        if (edit := find_edit(stream)) is None:
+            return _verify(directory, stream, check)
+        verdict = _verify(directory, stack.enter_context(restored(stream)), check)
+        return replace(verdict, findings=(edit, *verdict.findings))
 
 
 def _verify(directory: Path, stream: BinaryIO, check: _Check) -> VerifyReport:
