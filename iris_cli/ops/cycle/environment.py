@@ -7,7 +7,7 @@ that programs work under `set -u`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct, structs
@@ -70,7 +70,17 @@ def environment(
     """
     job, env = placement.job, dict(default_env)
     if job.env_preset is not None:
-        env |= _PRESETS[job.env_preset](placement, [_in_url(worker) for worker in placement.ranks])
+        hosts, port = [_in_url(worker) for worker in placement.ranks], str(coordinator_port(placement))
+        env |= preset_variables(
+            job.env_preset,
+            job=job.id,
+            rank=str(placement.rank),
+            count=str(len(hosts)),
+            hosts=",".join(hosts),
+            address=f"{hosts[0]}:{port}",
+            first_host=placement.ranks[0].connection.host,
+            port=port,
+        )
     env |= {**job.env, **secrets}
     env["IRIS_TASK_DEFAULT_ENV_JSON"] = json.dumps(dict(default_env))
     ports = zip(job.ports, placement.attempt.ports, strict=False)
@@ -121,13 +131,18 @@ def _group(placement: Placement) -> dict[str, str]:
         # Libraries read the peers of a slice from the metadata server. These variables must agree with its answer.
         env["JAX_COORDINATOR_PORT"] = str(JAX_PORT)
         if job.slices > 1:
-            env |= {
-                "MEGASCALE_COORDINATOR_ADDRESS": f"{first}:{MEGASCALE_PORT}",
-                "MEGASCALE_PORT": str(MEGASCALE_PORT),
-                "MEGASCALE_NUM_SLICES": slices,
-                "MEGASCALE_SLICE_ID": index,
-            }
+            env |= multislice_variables(first, slices, index)
     return env
+
+
+def multislice_variables(first_host: str, slices: str, slice_index: str) -> dict[str, str]:
+    """Return the variables of a task in a gang on several TPU slices. The arguments are values or shell expressions."""
+    return {
+        "MEGASCALE_COORDINATOR_ADDRESS": f"{first_host}:{MEGASCALE_PORT}",
+        "MEGASCALE_PORT": str(MEGASCALE_PORT),
+        "MEGASCALE_NUM_SLICES": slices,
+        "MEGASCALE_SLICE_ID": slice_index,
+    }
 
 
 def _in_url(worker: Worker) -> str:
@@ -154,55 +169,51 @@ def listens(placement: Placement) -> bool:
     return placement.rank == 0 and (placement.job.is_gang or placement.job.env_preset is not None)
 
 
-def _jax(placement: Placement, hosts: list[str]) -> dict[str, str]:
-    # JAX reads the number of processes and the process's index only from SLURM_*. Without a coordinator address, it
-    # computes the port from the job id, so both are set.
-    port, count = str(coordinator_port(placement)), str(len(hosts))
-    return {
+def preset_variables(
+    preset: EnvPreset,
+    *,
+    job: str,
+    rank: str,
+    count: str,
+    hosts: str,
+    address: str,
+    first_host: str,
+    port: str,
+) -> dict[str, str]:
+    """Return the variables of a preset. The arguments are values, or shell expressions for an exported job.
+
+    `count` is the number of ranks, `hosts` are their hosts separated by commas. `address` is the `host:port` of the
+    coordinator on the first host.
+    """
+    if preset is EnvPreset.TORCHRUN:
+        return {
+            **dict.fromkeys(("RANK", "GROUP_RANK", "ROLE_RANK"), rank),
+            **dict.fromkeys(("WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"), count),
+            "MASTER_ADDR": first_host,
+            "MASTER_PORT": port,
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+        }
+    step = {
         "SLURM_JOB_ID": port,
-        "SLURM_STEP_NODELIST": ",".join(hosts),
+        "SLURM_STEP_NODELIST": hosts,
         "SLURM_STEP_NUM_NODES": count,
         "SLURM_NTASKS": count,
-        "SLURM_PROCID": str(placement.rank),
+        "SLURM_PROCID": rank,
         "SLURM_LOCALID": "0",
-        "JAX_COORDINATOR_ADDRESS": f"{hosts[0]}:{port}",
     }
-
-
-def _slurm(placement: Placement, hosts: list[str]) -> dict[str, str]:
-    env = _jax(placement, hosts)
-    del env["JAX_COORDINATOR_ADDRESS"]
-    nodes = dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), ",".join(hosts))
-    counts = dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES"), str(len(hosts)))
+    if preset is EnvPreset.JAX:
+        # JAX reads the number of processes and the process's index only from SLURM_*. Without a coordinator address, it
+        # computes the port from the job id, so both are set.
+        return {**step, "JAX_COORDINATOR_ADDRESS": address}
     return {
-        **env,
-        **nodes,
-        **counts,
-        "SLURM_JOB_NAME": placement.job.id,
-        "SLURM_NODEID": str(placement.rank),
+        **step,
+        **dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), hosts),
+        **dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES"), count),
+        "SLURM_JOB_NAME": job,
+        "SLURM_NODEID": rank,
         "SLURM_NTASKS_PER_NODE": "1",
     }
-
-
-def _torchrun(placement: Placement, hosts: list[str]) -> dict[str, str]:
-    rank, count = str(placement.rank), str(len(hosts))
-    ranks = dict.fromkeys(("RANK", "GROUP_RANK", "ROLE_RANK"), rank)
-    sizes = dict.fromkeys(("WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"), count)
-    return {
-        **ranks,
-        **sizes,
-        "MASTER_ADDR": placement.ranks[0].connection.host,
-        "MASTER_PORT": str(coordinator_port(placement)),
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-    }
-
-
-_PRESETS: dict[EnvPreset, Callable[[Placement, list[str]], dict[str, str]]] = {
-    EnvPreset.JAX: _jax,
-    EnvPreset.SLURM: _slurm,
-    EnvPreset.TORCHRUN: _torchrun,
-}
 
 
 def _device(placement: Placement) -> dict[str, str]:

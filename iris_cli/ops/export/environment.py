@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 
 from iris_cli.core import constraints
-from iris_cli.core.model.job import EnvPreset, Job
-from iris_cli.ops.cycle.environment import JAX_PORT, MEGASCALE_PORT
+from iris_cli.core.model.job import Job
+from iris_cli.ops.cycle.environment import JAX_PORT, multislice_variables, preset_variables
 from iris_cli.ops.export.source import Source
 
 
@@ -33,58 +33,24 @@ def named_ports(job: Job, base: str) -> dict[str, str]:
 def rank_variables(job: Job, ranks: int, slices: int) -> dict[str, str]:
     """Return the preset's variables, with which a rank finds its peers. They are computed from IRIS_* variables."""
     set_by_job = {*job.env, *job.secrets}
-    preset = _PRESETS[job.env_preset](str(ranks)) if job.env_preset is not None else {}
+    preset: Mapping[str, str] = {}
+    if job.env_preset is not None:
+        preset = preset_variables(
+            job.env_preset,
+            job="$IRIS_JOB_ID",
+            rank="$IRIS_RANK",
+            count=str(ranks),
+            hosts="$IRIS_HOSTS",
+            address="$IRIS_COORDINATOR_ADDRESS",
+            first_host=_FIRST_HOST,
+            port="${IRIS_COORDINATOR_ADDRESS##*:}",
+        )
     found = {name: value for name, value in preset.items() if name not in set_by_job}
     if job.resources.device_type == "tpu" and (job.is_gang or ranks > 1):
         found["JAX_COORDINATOR_PORT"] = str(JAX_PORT)
         if slices > 1:
-            found |= {
-                "MEGASCALE_COORDINATOR_ADDRESS": f"{_FIRST}:{MEGASCALE_PORT}",
-                "MEGASCALE_PORT": str(MEGASCALE_PORT),
-                "MEGASCALE_NUM_SLICES": str(slices),
-                "MEGASCALE_SLICE_ID": "$IRIS_SLICE_INDEX",
-            }
+            found |= multislice_variables(_FIRST_HOST, str(slices), "$IRIS_SLICE_INDEX")
     return found
 
 
-_FIRST, _PORT = "${IRIS_COORDINATOR_ADDRESS%:*}", "${IRIS_COORDINATOR_ADDRESS##*:}"
-
-
-def _torchrun(count: str) -> Mapping[str, str]:
-    return {
-        **dict.fromkeys(("RANK", "GROUP_RANK", "ROLE_RANK"), "$IRIS_RANK"),
-        **dict.fromkeys(("WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"), count),
-        "MASTER_ADDR": _FIRST,
-        "MASTER_PORT": _PORT,
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-    }
-
-
-def _jax(count: str) -> Mapping[str, str]:
-    return {"JAX_COORDINATOR_ADDRESS": "$IRIS_COORDINATOR_ADDRESS", **_steps(count)}
-
-
-def _steps(count: str) -> Mapping[str, str]:
-    return {
-        "SLURM_JOB_ID": _PORT,
-        "SLURM_STEP_NODELIST": "$IRIS_HOSTS",
-        "SLURM_STEP_NUM_NODES": count,
-        "SLURM_NTASKS": count,
-        "SLURM_PROCID": "$IRIS_RANK",
-        "SLURM_LOCALID": "0",
-    }
-
-
-def _slurm(count: str) -> Mapping[str, str]:
-    return {
-        **_steps(count),
-        **dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), "$IRIS_HOSTS"),
-        **dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES"), count),
-        "SLURM_JOB_NAME": "$IRIS_JOB_ID",
-        "SLURM_NODEID": "$IRIS_RANK",
-        "SLURM_NTASKS_PER_NODE": "1",
-    }
-
-
-_PRESETS = {EnvPreset.JAX: _jax, EnvPreset.SLURM: _slurm, EnvPreset.TORCHRUN: _torchrun}
+_FIRST_HOST = "${IRIS_COORDINATOR_ADDRESS%:*}"

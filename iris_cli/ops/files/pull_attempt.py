@@ -36,7 +36,7 @@ class SilentError(Exception):
 
 
 class PulledAttempt(Struct, kw_only=True):
-    """Result of one attempt, updated while its files are fetched.
+    """Result of one attempt.
 
     `files` is the number of fetched files, `bytes` their size. `unchanged` files were not fetched again. `log_bytes`:
     fetched bytes of stdout and stderr. `problems` name the files that could not be fetched. `silent`: True if the
