@@ -51,40 +51,37 @@ _RESERVED = frozenset(
 
 def attributes_of(entry: Section) -> dict[str, AttributeValue]:
     """Return all attributes of a slice or worker. `attributes` override `labels`, the zone implies the region."""
-    attributes = {**(entry.get("labels", _labels) or {}), **free_attributes(entry)}
+    attributes = {**(entry.get("labels", _mapping_of(_label)) or {}), **free_attributes(entry)}
     for key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
         _declare(attributes, entry, key, entry.get(key, text))
     _declare(attributes, entry, PREEMPTIBLE_ATTRIBUTE_KEY, entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean))
-    is_direct = REGION_ATTRIBUTE_KEY in entry
-    setting = entry.setting.child(*(() if is_direct else ("attributes",)), REGION_ATTRIBUTE_KEY)
-    check_region(attributes, setting)
+    path = () if REGION_ATTRIBUTE_KEY in entry else ("attributes",)
+    check_region(attributes, entry.setting.child(*path, REGION_ATTRIBUTE_KEY))
     return attributes
 
 
 def free_attributes(entry: Section) -> dict[str, AttributeValue]:
     """Return the attributes that the operator set under `attributes` and `taints`."""
-    attributes = entry.get("attributes", _attributes) or {}
+    attributes = entry.get("attributes", _mapping_of(_attribute)) or {}
     for taint in entry.get("taints", list_of(_taint), ()):
         attributes[taint_key(taint)] = AttributeValue("true")
     return attributes
 
 
-def _attributes(setting: Setting) -> dict[str, AttributeValue]:
-    return _each(setting, _attribute)
+def _mapping_of(
+    reader: Callable[[str, Setting], AttributeValue],
+) -> Callable[[Setting], dict[str, AttributeValue]]:
+    """Return a reader of mappings. `reader` gets each key with its setting. Invalid values are reported and omitted."""
 
+    def read(setting: Setting) -> dict[str, AttributeValue]:
+        values = {key: entry.read(partial(reader, key)) for key, entry in setting.entries().items()}
+        return {key: value for key, value in values.items() if value is not None}
 
-def _labels(setting: Setting) -> dict[str, AttributeValue]:
-    """Parse labels written by `iris cluster import` as attributes."""
-    return _each(setting, _label)
-
-
-def _each(setting: Setting, read: Callable[[str, Setting], AttributeValue]) -> dict[str, AttributeValue]:
-    """Return the values of a mapping that `read` accepts, by key."""
-    values = {key: entry.read(partial(read, key)) for key, entry in setting.entries().items()}
-    return {key: value for key, value in values.items() if value is not None}
+    return read
 
 
 def _label(key: str, setting: Setting) -> AttributeValue:
+    """Parse a label that `iris cluster import` wrote as an attribute."""
     value = scalar(setting)
     if fault := label_fault(key, str(value)):
         raise UsageError(fault, hint="write your own attributes under attributes")
@@ -92,7 +89,7 @@ def _label(key: str, setting: Setting) -> AttributeValue:
 
 
 def label_fault(key: str, value: object) -> str:
-    """Return why a provider's label can't become an attribute; "" if it can."""
+    """Return why a provider's label can't become an attribute; "" if the label is valid."""
     if key in _FROM_SLICE:
         return "iris takes it from the slice"
     if key in _RESERVED or key.startswith(TAINT_KEY_PREFIX):
@@ -123,6 +120,7 @@ def _attribute(key: str, setting: Setting) -> AttributeValue:
 def _declare(
     attributes: dict[str, AttributeValue], entry: Section, key: str, value: str | bool | None
 ) -> None:
+    """Add an attribute that has its own key in the entry. Report a different value under `attributes`."""
     if value is None:
         return
     attribute = AttributeValue(value)

@@ -43,7 +43,7 @@ class Inherited(Struct, frozen=True, kw_only=True):
 
 
 def inherit(entry: Section, above: Inherited) -> Inherited:
-    """Return the settings of an entry. Its own keys override those in its `ssh`, which override inherited settings."""
+    """Return the settings of an entry. Keys of the entry override keys of its `ssh`; both override `above`."""
     connection = entry.get("ssh", lambda setting: ssh_block(setting, above.connection), above.connection)
     connection = _ssh_keys(entry, connection)
     return Inherited(
@@ -54,7 +54,7 @@ def inherit(entry: Section, above: Inherited) -> Inherited:
 
 
 def ssh_block(setting: Setting, above: Connection) -> Connection:
-    """Parse an `ssh:` mapping."""
+    """Parse an `ssh:` mapping. Omitted keys are taken from `above`."""
     with section(setting) as block:
         return _ssh_keys(block, above)
 
@@ -78,7 +78,7 @@ def remote_dir(setting: Setting) -> str:
 
 
 def _key_file(setting: Setting) -> str:
-    """Parse the path of a private key. It is relative to the configuration file, so that cron finds it, too."""
+    """Parse the path of a private key. A relative path is relative to the configuration file."""
     return str(setting.report.file.absolute().parent / at_home(text(setting)))
 
 
@@ -91,10 +91,10 @@ def host_name(setting: Setting) -> str:
 
 
 def slice_hosts(above: Connection) -> Callable[[Setting], list[tuple[Connection, Setting]]]:
-    """Return a reader of one host or a list of hosts, whose result is pairs (connection, setting in the file).
+    """Return a reader of one host or a list of hosts. It returns the connection to each host with the host's setting.
 
     A host is an address with optional ranges and port, such as `v4a-w-[0-3]:2222`, or a mapping with `host` and SSH
-    settings.
+    settings. Settings that a host omits are taken from `above`.
     """
 
     def read(setting: Setting) -> list[tuple[Connection, Setting]]:
@@ -115,15 +115,15 @@ def slice_hosts(above: Connection) -> Callable[[Setting], list[tuple[Connection,
 
 def _connections(setting: Setting, above: Connection) -> list[Connection]:
     if not isinstance(setting.node.value, dict):
-        return [with_port(name, above) for name in _expanded_names(setting)]
+        return [with_port(name, above) for name in expanded(scalar_text(setting))]
     with section(setting) as entry:
-        names = entry.need("host", _expanded_names, [])
+        names = entry.need("host", lambda host: expanded(scalar_text(host)), [])
         settings = _ssh_keys(entry, above)
     return [replace(settings, host=name) for name in names]
 
 
 def with_port(name: str, above: Connection) -> Connection:
-    """Parse a host with an optional port into a connection. Raises UsageError."""
+    """Return the connection to a host with an optional port, such as `10.0.0.1:2222`. Raises UsageError."""
     match = _HOST_AND_PORT.fullmatch(name)
     if match is None:  # no port; an IPv6 address has several colons
         return replace(above, host=name)
@@ -131,10 +131,6 @@ def with_port(name: str, above: Connection) -> Connection:
     if not 1 <= port <= 65535:
         raise UsageError(f"port {port} must be between 1 and 65535")
     return replace(above, host=match[1], port=port)
-
-
-def _expanded_names(setting: Setting) -> list[str]:
-    return expanded(scalar_text(setting))
 
 
 def expanded(pattern: str) -> list[str]:
@@ -146,7 +142,7 @@ def expanded(pattern: str) -> list[str]:
         count *= int(last) - int(first) + 1
         if count > MAX_HOSTS:
             raise UsageError(f"more than {MAX_HOSTS} hosts")
-    names = list(_each(pattern))
+    names = list(_expand_ranges(pattern))
     if _HOST.fullmatch(names[0]) is None:
         raise UsageError(
             f"{clip(pattern)!r} is not a host name or an address", hint="write a range as host-[0-3]"
@@ -154,7 +150,7 @@ def expanded(pattern: str) -> list[str]:
     return names
 
 
-def _each(pattern: str) -> Iterator[str]:
+def _expand_ranges(pattern: str) -> Iterator[str]:
     match = _RANGE.search(pattern)
     if match is None:
         yield pattern
@@ -162,5 +158,5 @@ def _each(pattern: str) -> Iterator[str]:
     first, last = match.groups()
     width = len(first) if first.startswith("0") else 0
     for number in range(int(first), int(last) + 1):
-        for rest in _each(pattern[match.end() :]):
+        for rest in _expand_ranges(pattern[match.end() :]):
             yield f"{pattern[: match.start()]}{number:0{width}d}{rest}"

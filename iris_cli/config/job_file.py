@@ -84,7 +84,7 @@ def gpu_device(setting: Setting) -> Device:
 
 
 def argv(setting: Setting) -> tuple[str, ...]:
-    """Parse an argument vector: a list, or a line that is split into words as in a shell (no other shell syntax)."""
+    """Parse an argument vector: a list of words, or a line that is split into words as a shell does."""
     if isinstance(setting.node.value, tuple):
         return list_of(scalar_text)(setting)
     words = tuple(shlex.split(text(setting)))
@@ -119,7 +119,7 @@ def _tpu_or_auto(setting: Setting) -> str:
 
 
 def _validated(parse: Callable[[str], object], words: str) -> str:
-    """Return the words unchanged if `parse` accepts them, otherwise raise its error."""
+    """Return the words unchanged if `parse` accepts them. Otherwise raise the error of `parse`."""
     parse(words)
     return words
 

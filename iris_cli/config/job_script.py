@@ -49,7 +49,7 @@ def load_job_script(path: Path) -> JobRequest:
     report = Report(path)
     found = _Directives(report)
     for line, words in _directive_lines(path, report):
-        found.take(line, words)
+        found.add_line(line, words)
     fields = found.values()
     report.raise_if_any()
     return request_of({**fields, "job_script": os.fspath(path.resolve())})
@@ -104,31 +104,31 @@ def _without_comment(words: list[str]) -> list[str]:
 
 
 class _Directives:
-    """The options of the directives, by field."""
+    """The values of the options in the directives, by field. Invalid options are added to the report."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self._nodes: dict[JobField, Node] = {}
 
-    def take(self, line: int, words: Sequence[str]) -> None:
-        """Read the options of one line."""
+    def add_line(self, line: int, words: Sequence[str]) -> None:
+        """Add the options of one line."""
         left = list(words)
         while left:
             flag, sign, value = left.pop(0).partition("=")
             row = _FIELDS.get(flag)
             if row is None:
-                self._report.add(line, *_unknown(flag))
+                self._report.add(line, "", *_unknown_option(flag))
                 return  # the next words may be values of the unknown option
             if row.kind is Kind.FLAG:
                 if sign:
                     self._report.add(line, flag, "takes no value")
-                self._put(line, row, Node(line, flag == _on(row), flag))
+                self._add(line, row, Node(line, flag == _spelling(row), flag))
             elif sign or left:
-                self._put(line, row, self._node(line, row, value if sign else left.pop(0)))
+                self._add(line, row, self._node(line, row, value if sign else left.pop(0)))
             else:
                 self._report.add(line, flag, "has no value", f"write {flag} {row.metavar}")
 
-    def _put(self, line: int, row: JobField, node: Node) -> None:
+    def _add(self, line: int, row: JobField, node: Node) -> None:
         existing = self._nodes.get(row)
         if existing is None:
             self._nodes[row] = node
@@ -157,23 +157,22 @@ class _Directives:
         if not sign and row.kind is Kind.VARIABLES and name in os.environ:
             value, sign = os.environ[name], "="
         if not sign or not name:
-            what = "not set in this shell" if row.kind is Kind.VARIABLES else "is not NAME=VALUE"
-            self._report.add(
-                line, row.flags[0], f"{clip(text)!r}: {what}", f"write {row.flags[0]} NAME=VALUE"
-            )
+            fault = "not set in this shell" if row.kind is Kind.VARIABLES else "is not NAME=VALUE"
+            flag = row.flags[0]
+            self._report.add(line, flag, f"{clip(text)!r}: {fault}", f"write {flag} NAME=VALUE")
             return {}
         return {name: Node(line, value, value)}
 
     def values(self) -> dict[str, Any]:
         """Return the values of the fields. Problems of invalid values are added to the report."""
         return {
-            row.name: Setting(node, _on(row), self._report).read(reader_of(row))
+            row.name: Setting(node, _spelling(row), self._report).read(reader_of(row))
             for row, node in self._nodes.items()
         }
 
 
-def _on(row: JobField) -> str:
-    """Return the first spelling of the field's option."""
+def _spelling(row: JobField) -> str:
+    """Return the first spelling of the field's option. For a flag, this spelling means true."""
     return row.flags[0].partition("/")[0]
 
 
@@ -187,21 +186,19 @@ _NOT_OF_JOB = frozenset(("--wait", "--follow", "--dry-run", "--no-schedule", "--
 """Options of `iris launch` that do not describe the job."""
 
 
-def _unknown(flag: str) -> tuple[str, str, str]:
-    """Return the path, message and hint for a word that is not an option of a job."""
+def _unknown_option(flag: str) -> tuple[str, str]:
+    """Return the message and the hint for a word that is not an option of a job."""
     shown = clip(flag)
     if not flag.startswith("-"):
-        return (
-            "",
-            f"{shown!r} is not an option",
-            "write #IRIS --OPTION VALUE; arguments: iris launch SCRIPT -- ARGUMENTS",
-        )
+        hint = "write #IRIS --OPTION VALUE; arguments: iris launch SCRIPT -- ARGUMENTS"
+        return f"{shown!r} is not an option", hint
     if flag in _NOT_OF_JOB:
-        return "", f"{flag} is not a directive", f"use it on the command line: iris launch {flag} SCRIPT"
+        return f"{flag} is not a directive", f"use it on the command line: iris launch {flag} SCRIPT"
     meant = [option for option, words in OPTIONS_ELSEWHERE.items() if flag in words.split()]
     near = nearest(shown, (each for each in _FIELDS if each.startswith("--")))
     if not meant and near is not None:
         meant = [near]
+    hint = "a directive takes the options of iris launch that describe a job"
     if meant:
-        return "", f"no such option: {shown}", f"did you mean {' or '.join(map(repr, meant))}?"
-    return "", f"no such option: {shown}", "a directive takes the options of iris launch that describe a job"
+        hint = f"did you mean {' or '.join(map(repr, meant))}?"
+    return f"no such option: {shown}", hint

@@ -51,6 +51,7 @@ from iris_cli.core.resources import AUTO, Device
 from iris_cli.errors import UsageError
 
 _NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_NAME_HINT = "use letters, digits and . _ -"
 _URL = pattern(r"https?://[^\s/?#@]+([/?#]\S*)?")
 _MAY_BE_ZERO = frozenset(  # settings for which zero means no wait, or off
     {"device_wait", "settle_seconds", "gang_reserve_after", "reap_after"}
@@ -116,12 +117,12 @@ def _check_names(entries: list[_HostEntry]) -> None:
     first = {name: setting.path for name, setting in reversed(slices.values())}
     # A duplicate slice has duplicate workers, too, but is reported as one problem.
     kept = [each for each in entries if each.host.slice is None or first[each.host.slice] == each.entry.path]
-    schema.hosts([(each.host, each.address) for each in kept])
+    schema.check_hosts([(each.host, each.address) for each in kept])
 
 
 def _cluster_name(setting: Setting) -> str:
     with section(setting) as entry:
-        return entry.need("name", matching(_NAME, "a name", "use letters, digits and . _ -"), "cluster")
+        return entry.need("name", matching(_NAME, "a name", _NAME_HINT), "cluster")
 
 
 def _slices(setting: Setting, above: Inherited) -> list[list[_HostEntry]]:
@@ -136,16 +137,16 @@ def _slices(setting: Setting, above: Inherited) -> list[list[_HostEntry]]:
 
 
 def _slice(setting: Setting, above: Inherited) -> list[_HostEntry]:
-    """Return the workers of one slice, `{slice}-{index}`, in the order of its hosts."""
+    """Return the workers of one slice, named `{slice}-{index}`, in the order of the slice's hosts."""
     with section(setting) as entry:
-        name = entry.need("name", matching(_NAME, "a name", "use letters, digits and . _ -"), "")
+        name = entry.need("name", matching(_NAME, "a name", _NAME_HINT), "")
         kind = entry.need("type", tpu_type, "")
         settings = inherit(entry, above)
         hosts = entry.need("hosts", slice_hosts(settings.connection), [])
         shared = attributes_of(entry)
         if kind and hosts:
             schema.check_host_count(kind, len(hosts), entry.at("hosts"))
-        entry.get("incarnation", text)  # only `iris cluster import` uses it
+        entry.get("incarnation", text)  # only `iris cluster import` uses the value
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
     if not (name and kind):
         return []
@@ -154,7 +155,7 @@ def _slice(setting: Setting, above: Inherited) -> list[_HostEntry]:
         host = HostConfig(
             worker=parse_worker_id(f"{name}-{index}"),
             connection=connection,
-            attributes={**shared, **_member(name, kind, index, len(hosts))},
+            attributes={**shared, **_slice_attributes(name, kind, index, len(hosts))},
             cpu=cpu,
             memory=memory,
             device=Device("tpu", kind),
@@ -167,9 +168,9 @@ def _slice(setting: Setting, above: Inherited) -> list[_HostEntry]:
 
 
 def _worker(setting: Setting, above: Inherited) -> list[_HostEntry]:
-    """Return one host, [] if it is invalid. A host with a TPU becomes a slice of one VM with the worker's name."""
+    """Return one worker, [] if the entry is invalid. A worker with a TPU is a slice of one VM with the same name."""
     with section(setting) as entry:
-        name = entry.need("id", matching(_NAME, "a worker id", "use letters, digits and . _ -"), "")
+        name = entry.need("id", matching(_NAME, "a worker id", _NAME_HINT), "")
         settings = inherit(entry, above)
         connection = entry.need("host", lambda each: with_port(host_name(each), settings.connection), NOWHERE)
         attributes = attributes_of(entry)
@@ -210,14 +211,15 @@ def _device_attributes(worker: str, device: Device | None) -> dict[str, Attribut
     if device is None:
         return {}
     if device.kind == "tpu":
-        return _member(worker, device.variant, 0, 1)
+        return _slice_attributes(worker, device.variant, 0, 1)
     attributes = {DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue(device.kind)}
     if device.variant != AUTO:
         attributes[DEVICE_VARIANT_ATTRIBUTE_KEY] = AttributeValue(device.variant)
     return attributes
 
 
-def _member(slice_name: str, kind: str, index: int, vms: int) -> dict[str, AttributeValue]:
+def _slice_attributes(slice_name: str, kind: str, index: int, vms: int) -> dict[str, AttributeValue]:
+    """Return the attributes that a worker has as VM number `index` of a slice."""
     return {
         TPU_NAME_ATTRIBUTE_KEY: AttributeValue(slice_name),
         TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index),
@@ -231,8 +233,10 @@ def _member(slice_name: str, kind: str, index: int, vms: int) -> dict[str, Attri
 def _defaults(setting: Setting) -> Defaults:
     with section(setting) as entry:
         fields = {row.name: read_field(entry, row) for row in JOB_FIELDS if row.defaults}
-    env = fields.pop("env")  # the `env` of workers overrides it, and the `env` of jobs overrides both
-    fields["memory_default"] = fields.pop("memory")  # unlike an explicit value, a default is not a limit
+    env = fields.pop(
+        "env"
+    )  # the `env` of a worker overrides this default, and the `env` of a job overrides both
+    fields["memory_default"] = fields.pop("memory")  # unlike a job's own value, a default is not a limit
     return Defaults(job=request_of(fields), env=env or {})
 
 
@@ -242,7 +246,7 @@ def _notify(setting: Setting) -> Notify:
 
 
 def _webhook(setting: Setting) -> str:
-    """Parse a URL. Error messages do not contain the URL, because anyone who knows it can post to it."""
+    """Parse a URL. Error messages do not contain the URL, because anyone who knows the URL can post to it."""
     found = text(setting)
     if _URL.fullmatch(found) is None:
         raise UsageError("not a URL to post to", hint="write https://host/... without user or blanks")
@@ -265,7 +269,7 @@ def _limits(setting: Setting) -> Limits:
                 reader = duration if name in _MAY_BE_ZERO else _positive_duration
                 fields[name] = entry.get(name, reader, default)
         limits = Limits(**fields)
-        schema.limits(limits, entry)
+        schema.check_limits(limits, entry)
     return limits
 
 

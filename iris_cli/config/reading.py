@@ -1,7 +1,7 @@
 """Convert the nodes of a file to values. A section is read key by key. A key that was never read is an unknown key.
 
-A reader is a function that converts a `Setting` to a value. For an invalid value it raises UsageError or ValueError;
-the section reports the error and uses the default.
+A reader is a function that converts a `Setting` to a value. For an invalid value it raises UsageError or ValueError.
+The section reports the error and uses the default.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Section(Struct):
         return self.get(key, reader, default)
 
     def at(self, key: str) -> Setting:
-        """Return the setting for problems with this key: the key's, or the section's if the key is omitted."""
+        """Return the setting for problems with this key: the key's; if the key is omitted, the section's."""
         return self.entries.get(key, self.setting)
 
     def report_unknown(self) -> None:
@@ -138,7 +138,7 @@ def text(setting: Setting) -> str:
 
 
 def scalar_text(setting: Setting) -> str:
-    """Read the text of a scalar as it is in the file. Numbers such as `8` and `1.10` are accepted, too."""
+    """Read a scalar as the text in the file. Numbers such as `8` and `1.10` are accepted, too."""
     if setting.node.value is None or isinstance(setting.node.value, tuple | dict):
         _raise_wrong_type(setting, "text")
     if "\0" in setting.node.text:
@@ -186,13 +186,13 @@ def scalar(setting: Setting) -> str | int | float | bool:
     return value
 
 
-def matching(pattern: re.Pattern[str], what: str, hint: str = "") -> Callable[[Setting], str]:
-    """Return a reader of text that matches a pattern."""
+def matching(pattern: re.Pattern[str], noun: str, hint: str = "") -> Callable[[Setting], str]:
+    """Return a reader of text that matches a pattern. Other text is an error: it `is not NOUN`."""
 
     def read(setting: Setting) -> str:
         found = scalar_text(setting)
         if pattern.fullmatch(found) is None:
-            raise UsageError(f"{clip(found)!r} is not {what}", hint=hint)
+            raise UsageError(f"{clip(found)!r} is not {noun}", hint=hint)
         return found
 
     return read

@@ -160,11 +160,16 @@ def _task_id(setting: Setting) -> TaskId:
     return parse_task_id(scalar_text(setting))
 
 
-def _short_text(setting: Setting) -> str:
-    found = scalar_text(setting)
-    if len(found) > MAX_REASON:
-        raise UsageError(f"takes at most {MAX_REASON} characters")
-    return found
+def _text_up_to(limit: int) -> Callable[[Setting], str]:
+    """Return a reader of text with at most `limit` characters."""
+
+    def read(setting: Setting) -> str:
+        found = scalar_text(setting)
+        if len(found) > limit:
+            raise UsageError(f"takes at most {limit} characters")
+        return found
+
+    return read
 
 
 def _metadata(setting: Setting) -> Mapping[str, str]:
@@ -174,12 +179,8 @@ def _metadata(setting: Setting) -> Mapping[str, str]:
     return found
 
 
-def _submit(entry: Section) -> Submit:
-    return Submit(job=entry.need("job", _job, JobRequest()))
-
-
 def _job(setting: Setting) -> JobRequest:
-    """Parse the job, which has the format of a job file. In addition, `setup: ""` disables the parent's set-up."""
+    """Parse a job in the format of a job file. In addition, `setup: ""` disables the parent's set-up."""
     known, entries = {}, setting.entries()
     for key, found in entries.items():
         if key in FIELDS:
@@ -196,20 +197,16 @@ def _job(setting: Setting) -> JobRequest:
     if no_setup:
         del known["setup"]
     extra: dict[str, Any] = {
-        name: setting.child(name).read(read)
+        name: entries[name].read(read)
         for name, read in _ONLY_INSIDE.items()
-        if _is_given(entries, name)
+        if name in entries and entries[name].node.value is not None
     }
     request = job_request(replace(setting, node=replace(setting.node, value=known)))
     return replace(request, **(extra | ({"setup": ""} if no_setup else {})))
 
 
-def _is_given(entries: Mapping[str, Setting], name: str) -> bool:
-    return name in entries and entries[name].node.value is not None
-
-
 def _reject_secret_file(setting: Setting) -> None:
-    """Reject a secret that is read from a file: the file would be on the operator's machine."""
+    """Reject a secret that is read from a file, because the file would be on the operator's machine."""
     if "=" in scalar_text(setting):
         raise UsageError("write only the name of a secret")
 
@@ -233,15 +230,11 @@ def _workspace(setting: Setting) -> Workspace | None:
     with section(setting) as entry:
         found = entry.need("hash", _sha256, "")
         size = entry.need("size", integer(0, _MAX_SIZE), 0)
-        files, name = entry.get("files", integer(0, MAX_FILES), 0), entry.get("name", _directory_name, "")
+        files, name = (
+            entry.get("files", integer(0, MAX_FILES), 0),
+            entry.get("name", _text_up_to(_MAX_NAME), ""),
+        )
         return Workspace(hash=found, size=size, files=files, name=name) if found else None
-
-
-def _directory_name(setting: Setting) -> str:
-    found = scalar_text(setting)
-    if len(found) > _MAX_NAME:
-        raise UsageError(f"takes at most {_MAX_NAME} characters")
-    return found
 
 
 _sha256 = matching(re.compile("[0-9a-f]{64}"), "a SHA-256", "64 hexadecimal digits")
@@ -251,9 +244,9 @@ _ONLY_INSIDE: Mapping[str, Callable[[Setting], Any]] = {
     "workspace": _workspace,
     "inherit_constraints": boolean,
 }
-"""Readers of fields that only requests have, or that contain the content of a file instead of its path."""
+"""Readers of the fields that only requests have, and of fields with the content of a file instead of its path."""
 _NOT_INSIDE = {row.file_key: row.not_inside for row in JOB_FIELDS if row.not_inside}
-"""Rejected fields, which would read files of the operator's machine, and their hints."""
+"""Hints for the fields that are rejected because they would read files of the operator's machine."""
 FIELDS = frozenset(row.file_key for row in JOB_FIELDS) - _ONLY_INSIDE.keys() - _NOT_INSIDE.keys()
 """The fields of a job file that a task may use."""
 
@@ -279,9 +272,9 @@ def _register(entry: Section) -> RegisterEndpoint:
 _endpoint_name = matching(_NAME, "the name of an endpoint", "use letters, digits, '.', '_' and '-'")
 
 _READERS: Mapping[str, Callable[[Section], Request]] = {
-    "submit": _submit,
+    "submit": lambda entry: Submit(job=entry.need("job", _job, JobRequest())),
     "cancel": lambda entry: Cancel(
-        job=entry.need("job", _job_id, JobId("")), reason=entry.get("reason", _short_text, "")
+        job=entry.need("job", _job_id, JobId("")), reason=entry.get("reason", _text_up_to(MAX_REASON), "")
     ),
     "status": lambda entry: Status(job=entry.get("job", _job_id)),
     "tasks": lambda entry: Tasks(job=entry.get("job", _job_id)),

@@ -27,7 +27,7 @@ def write_request(request: Request) -> bytes:
     else:
         fields = {name: getattr(request, name) for name in request.__struct_fields__}
         document |= {name: _plain(value) for name, value in fields.items() if value is not None}
-    raw = _text(document)
+    raw = _json_line(document)
     if len(raw) > MOST_BYTES:
         raise UsageError(
             f"the request takes {len(raw)} bytes, more than {MOST_BYTES}", hint="put the data into a file"
@@ -36,7 +36,10 @@ def write_request(request: Request) -> bytes:
 
 
 def digest_of(job: JobRequest) -> str:
-    """Return a digest that is equal for equal jobs, even if their names differ. New fields do not change it."""
+    """Return a digest that is equal for equal jobs, even if their names differ.
+
+    A field that a later release adds does not change the digest of jobs without that field.
+    """
     from hashlib import sha256
 
     text = json.dumps(_job(replace(job, name=None)), sort_keys=True, separators=(",", ":"))
@@ -72,8 +75,8 @@ _WRITERS: Mapping[Kind, Callable[[Any], Any]] = {
 def write_answer(answer: Answer) -> bytes:
     """Encode an answer in one line."""
     if isinstance(answer, Refusal):
-        return _text({"v": FORMAT, "ok": False, "error": to_builtins(answer)})
-    return _text({"v": FORMAT, "ok": True, "result": answer})
+        return _json_line({"v": FORMAT, "ok": False, "error": to_builtins(answer)})
+    return _json_line({"v": FORMAT, "ok": True, "result": answer})
 
 
 def read_answer(raw: bytes) -> Answer:
@@ -89,6 +92,6 @@ def read_answer(raw: bytes) -> Answer:
         raise IrisError("the answer to a request can't be read") from error
 
 
-def _text(document: Mapping[str, Any]) -> bytes:
+def _json_line(document: Mapping[str, Any]) -> bytes:
     """Return the document as one line of JSON in ASCII, with a newline."""
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from iris_cli.config.attributes import free_attributes
-from iris_cli.config.hosts import Inherited, inherit
+from iris_cli.config.hosts import Inherited, host_name, inherit
 from iris_cli.config.job_file import duration, tpu_type
 from iris_cli.config.reading import (
     Section,
@@ -20,21 +22,23 @@ from iris_cli.config.reading import (
     section,
     text,
 )
-from iris_cli.config.schema import check_preemptible, check_region
-from iris_cli.config.slurm_template import SLURM_ONLY, slurm_template
+from iris_cli.config.schema import check_region
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.ids import clip
 from iris_cli.core.messages.cloud import LABEL_PREFIX
 from iris_cli.core.model.slice import (
     Addresses,
     GcpOptions,
+    NodeAccess,
     Provider,
     ScaleGroup,
     SliceTemplate,
+    SlurmOptions,
     slice_attributes,
 )
 from iris_cli.core.text import pattern
 from iris_cli.core.topology import family_of, lookup, type_of
+from iris_cli.errors import UsageError
 
 _PROJECT = pattern(r"([a-z0-9.-]{1,100}:)?[a-z0-9][a-z0-9-]{0,62}")
 _RUNTIME = pattern(r"[a-z0-9][a-z0-9._-]{0,127}")
@@ -51,18 +55,26 @@ _GCP_ONLY = (
 )
 # Slice names begin with the name of the group, so it must conform to Google's rules for names, which are the strictest.
 _NAME = pattern(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
+_SLURM_NAME = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,:@=/*&|()\[\]-]{0,254}")
+_DIRECTIVE = pattern(r"(-[A-Za-z]|--[a-z][a-z-]{0,40})((=| )[^\x00-\x1f\x7f]{1,255})?")
+_MAX_NODES = 4096
+_RESERVED_NAMES = (
+    "job-name J comment dependency d nodes N ntasks-per-node chdir D output o error e partition p account A qos q"
+    " time t gres constraint C requeue no-requeue parsable wrap array a wait W test-only clusters M"
+)
+_RESERVED = frozenset(_RESERVED_NAMES.split())
 
 
-def slice_template(setting: Setting) -> SliceTemplate:
+def _slice_template(setting: Setting) -> SliceTemplate:
     """Parse the template of a group's slices, for any provider."""
     with section(setting) as entry:
         provider = entry.need("provider", one_of(Provider), Provider.MANUAL)
         if provider is Provider.SLURM:
-            return slurm_template(entry)
-        _only_others_have(entry)
+            return _slurm_template(entry)
+        _reject_keys(entry, SlurmOptions.__struct_fields__, Provider.SLURM)
         if provider is Provider.GCP:
             return _gcp_template(entry)
-        _reject_gcp_keys(entry)
+        _reject_keys(entry, _GCP_ONLY, Provider.GCP)
         return SliceTemplate(
             provider=provider,
             type=entry.need("type", tpu_type, ""),
@@ -73,16 +85,11 @@ def slice_template(setting: Setting) -> SliceTemplate:
         )
 
 
-def _only_others_have(entry: Section) -> None:
-    for key in SLURM_ONLY:
+def _reject_keys(entry: Section, keys: Iterable[str], provider: Provider) -> None:
+    """Report keys that only the template of another `provider` may have."""
+    for key in keys:
         if key in entry and entry.get(key, lambda _: True):
-            entry.at(key).problem("only for provider slurm")
-
-
-def _reject_gcp_keys(entry: Section) -> None:
-    for key in _GCP_ONLY:
-        if entry.get(key, lambda _: True):
-            entry.at(key).problem("only for provider gcp")
+            entry.at(key).problem(f"only for provider {provider}")
 
 
 def _gcp_template(entry: Section) -> SliceTemplate:
@@ -135,7 +142,7 @@ def _labels(setting: Setting) -> dict[str, str]:
 
 
 def _type(entry: Section, topology: str) -> str:
-    """Return the value of `type`, or else the type derived from accelerator and topology."""
+    """Return the value of `type`, or the type derived from `accelerator` and `topology`; "" if both are invalid."""
     family = entry.get("accelerator", _family, "")
     if "accelerator" not in entry:
         if topology:
@@ -174,7 +181,7 @@ def read_scale_group(setting: Setting, above: Inherited) -> ScaleGroup:
     with section(setting) as entry:
         name = entry.need("name", matching(_NAME, "a name", "use a-z, 0-9 and '-', a letter first"), "")
         template = entry.need(
-            "slice_template", slice_template, SliceTemplate(provider=Provider.MANUAL, type="")
+            "slice_template", _slice_template, SliceTemplate(provider=Provider.MANUAL, type="")
         )
         group = ScaleGroup(
             name=name,
@@ -220,5 +227,49 @@ def _check_attributes(
                 f"zone is {str(attributes[ZONE_ATTRIBUTE_KEY])!r}, but {str(zone)!r} in slice_template"
             )
     check_region(attributes, setting.child("attributes", REGION_ATTRIBUTE_KEY))
-    attribute = setting.child("attributes", PREEMPTIBLE_ATTRIBUTE_KEY)
-    check_preemptible(attributes, attribute, template_preemptible=template.preemptible)
+    preemptible = AttributeValue(template.preemptible)
+    value = attributes.setdefault(PREEMPTIBLE_ATTRIBUTE_KEY, preemptible)
+    if value != preemptible:
+        setting.child("attributes", PREEMPTIBLE_ATTRIBUTE_KEY).problem(
+            f"preemptible is {value} for the workers and {preemptible} in slice_template",
+            "set the same value in both",
+        )
+
+
+def _slurm_template(entry: Section) -> SliceTemplate:
+    """Parse the template of Slurm allocations. If the time limit is 0 or omitted, the partition's default is used."""
+    hint = "see `sinfo`, `sacctmgr show assoc`, `scontrol show partition`"
+    name = matching(_SLURM_NAME, "a name of Slurm's", hint)
+    options = SlurmOptions(
+        nodes=entry.get("nodes", integer(1, _MAX_NODES), 1),
+        partition=entry.get("partition", name, ""),
+        account=entry.get("account", name, ""),
+        qos=entry.get("qos", name, ""),
+        time=entry.get("time", duration, 0.0),
+        gres=entry.get("gres", name, ""),
+        constraint=entry.get("constraint", name, ""),
+        directives=entry.get("directives", list_of(_directive), ()),
+        login=entry.get("login", host_name, ""),
+        transport=entry.get("transport", one_of(NodeAccess), NodeAccess.SSH),
+    )
+    return SliceTemplate(
+        provider=Provider.SLURM,
+        type="",
+        preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean, False),
+        slurm=options,
+    )
+
+
+def _directive(setting: Setting) -> str:
+    """Parse an option of sbatch that has no key of its own, such as `--mem=64G`, into one argument."""
+    found = scalar_text(setting)
+    if _DIRECTIVE.fullmatch(found) is None:
+        raise UsageError("not an option of sbatch", hint="write it like --exclusive or --mem=64G")
+    name, _, value = found.lstrip("-").replace(" ", "=", 1).partition("=")
+    if name in _RESERVED:
+        raise UsageError(
+            f"{name} is set by iris", hint="some options are keys of slice_template: nodes, time, gres"
+        )
+    if not found.startswith("--"):
+        return f"-{name}{value}"
+    return f"--{name}={value}" if value else f"--{name}"

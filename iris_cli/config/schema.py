@@ -11,7 +11,6 @@ from msgspec import Struct, field
 from iris_cli.config.reading import Section, Setting
 from iris_cli.core import NOWHERE, Connection, Device, JobRequest, Limits, ReplaceLost, ScaleGroup, WorkerId
 from iris_cli.core.attributes import (
-    PREEMPTIBLE_ATTRIBUTE_KEY,
     REGION_ATTRIBUTE_KEY,
     ZONE_ATTRIBUTE_KEY,
     AttributeValue,
@@ -113,34 +112,21 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
 _EIGHT_CHIPS = 8  # a VM with eight chips in the TPU API corresponds to two VMs with four chips on GKE
 
 
-def check_region(attributes: dict[str, AttributeValue], region_place: Setting) -> None:
-    """Check that the region matches the zone. Add the region if omitted."""
+def check_region(attributes: dict[str, AttributeValue], setting: Setting) -> None:
+    """Check that the region matches the zone, and add an omitted region. `setting`: for a problem with the region."""
     zone = attributes.get(ZONE_ATTRIBUTE_KEY)
     derived = region_of_zone(str(zone.value)) if zone else ""
     if not derived:
         return
     region = attributes.setdefault(REGION_ATTRIBUTE_KEY, AttributeValue(derived))
     if region.value != derived:
-        region_place.problem(
+        setting.problem(
             f"region {region.value!r} does not fit zone {str(zone)!r}", f"that zone is in {derived!r}"
         )
 
 
-def check_preemptible(
-    attributes: dict[str, AttributeValue], setting: Setting, *, template_preemptible: bool
-) -> None:
-    """Check that a scale group's attributes and template agree on preemptible. Add the attribute if omitted."""
-    wanted = AttributeValue(template_preemptible)
-    value = attributes.setdefault(PREEMPTIBLE_ATTRIBUTE_KEY, wanted)
-    if value != wanted:
-        setting.problem(
-            f"preemptible is {value} for the workers and {wanted} in slice_template",
-            "set the same value in both",
-        )
-
-
 def check_host_count(tpu_type: str, hosts: int, setting: Setting) -> None:
-    """Check that a slice has as many hosts as its type has VMs. An unknown type gets a warning."""
+    """Check that a slice has as many hosts as its type has VMs. Warn of an unknown type."""
     known = lookup(tpu_type)
     if known is None:
         setting.warn(f"TPU type {tpu_type} is unknown; assuming {hosts} VMs")
@@ -151,17 +137,17 @@ def check_host_count(tpu_type: str, hosts: int, setting: Setting) -> None:
         )
 
 
-def check_unique(what: str, named: Iterable[tuple[str, Setting]]) -> None:
-    """Report settings with equal names. `what` says what is named."""
+def check_unique(noun: str, named: Iterable[tuple[str, Setting]]) -> None:
+    """Report settings with equal names. `noun` is the kind of the named things, such as `slice`."""
     first: dict[str, Setting] = {}
     for name, setting in named:
         if name in first:
-            setting.problem(f"{what} {name!r} already exists", f"first on line {first[name].node.line}")
+            setting.problem(f"{noun} {name!r} already exists", f"first on line {first[name].node.line}")
         else:
             first[name] = setting
 
 
-def hosts(found: Sequence[tuple[HostConfig, Setting]]) -> None:
+def check_hosts(found: Sequence[tuple[HostConfig, Setting]]) -> None:
     """Report workers with equal ids or hosts, and regions or zones that differ only in case."""
     check_unique("worker id", ((host.worker, setting) for host, setting in found))
     check_unique("host", ((_address(host.connection), setting) for host, setting in found))
@@ -169,15 +155,16 @@ def hosts(found: Sequence[tuple[HostConfig, Setting]]) -> None:
         _report_differences_in_case(key, found)
 
 
-def limits(found: Limits, setting: Section) -> None:
-    if found.backoff_first > found.backoff_max:
-        setting.at("backoff_first").problem("backoff_first is longer than backoff_max")
-    if found.scale_backoff_first > found.scale_backoff_max:
-        setting.at("scale_backoff_first").problem("scale_backoff_first is longer than scale_backoff_max")
+def check_limits(limits: Limits, entry: Section) -> None:
+    """Report back-offs whose first value is longer than their maximum."""
+    if limits.backoff_first > limits.backoff_max:
+        entry.at("backoff_first").problem("backoff_first is longer than backoff_max")
+    if limits.scale_backoff_first > limits.scale_backoff_max:
+        entry.at("scale_backoff_first").problem("scale_backoff_first is longer than scale_backoff_max")
 
 
 def _address(connection: Connection) -> str:
-    """Return host, port and jump host of a connection. Behind two jump hosts, equal addresses may differ."""
+    """Return host, port and jump host of a connection. Behind different jump hosts, equal addresses may differ."""
     port = connection.port or 22
     host = connection.host.lower() + ("" if port == 22 else f" port {port}")
     return f"{host} via {connection.proxy_jump}" if connection.proxy_jump else host

@@ -33,7 +33,7 @@ _RANGE_IN_FLOW = pattern(r"\[[^\"'\]]*\[\d+-\d+\]")
 
 
 class Node(Struct, frozen=True):
-    """A value and its line (in a mapping, the line of its key). `text` is the text of a scalar in the file."""
+    """A value, and its line number; for a value in a mapping, the line of its key. `text`: a scalar as in the file."""
 
     line: int
     value: Scalar | tuple[Node, ...] | dict[str, Node]
@@ -54,7 +54,7 @@ def read_yaml(path: Path, report: Report, data: bytes | None = None) -> Node | N
     All problems are added to the report. `data`, if given, is used instead of the content of the file.
     """
     try:
-        text = _decode(_read(path) if data is None else _check_size(data))
+        text = _decode(_read(path) if data is None else data)
         return _Builder(text, report).document()
     except _RejectedError as error:
         report.add(error.line, "", error.message, error.hint)
@@ -66,19 +66,14 @@ def _read(path: Path) -> bytes:
         if not path.is_file():
             raise _RejectedError(1, "no such file" if not path.exists() else "not a regular file")
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise _RejectedError(1, f"can't be read: {error.strerror}") from error
-    return _check_size(data)
-
-
-def _check_size(data: bytes) -> bytes:
-    if len(data) > MAX_BYTES:
-        raise _RejectedError(1, f"larger than {MAX_BYTES >> 20} MiB")
-    return data
 
 
 def _decode(data: bytes) -> str:
+    if len(data) > MAX_BYTES:
+        raise _RejectedError(1, f"larger than {MAX_BYTES >> 20} MiB")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -205,7 +200,7 @@ _MAX_PROBLEMS = 100
 
 
 class Problem(Struct, frozen=True):
-    """One problem. `path` is its position in the file, such as `slices[0].hosts`, or "" for the whole file."""
+    """One problem. `path` is the problem's position in the file, such as `slices[0].hosts`; "" means the whole file."""
 
     line: int
     path: str

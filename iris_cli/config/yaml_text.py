@@ -1,31 +1,106 @@
-"""Write YAML that all parsers read alike: text that could have another meaning in YAML 1.1 or 1.2 is quoted."""
+"""Write YAML that all parsers read alike: documents, and items of the lists `slices` and `workers` of `cluster.yaml`.
+
+Text that could have another meaning in YAML 1.1 or 1.2 is quoted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
+from msgspec import Struct, field
 
-from iris_cli.core.text import pattern
+from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, pattern, scalar_of
 
-_PLAIN = pattern(r"[A-Za-z][A-Za-z0-9]*(?:[./_-][A-Za-z0-9]+)*")
-_WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan"])
+_PLAIN = pattern(r"[A-Za-z~/][A-Za-z0-9._/~-]*|[0-9]{1,3}(\.[0-9]{1,3}){3}")
+_NOT_PLAIN = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan", "~"})
+
+
+class NewHost(Struct, frozen=True):
+    """A single host. An empty `user` and a `port` of 0 mean ssh's defaults."""
+
+    worker: str
+    host: str
+    user: str = ""
+    port: int = 0
+
+
+class NewSlice(Struct, frozen=True):
+    """One TPU slice with its hosts by worker number. None and '' mean unknown values.
+
+    `incarnation` distinguishes the slice from earlier slices with the same name.
+    """
+
+    name: str
+    type: str
+    hosts: tuple[str, ...]
+    zone: str = ""
+    preemptible: bool | None = None
+    incarnation: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def quoted(text: str) -> str:
+    """Return a YAML scalar for exactly this text."""
+    return text if _is_plain(text) else json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+def _is_plain(text: str) -> bool:
+    """Return True if the text needs no quotes."""
+    return _PLAIN.fullmatch(text) is not None and text.lower() not in _NOT_PLAIN
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Return the texts as a YAML list in brackets."""
+    return f"[{', '.join(map(quoted, texts))}]"
+
+
+def labelled(labels: Mapping[str, str]) -> str:
+    """Return labels as a YAML mapping in braces, sorted by key. Numeric values become numbers, as in constraints."""
+    return f"{{{', '.join(f'{quoted(key)}: {label_value(labels[key])}' for key in sorted(labels))}}}"
+
+
+def label_value(text: str) -> str:
+    """Return the value of a label as YAML."""
+    return quoted(text) if isinstance(scalar_of(text), str) else text
+
+
+def slice_lines(each: NewSlice) -> list[str]:
+    """Return the lines of an item of `slices`. The first line begins with the dash."""
+    zone = (
+        f"{ZONE_ATTRIBUTE_KEY}: {quoted(each.zone)}" if each.zone else f"# {ZONE_ATTRIBUTE_KEY}: us-west4-a"
+    )
+    preemptible = f"{PREEMPTIBLE_ATTRIBUTE_KEY}: {'true' if each.preemptible else 'false'}"
+    lines = [
+        f"- name: {quoted(each.name)}",
+        f"  type: {quoted(each.type)}",
+        f"  hosts: {listed(each.hosts)}",
+        f"  {zone}",
+        f"  # {PREEMPTIBLE_ATTRIBUTE_KEY}: true" if each.preemptible is None else f"  {preemptible}",
+    ]
+    lines += [f"  labels: {labelled(each.labels)}"] * bool(each.labels)
+    return lines + [f"  incarnation: {quoted(each.incarnation)}"] * bool(each.incarnation)
+
+
+def host_lines(each: NewHost) -> list[str]:
+    """Return the lines of an item of `workers`."""
+    user = f", user: {quoted(each.user)}" if each.user else ""
+    port = f", port: {each.port}" if each.port else ""
+    return [f"- {{id: {quoted(each.worker)}, host: {quoted(each.host)}{user}{port}}}"]
 
 
 class _Dumper(yaml.SafeDumper):
     """PyYAML's dumper, with a representer for text."""
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
-        style = None
-    else:
-        style = "|" if "\n" in text and text.isascii() else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text and text.isascii() else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if _is_plain(text) else style)
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _represent_text)
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_cli.cli.app import run
-from iris_cli.config.entry_text import NewHost, NewSlice
 from iris_cli.config.load import load_cluster_config
+from iris_cli.config.yaml_text import NewHost, NewSlice
 from iris_cli.errors import ExitCode, UsageError
 from iris_cli.ops.setup.init import NewCluster, compose, guess_login, read_host, read_slice
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from iris_cli.config.editing.cluster_file import SLICES, WORKERS, ClusterFile
 from iris_cli.config.editing.text_nodes import Edit, apply, unified_diff
-from iris_cli.config.entry_text import NewHost, NewSlice, host_lines, slice_lines
 from iris_cli.config.load import load_cluster_config
+from iris_cli.config.yaml_text import NewHost, NewSlice, host_lines, slice_lines
 from iris_cli.errors import ConfigError
 
 PATH = Path("cluster.yaml")

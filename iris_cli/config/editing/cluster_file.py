@@ -1,4 +1,4 @@
-"""A `cluster.yaml` to edit: its entries, which are the items of `slices` and `workers`, and the edits.
+"""A `cluster.yaml` to edit. Its entries are the items of the lists `slices` and `workers`.
 
 Text that can't be edited safely is not changed. `by_hand` collects the edits that the user must make instead.
 """
@@ -12,22 +12,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from iris_cli.config.editing.text_nodes import Edit, TextNode, apply, overlapping, parse_nodes, unified_diff
-from iris_cli.config.entry_text import label_value, labelled, listed, quoted
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig, HostConfig
+from iris_cli.config.yaml_text import label_value, labelled, listed, quoted
 from iris_cli.core.text import pattern
 from iris_cli.errors import ConfigError
 
 _PORT = pattern(r"[^:]+(:[0-9]{1,5})")
 SLICES = "slices"
 WORKERS = "workers"
-_KEYS = {SLICES: ("name", "type", "hosts"), WORKERS: ("id", "tpu", "host")}
+_KEYS = {
+    SLICES: ("name", "type", "hosts"),
+    WORKERS: ("id", "tpu", "host"),
+}  # keys of name, TPU type and addresses
 _COMMENT_OR_BLANK = pattern(r"[ \t]*(#[^\n]*)?\r?\n?")
 _END_OF_DOCUMENT = pattern(r"(^|\n)(\.\.\.|---)")
 
 
 class NotEditable(Exception):  # noqa: N818 - not an error: the caller reports it
-    """The text can't be edited safely. The message is the second half of a sentence, after the name of the text."""
+    """A part of the file can't be edited safely. The message completes a sentence that begins with the part's name."""
 
 
 def host_edits(text: str, hosts: TextNode, addresses: Sequence[str]) -> list[Edit]:
@@ -40,7 +43,7 @@ def host_edits(text: str, hosts: TextNode, addresses: Sequence[str]) -> list[Edi
             for each, address in pairs
             if _host(each).removesuffix(_port(_host(each))) != address
         ]
-    if "#" in text[hosts.start : hosts.end] or any(each.pairs for each in items):
+    if "#" in text[hosts.start : hosts.end] or any(each.entries for each in items):
         raise NotEditable("has comments or settings in it")
     if hosts.items and not hosts.flow:
         indent = " " * hosts.column
@@ -50,22 +53,22 @@ def host_edits(text: str, hosts: TextNode, addresses: Sequence[str]) -> list[Edi
 
 
 def _host(item: TextNode) -> str:
-    return item.text("host") if item.pairs else str(item.value)
+    return item.text("host") if item.entries else str(item.value)
 
 
 def _host_edit(item: TextNode, address: str) -> Edit:
-    node = item.pairs["host"].value if item.pairs else item
+    node = item.entries.get("host", item)
     return Edit(node.start, node.end, quoted(address + _port(_host(item))))
 
 
 def _port(host: str) -> str:
-    """Return the `:22` of a host with a port, otherwise ""."""
+    """Return the port of a host with its colon, such as `:22`; "" if the host has no port."""
     match = _PORT.fullmatch(host)
     return match[1] if match else ""
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One entry: an item of the list `slices` or `workers` (`kind`), and the workers that it defines."""
+    """One entry: an item of the list `slices` or `workers` (its `kind`), and the workers that the item defines."""
 
     kind: str
     name: str
@@ -89,27 +92,27 @@ class Entry(Struct, frozen=True, kw_only=True):
     @property
     def labels(self) -> dict[str, str]:
         """The labels written by an import, as text."""
-        pair = self.node.pairs.get("labels")
-        return {key: pair.value.text(key) for key in pair.value.pairs} if pair is not None else {}
+        labels = self.node.entries.get("labels")
+        return {key: labels.text(key) for key in labels.entries} if labels is not None else {}
 
     def text_of(self, key: str) -> str:
-        """Return the text of a key in the entry or its attributes; "" if neither has it."""
-        attributes = self.node.pairs.get("attributes")
-        return self.node.text(key) or (attributes.value.text(key) if attributes else "")
+        """Return the text of a key in the entry or in its attributes; "" if both lack the key."""
+        attributes = self.node.entries.get("attributes")
+        return self.node.text(key) or (attributes.text(key) if attributes else "")
 
 
 class ClusterFile:
     """The text of a file, and the edits to apply. Raises ConfigError for an invalid file."""
 
     def __init__(self, path: Path, data: bytes) -> None:
-        self.path, self.data = path, data
+        self.path = path
         self.edits: list[Edit] = []
         self.by_hand: list[str] = []
-        self._sections: list[Edit] = []  # new sections, written after other edits at the end
-        self._edited: set[str] = set()
-        self.config = load_cluster_config(self.path, self.data)
-        self._mark = "\ufeff" if self.data.startswith(b"\xef\xbb\xbf") else ""
-        self.text = self.data.decode("utf-8-sig")
+        self._sections: list[Edit] = []  # new sections, written after other edits at the end of the file
+        self._edited: set[str] = set()  # names of entries
+        self.config = load_cluster_config(path, data)
+        self._mark = "\ufeff" if data.startswith(b"\xef\xbb\xbf") else ""
+        self.text = data.decode("utf-8-sig")
         self._break = "\r\n" if "\r\n" in self.text else "\n"
         self._root = parse_nodes(self.text)
         self.entries = self._entries()
@@ -122,19 +125,16 @@ class ClusterFile:
             members.setdefault(key, []).append(host)
         found = []
         for kind, (name_key, _, _) in _KEYS.items():
-            for node in self._list(kind):
+            section = self._root.entries.get(kind)
+            for node in section.items if section is not None else ():
                 name = node.text(name_key)
                 found.append(Entry(kind=kind, name=name, node=node, workers=tuple(members[kind, name])))
         return found
 
-    def _list(self, kind: str) -> tuple[TextNode, ...]:
-        pair = self._root.pairs.get(kind)
-        return pair.value.items if pair is not None else ()
-
     # Changes
 
     def add(self, kind: str, entries: Sequence[Sequence[str]]) -> None:
-        """Add entries after the existing ones. An entry is a list of lines, the first of which begins with a dash."""
+        """Add entries after the existing entries. A new entry is a list of lines; its first line begins with a dash."""
         try:
             self._add(kind, entries)
         except NotEditable as reason:
@@ -144,21 +144,20 @@ class ClusterFile:
     def _add(self, kind: str, entries: Sequence[Sequence[str]]) -> None:
         if self._root.flow:
             raise NotEditable("can't be written in a file that is one { }")
-        pair = self._root.pairs.get(kind)
-        if pair is None:
+        section = self._root.entries.get(kind)
+        if section is None:
             gap = [""] * (not self.text.endswith("\n\n"))
             self._sections.append(self._lines(self._end(), [*gap, f"{kind}:", *_indented(entries, 2)]))
-        elif pair.value.items and pair.value.flow:
+        elif section.items and section.flow:
             raise NotEditable("is written in [ ]")
-        elif pair.value.items:
-            column = pair.value.column
-            end = self._after_item(pair.value.end, column)
-            self.edits.append(self._lines(end, _indented(entries, column)))
+        elif section.items:
+            end = self._after_item(section.end, section.column)
+            self.edits.append(self._lines(end, _indented(entries, section.column)))
         else:
-            if "\n" in self.text[pair.value.start : pair.value.end]:
+            if "\n" in self.text[section.start : section.end]:
                 raise NotEditable("is an empty list of several lines")
-            self.edits.append(Edit(pair.value.start, pair.value.end, ""))
-            self.edits.append(self._lines(self._line_end(pair.value.end), _indented(entries, 2)))
+            self.edits.append(Edit(section.start, section.end, ""))
+            self.edits.append(self._lines(self._line_end(section.end), _indented(entries, 2)))
 
     def set_text(self, entry: Entry, key: str, value: str) -> None:
         """Set a key of an entry to this text."""
@@ -177,32 +176,30 @@ class ClusterFile:
 
     def _set(self, entry: Entry, key: str, text: str) -> None:
         self._edited.add(entry.name)
-        pair = entry.node.pairs.get(key)
-        anchor = entry.node.pairs[_KEYS[entry.kind][2]].value
-        if pair is not None:
-            gap = "" if pair.value.end > pair.value.start else " "
-            self.edits.append(Edit(pair.value.start, pair.value.end, gap + text))
+        value = entry.node.entries.get(key)
+        if value is not None:
+            self.edits.append(_value_edit(value, text))
         elif entry.node.flow:
-            end = entry.node.end - 1  # before the closing brace
-            last = max(each.value.end for each in entry.node.pairs.values())
-            self.edits.append(Edit(min(last, end), min(last, end), f", {key}: {text}"))
+            last = max(each.end for each in entry.node.entries.values())
+            end = min(last, entry.node.end - 1)  # before the closing brace
+            self.edits.append(Edit(end, end, f", {key}: {text}"))
         else:
             line = f"{' ' * entry.node.column}{key}: {text}"
-            self.edits.append(self._lines(self._line_end(anchor.end), [line]))
+            self.edits.append(self._lines(self._line_end(self._addresses_of(entry).end), [line]))
+
+    def _addresses_of(self, entry: Entry) -> TextNode:
+        return entry.node.entries[_KEYS[entry.kind][2]]
 
     def set_labels(self, entry: Entry, labels: Mapping[str, str]) -> None:
         """Set the labels of an entry. If the keys are the same, only values are edited."""
-        pair = entry.node.pairs.get("labels")
+        node = entry.node.entries.get("labels")
         before = entry.labels
-        if pair is not None and before and before.keys() == labels.keys():
+        if node is not None and before and before.keys() == labels.keys():
             self._edited.add(entry.name)
-            for key, label in pair.value.pairs.items():
+            for key, value in node.entries.items():
                 if before[key] != labels[key]:
-                    gap = " " * (label.value.start == label.value.end)
-                    self.edits.append(
-                        Edit(label.value.start, label.value.end, gap + label_value(labels[key]))
-                    )
-        elif pair is not None and not pair.value.flow and "#" in self.text[pair.value.start : pair.value.end]:
+                    self.edits.append(_value_edit(value, label_value(labels[key])))
+        elif node is not None and not node.flow and "#" in self.text[node.start : node.end]:
             self._add_by_hand(
                 f"in {entry.name}, where labels has comments in it", [f"labels: {labelled(labels)}"]
             )
@@ -213,16 +210,16 @@ class ClusterFile:
         """Set the addresses of an entry's hosts, in order. Ports are kept."""
         self._edited.add(entry.name)
         try:
-            self.edits += host_edits(self.text, entry.node.pairs[_KEYS[entry.kind][2]].value, addresses)
+            self.edits += host_edits(self.text, self._addresses_of(entry), addresses)
         except NotEditable as reason:
             self._add_by_hand(
                 f"in {entry.name}, where the list {reason}", [f"hosts: [{', '.join(addresses)}]"]
             )
 
     def remove(self, entry: Entry) -> None:
-        """Remove an entry with the comments inside it. Comments above it are kept."""
+        """Remove an entry with the comments inside the entry. Comments above the entry are kept."""
         self._edited.add(entry.name)
-        section = self._root.pairs[entry.kind].value
+        section = self._root.entries[entry.kind]
         if section.flow:
             self._add_by_hand(f"{entry.kind} is written in [ ]", [f"without {entry.name}"])
             return
@@ -260,15 +257,13 @@ class ClusterFile:
         except ConfigError as error:
             message = f"{self.path} would become invalid"
             raise ConfigError(message, problems=error.problems, hint=error.hint) from error
-        before = {
-            (each.kind, each.name): each.workers for each in self.entries if each.name not in self._edited
-        }
         after = {(each.kind, each.name): each.workers for each in found.entries}
         new_addresses = {each.name: each.addresses for each in found.entries}
         new_labels = {each.name: each.labels for each in found.entries}
+        unedited = (each for each in self.entries if each.name not in self._edited)
         if (
             _without_hosts(found.config) != _without_hosts(self.config)
-            or any(after.get(key) != workers for key, workers in before.items())
+            or any(after.get((each.kind, each.name)) != each.workers for each in unedited)
             or any(new_addresses.get(name) != wanted for name, wanted in addresses.items())
             or any(new_labels.get(name) != wanted for name, wanted in (labels or {}).items())
         ):
@@ -283,7 +278,7 @@ class ClusterFile:
         return len(self.text) if end < 0 else end + 1
 
     def _after_item(self, position: int, column: int) -> int:
-        """Return the position after the item and its comments. The item ends at `position`, its dash is in `column`."""
+        """Return the position after an item and its comments. The item ends at `position`, its dash is in `column`."""
         end = at = self._line_end(position)
         while at < len(self.text):
             after = self._line_end(at)
@@ -314,6 +309,12 @@ class ClusterFile:
         if position == len(self.text) and self.text and not self.text.endswith("\n"):
             text = self._break + text.removesuffix(self._break)
         return Edit(position, position, text)
+
+
+def _value_edit(value: TextNode, text: str) -> Edit:
+    """Return the edit that replaces a value. The text of an empty value is separated from the colon of its key."""
+    gap = " " if value.start == value.end else ""
+    return Edit(value.start, value.end, gap + text)
 
 
 def _indented(entries: Sequence[Sequence[str]], column: int) -> list[str]:

@@ -16,20 +16,20 @@ from iris_cli.config.yaml_source import parser_events
 class TextNode(Struct, frozen=True):
     """A value, and the `start` and `end` of its text.
 
-    A comment at its end is not included. `column` is the column of its first character, or of the dashes of a block
-    list. `flow`: True if it is written in braces or brackets. The position of an empty value is after the colon of its
-    key. The `value` of a scalar is its parsed text.
+    A comment after the value is not included. `column` is the column of the first character, or of the dashes of a
+    block list. `flow`: True if the value is written in braces or brackets. The position of an empty value is after the
+    colon of its key. The `value` of a scalar is its parsed text.
     """
 
     start: int
     end: int
     column: int
     flow: bool
-    value: str | tuple[TextNode, ...] | dict[str, Pair]
+    value: str | tuple[TextNode, ...] | dict[str, TextNode]
 
     @property
-    def pairs(self) -> dict[str, Pair]:
-        """The pairs of a mapping by key; empty for other values."""
+    def entries(self) -> dict[str, TextNode]:
+        """The values of a mapping by key; empty for other values."""
         return self.value if isinstance(self.value, dict) else {}
 
     @property
@@ -38,20 +38,13 @@ class TextNode(Struct, frozen=True):
         return self.value if isinstance(self.value, tuple) else ()
 
     def text(self, key: str) -> str:
-        """Return the scalar of this mapping's key; "" if the key is missing or not a scalar."""
-        pair = self.pairs.get(key)
-        return pair.value.value if pair is not None and isinstance(pair.value.value, str) else ""
-
-
-class Pair(Struct, frozen=True):
-    """One key of a mapping and its value."""
-
-    key: TextNode
-    value: TextNode
+        """Return the scalar of this mapping's key; "" if the key is missing or its value is no scalar."""
+        node = self.entries.get(key)
+        return node.value if node is not None and isinstance(node.value, str) else ""
 
 
 def parse_nodes(text: str) -> TextNode:
-    """Return the root of the nodes of a text that `read_yaml` has accepted."""
+    """Return the root node of a text that `read_yaml` has accepted."""
     events = parser_events(text)
     next(events)  # the start of the stream
     next(events)  # the start of the document
@@ -59,14 +52,14 @@ def parse_nodes(text: str) -> TextNode:
 
 
 def _node(text: str, event: yaml.Event, events: Iterator[yaml.Event], after: int) -> TextNode:
-    """Parse one value. `after` is the position of an empty value, which has no text."""
+    """Parse the value that begins with `event`. `after` is the position of the value if it is empty."""
     if isinstance(event, yaml.ScalarEvent):
         return _scalar(text, event, after)
     assert isinstance(event, yaml.CollectionStartEvent)
     start, column, _ = _span(event)
     is_list = isinstance(event, yaml.SequenceStartEvent)
     items: list[TextNode] = []
-    pairs: dict[str, Pair] = {}
+    entries: dict[str, TextNode] = {}
     end = start
     while not isinstance(child := next(events), yaml.CollectionEndEvent):
         if is_list:
@@ -75,10 +68,12 @@ def _node(text: str, event: yaml.Event, events: Iterator[yaml.Event], after: int
         else:
             key = _node(text, child, events, end)
             value = _node(text, next(events), events, text.index(":", key.end) + 1)
-            pairs[str(key.value)] = Pair(key, value)
+            entries[str(key.value)] = value
             end = value.end
     flow = bool(event.flow_style)
-    return TextNode(start, _span(child)[2] if flow else end, column, flow, tuple(items) if is_list else pairs)
+    return TextNode(
+        start, _span(child)[2] if flow else end, column, flow, tuple(items) if is_list else entries
+    )
 
 
 def _scalar(text: str, event: yaml.ScalarEvent, after: int) -> TextNode:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from iris_cli.config.entry_text import NewHost, NewSlice, host_lines, quoted, slice_lines
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig
+from iris_cli.config.yaml_text import NewHost, NewSlice, host_lines, quoted, slice_lines
 from iris_cli.core import Connection, canonical_type, clip, is_name
 from iris_cli.errors import ConfigError, NotWritableError, UsageError
 from iris_cli.remote.transport import NoAnswer
@@ -35,7 +35,7 @@ class NewCluster(Struct, frozen=True, kw_only=True):
 
 
 def read_host(text: str) -> NewHost:
-    """Parse `[USER@]HOST[:PORT]`. The worker is named after the host. Raises UsageError."""
+    """Parse `[USER@]HOST[:PORT]`. The worker's name is derived from the host. Raises UsageError."""
     user, at, address = text.rpartition("@")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", address).strip("-._")[:63]
     lacks_port = address.endswith(":") and not address.endswith("::")
@@ -48,7 +48,7 @@ def read_host(text: str) -> NewHost:
 
 
 def read_slice(text: str) -> NewSlice:
-    """Parse `NAME=TYPE:HOST,HOST`, with the type in any spelling. Raises UsageError."""
+    """Parse `NAME=TYPE:HOST,HOST`. The type may have any spelling that `canonical_type` accepts. Raises UsageError."""
     name, equals, rest = text.partition("=")
     kind, colon, hosts = rest.partition(":")
     found = tuple(host.strip() for host in hosts.split(","))
@@ -66,7 +66,10 @@ def default_name(directory: Path) -> str:
 
 
 def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) -> tuple[str, str]:
-    """Return the user and key to log in to `hosts`, '' if ~/.ssh/config sets them. `for_cloud`: prefer gcloud's key."""
+    """Return the user and the key file with which to log in to `hosts`.
+
+    A value is '' if ~/.ssh/config sets it, or if it is unknown. `for_cloud`: prefer the key that gcloud creates.
+    """
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # in a container, the uid may have no name
@@ -77,7 +80,6 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
     key = next((f"~/.ssh/{name}" for name in names if (home / ".ssh" / name).is_file()), "")
     if not (home / ".ssh" / "config").is_file():
         return user, key
-
     try:
         from iris_cli.remote.ssh.config import Routes  # slow to load, and only needed here
 
@@ -99,7 +101,7 @@ def write_config(path: Path, cluster: NewCluster, *, force: bool = False) -> Clu
 
 
 def check_text(path: Path, text: str) -> ClusterConfig:
-    """Return the configuration that the text defines. Raises ConfigError."""
+    """Return the configuration that the text of a file defines. Raises ConfigError without line numbers."""
     try:
         return load_cluster_config(path, text.encode("utf-8", "surrogatepass"))
     except ConfigError as error:
@@ -109,35 +111,25 @@ def check_text(path: Path, text: str) -> ClusterConfig:
 
 
 def write_text(path: Path, text: str, *, force: bool = False, mode: int = 0o600) -> None:
-    """Write a new file, by default private to its owner. Raises NotWritableError, UsageError if it exists."""
+    """Write a file, by default private to its owner. `force`: replace an existing file.
+
+    Raises NotWritableError, and UsageError if the file exists and `force` is False.
+    """
+    target = path.with_name(f".{path.name}.{os.getpid()}") if force else path
     try:
-        _write(path, text, force=force, mode=mode)
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        try:
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                file.write(text)
+            if force:
+                os.replace(target, path)
+        except OSError:
+            target.unlink()  # an incomplete file would make the next `iris init` fail
+            raise
     except FileExistsError:
         raise UsageError(f"{path} already exists", hint="--force overwrites it") from None
     except OSError as error:
         raise NotWritableError(f"{path} can't be written: {error.strerror}") from error
-
-
-def _write(path: Path, text: str, *, force: bool, mode: int) -> None:
-    target = path.with_name(f".{path.name}.{os.getpid()}") if force else path
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(target, flags, mode)
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError:
-        target.unlink()  # an incomplete file would make the next `iris init` fail
-        raise
-    if force:
-        _move(target, path)
-
-
-def _move(draft: Path, path: Path) -> None:
-    try:
-        os.replace(draft, path)
-    except OSError:
-        draft.unlink()
-        raise
 
 
 # Text of the file

@@ -34,7 +34,10 @@ class Situation(StrEnum):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """A command to type, and what it does (`words`). `urgent`: it fixes a problem. `workers`: with this problem."""
+    """A command to type. `words` say what the command does, or which problem it fixes.
+
+    `urgent`: True if the command fixes a problem. `workers` are the workers with that problem.
+    """
 
     command: str
     words: str
@@ -43,12 +46,15 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class NextSteps(Struct, frozen=True, kw_only=True):
-    """The situation (`place`), a sentence (`words`) or the cluster's status, and the steps, most important first."""
+    """The situation (`place`), and the steps, most important first.
+
+    `status` is the status of a cluster in use, otherwise None. Without a status, `words` describe the situation.
+    """
 
     place: Situation
-    words: str
-    status: ClusterStatus | None
     steps: tuple[Step, ...]
+    words: str = ""
+    status: ClusterStatus | None = None
 
 
 def next_steps(workplace: Workplace, environ: Mapping[str, str], home: Path) -> NextSteps:
@@ -65,9 +71,7 @@ def next_steps(workplace: Workplace, environ: Mapping[str, str], home: Path) -> 
         hosts = len(workplace.config.hosts)
     except ConfigError as error:
         found = count(len(error.problems), "problem") if error.problems else error.message
-        return _broken(
-            f"{path} can't be used", Step(command="iris config validate", words=found, urgent=True)
-        )
+        return _broken(f"{path} can't be used", "iris config validate", found)
     from iris_cli.ops.views.status import cluster_status
 
     try:
@@ -75,19 +79,15 @@ def next_steps(workplace: Workplace, environ: Mapping[str, str], home: Path) -> 
     except NotFoundError:
         return _without_jobs(path, hosts, home, environ)
     except IrisError as error:
-        return _broken(error.message, Step(command="iris doctor", words=error.hint, urgent=True))
+        return _broken(error.message, "iris doctor", error.hint)
     if not status.jobs and (status.cycle is None or status.cycle.at is None):
         return _without_jobs(path, hosts, home, environ)
     has_capacity = status.workers or status.scaling.groups
-    return of_cluster(status, () if has_capacity else tuple(to_workers(path, hosts, home, environ)))
+    worker_steps = () if has_capacity else tuple(_worker_steps(path, hosts, home, environ))
+    return NextSteps(place=Situation.CLUSTER, status=status, steps=tuple(_steps(status, worker_steps)))
 
 
-def of_cluster(status: ClusterStatus, first: Sequence[Step] = ()) -> NextSteps:
-    """Return the next steps for a cluster in use. `first`: steps that are needed before any job can run."""
-    return NextSteps(place=Situation.CLUSTER, words="", status=status, steps=tuple(_steps(status, first)))
-
-
-def to_workers(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
+def _worker_steps(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
     """Yield the steps that lead to the first usable worker. `hosts` is the number of hosts in cluster.yaml."""
     if hosts:
         yield Step(command="iris doctor", words="check keys, hosts and clocks")
@@ -105,7 +105,7 @@ def _in_a_task(environ: Mapping[str, str]) -> NextSteps:
         Step(command="iris launch -- COMMAND", words="submit a child job"),
         Step(command="iris register-endpoint NAME PORT", words="register a port under a name"),
     )
-    return NextSteps(place=Situation.TASK, words=f"{rank} of {job}, on {worker}", status=None, steps=steps)
+    return NextSteps(place=Situation.TASK, words=f"{rank} of {job}, on {worker}", steps=steps)
 
 
 def _without_config(home: Path, environ: Mapping[str, str]) -> NextSteps:
@@ -114,27 +114,22 @@ def _without_config(home: Path, environ: Mapping[str, str]) -> NextSteps:
         Step(command="iris init", words="create a cluster.yaml to fill in"),
         Step(command="iris demo", words="tour on local hosts: no account, no root"),
     )
-    words = "no cluster.yaml in this directory"
-    return NextSteps(place=Situation.NOWHERE, words=words, status=None, steps=steps)
+    return NextSteps(place=Situation.NOWHERE, words="no cluster.yaml in this directory", steps=steps)
 
 
 def _imports(home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
-    """Yield the imports available on this machine."""
+    """Yield a step for each source on this machine from which slices or hosts could be imported."""
     from iris_cli.ops.setup.cluster_import.source import offers
 
     for each in offers(Path.cwd(), home, environ):
-        entries = (
-            count(each.slices, "slice")
-            if each.slices
-            else count(each.hosts, "host")
-            if each.hosts
-            else "slices"
-        )
+        number, noun = (each.slices, "slice") if each.slices else (each.hosts, "host")
+        entries = count(number, noun) if number else "slices"
         yield Step(command=each.command, words=f"write its {entries} into cluster.yaml")
 
 
-def _broken(words: str, step: Step) -> NextSteps:
-    return NextSteps(place=Situation.BROKEN, words=words, status=None, steps=(step,))
+def _broken(words: str, command: str, problem: str) -> NextSteps:
+    step = Step(command=command, words=problem, urgent=True)
+    return NextSteps(place=Situation.BROKEN, words=words, steps=(step,))
 
 
 def _without_jobs(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> NextSteps:
@@ -142,13 +137,12 @@ def _without_jobs(path: Path, hosts: int, home: Path, environ: Mapping[str, str]
     return NextSteps(
         place=Situation.FRESH,
         words=f"{path}: {count(hosts, 'host')}; no job has run yet",
-        status=None,
-        steps=(*to_workers(path, hosts, home, environ), *((launch,) if hosts else ())),
+        steps=(*_worker_steps(path, hosts, home, environ), *((launch,) if hosts else ())),
     )
 
 
-def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
-    """Yield the steps for problems, then `first`, then those for running and pending jobs and for older failures."""
+def _steps(status: ClusterStatus, worker_steps: Sequence[Step]) -> Iterator[Step]:
+    """Yield the steps for problems, then `worker_steps`, then steps for running and pending jobs and older failures."""
     from iris_cli.ops.views.cycles import fix_of
     from iris_cli.ops.views.status import in_display_order
 
@@ -170,14 +164,14 @@ def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
     new_failures, old_failures = _failed(status)
     yield from new_failures
     yield from _unusable_workers(status)
-    yield from first
+    yield from worker_steps
     if running:
         yield Step(command=f"iris logs {running[-1].id} --follow", words="live output")
         yield Step(command="iris watch", words="live view")
     for job in waiting[:MAX_PER_KIND]:
         yield Step(command=f"iris why {job.id}", words=f"pending for {format_duration(job.age)}: {job.why}")
     yield from old_failures
-    if not (running or waiting or first):
+    if not (running or waiting or worker_steps):
         yield Step(command="iris launch -- COMMAND", words="submit a job")
 
 
@@ -208,8 +202,7 @@ def _unusable_workers(status: ClusterStatus) -> Iterator[Step]:
     for why, names in largest[:MAX_PER_KIND]:
         command = f"iris worker show {names[0]}"
         yield Step(command=command, words=why, urgent=True, workers=tuple(names))
-    others: Sequence[str] = [name for _, names in largest[MAX_PER_KIND:] for name in names]
-    if others:
+    if others := sum(len(names) for _, names in largest[MAX_PER_KIND:]):
         yield Step(
-            command="iris workers", words=f"{count(len(others), 'more worker')} out of service", urgent=True
+            command="iris workers", words=f"{count(others, 'more worker')} out of service", urgent=True
         )

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from iris_cli.config.entry_text import NewHost
+from iris_cli.config.yaml_text import NewHost
 
 
 class FoundSlice(Struct, frozen=True, kw_only=True):
-    """An existing slice. `internal` and `external` addresses are by worker number. `external` may be empty.
+    """An existing slice. `internal` and `external` are the addresses of its VMs, in order of the worker numbers.
 
-    `incarnation` is `PROJECT ID CREATED` of the node, '' if unknown. `created_at` is the time of its creation in
-    seconds since the epoch. `labels` are the labels that become attributes, None if the source has no labels. `skipped`
-    gives a reason for each other label.
+    `external` may be empty. `incarnation` is `PROJECT ID CREATED` of the node, '' if unknown. `created_at` is the time
+    of the node's creation in seconds since the epoch. `labels` are the labels that become attributes, None if the
+    source has no labels. `skipped` has the reason for each label that can't become an attribute.
     """
 
     name: str

@@ -55,21 +55,20 @@ _WAITING_TEXT = ("it waits for capacity", "import again when it is ACTIVE")
 _WAITING_STATES = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
 
 
-def why_node_skipped(state: str, name: str, project: str, zone: str, request: str) -> tuple[str, str]:
-    """Return why a node that isn't READY is skipped, and the fix. `request`: the node's queued resource, '' if none."""
+def _node_error(state: str, name: str, project: str, zone: str, request: str) -> UsageError:
+    """Return the error for a node that isn't READY. `request`: the node's queued resource, '' if it has none."""
     why, fix = _NODE_STATES.get(state, (f"its state is {state or 'unknown'}", _WHEN_READY))
     start = _gcloud(f"tpu-vm start {shlex.quote(name)}", project, zone)
     delete = _delete_command(name, project, zone, request)
-    return _with_state(state, why), fix.format(start=start, delete=delete)
+    return UsageError(_with_state(state, why), hint=fix.format(start=start, delete=delete))
 
 
-def why_request_skipped(state: str, name: str, project: str, zone: str) -> tuple[str, str]:
-    """Return why a queued resource is skipped, and the fix."""
+def _request_error(state: str, name: str, project: str, zone: str) -> UsageError:
+    """Return the error for a queued resource, which can't be imported in any state."""
     unknown = (f"its state is {state or 'unknown'}", "")
     why, fix = _REQUEST_STATES.get(state, _WAITING_TEXT if state in _WAITING_STATES else unknown)
-    return _with_state(state, f"a queued resource: {why}"), fix.format(
-        delete=_delete_command(name, project, zone, name)
-    )
+    delete = _delete_command(name, project, zone, name)
+    return UsageError(_with_state(state, f"a queued resource: {why}"), hint=fix.format(delete=delete))
 
 
 def _with_state(state: str, why: str) -> str:
@@ -79,15 +78,15 @@ def _with_state(state: str, why: str) -> str:
 def _delete_command(name: str, project: str, zone: str, request: str) -> str:
     """Return the command that deletes the node.
 
-    If the node has a queued resource (`request`), which would keep using quota, the command deletes both.
+    If the node has a queued resource (`request`), the command deletes both, because the queued resource uses quota.
     """
     if request:
         return _gcloud(f"queued-resources delete {shlex.quote(request)} --force", project, zone)
     return _gcloud(f"tpu-vm delete {shlex.quote(name)}", project, zone)
 
 
-def _gcloud(what: str, project: str, zone: str) -> str:
-    command = f"gcloud compute tpus {what}"
+def _gcloud(words: str, project: str, zone: str) -> str:
+    command = f"gcloud compute tpus {words}"
     command += f" --zone {shlex.quote(zone)}" if zone else ""
     return command + (f" --project {shlex.quote(project)}" if project else "")
 
@@ -95,7 +94,7 @@ def _gcloud(what: str, project: str, zone: str) -> str:
 HOW = "gcloud compute tpus tpu-vm list --zone ZONE --format json > tpus.json"
 
 _PATH = pattern(r"projects/([^/]+)/locations/([^/]+)/(nodes|queuedResources)/([^/]+)")
-# More permissive than Google's rules. It is enough that each match is a safe word in a pasted command.
+# These patterns are more permissive than Google's rules. Each match can be pasted into a command without quotes.
 _ZONE = pattern(r"[a-z0-9][a-z0-9-]{0,62}")
 _PROJECT = pattern(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
 _WORD = pattern(r"[A-Za-z0-9_.:+-]{1,64}")
@@ -103,22 +102,12 @@ _LISTS = ("nodes", "queuedResources")
 _SPOT = (PREEMPTIBLE_ATTRIBUTE_KEY, "spot")
 _MAX_LABELS = 64  # Google's limit
 _MAX_NAME = 58  # characters, so that the number of a worker can be appended
-_LEGACY = "it is a legacy TPU Node without SSH access"
 
 Json = Mapping[str, Any]
 
 
-class _SkippedError(Exception):
-    """An item can't be imported. `why` is the reason, `fix` a command or ''."""
-
-    def __init__(self, why: str, fix: str = "") -> None:
-        super().__init__(why)
-        self.why = why
-        self.fix = fix
-
-
 def read_nodes(text: str) -> Found:
-    """Return the content of the JSON, which may consist of several documents. Raises UsageError."""
+    """Return the slices in the JSON text, which may consist of several documents. Raises UsageError."""
     items, notes, complete = _items(text)
     slices: list[FoundSlice] = []
     skipped: list[SkippedEntry] = []
@@ -126,13 +115,13 @@ def read_nodes(text: str) -> Found:
         name, project, zone = f"entry {number}", "", ""
         try:
             if not isinstance(item, Mapping):
-                raise _SkippedError("it describes no TPU VM")
+                raise UsageError("it describes no TPU VM")
             name, project, zone, is_request = _identity(item, name)
             if is_request:
-                raise _SkippedError(*why_request_skipped(_state(item), name, project, zone))
+                raise _request_error(_state(item), name, project, zone)
             slices.append(_slice(item, name, project, zone))
-        except _SkippedError as error:
-            skipped.append(SkippedEntry(name, error.why, error.fix, zone))
+        except UsageError as error:
+            skipped.append(SkippedEntry(name, error.message, error.hint, zone))
     scopes = {(each.project, each.zone) for each in slices} if complete else set()
     if complete:
         scopes |= {_scope(item) for item in items if isinstance(item, Mapping)}
@@ -201,7 +190,7 @@ def _message(error: object) -> str:
 
 
 def _identity(item: Json, fallback: str) -> tuple[str, str, str, bool]:
-    """Return the name, project and zone of an item, and True if it is a queued resource."""
+    """Return the name, project and zone of an item, and True if the item is a queued resource. Raises UsageError."""
     path = _text(item, "name")
     match = _PATH.fullmatch(path)
     if match is None:
@@ -210,7 +199,7 @@ def _identity(item: Json, fallback: str) -> tuple[str, str, str, bool]:
         return clip(name) or fallback, "", zone if _ZONE.fullmatch(zone) else "", "tpu" in item
     project, zone, kind, name = match.groups()
     if not (_PROJECT.fullmatch(project) and _ZONE.fullmatch(zone)):
-        raise _SkippedError(f"invalid project or zone in {clip(path)!r}")
+        raise UsageError(f"invalid project or zone in {clip(path)!r}")
     return clip(name), project, zone, kind == "queuedResources"
 
 
@@ -222,22 +211,21 @@ def _scope(item: Json) -> tuple[str, str]:
 def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
     labels = item.get("labels")
     if isinstance(labels, Mapping) and any(key.startswith(LABEL_PREFIX) for key in labels):
-        raise _SkippedError("iris created it for a scale group")
+        raise UsageError("iris created it for a scale group")
     if _text(item, "apiVersion").upper() == "V1":
-        raise _SkippedError(_LEGACY)
+        raise UsageError("it is a legacy TPU Node without SSH access")
     state = _state(item)
     if state != READY:
         request = _text(item, "queuedResource").rpartition("/")[2]
-        raise _SkippedError(*why_node_skipped(state, name, project, zone, request))
+        raise _node_error(state, name, project, zone, request)
     if not is_name(name) or len(name) > _MAX_NAME:
-        raise _SkippedError("its name is not valid for a slice")
+        raise UsageError("its name is not valid for a slice")
     kind = _type(item)
     internal, external = _addresses(item)
     known = lookup(kind)
     if known is not None and len(internal) < known.vms:
-        raise _SkippedError(
-            f"it lists {len(internal)} of the {known.vms} VMs of {describe(kind)}", "import again"
-        )
+        vms = f"it lists {len(internal)} of the {known.vms} VMs of {describe(kind)}"
+        raise UsageError(vms, hint="import again")
     accepted, skipped = _labels(labels)
     scheduling = item.get("schedulingConfig")
     settings = scheduling if isinstance(scheduling, Mapping) else {}
@@ -288,15 +276,18 @@ def _type(item: Json) -> str:
         if isinstance(config, Mapping):
             return arranged_type(_text(config, "type"), _text(config, "topology"))
     except UsageError as error:
-        raise _SkippedError(error.message) from error
-    raise _SkippedError("its type is unknown")
+        raise UsageError(error.message) from error
+    raise UsageError("its type is unknown")
 
 
 def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the internal and the external addresses of the item's VMs; no external ones unless all VMs have one."""
+    """Return the internal and the external addresses of the item's VMs.
+
+    The second tuple is empty unless all VMs have an external address.
+    """
     endpoints = item.get("networkEndpoints")
     if not isinstance(endpoints, list) or not endpoints:
-        raise _SkippedError("it lists no VMs", "import again")
+        raise UsageError("it lists no VMs", hint="import again")
     internal: list[str] = []
     external: list[str] = []
     for number, endpoint in enumerate(endpoints):
@@ -305,11 +296,11 @@ def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
         internal_address = _text(fields, "ipAddress")
         external_address = _text(access, "externalIp") if isinstance(access, Mapping) else ""
         if not _is_address(internal_address):
-            raise _SkippedError(f"VM {number} has no address", "import again")
+            raise UsageError(f"VM {number} has no address", hint="import again")
         internal.append(internal_address)
         external += [external_address] if _is_address(external_address) else []
     if len(set(internal)) < len(internal):
-        raise _SkippedError("two of its VMs have the same address")
+        raise UsageError("two of its VMs have the same address")
     return tuple(internal), tuple(external) if len(external) == len(internal) else ()
 
 
@@ -322,7 +313,10 @@ def _is_address(text: str) -> bool:
 
 
 def _incarnation(item: Json, project: str) -> tuple[str, float | None]:
-    """Return an identity that a re-created node of the same name does not have, and the creation time (or None)."""
+    """Return the node's incarnation and the time of its creation; '' and None if unknown.
+
+    The incarnation differs from that of a node which was re-created with the same name.
+    """
     number, created = str(item.get("id", "")), _text(item, "createTime")
     if not (_WORD.fullmatch(number) and _WORD.fullmatch(created)):
         return "", None

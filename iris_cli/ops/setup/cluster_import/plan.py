@@ -9,7 +9,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from iris_cli.config.editing.cluster_file import SLICES, WORKERS, ClusterFile, Entry
-from iris_cli.config.entry_text import NewHost, NewSlice, host_lines, slice_lines
+from iris_cli.config.yaml_text import NewHost, NewSlice, host_lines, slice_lines
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, region_of_zone
 from iris_cli.core.ids import WorkerId
 from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, SkippedEntry
@@ -57,25 +57,29 @@ class Plan(Struct):
 
 
 def plan_new(found: Found, wanted: Addresses | None) -> Plan:
-    """Return the plan for a new file."""
-    plan = Plan(left_out=list(found.left_out), notes=[("", each) for each in found.notes])
-    _add(plan, found, list(found.slices), wanted, [])
+    """Return the plan for a new file. `wanted`: the addresses to write (None: internal addresses)."""
+    plan = _empty_plan(found)
+    _add(plan, found, found.slices, wanted, [])
     return plan
+
+
+def _empty_plan(found: Found) -> Plan:
+    return Plan(left_out=list(found.left_out), notes=[("", each) for each in found.notes])
 
 
 def plan_changes(file: ClusterFile, found: Found, wanted: Addresses | None, *, prune: bool) -> Plan:
     """Return the plan for an existing file, and record the edits in `file`. `prune`: remove entries that are gone."""
-    plan = Plan(left_out=list(found.left_out), notes=[("", each) for each in found.notes])
+    plan = _empty_plan(found)
     matches = _Matches(file.entries)
     unnamed: list[FoundSlice] = []
     new: list[FoundSlice] = []
     # First match by name, then by address, because an address may have belonged to another slice before.
     by_name, by_address = (found.slices, matches.named, unnamed), (unnamed, matches.with_addresses, new)
-    for slices, find, others in (by_name, by_address):
+    for slices, find, unmatched in (by_name, by_address):
         for each in slices:
             entry = find(each)
             if entry is None:
-                others.append(each)
+                unmatched.append(each)
             else:
                 _update(plan, file, entry, each, wanted)
     _keep_skipped(plan, matches, found)
@@ -95,7 +99,7 @@ def plan_changes(file: ClusterFile, found: Found, wanted: Addresses | None, *, p
 
 
 class _Matches:
-    """Match slices to entries of the file, each entry at most once. `free` are the entries without a match."""
+    """Match slices to entries of the file, each entry at most once. `free` are the entries without a match, by id()."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.free = {id(each): each for each in entries}
@@ -105,37 +109,39 @@ class _Matches:
         self.by_addresses = {each.addresses: each for each in entries if not each.incarnation}
 
     def named(self, found: FoundSlice) -> Entry | None:
-        """Return the entry that was imported from this node, or one with the node's name, zone and project."""
+        """Return the entry that was imported from this node, or an entry with the node's name, zone and project."""
         names = [self.by_name.get(name) for name in (found.name, name_with_zone(found))]
-        same = self.by_incarnation.get(found.incarnation) if found.incarnation else None
-        near = (each for each in names if each is not None and _has_same_zone(each, found))
-        return self._first([same, *near])
+        imported = self.by_incarnation.get(found.incarnation) if found.incarnation else None
+        similar = (each for each in names if each is not None and _has_same_zone(each, found))
+        return self._take_first([imported, *similar])
 
     def with_addresses(self, found: FoundSlice) -> Entry | None:
         """Return a handwritten entry with the node's addresses. The name of the entry may differ."""
-        return self._first([self.by_addresses.get(found.internal), self.by_addresses.get(found.external)])
+        return self._take_first(
+            [self.by_addresses.get(found.internal), self.by_addresses.get(found.external)]
+        )
 
     def moved(self, found: FoundSlice, scopes: frozenset[tuple[str, str]]) -> Entry | None:
         """Return an imported entry whose addresses now belong to this node.
 
-        Two networks may use the same addresses, so equal addresses are not enough: either the list of nodes must be
-        complete (`scopes`) and lack the entry's node, or the node must have the entry's name and be in another zone of
-        the project.
+        Two networks may use the same addresses, so equal addresses are not enough. Either the list of nodes must be
+        complete for the entry's project and zone (`scopes`) and lack the entry's node, or the node must have the name
+        of the entry and be in another zone.
         """
         if not found.incarnation:
             return None
         addresses = (sorted(found.internal), sorted(found.external))
-        return self._first(
-            [
-                each
-                for each in self.free.values()
-                if each.incarnation
-                and sorted(each.addresses) in addresses
-                and (_scope(each) in scopes or _has_same_name(each, found))
-            ]
-        )
+        moved = [
+            each
+            for each in self.free.values()
+            if each.incarnation
+            and sorted(each.addresses) in addresses
+            and (_scope(each) in scopes or _has_same_name(each, found))
+        ]
+        return self._take_first(moved)
 
-    def _first(self, entries: Sequence[Entry | None]) -> Entry | None:
+    def _take_first(self, entries: Sequence[Entry | None]) -> Entry | None:
+        """Return the first of these entries that is still free, and mark it as matched."""
         entry = next((each for each in entries if each is not None and id(each) in self.free), None)
         if entry is not None:
             del self.free[id(entry)]
@@ -143,7 +149,7 @@ class _Matches:
 
 
 def name_with_zone(found: FoundSlice) -> str:
-    """Return the name for a slice if a slice in another zone has the same name."""
+    """Return the name of a slice's entry if a slice in another zone has the same name."""
     return f"{found.name}-{found.zone}"
 
 
@@ -178,16 +184,15 @@ def _add(
         name = each.name if each.name not in names else name_with_zone(each)
         hosts = addresses_of(each, wanted or Addresses.INTERNAL)
         used = next((host for host in hosts if host in owners), "")
+        fault = ""
         if not hosts:
-            plan.left_out.append(
-                SkippedEntry(each.name, "not all of its VMs have an external address", zone=each.zone)
-            )
+            fault = "not all of its VMs have an external address"
         elif name in names:
-            plan.left_out.append(SkippedEntry(each.name, f"another {name} already exists", zone=each.zone))
+            fault = f"another {name} already exists"
         elif used:
-            plan.left_out.append(
-                SkippedEntry(each.name, f"{used} already belongs to slice {owners[used]}", zone=each.zone)
-            )
+            fault = f"{used} already belongs to slice {owners[used]}"
+        if fault:
+            plan.left_out.append(SkippedEntry(each.name, fault, zone=each.zone))
         else:
             names.add(name)
             owners.update(dict.fromkeys(hosts, name))
@@ -281,23 +286,22 @@ def _changes(
     if hosts != entry.addresses:
         file.set_addresses(entry, hosts)
         yield "addresses"
-    if found.zone and _zone(entry) != found.zone:
-        if not _zone(entry) or ZONE_ATTRIBUTE_KEY in entry.node.pairs:
+    zone = _zone(entry)
+    if found.zone and zone != found.zone:
+        if not zone or ZONE_ATTRIBUTE_KEY in entry.node.entries:
             file.set_text(entry, ZONE_ATTRIBUTE_KEY, found.zone)
             yield ZONE_ATTRIBUTE_KEY
         else:
-            note = f"its attributes say {ZONE_ATTRIBUTE_KEY}: {_zone(entry)}, which is wrong"
-            plan.notes.append((entry.name, note))
-        if REGION_ATTRIBUTE_KEY in entry.node.pairs:
+            _add_wrong_attribute(plan, entry, ZONE_ATTRIBUTE_KEY, zone)
+        if REGION_ATTRIBUTE_KEY in entry.node.entries:
             file.set_text(entry, REGION_ATTRIBUTE_KEY, region_of_zone(found.zone))
     preemptible = entry.text_of(PREEMPTIBLE_ATTRIBUTE_KEY).lower()
     if found.preemptible is not None and preemptible != str(found.preemptible).lower():
-        if PREEMPTIBLE_ATTRIBUTE_KEY in entry.node.pairs or (found.preemptible and not preemptible):
+        if PREEMPTIBLE_ATTRIBUTE_KEY in entry.node.entries or (found.preemptible and not preemptible):
             file.set_flag(entry, PREEMPTIBLE_ATTRIBUTE_KEY, value=found.preemptible)
             yield PREEMPTIBLE_ATTRIBUTE_KEY
         elif preemptible:
-            note = f"its attributes say {PREEMPTIBLE_ATTRIBUTE_KEY}: {preemptible}, which is wrong"
-            plan.notes.append((entry.name, note))
+            _add_wrong_attribute(plan, entry, PREEMPTIBLE_ATTRIBUTE_KEY, preemptible)
     if found.labels is not None:
         yield from _changed_labels(plan, file, entry, found.labels)
 
@@ -308,16 +312,15 @@ def _changed_labels(plan: Plan, file: ClusterFile, entry: Entry, labels: Mapping
         file.set_labels(entry, labels)
         yield "labels"
     plan.labels[entry.name] = labels
-    attributes = entry.node.pairs.get("attributes")
-    for key, pair in attributes.value.pairs.items() if attributes is not None else ():
-        attribute = pair.value.value
-        if key in labels and attribute != labels[key]:
-            note = f"label {key} is overridden by its attributes: {key}: {attribute}"
+    attributes = entry.node.entries.get("attributes")
+    for key, attribute in attributes.entries.items() if attributes is not None else ():
+        if key in labels and attribute.value != labels[key]:
+            note = f"label {key} is overridden by its attributes: {key}: {attribute.value}"
             plan.notes.append((entry.name, note))
 
 
 def _addresses_for(plan: Plan, entry: Entry, found: FoundSlice, wanted: Addresses | None) -> tuple[str, ...]:
-    """Return the addresses to write: the `wanted` ones, or if None, internal or external ones as in the entry now."""
+    """Return the addresses to write. If `wanted` is None, they are internal or external as in the entry now."""
     is_named = not any(map(_is_address, entry.addresses)) and all(map(_is_address, found.internal))
     if is_named and wanted is None and len(entry.addresses) == len(found.internal):
         return entry.addresses  # ~/.ssh/config may resolve these names
@@ -340,11 +343,15 @@ def _is_address(text: str) -> bool:
 # Notes
 
 
+def _add_wrong_attribute(plan: Plan, entry: Entry, key: str, value: str) -> None:
+    plan.notes.append((entry.name, f"its attributes say {key}: {value}, which is wrong"))
+
+
 def _add_notes(plan: Plan, name: str, found: FoundSlice) -> None:
     plan.notes += [(name, words) for words in found.skipped]
     if found.incarnation and found.health != HEALTHY:
-        what = f"its health is {found.health}" if found.health else "its health is unknown"
-        plan.notes.append((name, f"{what}; `iris worker probe` shows the state of its VMs"))
+        health = f"its health is {found.health or 'unknown'}"
+        plan.notes.append((name, f"{health}; `iris worker probe` shows the state of its VMs"))
 
 
 def _keep_skipped(plan: Plan, matches: _Matches, found: Found) -> None:
@@ -357,7 +364,10 @@ def _keep_skipped(plan: Plan, matches: _Matches, found: Found) -> None:
 
 
 def _gone(plan: Plan, file: ClusterFile, matches: _Matches, found: Found, *, prune: bool) -> list[str]:
-    """Record as gone the imported entries that a complete list lacks. If `prune`, remove and return them."""
+    """Record as gone the imported entries that a complete list lacks.
+
+    If `prune` is True, remove these entries from the file and return their names, otherwise return [].
+    """
     for entry in matches.free.values():
         if entry.incarnation and _scope(entry) in found.scopes:
             plan.gone.append(entry.name)

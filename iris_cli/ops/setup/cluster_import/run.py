@@ -1,4 +1,4 @@
-"""Write an import into cluster.yaml, and record in the log that the old VMs of re-created slices are gone."""
+"""Write an import to cluster.yaml, and record in the log that the old VMs of re-created slices are gone."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from iris_cli.ops.setup.cluster_import.plan import Addresses, Plan, Recreated, p
 class OldMachine(Struct, frozen=True, kw_only=True):
     """A worker in the log whose VM was re-created.
 
-    `over` are the attempts that ended because the old VM is gone. `kept` is an attempt that was placed after the
-    creation of the new VM, or None. With such an attempt it is not known which attempts ended, so `over` is empty.
+    `over` are the attempts that ended because the old VM is gone. `kept` is an attempt that was placed on the worker
+    after the creation of the new VM, or None. If `kept` is not None, `over` is empty, because it is unknown which
+    attempts ended.
     """
 
     worker: WorkerId
@@ -40,14 +41,14 @@ class OldMachine(Struct, frozen=True, kw_only=True):
 def old_machines(cluster: Cluster, recreated: Sequence[Recreated]) -> list[OldMachine]:
     """Return the workers of these slices that are in the log."""
     return [
-        _old_machine_of(cluster, worker, each)
+        _old_machine(cluster, worker, each)
         for each in recreated
         for worker in each.workers
         if worker in cluster.workers or worker in cluster.ghosts
     ]
 
 
-def _old_machine_of(cluster: Cluster, worker: WorkerId, slice_: Recreated) -> OldMachine:
+def _old_machine(cluster: Cluster, worker: WorkerId, slice_: Recreated) -> OldMachine:
     known = worker in cluster.workers
     live = [attempt_id for attempt_id, _ in cluster.live_on(worker)] if known else []
     ghosts = [ghost.attempt for ghost in cluster.ghosts.get(worker, ())]
@@ -76,14 +77,6 @@ def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]
 def ended_jobs(machines: Sequence[OldMachine]) -> Iterator[str]:
     """Yield the jobs of the attempts that ended."""
     yield from dict.fromkeys(str(attempt.task.job) for each in machines for attempt in each.over)
-
-
-def read_file(path: Path) -> bytes:
-    """Return the bytes of a file. Raises NotWritableError."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise NotWritableError(f"{path} can't be read: {error.strerror or error}") from error
 
 
 def replace_config(path: Path, before: bytes, after: bytes) -> None:
@@ -138,7 +131,10 @@ def propose(path: Path, found: Found, wanted: Addresses | None, *, prune: bool, 
 
 
 def _change(path: Path, found: Found, wanted: Addresses | None, *, prune: bool) -> Proposal:
-    data = read_file(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise NotWritableError(f"{path} can't be read: {error.strerror or error}") from error
     file = ClusterFile(path, data)
     plan = plan_changes(file, found, wanted, prune=prune)
     by_hand = tuple(file.by_hand)
@@ -162,7 +158,7 @@ def _new(path: Path, found: Found, wanted: Addresses | None, home: Path) -> Prop
 
 
 def edit_error(proposal: Proposal) -> ConfigError:
-    """Return the error that tells the user which edits to make."""
+    """Return the error with the edits that the user must make."""
     return ConfigError(
         f"{proposal.path} can't be edited safely: nothing was written",
         problems=proposal.by_hand,

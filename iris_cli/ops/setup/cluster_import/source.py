@@ -18,8 +18,8 @@ from msgspec import Struct, structs
 from iris_cli.capacity.opening import list_nodes as ask
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import Clock
-from iris_cli.config.entry_text import NewHost
 from iris_cli.config.hosts import MAX_HOSTS, expanded
+from iris_cli.config.yaml_text import NewHost
 from iris_cli.core import Connection, clip, did_you_mean, is_name
 from iris_cli.core.messages.cloud import Refusal
 from iris_cli.errors import IrisError, UnreachableError, UsageError
@@ -37,24 +37,21 @@ def read_host_list(text: str) -> Found:
         words += [(f"line {number}: ", word) for word in line.partition("#")[0].split()]
     if not words:
         raise UsageError("it has no hosts", hint="write [USER@]HOST[:PORT] on each line, or v4a-w-[0-3]")
-    return _found_in(words)
+    return _read_words(words)
 
 
-def read_host_words(words: Iterable[str]) -> Found:
-    """Read hosts from the command line."""
-    return _found_in([("", word) for word in words])
-
-
-def _found_in(words: Iterable[tuple[str, str]]) -> Found:
+def _read_words(words: Iterable[tuple[str, str]]) -> Found:
+    """Read hosts and slices from pairs of position and word. Error messages begin with the position."""
     hosts: dict[NewHost, None] = {}
     slices: dict[str, FoundSlice] = {}
     for where, word in words:
         try:
             if "=" in word:
-                found = _slice_in(word)
-                slices[found.name] = found
+                listed = read_slice(word)
+                addresses = tuple(host for each in listed.hosts for host in expanded(each))
+                slices[listed.name] = FoundSlice(name=listed.name, type=listed.type, internal=addresses)
             else:
-                hosts.update(dict.fromkeys(_hosts_in(word)))
+                hosts.update(dict.fromkeys(_read_hosts(word)))
         except UsageError as error:
             raise UsageError(f"{where}{error.message}", hint=error.hint) from error
         if len(hosts) > MAX_HOSTS:
@@ -62,20 +59,14 @@ def _found_in(words: Iterable[tuple[str, str]]) -> Found:
     return Found(hosts=tuple(hosts), slices=tuple(slices.values()))
 
 
-def _hosts_in(word: str) -> list[NewHost]:
+def _read_hosts(word: str) -> list[NewHost]:
     user, at, address = word.rpartition("@")
     if any(character in clip(address) for character in "{}\"'"):
         raise UsageError(f"{clip(word)!r} is not a host", hint="write a range as host-[0-3]")
     return [read_host(f"{user}{at}{each}") for each in expanded(address)]
 
 
-def _slice_in(word: str) -> FoundSlice:
-    listed = read_slice(word)
-    hosts = [host for each in listed.hosts for host in expanded(each)]
-    return FoundSlice(name=listed.name, type=listed.type, internal=tuple(hosts))
-
-
-_NO_SHELL = "git"  # user of git servers in SSH configurations: such servers provide no shell
+_GIT_USER = "git"  # user of git servers in SSH configurations: such servers provide no shell
 
 
 def read_ssh_config(path: Path) -> Found:
@@ -113,7 +104,7 @@ def _check_hosts(routes_by_name: dict[str, tuple[Hop, ...]]) -> Iterator[NewHost
             yield SkippedEntry(
                 name, f"it is a jump host, for example of {jumps[name]}", f"iris cluster import {name}"
             )
-        elif end.user == _NO_SHELL:
+        elif end.user == _GIT_USER:
             yield SkippedEntry(name, "the user git can't run commands")
         elif not is_name(name):
             yield SkippedEntry(name, "its name is not valid for a worker")
@@ -154,7 +145,7 @@ def read_source(
 ) -> Found:
     """Read the source of `--from`, filtered by `names`. Without a source, `names` are hosts. Raises UsageError."""
     if not source:
-        return read_host_words(names)
+        return _read_words([("", word) for word in names])
     if source == GCP:
         found = read_nodes(list_nodes(project, zone, clock))
     elif source == SSH_CONFIG:
@@ -167,8 +158,8 @@ def read_source(
 
 
 def _read_text(source: str) -> Found:
-    """Read a file of any supported kind, detected by its first characters."""
-    text = _text(source)
+    """Read a file of any supported kind. The kind is detected by the first characters."""
+    text = _read_file(source)
     _check_is_list(source, text.lstrip().partition("\n")[0])
     if text.lstrip("\ufeff \t\r\n")[:1] in ("[", "{"):
         return read_nodes(text)
@@ -194,7 +185,7 @@ def _where(source: str) -> str:
     return "standard input" if source == STDIN else clip(source)
 
 
-def _text(source: str) -> str:
+def _read_file(source: str) -> str:
     where = _where(source)
     try:
         if source == STDIN:
