@@ -7,7 +7,7 @@ import pytest
 from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.lifecycle import children
 from iris_cli.errors import UsageError
-from iris_cli.ops.views.job_status import jobs_of_constraints
+from iris_cli.ops.views.job_status import inherited_from
 from tests.support.inside import Inside
 from tests.support.lab import Lab
 
@@ -42,6 +42,13 @@ def test_a_contradiction_between_parent_and_child_is_refused() -> None:
     assert list(lab.cluster.jobs) == ["train"]
 
 
+def sources_of(lab: Lab, name: str) -> tuple[str, ...]:
+    """The job that named each constraint of a job: the job itself or an ancestor."""
+    job = lab.the_job(name)
+    inherited = inherited_from(lab.cluster, job)
+    return tuple(inherited.get(format_constraint(each), job.id) for each in job.constraints)
+
+
 def test_where_a_constraint_came_from_is_known_over_generations() -> None:
     lab = Lab().worker("w", cpu=64, pool="a", zone="us-a-b", rack="1")
     lab.job("train", constraints=(parse_constraint("pool=a"),)).schedule().reports("train/* running")
@@ -54,7 +61,7 @@ def test_where_a_constraint_came_from_is_known_over_generations() -> None:
             f"{format_constraint(each)} {source}"
             for each, source in zip(
                 lab.the_job(name).constraints,
-                jobs_of_constraints(lab.cluster, lab.the_job(name)),
+                sources_of(lab, name),
                 strict=True,
             )
         ]
@@ -78,16 +85,13 @@ def test_a_constraint_that_a_child_names_as_its_parent_does_is_its_own() -> None
     inside.submit(name="alone", constraints=ours[:1], inherit_constraints=False)
     lab.schedule().reports("train/both/* running")
     Inside(lab, "train/both/task-0").submit(name="below")
-    sources = {
-        name: jobs_of_constraints(lab.cluster, lab.the_job(f"train/{name}"))
-        for name in ("both", "one", "alone")
-    }
+    sources = {name: sources_of(lab, f"train/{name}") for name in ("both", "one", "alone")}
     assert sources == {
         "both": ("train/both", "train/both"),
         "one": ("train", "train/one"),
         "alone": ("train/alone",),
     }
-    assert jobs_of_constraints(lab.cluster, lab.the_job("train/both/below")) == ("train/both", "train/both")
+    assert sources_of(lab, "train/both/below") == ("train/both", "train/both")
 
 
 def test_a_job_of_the_operator_below_another_takes_nothing_over() -> None:
@@ -97,5 +101,4 @@ def test_a_job_of_the_operator_below_another_takes_nothing_over() -> None:
         .job("train", constraints=(parse_constraint("pool=a"),), env={"A": "1"})
     )
     lab.job("train/mine", constraints=(parse_constraint("pool=a"),))
-    job = lab.the_job("train/mine")
-    assert (dict(job.env), jobs_of_constraints(lab.cluster, job)) == ({}, ("train/mine",))
+    assert (dict(lab.the_job("train/mine").env), sources_of(lab, "train/mine")) == ({}, ("train/mine",))

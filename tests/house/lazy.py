@@ -63,7 +63,7 @@ LAZY: Mapping[str, str] = {
     "ops.slice_hosts": "core.lifecycle.slices",
     "ops.views.inventory": "core.lifecycle.identity",
     "ops.views.job_status": "ops.views.failure",
-    "ops.views.status": "ops.outcomes.causes ops.views.failure ops.views.scale_status",
+    "ops.views.status": "ops.views.failure ops.views.scale_status",
     "ops.views.view": "core.evolve core.scheduling core.scheduling.plan ops.views.channels ops.secret_values",
     "ops.views.why": "core.scheduling ops.views.scale_status",
     "ops.workplace": (

@@ -13,11 +13,14 @@ FIX = "correct notify in cluster.yaml"
 
 def channel_problems(session: Session, *, has_next_cycle: bool) -> Iterator[str]:
     """Yield a sentence for each failing channel. `has_next_cycle`: True if another cycle is expected."""
-    records = session.state.notices.read() if session.config.notify.channels else None
-    for name in session.config.notify.channels if records is not None else ():
-        channel = records.channels.get(name, Channel()) if records is not None else Channel()
-        if channel.failures:
-            yield _words(channel, session.clock.now(), has_next_cycle=has_next_cycle)
+    names = session.config.notify.channels
+    records = session.state.notices.read() if names else None
+    if records is None:
+        return
+    for name in names:
+        channel = records.channels.get(name)
+        if channel is not None and channel.failures:
+            yield _problem_words(channel, session.clock.now(), has_next_cycle=has_next_cycle)
 
 
 def last_notice(session: Session) -> str:
@@ -30,7 +33,7 @@ def last_notice(session: Session) -> str:
     return f"{last}; {count(dropped, 'notice')} dropped" if dropped else last
 
 
-def _words(channel: Channel, now: float, *, has_next_cycle: bool) -> str:
+def _problem_words(channel: Channel, now: float, *, has_next_cycle: bool) -> str:
     failures = f" ({channel.failures} times in a row)" if channel.failures > 1 else ""
     wait = channel.retry_at - now
     retry = f"retried in {format_duration(wait) if wait > 0 else 'the next cycle'}"

@@ -1,25 +1,22 @@
-"""The runner, the process that runs a cluster's cycles: its kind, the age of its last cycle, the time of the next."""
+"""The runner, which is the process that runs a cluster's cycles, and the work that needs cycles."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.config.schema import Mode
-from iris_cli.core import AttemptId, Cluster, JobId, SliceState, Token, WorkerCondition
+from iris_cli.config.schema import ClusterConfig, Mode
+from iris_cli.core import Attempt, AttemptId, Cluster, JobId, SliceState, Token, WorkerCondition
 from iris_cli.core.units import count, format_duration
 from iris_cli.journal.access import write_fix
 from iris_cli.journal.files.heartbeat import runners_of
 from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.journal.state_dir import StateDir
-
-if TYPE_CHECKING:
-    from iris_cli.config.schema import ClusterConfig
-    from iris_cli.core.model.task import Attempt
 
 CRON = "cron"
 VALIDATE = "iris config validate"
@@ -35,12 +32,13 @@ _MIN_LATE = 60.0  # seconds before any runner is late: a cycle with many silent 
 class Cycles(Struct, frozen=True, kw_only=True):
     """The runner: the process that runs the cycles. `by` is its kind, None if no cycles are running.
 
-    Times are in seconds. `last` is the age of the last cycle of any runner, `last_own` the age of this runner's last
-    cycle. Both are None if there was no cycle. `next` is the time until the next cycle. A runner is `late` if it holds
-    its lock but runs no cycles, for example while it is suspended. Then `last` is `last_own`, and `next` is None.
-    `host` is '' for this machine. `command` is the runner's command line. `troubles` are problems of the loop, each
-    with its fix; `missing` names the secrets that the loop lacks, by job. `needed`: True if open work needs cycles.
-    `fix` says what to do if no cycles are running: a command, or how to make the state writable.
+    Times are in seconds. `last` is the age of the last cycle of any runner. `last_own` is the age of this runner's last
+    cycle. Both are None if there was no cycle. `next` is the time until the next cycle, None if no cycle is expected. A
+    runner is `late` if it holds its lock but runs no cycles, for example while it is suspended. Then `last` is
+    `last_own`, and `next` is None. `host` is '' for this machine. `command` is the runner's command line. `troubles`
+    are problems of the loop, each with its fix. `missing` names the secrets that the loop lacks, by job. `needed`: True
+    if open work needs cycles. `fix` says what to do if no cycles are running: a command, or how to make the state
+    writable.
     """
 
     by: str | None = None
@@ -64,18 +62,18 @@ class Cycles(Struct, frozen=True, kw_only=True):
 
 
 def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bool = True) -> Cycles:
-    """Return the runner of the cycles.
+    """Return the runner of the cycles. If there are several runners, return one that is not late.
 
-    `mode` is the loop mode in cluster.yaml, `needed` is True if open work needs cycles. Takes no lock, writes nothing,
-    and never raises OSError.
+    `mode` is the value of `loop` in cluster.yaml. `needed`: True if open work needs cycles. Takes no lock, writes
+    nothing, and never raises OSError.
     """
     heartbeat = state.read_heartbeat()
     records = runners_of(heartbeat)
-    times = [_number(each, "at") for each in (heartbeat or {}, *records.values())]
+    times = [read_number(each, "at") for each in (heartbeat or {}, *records.values())]
     last = max((at for at in times if at is not None), default=None)
     runners = state.runners.alive()
-    found = [_of_runner(each, records.get(each.kind, {}), now, state.host) for each in runners]
-    if (cron := _of_cron(records.get(CRON, {}), now)) is not None:
+    found = [_runner_cycles(each, records.get(each.kind, {}), now, state.host) for each in runners]
+    if (cron := _cron_cycles(records.get(CRON, {}), now)) is not None:
         found.append(cron)
     best = next((each for each in found if not each.late), next(iter(found), Cycles()))
     last_of_any = best.last if best.late else _age(last, now)
@@ -83,18 +81,20 @@ def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bo
 
 
 def with_invalid_configuration(cycles: Cycles) -> Cycles:
-    """Return `cycles` while cluster.yaml is invalid: cron can't run cycles then, but a running process continues."""
+    """Return the runner while cluster.yaml is invalid. Cron can't run cycles then, but a running process continues."""
     running = Cycles(last=cycles.last, needed=cycles.needed) if cycles.by == CRON else cycles
     return replace(running, fix=VALIDATE)
 
 
-def _of_runner(runner: Runner, record: Mapping[str, Any], now: float, this_host: str) -> Cycles:
-    """Return the state of a process that holds a runner lock. Its last cycle, or its start, shows if it is late."""
-    at = _number(record, "at")
-    interval = runner.interval or _number(record, "interval") or 0.0
+def _runner_cycles(runner: Runner, record: Mapping[str, Any], now: float, this_host: str) -> Cycles:
+    """Return the cycles of a process that holds a runner lock. `record` is the last entry of its kind in the heartbeat.
+
+    The time since its last cycle, or since its start, shows if it is late.
+    """
+    at = read_number(record, "at")
+    interval = runner.interval or read_number(record, "interval") or 0.0
     since = max(at or 0.0, runner.since)
-    waited = max(0.0, now - since)
-    late = waited > max(_MAX_MISSED * interval, _MIN_LATE)
+    late = now - since > max(_MAX_MISSED * interval, _MIN_LATE)
     is_by_this_loop = runner.kind == LOOP and record.get("pid", runner.pid) == runner.pid
     return Cycles(
         by=runner.kind,
@@ -111,10 +111,10 @@ def _of_runner(runner: Runner, record: Mapping[str, Any], now: float, this_host:
     )
 
 
-def _of_cron(record: Mapping[str, Any], now: float) -> Cycles | None:
-    """Return the cron runner, or None if its last cycle is too old."""
-    at, interval = _number(record, "at"), _number(record, "interval")
-    if at is None or not interval or max(0.0, now - at) >= _MAX_MISSED * interval:
+def _cron_cycles(record: Mapping[str, Any], now: float) -> Cycles | None:
+    """Return the cycles of cron, or None if its last cycle is too old."""
+    at, interval = read_number(record, "at"), read_number(record, "interval")
+    if at is None or not interval or now - at >= _MAX_MISSED * interval:
         return None
     return Cycles(
         by=CRON,
@@ -130,7 +130,8 @@ def _age(at: float | None, now: float) -> float | None:
     return None if at is None else max(0.0, round(now - at, 3))
 
 
-def _number(record: Mapping[str, Any], name: str) -> float | None:
+def read_number(record: Mapping[str, Any], name: str) -> float | None:
+    """Return a finite number of a heartbeat's record, None if it is missing or malformed."""
     value: Any = record.get(name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     return float(value) if is_number else None
@@ -148,26 +149,21 @@ def _missing(value: object) -> dict[JobId, list[str]]:
 
 
 def work_left(cluster: Cluster, config: ClusterConfig, state: StateDir) -> str:
-    """Return a short description of the open work, '' if nothing needs a cycle."""
-    return next(_parts(cluster, config, state), "")
-
-
-def _parts(cluster: Cluster, config: ClusterConfig, state: StateDir) -> Iterator[str]:
-    if needs := jobs_need_cycles(cluster):
-        yield needs
+    """Return a short description of the first kind of open work, '' if nothing needs a cycle."""
+    if jobs := jobs_need_cycles(cluster):
+        return jobs
     if config.scales and _slices_change(cluster, config):
-        yield "slices to create or delete"
-    if config.notify.channels:
-        records = state.notices.read()
-        waiting = sum(len(each.waiting) for each in records.channels.values()) if records is not None else 0
-        if waiting:
-            yield f"{count(waiting, 'notice')} to send"
+        return "slices to create or delete"
+    records = state.notices.read() if config.notify.channels else None
+    if records is not None and (waiting := sum(len(each.waiting) for each in records.channels.values())):
+        return f"{count(waiting, 'notice')} to send"
     if config.limits.keep_logs and (due := len(logs_to_copy(cluster, state.logs_due.all()))):
-        yield f"logs of {count(due, 'attempt')} to copy"
+        return f"logs of {count(due, 'attempt')} to copy"
+    return ""
 
 
 def logs_to_copy(cluster: Cluster, due: Mapping[Token, AttemptId]) -> list[tuple[AttemptId, Attempt]]:
-    """Return those of the attempts in `due` whose output still exists and whose worker is healthy."""
+    """Return the attempts in `due` whose output still exists and whose worker is healthy."""
     found = []
     for token, attempt_id in due.items():
         attempt = attempt_of(cluster, attempt_id, token)
@@ -178,7 +174,7 @@ def logs_to_copy(cluster: Cluster, due: Mapping[Token, AttemptId]) -> list[tuple
 
 
 def attempt_of(cluster: Cluster, attempt_id: AttemptId, token: Token) -> Attempt | None:
-    """Return the attempt if it has this token and its output was not reaped; None otherwise."""
+    """Return the attempt; None if it has another token or its files are deleted."""
     try:
         attempt = cluster.attempt(attempt_id)
     except KeyError:
@@ -189,7 +185,7 @@ def attempt_of(cluster: Cluster, attempt_id: AttemptId, token: Token) -> Attempt
 def jobs_need_cycles(cluster: Cluster) -> str:
     """Return a short description of the open jobs or the attempts to stop; '' if there are none.
 
-    Attempts on lost workers and attempts with unkillable processes can't be stopped now, and are ignored.
+    Attempts on lost workers and attempts with unkillable processes can't be stopped now. They are not counted.
     """
     still_open = cluster.open_jobs()
     if jobs := sum(job.end is None for job in still_open):
@@ -205,20 +201,18 @@ def _is_stuck(cluster: Cluster, attempt: Attempt) -> bool:
 
 
 def _slices_change(cluster: Cluster, config: ClusterConfig) -> bool:
-    """Return True if slices are changing, or will change because idle slices above the minimum are deleted."""
+    """Return True if slices are changing, or will change because a group has more or fewer than its minimum."""
     groups = {group.name: group for group in config.scale_groups}
-    minimum = {name: group.min_slices for name, group in groups.items()}
-    number = dict.fromkeys(minimum, 0)
     for each in cluster.slices.values():
         group = groups.get(each.group)
         if each.state is not SliceState.READY or (group is not None and not group.makes(each.template)):
             return True
-        number[each.group] = number.get(each.group, 0) + 1
-    return any(number[group] != minimum.get(group, 0) for group in number)
+    minimum = Counter({group.name: group.min_slices for group in config.scale_groups})
+    return Counter(each.group for each in cluster.slices.values()) != minimum
 
 
 def cycles_words(cycles: Cycles) -> str:
-    """Return `cycles: background loop (pid 4711), last 3s ago`, or what to type if no cycles are running."""
+    """Return a line such as `cycles: background loop (pid 4711), last 3s ago`, or what to type if no cycles run."""
     last = "none yet" if cycles.last is None else f"last {format_duration(cycles.last)} ago"
     if not cycles.by:
         return _no_cycles_words(cycles)
@@ -240,7 +234,7 @@ def trouble_lines(cycles: Cycles) -> list[str]:
 
 
 def fix_of(trouble: str) -> str:
-    """Return the command that a loop problem names, or the command that shows the loop's log."""
+    """Return the command that a problem of the loop names, or the command that shows the loop's log."""
     named = [each for each in ("iris loop start", VALIDATE) if each in trouble]
     return named[0] if named else "iris loop show"
 

@@ -1,4 +1,4 @@
-"""Failure card: the first failed task, its last lines, the ends of its peers, a known cause. Uses local data only."""
+"""The failure card of a job, from files on this machine: the first failed task, its peers, and a known cause."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ from iris_cli.ops.outcomes.causes import cause_of, end_words, exit_words, job_ca
 from iris_cli.ops.views.task_rows import culprit_of
 from iris_cli.ops.views.view import View
 
+if TYPE_CHECKING:
+    from iris_cli.core.known_causes import KnownCause
+    from iris_cli.journal.state_dir import StateDir
+
 _STOPPED = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED})
 _LONGEST_LAST_LINE = 300  # characters
 _NUMBER = pattern(r"0x[0-9a-fA-F]+|[0-9]+")
 _SHELL_MESSAGE = pattern(r"(?:.{0,200}: line [0-9]+: +[0-9]+ )?(?:Terminated|Killed|Hangup)(?: .*)?")
 _MAX_CHILDREN = 8  # failed child jobs that the card names
-
 DRAIN = "iris worker drain "
 WHOLE_LOG = "iris logs {task} --tail 200"
 _PYTHON_ERROR = "Traceback (most recent call last):"
@@ -38,9 +41,10 @@ _BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 
 
 class PeerGroup(Struct, frozen=True, kw_only=True):
-    """Tasks that ended in the same way, with the same last line except for numbers.
+    """Tasks that ended in the same way and whose last lines are equal except for numbers.
 
-    `line` is the last line of the first task, '' if unknown. `same`: the first failed task has it, too.
+    `how` names their end. `line` is the last line of the first task, '' if unknown. `same`: True if the first failed
+    task has this line, too.
     """
 
     tasks: tuple[TaskId, ...]
@@ -51,7 +55,7 @@ class PeerGroup(Struct, frozen=True, kw_only=True):
 
 
 def peers(cluster: Cluster, job: Job, culprit: Task) -> Iterator[Task]:
-    """Yield the peers of the culprit: all placed ranks of a gang; for other jobs, the tasks that failed."""
+    """Yield the peers of the culprit: all placed ranks of a gang; in another job, the other tasks that failed."""
     for task in cluster.tasks_of(job.id):
         if task.id != culprit.id and task.current is not None and (job.is_gang or has_failed(task.current)):
             yield task
@@ -62,28 +66,29 @@ def has_failed(attempt: Attempt) -> bool:
     return attempt.end is not None and attempt.end.reason in (*PROGRAM_FAILURES, EndReason.TIMEOUT)
 
 
-def others(cluster: Cluster, job: Job, culprit: Task, last: str) -> list[PeerGroup]:
+def _peer_groups(cluster: Cluster, job: Job, culprit: Task, culprit_line: str) -> list[PeerGroup]:
     """Return the peers grouped by end and last line: failed groups first, then by size."""
-    alike: dict[tuple[str, str], list[Task]] = {}
-    lines: dict[TaskId, str] = {}
+    alike: dict[tuple[str, str], list[tuple[TaskId, Attempt]]] = {}
     for task in peers(cluster, job, culprit):
-        assert task.current is not None
-        lines[task.id] = _last_line_of(task.current)
-        alike.setdefault((_how(task.current), _shape(lines[task.id])), []).append(task)
+        attempt = task.current
+        assert attempt is not None
+        key = (_end_kind(attempt), _without_numbers(_last_line_of(attempt)))
+        alike.setdefault(key, []).append((task.id, attempt))
     groups = [
         PeerGroup(
-            tasks=tuple(task.id for task in tasks),
+            tasks=tuple(task_id for task_id, _ in members),
             how=how,
-            failed=tasks[0].current is not None and has_failed(tasks[0].current),
-            line=lines[tasks[0].id],
-            same=bool(shape) and shape == _shape(last),
+            failed=has_failed(members[0][1]),
+            line=_last_line_of(members[0][1]),
+            same=bool(shape) and shape == _without_numbers(culprit_line),
         )
-        for (how, shape), tasks in alike.items()
+        for (how, shape), members in alike.items()
     ]
     return sorted(groups, key=lambda group: (not group.failed, -len(group.tasks)))
 
 
-def _how(attempt: Attempt) -> str:
+def _end_kind(attempt: Attempt) -> str:
+    """Return how the attempt ended, in a few words."""
     if attempt.end is None:
         return "being stopped" if attempt.stop is not None else "still running"
     if attempt.end.reason is EndReason.OK:
@@ -92,7 +97,7 @@ def _how(attempt: Attempt) -> str:
 
 
 def _last_line_of(attempt: Attempt) -> str:
-    """Return the last line that a task printed; a shell's message about the stop is skipped."""
+    """Return the last line that an attempt printed. A shell's message that it was stopped is skipped."""
     end = attempt.end
     output = relative_paths(end.log_tail, attempt.token) if end is not None else ""
     line = last_line(output)
@@ -106,18 +111,13 @@ def last_line(output: str) -> str:
     return output.rstrip().rpartition("\n")[2].strip()[:_LONGEST_LAST_LINE]
 
 
-def _shape(line: str) -> str:
-    """Return a line without its numbers, which differ between ranks: times, steps, addresses."""
+def _without_numbers(line: str) -> str:
+    """Return a line without numbers (times, steps, addresses), which differ between ranks."""
     return _NUMBER.sub("#", line)
 
 
-if TYPE_CHECKING:
-    from iris_cli.core.known_causes import KnownCause
-    from iris_cli.journal.state_dir import StateDir
-
-
 class Explained(Struct, frozen=True, kw_only=True):
-    """A known cause: the task and the line that matched its rule, the fix, and the page about the cause (`source`)."""
+    """A known cause, the fix, and the page about the cause (`source`). `line` of `task` matched the cause's rule."""
 
     name: str
     cause: str
@@ -140,7 +140,7 @@ class FailureCard(Struct, frozen=True, kw_only=True):
 
     `counts` says how the tasks of a gang ended: `1 failed, 3 stopped with it`. `next` is the command to type next.
     `setup` is the set-up command if that failed. `retries` says how many retries were used. `children` are the last
-    child jobs that failed before the task, `more_children` is the number of earlier failed child jobs. `facts` are
+    child jobs that failed before the task. `more_children` is the number of earlier failed child jobs. `facts` are
     measurements of the task's worker. Only a proven fact is known to be related to the failure.
     """
 
@@ -175,7 +175,12 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     shown = _relative(culprit, output)
     known, next_command = _explained(cluster, view.state, job, culprit, output)
     failed = _failed_children(cluster, job, end)
-    children = tuple(_named(cluster, view.state, child) for child in failed[:_MAX_CHILDREN])
+    children = tuple(
+        FailedChild(
+            job=each.id, state=cluster.job_state(each.id), cause=cause_words(cluster, each, view.state)
+        )
+        for each in failed[:_MAX_CHILDREN]
+    )
     if job.tried_again:
         next_command = f"iris status {job.tried_again[-1]}"
     elif next_command.startswith(DRAIN) and parent_of(job.id) is None:
@@ -194,7 +199,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         log_lines=tuple(map(_shortened, shown.rstrip().split("\n")[-causes.LOG_LINES :]))
         if shown.strip()
         else (),
-        others=tuple(others(cluster, job, culprit, last_line(shown))),
+        others=tuple(_peer_groups(cluster, job, culprit, last_line(shown))),
         known=known,
         next=next_command or _next(cluster, culprit, output),
         counts=in_words(counted(task_displays(cluster, job.id))) if job.is_gang else "",
@@ -206,8 +211,8 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     )
 
 
-def off_bad_hosts(view: View, job: Job) -> str:
-    """Return the command that moves an open job off a host with broken hardware; '' if there is no such host."""
+def drain_command(view: View, job: Job) -> str:
+    """Return the command that moves an open job away from a host with broken hardware; '' if there is no such host."""
     cluster = view.cluster
     for task, number, end in last_failures(job, cluster.tasks_of(job.id)):
         worker = task.attempts[number].worker
@@ -221,14 +226,14 @@ def off_bad_hosts(view: View, job: Job) -> str:
 
 
 def _facts(end: End, known: Explained | None) -> tuple[Fact, ...]:
-    """Return the worker's facts, proven facts first. A full disk is proven if the program reports it as well."""
+    """Return the worker's facts, proven facts first. A full disk is proven if the program also reports a full disk."""
     full = known is not None and known.name == "disk-full"
     facts = [replace(fact, proven=fact.proven or (full and fact.kind is FactKind.DISK)) for fact in end.facts]
     return tuple(sorted(facts, key=lambda fact: not fact.proven))
 
 
 def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
-    """Return why a job ended, in a few words: the culprit, its failure, and the cause if known.
+    """Return why a job ended, in a few words: the culprit, its failure, and the known cause, if any.
 
     `state` may hold pulled output with more lines than the event log.
     """
@@ -254,19 +259,14 @@ def _failures(cluster: Cluster, job: Job, culprit: Task | None) -> int:
 
 
 def _failed_children(cluster: Cluster, job: Job, end: End) -> list[Job]:
-    """Return the failed child jobs, latest first.
+    """Return the failed child jobs, latest first, because they probably caused the parent's failure.
 
-    They probably caused the parent's failure. Empty if the parent was lost because of its host.
+    Return [] if the parent's task was lost because of its host.
     """
     if end.reason in INFRASTRUCTURE:
         return []
     children = [child for child in cluster.children_of(job.id) if cluster.job_state(child.id) in _BAD]
     return sorted(children, key=lambda each: each.end.at if each.end else 0.0, reverse=True)
-
-
-def _named(cluster: Cluster, state: StateDir | None, child: Job) -> FailedChild:
-    cause = cause_words(cluster, child, state)
-    return FailedChild(job=child.id, state=cluster.job_state(child.id), cause=cause)
 
 
 def _shortened(line: str) -> str:
@@ -276,7 +276,7 @@ def _shortened(line: str) -> str:
 
 
 def _retries(job: Job, end: End) -> str:
-    """Return how many retries were used, '' if the job had no retries for this end."""
+    """Return how many retries were used; '' if the job has no retries for an end of this kind."""
     budget = job.max_retries_failure if end.reason in PROGRAM_FAILURES else 0
     if end.reason in INFRASTRUCTURE:
         budget = job.max_retries_preemption
@@ -284,7 +284,7 @@ def _retries(job: Job, end: End) -> str:
 
 
 def _next(cluster: Cluster, task: Task, output: str) -> str:
-    """Return the next command for an unknown cause: relaunch a fixed program, or inspect the worker or log."""
+    """Return the next command for an unknown cause. It submits the job again, or it shows the worker or the log."""
     attempt, end = task.current, _end(task)
     if attempt is None:
         return f"iris history {task.job}"
@@ -303,10 +303,11 @@ def _next(cluster: Cluster, task: Task, output: str) -> str:
 
 
 def _failed_first(cluster: Cluster, job: Job) -> Task | None:
+    """Return the failed task that caused the end of the job, or None."""
     culprit = culprit_of(cluster, job)
-    if culprit is None or culprit.state not in (TaskState.FAILED, TaskState.WORKER_FAILED):
+    if culprit is None or culprit.end is None:
         return None
-    return culprit if culprit.end is not None else None
+    return culprit if culprit.state in (TaskState.FAILED, TaskState.WORKER_FAILED) else None
 
 
 def _end(task: Task) -> End:
@@ -323,7 +324,7 @@ def _relative(task: Task, output: str) -> str:
 
 
 def _output_end(state: StateDir | None, task: Task) -> str:
-    """Return the last output of a task: of the pulled files if they are complete, otherwise the log tail."""
+    """Return the last output of a task, from the pulled files if they are complete, otherwise from the event log."""
     attempt = task.current
     if state is not None and attempt is not None and attempt.ended_at is not None:
         with suppress(NotWritableError):  # `iris doctor` reports unreadable files
@@ -347,9 +348,9 @@ def _pulled(state: StateDir, attempt: AttemptId, ended_at: float) -> str:
 def _explained(
     cluster: Cluster, state: StateDir | None, job: Job, culprit: Task, output: str
 ) -> tuple[Explained | None, str]:
-    """Return the known cause and the next command.
+    """Return the known cause (or None) and its next command (or '').
 
-    If the culprit only reports that another rank failed, return the cause of a peer.
+    If the culprit's error is an echo of another rank's failure, return the cause of a peer.
     """
     task, known = culprit, _known(state, culprit, output)
     if known is not None and known.echo:
@@ -384,7 +385,7 @@ def _known(state: StateDir | None, task: Task, output: str) -> KnownCause | None
 
 
 def _command(cluster: Cluster, template: str, task: Task) -> str:
-    """Return a rule's command for the task; '' if the worker is gone, or if it would relaunch a child job."""
+    """Return a rule's command for the task; '' if the worker is gone, or if the command would submit a child job."""
     worker = task.current.worker if task.current is not None else None
     if "{worker}" in template and worker not in cluster.workers:
         return ""

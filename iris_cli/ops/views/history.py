@@ -27,7 +27,7 @@ from iris_cli.ops.session import Session
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One event. `seq` is the number of its transaction, `at` is the time by the clock of the `actor` that wrote it."""
+    """One event. `seq` is the number of its transaction. `at` is the time by the clock of the `actor` that wrote it."""
 
     seq: int
     at: float
@@ -118,7 +118,7 @@ def _found(
     limit: int,
     names: dict[str, None] | None = None,
 ) -> History:
-    """Return the events about `subject` in these readings. Add the name of every subject to `names`."""
+    """Return the events about `subject` in these readings. Add the subjects of all events to `names`."""
     newest: deque[Entry] = deque(maxlen=limit or None)
     total, messages, archived = 0, dict[str, None](), 0
     damage: Damage | None = None
@@ -176,7 +176,7 @@ def _entry(transaction: Transaction, event: Event) -> Entry:
 
 
 class _WorkersOfAttempts(dict[AttemptId, WorkerId | None]):
-    """The worker of each attempt. Attempts that were placed before the first line read are looked up in the state."""
+    """The worker of each attempt. An attempt whose placement was not read is looked up in the state."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class _WorkersOfAttempts(dict[AttemptId, WorkerId | None]):
 def _with_subjects(
     transactions: Iterable[Transaction], workers: _WorkersOfAttempts
 ) -> Iterator[tuple[Transaction, Event, set[str]]]:
-    """Yield each event with the names of its jobs, tasks and workers."""
+    """Yield each event with its subjects: the names of its jobs, tasks and workers."""
     for transaction in transactions:
         for event in transaction.events:
             if isinstance(event, TaskAssigned):

@@ -1,4 +1,4 @@
-"""Inventory of workers and slices: attributes, claims, and whether they accept new work."""
+"""Workers and slices: their attributes and claims, and the reasons why they accept no new work."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ D = TypeVar("D", bound="WorkerDetails")
 class WorkerRow(Struct, frozen=True, kw_only=True):
     """One worker in one line.
 
-    `cpu` is in cores, `memory` in bytes. The `*_free` parts are not held by a live attempt. `status` is one word.
-    `refuses` are sentences that say why the worker accepts no new work, if it accepts none. Only jobs that tolerate its
-    `taints` are placed on the worker. `warnings` are other problems for the operator.
+    `cpu` is in cores, `memory` in bytes. The `*_free` values are the parts that no live attempt holds. `status` is one
+    word. `refuses` are the reasons why the worker accepts no new work; empty if it accepts new work. Only jobs that
+    tolerate the `taints` are placed on the worker. `warnings` are other problems for the operator.
     """
 
     id: WorkerId
@@ -60,7 +60,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
 
 
 class SliceRow(Struct, frozen=True, kw_only=True):
-    """One slice. `busy` counts workers with chips in use, `unusable` the other workers that accept no new work."""
+    """One slice. `busy` counts workers with chips in use. `unusable` counts other workers that accept no new work."""
 
     name: str
     type: str
@@ -129,7 +129,7 @@ class Inventory(Struct, frozen=True, kw_only=True):
 
 @gc_paused
 def inventory(session: Session, *, briefly: bool = False) -> Inventory:
-    """Return the inventory of all workers. `briefly`: omit claims and slices, which no table shows."""
+    """Return all workers. `briefly`: omit claims and slices, which no table shows."""
     view = look(session)
     rows = worker_rows(view)
     return Inventory(
@@ -231,16 +231,15 @@ def slice_rows(view: View, rows: Iterable[WorkerRow]) -> tuple[SliceRow, ...]:
 
 def _slice_row(cluster: Cluster, name: str, rows: list[WorkerRow]) -> SliceRow:
     busy = {row.id for row in rows if any(claim.chips for claim in cluster.workers[row.id].claims.values())}
-    unusable = [row for row in rows if row.id not in busy and row.refuses]
-    unavailable = [row for row in rows if row.refuses]
+    unusable = sum(bool(row.refuses) for row in rows if row.id not in busy)
     return SliceRow(
         name=name,
         type=_slice_type(cluster.workers[rows[0].id], len(rows)),
         workers=tuple(row.id for row in rows),
-        free=len(rows) - len(busy) - len(unusable),
+        free=len(rows) - len(busy) - unusable,
         busy=len(busy),
-        unusable=len(unusable),
-        status=_slice_status(rows, unavailable),
+        unusable=unusable,
+        status=_slice_status(rows),
         jobs=tuple(dict.fromkeys(job for row in rows for job in row.jobs)),
     )
 
@@ -254,9 +253,9 @@ def _slice_type(worker: Worker, members: int) -> str:
     return describe(str(accelerator), count) if accelerator is not None else ""
 
 
-def _slice_status(rows: list[WorkerRow], unavailable: list[WorkerRow]) -> str:
-    """Return `healthy`, or the number of workers by status: `1 lost, 2 draining`."""
-    counts = Counter(row.status for row in unavailable)
+def _slice_status(rows: list[WorkerRow]) -> str:
+    """Return `healthy`, or the number of workers that accept no new work by status: `1 lost, 2 draining`."""
+    counts = Counter(row.status for row in rows if row.refuses)
     if list(counts.values()) == [len(rows)]:
         return next(iter(counts))
     return ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "healthy"
@@ -305,16 +304,15 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
         why = f": {worker.reason}" if worker.reason else ""
         yield f"cooling down, {left} left{why}"
     if worker.id in view.stopping_on:
-        stopping = _stopping(view.cluster, worker)
-        yield f"still stopping {', '.join(map(str, stopping))}"
+        attempts = view.cluster.live_on(worker.id)
+        stopping = (str(name) for name, attempt in attempts if attempt.state is AttemptState.STOPPING)
+        yield f"still stopping {', '.join(stopping)}"
 
 
 def problem_of(view: View, worker_id: WorkerId) -> str:
-    """Return the problem of a worker that runs an attempt, '' if it has none. A stopping attempt is no problem."""
+    """Return the problem of a worker that runs an attempt; '' if it has none. A stopping attempt is no problem."""
     worker = view.cluster.workers.get(worker_id)
-    if worker is None:
-        return ""
-    if worker.condition is WorkerCondition.HEALTHY and not worker.quarantined:
+    if worker is None or (worker.condition is WorkerCondition.HEALTHY and not worker.quarantined):
         return ""
     return next(iter(refusals(view, worker)), "")
 
@@ -358,14 +356,6 @@ def next_retry_words(worker: Worker, now: float, limits: Limits) -> str:
     if not cooling(worker, now, limits):
         return "polled again in the next cycle"
     return f"polled again in {format_duration(worker.cooldown_until - now)}"
-
-
-def _stopping(cluster: Cluster, worker: Worker) -> list[AttemptId]:
-    return [
-        attempt_id
-        for attempt_id, attempt in cluster.live_on(worker.id)
-        if attempt.state is AttemptState.STOPPING
-    ]
 
 
 def _claims(cluster: Cluster, worker: Worker) -> Iterable[ClaimRow]:

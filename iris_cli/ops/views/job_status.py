@@ -21,22 +21,6 @@ from iris_cli.ops.views.status import JobRow, job_row
 from iris_cli.ops.views.task_rows import TaskRow, task_row, waiting_words
 from iris_cli.ops.views.view import CycleAge, View, look
 
-
-def jobs_of_constraints(cluster: Cluster, job: Job) -> tuple[JobId, ...]:
-    """Return, for each constraint of the job, the job that named the constraint: this job or an ancestor."""
-    return tuple(_source(cluster, job, constraint) for constraint in job.constraints)
-
-
-def _source(cluster: Cluster, job: Job, constraint: Constraint) -> JobId:
-    """Return the nearest job, from `job` upwards, that named the constraint instead of inheriting it."""
-    while job.origin is not None and constraint not in job.origin.repeats:
-        parent = cluster.jobs[job.origin.attempt.task.job]
-        if constraint not in parent.constraints:
-            break
-        job = parent
-    return job.id
-
-
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import ExpectedStart
     from iris_cli.ops.views.failure import FailureCard
@@ -95,7 +79,7 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
     job = view.cluster.jobs[find_job(view.cluster, job_id)]
     waiting = waiting_words(view, job)
     row, displays = job_row(view, job), task_displays(view.cluster, job.id)
-    failure = _failure(view, job) if row.state is JobState.FAILED else None
+    failure, follow_up = _failure(view, row, job)
     return JobStatus(
         at=view.now,
         past=view.cycle is None,
@@ -123,8 +107,7 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
             task_row(view, task, display, waiting.get(task.id, ""))
             for task, display in zip(view.cluster.tasks_of(job.id), displays, strict=True)
         ),
-        next=(failure.next if failure is not None else _off_bad_hosts(view, row, job))
-        or next_command(view.cluster, job, quiet=bool(row.quiet)),
+        next=follow_up or next_command(view.cluster, job, quiet=bool(row.quiet)),
     )
 
 
@@ -135,21 +118,31 @@ def _expected_start(view: View, job: Job) -> ExpectedStart | None:
     return view.expected_start(job, pending) if pending is not None else None
 
 
-def _children_by(of: Callable[[JobId], State], cluster: Cluster, job: Job) -> dict[State, tuple[JobId, ...]]:
-    """Return the child jobs of a job, grouped by the result of `of`."""
+def _children_by(
+    read_state: Callable[[JobId], State], cluster: Cluster, job: Job
+) -> dict[State, tuple[JobId, ...]]:
+    """Return the child jobs of a job, grouped by the result of `read_state`."""
     found: dict[State, tuple[JobId, ...]] = {}
     for child in cluster.children_of(job.id):
-        state = of(child.id)
+        state = read_state(child.id)
         found[state] = (*found.get(state, ()), child.id)
     return found
 
 
 def inherited_from(cluster: Cluster, job: Job) -> dict[str, JobId]:
-    """Return the job that named each inherited constraint. The keys are constraints as typed."""
-    if job.origin is None or not job.constraints:
-        return {}
-    sources = zip(job.constraints, jobs_of_constraints(cluster, job), strict=True)
+    """Return the ancestor that named each inherited constraint. The keys are constraints as typed."""
+    sources = ((each, _source(cluster, job, each)) for each in job.constraints)
     return {format_constraint(each): source for each, source in sources if source != job.id}
+
+
+def _source(cluster: Cluster, job: Job, constraint: Constraint) -> JobId:
+    """Return the nearest job, from `job` upwards, that named the constraint instead of inheriting it."""
+    while job.origin is not None and constraint not in job.origin.repeats:
+        parent = cluster.jobs[job.origin.attempt.task.job]
+        if constraint not in parent.constraints:
+            break
+        job = parent
+    return job.id
 
 
 def endpoint_rows(cluster: Cluster, job: JobId) -> Iterator[EndpointRow]:
@@ -180,7 +173,7 @@ def needs_words(job: Job) -> str:
 
 
 def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
-    """Return the most likely next command for a job without a failure card. `quiet`: True if a task is quiet."""
+    """Return the command that helps most with a job without a failure card. `quiet`: True if a task is quiet."""
     state = cluster.job_state(job.id)
     if job.tried_again:
         return f"iris status {job.tried_again[-1]}"
@@ -201,19 +194,17 @@ def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
     return f"iris logs {job.id}" + (" --follow" if state is JobState.RUNNING else "")
 
 
+def _failure(view: View, row: JobRow, job: Job) -> tuple[FailureCard | None, str]:
+    """Return the failure card (or None), and the command to type next because of a failure (or '')."""
+    if row.state is not JobState.FAILED and not row.retry:
+        return None, ""
+    from iris_cli.ops.views.failure import drain_command, failure_card  # most commands show no failure
+
+    failure = failure_card(view, job) if row.state is JobState.FAILED else None
+    if failure is not None:
+        return failure, failure.next
+    return None, drain_command(view, job) if row.retry else ""
+
+
 def _has_failed(state: JobState) -> bool:
     return state.terminal and state is not JobState.SUCCEEDED
-
-
-def _failure(view: View, job: Job) -> FailureCard | None:
-    from iris_cli.ops.views.failure import failure_card  # most commands show no failed job
-
-    return failure_card(view, job)
-
-
-def _off_bad_hosts(view: View, row: JobRow, job: Job) -> str:
-    if not row.retry:
-        return ""
-    from iris_cli.ops.views.failure import off_bad_hosts
-
-    return off_bad_hosts(view, job)

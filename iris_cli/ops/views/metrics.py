@@ -21,9 +21,9 @@ class Metrics(Struct, frozen=True, kw_only=True):
     """Metrics of the cluster at the time `at`. Times are in seconds; `last_cycle_age` is None if no cycle has run.
 
     `jobs` and `tasks` count open jobs and their tasks by state. `ended` counts the jobs that ended in the last 24
-    hours. `workers` counts workers by the status in `iris workers`. A slice is `busy` if any of its chips is in use.
-    Otherwise it is `unusable` if one of its workers accepts no new work, or else `free`. Chips are TPU chips and GPUs.
-    `chip_seconds` cover 24 hours.
+    hours. `workers` counts workers by the status in `iris workers`. A slice is `busy` if any of its chips is in use. A
+    slice that is not busy is `unusable` if one of its workers accepts no new work, otherwise `free`. Chips are TPU
+    chips and GPUs. `chip_seconds` cover 24 hours. `runner` is the kind of the runner, None if no cycles are running.
     """
 
     at: float
@@ -48,10 +48,10 @@ def metrics(session: Session) -> Metrics:
         jobs[cluster.job_state(job.id)] += 1
         tasks.update(task.state for task in cluster.tasks_of(job.id))
     rows = worker_rows(view)
-    slices = Counter({"free": 0, "busy": 0, "unusable": 0})
+    slices: Counter[str] = Counter(free=0, busy=0, unusable=0)
     for each in slice_rows(view, rows):
         slices["busy" if each.busy else "unusable" if each.unusable else "free"] += 1
-    chips = Counter({"free": 0, "busy": 0, "unusable": 0})
+    chips: Counter[str] = Counter(free=0, busy=0, unusable=0)
     for row in rows:
         whole_host = row.chips and not row.chips_free
         busy = row.chips if whole_host else row.gpus - row.gpus_free

@@ -1,4 +1,4 @@
-"""Figures of the report: all jobs, attempts and workers in the log, and sums over them."""
+"""Figures of the report: all jobs, attempts and workers in the log, and sums over jobs."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class AttemptSpan(Struct, frozen=True, kw_only=True):
 class JobLine(Struct, frozen=True, kw_only=True):
     """One job.
 
-    `waited`: seconds from submission to the first start. Without a start: seconds to the job's end, or until now.
-    `retries` counts retries after a failure, `tries` counts retries after a lost host, too. `preemptions` counts the
-    charged host losses, once for a round of a gang. `ran` is the result of `job_ran`. `again` is the ended job from
-    which this job was resubmitted, `tried_again` are the jobs resubmitted from this job. `last_lines` are from the task
-    that failed the job.
+    `waited`: seconds from the submission to the first start. If the job never started: seconds until it ended, or until
+    now. `retries` counts retries after a failure. `tries` also counts retries after a lost host. `preemptions` counts
+    the charged losses of hosts, once for each round of a gang. `ran` is the result of `job_ran`. `again` is the ended
+    job from which this job was resubmitted. `tried_again` are the jobs resubmitted from this job. `last_lines` are the
+    last lines of the task that made the job fail.
     """
 
     id: JobId
@@ -106,10 +106,10 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def report(session: Session, since: str | None = None, *, every_job: bool = False) -> Report:
-    """Report on the whole log with its archive, or from the time `since` on.
+    """Report on the whole log with its archive, or from the time `since` on. Takes no lock.
 
-    Takes no lock. `every_job`: ignore MAX_JOBS and MAX_ATTEMPTS. `since` is a time as accepted by `look`. The log is
-    read only from the last snapshot before `since`. Raises NotFoundError if there is no log, UsageError.
+    `since` is a time as accepted by `parse_moment`. The log is read only from the last snapshot before `since`.
+    `every_job`: ignore MAX_JOBS and MAX_ATTEMPTS. Raises UsageError, and NotFoundError if there is no log.
     """
     now = session.clock.now()
     wanted = None if since is None else parse_moment(since, now)
@@ -141,7 +141,7 @@ def report(session: Session, since: str | None = None, *, every_job: bool = Fals
 
 
 class _Clip:
-    """Clip times to the reported span, so that wrong clocks don't extend it."""
+    """A function that clips times to the reported span, so that wrong clocks don't extend the span."""
 
     def __init__(self, begin: float, end: float) -> None:
         self.begin, self.end = begin, end

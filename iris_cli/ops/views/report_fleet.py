@@ -1,13 +1,12 @@
-"""All workers in the log, including forgotten ones: their attributes, and the times in which they were configured."""
+"""All workers in the log, including forgotten workers: attributes, and the spans in which they were configured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 
-from iris_cli.core import AttemptId, Cluster, Worker, WorkerId, pattern
+from iris_cli.core import AttemptId, Cluster, WorkerId, pattern
 from iris_cli.core.constraints import (
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
@@ -25,9 +24,9 @@ from iris_cli.core.events.events import (
 
 
 class WorkerLine(Struct, frozen=True, kw_only=True):
-    """Last known facts of one worker. `slice` is None for a single host; `chips` counts TPU chips or GPUs.
+    """Last known facts of one worker. `slice` is None for a single host. `chips` counts TPU chips or GPUs.
 
-    `configured_spans`: begin and end of each time in which it was in cluster.yaml, in seconds since the epoch.
+    `configured_spans`: begin and end of each span in which the worker was in cluster.yaml, in seconds since the epoch.
     """
 
     id: WorkerId
@@ -44,6 +43,8 @@ class WorkerLine(Struct, frozen=True, kw_only=True):
 
 
 class _Known(Struct):
+    """Facts of one worker. `since`: time since which it is in cluster.yaml, None if it is not in cluster.yaml."""
+
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     chips: int = 0
     gpus: int = 0
@@ -68,15 +69,12 @@ class Fleet:
 
     def __init__(self, start: Cluster) -> None:
         self.begin = float("inf")
-        self._known = {worker.id: _known_at(start.at, worker) for worker in start.workers.values()}
+        self._known = {
+            each.id: _Known(each.own_attributes, each.chips, each.gpus, since=start.at)
+            for each in start.workers.values()
+        }
         self._chips = {
             attempt: worker.chips for worker in start.workers.values() for attempt in worker.claims
-        }
-        self._handlers: dict[type[Event], Callable[[Any, float], None]] = {
-            WorkerRegistered: self._registered,
-            WorkerUpdated: self._updated,
-            WorkerForgotten: self._forgotten,
-            TaskAssigned: self._assigned,
         }
 
     def watched(self, transactions: Iterable[Transaction]) -> Iterator[Transaction]:
@@ -84,10 +82,23 @@ class Fleet:
         for transaction in transactions:
             self.begin = min(self.begin, transaction.at)
             for event in transaction.events:
-                handle = self._handlers.get(type(event))
-                if handle is not None:
-                    handle(event, transaction.at)
+                self._record(event, transaction.at)
             yield transaction
+
+    def _record(self, event: Event, at: float) -> None:
+        match event:
+            case WorkerRegistered():
+                self._known.setdefault(event.worker, _Known()).since = at
+            case WorkerUpdated():
+                known = self._known[event.worker]
+                known.attributes, known.chips, known.gpus = event.attributes, event.chips, event.gpus
+            case WorkerForgotten():
+                known = self._known[event.worker]
+                if known.since is not None:
+                    known.configured_spans.append((known.since, at))
+                known.since = None
+            case TaskAssigned():
+                self._chips[event.attempt_id] = self._known[event.worker].chips
 
     def chips_of(self, attempt: AttemptId) -> int:
         """Return the number of TPU chips that the attempt's worker had at the assignment."""
@@ -100,37 +111,11 @@ class Fleet:
             for worker, known in self._known.items()
             if (line := _line(worker, known, begin, end)).configured_spans or known.since is not None
         ]
-        return tuple(
-            sorted(
-                lines,
-                key=lambda each: (
-                    each.slice is None,
-                    _natural_key(each.slice or ""),
-                    each.index,
-                    _natural_key(each.id),
-                ),
-            )
-        )
-
-    def _registered(self, event: WorkerRegistered, at: float) -> None:
-        self._known.setdefault(event.worker, _Known()).since = at
-
-    def _updated(self, event: WorkerUpdated, _at: float) -> None:
-        known = self._known[event.worker]
-        known.attributes, known.chips, known.gpus = event.attributes, event.chips, event.gpus
-
-    def _forgotten(self, event: WorkerForgotten, at: float) -> None:
-        known = self._known[event.worker]
-        if known.since is not None:
-            known.configured_spans.append((known.since, at))
-        known.since = None
-
-    def _assigned(self, event: TaskAssigned, _at: float) -> None:
-        self._chips[event.attempt_id] = self._known[event.worker].chips
+        return tuple(sorted(lines, key=_sort_key))
 
 
-def _known_at(moment: float, worker: Worker) -> _Known:
-    return _Known(attributes=worker.own_attributes, chips=worker.chips, gpus=worker.gpus, since=moment)
+def _sort_key(line: WorkerLine) -> tuple[bool, list[str | int], int, list[str | int]]:
+    return line.slice is None, _natural_key(line.slice or ""), line.index, _natural_key(line.id)
 
 
 def _line(worker: WorkerId, known: _Known, begin: float, end: float) -> WorkerLine:

@@ -1,4 +1,4 @@
-"""State of the scale groups: slices, back-off, demand, and demand that no group serves."""
+"""State of the scale groups: slices, back-off, demand, and the demand that no group serves."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> Owne
 
 
 def here(session: Session) -> SliceOwner:
-    """Return this state directory as a slice owner."""
+    """Return the slice owner that stands for this state directory."""
     return session.keeper or session.state.keeper
 
 

@@ -13,7 +13,7 @@ from iris_cli.core.model.task import Ended, EndReason, Stopping, Task, TaskState
 from iris_cli.core.model.waiting import overdue, quiet_words
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import job_filter
-from iris_cli.ops.outcomes.causes import job_cause
+from iris_cli.ops.outcomes.causes import job_cause, retry_words
 from iris_cli.ops.outcomes.durations import elapsed, job_ran
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import Cycles
@@ -26,7 +26,7 @@ from iris_cli.ops.views.view import CycleAge, View, look
 class JobRow(Struct, frozen=True, kw_only=True):
     """One job in one line. Ages and durations are in seconds.
 
-    `display` is the state shown on the screen, `task_displays` is the number of tasks by the state shown for them.
+    `display` is the state shown on the screen. `task_displays` counts the tasks by the state shown on the screen.
     `workers` are the workers of the job's live attempts, by rank. `why` says why the job is pending, or why it ended.
     `retry` is the failure that is being retried. `overdue` says how long a gang has been pending, if longer than
     `gang_reserve_after`. `quiet` names the quiet tasks. `duration` is the result of `job_ran`. `again` is the ended job
@@ -87,10 +87,10 @@ def cluster_status(
     states: Sequence[str] = (),
     ended: int | None = None,
 ) -> ClusterStatus:
-    """Return the cluster now, or as of `at`, with the jobs that have all these labels and one of these states.
+    """Return the cluster now, or as of `at`, with the jobs that have all `labels` and one of `states`.
 
-    A label is `key=value`, or `key` for any value. Without a filter, `ended` is the maximum number of ended jobs (None:
-    all). Raises UsageError.
+    A label is `key=value`, or `key` for any value. `ended` is the maximum number of ended jobs (None: all); it is
+    ignored if there are labels or states. Raises UsageError.
     """
     wanted = job_filter(labels, states)
     view = look(session, at)
@@ -208,8 +208,6 @@ def _retry(view: View, job: Job, tasks: Sequence[Task]) -> str:
     attempts = (task.attempts for task in tasks if task.attempts)
     if job.end is not None or not any(len(each) > 1 or type(each[-1].phase) is Ended for each in attempts):
         return ""
-    from iris_cli.ops.outcomes.causes import retry_words
-
     return retry_words(view.cluster, job, view.state)
 
 

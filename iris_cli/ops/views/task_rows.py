@@ -47,9 +47,9 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
 class TaskRow(Struct, frozen=True, kw_only=True):
     """One task. `display` is its state as shown on the screen.
 
-    `worker`, times, exit code, number (`attempt`) and `reason` of the end are taken from the task's last attempt. `why`
-    says why the task is pending, or why it ended. For a quiet task, `quiet_since` is the time of its last output, and
-    `quiet_in` is the place in its program at which it was when iris found it quiet.
+    `attempt` is the number of the task's last attempt. `worker`, times, exit code and `reason` belong to this attempt.
+    `why` says why the task is pending, or why it ended. For a quiet task, `quiet_since` is the time of its last output,
+    and `quiet_in` is the function that its program executed when iris found it quiet.
     """
 
     id: TaskId
@@ -73,17 +73,13 @@ def task_row(view: View, task: Task, display: str, waiting: str) -> TaskRow:
     """Return the row of one task. `waiting` is the reason if the task is pending, otherwise ''."""
     attempts = tuple(_attempt_row(view, task.id, attempt) for attempt in task.attempts)
     last = attempts[-1] if attempts else None
+    reasons = (_why(view, task, last, waiting), _problem(view, last), _ghost_words(view.cluster, task))
     return TaskRow(
         id=task.id,
         state=task.state,
         display=display,
         worker=last.worker if last else None,
-        why="; ".join(
-            filter(
-                None,
-                (_why(view, task, last, waiting), _problem(view, last), _ghost_words(view.cluster, task)),
-            )
-        ),
+        why="; ".join(filter(None, reasons)),
         attempt=task.attempts[-1].number if task.attempts else None,
         reason=last.reason if last else None,
         exit_code=last.exit_code if last else None,
@@ -155,9 +151,7 @@ def _problem(view: View, last: AttemptRow | None) -> str:
 def _ghost_words(cluster: Cluster, task: Task) -> str:
     """Return a warning about attempts that are presumed gone and may still run."""
     known = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
-    ghosts = [each for each in task.attempts if each.presumed and AttemptId(task.id, each.number) in known]
-    if not ghosts:
-        return ""
+    ghosts = (each for each in task.attempts if each.presumed and AttemptId(task.id, each.number) in known)
     return ", ".join(f"attempt-{each.number} may still be running on {each.worker}" for each in ghosts)
 
 

@@ -6,30 +6,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import cached_property
 from itertools import takewhile
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.core import Cluster, Device, Job, JobId, Limits, Stopping, TaskId, WorkerId, in_memory
+from iris_cli.core import Cluster, Device, Job, Limits, Stopping, TaskId, WorkerId, in_memory
 from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
 from iris_cli.journal.access import disk_problem
 from iris_cli.journal.files.runners import LOOP
 from iris_cli.journal.log.recovery import Damage, banner
-from iris_cli.ops.views.cycles import Cycles, cycles_of, work_left
+from iris_cli.ops.views.cycles import Cycles, cycles_of, read_number, work_left
 
 if TYPE_CHECKING:
     from iris_cli.core.events.events import Transaction
-    from iris_cli.core.scheduling import ExpectedStart, Plan, Reason
+    from iris_cli.core.scheduling import ExpectedStart, Plan
     from iris_cli.journal.log.reading import Reading
     from iris_cli.journal.state_dir import StateDir
     from iris_cli.ops.progress import Progress
     from iris_cli.ops.session import Session
 
 STALE_AFTER = 300.0
-"""Seconds without a cycle after which cron counts as stopped: it runs a cycle every minute."""
+"""Seconds without a cycle after which cron counts as stopped. Cron runs a cycle every minute."""
 
 
 class CycleAge(Struct, frozen=True, kw_only=True):
@@ -41,21 +40,21 @@ class CycleAge(Struct, frozen=True, kw_only=True):
 
 
 class View(Struct, frozen=True, kw_only=True, dict=True):
-    """One view of the cluster. `now` is the time of the view.
+    """The cluster at the time `now`. `offered` are devices that scale groups could add.
 
-    `cycle` and `cycles` are None for a view of the past. `has_next_cycle`: True if another cycle is expected.
+    `cycle`, `cycles` and `state` are None in a view of the past. `has_next_cycle`: True if another cycle is expected.
     """
 
     cluster: Cluster
     now: float
     limits: Limits
-    offered: tuple[Device, ...] = ()  # devices that scale groups could add
+    offered: tuple[Device, ...] = ()
     cycle: CycleAge | None = None
     cycles: Cycles | None = None
     has_next_cycle: bool = False
     messages: tuple[str, ...] = ()
     log_damage: Damage | None = None
-    state: StateDir | None = None  # None for a view of the past
+    state: StateDir | None = None
 
     @cached_property
     def plan(self) -> Plan:
@@ -69,18 +68,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
             last_cycle = self.now - age if age is not None else float("-inf")
             secrets = secrets_of_loop(self.cluster, self.cycles.missing, missing.secrets, last_cycle)
             missing = replace(missing, secrets=secrets)
-        return plan(
-            self.cluster,
-            self.now,
-            limits=self.limits,
-            missing=missing,
-            offered=self.offered,
-        )
-
-    @cached_property
-    def waiting(self) -> Mapping[TaskId | JobId, tuple[Reason, ...]]:
-        """The reasons why tasks are pending, most important first: by task, or by job for gangs."""
-        return self.plan.waiting
+        return plan(self.cluster, self.now, limits=self.limits, missing=missing, offered=self.offered)
 
     @cached_property
     def next_workers(self) -> Mapping[TaskId, WorkerId]:
@@ -113,7 +101,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         return f"{', '.join(job.after)} did not succeed{self.next_words('ends in the next cycle')}"
 
     def prospects(self, job: Job, tasks: Iterable[TaskId]) -> list[str]:
-        """Return the distinct prospects of a job's pending tasks, computed once for tasks with equal reasons."""
+        """Return the distinct prospects of a job's pending tasks. Tasks with equal reasons share one computation."""
         if not (tasks := list(tasks)):
             return []
         causes: dict[int, TaskId] = {}
@@ -129,14 +117,17 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         the past, and if a scale group may add a slice earlier.
         """
         key = job.id if job.is_gang else task
-        if self.cycle is None or self.offered or key not in self.waiting:
+        if self.cycle is None or self.offered or key not in self.plan.waiting:
             return None
         from iris_cli.core.scheduling import time_limits
 
         return self.plan.expected_start(key, time_limits(self.cluster))
 
     def next_words(self, follows: str) -> str:
-        """Return the end of a sentence: `follows` if a next cycle is expected, otherwise "no cycles are running"."""
+        """Return the end of a sentence: `follows` if a next cycle is expected, otherwise "no cycles are running".
+
+        In a view of the past, return ''.
+        """
         if self.cycles is None:
             return ""
         return f"; {follows}" if self.has_next_cycle else "; no cycles are running"
@@ -151,22 +142,29 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
     if at is not None:
         moment = parse_moment(at, now)
         past, reading = as_of(session.state, moment, session.progress)
-        offered = session.config.addable_devices
         return View(
             cluster=past,
             now=moment,
             limits=session.limits,
-            offered=offered,
+            offered=session.config.addable_devices,
             messages=banner(reading.warnings, reading.damage),
             log_damage=reading.damage,
         )
     cluster = session.view()
     needed = bool(work_left(cluster, session.config, session.state))
     cycles = cycles_of(session.state, now, session.config.loop, needed=needed)
-    write_problems = list(_write_problems(session, needed=needed))
-    if write_problems:
+    messages = list(session.messages)
+    write_problem = (
+        disk_problem(session.state.path) if needed else ""
+    )  # a loop can't report a full disk itself
+    if write_problem:
         cycles = replace(cycles, next=None)
-    has_next_cycle = (cycles.has_next_cycle or runs_cycles) and not write_problems
+        messages.append(write_problem)
+    has_next_cycle = (cycles.has_next_cycle or runs_cycles) and not write_problem
+    if session.config.notify.channels:
+        from iris_cli.ops.views.channels import channel_problems
+
+        messages += channel_problems(session, has_next_cycle=has_next_cycle)
     return View(
         cluster=cluster,
         now=now,
@@ -175,28 +173,10 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
         cycle=cycle_age(session.state.read_heartbeat(), now),
         cycles=cycles,
         has_next_cycle=has_next_cycle,
-        messages=(
-            *session.messages,
-            *write_problems,
-            *_channel_problems(session, has_next_cycle=has_next_cycle),
-        ),
+        messages=tuple(messages),
         log_damage=session.damage,
         state=session.state,
     )
-
-
-def _write_problems(session: Session, *, needed: bool) -> Iterator[str]:
-    """Yield why the state can't be written, if a cycle is `needed`. A loop can't report a full disk itself."""
-    if needed and (why := disk_problem(session.state.path)):
-        yield why
-
-
-def _channel_problems(session: Session, *, has_next_cycle: bool) -> Iterator[str]:
-    """Yield the problems of the notification channels."""
-    if session.config.notify.channels:
-        from iris_cli.ops.views.channels import channel_problems
-
-        yield from channel_problems(session, has_next_cycle=has_next_cycle)
 
 
 def as_of(
@@ -204,8 +184,9 @@ def as_of(
 ) -> tuple[Cluster, Reading]:
     """Return the cluster after the last transaction at or before `moment`, and the Reading of the log.
 
-    Clocks may step back, so times in the log may be out of order. All transactions before that last one are included.
-    The log may be too large for memory, so it is read a second time if its times are out of order.
+    Clocks may step back, so times in the log may be out of order. The cluster includes every transaction before the
+    last one, whatever its time is. The log may be too large for memory, so it is read a second time if its times are
+    out of order.
     """
     from iris_cli.core.evolve import replay
 
@@ -232,15 +213,15 @@ def as_of(
 
 def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:
     """Return the time and age of the last cycle in the heartbeat. The age is 0 if the clock stepped back."""
-    at = (heartbeat or {}).get("at")
-    if isinstance(at, bool) or not isinstance(at, int | float) or not isfinite(at):
+    at = read_number(heartbeat or {}, "at")
+    if at is None:
         return CycleAge()
     age = max(0.0, round(now - at, 3))
-    return CycleAge(at=float(at), age=age, stale=age > STALE_AFTER)
+    return CycleAge(at=at, age=age, stale=age > STALE_AFTER)
 
 
 def parse_moment(text: str, now: float) -> float:
-    """Return seconds since the epoch, from an ISO time (default zone: UTC) or an age. Raises UsageError."""
+    """Parse an ISO time (default zone: UTC) or an age into seconds since the epoch. Raises UsageError."""
     from datetime import UTC, datetime  # slow to import, and rarely used
 
     stripped = text.strip()

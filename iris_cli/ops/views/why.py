@@ -132,15 +132,8 @@ def why(session: Session, subject: str) -> Why:
     if isinstance(found, Worker):
         details = worker_details(view, worker_row(view, found), DetailsWithRow)
         occupied = tuple(full_resources(view, found))
-        return _answer(
-            view,
-            found.id,
-            "worker",
-            details.worker.status,
-            details.worker.status,
-            worker=details,
-            occupied=occupied,
-        )
+        status = details.worker.status
+        return _why(view, found.id, "worker", status, status, worker=details, occupied=occupied)
     result = _why_task(view, found) if isinstance(found, Task) else _why_job(view, found)
     if result.waits and (session.config.scale_groups or view.cluster.slices):
         return replace(result, waits=_with_demand(session, view, result.waits))
@@ -171,13 +164,10 @@ def _state_of(each: Slice) -> str:
 
 
 def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
-    """Return the job, task or worker with this id, the job if a job and a worker have it. Raises NotFoundError."""
-    job = cluster.jobs.get(JobId(subject))
-    if job is not None:
-        return job
-    worker = cluster.workers.get(WorkerId(subject))
-    if worker is not None:
-        return worker
+    """Return the job, task or worker with this id. A job comes before a worker of that name. Raises NotFoundError."""
+    found = cluster.jobs.get(JobId(subject)) or cluster.workers.get(WorkerId(subject))
+    if found is not None:
+        return found
     try:
         task_id = parse_task_id(subject)
     except UsageError:
@@ -189,7 +179,7 @@ def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
     raise unknown(cluster, subject, "job, task or worker")
 
 
-def _answer(view: View, subject: str, kind: str, state: str, display: str, **parts: Any) -> Why:
+def _why(view: View, subject: str, kind: str, state: str, display: str, **parts: Any) -> Why:
     return Why(
         subject=subject,
         kind=kind,
@@ -211,18 +201,15 @@ def _why_job(view: View, job: Job) -> Why:
     quiet = quiet_words(job, tasks, view.now)
     has_more = state in _NOT_COMPLETED or quiet
     follow_up = next_command(view.cluster, job, quiet=bool(quiet)) if has_more else ""
-    return _answer(
+    return _why(
         view,
         job.id,
         "job",
         state,
         job_display(view.cluster, job.id),
         cause=cause_words(view.cluster, job, view.state),
-        waits=_waits(view, job, tasks),
-        places=tuple(_live_attempts(view, tasks)),
-        ends=_ends(view, tasks),
         failure=failure,
-        inherited=inherited_from(view.cluster, job),
+        **_parts_of(view, job, tasks),
         retry=retry_words(view.cluster, job, view.state),
         overdue=overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
         quiet=quiet,
@@ -235,20 +222,27 @@ def _why_task(view: View, task: Task) -> Why:
     culprit = culprit_of(view.cluster, job)
     failure = failure_card(view, job) if job.is_gang or culprit is task else None
     failed = task.end is not None and task.current is not None and has_failed(task.current)
-    return _answer(
+    return _why(
         view,
         str(task.id),
         "task",
         task.state,
         task_displays(view.cluster, job.id)[task.index],
         cause=task_end_words(task, view.state),
-        waits=_waits(view, job, [task]),
-        places=tuple(_live_attempts(view, [task])),
-        ends=_ends(view, [task]),
         failure=failure,
-        inherited=inherited_from(view.cluster, job),
+        **_parts_of(view, job, [task]),
         next=failure.next if failure is not None else f"iris logs {task.id}" if failed else "",
     )
+
+
+def _parts_of(view: View, job: Job, tasks: Sequence[Task]) -> dict[str, Any]:
+    """Return the fields of Why that describe these tasks of the job."""
+    return {
+        "waits": _waits(view, job, tasks),
+        "places": tuple(_live_attempts(view, tasks)),
+        "ends": _ends(view, tasks),
+        "inherited": inherited_from(view.cluster, job),
+    }
 
 
 def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
@@ -258,14 +252,14 @@ def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
         return ()
     by_reasons: dict[tuple[str, ...], list[TaskId]] = {}
     for task_id in pending:
-        reasons = view.waiting.get(job.id if job.is_gang else task_id, ())
+        reasons = view.plan.waiting.get(job.id if job.is_gang else task_id, ())
         by_reasons.setdefault(tuple(map(str, reasons)) or (view.prospect(job, task_id),), []).append(task_id)
     return tuple(_wait(view, job, group) for group in by_reasons.values())
 
 
 def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
     key = job.id if job.is_gang else group[0]
-    found = view.plan.explain(key) if key in view.waiting else None
+    found = view.plan.explain(key) if key in view.plan.waiting else None
     if found is not None:  # the job without the constraints that the plan added for scale groups
         found = replace(
             found,
@@ -282,7 +276,7 @@ def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
 
 
 def _with_cycle_note(view: View, change: Change | None) -> Change | None:
-    """Return the change. If it needs a cycle and no cycles are running, add that to its text."""
+    """Return the change. If the change needs a cycle and no cycles are running, its text says so."""
     if change is None or view.cycles is None or view.has_next_cycle:
         return change
     from iris_cli.core.scheduling import ChangeKind  # already imported with the plan of this change
@@ -312,7 +306,7 @@ def _live_attempts(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
 
 
 def _chosen(cluster: Cluster, task: Task, attempt: Attempt) -> str:
-    """Return why the scheduler chose the worker. For a gang, rank 0 holds the text of the whole round."""
+    """Return why the scheduler chose the worker. In a gang, only the attempt of rank 0 has the text for the round."""
     if attempt.chosen or not cluster.jobs[task.job].is_gang:
         return attempt.chosen
     first = cluster.tasks_of(task.job)[0]
