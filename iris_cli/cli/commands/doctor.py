@@ -65,13 +65,13 @@ def doctor(
 
 def _write(iris: Context, file: Path, findings: "Sequence[Finding]", *, yes: bool) -> "WrittenBundle":
     """Write a bundle after the user has agreed to its list of contents. Raises IrisError, UsageError."""
-    from iris_cli.ops.checks.bundle import bundle, sources_of, write_bundle
+    from iris_cli.ops.checks.bundle import bundle, write_bundle
     from iris_cli.render import checks as render
 
     config_file, config = _if_readable(lambda: iris.config_file), _if_readable(lambda: iris.config)
     state = _if_readable(lambda: iris.state_path_in_use)
     session = _if_readable(lambda: _session(iris, config))
-    parts = bundle(sources_of(config_file, state, findings, session))
+    parts = bundle(config_file, state, findings, session)
     render.show_contents(iris.output, file, parts)
     consent.require(iris, f"Write {file}?", yes=yes, to="write", undone="nothing was written")
     write_bundle(file, parts)

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -43,7 +43,7 @@ silent_after priority idle_timeout memory grace timeout setup_timeout scheduling
 _SHOWN = frozenset(_WORDS.split())
 """Keys of `cluster.yaml` with values from a known set of words. These are shown, and so are all numbers."""
 _NAMES = frozenset(("name", "id", "remote_dir"))
-"""Keys with values that are shown, except parts that are known to be sensitive."""
+"""Keys whose values are shown, except parts that are known to be sensitive."""
 _HOSTS = frozenset(("host", "hosts", "proxy_jump", "login"))
 _FIELDS = """
 type at actor name program worker task job id state reason error cause condition detail chosen text kind trigger
@@ -68,69 +68,35 @@ class Part(Struct, frozen=True, kw_only=True):
         return sum(len(line.encode()) + 1 for line in self.lines)
 
 
-class Sources(Struct, frozen=True, kw_only=True):
-    """Sources of a bundle. `hosts` and `users` are names to replace, `secrets` values to hide."""
-
-    config: Path | None
-    state: Path | None
-    findings: Sequence[Finding]
-    hosts: Collection[str] = ()
-    users: Collection[str] = ()
-    secrets: Collection[str] = ()
-
-
-def sources_of(
+def bundle(
     config: Path | None, state: Path | None, findings: Sequence[Finding], session: Session | None
-) -> Sources:
-    """Collect sensitive names and values from configuration, log, SSH configuration and this machine."""
-    machine, home = os.uname().nodename, Path.home().name
-    hosts, users = {machine, machine.partition(".")[0]}, {user_name(), home, os.environ.get("SUDO_USER", "")}
-    secrets: set[str] = set()
+) -> tuple[Part, ...]:
+    """Collect and redact the parts. Hosts and users found in one part are redacted in all parts.
+
+    `config` is cluster.yaml, `state` the state directory. An argument is None if it can't be determined.
+    """
+    root = read_yaml(config, Report(config)) if config is not None else None
+    redactor = Redactor()
+    for name, directory in (("state", state), ("config", config and config.parent)):
+        for path in (directory.absolute(), directory.resolve()) if directory is not None else ():
+            redactor.know_path(str(path), f"<{name}>")
+    redactor.know_path(str(Path.home()), "~")
+    machine = os.uname().nodename
+    redactor.know_hosts([machine, machine.partition(".")[0]])
+    redactor.know_users([user_name(), Path.home().name, os.environ.get("SUDO_USER", "")])
     if session is not None:
-        cluster = _cluster_of(session)
-        connections = [session.target(worker).connection for worker in all_workers(session, cluster)]
-        hosts.update(name for each in connections for name in (each.host, each.node, each.login) if name)
-        users.update(each.user for each in connections)
-        for hop in _hops(connections):
-            hosts |= {hop.host, hop.label, hop.key_name}
-            users.add(hop.user)
-        for job in cluster.jobs.values():
-            secrets.update(value.decode("utf-8", "replace") for value in known_values(job))
-        secrets.add(session.config.notify.webhook)
-    return Sources(config=config, state=state, findings=findings, hosts=hosts, users=users, secrets=secrets)
-
-
-def _hops(connections: Iterable[Connection]) -> Iterator[Hop]:
-    """Yield the SSH servers on the routes to these hosts. Routes that can't be resolved are omitted."""
-    with suppress(NoAnswer):
-        routes = Routes(SSH_CONFIG.expanduser())
-        for connection in connections:
-            with suppress(NoAnswer):
-                yield from routes.to(connection)
-
-
-def _cluster_of(session: Session) -> Cluster:
-    try:
-        return session.view()
-    except IrisError:  # the findings contain this error
-        return Cluster()
-
-
-def bundle(sources: Sources) -> tuple[Part, ...]:
-    """Collect and redact the parts. Hosts and users found in one part are redacted in all parts."""
-    root = _config_of(sources.config)
-    redactor = _redactor(sources, root)
-    log = _tail(sources.state, LOG, MAX_EVENTS)
-    events = [_event(line) for line in log]
+        _register_session(session, redactor)
+    _register_config(root, redactor)
+    events = [_event(line) for line in _tail(state, LOG, MAX_EVENTS)]
     for each in events:
-        _learn(each, redactor)
+        _register_event(each, redactor)
     for _ in range(2):  # the second pass knows the names found in all parts
         parts = (
             _versions(),
             _configuration(root, redactor),
-            _results(sources.findings, redactor),
+            _results(findings, redactor),
             _events(events, redactor),
-            _loop(sources.state, redactor),
+            _loop(state, redactor),
         )
     return parts
 
@@ -160,38 +126,55 @@ def _exists(path: Path) -> UsageError:
 # Sensitive names and values
 
 
-def _redactor(sources: Sources, root: Node | None) -> Redactor:
-    redactor = Redactor()
-    for name, directory in (("state", sources.state), ("config", sources.config and sources.config.parent)):
-        for path in (directory.absolute(), directory.resolve()) if directory is not None else ():
-            redactor.know_path(str(path), f"<{name}>")
-    redactor.know_path(str(Path.home()), "~")
-    redactor.know_hosts(sources.hosts)
-    redactor.know_users(sources.users)
-    redactor.know_secrets(sources.secrets)
+def _register_session(session: Session, redactor: Redactor) -> None:
+    """Register hosts and users on the routes to all workers, and the secret values of jobs and notifications."""
+    try:
+        cluster = session.view()
+    except IrisError:  # the findings contain this error
+        cluster = Cluster()
+    connections = [session.target(worker).connection for worker in all_workers(session, cluster)]
+    for each in connections:
+        redactor.know_hosts(filter(None, (each.host, each.node, each.login)))
+        redactor.know_users([each.user])
+    for hop in _hops(connections):
+        redactor.know_hosts([hop.host, hop.label, hop.key_name])
+        redactor.know_users([hop.user])
+    for job in cluster.jobs.values():
+        redactor.know_secrets(value.decode("utf-8", "replace") for value in known_values(job))
+    redactor.know_secrets([session.config.notify.webhook])
+
+
+def _hops(connections: Iterable[Connection]) -> Iterator[Hop]:
+    """Yield the SSH servers on the routes to these hosts. Routes that can't be resolved are omitted."""
+    with suppress(NoAnswer):
+        routes = Routes(SSH_CONFIG.expanduser())
+        for connection in connections:
+            with suppress(NoAnswer):
+                yield from routes.to(connection)
+
+
+def _register_config(root: Node | None, redactor: Redactor) -> None:
+    """Register the hosts, users and secret values of a configuration."""
     for key, text in _scalars(root, ""):
         if key in _HOSTS:
-            redactor.know_hosts([text.rpartition("@")[2]])
-            redactor.know_users([text.rpartition("@")[0]])
+            redactor.know_login(text)
         elif key == "user":
             redactor.know_users([text])
         elif key not in _SHOWN and key not in _NAMES:
             redactor.know_secrets([text])
-    return redactor
 
 
-def _learn(entry: Any, redactor: Redactor, key: str = "") -> None:
+def _register_event(entry: Any, redactor: Redactor, key: str = "") -> None:
     """Register the hosts, users and secret values of one transaction of the log."""
     if isinstance(entry, Mapping):
         for name, value in entry.items():
-            _learn(value, redactor, key if key in ("env", "labels", "metadata") else str(name))
+            _register_event(value, redactor, key if key in ("env", "labels", "metadata") else str(name))
     elif isinstance(entry, list):
         for value in entry:
-            _learn(value, redactor, key)
+            _register_event(value, redactor, key)
     elif isinstance(entry, str) and entry:
         if key in ("host", "proxy_jump", "address", "addresses", "ip", "node", "login"):
-            redactor.know_hosts([entry.rpartition("@")[2]])
-            redactor.know_users([entry.rpartition("@")[0]])
+            redactor.know_login(entry)
         elif key == "user":
             redactor.know_users([entry])
         elif key == "env":
@@ -199,17 +182,11 @@ def _learn(entry: Any, redactor: Redactor, key: str = "") -> None:
 
 
 def _is_plain(text: str) -> bool:
-    """Return True for common words and numbers. Without them the bundle would be unreadable."""
-    return text.lower() in (
-        "true",
-        "false",
-        "none",
-        "null",
-        "auto",
-        "info",
-        "debug",
-        "warning",
-    ) or not text.strip("0123456789.,:-")
+    """Return True for common words and numbers. If these were hidden, the bundle would be unreadable."""
+    return text.lower() in _PLAIN_WORDS or not text.strip("0123456789.,:-")
+
+
+_PLAIN_WORDS = frozenset(("true", "false", "none", "null", "auto", "info", "debug", "warning"))
 
 
 # Parts
@@ -231,12 +208,8 @@ def _versions() -> Part:
     return Part(name="versions", about="programs and libraries", lines=tuple(lines))
 
 
-def _config_of(path: Path | None) -> Node | None:
-    return read_yaml(path, Report(path)) if path is not None else None
-
-
 def _scalars(node: Node | None, key: str) -> Iterator[tuple[str, str]]:
-    """Yield each text of a configuration, with its key: the nearest key above it whose name the user didn't choose."""
+    """Yield each text of a configuration with the key that decides whether the text is shown (`_key_of_entry`)."""
     if node is None:
         return
     if isinstance(node.value, dict):
@@ -250,11 +223,11 @@ def _scalars(node: Node | None, key: str) -> Iterator[tuple[str, str]]:
 
 
 _AS_A_WHOLE = frozenset(("env", "labels", "attributes", "notify", "limits"))
-"""Mappings of a configuration with entries that are all shown, or all hidden."""
+"""Mappings of a configuration whose keys the user chose. Their entries are all shown, or all hidden."""
 
 
 def _key_of_entry(key: str, name: str) -> str:
-    """Return the key that decides whether a value is shown: its own, `name`, or that of its mapping, `key`."""
+    """Return the key that decides whether an entry is shown: the entry's own key `name`, or its mapping's key `key`."""
     return key if key in _AS_A_WHOLE else name
 
 
@@ -268,33 +241,27 @@ def _config_lines(node: Node | None, redactor: Redactor, key: str, depth: int) -
         return
     margin = "  " * depth
     if isinstance(node.value, dict):
-        for name, entry in node.value.items():
-            entry_key = _key_of_entry(key, name)
-            shown = redactor.text(name)
-            if isinstance(entry.value, dict | tuple):
-                yield f"{margin}{shown}:"
-                yield from _config_lines(entry, redactor, entry_key, depth + 1)
-            else:
-                yield f"{margin}{shown}: {_config_value(entry, redactor, entry_key)}"
+        entries = [
+            (f"{redactor.text(name)}:", _key_of_entry(key, name), each) for name, each in node.value.items()
+        ]
     elif isinstance(node.value, tuple):
-        for entry in node.value:
-            if isinstance(entry.value, dict | tuple):
-                yield f"{margin}-"
-                yield from _config_lines(entry, redactor, key, depth + 1)
-            else:
-                yield f"{margin}- {_config_value(entry, redactor, key)}"
+        entries = [("-", key, each) for each in node.value]
+    else:
+        return
+    for mark, entry_key, entry in entries:
+        if isinstance(entry.value, dict | tuple):
+            yield f"{margin}{mark}"
+            yield from _config_lines(entry, redactor, entry_key, depth + 1)
+        else:
+            yield f"{margin}{mark} {_config_value(entry, redactor, entry_key)}"
 
 
 def _config_value(node: Node, redactor: Redactor, key: str) -> str:
     if not isinstance(node.value, str):
         return node.text
-    if key in _HOSTS:
-        return redactor.text(node.value)
     if key == "user":
         return redactor.user(node.value)
-    if key in _SHOWN or key in _NAMES:
-        return redactor.text(node.value)
-    return _hidden(node.value)
+    return redactor.text(node.value) if key in _HOSTS | _SHOWN | _NAMES else _hidden(node.value)
 
 
 def _hidden(text: str) -> str:

@@ -17,7 +17,7 @@ class Level(StrEnum):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One finding about `subject`. `code` is the exit code of a failure. Tables omit an OK with `hidden_if_ok`."""
+    """One finding about `subject`. `code` is the exit code of a failure. `hidden_if_ok`: tables omit it if it is OK."""
 
     level: Level
     subject: str

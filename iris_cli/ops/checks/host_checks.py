@@ -80,28 +80,29 @@ _NO_CLUSTER = "none"
 MIN_DISK = 1 << 30  # bytes; a disk with less free space counts as nearly full
 
 
-class Answer(Struct, frozen=True):
-    """A worker's answer. Its clock is at least `skew` seconds ahead of this machine's clock; behind, if negative."""
+class _Result(Struct, frozen=True):
+    """Result of a probe. The worker's clock is at least `skew` seconds ahead of this machine's clock (< 0: behind)."""
 
     worker: Worker
-    seen: ProbeReport | Silence
+    report: ProbeReport | Silence
     skew: float = 0.0
 
 
 def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = ()) -> Iterator[Finding]:
     """Check all workers of the log and the configuration in parallel.
 
-    Findings about silent workers come first. Nothing is recorded, and nothing is created on hosts. Key problems in
-    `reported` are not repeated.
+    Findings about silent workers come first. Nothing is recorded, and nothing is created on hosts. A problem with a key
+    is not repeated if one of the texts in `reported` contains it.
     """
-    answers = sorted(_ask(session, all_workers(session, cluster)), key=lambda answer: answer.worker.id)
-    gone = _silent_slices(session, answers)
-    for answer in answers:
-        if isinstance(answer.seen, Silence) and not _is_reported(answer.seen, reported):
-            host = session.hosts.get(answer.worker.id)
-            is_whole_slice = host is not None and host.slice in gone
-            yield unanswered(answer.worker, answer.seen, host, whole_slice=is_whole_slice)
-    skews = [each.skew for each in answers if isinstance(each.seen, ProbeReport)]
+    results = sorted(_probe(session, all_workers(session, cluster)), key=lambda each: each.worker.id)
+    silent_slices = _silent_slices(session, results)
+    for each in results:
+        if isinstance(each.report, Silence) and not _is_reported(each.report, reported):
+            host = session.hosts.get(each.worker.id)
+            is_whole_slice = host is not None and host.slice in silent_slices
+            yield unanswered(each.worker, each.report, host, whole_slice=is_whole_slice)
+    reports = [each.report for each in results if isinstance(each.report, ProbeReport)]
+    skews = [each.skew for each in results if isinstance(each.report, ProbeReport)]
     is_local_clock_wrong = len(skews) > 1 and (min(skews) > MAX_SKEW or max(skews) < -MAX_SKEW)
     if is_local_clock_wrong:
         yield warning(
@@ -109,15 +110,14 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
             f"this machine's clock is {_apart(-skews[0])} the clock of every host",
             "sudo timedatectl set-ntp true",
         )
-    for answer in answers:
-        if isinstance(answer.seen, Silence):
-            continue
-        known = answer.worker.id in cluster.workers
-        refusal = facts_of(session, cluster, answer.seen).refusal if known else ""
-        host = session.hosts.get(answer.worker.id)
-        skew = 0.0 if is_local_clock_wrong else answer.skew
-        yield from answered(answer.worker, host, answer.seen, skew, refusal)
-    yield from shared_directories([each.seen for each in answers if isinstance(each.seen, ProbeReport)])
+    for each in results:
+        if isinstance(each.report, ProbeReport):
+            known = each.worker.id in cluster.workers
+            refusal = facts_of(session, cluster, each.report).refusal if known else ""
+            host = session.hosts.get(each.worker.id)
+            skew = 0.0 if is_local_clock_wrong else each.skew
+            yield from answered(each.worker, host, each.report, skew, refusal)
+    yield from shared_directories(reports)
 
 
 def _is_reported(silence: Silence, reported: Collection[str]) -> bool:
@@ -125,7 +125,7 @@ def _is_reported(silence: Silence, reported: Collection[str]) -> bool:
 
 
 def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
-    """Return the workers in the log, with their present connections, and those that are only in the configuration."""
+    """Return the workers in the log with their present connections, then workers that are only in the configuration."""
     new = (host for worker, host in session.hosts.items() if worker not in cluster.workers)
     unprobed = (
         Worker(id=host.worker, connection=host.connection, condition=WorkerCondition.UNPROBED) for host in new
@@ -137,13 +137,13 @@ def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
     return [*known, *unprobed]
 
 
-def _silent_slices(session: Session, answers: Iterable[Answer]) -> set[str]:
+def _silent_slices(session: Session, results: Iterable[_Result]) -> set[str]:
     """Return the slices without a reachable VM."""
     reachable: dict[str, bool] = {}
-    for answer in answers:
-        host, seen = session.hosts.get(answer.worker.id), answer.seen
+    for each in results:
+        host, report = session.hosts.get(each.worker.id), each.report
         if host is not None and host.slice is not None:
-            is_away = isinstance(seen, Silence) and seen.kind in _UNREACHABLE_KINDS
+            is_away = isinstance(report, Silence) and report.kind in _UNREACHABLE_KINDS
             reachable[host.slice] = reachable.get(host.slice, False) or not is_away
     return {name for name, has_vm in reachable.items() if not has_vm}
 
@@ -170,7 +170,7 @@ def unanswered(
 def answered(
     worker: Worker, host: HostConfig | None, report: ProbeReport, skew: float, refusal: str = ""
 ) -> list[Finding]:
-    """Return the findings about a worker that answered. `refusal`: why it accepts no tasks, '' if it does."""
+    """Return the findings about a worker that answered. `refusal`: why the worker accepts no tasks; '' if it does."""
     findings = [*_identity(worker, report), *_health(worker, report, skew, refusal)]
     if host is not None:
         findings += [
@@ -207,9 +207,8 @@ def shared_directories(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
     """Yield findings about workers that are the same host, or share one iris directory."""
     by_incarnation: dict[str, list[WorkerId]] = {}
     for report in reports:
-        if not report.incarnation:  # never probed
-            continue
-        by_incarnation.setdefault(report.incarnation, []).append(report.worker)
+        if report.incarnation:  # '' if the host was never probed
+            by_incarnation.setdefault(report.incarnation, []).append(report.worker)
     for workers in by_incarnation.values():
         if len(workers) > 1:
             yield failure(
@@ -219,23 +218,21 @@ def shared_directories(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
             )
 
 
-def _ask(session: Session, workers: Sequence[Worker]) -> Iterator[Answer]:
-    # The runner is created before threads use it. Without a log there is no cluster id, and no host has files of the
-    # cluster.
+def _probe(session: Session, workers: Sequence[Worker]) -> Iterator[_Result]:
+    # Create the runner before threads use it. Without a log there is no cluster id, and hosts have no files.
     runner = session.runner if session.cluster_id else session.make_runner(_NO_CLUSTER)
 
-    def one(worker: Worker) -> Answer:
+    def probe_worker(worker: Worker) -> _Result:
         before = session.clock.now()
-        seen = runner.probe(session.target(worker), make=False)
+        report = runner.probe(session.target(worker), make=False)
         after = session.clock.now()
-        if isinstance(seen, Silence):
-            return Answer(worker, seen)
-        # The worker read its clock at some time between `before` and `after`, so only a difference beyond that is
-        # certain.
-        skew = seen.clock - min(max(seen.clock, before), after)
-        return Answer(worker, seen, skew)
+        if isinstance(report, Silence):
+            return _Result(worker, report)
+        # The worker read its clock between `before` and `after`, so only the difference beyond this span is certain.
+        skew = report.clock - min(max(report.clock, before), after)
+        return _Result(worker, report, skew)
 
-    for batch in session.fan_out(workers, one, what="checking"):
+    for batch in session.fan_out(workers, probe_worker, what="checking"):
         yield from batch
 
 
@@ -243,12 +240,12 @@ def _identity(worker: Worker, report: ProbeReport) -> Iterator[Finding]:
     subject = f"worker {worker.id}"
     if not worker.incarnation:
         return
+    has_rebooted = report.boot_id != worker.boot_id
     if report.incarnation != worker.incarnation:
-        change = "its iris directory was replaced" + (
-            "" if report.boot_id == worker.boot_id else ", and it has rebooted: it may have been re-created"
-        )
-        yield failure(subject, change, f"iris worker probe --accept-key {worker.id}  # if that is expected")
-    elif report.boot_id != worker.boot_id:
+        reboot = ", and it has rebooted: it may have been re-created" if has_rebooted else ""
+        fix = f"iris worker probe --accept-key {worker.id}  # if that is expected"
+        yield failure(subject, f"its iris directory was replaced{reboot}", fix)
+    elif has_rebooted:
         yield warning(subject, "was rebooted; its tasks are gone", "iris schedule --once  # records it")
 
 
@@ -278,7 +275,7 @@ def _apart(skew: float) -> str:
 
 
 def _google_slice(host: HostConfig) -> tuple[str, str]:
-    """Return the slice of a host and the slice's zone, for gcloud commands; ("", "") outside Google Cloud."""
+    """Return the slice of a host and the zone of the slice, for gcloud commands; ("", "") outside Google Cloud."""
     zone = host.attributes.get(ZONE_ATTRIBUTE_KEY)
     return (host.slice, str(zone)) if host.slice is not None and zone is not None else ("", "")
 
@@ -296,7 +293,7 @@ _FIXES: Mapping[SilenceKind, str] = {
 
 
 def _reach(connection: Connection) -> str:
-    """Return the command that runs another one on the worker, by the route that iris uses."""
+    """Return the words that run a command on the worker, by the route that iris uses. The command follows them."""
     if not connection.allocation:
         return f"ssh {_login(connection)}"
     srun = shlex.join(srun_words(connection))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -20,18 +20,20 @@ from iris_cli.ops.checks.findings import Finding, failed_by, failure, fine, warn
 from iris_cli.ops.cycle.compaction import LARGE_LOG, size_of_log
 from iris_cli.ops.progress import Progress, ProgressState
 
-_MAX_PER_FIX = 10  # maximum findings shown: one flipped bit in compressed bytes damages thousands of lines
+_MAX_PER_FIX = (
+    10  # findings shown for each fix: one flipped bit in compressed bytes damages thousands of lines
+)
 
 
 def verified(directory: Path, progress: Progress) -> VerifyReport:
-    """Verify every line of archive and log, and report progress. Raises the errors of `verify`."""
+    """Verify every line of archive and log, and report the progress. Raises the errors of `verify`."""
     scans: list[tuple[str, Scan]] = []
 
-    def how_far() -> ProgressState:
+    def read_progress() -> ProgressState:
         file, scan = scans[-1]
         return f"reading {file}", *scan.progress
 
-    with progress(how_far):
+    with progress(read_progress):
         return verify(directory, lambda *scan: scans.append(scan), replayed=True)
 
 
@@ -51,7 +53,7 @@ def check_log(
     number_by_fix: Counter[str] = Counter()
     for fault in verdict.findings:
         file = f"{fault.file}, " if fault.file.startswith(ARCHIVE) else ""
-        archive = _path(state.path, ARCHIVE)
+        archive = shlex.quote(str(state.path / ARCHIVE))
         fix = _RESTORE_ARCHIVE.format(archive) if only_archive else fix_of(fault, state.path)
         number_by_fix[fix] += 1
         if number_by_fix[fix] <= _MAX_PER_FIX:
@@ -86,35 +88,25 @@ _RESTORE_ARCHIVE = f"restore it into {{}} from a copy, or leave it: {ONLY_HISTOR
 
 
 def fix_of(fault: Fault, directory: Path) -> str:
-    """Return the fix for a fault."""
-    return _FIXES[fault.kind](directory)
+    """Return the fix for a fault of the log in `directory`."""
+    return _FIXES[fault.kind].format(
+        directory=shlex.quote(str(directory)),
+        copy=shlex.quote(f"{directory}.copy"),
+        archive=shlex.quote(str(directory / ARCHIVE)),
+        head=shlex.quote(str(directory / HEAD)),
+        damaged_head=shlex.quote(str(directory / f"{HEAD}.damaged")),
+    )
 
 
-def _path(directory: Path, name: str = "") -> str:
-    return shlex.quote(str(directory / name if name else directory))
-
-
-def _damaged(directory: Path) -> str:
-    copy = shlex.quote(f"{directory}.copy")
-    return f"cp -a {_path(directory)} {copy}; iris log verify; iris log salvage  # then with --yes"
-
-
-_FIXES: dict[FaultKind, Callable[[Path], str]] = {
-    FaultKind.TORN: _damaged,
-    FaultKind.DAMAGED: _damaged,
-    FaultKind.EDITED: lambda _: "iris log salvage --yes  # restores the lines as they were committed",
-    FaultKind.LOST: lambda directory: (
-        f"restore a newer copy of {_path(directory)}, or accept the loss: iris log salvage --accept-loss"
-    ),
-    FaultKind.MISSING: lambda directory: (
-        f"restore the missing segment into {_path(directory, ARCHIVE)}, or truncate the log before it: "
-        "iris log salvage  # then with --yes"
-    ),
-    FaultKind.HEAD: lambda directory: (
-        f"mv {_path(directory, HEAD)} {_path(directory, HEAD + '.damaged')}: the next command writes a new one"
-    ),
-    FaultKind.NEWER: lambda _: "pip install --upgrade iris-cli",
-    FaultKind.FOREIGN: lambda directory: (
-        f"restore the log of {_path(directory)}, or name its directory: iris --state-dir DIR"
-    ),
+_DAMAGED = "cp -a {directory} {copy}; iris log verify; iris log salvage  # then with --yes"
+_FIXES = {
+    FaultKind.TORN: _DAMAGED,
+    FaultKind.DAMAGED: _DAMAGED,
+    FaultKind.EDITED: "iris log salvage --yes  # restores the lines as they were committed",
+    FaultKind.LOST: "restore a newer copy of {directory}, or accept the loss: iris log salvage --accept-loss",
+    FaultKind.MISSING: "restore the missing segment into {archive}, or truncate the log before it: iris log salvage"
+    "  # then with --yes",
+    FaultKind.HEAD: "mv {head} {damaged_head}: the next command writes a new one",
+    FaultKind.NEWER: "pip install --upgrade iris-cli",
+    FaultKind.FOREIGN: "restore the log of {directory}, or name its directory: iris --state-dir DIR",
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 
 MIN_SECRET = 4
-"""Minimum number of characters of a value that is hidden everywhere; shorter ones are parts of ordinary words."""
+"""Minimum number of characters of a value that is hidden everywhere. Shorter values are parts of ordinary words."""
 _MAX_LINE = 20_000  # characters of a line; the time for patterns grows with the square of its length
 _MIN_WITHIN_WORDS = 6  # characters of a name that is replaced within words, too
 _PLAIN = frozenset(("iris", "localhost", "127.0.0.1", "::1", "", "none"))
@@ -41,7 +41,7 @@ _GIVEN = re.compile(
     r"(?:\"(?:[^\"\\]|\\.){0,2000}\"|'[^']{0,2000}'|[^\s\"',;&]+)",
     re.IGNORECASE,
 )
-"""A value whose name tells that it is secret: NAME=VALUE, JSON, an option, or a header."""
+"""A value with a name that marks it as secret: NAME=VALUE, JSON, an option, or a header."""
 
 
 class Redactor:
@@ -62,8 +62,14 @@ class Redactor:
         for name in names:
             self._pseudonym("user", name)
 
+    def know_login(self, login: str) -> None:
+        """Register the host and the user of `user@host`, or of `host`."""
+        user, _, host = login.rpartition("@")
+        self.know_hosts([host])
+        self.know_users([user])
+
     def know_secrets(self, values: Iterable[str]) -> None:
-        """Register values to hide everywhere, as a whole, line by line, and as JSON writes them."""
+        """Register values to hide everywhere: the whole value, each line, and the notation of both in JSON."""
         for value in values:
             lines = (value, *value.splitlines(), *(line.strip() for line in value.splitlines()))
             for line in lines:
