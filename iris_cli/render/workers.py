@@ -43,7 +43,7 @@ def _inventory(inventory: Inventory, width: int) -> Iterator[Renderable]:
     yield from banner(inventory.messages, inventory.cycles)
     yield cycle_words(inventory.cycles, inventory.at)
     if not inventory.workers:
-        yield text("no workers yet: iris schedule --once registers the hosts of cluster.yaml", "dim")
+        yield text("no workers yet: iris doctor checks the hosts in cluster.yaml", "dim")
         return
     headers = ("WORKER", "HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS", "NOTE")
     only = ("WORKER", "CORES FREE", "STATUS", "NOTE") if width < NARROW else ()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import iris_cli
 from iris_cli.config.schema import ClusterConfig
+from iris_cli.core.ids import clip
 from iris_cli.core.units import count
 from iris_cli.errors import ConfigError
 
@@ -18,7 +19,7 @@ from iris_cli.errors import ConfigError
 class Configuration:
     """The configuration file at `path`. `load` reads it. The loop started with the configuration `first`.
 
-    `invalid`: the problem of the file at the last check, '' if it was valid.
+    `invalid`: the problem of the file at the last check with its fix, '' if the file was valid.
     """
 
     def __init__(self, path: Path, load: Callable[[], ClusterConfig], first: ClusterConfig) -> None:
@@ -37,15 +38,15 @@ class Configuration:
         try:
             config = self._load()
         except ConfigError as error:
-            self.invalid = count(len(error.problems), "problem") if error.problems else error.message
+            found = count(len(error.problems), "problem") if error.problems else error.message
+            self.invalid = f"{self._path.name} is invalid ({found}), nothing is placed: iris config validate"
             return None
-        self.invalid = "" if config.name == self.first.name else "cluster.name changed"
-        return None if self.invalid else config
-
-    def troubles(self) -> Iterator[str]:
-        """Yield the problem of the configuration with its fix, if there is one."""
-        if self.invalid:
-            yield f"{self._path.name} is invalid ({self.invalid}), nothing is placed: iris config validate"
+        if config.name != self.first.name:
+            name, own = clip(config.name), clip(self.first.name)
+            self.invalid = f"{self._path.name} names cluster {name!r} instead of {own!r}: nothing is placed"
+            return None
+        self.invalid = ""
+        return config
 
 
 def change_warning(path: Path, warn: Callable[[str], None]) -> Callable[[], None]:

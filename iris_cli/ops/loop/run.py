@@ -261,7 +261,10 @@ class Loop(Struct):
     def _cycle_details(self) -> Mapping[str, object]:
         """Return the data that the loop adds to the heartbeat after each cycle."""
         missing = missing_in_loop(self.session.cluster)
-        troubles = [*self.configuration.troubles(), *environment_troubles(self.session.cluster, missing)]
+        troubles = [
+            *filter(None, [self.configuration.invalid]),
+            *environment_troubles(self.session.cluster, missing),
+        ]
         return {
             "pid": os.getpid(),
             "interval": self.session.limits.loop_interval,

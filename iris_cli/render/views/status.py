@@ -158,7 +158,7 @@ def _hosts(status: ClusterStatus, width: int) -> list[Text | Table]:
     if not status.workers:
         if status.past or status.scaling.groups:
             return []
-        return [text("no workers yet: iris schedule --once registers the hosts of cluster.yaml", "dim")]
+        return [text("no workers yet: iris doctor checks the hosts in cluster.yaml", "dim")]
     rows = folded(
         [worker for worker in status.workers if worker.slice is None], lambda each: each.id, _host_cells
     )

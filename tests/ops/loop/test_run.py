@@ -222,7 +222,7 @@ def test_another_cluster_name_is_no_configuration_of_this_cluster(lab: LoopLab) 
     lab.at(20.0, rename)
     assert lab.run(60) is None
     [trouble] = runners_of(lab.site.session().state.read_heartbeat())[LOOP]["troubles"]
-    assert "cluster.name changed" in trouble
+    assert trouble == "cluster.yaml names cluster 'other' instead of 'site': nothing is placed"
 
 
 # Trouble
