@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from functools import cache
-
-from msgspec import Struct
+from typing import NamedTuple
 
 from iris_cli.core.known_causes.rule import Rule
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, signal_of
@@ -20,25 +19,15 @@ MAX_LINE = 300
 """Maximum number of characters of the matching line that are shown."""
 
 
-class KnownCause(Struct, frozen=True, kw_only=True):
-    """The cause of a failure, its fix, and the source of both. `line` is the matching line, '' if the end matched.
+class KnownCause(NamedTuple):
+    """The first rule that matches the end of a task, and the matching line of output, '' if the end itself matches."""
 
-    `next` is a template of a command that shows more. `all_shown` replaces it if the task's whole output is shown. Both
-    are '' if absent; see `Rule` for the placeholders.
-    """
-
-    name: str
-    cause: str
-    fix: str
-    source: str
+    rule: Rule
     line: str
-    next: str
-    all_shown: str
-    echo: bool
 
 
 def known_cause(end: End, text: str) -> KnownCause | None:
-    """Return the cause of an end, from its error and the last output `text`: the first matching rule, or None.
+    """Return the first rule that matches an end, its error or the last output `text`; None if no rule matches.
 
     The output is ignored if the task ended because of its host.
     """
@@ -47,16 +36,7 @@ def known_cause(end: End, text: str) -> KnownCause | None:
     for rule in rules():
         line = _match(rule, end, searched, words)
         if line is not None:
-            return KnownCause(
-                name=rule.name,
-                cause=rule.cause,
-                fix=rule.fix,
-                source=rule.source,
-                line=line,
-                next=rule.next,
-                all_shown=rule.all_shown,
-                echo=rule.echo,
-            )
+            return KnownCause(rule, line)
     return None
 
 
@@ -66,9 +46,8 @@ def rules() -> tuple[Rule, ...]:
 
     Rules for errors that another rank caused (echoes) come after the rules for libraries and the system.
     """
-    from iris_cli.core.known_causes.containers import CONTAINERS
     from iris_cli.core.known_causes.exits import EXITS, HOSTS, OUT_OF_MEMORY, TIME_LIMIT
-    from iris_cli.core.known_causes.host import ACCESS, HOST
+    from iris_cli.core.known_causes.host import ACCESS, CONTAINERS, HOST
     from iris_cli.core.known_causes.libraries import ECHOES, JAX, TORCH
     from iris_cli.core.known_causes.multi_host import MULTI_HOST, MULTI_HOST_ECHOES
     from iris_cli.core.known_causes.tpu import TPU

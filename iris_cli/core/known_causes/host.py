@@ -1,4 +1,4 @@
-"""Messages of programs about their host, and about denied access to the host or to services."""
+"""Messages of programs about their host, of services that denied access, and of container runtimes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ HOST = (
          text=("No space left on device", "Errno 28]"),
          cause="disk full or no inodes left",
          fix="Free some space, or write to another disk; `iris gc` removes files of old jobs. If df shows "
-        "space, check df -i, /tmp and /dev/shm."),
+             "space, check df -i, /tmp and /dev/shm."),
     Rule(name="disk-quota", source=_ERRNO, next="iris exec {worker} -- quota -s",
          text=("Disk quota exceeded", "Errno 122]"),
          cause="the user's quota on that file system is used up",
          fix="Delete files, or write to another file system: pip and Hugging Face keep caches in the home "
-        "directory."),
+             "directory."),
     Rule(name="disk-read-only", source=_ERRNO, next="iris exec {worker} -- sh -c 'dmesg | tail -n 20'",
          text=("Read-only file system", "Errno 30]"),
          cause="the program wrote to a file system that is read-only",
          fix="Write below IRIS_OUTPUT_DIR or IRIS_WORKDIR. If the file system was writable before, the disk "
-        "failed: check dmesg and drain the worker."),
+             "failed: check dmesg and drain the worker."),
     Rule(name="nfs-stale", source="https://github.com/huggingface/transformers/issues/9732",
          text=("Stale file handle", "Stale NFS file handle"),
          cause="a file on a network file system was removed or replaced by another host",
          fix="Let only one rank write and delete files there while the others wait. A retry usually succeeds; "
-        "if not, mount the file system again."),
+             "if not, mount the file system again."),
     Rule(name="fuse-gone", source="https://github.com/GoogleCloudPlatform/gcsfuse/issues/204",
          next="iris exec {worker} -- mount",
          text=("Transport endpoint is not connected",),
@@ -52,33 +52,33 @@ HOST = (
          text=("Address already in use", "EADDRINUSE"),
          cause="another process uses the port",
          fix="Let iris choose a free port: --ports NAME sets IRIS_PORT_NAME. If a process of an earlier run "
-        "still uses it, stop that process."),
+             "still uses it, stop that process."),
     Rule(name="name-resolution", source="https://docs.cloud.google.com/nat/docs/overview",
          next="iris exec {worker} -- cat /etc/resolv.conf",
          text=("Temporary failure in name resolution", "Name or service not known", "Could not resolve host"),
          cause="a host name could not be resolved",
-         fix="Check the name, then DNS and routing of that host: a VM without an external address needs Cloud "
-        "NAT to reach the Internet."),
+         fix="Check the name, then DNS and routing of the worker: a VM without an external address needs Cloud "
+             "NAT to reach the Internet."),
     Rule(name="tls-certificate", source="https://github.com/certbot/certbot/issues/3814", next="iris doctor",
          text=("CERTIFICATE_VERIFY_FAILED", "SSL certificate problem"),
          cause="a server's certificate was rejected",
          fix="The host lacks ca-certificates or your proxy's certificate (SSL_CERT_FILE), or its clock is "
-        "wrong (see `iris doctor`)."),
+             "wrong (see `iris doctor`)."),
     Rule(name="pip-managed", source="https://peps.python.org/pep-0668/",
          text=("error: externally-managed-environment",),
-         cause="pip may not install into the system's Python",
+         cause="pip is not allowed to install into the system's Python",
          fix="Create an environment first: --setup 'python3 -m venv .venv && .venv/bin/pip install ...', or use uv."),
     Rule(name="pip-no-match", source="https://github.com/pypa/pip/issues/7633",
          next="iris exec {worker} -- sh -c 'python3 --version; uname -m'",
          text=("No matching distribution found for",),
          cause="pip found no such package, or no version of it for the host's Python and system",
          fix="Check name, version and supported Python versions on the package's page. A host without Internet"
-        " access also prints `from versions: none`."),
+             " access also prints `from versions: none`."),
     Rule(name="python-module", source="https://docs.python.org/3/library/exceptions.html#ModuleNotFoundError",
          text=("ModuleNotFoundError: No module named",),
          cause="a Python module is not installed where the task runs",
          fix="Install it in --setup, and run the program with the Python of that environment. Your own modules"
-        " must be in --workdir."),
+             " must be in --workdir."),
     Rule(name="variable-missing", source="https://docs.python.org/3/library/os.html#os.environ",
          text=("<frozen os>*, in __getitem__", "/os.py*, in __getitem__", ": unbound variable", ": parameter not set",
                ": parameter null or not set"),
@@ -119,7 +119,7 @@ ACCESS = (
          text=("REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed"),
          cause="the host key is unknown to ssh or git, or has changed",
          fix="Add the published key to ~/.ssh/known_hosts of the worker, for example in --setup; ssh-keygen -R"
-        " HOST removes an old one."),
+             " HOST removes an old one."),
     Rule(name="ssh-too-many-keys", source="https://www.simplified.guide/ssh/too-many-authentication-failures-fix",
          text=("Too many authentication failures",),
          cause="ssh offered too many keys, and the server gave up",
@@ -128,14 +128,14 @@ ACCESS = (
          text=("Permission denied (publickey",),
          cause="the SSH server rejected every key",
          fix="Workers have none of your keys: pass the task a key with --secret, or clone over HTTPS with a "
-        "token."),
+             "token."),
     Rule(name="ssh-startups", source="https://man.openbsd.org/sshd_config#MaxStartups",
          text=("kex_exchange_identification: Connection closed by remote host",
                "ssh_exchange_identification: Connection closed by remote host", "Error reading SSH protocol banner",
                "Exceeded MaxStartups"),
          cause="the SSH server dropped the connection: too many at the same time",
          fix="sshd allows 10 unauthenticated connections (MaxStartups 10:30:100). Let one rank connect for "
-        "all, or stagger the ranks; raise the limit on jump hosts."),
+             "all, or stagger the ranks; raise the limit on jump hosts."),
     Rule(name="git-password", source="https://github.com/appleboy/ssh-action/issues/136",
          text=("could not read Username for", "could not read Password for"),
          cause="git asked for a user name without a terminal",
@@ -145,17 +145,17 @@ ACCESS = (
          text=("Your default credentials were not found", "Could not automatically determine credentials"),
          cause="the task has no Google credentials",
          fix="Create the VM with a service account; on other hosts use --secret and "
-        "GOOGLE_APPLICATION_CREDENTIALS."),
+             "GOOGLE_APPLICATION_CREDENTIALS."),
     Rule(name="gcs-access", source="https://github.com/googlecolab/colabtools/issues/1177",
          text=("does not have storage.*access to", "Provided scope(s) are not authorized"),
          cause="the VM's service account has no access to that bucket",
          fix="Grant roles/storage.objectUser on the bucket to the account that the message names. A VM without "
-        "the storage scope must be re-created with --scopes=cloud-platform."),
+             "the storage scope must be re-created with --scopes=cloud-platform."),
     Rule(name="hf-rate", source="https://github.com/huggingface/huggingface_hub/issues/3312",
          text=("429 Client Error: Too Many Requests", "HTTP Error 429 thrown while requesting"),
          cause="the ranks together exceeded a server's rate limit",
          fix="Let only rank 0 download, to storage that all ranks can read; pass a token, which has a higher "
-        "limit."),
+             "limit."),
     Rule(name="hf-gated", source="https://github.com/huggingface/huggingface_hub/issues/1119",
          text=("GatedRepoError", "Cannot access gated repo"),
          cause="the model is gated, and the task has no token with access",
@@ -169,5 +169,27 @@ ACCESS = (
          text=("HTTP Error 401", "401 Client Error: Unauthorized"),
          cause="a server rejected the program's key or token",
          fix="Check that the key is correct and not expired. A --secret is read at each start: correct it in this "
-        "shell or its file, then launch the job again."),
+             "shell or its file, then launch the job again."),
+)
+
+# Messages of iris, docker and podman about a container that could not be started.
+CONTAINERS = (
+    Rule(name="container-runtime", source="https://docs.docker.com/engine/install/linux-postinstall/",
+         next="iris ssh {worker}",
+         text=("iris: not started: no container runtime can be used",),
+         cause="the user of the worker can use neither docker nor podman without a password",
+         fix="On the worker, install podman, or add the user to the group docker (sudo usermod -aG docker USER)."),
+    Rule(name="image-pull", source="https://docs.docker.com/reference/cli/docker/image/pull/",
+         next="iris ssh {worker}",
+         text=("iris: not started: docker pull *failed", "iris: not started: podman pull *failed"),
+         cause="the image can't be pulled",
+         fix="Check the image's name and tag. A private registry needs a login of the worker's user: run docker "
+             "login on the worker, or in --setup."),
+    Rule(name="image-program", source="https://docs.docker.com/engine/containers/run/#exit-status",
+         text=("unable to start container process: exec: *: executable file not found",
+               "unable to start container process: exec: *: no such file or directory",
+               "OCI runtime attempted to invoke a command that was not found"),
+         cause="the image has no such program",
+         fix="iris looks the program up in the image and does not use the image's ENTRYPOINT: give the program's path "
+             "inside the image, or ship the program with --workdir and write ./PROGRAM."),
 )

@@ -71,7 +71,7 @@ ECHOES = (
          text=("DEADLINE_EXCEEDED: Barrier timed out",),
          cause="a rank did not reach a barrier where the others waited",
          fix="The message names the tasks that were missing: their logs have the cause. If compilation or "
-        "restore times differ a lot, raise the timeout."),
+             "restore times differ a lot, raise the timeout."),
     Rule(name="nccl-timeout", source="https://github.com/pytorch/pytorch/issues/118369", echo=True,
          next="iris logs {job} --diff",
          text=("Watchdog caught collective operation timeout",),

@@ -20,7 +20,7 @@ TPU = (
          text=("Internal error when accessing libtpu multi-process lockfile",),
          cause="a stale lock file of a killed process blocks libtpu",
          fix="If no process holds the chips, remove /tmp/libtpu_lockfile on the worker, as the owner of "
-        "the file."),
+             "the file."),
     Rule(name="tpu-device-refused", source="https://github.com/pytorch/xla/issues/3947",
          next="iris worker unwedge {worker}",
          text=("open(/dev/accel*Operation not permitted", "open(/dev/accel*Permission denied",

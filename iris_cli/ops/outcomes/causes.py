@@ -112,7 +112,7 @@ def known_words(end: End, state: StateDir | None = None, attempt: AttemptId | No
     if end.reason not in PROGRAM_FAILURES or not end.log_tail:
         return ""
     known = cause_of(state, attempt, end, end.log_tail)
-    return f": {known.cause}" if known is not None and known.line else ""
+    return f": {known.rule.cause}" if known is not None and known.line else ""
 
 
 def task_end_words(task: Task, state: StateDir | None = None) -> str:
@@ -165,7 +165,7 @@ def cause_of(state: StateDir | None, attempt: AttemptId | None, end: End, output
     from iris_cli.core.known_causes import known_cause
 
     known = known_cause(end, output)
-    is_certain = known is not None and known.line and not known.echo
+    is_certain = known is not None and known.line and not known.rule.echo
     if is_certain or state is None or attempt is None or len(end.log_tail.encode("utf-8", "replace")) < KEPT:
         return known
     with suppress(NotWritableError):  # `iris doctor` reports unreadable files
@@ -178,7 +178,7 @@ def cause_in(output: bytes, end: End) -> KnownCause | None:
     from iris_cli.core.known_causes import known_cause
 
     found = known_cause(end, output.decode("utf-8", "replace")) if output else None
-    return found if found is not None and found.line and not found.echo else None
+    return found if found is not None and found.line and not found.rule.echo else None
 
 
 # The failure that a job retries

@@ -217,9 +217,9 @@ def drain_command(view: View, job: Job) -> str:
     for task, number, end in last_failures(job, cluster.tasks_of(job.id)):
         worker = task.attempts[number].worker
         known = cause_of(view.state, AttemptId(task.id, number), end, end.log_tail)
-        if known is None or not known.next.startswith(DRAIN) or worker not in cluster.workers:
+        if known is None or not known.rule.next.startswith(DRAIN) or worker not in cluster.workers:
             continue
-        drain = [] if cluster.workers[worker].draining else [known.next.replace("{worker}", worker)]
+        drain = [] if cluster.workers[worker].draining else [known.rule.next.replace("{worker}", worker)]
         is_running = any(attempt.worker == worker for _, attempt in cluster.live_of(job.id))
         return " && ".join([*drain, *([f"iris retry {job.id}"] if is_running else [])])
     return ""
@@ -353,25 +353,26 @@ def _explained(
     If the culprit's error is an echo of another rank's failure, return the cause of a peer.
     """
     task, known = culprit, _known(state, culprit, output)
-    if known is not None and known.echo:
+    if known is not None and known.rule.echo:
         for other in peers(cluster, job, culprit):
             found = _known(state, other, _end(other).log_tail) if other.end is not None else None
-            if found is not None and found.line and not found.echo:
+            if found is not None and found.line and not found.rule.echo:
                 task, known = other, found
                 break
     if known is None:
         return None, ""
+    rule = known.rule
     explained = Explained(
-        name=known.name,
-        cause=known.cause,
-        fix=known.fix,
-        source=known.source,
+        name=rule.name,
+        cause=rule.cause,
+        fix=rule.fix,
+        source=rule.source,
         task=task.id,
         line=_relative(task, known.line),
     )
-    template = known.next
-    if task is culprit and causes.all_is_shown(output) and (known.all_shown or template == WHOLE_LOG):
-        template = known.all_shown
+    template = rule.next
+    if task is culprit and causes.all_is_shown(output) and (rule.all_shown or template == WHOLE_LOG):
+        template = rule.all_shown
     return explained, _command(cluster, template, task) or ("" if task is culprit else f"iris logs {task.id}")
 
 

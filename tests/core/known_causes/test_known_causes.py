@@ -21,19 +21,14 @@ AROUND = "step 4199 loss 2.31\n{}  warnings below\nsys.exit(1)\n"
 
 def name(end: End, text: str = "") -> str | None:
     found = known_cause(end, text)
-    return found.name if found is not None else None
+    return found.rule.name if found is not None else None
 
 
 def test_every_recorded_message_is_recognized() -> None:
     for rule, message in ((each, text) for each in BY_WORDS for text in MESSAGES[each.name]):
         found = known_cause(FAILED, AROUND.format(message))
         assert found is not None, rule.name
-        assert (found.name, found.cause, found.fix, found.source) == (
-            rule.name,
-            rule.cause,
-            rule.fix,
-            rule.source,
-        )
+        assert found.rule is rule
         assert found.line
         assert found.line.strip("…") in message
 
@@ -49,7 +44,7 @@ def test_a_rank_that_lost_its_peer_is_only_an_echo() -> None:
     for rule in MULTI_HOST_ECHOES:
         found = known_cause(FAILED, MESSAGES[rule.name][0])
         assert found is not None
-        assert found.echo, rule.name
+        assert found.rule.echo, rule.name
     assert name(FAILED, MESSAGES["gloo-peers"][0] + MESSAGES["jax-gloo-loopback"][0]) == "jax-gloo-loopback"
     assert (
         name(FAILED, MESSAGES["jax-peers-missing"][0] + MESSAGES["jax-no-register"][0]) == "jax-peers-missing"
