@@ -24,7 +24,7 @@ LAZY: Mapping[str, str] = {
     ),
     # Only an attempt with an error text is explained, and only a refused job.
     "core.known_causes": (
-        "core.known_causes.containers core.known_causes.exits core.known_causes.host "
+        "core.known_causes.exits core.known_causes.host "
         "core.known_causes.libraries core.known_causes.multi_host core.known_causes.tpu"
     ),
     "core.lifecycle.feasibility": "core.scheduling.sets core.scheduling.explain.wording",
@@ -42,7 +42,7 @@ LAZY: Mapping[str, str] = {
     # A look connects to nobody, places nothing and notifies nobody. Most cycles ship, post and take over nothing.
     "ops.cycle.calls": "remote.launch_request",
     "ops.cycle.cycle": (
-        "core.lifecycle.placement core.lifecycle.slices core.scheduling core.scheduling.independent "
+        "core.lifecycle.placement core.lifecycle.slices core.scheduling "
         "core.scheduling.plan ops.cycle.kept_logs ops.notify.after_cycle"
     ),
     "ops.cycle.reply_queue": "config.request_text ops.cycle.replies remote.output_calls",
@@ -64,7 +64,7 @@ LAZY: Mapping[str, str] = {
     "ops.views.inventory": "core.lifecycle.identity",
     "ops.views.job_status": "ops.views.failure",
     "ops.views.status": "ops.views.failure ops.views.scale_status",
-    "ops.views.view": "core.evolve core.scheduling core.scheduling.plan ops.views.channels ops.secret_values",
+    "ops.views.view": "core.evolve core.scheduling.plan ops.views.channels ops.secret_values",
     "ops.views.why": "core.scheduling ops.views.scale_status",
     "ops.workplace": (
         "config.load config.locate journal.state_dir ops.session remote.srun remote.ssh remote.task_runner"

@@ -79,7 +79,7 @@ class Catalogue:
             phantom(state, f"~{rank:06d}", 0, state.vm_count) for rank, state in enumerate(self.states)
         ]
         self.fleet = Fleet(workers, 0.0, Limits(), ())
-        self.everyone = self.fleet.everyone
+        self.all_groups = self.fleet.all_workers
         self.tiers = self._tiers()
         self._places: dict[bool, list[Location]] = {}
         self._shaped: dict[Shape, int] = {}
@@ -113,7 +113,7 @@ class Catalogue:
 
     def serving(self, entry: DemandEntry) -> int:
         """Return the groups whose slices would serve an entry, even if they may create no slice now."""
-        found = self.everyone
+        found = self.all_groups
         for criterion in self.criteria(entry):
             found &= criterion.groups
         return found
@@ -150,7 +150,7 @@ class Catalogue:
         """Return the values of an attribute in these groups, each once, in the order of trial."""
         first = {
             (those & groups) & -(those & groups): str(value)
-            for value, those in self.fleet.holders(key).items()
+            for value, those in self.fleet.workers_by_value(key).items()
             if those & groups
         }
         return [first[rank] for rank in sorted(first)]
@@ -210,7 +210,7 @@ def why_nobody_serves(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
     """Return the first requirement that no remaining group meets."""
     if not catalogue.states:
         return UnmetReason(kind=UnmetKind.NO_GROUPS, text="there are no scale groups")
-    left = catalogue.everyone
+    left = catalogue.all_groups
     for criterion in catalogue.criteria(entry):
         if not left & criterion.groups:
             words = _words(catalogue, entry, criterion, left)
@@ -279,7 +279,7 @@ def _words(catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, left:
 
 def _device_words(catalogue: Catalogue, entry: DemandEntry) -> str:
     device = entry.resources.device
-    made = catalogue.values(keys.DEVICE_VARIANT_ATTRIBUTE_KEY, catalogue.everyone)
+    made = catalogue.values(keys.DEVICE_VARIANT_ATTRIBUTE_KEY, catalogue.all_groups)
     if device is None or device.variant == AUTO:
         return f"needs a {device.kind if device else 'cpu'}, groups have {few(made)}"
     return f"needs {device.variant}, groups have {few(made)}{_meant([device.variant], made)}"
@@ -322,13 +322,13 @@ def _constraint_words(catalogue: Catalogue, criterion: Criterion, left: int) -> 
     assert constraint is not None
     have = catalogue.values(key, left)
     there = f"groups have {few(have)}" if have else "no group has it"
-    if left != catalogue.everyone:
+    if left != catalogue.all_groups:
         names = few(catalogue.states[rank].name for rank in positions_of(left))
         there = f"the suitable groups ({names}) have {few(have) or 'none'}"
     if constraint.op not in _WANTED:
         return f"needs {clip(format_constraint(constraint))}, {there}"
     wanted = [str(each) for each in constraint.operands]
-    known = catalogue.values(key, catalogue.everyone)
+    known = catalogue.values(key, catalogue.all_groups)
     return f"needs {' or '.join(clip(each) for each in wanted[:_FEW])}, {there}{_meant(wanted, known)}"
 
 

@@ -15,14 +15,21 @@ from iris_cli.core.constraints import Constraint, contradiction_in, normalize_co
 from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
 from iris_cli.core.scheduling.context import SchedulingContext
-from iris_cli.core.scheduling.cycle import WaitingKey
 from iris_cli.core.scheduling.explain.explanation import UnconfirmedStops
 from iris_cli.core.scheduling.explain.verdicts import fits
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import why_malformed
-from iris_cli.core.scheduling.order import TasksByJob, by_job
-from iris_cli.core.scheduling.placement import ZONE, Location, Requirement, Shape, Sites, common, shape_of
-from iris_cli.core.scheduling.reasons import ReasonKind
+from iris_cli.core.scheduling.order import TasksByJob, group_by_job
+from iris_cli.core.scheduling.placement import (
+    ZONE,
+    Location,
+    Requirement,
+    Shape,
+    Sites,
+    shape_of,
+    shared_location,
+)
+from iris_cli.core.scheduling.reasons import ReasonKind, WaitingKey
 from iris_cli.core.scheduling.sets import positions_of
 
 
@@ -59,10 +66,10 @@ class IdleWorkers:
         }
         unkept = [number for number, those in names.items() if self._kept.isdisjoint(those)]
         found = []
-        for site in sites.divided(unkept, sites.reach).values():
-            zone = sites.largest(site, ZONE)
+        for site in sites.by_location(unkept, sites.required_depth).values():
+            zone = sites.largest_site(site, ZONE)
             chosen = [*zone, *(number for number in site if number not in zone)][: shape.groups - 1]
-            place = common(sites.location_of(number) for number in chosen)
+            place = shared_location(sites.location_of(number) for number in chosen)
             workers = frozenset(worker for number in chosen for worker in names[number])
             found.append(IdleSite(place, len(chosen), workers))
             self._kept |= workers
@@ -128,7 +135,7 @@ def compute_demand_entries(
     The booting slices of `groups` count as present: a task that waits only for a booting slice is no demand. A gang is
     one entry; each task of other jobs is an entry. The other arguments are as in `find_assignments`.
     """
-    tasks = by_job(pending_tasks)
+    tasks = group_by_job(pending_tasks)
     present = [*workers, *coming(groups)]
     result = find_assignments(
         tasks,
@@ -201,7 +208,7 @@ class _OneVmSlices:
         signature = job.signature
         if signature not in self._known:
             context = SchedulingContext(self._fleet, [Amounts.needed(job.resources)])
-            found = Requirement(job, context).right_slices != self._fleet.everyone
+            found = Requirement(job, context).one_vm_limit != self._fleet.all_workers
             self._known[signature] = found
         return self._known[signature]
 

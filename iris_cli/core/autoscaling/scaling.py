@@ -16,7 +16,7 @@ from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.model.job import NOTHING_MISSING, Missing
 from iris_cli.core.model.slice import Provider, ScaleGroup, Slice, SliceState, slice_name, slice_of
 from iris_cli.core.scheduling import plan
-from iris_cli.core.scheduling.order import by_job
+from iris_cli.core.scheduling.order import group_by_job
 from iris_cli.core.scheduling.placement import REGION, VARIANT
 from iris_cli.core.scheduling.sets import positions_of
 from iris_cli.core.units import format_duration
@@ -214,7 +214,7 @@ def _survey(
     """Return the demand that remains if all operations in progress succeed."""
     hopeful = _expected_cluster(cluster, states)
     made = plan(hopeful, now, limits=limits, gang_reserve_after=0.0, missing=missing)
-    tasks = by_job(hopeful.pending_tasks())
+    tasks = group_by_job(hopeful.pending_tasks())
     workers = list(hopeful.workers.values())
     return survey(made.result, workers, tasks, cluster.jobs.get, now, made.waiting_for_own_slices)
 

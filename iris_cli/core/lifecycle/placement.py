@@ -10,7 +10,7 @@ from iris_cli.core.events.events import TaskAssigned, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle import jobs
-from iris_cli.core.scheduling import Plan
+from iris_cli.core.scheduling import Assignment, Plan
 
 FIRST_PORT = 30_000
 PORTS = 2_700  # number of ports, all between coordinator ports and Linux's ports for outgoing calls
@@ -26,13 +26,20 @@ def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptI
 
 
 def record_plan(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[AttemptId]:
-    """Record the decisions of a plan. Return the new attempts, each with its own token from `new_token`."""
+    """Record the decisions of a plan. Return the new attempts."""
     _unschedulable(draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, partial(_timeout_reason, plan))
     _unschedulable(
         draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, partial(_failed_after, draft.cluster)
     )
+    return record_assignments(draft, plan, plan.assignments, new_token)
+
+
+def record_assignments(
+    draft: Draft, plan: Plan, assignments: Iterable[Assignment], new_token: Callable[[], Token]
+) -> list[AttemptId]:
+    """Record these assignments of a plan. Return the new attempts, each with its own token from `new_token`."""
     assigned, chosen = [], plan.result.notable_choices()
-    for assignment in plan.assignments:
+    for assignment in assignments:
         task = draft.cluster.tasks[assignment.task]
         if task.state is not TaskState.PENDING:
             continue  # its job has just ended with another task or the parent job

@@ -1,7 +1,8 @@
 """The scheduler: assign pending tasks to workers, with a typed reason for each task that stays pending."""
 
-from iris_cli.core.scheduling.cycle import SchedulingResult, Waiting, WaitingKey, find_assignments
-from iris_cli.core.scheduling.explain.expected import ExpectedStart, time_limits
+from iris_cli.core.scheduling.cycle import SchedulingResult, find_assignments
+from iris_cli.core.scheduling.explain.expected import ExpectedStart
+from iris_cli.core.scheduling.explain.explain import Waiting
 from iris_cli.core.scheduling.explain.explanation import (
     Change,
     ChangeKind,
@@ -11,15 +12,19 @@ from iris_cli.core.scheduling.explain.explanation import (
     NearMiss,
     Taker,
 )
-from iris_cli.core.scheduling.independent import Independent, independent, untouched
+from iris_cli.core.scheduling.independent import (
+    IndependentAssignments,
+    independent_assignments,
+    unaffected_jobs,
+)
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.plan import Plan, plan
-from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 
 # fmt: off
 __all__ = [
     "Assignment", "Change", "ChangeKind", "ConstraintCount", "DimensionCount", "ExpectedStart",
-    "Explanation", "Independent", "NearMiss", "Plan", "Reason", "ReasonKind", "SchedulingResult", "Taker", "Waiting",
-    "WaitingKey", "find_assignments", "independent", "plan", "time_limits", "untouched",
+    "Explanation", "IndependentAssignments", "NearMiss", "Plan", "Reason", "ReasonKind", "SchedulingResult", "Taker",
+    "Waiting", "WaitingKey", "find_assignments", "independent_assignments", "plan", "unaffected_jobs",
 ]
 # fmt: on

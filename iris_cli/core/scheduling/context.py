@@ -1,4 +1,4 @@
-"""The free capacity of workers during one cycle, and the amounts that placed tasks have taken."""
+"""The free amounts of workers during one cycle, before and after each placement."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.sets import Dimension, Group, Levels, mask_of
 
 RoomChange = tuple[int, Amounts | None]
-"""The position of a worker with less room, and the amounts that a task took; None for a reservation."""
+"""The position of a worker with less room than before, and the amounts that a task took; None for a reservation."""
 
 
 class PackedNeed(Struct, frozen=True):
-    """The packed amounts of one task. `taken`: indexes of the nonzero amounts. `signs`: the sign bits of these."""
+    """The amounts that one task needs, also packed. `taken`: indexes of nonzero amounts; `signs`: their sign bits."""
 
     amounts: Amounts
     packed: int
@@ -27,10 +27,10 @@ class PackedNeed(Struct, frozen=True):
 
 
 class Packing:
-    """Packs amounts into one integer, with a bit field for each amount.
+    """Packs amounts into one integer, with a bit field for each amount: one subtraction takes all amounts of a task.
 
     The top bit of a field is its sign: 1 if the amount is not negative. Fields are wide enough for the difference of
-    any two amounts, so that no field borrows from the next.
+    any two amounts, so that a subtraction never borrows from the next field.
     """
 
     def __init__(self, amounts: Iterable[Amounts]) -> None:
@@ -53,6 +53,7 @@ class Packing:
         )
 
     def left(self, packed_free: int) -> Amounts:
+        """Return the amounts that `packed_free` holds."""
         return Amounts(*(self.amount(packed_free, number) for number in range(len(self._shifts))))
 
     def amount(self, packed_free: int, number: int) -> int:
@@ -63,7 +64,10 @@ class Packing:
 
 
 class Load(Struct, eq=False):
-    """The size of a worker, its free amounts, and the amounts of each attempt. Equal workers share one object."""
+    """The amounts of a worker when it is idle, its free amounts, and the amounts that each attempt holds.
+
+    Workers with equal amounts share one object, so results can be cached by Load.
+    """
 
     idle: Amounts
     left: Amounts
@@ -71,66 +75,62 @@ class Load(Struct, eq=False):
 
 
 class SchedulingContext:
-    """The state of one cycle. Workers are positions; sets of workers are bit masks. The input is not changed.
+    """The state of one cycle. Workers are positions; sets of workers are bit masks (see `sets`).
 
-    `needs` are the amounts that the pending tasks need. `changes` lists the workers whose room has shrunk. `version`
-    changes when another worker may have become the best for a task. The room of a reserved worker is the room that
-    other tasks may still take.
+    `attempts`: the number of attempts on each worker. `changes`: each reduction of a worker's room. `version` changes
+    when another worker may have become the best worker for a task. `open`: the workers that are not reserved. The room
+    of a reserved worker is the room that other tasks may still take.
     """
 
     def __init__(self, fleet: Fleet, needs: Sequence[Amounts]) -> None:
+        """`needs` are the amounts that the pending tasks need."""
         self.fleet = fleet
         capacities = [WorkerCapacity.of(worker) for worker in fleet.workers]
         self.attempts = [each.attempts for each in capacities]
         self._free_gpus = [each.gpus for each in capacities]
-        self._survey_room([each.left for each in capacities], needs)
+        self._set_free_amounts([each.left for each in capacities], needs)
         self.changes: list[RoomChange] = []
-        self._sorted = 0  # number of changes already in `_placed`
+        self._recorded = 0  # number of changes already recorded in `_placed`
         self._placed: dict[int, list[Amounts]] = {}
         self._loads: dict[int, Load] = {}
-        self._alike: dict[tuple[Amounts | int, ...], Load] = {}
+        self._distinct_loads: dict[tuple[Amounts | int, ...], Load] = {}
         self.version = 0
-        self.open = fleet.everyone  # workers that are not reserved
+        self.open = fleet.all_workers
         self.reserved_by: dict[int, TaskId | JobId] = {}
         self.reservations: dict[TaskId | JobId, list[Group]] = {}
-        self._withheld: dict[int, Amounts] = {}
+        self._withheld: dict[
+            int, Amounts
+        ] = {}  # by reserved worker: free amounts that other tasks may not take
         self._shares: dict[tuple[int, Amounts], tuple[Amounts, int, Amounts]] = {}  # equal for many workers
-        self._survey_slices()
+        self._set_idle_slices()
 
     # Room
 
-    def _survey_room(self, left: list[Amounts], needs: Sequence[Amounts]) -> None:
-        alike = _alike(left)
-        self._packing = Packing([*alike, *needs])
+    def _set_free_amounts(self, left: list[Amounts], needs: Sequence[Amounts]) -> None:
+        by_amounts = _positions_by_amounts(left)
+        self._packing = Packing([*by_amounts, *needs])
         self._signs = self._packing.signs
-        packed = {amounts: self._packing.pack_free(amounts) for amounts in alike}
+        packed = {amounts: self._packing.pack_free(amounts) for amounts in by_amounts}
         self._packed_free = [packed[amounts] for amounts in left]
         columns = list(zip(*needs, strict=True)) or [()] * len(Amounts._fields)
-        self._most = self._packing.pack(Amounts(*(max(column, default=0) for column in columns))).packed
+        self._largest_needs = self._packing.pack(
+            Amounts(*(max(column, default=0) for column in columns))
+        ).packed
         self.cpu, self.memory, self.gpus, self.chips = self.dimensions = [
-            Dimension(levels, column, self.fleet.everyone)
-            for levels, column in zip(_levels(alike), columns, strict=True)
+            Dimension(levels, column, self.fleet.all_workers)
+            for levels, column in zip(_levels(by_amounts), columns, strict=True)
         ]
 
     def pack(self, need: Amounts) -> PackedNeed:
         return self._packing.pack(need)
 
     def with_room(self, need: Amounts) -> int:
-        """Return the workers with room for one task now, whatever their health and attributes."""
+        """Return the workers with room for one task now. Their health and attributes are not considered."""
         return (
             self.cpu.now[need.cpu_millis]
             & self.memory.now[need.memory]
             & self.gpus.now[need.gpus]
             & self.chips.now[need.chips]
-        )
-
-    def had_room(self, need: Amounts) -> int:
-        """Return the workers that had room for one task at the start of the cycle."""
-        return (
-            self.cpu.at_start[need.cpu_millis]
-            & self.memory.at_start[need.memory]
-            & self.gpus.at_start[need.gpus]
-            & self.chips.at_start[need.chips]
         )
 
     def has_room(self, position: int, need: PackedNeed) -> bool:
@@ -146,22 +146,22 @@ class SchedulingContext:
         return Amounts(*map(int.__add__, self.left(position), self._withheld[position]))
 
     def load(self, position: int) -> Load:
-        """Return the load of one worker: live attempts, and tasks placed in this cycle."""
-        if self._sorted < len(self.changes):
-            for changed, taken in self.changes[self._sorted :]:
+        """Return the load of one worker by its live attempts and the tasks placed in this cycle."""
+        if self._recorded < len(self.changes):
+            for changed, taken in self.changes[self._recorded :]:
                 if taken is not None:
                     self._loads.pop(changed, None)
                     self._placed.setdefault(changed, []).append(taken)
-            self._sorted = len(self.changes)
+            self._recorded = len(self.changes)
         found = self._loads.get(position)
         if found is None:
             claims = map(Amounts.held, self.fleet.workers[position].claims.values())
             held = (*claims, *self._placed.get(position, ()))
             idle, packed_free = self._idle[position], self._packed_free[position]
-            alike = idle, packed_free, *held
-            found = self._alike.get(alike)
+            key = idle, packed_free, *held
+            found = self._distinct_loads.get(key)
             if found is None:
-                found = self._alike[alike] = Load(idle, self._packing.left(packed_free), held)
+                found = self._distinct_loads[key] = Load(idle, self._packing.left(packed_free), held)
             self._loads[position] = found
         return found
 
@@ -170,13 +170,13 @@ class SchedulingContext:
         before = self._packed_free[position]
         after = before - need.packed
         signs = need.signs
-        if (after - self._most) & signs != signs:  # the rest is less than the largest need of a pending task
+        if (after - self._largest_needs) & signs != signs:  # less is left than some pending task needs
             if after & self._signs != self._signs:
                 return False
             self._shrink(position, before, need)
         self._packed_free[position] = after
         if not self.attempts[position]:
-            self._begin(position)
+            self._mark_slice_as_used(position)
         self.attempts[position] += 1
         self.changes.append((position, need.amounts))
         return True
@@ -204,14 +204,15 @@ class SchedulingContext:
         return {count: mask_of(found) for count, found in positions.items()}
 
     def _shrink(self, position: int, before: int, need: PackedNeed) -> None:
+        """Update the dimensions. `before`: the packed free amounts of the worker before the task took its amounts."""
         for number in need.taken:
             had = self._packing.amount(before, number)
             self.dimensions[number].shrink(position, had, had - need.amounts[number])
 
     @cached_property
     def idle(self) -> list[Levels]:
-        """The amounts of idle workers, in the order of `Amounts`."""
-        return _levels(_alike(self._idle))
+        """The amounts that workers have when they are idle, in the order of the fields of `Amounts`."""
+        return _levels(_positions_by_amounts(self._idle))
 
     @cached_property
     def _idle(self) -> list[Amounts]:
@@ -219,13 +220,13 @@ class SchedulingContext:
 
     def large_enough(self, need: Amounts) -> int:
         """Return the workers that have room for one task when they are idle."""
-        found = self.fleet.everyone
+        found = self.fleet.all_workers
         for levels, amount in zip(self.idle, need, strict=True):
-            found &= levels.reaching([amount])[amount]
+            found &= levels.with_at_least([amount])[amount]
         return found
 
     def reserve(self, key: TaskId | JobId, groups: list[Group], spare: Mapping[int, Amounts]) -> None:
-        """Reserve workers for a gang or a task. Later tasks may take the `spare` amounts of each worker."""
+        """Reserve workers of `groups` for a gang or a task. Other tasks may still take the `spare` amounts of each."""
         for position, amounts in spare.items():
             share = self._packed_free[position], amounts
             if share not in self._shares:
@@ -243,25 +244,25 @@ class SchedulingContext:
 
     # Idle slices
 
-    def _survey_slices(self) -> None:
+    def _set_idle_slices(self) -> None:
         self._slices = self.fleet.groups(TPU_NAME_ATTRIBUTE_KEY)
-        groups, at = self._slices.groups, self._slices.at
-        begun = frozenset(at[position] for position, number in enumerate(self.attempts) if number)
+        groups, at = self._slices.groups, self._slices.numbers
+        used = frozenset(at[position] for position, number in enumerate(self.attempts) if number)
         sliced = [position for position, number in enumerate(at) if number >= 0]
         self._sliced = mask_of(sliced)
-        self._shared = mask_of([each for each in sliced if len(groups[at[each]].members) > 1])
-        self._whole = mask_of([each for each in sliced if at[each] not in begun])
-        kinds = self.fleet.holders(DEVICE_TYPE_ATTRIBUTE_KEY)
+        self._multi_host = mask_of([each for each in sliced if len(groups[at[each]].members) > 1])
+        self._idle_slices = mask_of([each for each in sliced if at[each] not in used])
+        kinds = self.fleet.workers_by_value(DEVICE_TYPE_ATTRIBUTE_KEY)
         self._accelerated = 0
         for kind, workers in kinds.items():
             if str(kind) != "cpu":
                 self._accelerated |= workers
         self._rank_tiers()
 
-    def _begin(self, position: int) -> None:
+    def _mark_slice_as_used(self, position: int) -> None:
         """Update the tiers after the first attempt on a worker: its slice may have been idle until now."""
-        if self._whole >> position & 1:
-            self._whole &= ~self._slices.groups[self._slices.at[position]].mask
+        if self._idle_slices >> position & 1:
+            self._idle_slices &= ~self._slices.groups[self._slices.numbers[position]].mask
             self.version += 1
             self._rank_tiers()
 
@@ -271,24 +272,24 @@ class SchedulingContext:
         For CPU tasks: hosts without accelerators, then hosts of slices in use, then accelerator hosts outside slices.
         For accelerator tasks: all hosts except the hosts of idle multi-host slices. The last tier has all workers.
         """
-        everyone = self.fleet.everyone
-        plain = everyone & ~self._accelerated
-        broken = self._sliced & ~self._whole
-        self.cpu_tiers = (plain, broken, everyone & ~self._sliced, everyone)
-        self.device_tiers = (everyone & ~(self._shared & self._whole), everyone)
+        all_workers = self.fleet.all_workers
+        without_device = all_workers & ~self._accelerated
+        used_slices = self._sliced & ~self._idle_slices
+        self.cpu_tiers = (without_device, used_slices, all_workers & ~self._sliced, all_workers)
+        self.device_tiers = (all_workers & ~(self._multi_host & self._idle_slices), all_workers)
 
 
-def _alike(amounts: Iterable[Amounts]) -> dict[Amounts, list[int]]:
-    """Return the positions of the workers by their amounts."""
+def _positions_by_amounts(amounts: Iterable[Amounts]) -> dict[Amounts, list[int]]:
+    """Return the positions of the workers that have equal amounts. `amounts`: of each worker, by position."""
     found: dict[Amounts, list[int]] = {}
     for position, each in enumerate(amounts):
         found.setdefault(each, []).append(position)
     return found
 
 
-def _levels(alike: Mapping[Amounts, list[int]]) -> list[Levels]:
-    """Return the levels of each amount, in the order of `Amounts`."""
+def _levels(by_amounts: Mapping[Amounts, list[int]]) -> list[Levels]:
+    """Return the levels of each resource, in the order of the fields of `Amounts`."""
     return [
-        Levels((amounts[number], positions) for amounts, positions in alike.items())
+        Levels((amounts[number], positions) for amounts, positions in by_amounts.items())
         for number in range(len(Amounts._fields))
     ]

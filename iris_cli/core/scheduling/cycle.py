@@ -10,76 +10,30 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from iris_cli.core import Amounts, Device, Job, JobId, Limits, Task, TaskId, Worker, WorkerId, collector
+from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import wording
-from iris_cli.core.scheduling.explain.expected import ExpectedStart, TimeLimits
-from iris_cli.core.scheduling.explain.explain import Explainer
-from iris_cli.core.scheduling.explain.explanation import CycleRecord, Explanation, Turns, UnconfirmedStops
-from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_on, rejected_before
+from iris_cli.core.scheduling.explain.explain import Waiting
+from iris_cli.core.scheduling.explain.explanation import CycleRecord, UnconfirmedStops
+from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_with, rejected_before
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, why_malformed
-from iris_cli.core.scheduling.order import Entry, TasksByJob, queue_of, split_overdue
+from iris_cli.core.scheduling.order import Entry, TasksByJob, build_queue, split_overdue
 from iris_cli.core.scheduling.placement import Assignment, Requirement, assign, take_best_worker
-from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 from iris_cli.core.scheduling.reservation import Reservations
 from iris_cli.core.scheduling.sets import Group, first_of, positions_of
 
-WaitingKey = TaskId | JobId  # the id of a task outside a gang, or the id of a gang's job
-
-_Unmet = dict[WaitingKey, Requirement | Reason]
-
 _NO_JOB = Reason(kind=ReasonKind.INVALID, text="its job is unknown")
-
-
-class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
-    """The reasons of each pending task or gang, in order of precedence. They are computed on access."""
-
-    def __init__(self, explainer: Explainer, unmet: _Unmet) -> None:
-        self._explainer = explainer
-        self._unmet = unmet
-
-    def __getitem__(self, key: WaitingKey) -> tuple[Reason, ...]:
-        found = self._unmet[key]
-        return (found,) if isinstance(found, Reason) else self._explainer.reasons(found, key)
-
-    def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
-        """Return an object for each key: the same object for equal causes, None for a key that is not pending."""
-        found = list(map(self._unmet.get, keys))
-        if reserved_for := self._explainer.reservations:
-            return [
-                key if what is not None and reserved_for.get(key) else what
-                for key, what in zip(keys, found, strict=True)
-            ]
-        return found
-
-    def __iter__(self) -> Iterator[WaitingKey]:
-        return iter(self._unmet)
-
-    def __len__(self) -> int:
-        return len(self._unmet)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-    def explain(self, key: WaitingKey) -> Explanation:
-        """Return the explanation of a pending task or gang. Raises KeyError for other keys."""
-        found = self._unmet[key]
-        if isinstance(found, Reason):
-            return Explanation(reasons=(found,))
-        return self._explainer.explain(found, key)
-
-    def expected_start(self, key: WaitingKey, limits: TimeLimits) -> ExpectedStart | None:
-        """Return the expected start if only tasks with time limits block the start, otherwise None. Raises KeyError."""
-        found = self._unmet[key]
-        return None if isinstance(found, Reason) else self._explainer.expected_start(found, key, limits)
 
 
 class SchedulingResult(Struct, frozen=True, kw_only=True):
     """The decisions of a cycle: `assignments` in the order of the decisions, the tasks of a gang by index.
 
-    `timed_out_tasks` were not placed within their `scheduling_timeout`. `waiting` has the other pending tasks, and
-    gangs by their jobs' ids. `reservations` has the names of the groups reserved for each gang, or of the worker
-    reserved for each task. `reserved_for` has the gang or task for which each worker is reserved.
+    `timed_out_tasks` were not placed within their `scheduling_timeout`. `waiting` has the reasons of the other pending
+    tasks and gangs. `reservations` has the names of the groups reserved for each gang, or of the worker reserved for
+    each task. `reserved_for` has the gang or task for which each worker is reserved. `notable_choices` returns, for the
+    first placed task of each job, why workers that rank higher were not chosen: `chose v4b: v4a busy`.
     """
 
     assignments: tuple[Assignment, ...]
@@ -87,26 +41,7 @@ class SchedulingResult(Struct, frozen=True, kw_only=True):
     waiting: Waiting
     reservations: Mapping[WaitingKey, tuple[str, ...]]
     reserved_for: Mapping[WorkerId, WaitingKey]
-    choices: Choices
-
-    def only(self, assignments: tuple[Assignment, ...]) -> SchedulingResult:
-        """Return the result with only these assignments."""
-        return SchedulingResult(
-            assignments=assignments,
-            timed_out_tasks=self.timed_out_tasks,
-            waiting=self.waiting,
-            reservations=self.reservations,
-            reserved_for=self.reserved_for,
-            choices=self.choices,
-        )
-
-    def chosen(self, task: TaskId) -> str:
-        """Return why a task was placed on its worker (`chose v4b: v4a busy`), "" if it was not placed."""
-        return self.choices.reason(task)
-
-    def notable_choices(self) -> dict[TaskId, str]:
-        """Return, for the first placed task of each job, why workers that rank higher were not chosen."""
-        return self.choices.notable_choices()
+    notable_choices: Callable[[], dict[TaskId, str]]
 
 
 @collector.gc_paused
@@ -123,43 +58,48 @@ def find_assignments(
 ) -> SchedulingResult:
     """Decide the assignments of one cycle at `now`, in seconds since the epoch.
 
-    If `pending_tasks` maps jobs to tasks, all these tasks must be pending. The input is not changed, and its order has
-    no effect. Workers in `unconfirmed_stops` accept no new tasks. After `gang_reserve_after` seconds (0: never),
-    workers are reserved for a pending gang and for a task that needs a large part of a worker. A cool-down longer than
-    `backoff_max` is ignored, because it shows that a clock was wrong. `offered`: devices that scale groups can add; a
-    job that needs one of them is not reported as "will never run".
+    If `pending_tasks` is a mapping (`TasksByJob`), all its tasks must be pending. The input is not changed, and its
+    order has no effect. Workers in `unconfirmed_stops` accept no new tasks. After `gang_reserve_after` seconds (0:
+    never), workers are reserved for a pending gang and for a task that needs a large part of a worker. A cool-down
+    longer than `backoff_max` is ignored: only a wrong clock can cause it. `offered`: devices that scale groups can add;
+    a job that needs one of them is not reported as "will never run".
     """
-    queue = queue_of(pending_tasks, get_job, now)
+    queue = build_queue(pending_tasks, get_job, now)
     fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops, offered)
     context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job in queue.samples])
     requirements = [Requirement(job, context) for job in queue.samples]
-    served = _serve(queue.entries, requirements, context, Reservations(context, gang_reserve_after))
-    unmet: _Unmet = {**dict.fromkeys(queue.orphans, _NO_JOB), **served.malformed, **served.unmet}
+    result = _place_all(queue.entries, requirements, context, Reservations(context, gang_reserve_after))
+    unmet: dict[WaitingKey, Requirement | Reason] = {
+        **dict.fromkeys(queue.tasks_of_unknown_jobs, _NO_JOB),
+        **result.malformed,
+        **result.unmet,
+    }
     decide = partial(_decide, now=now, gang_reserve_after=gang_reserve_after, backoff_max=backoff_max)
     record = CycleRecord(
         queue=queue.entries,
-        kept_out=frozenset((*served.timed_out, *served.malformed)),
-        placed=served.placed,
+        left_out=frozenset((*result.timed_out, *result.malformed)),
+        placed=result.placed,
         get_job=get_job,
         workers=fleet.workers,
         unconfirmed_stops=unconfirmed_stops,
+        now=now,
         decide=decide,
     )
 
     def requirement_of(job_id: JobId) -> Requirement:
         job = get_job(job_id)
         assert job is not None  # the job was placed
-        return requirements[queue.numbers[job.signature]]
+        return requirements[queue.sample_indexes[job.signature]]
 
     return SchedulingResult(
-        assignments=tuple(served.placed),
-        timed_out_tasks=tuple(served.timed_out),
-        waiting=Waiting(Explainer(context, record), unmet),
+        assignments=tuple(result.placed),
+        timed_out_tasks=tuple(result.timed_out),
+        waiting=Waiting(context, record, unmet),
         reservations={
             key: tuple(str(group.key) for group in groups) for key, groups in context.reservations.items()
         },
         reserved_for={fleet.ids[position]: key for position, key in context.reserved_by.items()},
-        choices=Choices(context, requirement_of, record),
+        notable_choices=_Choices(context, requirement_of, record).notable,
     )
 
 
@@ -167,8 +107,8 @@ def _decide(*args: Any, **kwargs: Any) -> tuple[Assignment, ...]:
     return find_assignments(*args, **kwargs).assignments
 
 
-class _Served(NamedTuple):
-    """The result of `_serve`. `malformed` gangs stay pending, with a reason. `unmet` tasks and gangs found no room."""
+class _Placements(NamedTuple):
+    """The result of `_place_all`. `malformed` gangs stay pending, with a reason. No room was found for `unmet` ones."""
 
     placed: list[Assignment]
     timed_out: list[TaskId]
@@ -176,15 +116,15 @@ class _Served(NamedTuple):
     unmet: dict[WaitingKey, Requirement]
 
 
-def _serve(
+def _place_all(
     queue: Iterable[Entry],
     requirements: Sequence[Requirement],
     context: SchedulingContext,
     reservations: Reservations,
-) -> _Served:
-    """Place the tasks of each job in the queue, in order, if they fit. A large cycle spends most of its time here."""
-    served = _Served([], [], {}, {})
-    placed, timed_out, malformed, unmet = served
+) -> _Placements:
+    """Place the tasks of each job in the queue, in order, if they fit. A large cycle takes most of its time here."""
+    result = _Placements([], [], {}, {})
+    placed, timed_out, malformed, unmet = result
     gangs, now = GangPlacer(context, reservations), context.fleet.now
     for _, _, job_id, job, tasks, number, overdue in queue:
         if overdue:
@@ -211,7 +151,7 @@ def _serve(
             first = next((task.id for task in tasks if task.id in unmet), None)
             if first is not None:
                 requirement.reservable = reservations.reserve_worker(first, requirement)
-    return served
+    return result
 
 
 # Reasons for a placement: why workers or groups that rank higher were not chosen.
@@ -224,11 +164,11 @@ _WORDS = {
 }
 
 
-_MAX_CHECKED = 64  # higher-ranking workers or groups that are examined
+_MAX_CHECKED = 64  # maximum number of workers or groups that are examined for a job
 
 
-class Choices:
-    """The reasons for the placements of a cycle, computed on access."""
+class _Choices:
+    """The reasons for the placements of a cycle."""
 
     def __init__(
         self, context: SchedulingContext, requirement_of: Callable[[JobId], Requirement], record: CycleRecord
@@ -236,23 +176,8 @@ class Choices:
         self._context = context
         self._requirement_of = requirement_of
         self._record = record
-        self._turns = Turns(record)
-        self._large_enough: dict[Requirement, int] = {}
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Choices) and self._record.placed == other._record.placed
-
-    __hash__ = None  # type: ignore[assignment]  # the record of a cycle grows
-
-    def reason(self, task: TaskId) -> str:
-        """Return `chose v4b: v4a busy`, or "" for a task that was not placed."""
-        of_job = [each for each in self._record.placed if each.task.job == task.job]
-        own = [each for each in of_job if each.task == task]
-        if not own:
-            return ""
-        return self._in_words(task.job, of_job if self._requirement_of(task.job).shape else own)
-
-    def notable_choices(self) -> dict[TaskId, str]:
+    def notable(self) -> dict[TaskId, str]:
         """Return, for the first placed task of each job, why workers that rank higher were not chosen."""
         by_job: dict[JobId, list[Assignment]] = {}
         for each in self._record.placed:
@@ -263,13 +188,14 @@ class Choices:
 
     def _in_words(self, job: JobId, placed: list[Assignment]) -> str:
         requirement = self._requirement_of(job)
-        chosen = dict.fromkeys(group_on(self._context, requirement, each.worker) for each in placed)
+        chosen = dict.fromkeys(group_with(self._context, requirement, each.worker) for each in placed)
         names = ", ".join(str(group.key) for group in chosen)
-        passed = wording.few(self._passed_over(job, requirement, min(chosen, key=lambda group: group.number)))
-        return f"chose {names}" + (f": {passed}" if passed else "")
+        first = min(chosen, key=lambda group: group.number)
+        rejected = wording.few(self._rejected_before(job, requirement, first))
+        return f"chose {names}" + (f": {rejected}" if rejected else "")
 
-    def _passed_over(self, job: JobId, requirement: Requirement, chosen: Group) -> Iterator[str]:
-        """Yield the equally good groups with a lower name that were busy, unhealthy or taken by other jobs."""
+    def _rejected_before(self, job: JobId, requirement: Requirement, chosen: Group) -> Iterator[str]:
+        """Yield a text for each group before `chosen` that is as preferred, but busy, unhealthy or taken by others."""
         context = self._context
         before = rejected_before(Case(context, requirement, context.open), chosen.number)
         for verdict in islice(before, _MAX_CHECKED):
@@ -277,32 +203,31 @@ class Choices:
                 continue
             if verdict.kind is ReasonKind.BEHIND:
                 workers = [context.fleet.ids[position] for position in positions_of(verdict.rejected)]
-                taker = self._turns.first_before(job, workers)
+                taker = self._record.first_taker(job, workers)
                 if taker is not None:
                     yield f"{verdict.group.key} taken by {taker}"
-            elif verdict.kind is not None and self._could_serve(requirement, verdict.group):
-                yield f"{verdict.group.key} {_word(context, verdict)}"
+            elif verdict.kind is not None and self._would_fit_if_idle(requirement, verdict.group):
+                yield f"{verdict.group.key} {_state_word(context, verdict)}"
 
-    def _could_serve(self, requirement: Requirement, group: Group) -> bool:
-        """Return whether the group could run the tasks if it were idle."""
-        large_enough = self._large_enough.get(requirement)
-        if large_enough is None:
-            large_enough = self._context.large_enough(requirement.need)
-            self._large_enough[requirement] = large_enough
-        return fits(group, requirement.shape, requirement.selected & large_enough)
+    def _would_fit_if_idle(self, requirement: Requirement, group: Group) -> bool:
+        return fits(group, requirement.shape, self._fitting_if_idle(requirement))
+
+    @cached_by_argument
+    def _fitting_if_idle(self, requirement: Requirement) -> int:
+        return requirement.selected & self._context.large_enough(requirement.need)
 
 
 def _is_as_good(context: SchedulingContext, requirement: Requirement, one: Group, chosen: Group) -> bool:
-    """Return whether a group is at least as preferred as the chosen one. CPU tasks prefer hosts without devices."""
-    plain_first = (
-        requirement.shape is None and requirement.needs_no_device and chosen.mask & context.cpu_tiers[0]
-    )
-    as_many = _preferences(requirement, one) >= _preferences(requirement, chosen)
-    return as_many and bool(not plain_first or one.mask & context.cpu_tiers[0])
+    """Return whether a group is at least as preferred as the chosen group. CPU tasks prefer hosts without devices."""
+    if requirement.shape is None and requirement.needs_no_device:
+        without_devices = context.cpu_tiers[0]
+        if chosen.mask & without_devices and not one.mask & without_devices:
+            return False
+    return _met_preferences(requirement, one) >= _met_preferences(requirement, chosen)
 
 
-def _preferences(requirement: Requirement, group: Group) -> int:
-    """Return the sum of met preferences over the best workers of a group, as many workers as the job needs."""
+def _met_preferences(requirement: Requirement, group: Group) -> int:
+    """Return the sum of the preferences that the workers of a group meet. Only as many of the best as needed count."""
     wanted, found = requirement.shape.size if requirement.shape else 1, 0
     for met, level in zip(reversed(range(len(requirement.levels))), requirement.levels, strict=True):
         used = min(wanted, (group.mask & requirement.selected & level).bit_count())
@@ -311,7 +236,8 @@ def _preferences(requirement: Requirement, group: Group) -> int:
     return found
 
 
-def _word(context: SchedulingContext, verdict: Verdict) -> str:
+def _state_word(context: SchedulingContext, verdict: Verdict) -> str:
+    """Return the state of the rejected workers: `busy`, `draining`, `cooling down`."""
     if verdict.kind is ReasonKind.UNHEALTHY:
         return wording.state(context.fleet.workers[first_of(verdict.rejected)])
     return _WORDS.get(verdict.kind, "busy") if verdict.kind else ""

@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import chain, compress, count
 
 from iris_cli.core import AttributeValue, Constraint, JobId, Limits, WorkerId, attributes
+from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.model.worker import Worker, WorkerCondition, cooling
 from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.core.scheduling.sets import GroupIndex, mask_of, vm_count
@@ -15,8 +16,7 @@ from iris_cli.core.scheduling.sets import GroupIndex, mask_of, vm_count
 class Fleet:
     """The workers of a cycle, in the order of their ids as text (`w-10` comes before `w-2`), and sets of them.
 
-    `healthy`: workers that accept tasks, a cool-down not considered. `offered` are the devices of workers that scale
-    groups could add.
+    `healthy`: workers that accept tasks or cool down. `taints`: the workers with each taint.
     """
 
     def __init__(
@@ -27,10 +27,11 @@ class Fleet:
         unconfirmed_stops: Mapping[WorkerId, Collection[JobId | None]] | Collection[WorkerId],
         offered: Collection[Device] = (),
     ) -> None:
+        """`offered`: the devices of workers that scale groups could add."""
         by_id = {worker.id: worker for worker in workers}
         self.ids = sorted(by_id)
         self.workers = [by_id[worker_id] for worker_id in self.ids]
-        self.everyone = (1 << len(self.workers)) - 1
+        self.all_workers = (1 << len(self.workers)) - 1
         self.now = now
         self.limits = limits
         self._offered = offered
@@ -42,48 +43,34 @@ class Fleet:
         )
         self.without_unconfirmed_stops = self._all_but(worker_id in stopping for worker_id in self.ids)
         self.taints = self._taints()
-        self._members: dict[str, dict[AttributeValue, list[int]]] = {}
-        self._holders: dict[str, dict[AttributeValue, int]] = {}
-        self._satisfying: dict[Constraint, int] = {}
-        self._groups: dict[str, GroupIndex] = {}
-        self._of_type: dict[str, int] = {}
 
-    def members(self, key: str) -> dict[AttributeValue, list[int]]:
+    @cached_by_argument
+    def positions_by_value(self, key: str) -> dict[AttributeValue, list[int]]:
         """Return, for each value of an attribute, the positions of its workers in ascending order."""
-        found = self._members.get(key)
-        if found is None:
-            found = self._members[key] = dict(self._by_value(key).values())
-        return found
+        return dict(self._by_value(key).values())
 
-    def holders(self, key: str) -> dict[AttributeValue, int]:
+    @cached_by_argument
+    def workers_by_value(self, key: str) -> dict[AttributeValue, int]:
         """Return, for each value of an attribute, the set of its workers."""
-        found = self._holders.get(key)
-        if found is None:
-            found = {value: mask_of(positions) for value, positions in self.members(key).items()}
-            self._holders[key] = found
-        return found
+        return {value: mask_of(positions) for value, positions in self.positions_by_value(key).items()}
 
-    def values(self, key: str) -> list[AttributeValue | None]:
+    def values_by_position(self, key: str) -> list[AttributeValue | None]:
         """Return the value of an attribute for each worker; None for workers without the attribute."""
         found: list[AttributeValue | None] = [None] * len(self.workers)
-        for value, positions in self.members(key).items():
+        for value, positions in self.positions_by_value(key).items():
             for position in positions:
                 found[position] = value
         return found
 
+    @cached_by_argument
     def satisfying(self, constraint: Constraint) -> int:
-        """Return the workers that satisfy a constraint. The constraint is evaluated once for each existing value."""
-        found = self._satisfying.get(constraint)
-        if found is None:
-            found, without = 0, self.everyone
-            for value, workers in self.holders(constraint.key).items():
-                without &= ~workers
-                if constraint.matches({constraint.key: value}):
-                    found |= workers
-            if constraint.matches({}):
-                found |= without
-            self._satisfying[constraint] = found
-        return found
+        """Return the workers that satisfy a constraint. It is evaluated once for each value that workers have."""
+        found, without = 0, self.all_workers
+        for value, workers in self.workers_by_value(constraint.key).items():
+            without &= ~workers
+            if constraint.matches({constraint.key: value}):
+                found |= workers
+        return found | without if constraint.matches({}) else found
 
     def tolerating(self, tolerations: Collection[str]) -> int:
         """Return the workers whose taints are all tolerated."""
@@ -91,78 +78,79 @@ class Fleet:
         for taint, workers in self.taints.items():
             if taint not in tolerations:
                 tainted |= workers
-        return self.everyone & ~tainted
+        return self.all_workers & ~tainted
 
-    def of_type(self, job_device_type: str) -> int:
-        """Return the workers with a device type that a job of this type can use. A worker's default type is CPU."""
-        if job_device_type in self._of_type:
-            return self._of_type[job_device_type]
-        kinds = self.holders(attributes.DEVICE_TYPE_ATTRIBUTE_KEY)
-        found, without = 0, self.everyone
-        for kind, workers in kinds.items():
+    @cached_by_argument
+    def with_device_type(self, job_device_type: str) -> int:
+        """Return the workers whose device type suits a job of this type. Workers without a type are CPU hosts."""
+        found, without = 0, self.all_workers
+        for kind, workers in self.workers_by_value(attributes.DEVICE_TYPE_ATTRIBUTE_KEY).items():
             without &= ~workers
             if device_compatible(job_device_type, str(kind)):
                 found |= workers
-        if device_compatible(job_device_type, "cpu"):
-            found |= without
-        self._of_type[job_device_type] = found
-        return found
+        return found | without if device_compatible(job_device_type, "cpu") else found
 
     def with_device(self, device: Device | None) -> int:
-        """Return the workers with a compatible device: the same type, and the same variant if the device has one."""
-        right_type = self.of_type(device.kind if device else "cpu")
+        """Return the workers with a compatible device: a suitable type, and the same variant if one is requested."""
+        right_type = self.with_device_type(device.kind if device else "cpu")
         if device is None or device.kind == "cpu" or device.variant == AUTO:
             return right_type
-        variants = self.holders(attributes.DEVICE_VARIANT_ATTRIBUTE_KEY)
+        variants = self.workers_by_value(attributes.DEVICE_VARIANT_ATTRIBUTE_KEY)
         return right_type & variants.get(AttributeValue(device.variant), 0)
 
-    def may_get(self, device: Device | None) -> bool:
-        """Return whether scale groups may add workers with a compatible device, or first probes may find one."""
+    def may_get_device(self, device: Device | None) -> bool:
+        """Return whether scale groups could add a worker with this device, or a worker never probed may have it."""
         kind, variant = (device.kind, device.variant) if device else ("cpu", AUTO)
         offered = any(
             device_compatible(kind, each.kind) and (kind == "cpu" or variant in (AUTO, each.variant))
             for each in self._offered
         )
-        return offered or self.unknown > 0
+        return offered or self.never_probed > 0
 
     @cached_property
-    def unknown(self) -> int:
-        """The number of workers that may have any device because they were never probed."""
-        return sum(map(_unknown, self.workers))
+    def never_probed(self) -> int:
+        """The number of workers that may have any device, because they were never probed."""
+        return sum(
+            worker.condition is WorkerCondition.UNPROBED
+            and attributes.DEVICE_TYPE_ATTRIBUTE_KEY not in worker.attributes
+            for worker in self.workers
+        )
 
-    def stopping(self, positions: Iterable[int]) -> Iterator[JobId]:
-        """Yield the jobs with unconfirmed stops on these workers, as far as they are known."""
+    def stopping_jobs(self, positions: Iterable[int]) -> Iterator[JobId]:
+        """Yield the known jobs with attempts on these workers whose stop is not confirmed."""
         for position in positions:
             yield from filter(None, self._stops.get(self.ids[position], ()))
 
     def lasting(self, seconds: float) -> int:
-        """Return the workers whose allocation lasts at least this long; 0 seconds means a task without time limit."""
+        """Return the workers whose allocation does not end within this time; all workers for 0, "no time limit"."""
         if not seconds:
-            return self.everyone
+            return self.all_workers
         ends = (worker.ends_at for worker in self.workers)
         return self._all_but(end is not None and end - self.now < seconds for end in ends)
 
+    @cached_by_argument
     def groups(self, key: str) -> GroupIndex:
-        found = self._groups.get(key)
-        if found is None:
-            found = self._groups[key] = GroupIndex(self.workers, self.members(key))
-        return found
+        """Return the groups of workers that share a value of an attribute."""
+        return GroupIndex(self.workers, self.positions_by_value(key))
 
     @cached_property
     def single_vms(self) -> int:
-        """The workers that are not VMs of a multi-host slice, as far as attributes show."""
+        """The workers that are not VMs of a multi-host slice, according to their attributes."""
         slices = self.groups(attributes.TPU_NAME_ATTRIBUTE_KEY)
         return self._all_but(
             vm_count(worker) not in (None, 1) or (at >= 0 and len(slices.groups[at].members) > 1)
-            for worker, at in zip(self.workers, slices.at, strict=True)
+            for worker, at in zip(self.workers, slices.numbers, strict=True)
         )
 
     def _all_but(self, exceptions: Iterable[object]) -> int:
-        """Return all workers except those for which `exceptions` has a true value, in the order of positions."""
-        return self.everyone & ~mask_of(list(compress(count(), exceptions)))
+        """Return all workers except exceptions. `exceptions` has a true value for each exception, by position."""
+        return self.all_workers & ~mask_of(list(compress(count(), exceptions)))
 
     def _by_value(self, key: str) -> dict[object, tuple[AttributeValue, list[int]]]:
-        """Return positions by values. Keys are fast to hash: text values as they are, other values with their type."""
+        """Return each value of an attribute with the positions of its workers.
+
+        The keys identify the values, because the hash of an AttributeValue is slow: a text itself, or type and number.
+        """
         found: dict[object, tuple[AttributeValue, list[int]]] = {}
         if key == attributes.WORKER_ID_ATTRIBUTE_KEY:
             return {each: (AttributeValue(each), [position]) for position, each in enumerate(self.ids)}
@@ -194,15 +182,8 @@ class Fleet:
         }
 
 
-def _unknown(worker: Worker) -> bool:
-    return (
-        worker.condition is WorkerCondition.UNPROBED
-        and attributes.DEVICE_TYPE_ATTRIBUTE_KEY not in worker.attributes
-    )
-
-
 def accepts_tasks(worker: Worker) -> bool:
-    """Return whether a worker accepts tasks, apart from a cool-down."""
+    """Return whether a worker accepts tasks when it does not cool down."""
     return worker.condition is WorkerCondition.HEALTHY and not (
         worker.unschedulable or worker.draining or worker.quarantined
     )

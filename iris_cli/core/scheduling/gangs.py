@@ -1,10 +1,11 @@
-"""Placement of gangs: all tasks of a gang or none, on exactly its number of groups."""
+"""Placement of gangs: all tasks of a gang or none, on exactly the number of groups that it requests."""
 
 from __future__ import annotations
 
 from itertools import islice
 
 from iris_cli.core import Job, Task
+from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.placement import Assignment, Requirement, Sites, assign, has_shape
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
@@ -18,10 +19,9 @@ class GangPlacer:
     def __init__(self, context: SchedulingContext, reservations: Reservations) -> None:
         self.context = context
         self._reservations = reservations
-        self._searches: dict[Requirement, GroupSearch] = {}
 
     def place(self, job: Job, tasks: list[Task], requirement: Requirement, placed: list[Assignment]) -> bool:
-        """Place all tasks of a gang, or none. Return whether they were placed. `tasks` must be complete."""
+        """Place all tasks of a gang, or none. Return whether they were placed. `tasks`: all its tasks, by index."""
         if not requirement.exhausted:
             positions = self._search(requirement).positions()
             if positions is not None:
@@ -36,15 +36,13 @@ class GangPlacer:
                 self._reservations.reserve(job.id, *found, requirement.need)
         return False
 
+    @cached_by_argument
     def _search(self, requirement: Requirement) -> GroupSearch:
-        found = self._searches.get(requirement)
-        if found is None:
-            found = self._searches[requirement] = GroupSearch(self.context, requirement)
-        return found
+        return GroupSearch(self.context, requirement)
 
 
 class GroupSearch:
-    """The groups on which gangs with one requirement fit now, or will fit after running attempts have ended."""
+    """Finds the groups on which gangs with one requirement fit now, or will fit after running attempts have ended."""
 
     def __init__(self, context: SchedulingContext, requirement: Requirement) -> None:
         assert requirement.shape is not None
@@ -53,8 +51,8 @@ class GroupSearch:
         self._shape = requirement.shape
         self._index = context.fleet.groups(self._shape.group_by)
         self._sites = Sites(context.fleet, requirement)
-        self._eligible = flags_of(requirement.eligible, context.fleet.everyone)
-        self._preferred = [flags_of(workers, context.fleet.everyone) for workers in requirement.preferred]
+        self._eligible = flags_of(requirement.eligible, context.fleet.all_workers)
+        self._preferred = [flags_of(workers, context.fleet.all_workers) for workers in requirement.preferred]
         self._fitting: GroupQueue | None = None
         self._waiting: GroupQueue | None = None
 
@@ -63,28 +61,32 @@ class GroupSearch:
 
         Several groups are in one zone if possible, otherwise in one region. Groups are ranked by the number of met
         preferences, then by fewest fitting workers, then by key. In a group, the workers that meet the most preferences
-        are used. They are in the order of their numbers in the slice, or of their ids without numbers.
+        are used. They are in the order of their numbers in the slice; workers without numbers are in the order of ids.
         """
         if self._fitting is None:
             self._fitting = GroupQueue(self._index, self._context.changes, self._by_fit, self._sites.tiers)
-        groups = self._fitting.first(self._shape.groups, by_tier=True)
+        groups = self._fitting.best_set(self._shape.groups, by_tier=True)
         if groups is None:
             return None
         return [position for group in groups for position in self._first_members(group)]
 
     def reservable(self, waits: Waits) -> tuple[list[Group], list[int]] | None:
-        """Return the groups with the fewest attempts in the way and their workers, to reserve them; or None."""
+        """Return the groups with the fewest attempts in the way, and the positions of the workers to reserve.
+
+        Return None if the gang would not fit on enough groups after attempts have ended.
+        """
         if self._waiting is None:
             usable = self._requirement.healthy & self._context.large_enough(self._requirement.need)
-            self._usable = flags_of(usable, self._context.fleet.everyone)
+            self._usable = flags_of(usable, self._context.fleet.all_workers)
             self._waits = waits
             self._waiting = GroupQueue(self._index, self._context.changes, self._by_wait, self._sites.tiers)
-        groups = self._waiting.first(self._shape.groups)
+        groups = self._waiting.best_set(self._shape.groups)
         if groups is None:
             return None
         return groups, [position for group in groups for _, position in self._soonest(group)]
 
     def _by_fit(self) -> Ranker:
+        """Return the ranker for groups on which the gang fits now."""
         candidates = self._requirement.candidates(self._context)
         shape, preferred = self._shape, self._requirement.preferred
 
@@ -104,7 +106,10 @@ class GroupSearch:
         return rank
 
     def _first_members(self, group: Group) -> list[int]:
-        """Return the members that the gang uses, in the order of the group. Preferred members are used first."""
+        """Return the workers of a group that the gang uses, in the order of the group.
+
+        If more workers fit than the gang needs, workers that meet more preferences are used first.
+        """
         if self._shape.whole:
             return list(group.members)
         fitting = filter(self._fits, group.members)
@@ -116,6 +121,8 @@ class GroupSearch:
         return [members[at] for at in sorted(best)]
 
     def _by_wait(self) -> Ranker:
+        """Return the ranker for groups on which the gang fits after attempts have ended."""
+
         def rank(group: Group) -> Rank | None:
             soonest = self._soonest(group)
             return (sum(wait for wait, _ in soonest),) if soonest else None
@@ -123,7 +130,7 @@ class GroupSearch:
         return rank
 
     def _soonest(self, group: Group) -> list[tuple[int, int]]:
-        """Return the members to reserve, each with its number of attempts in the way; empty if there are too few."""
+        """Return the workers to reserve, each with its number of attempts in the way; empty if there are too few."""
         taken = self._context.reserved_by
         if not has_shape(group, self._shape):
             return []
@@ -139,7 +146,7 @@ class GroupSearch:
 
 
 def why_malformed(job: Job, tasks: list[Task]) -> Reason | None:
-    """Return why a gang is malformed (tasks are missing, or their number does not fit the groups), or None."""
+    """Return why no workers could run a gang: tasks are not pending, or their number is wrong; otherwise None."""
     if job.slices < 1 or job.replicas % job.slices:
         text = f"{job.replicas} replicas can't be spread over {job.slices} slices"
         return Reason(kind=ReasonKind.INVALID, text=text, need=job.slices, have=job.replicas)

@@ -1,4 +1,4 @@
-"""The part of a plan that does not depend on missing answers of polled workers."""
+"""The part of a plan that does not depend on workers that have not answered their poll."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 from iris_cli.core import Amounts, Cluster, Job, JobId, Limits, Signature, TaskId, WorkerCondition, WorkerId
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.scheduling.fleet import Fleet
-from iris_cli.core.scheduling.order import TasksByJob, queue_of
+from iris_cli.core.scheduling.order import TasksByJob, build_queue
 from iris_cli.core.scheduling.placement import Assignment, shape_of
 from iris_cli.core.scheduling.plan import Plan
 from iris_cli.core.scheduling.sets import mask_of
@@ -19,7 +19,7 @@ _UNKNOWN = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
 
 
 class UsableWorkers:
-    """For each job, the workers that could run it if all were idle and healthy, with all VMs of their slices."""
+    """The workers that could run each job if all workers were idle and healthy, with all VMs of their slices."""
 
     def __init__(self, cluster: Cluster, now: float) -> None:
         self._fleet = Fleet(cluster.workers.values(), now, Limits(), ())
@@ -32,18 +32,18 @@ class UsableWorkers:
         """Return these workers as a bit mask. Workers that are not in the cluster are omitted."""
         return mask_of([self._position[each] for each in workers if each in self._position])
 
-    def of(self, job: Job) -> int:
-        """Return the workers that could run a job. Unknown properties of workers never probed count as suitable."""
+    def usable_by(self, job: Job) -> int:
+        """Return the workers that could run a job. A worker never probed could have any device, size or attribute."""
         signature = job.signature
         if signature not in self._found:
-            self._found[signature] = self._of(job)
+            self._found[signature] = self._find(job)
         return self._found[signature]
 
-    def _of(self, job: Job) -> int:
+    def _find(self, job: Job) -> int:
         fleet, need = self._fleet, Amounts.needed(job.resources)
-        right_device = fleet.with_device(job.resources.device)
-        known = right_device & mask_of([at for at, idle in enumerate(self._idle) if idle.covers(need)])
-        unknown = self._unknown & (right_device | ~self._having(DEVICE_TYPE_ATTRIBUTE_KEY))
+        with_device = fleet.with_device(job.resources.device)
+        known = with_device & mask_of([at for at, idle in enumerate(self._idle) if idle.covers(need)])
+        unknown = self._unknown & (with_device | ~self._having(DEVICE_TYPE_ATTRIBUTE_KEY))
         for constraint in job.constraints:
             if constraint.required:
                 satisfying = fleet.satisfying(constraint)
@@ -57,7 +57,7 @@ class UsableWorkers:
         return found
 
     def _in_large_groups(self, job: Job, found: int) -> int:
-        """Return the workers in groups that are large enough for a gang. Workers never probed may join any group."""
+        """Return the workers in large enough groups for a gang. Workers never probed may be part of any group."""
         shape = shape_of(job)
         if shape is None:
             return found
@@ -67,31 +67,33 @@ class UsableWorkers:
         return sum(each for each in members if each.bit_count() >= shape.size)
 
     def _having(self, key: str) -> int:
-        return mask_of([each for positions in self._fleet.members(key).values() for each in positions])
+        """Return the workers with this attribute."""
+        return mask_of(
+            [each for positions in self._fleet.positions_by_value(key).values() for each in positions]
+        )
 
 
-class Independent(Struct, frozen=True, kw_only=True):
+class IndependentAssignments(Struct, frozen=True, kw_only=True):
     """The assignments of a plan that can be committed now. `dependent` are the jobs that must wait for answers."""
 
     assignments: tuple[Assignment, ...]
     dependent: frozenset[JobId]
 
 
-def independent(
-    plan: Plan, cluster: Cluster, unheard: Collection[WorkerId], now: float, *, strict: bool
-) -> Independent:
-    """Return the assignments of a plan that do not depend on workers whose answer is missing.
+def independent_assignments(
+    plan: Plan, cluster: Cluster, unanswered: Collection[WorkerId], now: float, *, only_unaffected: bool
+) -> IndependentAssignments:
+    """Return the assignments of a plan that do not depend on the `unanswered` workers, which the plan does not use.
 
-    The `unheard` workers have not answered yet, and `plan` does not use them. A worker is contested if it is unheard,
-    or if it could run a dependent job that is ahead. `strict`: a job is dependent if it could run on a contested
-    worker. Without `strict`, it is dependent only if, in addition, some of its tasks are unplaced or placed on
-    contested workers.
+    A worker is contested if it has not answered, or if it could run a dependent job that is ahead in the queue. With
+    `only_unaffected`, a job is dependent if it could run on a contested worker. Otherwise, it is dependent only if, in
+    addition, some of its tasks are not placed or are placed on contested workers.
 
     The result is a subset of the plan's assignments, in the same order. It has all tasks of a gang or none, and uses
     no contested worker.
     """
     usable_workers = UsableWorkers(cluster, now)
-    contested = usable_workers.mask(unheard)
+    contested = usable_workers.mask(unanswered)
     placed: dict[JobId, list[Assignment]] = {}
     for each in plan.assignments:
         placed.setdefault(each.task.job, []).append(each)
@@ -99,25 +101,25 @@ def independent(
     kept: list[Assignment] = []
     dependent: list[JobId] = []
     no_tasks: TasksByJob = {job: [] for job in (*placed, *waiting)}
-    entries = queue_of(no_tasks, cluster.jobs.get, now).entries
+    entries = build_queue(no_tasks, cluster.jobs.get, now).entries
     for _, _, job_id, job, *_ in entries:
-        own, usable = placed.get(job_id, []), usable_workers.of(job)
-        if strict:
-            free = [] if usable & contested else own
+        own, usable = placed.get(job_id, []), usable_workers.usable_by(job)
+        is_affected = bool(usable & contested)
+        if only_unaffected:
+            free = [] if is_affected else own
         else:
             free = [each for each in own if not usable_workers.mask([each.worker]) & contested]
             free = [] if job.is_gang and len(free) < len(own) else free
-        is_dependent = bool(usable & contested) and (strict or job_id in waiting or len(free) < len(own))
-        if is_dependent:
+        if is_affected and (only_unaffected or job_id in waiting or len(free) < len(own)):
             contested |= usable
             dependent.append(job_id)
         kept += free
-    return Independent(assignments=tuple(kept), dependent=frozenset(dependent))
+    return IndependentAssignments(assignments=tuple(kept), dependent=frozenset(dependent))
 
 
-def untouched(cluster: Cluster, unheard: Collection[WorkerId], now: float) -> list[JobId]:
-    """Return the open jobs with pending tasks that could not run on any unheard worker."""
+def unaffected_jobs(cluster: Cluster, unanswered: Collection[WorkerId], now: float) -> list[JobId]:
+    """Return the jobs with pending tasks that could not run on any of the `unanswered` workers."""
     usable_workers = UsableWorkers(cluster, now)
-    contested = usable_workers.mask(unheard)
+    contested = usable_workers.mask(unanswered)
     pending = dict.fromkeys(task.id.job for task in cluster.pending_tasks())
-    return [job for job in pending if not usable_workers.of(cluster.jobs[job]) & contested]
+    return [job for job in pending if not usable_workers.usable_by(cluster.jobs[job]) & contested]

@@ -1,4 +1,4 @@
-"""The queue of a cycle, its order, and expired scheduling timeouts."""
+"""The queue of a cycle, and the scheduling timeouts of jobs."""
 
 from __future__ import annotations
 
@@ -13,58 +13,63 @@ _PENDING = TaskState.PENDING
 TasksByJob = dict[JobId, list[Task]]
 
 
-_Age = int | tuple[float, ...]
-Entry = tuple[_Age, float, JobId, Job, list[Task], int, bool]
-"""A job and its pending tasks. A gang competes as a whole, other tasks one after another.
+_QueueKey = int | tuple[float, ...]
+Entry = tuple[_QueueKey, float, JobId, Job, list[Task], int, bool]
+"""A job and its pending tasks. A gang is placed as a whole, the tasks of other jobs are placed one after another.
 
-Its fields are the age, the time of submission and the id of the job (these three order the queue), the job, the pending
-tasks by index, the number of the job's signature, and True if its scheduling timeout has expired."""
+The fields: the job's queue key, time of submission and id, which together give the order of entries; the job; its
+pending tasks by index; the index of a job with the same signature in `Queue.samples`; and True if the job's scheduling
+timeout has expired."""
 
 
 class Queue(NamedTuple):
-    """The entries in order. `samples` has one job for each signature. `orphans` are tasks of unknown jobs."""
+    """The entries in order. `samples` has one job of each signature: jobs with equal signatures need the same workers.
+
+    `sample_indexes` has the index of each signature's job in `samples`.
+    """
 
     entries: list[Entry]
     samples: list[Job]
-    numbers: dict[Signature, int]
-    orphans: list[TaskId]
+    sample_indexes: dict[Signature, int]
+    tasks_of_unknown_jobs: list[TaskId]
 
 
-def queue_of(
+def build_queue(
     pending: Iterable[Task] | TasksByJob, get_job: Callable[[JobId], Job | None], now: float
 ) -> Queue:
-    """Return the queue. Order: priority, deepest child jobs first, age of the root job, then submission.
+    """Return the queue. Order: priority, deepest child jobs first, age of the root job, then age of the job.
 
-    The age is the position in the log, because clocks may be wrong.
+    A job is older than another if it was submitted earlier in the log (`Job.order`), because clocks may be wrong.
     """
     children: dict[Priority, list[Entry]] = {each: [] for each in Priority}
     roots: dict[Priority, list[Entry]] = {each: [] for each in Priority}
     samples: list[Job] = []
-    numbers: dict[Signature, int] = {}
-    orphans: list[TaskId] = []
-    for job_id, tasks in by_job(pending).items():
+    sample_indexes: dict[Signature, int] = {}
+    tasks_of_unknown_jobs: list[TaskId] = []
+    for job_id, tasks in group_by_job(pending).items():
         job = get_job(job_id)
         if job is None:
-            orphans += [task.id for task in tasks]
+            tasks_of_unknown_jobs += [task.id for task in tasks]
             continue
-        at, number = job.submitted_at, numbers.setdefault(job.signature, len(samples))
-        if number == len(samples):
+        at, sample = job.submitted_at, sample_indexes.setdefault(job.signature, len(samples))
+        if sample == len(samples):
             samples.append(job)
-        overdue = is_overdue(job, get_job, now)
+        overdue = is_past_scheduling_timeout(job, get_job, now)
         if "/" in job_id:
-            age = _age(job, get_job(root_of(job_id)) or job)
-            children[job.priority].append((age, at, job_id, job, tasks, number, overdue))
+            root = get_job(root_of(job_id)) or job
+            key = (-depth_of(job_id), root.order, root.submitted_at, job.order)
+            children[job.priority].append((key, at, job_id, job, tasks, sample, overdue))
         else:
-            roots[job.priority].append((job.order, at, job_id, job, tasks, number, overdue))
+            roots[job.priority].append((job.order, at, job_id, job, tasks, sample, overdue))
     entries: list[Entry] = []
     for priority in Priority:
         entries += sorted(children[priority])  # no two entries are equal, because their ids differ
         entries += sorted(roots[priority])
-    return Queue(entries, samples, numbers, sorted(orphans))
+    return Queue(entries, samples, sample_indexes, sorted(tasks_of_unknown_jobs))
 
 
-def is_overdue(job: Job, get_job: Callable[[JobId], Job | None], now: float) -> bool:
-    """Return whether the job has competed for longer than its `scheduling_timeout` (0: no limit)."""
+def is_past_scheduling_timeout(job: Job, get_job: Callable[[JobId], Job | None], now: float) -> bool:
+    """Return whether the job has been in the queue for longer than its `scheduling_timeout` (0: no limit)."""
     return 0 < job.scheduling_timeout < now - job.submitted_at and (
         not (job.after or job.held_at is not None or job.released_at)
         or job.scheduling_timeout < now - competes_since(job, get_job)
@@ -72,22 +77,23 @@ def is_overdue(job: Job, get_job: Callable[[JobId], Job | None], now: float) -> 
 
 
 def split_overdue(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], list[Task]]:
-    """Return the tasks of an overdue job that end because they were never placed, and the other tasks.
+    """Split the tasks of a job whose scheduling timeout has expired: tasks that must end, and the rest.
 
-    A gang ends as a whole or not at all. If the job has `max_running`, its first tasks compete since the submission,
-    its other tasks since the last end of a task of the job.
+    Only tasks that were never placed end; a gang ends as a whole or not at all. If the job has `max_running`, the
+    timeout of its first `max_running` tasks starts at the submission. For its other tasks, the timeout starts when a
+    task of the job last ended.
     """
     if job.is_gang:
         placed_once = job.rounds > 0 or any(task.attempts for task in tasks)
         return ([], tasks) if placed_once else (tasks, [])
-    held = job.max_running > 0 and now - job.last_task_ended_at <= job.scheduling_timeout
-    limit = job.max_running if held else job.replicas
+    only_first = job.max_running > 0 and now - job.last_task_ended_at <= job.scheduling_timeout
+    limit = job.max_running if only_first else job.replicas
     late = [task for task in tasks if not task.attempts and task.index < limit]
     return late, [task for task in tasks if task.attempts or task.index >= limit]
 
 
-def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
-    """Return the pending tasks by job, ordered by index. A mapping is returned unchanged."""
+def group_by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
+    """Return the pending tasks of each job, ordered by index. A mapping is returned unchanged."""
     if isinstance(pending, dict):
         return pending
     found: TasksByJob = {}
@@ -96,21 +102,17 @@ def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
     for task in pending:
         if task.state is _PENDING:
             job_id, index = task.id.job, task.id.index
-            if job_id is not job:  # mostly the tasks of a job are adjacent
+            if job_id is not job:  # usually the tasks of a job are adjacent
                 job = job_id
                 tasks = found.setdefault(job, [])
                 last = tasks[-1].id.index if tasks else -1
-            if index <= last:  # mostly tasks are in order
+            if index <= last:  # usually they are in order
                 disordered[job] = None
             tasks.append(task)
             last = index
     for job in disordered:
         found[job] = _by_index(found[job])
     return found
-
-
-def _age(child: Job, root: Job) -> tuple[float, ...]:
-    return -depth_of(child.id), root.order, root.submitted_at, child.order
 
 
 def _by_index(tasks: list[Task]) -> list[Task]:

@@ -1,4 +1,4 @@
-"""Requirements of pending jobs, the workers and sites that meet them, and the best worker for a single task."""
+"""Requirements of pending jobs, the workers and groups that meet them, and the best worker for a single task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iris_cli.core.scheduling.sets import Group, first_of
 
 
 class Shape(NamedTuple):
-    """The shape of a gang: `groups` of `size` workers each. `whole`: the groups are whole TPU slices."""
+    """The shape of a gang: `groups` of `size` workers each. `whole`: each group must be a whole TPU slice."""
 
     group_by: str
     groups: int
@@ -26,12 +26,14 @@ class Shape(NamedTuple):
 class Requirement:
     """The requirement of all jobs with the same signature, and the sets of workers that meet it (bit masks).
 
-    `selected`: workers with a suitable device, suitable attributes, and no other taints than tolerated ones.
-    `right_slices`: for a single TPU task the slices of one VM, if there are any; for other tasks all workers. `one_vm`:
-    this limit excludes otherwise suitable workers. `lasting`: workers whose allocation lasts for the time limit of a
-    task. `eligible`: selected workers that accept tasks in this cycle if they have room. `levels`: the workers by
-    number of met preferences, the highest number first. `exhausted`: no worker fits in the rest of this cycle, because
-    room only shrinks. `reservable`: a worker may still be reserved for a single task.
+    `required` and `preferred` are from the job's constraints; a preferred constraint (a preference) only ranks workers.
+    `one_vm_limit`: for a single TPU task, the slices of one VM if there are any; otherwise all workers. `one_vm`: True
+    if that limit excludes suitable workers. `selected`: workers with suitable device, attributes and taints, within
+    that limit.
+    `lasting`: workers whose allocation does not end before the task's time limit. `eligible`: selected workers on which
+    tasks may be placed in this cycle if they have room. `levels`: the workers by number of met preferences, the highest
+    number first. `exhausted`: no worker fits in the rest of this cycle, because room only shrinks. `reservable`: a
+    worker may still be reserved for a single task.
     """
 
     def __init__(self, job: Job, context: SchedulingContext) -> None:
@@ -44,25 +46,26 @@ class Requirement:
         self.required = tuple(each for each in job.constraints if each.required)
         self.preferred = [fleet.satisfying(each) for each in job.constraints if not each.required]
         self.with_device = fleet.with_device(job.resources.device)
-        self.satisfying = fleet.everyone
+        self.satisfying = fleet.all_workers
         for constraint in self.required:
             self.satisfying &= fleet.satisfying(constraint)
         self.tolerated = fleet.tolerating(job.tolerations)
         self.selected = self.with_device & self.satisfying & self.tolerated
-        self.right_slices = fleet.everyone
+        self.one_vm_limit = fleet.all_workers
         if self.shape is None and self.need.chips and self.selected & fleet.single_vms:
-            self.right_slices = fleet.single_vms
-        self.one_vm = bool(self.selected & ~self.right_slices)
-        self.selected &= self.right_slices
+            self.one_vm_limit = fleet.single_vms
+        self.one_vm = bool(self.selected & ~self.one_vm_limit)
+        self.selected &= self.one_vm_limit
         self.lasting = fleet.lasting(job.timeout)
         self.healthy = self.selected & fleet.healthy & fleet.not_cooling_down & self.lasting
         self.eligible = self.healthy & fleet.without_unconfirmed_stops
-        self.levels = _levels(fleet.everyone, self.preferred)
+        self.levels = _levels(fleet.all_workers, self.preferred)
         self.exhausted = not self.eligible
         self.reservable = True
-        self.position = -1  # of the worker chosen last
-        self.worker = WorkerId("")  # chosen last
-        self.version = -1  # of the context when it was chosen
+        # The last chosen worker, and the version of the context when it was chosen:
+        self.position = -1
+        self.worker = WorkerId("")
+        self.version = -1
 
     def candidates(self, context: SchedulingContext) -> int:
         """Return the workers that fit now."""
@@ -79,14 +82,15 @@ def shape_of(job: Job) -> Shape | None:
 
 
 def has_shape(group: Group, shape: Shape) -> bool:
-    """Return whether a group has enough workers; for a TPU gang, whether it is a whole slice of that size."""
+    """Return whether a group has enough workers for a gang. For a TPU gang it must be a whole slice of that size."""
     if shape.whole:
         return group.whole and len(group.members) == shape.size
     return len(group.members) >= shape.size
 
 
-def _levels(everyone: int, preferred: list[int]) -> tuple[int, ...]:
-    met = [everyone]  # met[n]: the workers that meet exactly n of the preferences examined so far
+def _levels(all_workers: int, preferred: list[int]) -> tuple[int, ...]:
+    """Return the workers by number of met preferences, the highest first. `preferred`: the workers that meet each."""
+    met = [all_workers]  # met[n]: the workers that meet exactly n of the preferences examined so far
     for workers in preferred:
         one_less, same = [0, *met], [*met, 0]
         met = [(less & workers) | (as_many & ~workers) for less, as_many in zip(one_less, same, strict=True)]
@@ -126,7 +130,10 @@ def assign(context: SchedulingContext, requirement: Requirement, task: Task, pos
 
 
 def _choose(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Choose the best worker: most met preferences, then the context's tiers, then fewest free GPUs, then lowest id."""
+    """Choose the best worker: most met preferences, then the context's tiers, then fewest free GPUs, then lowest id.
+
+    Return False if no worker fits.
+    """
     candidates = requirement.candidates(context)
     if not candidates:
         requirement.exhausted = True
@@ -142,7 +149,7 @@ def _choose(context: SchedulingContext, requirement: Requirement) -> bool:
 
 
 def _first_common(workers: int, sets: Iterable[int]) -> int:
-    """Return the members of `workers` in the first set that contains any of them; 0 if no set does."""
+    """Return the workers that are in the first set that contains any of them; 0 if no set does."""
     for each in sets:
         if common := workers & each:
             return common
@@ -150,20 +157,21 @@ def _first_common(workers: int, sets: Iterable[int]) -> int:
 
 
 VARIANT, REGION, ZONE = 1, 2, 3
-"""Depth of a Location: 1 is the device variant, 2 variant and region, 3 variant, region and zone."""
+"""Number of parts of a Location that groups must share: the variant; variant and region; variant, region and zone."""
 
 
 Location = tuple[AttributeValue | None, ...]
-"""The device variant, region and zone of a worker, or the beginning of it that several workers have in common.
+"""The device variant, region and zone of a worker. For several workers: only the first parts, which all of them share.
 
-A value is None if the worker lacks the attribute. For a job that needs no device, the variant is always None."""
+A part is None if the worker lacks the attribute. For a job that needs no device, the variant is always None."""
 
 
 class Sites:
-    """The sites for a gang. A site is a set of groups, by number, that the gang may use together; each has its shape.
+    """The sites for a gang. A site is a list of group numbers: the gang may use these groups together.
 
-    `tiers`: the sites in one zone, then the sites in one region, then (for a job with `spread`) the sites of one device
-    variant. Each site has at least as many groups as the gang needs. For a gang of one group, all groups are one site.
+    Each group has the gang's shape. `tiers`: sites that are one zone, then sites that are one region, then (for a job
+    with `spread`) sites of one device variant. Each has at least as many groups as the gang needs. For a gang of one
+    group, all groups are one site. `required_depth`: the number of location parts that the gang's groups must share.
     """
 
     def __init__(self, fleet: Fleet, requirement: Requirement) -> None:
@@ -171,44 +179,51 @@ class Sites:
         assert shape is not None
         groups = [group for group in fleet.groups(shape.group_by).groups if has_shape(group, shape)]
         self.needed = shape.groups
-        self.reach = VARIANT if job.spread else REGION
+        self.required_depth = VARIANT if job.spread else REGION
         self._locations: dict[int, Location] = {}
         self.tiers: list[list[list[int]]] = [[[group.number for group in groups]]]
         if self.needed > 1:
             of_workers = locations(fleet, needs_no_device=requirement.needs_no_device)
             for group in groups:
-                self._locations[group.number] = common(of_workers[each] for each in group.members)
+                self._locations[group.number] = shared_location(of_workers[each] for each in group.members)
             self.tiers = [
-                [site for site in self.divided(self._locations, depth).values() if len(site) >= self.needed]
-                for depth in range(ZONE, self.reach - 1, -1)
+                [
+                    site
+                    for site in self.by_location(self._locations, depth).values()
+                    if len(site) >= self.needed
+                ]
+                for depth in range(ZONE, self.required_depth - 1, -1)
             ]
 
     def are_enough(self, groups: Iterable[int]) -> bool:
         """Return whether enough of these groups are at one site."""
-        return len(self.largest(groups, self.reach)) >= self.needed
+        return len(self.largest_site(groups, self.required_depth)) >= self.needed
 
-    def largest(self, groups: Iterable[int], depth: int) -> list[int]:
-        """Return the largest subset of these groups that share a location to `depth`; the first if equally large."""
+    def largest_site(self, groups: Iterable[int], depth: int) -> list[int]:
+        """Return the largest subset of these groups that shares the first `depth` parts of the location.
+
+        Of several equally large subsets return the first. For a gang of one group return all groups.
+        """
         if self.needed == 1:
             return list(groups)
-        return max(self.divided(groups, depth).values(), key=len, default=[])
+        return max(self.by_location(groups, depth).values(), key=len, default=[])
 
     def regions(self, groups: Iterable[int]) -> int:
-        """Return the number of regions of these groups. A group in several regions counts as a region of its own."""
+        """Return the number of regions of these groups. A group with workers in several regions counts as one more."""
         found = [(number, self.location_of(number)) for number in groups]
         return len({at[:REGION] if len(at) >= REGION else number for number, at in found})
 
     def location_of(self, group: int) -> Location:
-        """Return the location shared by the members of a group."""
+        """Return the part of the location that all workers of a group share."""
         return self._locations[group]
 
     def variants(self, groups: Iterable[int]) -> dict[str, int]:
         """Return the number of these groups by device variant."""
-        sites = self.divided(groups, VARIANT).items()
+        sites = self.by_location(groups, VARIANT).items()
         return {str(variant or "no variant"): len(site) for (variant,), site in sites}
 
-    def divided(self, groups: Iterable[int], depth: int) -> dict[Location, list[int]]:
-        """Return the groups by the first `depth` parts of their location, without groups whose workers differ there."""
+    def by_location(self, groups: Iterable[int], depth: int) -> dict[Location, list[int]]:
+        """Return the groups by the first `depth` parts of their location. Groups that do not share them are omitted."""
         found: dict[Location, list[int]] = {}
         for number in groups:
             location = self._locations[number]
@@ -218,18 +233,27 @@ class Sites:
 
 
 def locations(fleet: Fleet, *, needs_no_device: bool) -> list[Location]:
-    """Return the location of each worker by position. `needs_no_device`: the job needs no device."""
-    variants = [None] * len(fleet.workers) if needs_no_device else fleet.values(DEVICE_VARIANT_ATTRIBUTE_KEY)
+    """Return the location of each worker, by position. With `needs_no_device`, all variants are None."""
+    variants = (
+        [None] * len(fleet.workers)
+        if needs_no_device
+        else fleet.values_by_position(DEVICE_VARIANT_ATTRIBUTE_KEY)
+    )
     return list(
-        zip(variants, fleet.values(REGION_ATTRIBUTE_KEY), fleet.values(ZONE_ATTRIBUTE_KEY), strict=True)
+        zip(
+            variants,
+            fleet.values_by_position(REGION_ATTRIBUTE_KEY),
+            fleet.values_by_position(ZONE_ATTRIBUTE_KEY),
+            strict=True,
+        )
     )
 
 
-def common(locations: Iterable[Location]) -> Location:
-    """Return the longest common beginning of these locations. Raises StopIteration without locations."""
-    rest = iter(locations)
-    shared = next(rest)
-    for location in rest:
-        while location[: len(shared)] != shared:
-            shared = shared[:-1]
-    return shared
+def shared_location(locations: Iterable[Location]) -> Location:
+    """Return the first parts that all these locations have in common. There must be at least one location."""
+    first, *others = locations
+    depth = len(first)
+    for location in others:
+        while location[:depth] != first[:depth]:
+            depth -= 1
+    return first[:depth]

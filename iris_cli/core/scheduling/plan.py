@@ -1,4 +1,4 @@
-"""Plan a cycle from the state of a cluster: hold back tasks and gangs that must not start, and schedule the others."""
+"""Plan a cycle from the state of a cluster: hold back tasks and gangs that must not start, and schedule the rest."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from operator import attrgetter
 from msgspec import Struct, field
 
 from iris_cli.core import AttemptState, Cluster, Device, JobId, Limits, Task, TaskId, WorkerId, collector
+from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.model.job import NOTHING_MISSING, Job, JobState, Missing
-from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
-from iris_cli.core.scheduling.explain.expected import ExpectedStart, TimeLimits
+from iris_cli.core.scheduling.cycle import SchedulingResult, find_assignments
+from iris_cli.core.scheduling.explain.expected import ExpectedStart
 from iris_cli.core.scheduling.explain.explanation import Explanation
-from iris_cli.core.scheduling.order import TasksByJob, by_job, is_overdue, split_overdue
+from iris_cli.core.scheduling.order import TasksByJob, group_by_job, is_past_scheduling_timeout, split_overdue
 from iris_cli.core.scheduling.placement import Assignment
-from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 from iris_cli.core.scheduling.slice_affinity import SliceAffinity
 
 _ATTEMPTS = attrgetter("attempts")
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """The decisions of one cycle. `held` are the tasks and gangs that did not compete in the cycle.
+    """The decisions of one cycle. `held` has the reasons of the tasks and gangs that did not compete in the cycle.
 
     The tasks in `dependency_failed` can never run, because a job in their `after` did not succeed. `too_late` has the
-    reason of each task or gang whose scheduling timeout expired while it was pending. `waiting_for_own_slices` are the
-    held tasks and gangs that would fit on slices created for other jobs.
+    reason why each task or gang was pending whose scheduling timeout has expired. `waiting_for_own_slices` are the held
+    tasks and gangs that would fit on slices created for other jobs, and wait for slices created for them.
     """
 
     result: SchedulingResult
@@ -47,27 +48,12 @@ class Plan(Struct, frozen=True, kw_only=True):
         """The reasons of all pending tasks (by their ids) and gangs (by their jobs' ids)."""
         return ChainMap(self.held, self.result.waiting)  # type: ignore[arg-type]  # only ever read
 
-    def reasons_of(self, key: WaitingKey) -> tuple[Reason, ...]:
-        """Return the reasons why one task or gang is pending; empty if it is not."""
-        return self.held.get(key) or self.result.waiting.get(key, ())
-
     def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
-        """Return an object for each key: the same object for equal causes, None for a key that is not pending."""
+        """Return an object for each key, to group keys: see `Waiting.causes`."""
         causes = self.result.waiting.causes(keys)
         if not self.held:
             return causes
         return [self.held.get(key) or cause for key, cause in zip(keys, causes, strict=True)]
-
-    def only(self, assignments: tuple[Assignment, ...]) -> Plan:
-        """Return the plan with only these assignments. It ends no task."""
-        return Plan(
-            result=self.result.only(assignments),
-            timed_out_tasks=(),
-            dependency_failed=(),
-            held=self.held,
-            too_late=self.too_late,
-            waiting_for_own_slices=self.waiting_for_own_slices,
-        )
 
     def reasons(self, job: JobId) -> tuple[Reason, ...]:
         """Return why the gang or tasks of a job are pending, without duplicates; empty if none is pending."""
@@ -82,11 +68,11 @@ class Plan(Struct, frozen=True, kw_only=True):
         held = self.held.get(key)
         return Explanation(reasons=held) if held is not None else self.result.waiting.explain(key)
 
-    def expected_start(self, key: WaitingKey, limits: TimeLimits) -> ExpectedStart | None:
+    def expected_start(self, key: WaitingKey, cluster: Cluster) -> ExpectedStart | None:
         """Return the expected start of a task or gang if only tasks with time limits block it, otherwise None."""
         if key in self.held or key not in self.result.waiting:
             return None
-        return self.result.waiting.expected_start(key, limits)
+        return self.result.waiting.expected_start(key, cluster)
 
 
 @collector.gc_paused
@@ -101,13 +87,13 @@ def plan(
 ) -> Plan:
     """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrides the limits.
 
-    It holds back jobs that the operator holds, jobs with `missing` secrets or files, jobs with open dependencies, and
-    tasks and gangs with live attempts. Scheduling timeouts still apply, except while a job waits for the operator, for
-    a dependency, or because of its `max_running`. `offered` are the devices that scale groups could add.
+    The plan holds back jobs that the operator holds, jobs with `missing` secrets or files, jobs with open dependencies,
+    and tasks and gangs with live attempts. Scheduling timeouts still apply, except while a job waits for the operator,
+    for a dependency, or because of its `max_running`. `offered` are the devices that scale groups could add.
     """
     limits = limits or Limits()
     gate = _Gate(cluster, now, missing)
-    for job_id, tasks in by_job(cluster.pending_tasks()).items():
+    for job_id, tasks in group_by_job(cluster.pending_tasks()).items():
         job = cluster.jobs[job_id]
         if job.end is None and not job.cancelled:
             gate.admit(job, tasks)
@@ -136,19 +122,20 @@ def plan(
         waiting |= more
         gate.hold_back(more)
         result = cycle(gate.ready)
-    late = by_job(map(cluster.tasks.__getitem__, result.timed_out_tasks))
-    patient = cycle(late, partial(_patient, affinity), reserve_after=0.0) if late else None
+    late = group_by_job(map(cluster.tasks.__getitem__, result.timed_out_tasks))
+    # Find out why these tasks are pending.
+    repeated = cycle(late, partial(_without_timeout, affinity), reserve_after=0.0) if late else None
     return Plan(
         result=result,
         timed_out_tasks=(*result.timed_out_tasks, *gate.timed_out),
         dependency_failed=tuple(gate.failed),
         held=gate.held,
-        too_late={key: reasons[0] for key, reasons in patient.waiting.items()} if patient is not None else {},
+        too_late={key: reasons[0] for key, reasons in repeated.waiting.items()} if repeated else {},
         waiting_for_own_slices=tuple(waiting),
     )
 
 
-def _patient(affinity: SliceAffinity, job_id: JobId) -> Job | None:
+def _without_timeout(affinity: SliceAffinity, job_id: JobId) -> Job | None:
     """Return the job without its scheduling timeout."""
     job = affinity.job(job_id)
     if job is not None:
@@ -158,21 +145,20 @@ def _patient(affinity: SliceAffinity, job_id: JobId) -> Job | None:
 
 
 class _Gate:
-    """Decides which pending tasks of each job compete in the cycle."""
+    """Decides which pending tasks of each job compete in the cycle (`ready`), and why the others don't."""
 
     def __init__(self, cluster: Cluster, now: float, missing: Missing) -> None:
         self._cluster = cluster
         self._now = now
         self._missing = missing
         self._unable = missing.jobs
-        self._states: dict[JobId, JobState | None] = {}
         self.ready: TasksByJob = {}
         self.held: dict[WaitingKey, tuple[Reason, ...]] = {}
         self.timed_out: list[TaskId] = []
         self.failed: list[TaskId] = []
 
     def admit(self, job: Job, tasks: list[Task]) -> None:
-        """Divide the pending tasks of one job into tasks that are ready, held, timed out, or can never run."""
+        """Divide the pending tasks of one job into `ready`, `held`, `timed_out`, and `failed` (they can never run)."""
         tasks = self._within_limit(job, tasks) if job.max_running else tasks
         held = job.held_at is not None
         if not (held or job.after or job.rounds or job.id in self._unable or any(map(_ATTEMPTS, tasks))):
@@ -182,12 +168,12 @@ class _Gate:
         if any(state is None or _has_failed(state) for state in states.values()):
             self.failed += [task.id for task in tasks]
             return
-        reasons = self._of_job(job, states)
-        if reasons and is_overdue(job, self._cluster.jobs.get, self._now):
+        reasons = self._reasons_of_job(job, states)
+        if reasons and is_past_scheduling_timeout(job, self._cluster.jobs.get, self._now):
             late, tasks = split_overdue(job, tasks, self._now)
             self.timed_out += [task.id for task in late]
         if job.is_gang:
-            self._hold_or_admit(job.id, job, tasks, (*reasons, *self._of_gang(job)))
+            self._hold_or_admit(job.id, job, tasks, (*reasons, *self._reasons_of_gang(job)))
         else:
             for task in tasks:
                 self._hold_or_admit(
@@ -195,7 +181,7 @@ class _Gate:
                 )
 
     def hold_back(self, waits: Mapping[WaitingKey, Reason]) -> None:
-        """Hold back gangs and single tasks that were ready."""
+        """Hold back gangs and tasks that were ready, for these reasons."""
         self.held |= {key: (reason,) for key, reason in waits.items()}
         for job in dict.fromkeys(key.job if isinstance(key, TaskId) else key for key in waits):
             left = [task for task in self.ready.pop(job) if job not in waits and task.id not in waits]
@@ -203,7 +189,7 @@ class _Gate:
                 self.ready[job] = left
 
     def _within_limit(self, job: Job, tasks: list[Task]) -> list[Task]:
-        """Return the first tasks that `max_running` allows, and hold the others.
+        """Return the first tasks, as many as `max_running` allows, and hold the others.
 
         A pending task whose previous attempt still lives counts as running.
         """
@@ -219,12 +205,14 @@ class _Gate:
     def _hold_or_admit(
         self, key: WaitingKey, job: Job, tasks: list[Task], reasons: tuple[Reason, ...]
     ) -> None:
+        """Hold a gang or task if there are reasons, otherwise let it compete."""
         if not reasons:
             self.ready.setdefault(job.id, []).extend(tasks)
         elif tasks:
             self.held[key] = reasons
 
-    def _of_job(self, job: Job, states: Mapping[JobId, JobState | None]) -> tuple[Reason, ...]:
+    def _reasons_of_job(self, job: Job, states: Mapping[JobId, JobState | None]) -> tuple[Reason, ...]:
+        """Return why no task of a job may start. `states`: of the jobs that it depends on."""
         reasons = []
         if job.id in self._missing.files:
             reasons.append(Reason(kind=ReasonKind.INVALID, text=self._missing.files[job.id]))
@@ -243,7 +231,7 @@ class _Gate:
             reasons.append(Reason(kind=ReasonKind.AFTER, text=text, need=len(states), have=have))
         return tuple(reasons)
 
-    def _of_gang(self, job: Job) -> list[Reason]:
+    def _reasons_of_gang(self, job: Job) -> list[Reason]:
         """Return why a gang can't start a new round: its last round has live attempts or no verdict yet."""
         if job.rounds == 0:
             return []
@@ -252,11 +240,9 @@ class _Gate:
             reasons.append(Reason(kind=ReasonKind.STOPPING, text="its last round has not ended yet"))
         return reasons
 
+    @cached_by_argument
     def _state(self, job: JobId) -> JobState | None:
-        if job not in self._states:
-            known = job in self._cluster.jobs
-            self._states[job] = self._cluster.job_state(job) if known else None
-        return self._states[job]
+        return self._cluster.job_state(job) if job in self._cluster.jobs else None
 
 
 def _has_failed(state: JobState) -> bool:
@@ -279,7 +265,7 @@ def _still_stopping(task: Task) -> list[Reason]:
 
 
 def _unconfirmed_stops(cluster: Cluster) -> dict[WorkerId, list[JobId | None]]:
-    """Return the workers with stopping attempts or ghosts, and for each of both its job (None for a ghost)."""
+    """Return the workers with stopping attempts or ghosts, with the job of each attempt, and None for ghosts."""
     found: dict[WorkerId, list[JobId | None]] = {}
     for worker in cluster.workers.values():
         stopping: list[JobId | None] = [

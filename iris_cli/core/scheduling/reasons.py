@@ -6,6 +6,11 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from iris_cli.core.ids import JobId, TaskId
+
+WaitingKey = TaskId | JobId
+"""The key of a pending task or gang: the id of a task outside a gang, or the id of a gang's job."""
+
 
 class ReasonKind(StrEnum):
     """Kind of a reason, in order of precedence. A worker with several reasons against it counts under the first."""

@@ -1,7 +1,7 @@
-"""Reservations of workers for a gang or a large task, and their use by other tasks until it starts.
+"""Reservations of workers for a gang or a large task that has been pending for a long time.
 
-Reservations are not stored: each cycle derives them from the live attempts. A task that is placed on a reserved worker
-never delays the gang: it takes only room that the gang won't need.
+Reservations are not stored: each cycle derives them from the live attempts. Other tasks may be placed on a reserved
+worker, but only on amounts that the gang or large task won't need, so they never delay it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from math import gcd, inf
 from operator import sub
 
 from iris_cli.core import Amounts, JobId, TaskId
+from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.scheduling.context import Load, SchedulingContext
 from iris_cli.core.scheduling.explain.verdicts import group_of_one
 from iris_cli.core.scheduling.placement import Requirement
@@ -23,32 +24,32 @@ _MAX_SUMS = 1 << 16  # sums of amounts that are examined, in units of the greate
 
 
 class Reservations:
-    """The reservations of one cycle, for jobs submitted at least `after` seconds ago (0: no reservations)."""
+    """The reservations of one cycle, for jobs submitted at least `after` seconds ago (0: no reservations).
+
+    A job may reserve workers if it was submitted at `due_until` or earlier.
+    """
 
     def __init__(self, context: SchedulingContext, after: float) -> None:
         self._context = context
         self.due_until = context.fleet.now - after if after > 0 else -inf
-        self._waits: dict[Amounts, Waits] = {}
-        self._queues: dict[Requirement, _ReservationQueue] = {}
         self._bounds = _Bounds(context)
 
+    @cached_by_argument
     def waits(self, need: Amounts) -> Waits:
-        found = self._waits.get(need)
-        if found is None:
-            found = self._waits[need] = Waits(self._context, need)
-        return found
+        """Return the attempts in the way of tasks with this need, by worker."""
+        return Waits(self._context, need)
 
     def reserve(self, key: TaskId | JobId, groups: list[Group], positions: list[int], need: Amounts) -> None:
-        """Reserve room for one task on each of these workers, which are members of the groups."""
+        """Reserve room for one task on each of these workers, which belong to the groups."""
         spare = self.waits(need).spare
         self._context.reserve(key, groups, {position: spare(position) for position in positions})
 
     def reserve_worker(self, task: TaskId, requirement: Requirement) -> bool:
-        """Reserve the worker with the fewest attempts in the way, then the lowest id. Return False if none may be."""
-        queue = self._queues.get(requirement)
-        if queue is None:
-            queue = self._queues[requirement] = self._queue(requirement)
-        waits = self.waits(requirement.need)
+        """Reserve the worker with the fewest attempts in the way; among equals, the worker with the lowest id.
+
+        Return False if no worker can be reserved for the task.
+        """
+        queue, waits = self._queue(requirement), self.waits(requirement.need)
         while (first := queue.first()) is not None:
             wait, position = first
             if position in self._context.reserved_by:
@@ -60,8 +61,9 @@ class Reservations:
                 return True
         return False
 
+    @cached_by_argument
     def _queue(self, requirement: Requirement) -> _ReservationQueue:
-        """Return the workers that could be reserved; an empty queue if a task needs only a small part of a worker."""
+        """Return the workers that could be reserved: none if the task needs only a small part of a worker."""
         context, need = self._context, requirement.need
         usable = requirement.healthy & context.open & context.large_enough(need)
         workers = usable if usable and _needs_much(context, requirement) else 0
@@ -72,8 +74,8 @@ class _ReservationQueue:
     """Workers in the order of the number of attempts in the way, then of position.
 
     An attempt is in the way if it must end before the worker has room for the task. `heap` has the workers examined so
-    far. Their recorded numbers may be too small, because numbers grow during a cycle. Workers are examined as late as
-    possible: for most workers a lower bound of the number is enough.
+    far, each with a number of attempts that may be too small: numbers grow during a cycle. For most workers a lower
+    bound of the number is enough, so workers are examined as late as possible.
     """
 
     def __init__(self, bounds: _Bounds, need: Amounts, workers: int) -> None:
@@ -85,7 +87,7 @@ class _ReservationQueue:
         self.heap: list[tuple[int, int]] = []
 
     def first(self) -> tuple[int, int] | None:
-        """Return the first worker and its recorded number (possibly too small); None if no workers are left."""
+        """Return the attempts in the way (perhaps too small a number) and position of the first worker, or None."""
         while not self._next and self._later and (not self.heap or self.heap[0][0] > self._count):
             self._count += 1
             self._next = self._later & self._bounds.enough(self._need, self._count)
@@ -101,7 +103,8 @@ class _ReservationQueue:
 class _Bounds:
     """Lower bounds of the number of attempts in the way on each worker, for all needs of the cycle.
 
-    For each number n it has the workers on which the end of the n largest attempts makes enough room.
+    `_tiers[n][i]` has, for each needed amount of the resource with index i, the workers on which the end of the n
+    largest attempts would free enough of this resource.
     """
 
     def __init__(self, context: SchedulingContext) -> None:
@@ -109,32 +112,35 @@ class _Bounds:
         self._tiers: list[list[dict[int, int]]] = []
 
     def enough(self, need: Amounts, count: int) -> int:
-        """Return the workers on which the end of `count` attempts may make enough room. On others it never does."""
+        """Return the workers on which the end of `count` attempts may free enough. On other workers it never does."""
         while len(self._tiers) <= count:
             self._tiers.append([self._tier(number, len(self._tiers)) for number in range(len(need))])
-        found = self._context.fleet.everyone
-        for amount, reaching in zip(need, self._tiers[count], strict=True):
-            found &= reaching[amount]
+        found = self._context.fleet.all_workers
+        for amount, workers in zip(need, self._tiers[count], strict=True):
+            found &= workers[amount]
         return found
 
     def _tier(self, number: int, count: int) -> dict[int, int]:
-        everyone = self._context.fleet.everyone
+        all_workers = self._context.fleet.all_workers
         needs = sorted(filter(None, self._context.dimensions[number].at_start), reverse=True)
         if not needs:
-            return {0: everyone}
-        free = ((sums[number][min(count, len(sums[number]) - 1)], at) for sums, at in self._sums)
-        return {0: everyone, **Levels(free).reaching(needs)}
+            return {0: all_workers}
+        free = (
+            (sums[number][min(count, len(sums[number]) - 1)], positions) for sums, positions in self._sums
+        )
+        return {0: all_workers, **Levels(free).with_at_least(needs)}
 
     @cached_property
     def _sums(self) -> list[tuple[list[list[int]], list[int]]]:
-        """For each set of equal workers and each dimension: the most that is free after 0, 1, 2 ... attempts end."""
-        alike: dict[Load, list[int]] = {}
+        """The result of `_most_free` for each Load, and the positions of the workers with this Load."""
+        by_load: dict[Load, list[int]] = {}
         for position in range(len(self._context.fleet.workers)):
-            alike.setdefault(self._context.load(position), []).append(position)
-        return [(_most_free(load), at) for load, at in alike.items()]
+            by_load.setdefault(self._context.load(position), []).append(position)
+        return [(_most_free(load), positions) for load, positions in by_load.items()]
 
 
 def _most_free(load: Load) -> list[list[int]]:
+    """Return, for each resource, the largest possible free amounts after the end of 0, 1, 2, ... attempts."""
     columns = zip(*load.held, strict=True) if load.held else [()] * len(load.left)
     return [
         list(accumulate(sorted(column, reverse=True), initial=left))
@@ -143,9 +149,12 @@ def _most_free(load: Load) -> list[list[int]]:
 
 
 def _needs_much(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Return whether a task needs all GPUs or chips of a host, or half of the largest suitable worker in any amount."""
+    """Return whether a task needs all GPUs or chips of a host, or at least half of any amount of the largest worker.
+
+    Only suitable workers are considered.
+    """
     need, workers = requirement.need, requirement.selected
-    largest = [levels.most(workers) for levels in context.idle]
+    largest = [levels.largest(workers) for levels in context.idle]
     if any(0 < wanted <= have <= 2 * wanted for wanted, have in zip(need, largest, strict=True)):
         return True
     more = Amounts(0, 0, need.gpus + 1, 0)
@@ -162,7 +171,7 @@ class Waits:
         self._spares: dict[Load, Amounts] = {}
 
     def count(self, position: int) -> int:
-        """Return the number of attempts in the way on one worker, including attempts placed in this cycle."""
+        """Return the number of attempts in the way on one worker. Tasks placed in this cycle count as attempts."""
         load = self._context.load(position)
         found = self._counts.get(load)
         if found is None:
@@ -172,7 +181,7 @@ class Waits:
         return found
 
     def spare(self, position: int) -> Amounts:
-        """Return the free amounts of a worker that other tasks may take without a delay of the reservation."""
+        """Return the free amounts of a worker that other tasks may take without a delay of the reserving task."""
         load = self._context.load(position)
         found = self._spares.get(load)
         if found is None:
@@ -183,7 +192,10 @@ class Waits:
         return found
 
     def _shortage(self, load: Load) -> tuple[int, list[int], list[Amounts]]:
-        """Return the number of attempts that must end in any case, the shortage after that, and the other attempts."""
+        """Return the number of attempts that must end in any case, the amounts missing then, and the other attempts.
+
+        An attempt must end in any case if it and the task together exceed the size of the worker.
+        """
         cpu, memory, gpus, chips = map(sub, load.idle, self._need)
         ending, others = list[Amounts](), list[Amounts]()
         for claim in load.held:
@@ -194,7 +206,7 @@ class Waits:
 
 
 def _fewest(short: int, held: Sequence[int]) -> int:
-    """Return the smallest number of these amounts that together cover the shortage."""
+    """Return the smallest number of the amounts `held` that together cover the shortage."""
     count = 0
     for amount in sorted(held, reverse=True):
         if short <= 0:
@@ -205,13 +217,16 @@ def _fewest(short: int, held: Sequence[int]) -> int:
 
 
 def _least_excess(short: int, held: Sequence[int]) -> int:
-    """Return the least excess of a sum of these amounts over the shortage; 0 if there are too many sums to examine."""
+    """Return the smallest amount by which a sum of some amounts in `held` exceeds the shortage.
+
+    Return 0 if there are too many sums to examine.
+    """
     if short <= 0:
         return -short
     unit = gcd(*held)
     if not unit or sum(held) > _MAX_SUMS * unit:
         return 0
-    sums = 1  # bit n is set if some of the amounts add up to n units
+    sums = 1  # bit n is 1 if some of the amounts add up to n units
     for amount in held:
         sums |= sums << amount // unit
     enough = -(-short // unit)

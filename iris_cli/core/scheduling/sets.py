@@ -1,8 +1,8 @@
 """Sets of workers as integers, workers by available amount, and groups of workers that share an attribute.
 
-A worker is identified by its position: 0 upwards in the order of worker ids. A set of workers is an integer with one
-bit for each position, so "fits the constraints and has 16 cores left" is one `&` for any size of the fleet, and the
-first worker of a set is its lowest bit.
+In a cycle, each worker has a position: its index in the list of all workers, ordered by id. A set of workers is an
+integer whose bit n is 1 if the set contains the worker at position n. So one `&` finds the workers that satisfy the
+constraints and have 16 free cores, and the first worker of a set is its lowest bit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from iris_cli.core.scheduling.reasons import ReasonKind
 
 
 def mask_of(positions: Sequence[int]) -> int:
-    """Return the set of these distinct positions."""
+    """Return the set of the workers at these positions. The positions must be distinct."""
     if not positions:
         return 0
     first, last = min(positions), max(positions)
@@ -31,7 +31,7 @@ def mask_of(positions: Sequence[int]) -> int:
 
 
 def positions_of(mask: int) -> Iterator[int]:
-    """Yield the members of a set in ascending order."""
+    """Yield the positions of the workers in a set, in ascending order."""
     bits = bin(mask)[:1:-1]
     position = bits.find("1")
     while position >= 0:
@@ -39,38 +39,38 @@ def positions_of(mask: int) -> Iterator[int]:
         position = bits.find("1", position + 1)
 
 
-def flags_of(mask: int, everyone: int) -> str:
-    """Return the set as text with `"1"` at the index of each member. The text allows fast look-ups of positions."""
-    return bin(mask | everyone + 1)[:2:-1]
+def flags_of(mask: int, all_workers: int) -> str:
+    """Return a text with `"1"` at the position of each worker in the set. It is faster to look up than a bit."""
+    return bin(mask | all_workers + 1)[:2:-1]
 
 
 def first_of(mask: int) -> int:
-    """Return the lowest position in a set that isn't empty."""
+    """Return the lowest position in a set, which must not be empty."""
     return (mask & -mask).bit_length() - 1
 
 
 AMOUNT_KINDS = (ReasonKind.CPU, ReasonKind.MEMORY, ReasonKind.GPUS, ReasonKind.CHIPS)
-"""The kinds of reason for missing amounts, in the order of `Amounts`."""
+"""The kind of reason for each missing amount, in the order of the fields of `Amounts`."""
 
 
 class Levels:
-    """Workers by their amount of one resource, the largest amount first."""
+    """The workers that have each amount of one resource, the largest amount first."""
 
     __slots__ = ("_levels",)
 
-    def __init__(self, holders: Iterable[tuple[int, Sequence[int]]]) -> None:
-        """Build the levels from pairs of an amount and positions of workers with it. Amounts may be repeated."""
+    def __init__(self, pairs: Iterable[tuple[int, Sequence[int]]]) -> None:
+        """Each of `pairs` is an amount and the positions of workers with it. Several pairs may have the same amount."""
         positions: dict[int, list[int]] = {}
-        for amount, found in holders:
+        for amount, found in pairs:
             positions.setdefault(amount, []).extend(found)
         self._levels = [(amount, mask_of(positions[amount])) for amount in sorted(positions, reverse=True)]
 
-    def most(self, workers: int) -> int:
-        """Return the largest amount of these workers; 0 without workers."""
-        return next((amount for amount, having in self._levels if having & workers), 0)
+    def largest(self, workers: int) -> int:
+        """Return the largest amount that one of these workers has; 0 without workers."""
+        return next((amount for amount, owners in self._levels if owners & workers), 0)
 
-    def reaching(self, needs: Iterable[int]) -> dict[int, int]:
-        """Return, for each need, the workers with at least that amount. `needs` are in descending order."""
+    def with_at_least(self, needs: Iterable[int]) -> dict[int, int]:
+        """Return, for each needed amount, the workers that have it. `needs` must be in descending order."""
         found: dict[int, int] = {}
         workers = used = 0
         for need in needs:
@@ -82,25 +82,33 @@ class Levels:
 
 
 class Dimension:
-    """One resource: for each requested amount, the workers that have it at the start of the cycle, and now."""
+    """One resource: for each amount that tasks need, the workers with at least that amount free.
+
+    `at_start`: at the start of the cycle; `now`: after the placements so far. `levels` has all free amounts at the
+    start.
+    """
 
     __slots__ = ("_needs", "at_start", "levels", "now")
 
-    def __init__(self, levels: Levels, needs: Iterable[int], everyone: int) -> None:
+    def __init__(self, levels: Levels, needs: Iterable[int], all_workers: int) -> None:
         self._needs = sorted(dict.fromkeys(need for need in needs if need > 0))
-        self.levels = levels  # at the start of the cycle
-        self.at_start = {0: everyone, **levels.reaching(reversed(self._needs))}
+        self.levels = levels
+        self.at_start = {0: all_workers, **levels.with_at_least(reversed(self._needs))}
         self.now = dict(self.at_start)
 
     def shrink(self, position: int, before: int, after: int) -> None:
-        """Record that a worker has less now: remove it from the sets of amounts that it no longer has."""
+        """Record that the free amount of a worker fell from `before` to `after`."""
         needs = self._needs
         for need in needs[bisect_right(needs, after) : bisect_right(needs, before)]:
             self.now[need] ^= 1 << position
 
 
 class Group(NamedTuple):
-    """A group with `members` in the order of their ranks. `whole`: a complete slice, with workers numbered 0 to n-1."""
+    """Workers that share the value `key` of an attribute. `number` is the group's index in `GroupIndex.groups`.
+
+    `members` are in the order of their numbers in the slice; `mask` is the set of them. `whole`: the group is a
+    complete slice, whose workers are numbered 0 to n-1.
+    """
 
     number: int
     key: AttributeValue
@@ -110,30 +118,42 @@ class Group(NamedTuple):
 
 
 class GroupIndex:
-    """All groups of one attribute, ordered by type and value of the attribute: `1` and `"1"` are different groups."""
+    """All groups of one attribute, ordered by type and value of the attribute: `1` and `"1"` are different groups.
+
+    `numbers` has the number of the group of each worker, by position; -1 for a worker without the attribute.
+    """
 
     def __init__(self, workers: Sequence[Worker], members: Mapping[AttributeValue, list[int]]) -> None:
         self.groups: list[Group] = []
-        self.at: list[int] = [-1] * len(workers)  # the group of each position, -1 for none
-        numbers = [worker_number(worker) for worker in workers]
-        ranks = [(number is None, number or 0) for number in numbers]
+        self.numbers: list[int] = [-1] * len(workers)
+        ids = [worker_number(worker) for worker in workers]
+        ranks = [(number is None, number or 0) for number in ids]
         for index, key in enumerate(sorted(members, key=lambda key: (type(key.value).__name__, key))):
             positions = members[key]
             ranked = tuple(sorted(positions, key=ranks.__getitem__))
-            complete = [numbers[position] for position in ranked] == list(range(len(ranked)))
+            complete = [ids[position] for position in ranked] == list(range(len(ranked)))
             whole = complete and all(vm_count(workers[each]) in (None, len(ranked)) for each in ranked)
             self.groups.append(Group(index, key, ranked, mask_of(positions), whole))
             for position in positions:
-                self.at[position] = index
+                self.numbers[position] = index
 
 
 Rank = tuple[int, ...]
+"""The rank of a group, or of a set of groups: the sum of their ranks. A lower rank is better."""
+
 Ranker = Callable[[Group], Rank | None]
+"""Function that returns the rank of a group, or None if the gang does not fit on it."""
+
 RankedSet = tuple[Rank, list[int]]
+"""The rank of a set of groups, and the numbers of the groups."""
 
 
 class _Site:
-    """Groups that a gang may use together. `best`: the best set of the needed size, with its rank; None if unknown."""
+    """Groups that a gang may use together.
+
+    `heap` has the numbers of the groups with their ranks, also with earlier ranks. `best` is the best set of the needed
+    size; None if it is unknown.
+    """
 
     __slots__ = ("best", "heap")
 
@@ -142,13 +162,13 @@ class _Site:
         heapify(self.heap)
         self.best: RankedSet | None = None
 
-    def first(self, count: int, ranks: Sequence[Rank | None]) -> RankedSet | None:
-        """Return the `count` best groups, or None if there are fewer."""
+    def best_set(self, count: int, ranks: Sequence[Rank | None]) -> RankedSet | None:
+        """Return the `count` best groups, or None if there are fewer. `ranks`: the current rank of each group."""
         if self.best is None:
             found: list[tuple[Rank, int]] = []
             while self.heap and len(found) < count:
                 entry = heappop(self.heap)
-                if ranks[entry[1]] is entry[0]:  # otherwise the group has a newer rank
+                if ranks[entry[1]] is entry[0]:  # otherwise it is an earlier rank of the group
                     found.append(entry)
             for entry in found:
                 heappush(self.heap, entry)
@@ -159,11 +179,10 @@ class _Site:
 
 
 class GroupQueue:
-    """The sets of groups that a gang may use, by rank. The ranks are updated when workers change.
+    """Finds the best set of groups for a gang, again and again while the free room of workers shrinks.
 
-    `ranker()` returns a function that returns the rank of a group (lower is better; None: does not fit), valid until
-    the next change. Only groups with changed workers are ranked again. The rank of a set is the sum of its groups'
-    ranks; of sets with equal ranks, the set with the lowest group numbers is used.
+    Only groups with changed workers are ranked again. Of several sets with equal ranks, the best is the set with the
+    lowest group numbers.
     """
 
     def __init__(
@@ -173,7 +192,12 @@ class GroupQueue:
         ranker: Callable[[], Ranker],
         tiers: Iterable[Iterable[Sequence[int]]],
     ) -> None:
-        """Rank all groups. `tiers` contain sites, each a list of group numbers. A set has groups of one site only."""
+        """Rank all groups.
+
+        `changes`: the positions of changed workers (the second part is ignored). The list grows during the cycle.
+        `ranker()` returns a Ranker that is correct until the next change. `tiers` contain sites, each a list of group
+        numbers. All groups of a set are at one site.
+        """
         self._index = index
         self._changes = changes
         self._seen = len(changes)
@@ -190,21 +214,21 @@ class GroupQueue:
                 for number in numbers:
                     self._sites_of[number].append(site)
 
-    def first(self, count: int, *, by_tier: bool = False) -> list[Group] | None:
+    def best_set(self, count: int, *, by_tier: bool = False) -> list[Group] | None:
         """Return the best set of `count` groups, or None. `by_tier`: only from the first tier that has such a set."""
-        self._catch_up()
+        self._update_ranks()
         found: list[tuple[Rank, int, list[int]]] = []
         for number, tier in enumerate(self._tiers):
-            sets = (site.first(count, self._ranks) for site in tier)
+            sets = (site.best_set(count, self._ranks) for site in tier)
             found += [(best[0], number, best[1]) for best in sets if best is not None]
             if found and by_tier:
                 break
         return [self._index.groups[number] for number in min(found)[-1]] if found else None
 
-    def _catch_up(self) -> None:
+    def _update_ranks(self) -> None:
         if self._seen == len(self._changes):
             return
-        touched = dict.fromkeys(self._index.at[position] for position, _ in self._changes[self._seen :])
+        touched = dict.fromkeys(self._index.numbers[position] for position, _ in self._changes[self._seen :])
         self._seen = len(self._changes)
         rank = self._ranker()
         for number in touched:
@@ -218,7 +242,7 @@ class GroupQueue:
 
 
 def vm_count(worker: Worker) -> int | None:
-    """Return the number of workers in the slice as the worker reports it, or None."""
+    """Return the number of workers in the worker's slice, or None if it does not report it."""
     return _integer(worker, TPU_VM_COUNT_ATTRIBUTE_KEY)
 
 

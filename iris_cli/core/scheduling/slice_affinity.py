@@ -1,7 +1,7 @@
 """Affinity of jobs to the slices that were created for them.
 
-Without affinity, a job that can run on any slice could take a slice that was created for another job. Then iris would
-create one more slice needlessly.
+Without affinity, a job that can run on any slice could be placed on a slice that was created for another job. Then iris
+would create one more slice than needed.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from copy import copy
 
-from iris_cli.core import Cluster, Job, JobId, Slice, TaskId, slice_of
+from iris_cli.core import Cluster, Job, JobId, Slice, Task, TaskId, slice_of
 from iris_cli.core.attributes import SCALE_GROUP_ATTRIBUTE_KEY
 from iris_cli.core.constraints import Constraint, ConstraintMode, ConstraintOp
-from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey
-from iris_cli.core.scheduling.order import TasksByJob, queue_of
-from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.method_cache import cached_by_argument
+from iris_cli.core.scheduling.cycle import SchedulingResult
+from iris_cli.core.scheduling.order import build_queue
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 
 
 class SliceAffinity:
-    """The scale groups that created slices for each job, and copies of the jobs that prefer these groups."""
+    """Gives jobs a preference for the scale groups that created slices for them (in `_groups`), and protects slices."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -27,7 +28,6 @@ class SliceAffinity:
             for job_id in each.wanted_by:
                 self._groups.setdefault(job_id, {})[each.group] = None
         self._groups_creating = {each.group for each in cluster.slices.values() if each.coming}
-        self._with_preference: dict[JobId, Job] = {}
         # State of the current cycle:
         self._pending_jobs: dict[JobId, None] = {}
         self._jobs_by_group: dict[str, list[JobId]] = {}
@@ -35,19 +35,27 @@ class SliceAffinity:
 
     def job(self, job_id: JobId) -> Job | None:
         """Return the job with a preference for the groups that created slices for it."""
+        return self._with_preference(job_id) if job_id in self._groups else self._cluster.jobs.get(job_id)
+
+    @cached_by_argument
+    def _with_preference(self, job_id: JobId) -> Job | None:
+        """Return a copy of a job that prefers the groups to all else. Its own preferences led to these groups."""
         job = self._cluster.jobs.get(job_id)
-        if job is None or job_id not in self._groups:
-            return job
-        if job_id not in self._with_preference:
-            self._with_preference[job_id] = _preferring(job, sorted(self._groups[job_id]))
-        return self._with_preference[job_id]
+        if job is None:
+            return None
+        key, groups = SCALE_GROUP_ATTRIBUTE_KEY, sorted(self._groups[job_id])
+        preference = Constraint.of(key, ConstraintOp.IN, values=groups, mode=ConstraintMode.PREFERRED)
+        weight = 1 + sum(not each.required for each in job.constraints)
+        result = copy(job)
+        result.constraints = (*job.constraints, *[preference] * weight)
+        return result
 
     def must_wait(self, result: SchedulingResult, held: Collection[WaitingKey]) -> dict[WaitingKey, Reason]:
-        """Return the tasks and gangs that must not take a slice created for another job, with the reason.
+        """Return the tasks and gangs that must not use a slice created for another job, with the reason.
 
-        In `result` they are placed on other jobs' slices, or would be placed there next. `held` are tasks and gangs
-        from earlier calls. A job waits only while its own slice is being created, or while a gang ahead of it in the
-        queue waits for further slices.
+        In `result` they are placed on other jobs' slices, or would be placed there if those are held. `held` has the
+        results of earlier calls in this cycle. A job must wait only while a slice is being created for it, or while a
+        gang ahead of it in the queue waits for more slices.
         """
         on_others = self._on_other_jobs_slices(result) if self._groups_creating else []
         if not on_others:
@@ -57,23 +65,23 @@ class SliceAffinity:
         self._jobs_by_group = self._by_group(jobs)
         self._queue_positions = self._positions_of(jobs)
         found: dict[WaitingKey, Reason] = {}
-        by_group: dict[str, Slice] = {}  # one slice of each group whose slices are not for all jobs
+        protected: dict[str, Slice] = {}  # one slice of each group whose slices not all jobs may use
         for key, known in on_others:
             why = self._why_not(_job_of(key), known)
             if why and key not in found:
                 found[key] = Reason(kind=ReasonKind.RESERVED, text=why)
-                by_group.setdefault(known.group, known)
-        reasons = {job: self._why_none(job, by_group.values()) for job in self._pending_jobs}
+                protected.setdefault(known.group, known)
+        reasons = {
+            job: next(filter(None, (self._why_not(job, known) for known in protected.values())), "")
+            for job in self._pending_jobs
+        }
         for key in result.waiting:
             if why := reasons[_job_of(key)]:
                 found[key] = Reason(kind=ReasonKind.RESERVED, text=why)
         return found
 
-    def _why_none(self, job: JobId, slices: Iterable[Slice]) -> str:
-        return next((why for known in slices if (why := self._why_not(job, known))), "")
-
     def _why_not(self, job: JobId, known: Slice) -> str:
-        """Return why a job must not take a slice; "" if it may."""
+        """Return why a job must not use a slice; "" if it may."""
         own, others = self._groups.get(job, {}), self._jobs_by_group.get(known.group, ())
         if known.group in own:
             return ""
@@ -85,13 +93,13 @@ class SliceAffinity:
         return f"{known.name} is for {first}, which needs more slices" if first else ""
 
     def _waits_for_more(self, gang: JobId, job: JobId) -> bool:
-        """Return whether a multi-slice gang ahead of a job waits for slices that are being created."""
+        """Return whether a gang of several slices is ahead of a job and waits for slices that are being created."""
         is_pending = gang in self._pending_jobs and self._cluster.jobs[gang].slices > 1
         is_creating = not self._groups_creating.isdisjoint(self._groups[gang])
         return is_pending and is_creating and self._queue_positions[gang] < self._queue_positions[job]
 
     def _by_group(self, jobs: Iterable[JobId]) -> dict[str, list[JobId]]:
-        """Return the jobs for which each group created slices."""
+        """Return, for each scale group, those of the jobs for which it created slices."""
         found: dict[str, list[JobId]] = {}
         for job in jobs:
             for group in self._groups.get(job, ()):
@@ -99,12 +107,12 @@ class SliceAffinity:
         return found
 
     def _positions_of(self, jobs: Iterable[JobId]) -> dict[JobId, int]:
-        no_tasks: TasksByJob = {job: [] for job in jobs}
-        queue = queue_of(no_tasks, self.job, 0.0)
+        """Return the index of each job in the queue of all these jobs."""
+        queue = build_queue(dict[JobId, list[Task]]((job, []) for job in jobs), self.job, 0.0)
         return {job: turn for turn, (_, _, job, *_) in enumerate(queue.entries)}
 
     def _on_other_jobs_slices(self, result: SchedulingResult) -> list[tuple[WaitingKey, Slice]]:
-        """Return the tasks and gangs placed on slices of groups that created none for their job, with these slices."""
+        """Return the tasks and gangs placed on a slice whose group created no slices for their job, with the slice."""
         found: list[tuple[WaitingKey, Slice]] = []
         for each in result.assignments:
             job_id, known = each.task.job, self._cluster.slices.get(slice_of(each.worker))
@@ -115,13 +123,3 @@ class SliceAffinity:
 
 def _job_of(key: WaitingKey) -> JobId:
     return key.job if isinstance(key, TaskId) else key
-
-
-def _preferring(job: Job, groups: list[str]) -> Job:
-    """Return a copy of the job that prefers these groups to all else. Its own preferences led to these groups."""
-    key, mode = SCALE_GROUP_ATTRIBUTE_KEY, ConstraintMode.PREFERRED
-    preference = Constraint.of(key, ConstraintOp.IN, values=groups, mode=mode)
-    weight = 1 + sum(not each.required for each in job.constraints)
-    result = copy(job)
-    result.constraints = (*job.constraints, *[preference] * weight)
-    return result

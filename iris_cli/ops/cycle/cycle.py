@@ -144,11 +144,11 @@ class Cycles(Struct):
             return True
         if plan is None or not dispatcher.unanswered:
             return plan is not None
-        from iris_cli.core.scheduling import untouched
+        from iris_cli.core.scheduling import unaffected_jobs
 
         competing = {key.job if isinstance(key, TaskId) else key for key in plan.result.waiting}
         now = self.session.clock.now()
-        return self.job not in competing or self.job in untouched(cluster, dispatcher.unanswered, now)
+        return self.job not in competing or self.job in unaffected_jobs(cluster, dispatcher.unanswered, now)
 
     def _begin(self) -> None:
         """Record changes due to time and configuration. They are written before any worker is polled."""
@@ -205,19 +205,21 @@ class Cycles(Struct):
         `strict`: only jobs that no unanswered worker can affect. Jobs that end without a placement are decided at the
         end of the cycle, when all answers are known and the reason can name all workers.
         """
-        from iris_cli.core.lifecycle.placement import record_plan
-        from iris_cli.core.scheduling import independent, untouched
+        from iris_cli.core.lifecycle.placement import record_assignments
+        from iris_cli.core.scheduling import independent_assignments, unaffected_jobs
 
         unanswered, decided = self._missing, self._decided
 
         def rule(draft: Draft) -> tuple[tuple[Assignment, ...], list[AttemptId], list[JobId]]:
             pending = dict.fromkeys(task.id.job for task in draft.cluster.pending_tasks())
-            candidates = untouched(draft.cluster, unanswered, draft.at) if strict else pending
+            candidates = unaffected_jobs(draft.cluster, unanswered, draft.at) if strict else pending
             if decided.issuperset(candidates):
                 return (), [], []
             new_plan = _plan(self.session, draft, unanswered)
-            found = independent(new_plan, draft.cluster, unanswered, draft.at, strict=strict)
-            new_attempts = record_plan(draft, new_plan.only(found.assignments), _new_token(self.session))
+            found = independent_assignments(
+                new_plan, draft.cluster, unanswered, draft.at, only_unaffected=strict
+            )
+            new_attempts = record_assignments(draft, new_plan, found.assignments, _new_token(self.session))
             return found.assignments, new_attempts, [job for job in pending if job not in found.dependent]
 
         assigned, new_attempts, now_decided = self.dispatcher.decide(rule)

@@ -91,7 +91,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
 
     def prospect(self, job: Job, task: TaskId) -> str:
         """Return why a task is pending, or what the next cycle will do with it, in a few words."""
-        reasons = self.plan.reasons_of(job.id if job.is_gang else task)
+        reasons = self.waiting.get(job.id if job.is_gang else task)
         if reasons:
             return str(reasons[0])
         if task in self.next_workers:
@@ -119,9 +119,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         key = job.id if job.is_gang else task
         if self.cycle is None or self.offered or key not in self.plan.waiting:
             return None
-        from iris_cli.core.scheduling import time_limits
-
-        return self.plan.expected_start(key, time_limits(self.cluster))
+        return self.plan.expected_start(key, self.cluster)
 
     def next_words(self, follows: str) -> str:
         """Return the end of a sentence: `follows` if a next cycle is expected, otherwise "no cycles are running".

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.model.job import Job, Priority
 from iris_cli.core.model.worker import Worker
 from iris_cli.core.resources import Device
-from iris_cli.core.scheduling import ConstraintCount, NearMiss, ReasonKind
+from iris_cli.core.scheduling import ConstraintCount, NearMiss, ReasonKind, SchedulingResult
 from tests.support.fleet import (
     GIB,
     busy,
@@ -25,6 +26,7 @@ from tests.support.fleet import (
     tainted,
     tpu_slice,
     training,
+    workers_of,
 )
 
 
@@ -247,23 +249,32 @@ def full(rack: str, pools: str) -> list[Worker]:
 )
 def test_a_placement_has_a_reason_too(fleet: list[Worker], asked: Job, words: str) -> None:
     result = cycle(fleet, asked)
-    assert result.chosen(TaskId(JobId("g"), 0)) == words
+    chosen = ", ".join(dict.fromkeys(str(group) for group in groups_of(result, fleet, asked)))
+    assert words.partition(":")[0] == f"chose {chosen}"
+    assert result.notable_choices() == ({TaskId(JobId("g"), 0): words} if ": " in words else {})
+
+
+def groups_of(result: SchedulingResult, fleet: list[Worker], asked: Job) -> Iterator[str]:
+    """The groups of a gang's workers, or the workers of another job."""
+    workers = {str(each.id): each for each in fleet}
+    for name in workers_of(result, asked.id):
+        key = asked.coscheduling.group_by if asked.coscheduling else None
+        yield str(workers[name].attributes[key]) if key else name
 
 
 def test_who_was_served_before_is_a_reason_too() -> None:
     first, second = gang("first", priority=Priority.HIGH), gang("second")
     result = cycle([*tpu_slice("a"), *tpu_slice("b")], first, second)
-    assert result.chosen(TaskId(JobId("second"), 3)) == "chose b: a taken by first (high)"
-    assert result.chosen(TaskId(JobId("first"), 0)) == "chose a"
     assert result.notable_choices() == {TaskId(JobId("second"), 0): "chose b: a taken by first (high)"}
 
 
 def test_other_tasks_of_the_same_job_are_no_reason() -> None:
-    result = cycle([host("a"), host("b")], job("j", cpu=16, replicas=2))
-    assert result.chosen(TaskId(JobId("j"), 1)) == "chose b"
+    jobs = job("j", cpu=16, replicas=2), job("k", cpu=16, order=1)
+    assert cycle([host("a"), host("b"), host("c")], *jobs).notable_choices() == {
+        TaskId(JobId("k"), 0): "chose c: a taken by j, b taken by j"
+    }
+    assert cycle([host("a"), host("b")], jobs[0]).notable_choices() == {}
 
 
-def test_what_was_not_placed_has_no_reason_for_a_placement() -> None:
-    assert cycle([], job("j")).chosen(TaskId(JobId("j"), 0)) == ""
-    assert cycle([], job("j"), tasks=[]).chosen(TaskId(JobId("j"), 0)) == ""
-    assert cycle([]).chosen(TaskId(JobId("nobody"), 0)) == ""
+def test_without_placements_there_is_nothing_to_tell() -> None:
+    assert cycle([], job("j")).notable_choices() == {}

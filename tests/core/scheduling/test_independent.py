@@ -14,7 +14,7 @@ from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, Priority
 from iris_cli.core.model.worker import Worker, WorkerCondition
-from iris_cli.core.scheduling import Assignment, independent, plan, untouched
+from iris_cli.core.scheduling import Assignment, independent_assignments, plan, unaffected_jobs
 from tests.support.fleet import gang, host, job, pending, tpu_slice
 from tests.support.random_cluster import State, states
 from tests.support.random_fleet import NOW
@@ -43,7 +43,7 @@ def silenced(cluster: Cluster, unheard: Iterable[WorkerId]) -> Cluster:
 def kept(cluster: Cluster, *unheard: str, strict: bool) -> list[str]:
     missing = [WorkerId(name) for name in unheard]
     made = plan(silenced(cluster, missing), 0.0)
-    found = independent(made, cluster, missing, 0.0, strict=strict)
+    found = independent_assignments(made, cluster, missing, 0.0, only_unaffected=strict)
     return [f"{each.task} {each.worker}" for each in found.assignments]
 
 
@@ -89,15 +89,15 @@ def test_a_worker_that_was_never_probed_could_serve_what_is_not_known_to_be_impo
     known = replace(new, attributes=host("w0", rack="a").attributes)
     other = host("w1", rack="b")
     train = job("train", "rack=b")
-    assert untouched(cluster_of([new, other], train), [WorkerId("w0")], 0.0) == []
-    assert untouched(cluster_of([known, other], train), [WorkerId("w0")], 0.0) == ["train"]
+    assert unaffected_jobs(cluster_of([new, other], train), [WorkerId("w0")], 0.0) == []
+    assert unaffected_jobs(cluster_of([known, other], train), [WorkerId("w0")], 0.0) == ["train"]
 
 
 def test_workers_of_one_slice_are_looked_at_together() -> None:
     """Which of them goes first depends on what runs on the others."""
     workers = tpu_slice("a", vms=2)
     cluster = cluster_of(workers, job("train", "tpu-worker-id=1"))
-    assert untouched(cluster, [WorkerId("a-0")], 0.0) == []
+    assert unaffected_jobs(cluster, [WorkerId("a-0")], 0.0) == []
 
 
 # Whatever the answer
@@ -126,7 +126,7 @@ def test_strictly_no_answer_changes_what_was_placed(state: State, chosen: set[in
     cluster = state.cluster
     unheard = [name for at, name in enumerate(sorted(cluster.workers)) if at in chosen]
     early = dataclasses.replace(state, cluster=silenced(cluster, unheard)).plan()
-    found = independent(early, cluster, unheard, NOW, strict=STRICT)
+    found = independent_assignments(early, cluster, unheard, NOW, only_unaffected=STRICT)
     told = {name: answered(cluster.workers[name], way) for name in unheard}
     later = dataclasses.replace(state, cluster=replace(cluster, workers={**cluster.workers, **told})).plan()
     free = [each for each in cluster.jobs if each not in found.dependent]
@@ -142,7 +142,7 @@ def test_what_is_kept_is_part_of_the_plan_on_workers_that_answered_and_gangs_are
     cluster = state.cluster
     unheard = [name for at, name in enumerate(sorted(cluster.workers)) if at in chosen]
     made = dataclasses.replace(state, cluster=silenced(cluster, unheard)).plan()
-    found = independent(made, cluster, unheard, NOW, strict=strict)
+    found = independent_assignments(made, cluster, unheard, NOW, only_unaffected=strict)
     assert [each for each in made.assignments if each in found.assignments] == list(found.assignments)
     assert not {each.worker for each in found.assignments}.intersection(unheard)
     for each in found.assignments:

@@ -10,7 +10,7 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.model.worker import Amounts, Worker, WorkerCapacity, WorkerCondition
 from iris_cli.core.scheduling.explain import wording
 from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind
-from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_on
+from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_with
 from iris_cli.core.scheduling.placement import VARIANT, Sites
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import Group, first_of, mask_of, positions_of
@@ -73,7 +73,7 @@ def _relaxations(case: Case) -> Iterator[Change]:
     if several and not requirement.job.spread and _serve(case, ready & requirement.selected, VARIANT):
         yield Change(kind=ChangeKind.SPREAD)
     for dropped in requirement.required:
-        allowed = fleet.everyone
+        allowed = fleet.all_workers
         for constraint in requirement.required:
             if constraint != dropped:
                 allowed &= fleet.satisfying(constraint)
@@ -94,7 +94,7 @@ def _serve(case: Case, workers: int, depth: int = 0) -> bool:
     groups = case.context.fleet.groups(shape.group_by).groups
     fitting = [group.number for group in groups if fits(group, shape, workers)]
     sites = Sites(case.context.fleet, case.requirement)
-    return len(sites.largest(fitting, depth or sites.reach)) >= shape.groups
+    return len(sites.largest_site(fitting, depth or sites.required_depth)) >= shape.groups
 
 
 def _reductions(case: Case) -> Iterator[Change]:
@@ -139,7 +139,7 @@ def _nth(amounts: list[int], number: int) -> int:
 def _repairs(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
     """Yield the events and repairs after which one near miss could run the task or gang."""
     if verdict.kind in _BUSY:
-        for job in wording.holders(case.context, verdict.rejected):
+        for job in wording.jobs_on(case.context, verdict.rejected):
             if job == own:
                 yield from _own_ends(case, own, verdict)
             elif fits(verdict.group, case.requirement.shape, _after_end_of(case, verdict.group, job)):
@@ -190,7 +190,7 @@ def _recovery(worker: Worker) -> ChangeKind:
 def _in_words(case: Case, change: Change, workers: list[WorkerId]) -> str:
     """Return the text for a change that would place tasks on `workers`."""
     fleet, shape = case.context.fleet, case.requirement.shape
-    groups = list(dict.fromkeys(group_on(case.context, case.requirement, worker) for worker in workers))
+    groups = list(dict.fromkeys(group_with(case.context, case.requirement, worker) for worker in workers))
     if change.kind not in _CHANGES_JOB:
         touched = [
             group for group in groups if any(_is_about(change, fleet.workers[at]) for at in group.members)

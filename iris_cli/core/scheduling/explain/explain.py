@@ -7,15 +7,16 @@ kinds that make suitable workers unavailable now. `entry` is the id of the pendi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial, reduce
 from operator import or_
 
-from iris_cli.core import Job, JobId, TaskId, WorkerId
+from iris_cli.core import Cluster, Job, TaskId, WorkerId
+from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import explanation, wording
 from iris_cli.core.scheduling.explain.change import single_change
-from iris_cli.core.scheduling.explain.expected import ExpectedStart, TimeLimits, expected_start
+from iris_cli.core.scheduling.explain.expected import ExpectedStart, expected_start
 from iris_cli.core.scheduling.explain.explanation import CycleRecord
 from iris_cli.core.scheduling.explain.verdicts import (
     Case,
@@ -29,60 +30,75 @@ from iris_cli.core.scheduling.explain.verdicts import (
     sift,
 )
 from iris_cli.core.scheduling.placement import REGION, VARIANT, Requirement, Shape, Sites
-from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, mask_of, positions_of
 
 _FEW = 5
 _MEASURED = (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU)
 
 
-Survey = tuple[dict[int, Verdict], Tally]
+class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
+    """The reasons of each pending task or gang, in order of precedence. They are computed on access.
 
+    Pending tasks and gangs with equal requirements are examined once.
+    """
 
-class Explainer:
-    """Explains pending tasks and gangs at the end of a cycle, on request. Equal requirements are examined once."""
-
-    def __init__(self, context: SchedulingContext, record: CycleRecord) -> None:
+    def __init__(
+        self,
+        context: SchedulingContext,
+        record: CycleRecord,
+        unmet: Mapping[WaitingKey, Requirement | Reason],
+    ) -> None:
+        """`unmet`: the requirement of each pending task or gang, or the reason why it can never be placed."""
         self._context = context
         self._record = record
-        self._turns = explanation.Turns(record)
-        self._surveys: dict[Requirement, Survey] = {}
-        self._unavailable_reasons: dict[tuple[Requirement, Rejection, int], Reason] = {}
-        self._unreserved: dict[Requirement, tuple[Reason, ...]] = {}  # if nothing is reserved for `entry`
-        self._reasons: dict[tuple[Requirement, int], tuple[Reason, ...]] = {}
+        self._unmet = unmet
 
-    def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
-        """Return why the requirement isn't met, in order of precedence. Workers reserved for `entry` count as free."""
-        reserved = self._context.reservations.get(entry)
+    def __getitem__(self, key: WaitingKey) -> tuple[Reason, ...]:
+        requirement = self._unmet[key]
+        if isinstance(requirement, Reason):
+            return (requirement,)
+        reserved = self._context.reservations.get(key)
         if not reserved:
-            found = self._unreserved.get(requirement)
-            if found is None:
-                found = self._unreserved[requirement] = self._cached(requirement, self._context.open)
-            return found
-        # Workers reserved for the task or gang itself count as not reserved.
-        first, *others = self._cached(requirement, self._open_to(entry))
+            return self._reasons(Case(self._context, requirement, self._context.open))
+        first, *others = self._reasons(Case(self._context, requirement, self._open_to(key)))
         names = ", ".join(wording.unit_name(requirement.shape, group) for group in reserved)
         text = f"{first.text}; {names} reserved for it"
         full = Reason(kind=first.kind, text=text, need=first.need, have=first.have, refused=first.refused)
         return (full, *others)
 
-    @property
-    def reservations(self) -> Mapping[TaskId | JobId, list[Group]]:
-        """The reserved groups, by the task or gang that they are reserved for."""
-        return self._context.reservations
+    def __iter__(self) -> Iterator[WaitingKey]:
+        return iter(self._unmet)
 
-    def explain(self, requirement: Requirement, entry: TaskId | JobId) -> explanation.Explanation:
-        """Return the full explanation of a pending task or gang."""
-        fleet, shape = self._context.fleet, requirement.shape
-        job = self._record.get_job(entry.job if isinstance(entry, TaskId) else entry)
-        assert job is not None  # a task of an unknown job never becomes a requirement
-        case = Case(self._context, requirement, self._open_to(entry))
-        rejections = sift(fleet.everyone, [*selection(requirement), *availability(case)])
+    def __len__(self) -> int:
+        return len(self._unmet)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
+        """Return an object for each key: the same object for equal causes, None for a key that is not pending."""
+        found = list(map(self._unmet.get, keys))
+        if reservations := self._context.reservations:
+            return [
+                key if cause is not None and reservations.get(key) else cause
+                for key, cause in zip(keys, found, strict=True)
+            ]
+        return found
+
+    def explain(self, key: WaitingKey) -> explanation.Explanation:
+        """Return the explanation of a pending task or gang. Raises KeyError for other keys."""
+        requirement = self._unmet[key]
+        if isinstance(requirement, Reason):
+            return explanation.Explanation(reasons=(requirement,))
+        fleet, shape, job = self._context.fleet, requirement.shape, self._job_of(key)
+        case = Case(self._context, requirement, self._open_to(key))
+        rejections = sift(fleet.all_workers, [*selection(requirement), *availability(case)])
         groups = [verdict.group for verdict in judge(case, shape)] if shape else []
         largest = _largest(groups)
         nearest = near_misses(case)
         return explanation.Explanation(
-            reasons=self.reasons(requirement, entry),
+            reasons=self[key],
             workers=len(fleet.workers),
             equipped=requirement.with_device.bit_count(),
             constraints=tuple(self._constraints(requirement)),
@@ -94,17 +110,17 @@ class Explainer:
             near_misses=tuple(self._near_miss(case, verdict) for verdict in nearest[:_FEW]),
             behind=tuple(self._behind(job, nearest)),
             hints=tuple(wording.hints(fleet, requirement)),
-            change=single_change(case, job, nearest, partial(self._record.with_change, job.id)),
+            change=single_change(case, job, nearest, partial(self._record.workers_with_change, job.id)),
         )
 
-    def expected_start(
-        self, requirement: Requirement, entry: TaskId | JobId, limits: TimeLimits
-    ) -> ExpectedStart | None:
+    def expected_start(self, key: WaitingKey, cluster: Cluster) -> ExpectedStart | None:
         """Return the estimated start if only tasks with time limits block the task or gang, otherwise None."""
-        job = self._record.get_job(entry.job if isinstance(entry, TaskId) else entry)
-        assert job is not None
-        now = self._context.fleet.now
-        return expected_start(self._record, job, self.reasons(requirement, entry), limits, now)
+        return expected_start(self._record, self._job_of(key), self[key], cluster)
+
+    def _job_of(self, key: WaitingKey) -> Job:
+        job = self._record.get_job(key.job if isinstance(key, TaskId) else key)
+        assert job is not None  # a task of an unknown job has no requirement
+        return job
 
     def _constraints(self, requirement: Requirement) -> Iterator[explanation.ConstraintCount]:
         for each in requirement.job.constraints:
@@ -127,18 +143,18 @@ class Explainer:
 
     def _behind(self, job: Job, nearest: list[Verdict]) -> list[explanation.Taker]:
         rejected = (verdict.rejected for verdict in nearest if verdict.kind is ReasonKind.BEHIND)
-        return self._turns.takers(job, self._ids(reduce(or_, rejected, 0)))
+        return self._record.takers(job, self._ids(reduce(or_, rejected, 0)))
 
     def _ids(self, workers: int) -> list[WorkerId]:
         return [self._context.fleet.ids[position] for position in positions_of(workers)]
 
-    def _open_to(self, entry: TaskId | JobId) -> int:
+    def _open_to(self, key: WaitingKey) -> int:
         """Return the workers that are not reserved for another task or gang."""
-        return self._context.open | self._own.get(entry, 0)
+        return self._context.open | self._own.get(key, 0)
 
     @cached_property
-    def _own(self) -> dict[TaskId | JobId, int]:
-        found: dict[TaskId | JobId, list[int]] = {}
+    def _own(self) -> dict[WaitingKey, int]:
+        found: dict[WaitingKey, list[int]] = {}
         for position, key in self._context.reserved_by.items():
             found.setdefault(key, []).append(position)
         return {key: mask_of(positions) for key, positions in found.items()}
@@ -146,7 +162,7 @@ class Explainer:
     def _near_miss(self, case: Case, verdict: Verdict) -> explanation.NearMiss:
         assert verdict.kind is not None
         if verdict.kind is ReasonKind.BEHIND:
-            takers = self._turns.takers_before_all_like(case.requirement.job, self._ids(verdict.rejected))
+            takers = self._record.takers_before_signature(case.requirement.job, self._ids(verdict.rejected))
             text = f"taken by {wording.few(map(str, takers))}"
         else:
             text = wording.lacks(self._context, case.requirement, verdict)
@@ -157,27 +173,21 @@ class Explainer:
             text=text,
         )
 
-    def _cached(self, requirement: Requirement, unreserved: int) -> tuple[Reason, ...]:
-        found = self._reasons.get((requirement, unreserved))
-        if found is None:
-            reasons = tuple(self._find(Case(self._context, requirement, unreserved)))
-            found = self._reasons[requirement, unreserved] = reasons
-        return found
-
-    def _find(self, case: Case) -> Iterator[Reason]:
-        requirement = case.requirement
-        if not requirement.selected:
-            yield self._unselected(requirement, sift(self._context.fleet.everyone, selection(requirement)))
-        elif requirement.shape is not None:
-            yield from self._of_groups(case, requirement.shape)
-        else:
-            for rejection in sift(requirement.selected, availability(case)):
-                yield self._unavailable(requirement, rejection, requirement.selected.bit_count())
+    @cached_by_argument
+    def _reasons(self, case: Case) -> tuple[Reason, ...]:
+        requirement, selected = case.requirement, case.requirement.selected
+        if not selected:
+            rejections = sift(self._context.fleet.all_workers, selection(requirement))
+            return (self._unselected(requirement, rejections),)
+        if requirement.shape is not None:
+            return tuple(self._of_groups(case, requirement.shape))
+        rejections = sift(selected, availability(case))
+        return tuple(self._unavailable((requirement, each, selected.bit_count())) for each in rejections)
 
     def _of_groups(self, case: Case, shape: Shape) -> Iterator[Reason]:
-        verdicts, tally = self._survey(case.requirement, shape)
+        verdicts, tally = self._checked_groups(case.requirement)
         if case.own:  # a reservation for the gang changes only the verdicts on the reserved groups
-            at = self._context.fleet.groups(shape.group_by).at
+            at = self._context.fleet.groups(shape.group_by).numbers
             touched = frozenset(at[position] for position in positions_of(case.own)) - {-1}
             before = [verdict for verdict in map(verdicts.get, touched) if verdict is not None]
             now = judge(case, shape, touched)
@@ -189,7 +199,7 @@ class Explainer:
         serving = len(verdicts) - sum(rejection.units for rejection in unfit)
         if serving >= shape.groups:
             reasons = [
-                self._unavailable(case.requirement, each, serving) for each in rejections[len(unfit) :]
+                self._unavailable((case.requirement, each, serving)) for each in rejections[len(unfit) :]
             ]
             yield from self._at_one_site(case.requirement, verdicts, reasons) if shape.groups > 1 else reasons
         elif unfit and unfit[-1].kind is not ReasonKind.GROUP_SHAPE:
@@ -207,7 +217,7 @@ class Explainer:
         """Return the reasons of a gang of several groups, also that suitable groups are not at one site."""
         sites = Sites(self._context.fleet, requirement)
         free = [number for number, verdict in verdicts.items() if verdict.kind is None]
-        if len(sites.largest(free, VARIANT)) >= sites.needed > len(sites.largest(free, REGION)):
+        if len(sites.largest_site(free, VARIANT)) >= sites.needed > len(sites.largest_site(free, REGION)):
             apart = [] if requirement.job.spread else [_apart(requirement, sites, free, free=True)]
         else:
             apart = []
@@ -216,14 +226,12 @@ class Explainer:
             return apart or [_apart(requirement, sites, suitable, free=False)]
         return sorted([*reasons, *apart], key=lambda reason: reason.kind.rank)
 
-    def _survey(self, requirement: Requirement, shape: Shape) -> Survey:
-        """Return the verdicts on groups by number, as if no group were reserved for the gang itself. Cached."""
-        found = self._surveys.get(requirement)
-        if found is None:
-            verdicts = judge(Case(self._context, requirement, self._context.open), shape)
-            by_number = {verdict.group.number: verdict for verdict in verdicts}
-            found = self._surveys[requirement] = by_number, Tally(verdicts)
-        return found
+    @cached_by_argument
+    def _checked_groups(self, requirement: Requirement) -> tuple[dict[int, Verdict], Tally]:
+        """Return the verdicts on groups by number, and their tally, as if no group were reserved for the gang."""
+        assert requirement.shape is not None
+        verdicts = judge(Case(self._context, requirement, self._context.open), requirement.shape)
+        return {verdict.group.number: verdict for verdict in verdicts}, Tally(verdicts)
 
     def _wrong_shape(self, shape: Shape, groups: list[Group]) -> Reason:
         fleet, largest = self._context.fleet, _largest(groups)
@@ -258,25 +266,21 @@ class Explainer:
         need = shape.groups if shape else 1
         return Reason(kind=kind, text=text, need=need, have=serving, refused=refused)
 
-    def _unavailable(self, requirement: Requirement, rejection: Rejection, serving: int) -> Reason:
-        """Return the reason for a rejection of suitable workers. Cached."""
-        key = requirement, rejection, serving
-        if key not in self._unavailable_reasons:
-            self._unavailable_reasons[key] = self._reason_of(*key)
-        return self._unavailable_reasons[key]
-
-    def _reason_of(self, requirement: Requirement, rejection: Rejection, serving: int) -> Reason:
+    @cached_by_argument
+    def _unavailable(self, case: tuple[Requirement, Rejection, int]) -> Reason:
+        """Return the reason for a rejection of suitable workers or groups. Their number is the last part of `case`."""
+        requirement, rejection, serving = case
         kind, units, rejected, have = rejection
         text = wording.unavailable(self._context, requirement, rejection, serving)
         if kind is ReasonKind.BEHIND:
-            takers = self._turns.takers_before_all_like(requirement.job, self._ids(rejected))
+            takers = self._record.takers_before_signature(requirement.job, self._ids(rejected))
             text += f" (behind {wording.few(map(str, takers))})"
         need = requirement.shape.size if requirement.shape else 1
         if kind in _MEASURED:
             number = AMOUNT_KINDS.index(kind)
             need = requirement.need[number]
-            have = max(0, self._context.dimensions[number].levels.most(rejected))
-            largest = self._context.idle[number].most(requirement.selected)
+            have = max(0, self._context.dimensions[number].levels.largest(rejected))
+            largest = self._context.idle[number].largest(requirement.selected)
             if largest < need:
                 fleet, device = self._context.fleet, requirement.job.resources.device
                 text = wording.too_large(fleet, device, kind, need, largest)
@@ -285,13 +289,13 @@ class Explainer:
 
 def _apart(requirement: Requirement, sites: Sites, groups: list[int], *, free: bool) -> Reason:
     """Return the reason if enough groups are suitable (`free`: are free), but not in one region or of one variant."""
-    shape, alike = requirement.shape, sites.largest(groups, VARIANT)
+    shape, alike = requirement.shape, sites.largest_site(groups, VARIANT)
     assert shape is not None
     if len(alike) < sites.needed:
         kind, have = ReasonKind.GROUP_SHAPE, len(alike)
         text = wording.of_several_variants(shape, sites.variants(groups))
     else:
-        kind, have, groups = ReasonKind.REGION, len(sites.largest(alike, REGION)), alike
+        kind, have, groups = ReasonKind.REGION, len(sites.largest_site(alike, REGION)), alike
         variant = "" if requirement.needs_no_device else next(iter(sites.variants(alike)))
         text = wording.in_several_regions(shape, variant, len(alike), sites.regions(alike), free=free)
     return Reason(kind=kind, text=text, need=sites.needed, have=have, refused=len(groups) - have)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from enum import StrEnum
 from functools import cached_property
@@ -13,11 +13,11 @@ from msgspec import Struct
 
 from iris_cli.core import Constraint, Device, Job, Priority, Resources, Task, Worker, WorkerCondition
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.model.job import Signature
 from iris_cli.core.scheduling.order import Entry
 from iris_cli.core.scheduling.placement import Assignment
-from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 
 
 class Taker(Struct, frozen=True, kw_only=True):
@@ -29,61 +29,6 @@ class Taker(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return self.job if self.priority is Priority.NORMAL else f"{self.job} ({self.priority})"
-
-
-class Turns:
-    """The turn of each job (its index in the queue of the cycle), and the workers that it took. Computed on access."""
-
-    def __init__(self, record: CycleRecord) -> None:
-        self._record = record
-
-    def takers(self, job: Job, workers: Iterable[WorkerId]) -> list[Taker]:
-        """Return the jobs that took room on these workers before a job's turn, in the order of their turns."""
-        return list(self._takers(self._turns[job.id], workers))
-
-    def first_before(self, job: JobId, workers: Iterable[WorkerId]) -> Taker | None:
-        """Return the first other job that took room on these workers before a job's turn, or None."""
-        turns = (self._taken[worker][0] for worker in workers if worker in self._taken)
-        first = min(turns, default=len(self._turns))
-        return self._taker(first, []) if first < self._turns[job] else None
-
-    def takers_before_all_like(self, job: Job, workers: Iterable[WorkerId]) -> Iterator[Taker]:
-        """Yield the jobs that took room on these workers before all pending jobs with the same signature."""
-        return self._takers(self._first_waiting[job.signature], workers)
-
-    def _takers(self, turn: int, workers: Iterable[WorkerId]) -> Iterator[Taker]:
-        found: dict[int, list[WorkerId]] = {}
-        for worker in workers:
-            for taker in self._taken.get(worker, ()):
-                if taker <= turn:
-                    found.setdefault(taker, []).append(worker)
-        return (self._taker(taker, found[taker]) for taker in sorted(found))
-
-    def _taker(self, turn: int, workers: list[WorkerId]) -> Taker:
-        job, _ = self._record.due[turn]
-        return Taker(job=job.id, priority=job.priority, workers=tuple(workers))
-
-    @cached_property
-    def _turns(self) -> dict[JobId, int]:
-        return {job.id: turn for turn, (job, _) in enumerate(self._record.due)}
-
-    @cached_property
-    def _first_waiting(self) -> dict[Signature, int]:
-        """The first turn that left tasks unplaced, by signature."""
-        placed = Counter(map(attrgetter("task.job"), self._record.placed))
-        found: dict[Signature, int] = {}
-        for turn, (job, tasks) in enumerate(self._record.due):
-            if placed.get(job.id, 0) < len(tasks):
-                found.setdefault(job.signature, turn)
-        return found
-
-    @cached_property
-    def _taken(self) -> dict[WorkerId, tuple[int, ...]]:
-        """The turns that took room, by worker."""
-        found: dict[WorkerId, dict[int, None]] = {}
-        for each in self._record.placed:
-            found.setdefault(each.worker, {})[self._turns[each.task.job]] = None
-        return {worker: tuple(turns) for worker, turns in found.items()}
 
 
 class ConstraintCount(Struct, frozen=True, kw_only=True):
@@ -171,6 +116,9 @@ class ChangeKind(StrEnum):
     FEWER_GPUS = "fewer_gpus"
 
 
+_REPAIRS = (ChangeKind.UNCORDON, ChangeKind.COMPLETES, ChangeKind.RECOVERS, ChangeKind.RESTS)
+
+
 class Change(Struct, frozen=True, kw_only=True):
     """One change that would place a pending task or gang, or one more task of its job.
 
@@ -194,59 +142,114 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
-    """Input and placements of a cycle. `kept_out`: tasks and gangs that did not compete. `decide` runs a cycle."""
+    """Input and placements of a cycle, to find the jobs ahead of a pending job, and to run the cycle with a change.
+
+    `left_out`: tasks and gangs that did not compete, because their timeout has expired or they are malformed. `decide`
+    runs a cycle. The turn of a job is its index in `competitors`.
+    """
 
     queue: Sequence[Entry]
-    kept_out: Collection[TaskId | JobId]
+    left_out: Collection[WaitingKey]
     placed: Sequence[Assignment]
     get_job: Callable[[JobId], Job | None]
     workers: Sequence[Worker]
     unconfirmed_stops: UnconfirmedStops
+    now: float
     decide: Callable[..., Iterable[Assignment]]
 
     @cached_property
-    def due(self) -> list[tuple[Job, list[Task]]]:
-        """The jobs and tasks that competed in the cycle, in order."""
+    def competitors(self) -> list[tuple[Job, list[Task]]]:
+        """The jobs that competed in the cycle and their tasks, in order."""
         queue = [(job, tasks) for _, _, _, job, tasks, _, _ in self.queue]
-        out = self.kept_out
+        out = self.left_out
         if not out:
             return queue
         rest = ((job, [task for task in tasks if task.id not in out]) for job, tasks in queue)
         return [(job, tasks) for job, tasks in rest if tasks and job.id not in out]
 
-    def with_change(self, job_id: JobId, change: Change) -> list[WorkerId]:
+    # Jobs ahead
+
+    def takers(self, job: Job, workers: Iterable[WorkerId]) -> list[Taker]:
+        """Return the jobs that took room on these workers before a job's turn or in it, in order."""
+        return self._takers(self._turns[job.id], workers)
+
+    def takers_before_signature(self, job: Job, workers: Iterable[WorkerId]) -> list[Taker]:
+        """Return the jobs that took room on these workers before all pending jobs with the same signature."""
+        return self._takers(self._first_pending_turns[job.signature], workers)
+
+    def first_taker(self, job: JobId, workers: Iterable[WorkerId]) -> Taker | None:
+        """Return the first job that took room on these workers, or None if none did before a job's turn."""
+        first = min((self._taken[worker][0] for worker in workers if worker in self._taken), default=None)
+        return self._taker(first, []) if first is not None and first < self._turns[job] else None
+
+    def _takers(self, turn: int, workers: Iterable[WorkerId]) -> list[Taker]:
+        found: dict[int, list[WorkerId]] = {}
+        for worker in workers:
+            for taker in self._taken.get(worker, ()):
+                if taker <= turn:
+                    found.setdefault(taker, []).append(worker)
+        return [self._taker(taker, found[taker]) for taker in sorted(found)]
+
+    def _taker(self, turn: int, workers: list[WorkerId]) -> Taker:
+        job, _ = self.competitors[turn]
+        return Taker(job=job.id, priority=job.priority, workers=tuple(workers))
+
+    @cached_property
+    def _turns(self) -> dict[JobId, int]:
+        return {job.id: turn for turn, (job, _) in enumerate(self.competitors)}
+
+    @cached_property
+    def _placed_by_job(self) -> dict[JobId, int]:
+        """The number of tasks placed in the cycle, by job."""
+        return Counter(map(attrgetter("task.job"), self.placed))
+
+    @cached_property
+    def _first_pending_turns(self) -> dict[Signature, int]:
+        """The first turn that left tasks unplaced, by signature."""
+        found: dict[Signature, int] = {}
+        for turn, (job, tasks) in enumerate(self.competitors):
+            if self._placed_by_job.get(job.id, 0) < len(tasks):
+                found.setdefault(job.signature, turn)
+        return found
+
+    @cached_property
+    def _taken(self) -> dict[WorkerId, tuple[int, ...]]:
+        """The turns that took room, by worker."""
+        found: dict[WorkerId, dict[int, None]] = {}
+        for each in self.placed:
+            found.setdefault(each.worker, {})[self._turns[each.task.job]] = None
+        return {worker: tuple(turns) for worker, turns in found.items()}
+
+    # Repetitions of the cycle
+
+    def workers_with_change(self, job_id: JobId, change: Change) -> list[WorkerId]:
         """Return the workers of those tasks of the job that are placed only with the change."""
-        turn = next(at for at, (job, _) in enumerate(self.due) if job.id == job_id)
-        queue = self.due[: turn + 1]  # later jobs have no effect
-        if change.kind is ChangeKind.JOB_ENDS:  # the pending tasks of the ended job end, too
-            queue = [(job, tasks) for job, tasks in queue if job.id != change.subject]
+        competitors = self.competitors[: self._turns[job_id] + 1]  # later jobs have no effect
+        if change.kind is ChangeKind.JOB_ENDS:  # its pending tasks end, too
+            competitors = [(job, tasks) for job, tasks in competitors if job.id != change.subject]
         job = self.get_job(job_id)
         assert job is not None
         changed = _changed_job(job, change)
         after = self.decide(
-            [task for _, tasks in queue for task in tasks],
+            [task for _, tasks in competitors for task in tasks],
             [_changed_worker(worker, change) for worker in self.workers],
             lambda each: changed if each == job_id else self.get_job(each),
             unconfirmed_stops=self._stops_after(change),
         )
         before = Counter(each.worker for each in self.placed if each.task.job == job_id)
-        placed = [each.worker for each in after if each.task.job == job_id]
-        if len(placed) <= before.total():
-            return []
-        return [worker for worker in placed if not _take_one(before, worker)]
+        placed = Counter(each.worker for each in after if each.task.job == job_id)
+        return list((placed - before).elements()) if placed.total() > before.total() else []
 
-    def more_placed(self, job: Job, workers: Sequence[Worker], *, alone: bool) -> bool:
+    def places_more(self, job: Job, workers: Sequence[Worker], *, alone: bool) -> bool:
         """Return whether more tasks of a job would be placed on these workers. `alone`: assume that no job is ahead."""
-        turn = next(at for at, (each, _) in enumerate(self.due) if each.id == job.id)
-        queue = self.due[turn : turn + 1] if alone else self.due[: turn + 1]
+        turn = self._turns[job.id]
         after = self.decide(
-            [task for _, tasks in queue for task in tasks],
+            [task for _, tasks in self.competitors[turn if alone else 0 : turn + 1] for task in tasks],
             workers,
             self.get_job,
             unconfirmed_stops=self.unconfirmed_stops,
         )
-        before = sum(each.task.job == job.id for each in self.placed)
-        return sum(each.task.job == job.id for each in after) > before
+        return sum(each.task.job == job.id for each in after) > self._placed_by_job.get(job.id, 0)
 
     def _stops_after(self, change: Change) -> list[WorkerId]:
         """Return the workers with unconfirmed stops after a change. The end of a job confirms its stops."""
@@ -254,11 +257,6 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
         if change.kind is not ChangeKind.JOB_ENDS or not isinstance(stops, Mapping):
             return list(stops)
         return [worker for worker, jobs in stops.items() if any(job != change.subject for job in jobs)]
-
-
-def _take_one(counts: Counter[WorkerId], worker: WorkerId) -> bool:
-    counts[worker] -= 1
-    return counts[worker] >= 0
 
 
 def _changed_job(job: Job, change: Change) -> Job:
@@ -288,27 +286,24 @@ def _changed_job(job: Job, change: Change) -> Job:
 
 def _changed_worker(worker: Worker, change: Change) -> Worker:
     if change.kind in (ChangeKind.JOB_ENDS, ChangeKind.TASK_ENDS):
-        claims = {
-            attempt: claim
-            for attempt, claim in worker.claims.items()
-            if change.subject not in (attempt.task.job, str(attempt.task))
-        }
-        if len(claims) == len(worker.claims):
-            return worker
-        emptier = copy(worker)
-        emptier.claims = claims
-        return emptier
-    if change.subject != worker.id:
+        return without_claims(worker, lambda attempt: change.subject in (attempt.task.job, str(attempt.task)))
+    if change.subject != worker.id or change.kind not in _REPAIRS:
         return worker
     changed = copy(worker)
+    changed.cooldown_until = 0.0
     match change.kind:
         case ChangeKind.UNCORDON | ChangeKind.COMPLETES:
-            changed.draining, changed.quarantined, changed.cooldown_until = False, False, 0.0
+            changed.draining, changed.quarantined = False, False
         case ChangeKind.RECOVERS:
-            changed.condition = WorkerCondition.HEALTHY
-            changed.unschedulable, changed.cooldown_until = False, 0.0
-        case ChangeKind.RESTS:
-            changed.cooldown_until = 0.0
-        case _:
-            return worker
+            changed.condition, changed.unschedulable = WorkerCondition.HEALTHY, False
     return changed
+
+
+def without_claims(worker: Worker, has_ended: Callable[[AttemptId], bool]) -> Worker:
+    """Return the worker without the claims of attempts that have ended: the same object if there are none."""
+    claims = {attempt: claim for attempt, claim in worker.claims.items() if not has_ended(attempt)}
+    if len(claims) == len(worker.claims):
+        return worker
+    emptier = copy(worker)
+    emptier.claims = claims
+    return emptier

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from functools import reduce
+from operator import and_
 from typing import NamedTuple
 
 from iris_cli.core import Amounts, AttributeValue, WorkerId
@@ -48,7 +50,8 @@ class Case(NamedTuple):
     @property
     def had_room(self) -> int:
         """The workers that had room at the start of the cycle. Their health and attributes are not considered."""
-        return self.context.had_room(self.requirement.need)
+        pairs = zip(self.context.dimensions, self.requirement.need, strict=True)
+        return reduce(and_, (dimension.at_start[amount] for dimension, amount in pairs))
 
 
 class Verdict(NamedTuple):
@@ -82,7 +85,7 @@ def selection(requirement: Requirement) -> list[Check]:
         (ReasonKind.NO_SUCH_DEVICE, requirement.with_device),
         (ReasonKind.CONSTRAINT, requirement.satisfying),
         (ReasonKind.TAINT, requirement.tolerated),
-        (ReasonKind.GROUP_SHAPE, requirement.right_slices),
+        (ReasonKind.GROUP_SHAPE, requirement.one_vm_limit),
     ]
 
 
@@ -168,13 +171,13 @@ def group_of_one(context: SchedulingContext, position: int) -> Group:
     return Group(position, key, (position,), 1 << position, whole=True)
 
 
-def group_on(context: SchedulingContext, requirement: Requirement, worker: WorkerId) -> Group:
+def group_with(context: SchedulingContext, requirement: Requirement, worker: WorkerId) -> Group:
     """Return the group that contains a worker; for tasks outside a gang, a group of this worker alone."""
     position = bisect_left(context.fleet.ids, worker)
     if requirement.shape is None:
         return group_of_one(context, position)
     index = context.fleet.groups(requirement.shape.group_by)
-    return index.groups[index.at[position]]
+    return index.groups[index.numbers[position]]
 
 
 def fits(group: Group, shape: Shape | None, workers: int) -> bool:

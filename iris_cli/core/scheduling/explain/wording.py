@@ -66,17 +66,18 @@ def amount(kind: ReasonKind, number: int) -> str:
 
 def no_device(fleet: Fleet, device: Device | None) -> str:
     """Return the text for: no worker has the device."""
-    if device is None or not (fleet.workers or fleet.may_get(device)):
+    if device is None or not (fleet.workers or fleet.may_get_device(device)):
         return "no worker accepts CPU tasks" if fleet.workers else "there are no workers"
     wanted = _named(device)
     variants, kinds = map(
-        fleet.holders, (constraints.DEVICE_VARIANT_ATTRIBUTE_KEY, constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
+        fleet.workers_by_value,
+        (constraints.DEVICE_VARIANT_ATTRIBUTE_KEY, constraints.DEVICE_TYPE_ATTRIBUTE_KEY),
     )
     named = reduce(or_, variants.values(), 0)
     offered = [*variants, *(kind for kind, workers in kinds.items() if workers & ~named)]
     available = f" (available: {few(map(str, offered))})" if offered else ""
-    if fleet.may_get(device):
-        unknown = fleet.unknown
+    if fleet.may_get_device(device):
+        unknown = fleet.never_probed
         why = f"; {count(unknown, 'worker')} not probed yet (iris doctor)" if unknown else ""
         return f"no worker has {wanted} yet{available}{why}"
     return f"no worker or scale group has {wanted}{available}; will never run"
@@ -102,7 +103,7 @@ def constraints_unmet(requirement: Requirement, fleet: Fleet, rejection: Rejecti
     together = "" if never or len(failing) == 1 else "all of "
     who = "other " * other + unit(requirement.shape)
     device = requirement.job.resources.device
-    without = fleet.everyone & ~requirement.with_device
+    without = fleet.all_workers & ~requirement.with_device
     if device is not None and any(without & fleet.satisfying(each) for each in never or failing):
         who += f" with {_named(device)}"
     return f"no {who} satisfies {together}{names}" + (f" ({clash})" if clash else "")
@@ -165,7 +166,7 @@ def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, 
         else f"{largest / (1000 if kind is ReasonKind.CPU else 1):g}"
     )
     text = f"no worker has {amount(kind, need)} (largest: {maximum})"
-    return text if fleet.may_get(device) else f"{text}; will never run"
+    return text if fleet.may_get_device(device) else f"{text}; will never run"
 
 
 # Suitable workers that are not available now
@@ -214,7 +215,7 @@ def _scarce(context: SchedulingContext, requirement: Requirement, rejected: int)
     return f"free {' and '.join(short)}" if short else "a free worker"
 
 
-def holders(context: SchedulingContext, rejected: int, kind: ReasonKind | None = None) -> Iterator[JobId]:
+def jobs_on(context: SchedulingContext, rejected: int, kind: ReasonKind | None = None) -> Iterator[JobId]:
     """Yield the jobs with live attempts on these workers. `kind` CHIPS or GPUS: only jobs that hold chips or GPUs."""
     for position in positions_of(rejected):
         claims = context.fleet.workers[position].claims
@@ -242,8 +243,8 @@ def _detail(context: SchedulingContext, kind: ReasonKind, rejected: int) -> str:
         case ReasonKind.BEHIND:
             return ""
         case ReasonKind.STOPPING:
-            return few(fleet.stopping(positions_of(rejected)))
-    names = few(holders(context, rejected, kind))
+            return few(fleet.stopping_jobs(positions_of(rejected)))
+    names = few(jobs_on(context, rejected, kind))
     return f"used by {names}" if names and kind is not ReasonKind.CHIPS else names
 
 
@@ -294,7 +295,7 @@ def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict
         have = max(0, WorkerCapacity.of(worker).left[number])
         return f"{amount(kind, have)} free, needs {amount(kind, requirement.need[number])}"
     if kind is ReasonKind.STOPPING:
-        names = few(fleet.stopping(positions_of(verdict.rejected)))
+        names = few(fleet.stopping_jobs(positions_of(verdict.rejected)))
         return f"still stopping {names}" if names else "still stopping a task"
     detail = _detail(context, kind, verdict.rejected) if kind else ""
     return f"held by {detail}" if detail and kind is ReasonKind.CHIPS else detail
