@@ -124,7 +124,12 @@ def test_a_block_of_which_the_end_is_missing_is_left_alone(home: Path) -> None:
     damaged = "".join(crontab(home).splitlines(keepends=True)[:-1]) + OTHERS
     (home / "crontab").write_text(damaged)
     run(["cron", "install"])
-    assert crontab(home).startswith(damaged)
+    once = crontab(home)
+    assert once.startswith(damaged)
+    run(["cron", "install"])
+    assert crontab(home) == once
+    run(["cron", "remove"])
+    assert crontab(home) == damaged
 
 
 def cron_command(home: Path) -> str:

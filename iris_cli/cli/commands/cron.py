@@ -54,7 +54,7 @@ def install(
     """Install a crontab line for `iris schedule --once`. Installing it again changes it."""
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.loop.cron import crontab, timer
-    from iris_cli.ops.loop.cron.entry import keys_without_agent, variables_left_behind
+    from iris_cli.ops.loop.cron.entry import keys_without_agent, missing_variables
     from iris_cli.ops.workplace import user_name
     from iris_cli.render.cycles import show_installed
 
@@ -62,9 +62,7 @@ def install(
     entry = cron_entry(iris, every=parse_duration(every), autoscale=autoscale)
     iris.state.create(iris.config.name, command="iris cron install")  # for the output of cron
     keys = keys_without_agent([host.connection for host in iris.config.hosts])
-    lacking = variables_left_behind(
-        iris.config.scale_groups if autoscale else (), entry.name if systemd else ""
-    )
+    lacking = missing_variables(iris.config.scale_groups if autoscale else (), entry.name if systemd else "")
     if systemd:
         changed = timer.install(entry, units_directory())
         with suppress(IrisError):

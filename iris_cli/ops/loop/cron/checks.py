@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,46 +19,50 @@ from iris_cli.ops.loop.cron.entry import CronEntry, last_lines
 from iris_cli.ops.views.cycles import CRON, Cycles, cycles_words, fix_of, jobs_need_cycles
 from iris_cli.ops.views.view import STALE_AFTER
 
-_INSTALL = "iris cron install --every {}"
-
 
 class Installed(Struct, frozen=True, kw_only=True):
-    """Installed schedule of a cluster: location (`where`), program, and the command that installs it `again`."""
+    """Installed schedule of a cluster. All fields are empty without a schedule."""
 
-    where: str = ""
+    where: str = ""  # the crontab or the name of the timer
     program: str = ""
-    again: str = _INSTALL.format("1m")
+    again: str = ""  # command that installs the schedule again
     daemon: str = ""  # command that shows the scheduler's state
     log: Path | None = None
 
 
 def installed(entry: CronEntry, units: Path) -> Installed:
-    """Return the schedule in the crontab or in the systemd units below `units`; Installed() without a schedule."""
+    """Return the schedule in the crontab or in the systemd units below `units`."""
     with suppress(IrisError):
         if line := crontab.installed(entry):
             return Installed(
                 where="the crontab",
                 program=crontab.program(line),
-                again=_INSTALL.format(format_duration(crontab.every(line))),
+                again=_install_command(line),
                 daemon="systemctl status cron crond",
                 log=entry.log,
             )
     with suppress(IrisError):
         if timer.installed(entry, units):
-            name = f"{entry.name}.timer"
+            name, service = f"{entry.name}.timer", timer.service(entry, units)
             return Installed(
                 where=name,
-                program=timer.program(entry, units),
-                again=f"{_INSTALL.format(format_duration(timer.every(entry, units)))} --systemd",
+                program=timer.program(service),
+                again=f"{_install_command(service)} --systemd",
                 daemon=f"systemctl --user status {name}; journalctl --user -u {entry.name}",
             )
     return Installed()
 
 
+def _install_command(schedule: str) -> str:
+    """Return the command that installs a schedule again with its interval, or every minute if it has none."""
+    found = re.search(r'--cron"? "?([0-9]+)', schedule)
+    return f"iris cron install --every {format_duration(float(found[1]) if found else 60.0)}"
+
+
 def check_cycles(
     cycles: Cycles, cluster: Cluster, found: Installed, this_command: tuple[str, ...]
 ) -> Iterator[Finding]:
-    """Yield findings about the runner of cycles. `this_command` is the command line of this program."""
+    """Yield findings about the runner of cycles and the installed schedule (`found`)."""
     yield from _check_program(found, this_command[0])
     for trouble in cycles.troubles:
         yield warning("cycles", f"background loop: {trouble}", fix_of(trouble))

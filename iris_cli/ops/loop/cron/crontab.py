@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from contextlib import suppress
 
@@ -47,54 +48,28 @@ def program(line: str) -> str:
     return ""
 
 
-def every(line: str) -> float:
-    """Return the interval of a line in seconds; a minute if iris did not write the line."""
-    intervals = (
-        unit * number
-        for unit, limit in ((_MINUTE, 60), (_HOUR, 24))
-        for number in range(1, limit)
-        if limit % number == 0
-    )
-    return next((each for each in (*intervals, _DAY) if line.startswith(f"{time_fields(each)} ")), _MINUTE)
-
-
 def install(entry: CronEntry) -> bool:
     """Install the line in the crontab, replacing the previous one. Return True if the crontab changed."""
-    return _set_lines(entry, [line(entry)])
+    return _set_lines(entry, line(entry))
 
 
 def remove(entry: CronEntry) -> bool:
     """Remove the cluster's lines from the crontab. Return True if there were any."""
-    return _set_lines(entry, [])
+    return _set_lines(entry, "")
 
 
 def installed(entry: CronEntry) -> str:
     """Return the installed lines, or ''."""
-    lines = read().splitlines()
-    first, last = _marks(entry)
-    if first not in lines or last not in lines[lines.index(first) :]:
-        return ""
-    start = lines.index(first)
-    return "\n".join(lines[start + 1 : lines.index(last, start)])
+    found = _block(entry).search(_with_line_feed(read()))
+    return found[1].rstrip("\n") if found else ""
 
 
-def _set_lines(entry: CronEntry, wanted: list[str]) -> bool:
+def _set_lines(entry: CronEntry, wanted: str) -> bool:
     before = read()
     first, last = _marks(entry)
-    kept, inside, is_written = [], False, False
-    block = [first, *wanted, last] if wanted else []
-    lines = before.splitlines()
-    for number, each in enumerate(lines):
-        if each == first and not inside and last in lines[number:]:
-            inside = True
-            kept += [] if is_written else block
-            is_written = True
-        elif not inside:
-            kept.append(each)
-        elif each == last:
-            inside = False
-    kept += [] if is_written else block
-    after = "".join(f"{each}\n" for each in kept)
+    block = f"{first}\n{wanted}\n{last}\n" if wanted else ""
+    head, *rest = _block(entry).sub("\0", _with_line_feed(before)).split("\0")
+    after = head + block + "".join(rest)
     if after == before:
         return False
     result = run_tool(_WRITE, after, hint=_ALTERNATIVE)
@@ -114,7 +89,18 @@ def read() -> str:
 
 
 def _marks(entry: CronEntry) -> tuple[str, str]:
+    """Return the first and the last line of the cluster's block."""
     return (
         f"# iris: cycles of {entry.config} (remove with `iris cron remove`)",
         f"# iris: end of {entry.config}",
     )
+
+
+def _block(entry: CronEntry) -> re.Pattern[str]:
+    """Return the pattern of the cluster's block. Its group is the lines between the marks."""
+    first, last = map(re.escape, _marks(entry))
+    return re.compile(f"^{first}\\n((?:(?!{first}\\n).*\\n)*?){last}\\n", re.MULTILINE)
+
+
+def _with_line_feed(text: str) -> str:
+    return text if text.endswith("\n") or not text else f"{text}\n"

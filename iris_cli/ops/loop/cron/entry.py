@@ -6,8 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -25,7 +24,7 @@ _GOOGLE_PREFIXES = ("GOOGLE_", "CLOUDSDK_")
 
 
 class CronEntry(Struct, frozen=True, kw_only=True):
-    """Scheduled cycles of one cluster, every `every` seconds. `program` is the beginning of the command line."""
+    """Scheduled cycles of one cluster, every `every` seconds. `program`: the first words of the command line."""
 
     cluster: str
     config: Path
@@ -103,11 +102,15 @@ def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
     """Return the problems of SSH keys in cron, where there is no agent and no terminal for passphrases."""
     from iris_cli.ops.checks.host_checks import check_keys
 
-    with _no_agent():
+    agent = os.environ.pop(_AGENT, None)
+    try:
         return [each for each in check_keys(connections) if each.level is not Level.OK]
+    finally:
+        if agent is not None:
+            os.environ[_AGENT] = agent
 
 
-def variables_left_behind(groups: Sequence[ScaleGroup], timer: str = "") -> list[Finding]:
+def missing_variables(groups: Sequence[ScaleGroup], timer: str = "") -> list[Finding]:
     """Return a finding for each Google variable of this shell that cron lacks. `timer`: the systemd unit, if any."""
     if all(group.template.provider is not Provider.GCP for group in groups):
         return []
@@ -119,13 +122,3 @@ def variables_left_behind(groups: Sequence[ScaleGroup], timer: str = "") -> list
         for name in sorted(os.environ)
         if name.startswith(_GOOGLE_PREFIXES)
     ]
-
-
-@contextmanager
-def _no_agent() -> Iterator[None]:
-    kept = os.environ.pop(_AGENT, None)
-    try:
-        yield
-    finally:
-        if kept is not None:
-            os.environ[_AGENT] = kept

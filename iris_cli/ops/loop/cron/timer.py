@@ -78,18 +78,15 @@ def installed(entry: CronEntry, directory: Path) -> str:
     return f"{name} ({result.stdout.strip() or 'not known'})"
 
 
-def program(entry: CronEntry, directory: Path) -> str:
-    """Return the program that the timer calls; '' if iris did not write the timer's unit."""
-    found = re.search(
-        r'^ExecStart="((?:[^"\\]|\\.)*)"', _text(directory / f"{entry.name}.service"), re.MULTILINE
-    )
+def service(entry: CronEntry, directory: Path) -> str:
+    """Return the text of the installed service; '' if there is none."""
+    return _text(directory / f"{entry.name}.service")
+
+
+def program(service: str) -> str:
+    """Return the program that a service calls; '' if iris did not write the service."""
+    found = re.search(r'^ExecStart="((?:[^"\\]|\\.)*)"', service, re.MULTILINE)
     return re.sub(r"\\(.)", r"\1", found[1]).replace("$$", "$").replace("%%", "%") if found else ""
-
-
-def every(entry: CronEntry, directory: Path) -> float:
-    """Return the interval of the timer in seconds; 60 if iris did not write the timer's unit."""
-    found = re.search(r"^OnUnitActiveSec=([0-9.]+)s$", _text(directory / f"{entry.name}.timer"), re.MULTILINE)
-    return float(found[1]) if found else 60.0
 
 
 def directory_of(home: Path, config_home: str) -> Path:
