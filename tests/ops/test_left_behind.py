@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.model.job import JobRequest
-from iris_cli.ops.jobs.launch import left_behind
+from iris_cli.ops.jobs.launch import unshipped_files
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +31,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_relative_names_of_files_are_noticed(command: tuple[str, ...] | None, named: list[str]) -> None:
-    assert [each.split()[0] for each in left_behind(JobRequest(command=command))] == named
+    assert [each.split()[0] for each in unshipped_files(JobRequest(command=command))] == named
 
 
 def test_with_a_workdir_they_are_where_they_should_be() -> None:
-    assert left_behind(JobRequest(command=("python3", "train.py"), workdir=".")) == []
+    assert unshipped_files(JobRequest(command=("python3", "train.py"), workdir=".")) == []

@@ -9,7 +9,7 @@ import pytest
 from iris_cli.core.attributes import AttributeValue, RawValue
 from iris_cli.core.model.job import Job
 from iris_cli.core.resources import Device
-from iris_cli.ops.jobs.launch import part_of_a_slice
+from iris_cli.ops.jobs.launch import slice_warnings
 from tests.support.fleet import gang, job, tpu_slice, values, vm
 
 ANY = Device("tpu")
@@ -37,7 +37,7 @@ def made_by_a_group(vms: int) -> Attributes:
     ids=["nothing", "one of one VM", "only that", "a CPU task", "a gang", "a group of one VM"],
 )
 def test_nothing_is_said(there: list[Attributes], asked: Job) -> None:
-    assert part_of_a_slice(asked, there) == []
+    assert slice_warnings(asked, there) == []
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_nothing_is_said(there: list[Attributes], asked: Job) -> None:
 def test_the_warning_names_the_size_and_the_option_for_the_whole_slice(
     there: list[Attributes], asked: Job, size: int, option: str
 ) -> None:
-    assert part_of_a_slice(asked, there) == [
+    assert slice_warnings(asked, there) == [
         f"one task uses one VM of a slice of {size}, and JAX waits for the others; "
         f"{option} starts a task on each VM"
     ]

@@ -7,8 +7,7 @@ from msgspec import Struct, field
 from iris_cli.core import AttemptId, Cluster, JobId
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.errors import NotFoundError
-from iris_cli.ops.cycle import cycle
-from iris_cli.ops.cycle.cycle import send_stops
+from iris_cli.ops.cycle.cycle import run, send_stops
 from iris_cli.ops.names import EVERY_JOB, JobFilter, find_jobs
 from iris_cli.ops.session import Session
 
@@ -16,7 +15,7 @@ _PAUSE = 1.0  # seconds between two cycles
 
 
 class Cancelled(Struct):
-    """Result of a cancellation. `over` are jobs that had already ended, `stopping` attempts without a proven end."""
+    """Result of a cancellation. `over`: jobs that had already ended. `stopping`: attempts whose end is not proven."""
 
     cancelled: list[JobId] = field(default_factory=list)
     over: list[JobId] = field(default_factory=list)
@@ -58,16 +57,17 @@ def _chosen(cluster: Cluster, names: list[str], prefix: bool, wanted: JobFilter)
 
 
 def wait_until_stopped(session: Session, result: Cancelled) -> bool:
-    """Run cycles until no attempt is left, and return True. Return False if the rest is on unreachable workers."""
+    """Run cycles until all attempts have ended, and return True. Return False if only unreachable workers have some."""
     total = len(result.stopping)
     with session.progress(lambda: ("stopping", total - len(result.stopping), total, "task")):
         while result.stopping:
-            cycle.run(session, schedule=False)
+            run(session, schedule=False)
             result.stopping = _stopping(session.cluster, result.cancelled + result.over)
-            if result.stopping and all(_is_unreachable(session, attempt) for attempt in result.stopping):
+            if not result.stopping:
+                return True
+            if all(_is_unreachable(session, attempt) for attempt in result.stopping):
                 return False
-            if result.stopping:
-                session.clock.sleep(_PAUSE)
+            session.clock.sleep(_PAUSE)
     return True
 
 

@@ -28,9 +28,9 @@ def change(
     priority: Priority | None = None,
     scheduling_timeout: float | None = None,
 ) -> Changed:
-    """Commit the change of all these jobs together. If one can't be changed, none is. Running tasks continue.
+    """Commit the change of these jobs in one transaction. Running tasks continue.
 
-    Raises NotFoundError, and UsageError for a job that has ended.
+    Raises NotFoundError, or UsageError for a job that has ended. Then no job is changed.
     """
     with session.transaction() as draft:
         found = find_jobs(draft.cluster, list(names))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, structs
 
 from iris_cli.core import Attempt, Cluster, EndReason, JobId, Task, Worker, WorkerCondition, WorkerId
-from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.messages.observations import RemoteState
@@ -53,7 +52,7 @@ class Terminal(Protocol):
 
 
 class ProgramEnd(Struct, frozen=True, kw_only=True):
-    """End of the program: its exit code or None, the state of its task as shown, and its worker or None."""
+    """End of the program: its exit code, the displayed state of its task, and its worker. None: unknown."""
 
     job: JobId
     worker: WorkerId | None
@@ -70,9 +69,8 @@ def run(
 ) -> ProgramEnd:
     """Submit the job, wait for its start, and run its program on the terminal. Return when its attempt has ended.
 
-    While this process runs it holds a lock. If it is killed, a cycle finds the lock free and cancels the job. `show`
-    prints messages before and after the program. Raises IrisError, and KeyboardInterrupt before the start of the
-    program.
+    This process holds a lock. If the process is killed, a cycle finds the lock free and cancels the job. `show` prints
+    messages before and after the program. Raises IrisError, or KeyboardInterrupt before the start of the program.
     """
     session.begin()
     try:
@@ -93,7 +91,7 @@ def run(
         show(f"{job} submitted; Ctrl-C cancels it until it starts")
         session.progress = lambda _: nullcontext()  # only the program writes to the terminal
         with CycleRunner(session) as runner:
-            return _Client(session, transport, job, terminal, show, runner).process_calls()
+            return _Client(session, transport, job, terminal, show, runner).run()
     except BaseException:
         if job is not None and not session.cluster.job_state(job).terminal:
             with suppress(IrisError):  # the next cycle cancels the job, too: the lock is free
@@ -103,27 +101,18 @@ def run(
         held.release()
 
 
-class _Client:
-    """One client, from the submission of its job to the proof that its attempt has ended."""
+class _Client(Struct):
+    """The client of one interactive job, from the submission of the job to the proof that its attempt has ended."""
 
-    def __init__(
-        self,
-        session: Session,
-        transport: SshTransport,
-        job: JobId,
-        terminal: Terminal,
-        show: Callable[[str], None],
-        runner: CycleRunner,
-    ) -> None:
-        self._session = session
-        self._transport = transport
-        self._job = job
-        self._terminal = terminal
-        self._show = show
-        self._runner = runner
-        self._shown = ""
+    _session: Session
+    _transport: SshTransport
+    _job: JobId
+    _terminal: Terminal
+    _show: Callable[[str], None]
+    _runner: CycleRunner
+    _shown: str = ""  # the last reason for pending that was shown
 
-    def process_calls(self) -> ProgramEnd:
+    def run(self) -> ProgramEnd:
         """Run cycles until the job and its attempt have ended. Raises UnreachableError if the worker is silent."""
         while True:
             cluster = self._runner.look()
@@ -142,13 +131,11 @@ class _Client:
                 self._run_on_terminal(cluster.workers[attempt.worker], attempt)
                 continue
             elif attempt is None or not attempt.live:
-                self._tell(self._runner.reason(task.id))
+                reason = self._runner.reason(task.id)
+                if reason not in ("", self._shown):
+                    self._shown = reason
+                    self._show(f"{self._job} pending: {reason}")
             self._runner.pause(_PAUSE)
-
-    def _tell(self, reason: str) -> None:
-        if reason and reason != self._shown:
-            self._shown = reason
-            self._show(f"{self._job} pending: {reason}")
 
     def _run_on_terminal(self, worker: Worker, attempt: Attempt) -> None:
         """Start the prepared attempt on a terminal of its worker, and run cycles until the terminal closes."""
@@ -188,25 +175,19 @@ class _Client:
 
     def _end(self) -> None:
         """Cancel the job unless it has ended, because its program may still run without the terminal."""
-
-        def rule(draft: Draft) -> None:
-            jobs.cancel_without_client(draft, [self._job])
-
         while not self._session.cluster.job_state(self._job).terminal:
             with suppress(*TRANSIENT_ERRORS):
-                self._session.decide(rule)
+                self._session.decide(lambda draft: jobs.cancel_without_client(draft, [self._job]))
                 break
             self._runner.pause(_PAUSE)
         self._runner.hurry()
 
     def _program_end(self, cluster: Cluster, task: Task, attempt: Attempt | None) -> ProgramEnd:
         end = attempt.end if attempt is not None else None
-        if end is not None and end.reason not in _PROGRAM_ENDS:
-            end = None
         return ProgramEnd(
             job=self._job,
             worker=attempt.worker if attempt is not None else None,
-            exit_code=end.exit_code if end is not None else None,
+            exit_code=end.exit_code if end is not None and end.reason in _PROGRAM_ENDS else None,
             display=task_displays(cluster, self._job)[task.index],
         )
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from iris_cli.core import Cluster, Constraint, ConstraintOp, Job, JobId, JobRequest, WorkerId, Workspace, clip
+from iris_cli.core import Cluster, Constraint, ConstraintOp, Job, JobId, JobRequest, WorkerId, clip
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
@@ -42,10 +42,10 @@ _FORCE = "--force submits the job anyway"
 
 
 def launch(session: Session, request: JobRequest) -> JobId:
-    """Commit the job to the log, and return its id.
+    """Commit the job to the log, and return its id. Send nothing to workers.
 
-    Nothing is sent to workers. The job's directory is packed BEFORE the lock is taken. The lines of the `--each-line`
-    file are stored separately, because the log holds only their hash.
+    The job's directory is packed BEFORE the lock is taken. The lines of the `--each-line` file are stored in a separate
+    file, and the log contains the hash of that file.
     """
     request = with_lines(request)
     if _ships(request):
@@ -55,8 +55,11 @@ def launch(session: Session, request: JobRequest) -> JobId:
         request = packed(session, request)
     with session.transaction() as draft:
         job, warnings = _submit(session, draft, request)
-        if request.workspace is not None:
-            _check_workspace(session, request.workspace)
+        # Because of the lock, the workspace can't be deleted later.
+        if request.workspace is not None and not session.state.workspaces.has(request.workspace.hash):
+            raise WorkspaceGoneError(
+                f"the packed workspace {request.workspace.hash[:12]} was removed", hint="launch the job again"
+            )
         if request.each_line is not None:
             session.state.lines.put([text_of(request.each_line)])
     _warn(session, warnings)
@@ -85,19 +88,16 @@ def being_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
     record = cluster.jobs[job]
     if not record.workspace and not record.setup:
         return []
-    last = [task.attempts[-1] for task in cluster.tasks_of(job) if task.attempts]
     silent = _silent(cluster, job)
     if silent and record.is_gang:
         return []  # no rank of a gang starts before all ranks are set up
-    return [
-        attempt.worker
-        for attempt in last
-        if attempt.state is AttemptState.ASSIGNED and attempt.worker not in silent
-    ]
+    last = [task.attempts[-1] for task in cluster.tasks_of(job) if task.attempts]
+    assigned = [attempt.worker for attempt in last if attempt.state is AttemptState.ASSIGNED]
+    return [worker for worker in assigned if worker not in silent]
 
 
 def unreachable_workers(session: Session, job: JobId, *, has_next_cycle: bool) -> dict[WorkerId, str]:
-    """Return the unreachable workers of a job's unstarted tasks, each with the reason and the time of the next call."""
+    """Return the unreachable workers of tasks that have not started, each with the reason and the next call's time."""
     silent = _silent(session.cluster, job)
     if not silent:
         return {}
@@ -126,14 +126,6 @@ def _ships(request: JobRequest) -> bool:
     return request.workdir is not None or request.job_script is not None
 
 
-def _check_workspace(session: Session, workspace: Workspace) -> None:
-    """Raise WorkspaceGoneError if the workspace was deleted. Because of the lock it can't be deleted later."""
-    if not session.state.workspaces.has(workspace.hash):
-        raise WorkspaceGoneError(
-            f"the packed workspace {workspace.hash[:12]} was removed", hint="launch the job again"
-        )
-
-
 def files_to_ship(session: Session, request: JobRequest) -> Listing | None:
     """Return the files to ship with the job, None if there are none. Print warnings about them. Raises UsageError."""
     from iris_cli.ops.workspace.pack import listing, warn
@@ -146,9 +138,7 @@ def files_to_ship(session: Session, request: JobRequest) -> Listing | None:
 
 def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:
     """Return the plan of a cycle that begins now, the cluster, and the job of `request`. Nothing is written or sent."""
-    from iris_cli.ops.cycle.cycle import (
-        assign,  # imported here because it loads the scheduler, which a launch may not need
-    )
+    from iris_cli.ops.cycle.cycle import assign  # loads the scheduler, which a launch may not need
 
     draft = Draft(session.view(), session.clock.now())
     request = request and with_lines(request)
@@ -171,7 +161,7 @@ def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId,
         check_possible(job, offered)
     shared = [Constraint(job.coscheduling.group_by, ConstraintOp.EXISTS)] if job.coscheduling else []
     warnings = typo_warnings([*job.constraints, *shared], fleet)
-    return job.id, [*warnings, *part_of_a_slice(job, fleet), *left_behind(complete)]
+    return job.id, [*warnings, *slice_warnings(job, fleet), *unshipped_files(complete)]
 
 
 def _with_fields_of_job(session: Session, cluster: Cluster, request: JobRequest) -> JobRequest:
@@ -191,10 +181,10 @@ def _with_fields_of_job(session: Session, cluster: Cluster, request: JobRequest)
     return complete
 
 
-def part_of_a_slice(job: Job, fleet: Sequence[Mapping[str, AttributeValue]]) -> list[str]:
-    """Return a warning for a single TPU task if all matching workers are VMs of larger slices.
+def slice_warnings(job: Job, fleet: Sequence[Mapping[str, AttributeValue]]) -> list[str]:
+    """Return a warning for a single TPU task if all matching workers are VMs of slices with several VMs.
 
-    The workers that scale groups could create are considered only if no matching worker exists.
+    Workers that scale groups could create are considered only if no matching worker exists.
     """
     device = job.resources.device
     if job.is_gang or device is None or device.kind != "tpu":
@@ -226,7 +216,7 @@ def part_of_a_slice(job: Job, fleet: Sequence[Mapping[str, AttributeValue]]) -> 
 
 
 def _slice_size(attributes: Mapping[str, AttributeValue], known_vms: Mapping[AttributeValue, int]) -> int:
-    """Return the number of VMs of a worker's slice: as reported by the worker, or the number of known VMs if larger."""
+    """Return the number of VMs of a worker's slice: as reported by the worker, or as configured if that is larger."""
     reported = attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
     name = attributes.get(TPU_NAME_ATTRIBUTE_KEY)
     known = 1 if name is None else known_vms[name]
@@ -234,7 +224,7 @@ def _slice_size(attributes: Mapping[str, AttributeValue], known_vms: Mapping[Att
 
 
 def _check_can_start(request: JobRequest, job: Job) -> None:
-    """Raise UsageError if a secret or the program is missing. The job would stay pending, or fail on every worker."""
+    """Raise UsageError if a secret or the program is missing: the job would stay pending, or fail on every worker."""
     if job.secrets:
         from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 
@@ -255,7 +245,7 @@ def _check_can_start(request: JobRequest, job: Job) -> None:
         )
 
 
-def left_behind(request: JobRequest) -> list[str]:
+def unshipped_files(request: JobRequest) -> list[str]:
     """Return a warning for each local file that the command names and that is not shipped."""
     is_script_alone = request.job_script is not None and request.workdir is None
     if not is_script_alone and (request.workdir is not None or request.workspace is not None):

@@ -14,10 +14,9 @@ from iris_cli.ops.session import Session
 
 
 class Retried(Struct):
-    """Result of a retry.
+    """Result of a retry of `task`, or of the whole job if `task` is None.
 
-    `retried`: attempts that the retry stops. `stopping`: attempts whose end is not proven yet. Both are attempts of
-    `task`, or of the whole job if `task` is None.
+    `retried`: attempts that the retry stops. `stopping`: attempts whose end is not proven yet.
     """
 
     job: JobId
@@ -29,12 +28,11 @@ class Retried(Struct):
 def retry(session: Session, name: str) -> Retried:
     """Commit the stop of a job's or a task's live attempts, and send the stops once. A gang's whole round is stopped.
 
-    The tasks are placed again, uncharged, when all of these attempts have ended. Raises NotFoundError, and UsageError
-    for a job or a task that has ended.
+    The tasks are placed again, uncharged, when all these attempts have ended. Raises NotFoundError, or UsageError for a
+    job or a task that has ended.
     """
     with session.transaction() as draft:
         job, task = _target(draft.cluster, name)
-        _check(draft.cluster, job, task)
         retried = jobs.retry(draft, job, None if task is None else task.index)
     send_stops(session)
     only = None if task is None or session.cluster.jobs[job].is_gang else task.id
@@ -47,15 +45,13 @@ def retry(session: Session, name: str) -> Retried:
 
 
 def _target(cluster: Cluster, name: str) -> tuple[JobId, Task | None]:
-    if name in cluster.jobs:
-        return JobId(name), None
-    if "/attempt-" in name:
-        raise unknown(cluster, name, "job or task")
-    ((task, _),) = select_tasks(cluster, name)
-    return task.job, task
-
-
-def _check(cluster: Cluster, job: JobId, task: Task | None) -> None:
+    """Return the open job of this name; for an open task, its job and the task. Raises NotFoundError, UsageError."""
+    job, task = JobId(name), None
+    if name not in cluster.jobs:
+        if "/attempt-" in name:
+            raise unknown(cluster, name, "job or task")
+        ((task, _),) = select_tasks(cluster, name)
+        job = task.job
     state = cluster.job_state(job)
     if state.terminal:
         raise UsageError(
@@ -66,3 +62,4 @@ def _check(cluster: Cluster, job: JobId, task: Task | None) -> None:
         raise UsageError(
             f"{clip(task.id)} has ended ({task.state}): nothing to retry", hint=f"iris why {clip(task.id)}"
         )
+    return job, task
