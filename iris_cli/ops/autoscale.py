@@ -1,18 +1,22 @@
-"""Create slices for pending jobs and delete idle ones: list, record, decide, commit, request, commit.
+"""Create slices for pending jobs and delete idle slices.
 
-Requests are sent to providers without the lock, and only after they are recorded in the log. The set-up command of a
-new VM has a token computed from the VM: polling it launches it again, but it runs only once.
+A pass lists the slices of all providers, decides, records the requests in the log, and sends the requests without the
+lock. The token of a set-up command is computed from its VM. To poll a set-up, iris launches the set-up again with the
+same token: it runs only once.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from iris_cli.capacity.opening import open_provider
 from iris_cli.capacity.provider import ProviderError, SliceProvider
-from iris_cli.core import WorkerCondition, clip
+from iris_cli.capacity.slurm.commands import ENVIRONMENT, TIMEOUT, Ran, Run
+from iris_cli.core import WorkerCondition, WorkerId, clip
 from iris_cli.core.autoscaling.scaling import ScalingPlan, boots_too_long
 from iris_cli.core.events.events import SliceSetUp
 from iris_cli.core.evolve import Draft
@@ -24,20 +28,24 @@ from iris_cli.core.model.slice import Provider, Slice, SliceState, as_made, slic
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import token_of
 from iris_cli.ops.session import Session
-from iris_cli.ops.slurm_login import on_login_host
 from iris_cli.ops.views.scale_status import here, objection, plan_of
 from iris_cli.ops.workers.execute import worker_environment
 from iris_cli.ops.workers.workers import probe as probe_workers
 from iris_cli.remote.host_keys import HostKeys, parse
 from iris_cli.remote.launch_request import LaunchRequest
 from iris_cli.remote.srun.holder import holder_script
+from iris_cli.remote.transport import NoAnswer, Target
 
-_LAST_LINES = 3
-_LONGEST = 240
+_LAST_LINES = 3  # lines of output in an error
+_LONGEST = 240  # characters of an error
+_MAX_OUTPUT = 64 << 20  # bytes of output of a command on a login host
 
 
 class Autoscaled(Struct):
-    """Result of a pass. If there is an `objection`, no slice was changed. `deleted` maps slices to reasons."""
+    """Result of a pass. If another state directory manages the slices (`objection`), no slice was changed.
+
+    `deleted` maps slices to reasons.
+    """
 
     plan: ScalingPlan
     objection: OwnerConflict | None = None
@@ -57,60 +65,64 @@ def run(session: Session, *, probe: bool = True) -> Autoscaled:
     if not session.cluster_id:
         with session.transaction():
             pass  # creates the log, whose id is part of slice names
-    listings, silent = _list_all(session)
+    listings, errors = _list_all(session)
     if (found := objection(session, listings)) is not None:
         return Autoscaled(plan=dry_run(session), objection=found)
-    learn_keys(session, [each for listing in listings for each in listing.slices])
-    _ask_the_last_time(session)
-    plan = _decide(session, listings, silent)
-    result = Autoscaled(plan=plan, problems=[f"{scope}: {words}" for scope, words in silent.items()])
-    _ask(session, listings, result)
-    forget_keys(session)
+    _add_host_keys(session, [each for listing in listings for each in listing.slices])
+    now, limits = session.clock.now(), session.limits
+    late = [each.name for each in session.view().slices.values() if boots_too_long(each, now, limits)]
+    if late:  # poll their set-ups a last time before these slices are deleted: they may have just succeeded
+        _run_set_ups(session, late)
+    plan = _decide(session, listings, errors)
+    result = Autoscaled(plan=plan, problems=[f"{scope}: {words}" for scope, words in errors.items()])
+    _send_requests(session, listings, result)
+    if session.cluster.scale_groups:
+        HostKeys(session.state.known_hosts).forget(lambda owner: _is_deleted_vm(session, owner))
     if probe:
         _probe(session)
-    carry_on_set_ups(session)
+    _run_set_ups(session)
     return result
 
 
-def what_speaks_against(session: Session) -> tuple[OwnerConflict | None, dict[Scope, str]]:
-    """List the slices of all providers. Return the objection to changing slices, and the errors of silent scopes."""
+def find_owner_conflict(session: Session) -> tuple[OwnerConflict | None, dict[Scope, str]]:
+    """List the slices of all providers. Return why no slice may be changed, or None, and the errors by scope."""
     session.view()
-    listings, silent = _list_all(session)
-    return objection(session, listings), silent
+    listings, errors = _list_all(session)
+    return objection(session, listings), errors
 
 
-def adopt(session: Session, unheard_of: Sequence[str]) -> None:
-    """Let this state directory manage the slices. The next pass deletes the slices in `unheard_of`."""
+def adopt(session: Session, unknown: Sequence[str]) -> None:
+    """Let this state directory manage the slices. The next pass deletes the slices `unknown` to this directory."""
     with session.transaction() as draft:
-        slices.record_new_owner(draft, here(session), session.cluster_id, unheard_of)
+        slices.record_new_owner(draft, here(session), session.cluster_id, unknown)
 
 
 # Listings
 
 
 def _list_all(session: Session) -> tuple[list[slices.Listing], dict[Scope, str]]:
-    """Return the listings of all scopes with slices or scale groups, and the errors of silent scopes."""
+    """List the slices of all scopes with slices or scale groups. Return the listings, and the errors by scope."""
     before = dict(session.cluster.slices)
     templates = [group.template for group in session.config.scale_groups]
     templates += [each.template for each in before.values()]
     scopes = dict.fromkeys(Scope.of(each) for each in templates if each.provider is not Provider.MANUAL)
 
-    def one(scope: Scope) -> tuple[Scope, tuple[CloudSlice, ...] | str]:
+    def list_scope(scope: Scope) -> tuple[Scope, tuple[CloudSlice, ...], str | None]:
         try:
-            return scope, _provider(session, scope).list()
+            return scope, _provider(session, scope).list(), None
         except ProviderError as error:
-            return scope, error.message
-        except Exception as error:  # of one provider: the others, and the cycle, continue
-            return scope, f"{type(error).__name__}: {error}"
+            return scope, (), error.message
+        except Exception as error:  # the lists of other providers, and the cycle, continue
+            return scope, (), f"{type(error).__name__}: {error}"
 
-    found = [
-        each
-        for batch in session.fan_out(list(scopes), one, what="listing slices", noun="place")
-        for each in batch
+    batches = session.fan_out(list(scopes), list_scope, what="listing slices", noun="place")
+    found = sorted((each for batch in batches for each in batch), key=lambda each: each[0])
+    listings = [
+        slices.Listing(scope=scope, slices=listed, before=before)
+        for scope, listed, error in found
+        if error is None
     ]
-    heard = [(scope, said) for scope, said in found if not isinstance(said, str)]
-    listings = [slices.Listing(scope=scope, slices=said, before=before) for scope, said in sorted(heard)]
-    return listings, {scope: said for scope, said in sorted(found, key=str) if isinstance(said, str)}
+    return listings, {scope: error for scope, _, error in found if error is not None}
 
 
 def _provider(session: Session, scope: Scope) -> SliceProvider:
@@ -124,29 +136,42 @@ def _provider(session: Session, scope: Scope) -> SliceProvider:
         directory,
         known,
         session.clock,
-        lambda host: on_login_host(session, host),
+        lambda host: _on_login_host(session, host),
         holder_script,
     )
+
+
+def _on_login_host(session: Session, host: str) -> Run:
+    """Return a runner of Slurm's commands on a login host, with the SSH settings of `ssh` in cluster.yaml."""
+    target = Target(worker=WorkerId(f"login.{host}"), connection=replace(session.config.ssh, host=host))
+
+    def run(command: Sequence[str]) -> Ran:
+        settings = (f"{name}={value}" for name, value in ENVIRONMENT.items())
+        # The shell is no login shell: a site may put Slurm into PATH only in its profile.
+        script = (
+            f"command -v {shlex.quote(command[0])} >/dev/null 2>&1 || . /etc/profile >/dev/null 2>&1\n"
+            f"exec env {shlex.join([*settings, *command])} </dev/null\n"
+        )
+        try:
+            done = session.runner.run_script(target, script.encode(), timeout=TIMEOUT, limit=_MAX_OUTPUT)
+        except NoAnswer as silence:
+            refusal = Refusal.UNANSWERED if silence.sent else Refusal.DENIED
+            raise ProviderError(refusal, f"{command[0]} on {host}: {silence}") from silence
+        return Ran(done.status, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+    return run
 
 
 # Decisions
 
 
-def _ask_the_last_time(session: Session) -> None:
-    """Poll the set-ups of slices with an expired boot timeout a last time: they may have just succeeded."""
-    now = session.clock.now()
-    last = [each.name for each in session.view().slices.values() if boots_too_long(each, now, session.limits)]
-    if last:
-        carry_on_set_ups(session, last)
-
-
-def _decide(session: Session, listings: Sequence[slices.Listing], silent: Mapping[Scope, str]) -> ScalingPlan:
+def _decide(session: Session, listings: Sequence[slices.Listing], errors: Mapping[Scope, str]) -> ScalingPlan:
     groups = session.config.scale_groups
     connections = {group.name: group.connection for group in groups}
-    unheard = {
-        group.name: f"its provider did not answer: {silent[scope]}"
+    unlisted = {
+        group.name: f"its provider did not answer: {errors[scope]}"
         for group in groups
-        if (scope := Scope.of(group.template)) in silent
+        if (scope := Scope.of(group.template)) in errors
     }
 
     def rule(draft: Draft) -> ScalingPlan:
@@ -154,7 +179,7 @@ def _decide(session: Session, listings: Sequence[slices.Listing], silent: Mappin
             touched = slices.apply_listing(draft, listing, connections, session.limits)
             observe.settle(session, draft, dict.fromkeys(touched))
         slices.join_complete_slices(draft)
-        plan = plan_of(session, draft.cluster, draft.at, unheard)
+        plan = plan_of(session, draft.cluster, draft.at, unlisted)
         slices.record_scaling_plan(draft, plan, session.limits)
         slices.record_first_owner(draft, here(session))
         return plan
@@ -162,31 +187,30 @@ def _decide(session: Session, listings: Sequence[slices.Listing], silent: Mappin
     return session.decide(rule)
 
 
-def _ask(session: Session, listings: Sequence[slices.Listing], result: Autoscaled) -> None:
-    """Send the requests to create and delete slices, without the lock, AFTER these are committed."""
+def _send_requests(session: Session, listings: Sequence[slices.Listing], result: Autoscaled) -> None:
+    """Send the requests to create and delete slices, without the lock, AFTER the requests are committed."""
     listed = {each.scope: [one.name for one in each.slices] for each in listings}
     create, delete = slices.calls_due(session.cluster, listed, session.clock.now(), session.limits)
     if create:
         session.take_turn()  # before creating: the decision may be from an earlier pass
     groups = {group.name: group for group in session.config.scale_groups}
+    create = [each for each in create if each.group in groups]
 
-    def make(each: Slice) -> CallOutcome:
+    def create_slice(each: Slice) -> CallOutcome:
         group = as_made(groups[each.group], each.template)
         return _outcome(each, lambda: _provider(session, Scope.of(each.template)).create(each.name, group))
 
-    def remove(each: Slice) -> CallOutcome:
+    def delete_slice(each: Slice) -> CallOutcome:
         return _outcome(each, lambda: _provider(session, Scope.of(each.template)).delete(each.name))
 
-    result.created = [each.name for each in create if each.group in groups]
+    result.created = [each.name for each in create]
     result.deleted = {each.name: each.reason for each in delete}
-    for batch in session.fan_out(
-        [each for each in create if each.group in groups], make, what="making", noun="slice"
-    ):
+    for batch in session.fan_out(create, create_slice, what="making", noun="slice"):
         with session.transaction() as draft:
             for outcome in batch:
                 slices.record_create_answer(draft, outcome, session.limits)
         result.problems += [f"{each.slice}: {each.error}" for each in batch if each.refusal]
-    for batch in session.fan_out(delete, remove, what="deleting", noun="slice"):
+    for batch in session.fan_out(delete, delete_slice, what="deleting", noun="slice"):
         result.problems += [f"{each.slice}: {each.error}" for each in batch if each.refusal]
 
 
@@ -196,9 +220,8 @@ def _outcome(each: Slice, call: Callable[[], None]) -> CallOutcome:
     except ProviderError as error:
         return CallOutcome(slice=each.name, refusal=error.refusal, error=error.message)
     except Exception as error:
-        return CallOutcome(
-            slice=each.name, refusal=Refusal.UNANSWERED, error=f"{type(error).__name__}: {error}"
-        )
+        words = f"{type(error).__name__}: {error}"
+        return CallOutcome(slice=each.name, refusal=Refusal.UNANSWERED, error=words)
     return CallOutcome(slice=each.name)
 
 
@@ -209,33 +232,30 @@ def _probe(session: Session) -> None:
     """Probe the VMs of booting slices, and record the slices that are complete."""
     now, cluster = session.clock.now(), session.cluster
     booting = [each for each in cluster.slices.values() if each.state is SliceState.BOOTING]
-    known = [
-        cluster.workers[worker] for each in booting for worker in each.workers if worker in cluster.workers
-    ]
-    names = [
+    names = [name for each in booting for name in each.workers if name in cluster.workers]
+    due = [
         worker.id
-        for worker in known
+        for worker in map(cluster.workers.__getitem__, names)
         if (worker.condition is not WorkerCondition.HEALTHY or worker.unschedulable)
         and not workers.is_backing_off(cluster, worker, now, session.limits)
     ]
-    if names:
-        probe_workers(session, list(names))
+    if due:
+        probe_workers(session, list(due))
         session.decide(slices.join_complete_slices)
 
 
 # Host keys of new VMs
 
 
-def learn_keys(session: Session, listed: Iterable[CloudSlice]) -> None:
-    """Record the host keys that providers report for new VMs. A known key is kept while the VM has the same address."""
-    told = [each for each in listed if any(host.key for host in each.hosts)]
-    if not told:
+def _add_host_keys(session: Session, listed: Iterable[CloudSlice]) -> None:
+    """Store the host keys that providers report for new VMs. A stored key is kept while the VM has the same address."""
+    with_keys = [each for each in listed if any(host.key for host in each.hosts)]
+    if not with_keys:
         return
-
     own, known = HostKeys(session.state.known_hosts), session.view().slices
     new = {
         f"{each.name}-{index}": line.key
-        for each in told
+        for each in with_keys
         if each.name in known
         for index, host in enumerate(each.hosts)
         if known[each.name].hosts != each.hosts or not own.has(f"{each.name}-{index}")
@@ -245,16 +265,8 @@ def learn_keys(session: Session, listed: Iterable[CloudSlice]) -> None:
         own.put_all(new)
 
 
-def forget_keys(session: Session) -> None:
-    """Delete the host keys of deleted slices, whose names are never reused."""
-    if not session.cluster.scale_groups:
-        return
-
-    HostKeys(session.state.known_hosts).forget(lambda owner: _is_over(session, owner))
-
-
-def _is_over(session: Session, worker: str) -> bool:
-    """Return True if this is the name of a VM of a deleted slice, and no attempt is left there to be stopped."""
+def _is_deleted_vm(session: Session, worker: str) -> bool:
+    """Return True if this is a VM of a deleted slice, whose name is never reused, and no attempt is left there."""
     if worker in session.cluster.workers:
         return False
     name = slice_of(worker)
@@ -269,13 +281,13 @@ def _is_over(session: Session, worker: str) -> bool:
 # Set-up command of new VMs
 
 
-def carry_on_set_ups(session: Session, of: Collection[str] | None = None) -> None:
-    """Start or poll the set-ups of healthy VMs, and record complete slices. `of`: names of slices; None: all."""
+def _run_set_ups(session: Session, names: Collection[str] | None = None) -> None:
+    """Start or poll the set-ups of healthy VMs, and record complete slices. `names`: of slices (default: all)."""
     cluster, now = session.cluster, session.clock.now()
     due = [
         (each, vm)
         for each, vm in slices.set_ups_due(cluster)
-        if (of is None or each.name in of)
+        if (names is None or each.name in names)
         and not workers.is_backing_off(cluster, cluster.workers[each.workers[vm]], now, session.limits)
     ]
     if not due:
@@ -305,16 +317,14 @@ def _launched(session: Session, each: Slice, vm: int) -> SliceSetUp | None:
         seen = session.runner.prepare(
             session.target(worker), [request], boot_id=worker.boot_id, incarnation=worker.incarnation, go=True
         )
-    except ValueError as unfit:
-        return SliceSetUp(slice=each.name, vm=vm, error=clip(str(unfit), _LONGEST))
-    reports = seen.attempts if isinstance(seen, WorkerReport) else ()
-    over = next(
-        (report for report in reports if report.token == request.token and report.state in FINAL_STATES), None
-    )
-    if over is None:
-        return None
-    error = _set_up_error(over)
-    return SliceSetUp(slice=each.name, vm=vm, error=error, log_tail=over.log_tail if error else "")
+    except ValueError as error:
+        return SliceSetUp(slice=each.name, vm=vm, error=clip(str(error), _LONGEST))
+    for report in seen.attempts if isinstance(seen, WorkerReport) else ():
+        if report.token == request.token and report.state in FINAL_STATES:
+            problem = _set_up_error(report)
+            log_tail = report.log_tail if problem else ""
+            return SliceSetUp(slice=each.name, vm=vm, error=problem, log_tail=log_tail)
+    return None
 
 
 def _set_up_error(report: AttemptReport) -> str:

@@ -1,4 +1,4 @@
-"""Checks for `iris doctor`: findings, each with its fix. Changes nothing."""
+"""Checks for `iris doctor`: findings, each with a command that fixes it. Changes nothing."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ def examine(
     this_command: tuple[str, ...] = ("iris",),
     offline: bool = False,
 ) -> Iterator[Finding]:
-    """Yield findings on configuration, keys, hosts, log and cron.
+    """Yield findings on configuration, keys, hosts, log and cron. The next check runs even after a failed check.
 
-    A failed check does not stop the others. `load` reads the configuration. `begin` creates a session with the
-    configuration, or with None if it is invalid. `find_cron` finds the installed schedule. `this_command` is the
-    command line of this program.
+    `load` reads the configuration. `begin` creates a session with the configuration, or with None if it is invalid.
+    `find_cron` finds the installed schedule. `this_command` is the command line of this program.
     """
     config, findings = check_config(load)
     yield from findings
@@ -48,11 +47,16 @@ def examine(
         if error.message not in [each.text for each in findings]:
             yield failed_by("state", error)
         return
-    cluster, log_findings = _read_log(session)
+    cluster, log_error = Cluster(), None
+    try:
+        cluster = session.view()
+    except IrisError as error:
+        log_error = None if isinstance(error, NotFoundError) else error  # a new cluster has no log
     yield from _check_workers(session, cluster, offline=offline)
     yield from check_state(session.state)
     yield from check_log(session.state, progress=session.progress)
-    yield from log_findings
+    if log_error is not None:
+        yield failed_by("log", log_error)
     yield from check_snapshot(session.state, cluster)
     yield from check_cluster(cluster)
     yield from check_slice_owner(session, cluster)
@@ -60,16 +64,6 @@ def examine(
     cycles = cycles_of(session.state, session.clock.now(), session.config.loop, needed=needed)
     yield from check_notify(session, has_next_cycle=cycles.has_next_cycle)
     yield from check_cycles(cycles, cluster, find_cron(), this_command)
-
-
-def _read_log(session: Session) -> tuple[Cluster, list[Finding]]:
-    """Return the cluster according to the log. If the log is invalid, return an empty cluster and a finding."""
-    try:
-        return session.view(), []
-    except NotFoundError:
-        return Cluster(), []
-    except IrisError as error:
-        return Cluster(), [failed_by("log", error)]
 
 
 def _check_workers(session: Session, cluster: Cluster, *, offline: bool) -> Iterator[Finding]:
@@ -110,11 +104,8 @@ def _open_at(problem: str) -> str:
 def check_state(state: StateDir) -> Iterator[Finding]:
     """Yield findings on the state directory, which must exist and be private, writable and on a local disk."""
     if not state.path.exists():
-        yield fine(
-            "state",
-            f"{state.path} does not exist yet: the first command that writes creates it",
-            hidden_if_ok=True,
-        )
+        text = f"{state.path} does not exist yet: the first command that writes creates it"
+        yield fine("state", text, hidden_if_ok=True)
         return
     try:
         check_writable(state.path)
@@ -123,11 +114,8 @@ def check_state(state: StateDir) -> Iterator[Finding]:
     else:
         yield fine("state", f"{state.path}: private, writable", hidden_if_ok=True)
     if kind := network_file_system(state.path):
-        yield warning(
-            "state",
-            f"{state.path} is on {kind}, where locks are unreliable",
-            "iris --state-dir DIR ...  # name a local directory",
-        )
+        text = f"{state.path} is on {kind}, where locks are unreliable"
+        yield warning("state", text, "iris --state-dir DIR ...  # name a local directory")
 
 
 def check_snapshot(state: StateDir, cluster: Cluster) -> Iterator[Finding]:
@@ -155,31 +143,27 @@ def check_slice_owner(session: Session, cluster: Cluster) -> Iterator[Finding]:
     """Yield a finding if another state directory manages the slices. No provider is called."""
     if cluster.keeper is None or not (session.config.scale_groups or cluster.slices):
         return
-
     if (found := objection(session)) is not None:
-        yield warning(
-            "slices", str(found), "iris autoscale --adopt  # only if the other directory is no longer in use"
-        )
+        fix = "iris autoscale --adopt  # only if the other directory is no longer in use"
+        yield warning("slices", str(found), fix)
 
 
 def check_workers(cluster: Cluster) -> Iterator[Finding]:
     """Yield a finding for each worker that is quarantined or draining."""
     for worker in cluster.workers.values():
         subject = f"worker {worker.id}"
+        fix = f"iris worker uncordon {worker.id}"
         if worker.quarantined:
-            yield warning(
-                subject, f"quarantined: {worker.quarantine_reason}", f"iris worker uncordon {worker.id}"
-            )
+            yield warning(subject, f"quarantined: {worker.quarantine_reason}", fix)
         if worker.draining:
             reason = f": {worker.drain_reason}" if worker.drain_reason else ""
-            yield warning(subject, f"draining{reason}", f"iris worker uncordon {worker.id}  # ends the drain")
+            yield warning(subject, f"draining{reason}", f"{fix}  # ends the drain")
 
 
 def check_notify(session: Session, *, has_next_cycle: bool) -> Iterator[Finding]:
     """Yield problems of the notification channels."""
     if not session.config.notify.channels:
         return
-
     problems = channel_problems(session, has_next_cycle=has_next_cycle)
     found = [warning("notify", text.removeprefix("notify: "), FIX) for text in problems]
     yield from found or [fine("notify", last_notice(session))]

@@ -18,8 +18,8 @@ from iris_cli.journal.state_dir import StateDir
 class Row(Struct, frozen=True, kw_only=True):
     """One event.
 
-    `index` is its position in its transaction, from 0. `event` contains the event's fields as in the log. `job`,
-    `task`, `attempt` and `worker` are the subjects of the event, or None.
+    `index`: its position in the transaction, from 0. `event`: its fields as in the log. `job`, `task`, `attempt` and
+    `worker`: its subjects, or None.
     """
 
     seq: int
@@ -37,45 +37,19 @@ class Row(Struct, frozen=True, kw_only=True):
 def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
     """Yield all events after `after_seq`, in order. Raises NotFoundError, and LogDamagedError after the valid lines."""
     reading = state.past(archive=True)
-    workers = _WorkersOfAttempts()
+    workers: dict[AttemptId, WorkerId] = {}  # most events of an attempt don't contain its worker
     for transaction in reading:
         for index, event in enumerate(transaction.events):
-            worker = workers.of(event)
+            if isinstance(event, ev.TaskAssigned):
+                workers[event.attempt_id] = event.worker
             if transaction.seq > after_seq:
+                is_of_attempt = isinstance(event, ev.AttemptEvent)
+                worker = workers.get(event.attempt_id) if is_of_attempt else getattr(event, "worker", None)
                 yield _row(transaction, index, event, worker)
     if reading.damage is not None:
         raise reading.damage.error()
     if not reading.log_exists:
         raise NotFoundError(f"no event log in {state.path}", hint="name a directory with --state-dir")
-
-
-class _WorkersOfAttempts:
-    """The worker of each attempt, which most events of the attempt don't contain."""
-
-    def __init__(self) -> None:
-        self._workers: dict[AttemptId, WorkerId] = {}
-        self._ghosts: set[AttemptId] = set()
-
-    def of(self, event: ev.Event) -> WorkerId | None:
-        """Return the worker of the next event, or None. Events must be passed in order."""
-        if isinstance(event, ev.TaskAssigned):
-            self._workers[event.attempt_id] = event.worker
-        if not isinstance(event, ev.AttemptEvent):
-            worker_id: WorkerId | None = getattr(event, "worker", None)
-            return worker_id
-        attempt = event.attempt_id
-        worker = self._workers.get(attempt)
-        if isinstance(event, ev.AttemptPresumedGone):
-            self._ghosts.add(attempt)
-        elif isinstance(event, ev.AttemptProvenGone):
-            self._ghosts.discard(attempt)
-            self._workers.pop(attempt, None)
-        elif isinstance(event, _ENDS) and attempt not in self._ghosts:
-            self._workers.pop(attempt, None)
-        return worker
-
-
-_ENDS = (ev.AttemptEnded, ev.AttemptStopped, ev.TaskDispatchFailed)
 
 
 def _row(transaction: ev.Transaction, index: int, event: ev.Event, worker: WorkerId | None) -> Row:

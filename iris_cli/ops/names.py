@@ -26,7 +26,7 @@ def find_job(cluster: Cluster, text: str) -> JobId:
 
 
 def find_jobs(cluster: Cluster, names: list[str], *, prefix: bool = False) -> list[JobId]:
-    """Return the jobs with these ids, or with `prefix`, whose ids begin with one of `names`. Raises NotFoundError."""
+    """Return the jobs with the ids `names`; with `prefix`, the jobs whose ids begin with them. Raises NotFoundError."""
     if not prefix:
         return list(dict.fromkeys(find_job(cluster, name) for name in names))
     found = [job for job in cluster.jobs if any(job.startswith(name) for name in names)]
@@ -39,14 +39,13 @@ def find_jobs(cluster: Cluster, names: list[str], *, prefix: bool = False) -> li
 
 def find_worker(cluster: Cluster, text: str) -> Worker:
     """Return the worker with exactly this id. Raises NotFoundError."""
-    worker = cluster.workers.get(WorkerId(text))
-    if worker is not None:
-        return worker
+    if text in cluster.workers:
+        return cluster.workers[WorkerId(text)]
     raise unknown(cluster, text, "worker")
 
 
 def unknown(cluster: Cluster, text: str, kinds: str) -> NotFoundError:
-    """Return the error for an unknown id. `kinds` says what the id could be, such as `job, task or worker`."""
+    """Return the error for an unknown id. `kinds`: what the id could be, such as `job, task or worker`."""
     return NotFoundError(f"no {kinds} {clip(text)!r}", hint=_hint(cluster, text, kinds))
 
 
@@ -61,8 +60,8 @@ def _hint(cluster: Cluster, text: str, kinds: str) -> str:
     jobs = cluster.jobs if "job" in kinds else ()
     workers = cluster.workers if "worker" in kinds else ()
     hints = (
-        *([_task_hint(cluster, text)] if "task" in kinds else []),
-        *([_slice_hint(cluster, text)] if "worker" in kinds else []),
+        _task_hint(cluster, text) if "task" in kinds else "",
+        _slice_hint(cluster, text) if "worker" in kinds else "",
         did_you_mean(clip(text.partition("/task-")[0]), [*jobs, *workers]),
     )
     lists = {"job": "`iris status` lists the jobs", "worker": "`iris workers` lists the workers"}
@@ -100,10 +99,11 @@ def select_tasks(
     attempt: int | None = None,
     kinds: str = "job or task",
 ) -> list[tuple[Task, Attempt | None]]:
-    """Return the tasks of a job, or one task, each with the numbered attempt (default: its last attempt, or None).
+    """Return the tasks of a job, or one task, each with one attempt.
 
-    No `ranks` means every rank. `kinds` says what `what` can be, for an error message. Raises NotFoundError and
-    UsageError.
+    `what`: name of a job, task or attempt. `ranks`: ranks to select (default: all). `attempt`: number of the attempt
+    (default: the last attempt, None if the task was never placed). `kinds`: the accepted names, for an error message.
+    Raises NotFoundError, UsageError.
     """
     tasks, number = _parse_subject(cluster, what, kinds)
     if ranks:
@@ -129,7 +129,7 @@ def select_tasks(
 
 
 def _parse_subject(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task], int | None]:
-    """Return the tasks of a job, or one task, and the number of the attempt if `what` is an attempt, otherwise None."""
+    """Return the tasks of a job, or one task. If `what` is an attempt, return the attempt's number, too."""
     if what in cluster.jobs:
         return cluster.tasks_of(JobId(what)), None
     number = None
@@ -152,9 +152,9 @@ def _parse_subject(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task],
 
 
 class JobFilter(Struct, frozen=True):
-    """Filter for jobs with all these labels and one of these states.
+    """Filter for jobs with all these labels and one of these states. Empty tuples accept every job.
 
-    A state as shown on the screen (`STOPPING`) counts, too. A label with the value None matches any value.
+    States are those of the log, and displayed states such as `STOPPING`. A label with the value None accepts any value.
     """
 
     labels: tuple[tuple[str, str | None], ...] = ()

@@ -18,11 +18,7 @@ NOT_SET = "not set in this shell"
 
 
 class MissingSecretError(Exception):
-    """A secret of the job can't be read now. `problem` says why, and never contains the value."""
-
-    def __init__(self, name: str, problem: str) -> None:
-        super().__init__(f"{name}: {problem}")
-        self.problem = problem
+    """A secret of the job can't be read now. The message says why, and never contains the value."""
 
 
 def secret_values(job: Job) -> dict[str, str]:
@@ -37,23 +33,20 @@ def missing_secrets(job: Job) -> dict[str, str]:
         try:
             _value(job, name)
         except MissingSecretError as error:
-            missing[name] = error.problem
+            missing[name] = str(error)
     return missing
 
 
 def _value(job: Job, name: str) -> str:
     file = job.secret_files.get(name)
-    try:
-        value = os.environ.get(name) if file is None else _read(file)
-    except _UnreadableError as error:
-        raise MissingSecretError(name, str(error)) from None
+    value = os.environ.get(name) if file is None else _read(file)
     if value is None:
-        raise MissingSecretError(name, NOT_SET)
+        raise MissingSecretError(NOT_SET)
     # In the environment, surrogates stand for bytes that are not UTF-8.
     if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
-        raise MissingSecretError(name, "not text")
+        raise MissingSecretError("not text")
     if len(name) + 1 + len(value.encode()) > MAX_STRING:
-        raise MissingSecretError(name, f"longer than {MAX_STRING} bytes")
+        raise MissingSecretError(f"longer than {MAX_STRING} bytes")
     return value
 
 
@@ -69,7 +62,7 @@ def known_values(job: Job) -> tuple[bytes, ...]:
 def masked(data: bytes, values: Iterable[bytes]) -> bytes:
     """Return `data` with every secret value replaced by asterisks, one per byte.
 
-    If `data` begins with the last part of a secret value, this part is replaced, too.
+    If `data` begins with the end of a secret value, that end is replaced, too.
     """
     for value in values:
         data = data.replace(value, b"*" * len(value))
@@ -78,22 +71,18 @@ def masked(data: bytes, values: Iterable[bytes]) -> bytes:
     return data
 
 
-class _UnreadableError(Exception):
-    """A secret's file can't be used. The message says why."""
-
-
 def _read(path: str) -> str:
-    """Return the text of a file without its last line feed. Like ssh, reject a file that other users can read."""
+    """Return the text of a secret's file without its last line feed. Like ssh, reject files that others can read."""
     try:
         with open(path, "rb", opener=_open) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise _UnreadableError(f"{path} is not a regular file")
+                raise MissingSecretError(f"{path} is not a regular file")
             if status.st_uid == os.geteuid() and status.st_mode & 0o077:
-                raise _UnreadableError(f"{path} is readable by others (chmod 600 {shlex.quote(path)})")
+                raise MissingSecretError(f"{path} is readable by others (chmod 600 {shlex.quote(path)})")
             data = file.read(MAX_STRING + 3)
     except OSError as error:
-        raise _UnreadableError(f"{path}: {error.strerror or 'not readable'}") from None
+        raise MissingSecretError(f"{path}: {error.strerror or 'not readable'}") from None
     if data.endswith(b"\n"):
         data = data[:-2] if data.endswith(b"\r\n") else data[:-1]
     return data.decode("utf-8", "surrogateescape")
@@ -107,7 +96,7 @@ def _open(path: str, flags: int) -> int:
 
 
 def missing_for_jobs(cluster: Cluster, state: StateDir | None) -> Missing:
-    """Return the secrets and files that this process lacks to start open jobs. `state` None: don't check files."""
+    """Return the secrets and files that open jobs need and this process lacks. `state` None: don't check files."""
     waiting = [job for job in cluster.open_jobs() if job.end is None]
     with_files = [job for job in waiting if job.workspace or job.each_line] if state is not None else []
     return Missing(
@@ -128,8 +117,8 @@ def secrets_of_loop(
 ) -> dict[JobId, Sequence[str]]:
     """Return the secrets that the background loop lacks, by job, with reasons.
 
-    `names` are the secrets that the loop lacked at `checked_at`, in seconds since the epoch. For jobs that were
-    submitted later, the secrets that this process lacks (`here`) are returned.
+    `names`: the secrets that the loop lacked at `checked_at` (seconds since the epoch). `here`: the secrets that this
+    process lacks, which are returned for jobs submitted later.
     """
     result = {job_id: each for job_id, each in here.items() if cluster.jobs[job_id].submitted_at > checked_at}
     for job_id, job_names in names.items():

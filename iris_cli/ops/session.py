@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iris_cli.journal.log.position import Header
     from iris_cli.journal.log.writer import Writer
     from iris_cli.journal.state_dir import LogView
-    from iris_cli.ops.progress import GetProgress, Progress, ProgressState
+    from iris_cli.ops.progress import Progress, ProgressState
     from iris_cli.remote.fan_out import FanOut
     from iris_cli.remote.task_runner import TaskRunner
     from iris_cli.remote.transport import Target
@@ -48,16 +48,12 @@ def _threads(parallelism: int) -> FanOut[Any]:
 _SHORT_WAIT = 1.0  # seconds of waiting for the lock before a message is shown
 
 
-def _no_progress(_how_far: GetProgress) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
 class Session(Struct, dict=True):
-    """Everything that an operation works with.
+    """The state, the configuration and the ports that an operation uses.
 
-    `make_runner` gets the cluster's id, and is called once, before the first call to a worker. `make_fan_out` gets the
+    `make_runner` gets the cluster's id. It is called once, before the first call to a worker. `make_fan_out` gets the
     maximum number of parallel calls. Operations wait only in methods of the clock, the fan-out and the state directory.
-    Functions that a fan-out runs wait only in methods of the runner.
+    Functions that a fan-out runs wait only in methods of the runner. Tests rely on this.
     """
 
     state: StateDir
@@ -72,7 +68,7 @@ class Session(Struct, dict=True):
     messages: list[str] = field(default_factory=list)  # warnings about the log for readers
     damage: Damage | None = None  # damage of the log found by the last `view`
     tell: Callable[[str], None] = lambda _: None  # prints a message at once
-    progress: Progress = _no_progress  # shows the progress of slow steps
+    progress: Progress = lambda _: nullcontext()  # shows the progress of slow steps
     news: list[Transaction] | None = None  # new transactions, cleared by the consumer; None: not collected
     read_at: ReadAt = (0.0, 0.0)  # the time at which `cluster` was read
     faults: list[str] = field(default_factory=list)  # internal errors that do not end the command
@@ -82,7 +78,7 @@ class Session(Struct, dict=True):
     worked: bool = False  # True if this session committed events or ran cycles: more cycles may be needed
     keeper: SliceOwner | None = None  # owner of slices; None: derived from the state directory
     _with_slices: tuple[Mapping[str, Slice], Mapping[WorkerId, HostConfig]] | None = None
-    _begun: bool = False
+    begun: bool = False  # True if this invocation has held the lock
     _last_news: int = 0  # sequence number of the last transaction in `news`
     _header: Header | None = None
     _without_story: list[IllegalTransitionError] = field(
@@ -133,11 +129,6 @@ class Session(Struct, dict=True):
     def runner(self) -> TaskRunner:
         return self.make_runner(self.cluster_id)
 
-    @property
-    def begun(self) -> bool:
-        """True if this invocation has held the lock."""
-        return self._begun
-
     def view(self) -> Cluster:
         """Return the cluster according to the present log, without the lock. Sets `messages` if the log is damaged."""
         self._read_log()
@@ -149,7 +140,7 @@ class Session(Struct, dict=True):
             try:
                 log = self._read_lines()
             except LogReplacedError:
-                self._discard_state()
+                self.cluster = Cluster()  # the log has lost its last lines or was restored from a copy
                 log = self._read_lines()
         self.messages = list(banner(log.warnings, log.damage))
         self.damage = log.damage
@@ -173,10 +164,6 @@ class Session(Struct, dict=True):
     def _keep(self) -> None:
         with self.progress(lambda: ("writing the snapshot", 0, 0, "")):
             self.cluster = self.state.keep(self.cluster)
-
-    def _discard_state(self) -> None:
-        """Discard the replayed state, because the log has lost its last lines or was restored from a copy."""
-        self.cluster = Cluster()
 
     def _replay(self, transactions: Sequence[Transaction]) -> None:
         if transactions:
@@ -220,7 +207,7 @@ class Session(Struct, dict=True):
 
         Raises the errors of `transaction`.
         """
-        if not self._begun:
+        if not self.begun:
             with self.transaction():
                 pass
 
@@ -246,7 +233,7 @@ class Session(Struct, dict=True):
         """
         self.begin()  # read most of the log before taking the lock
         with self._story_added(), self._locked() as writer:
-            self._begun = True
+            self.begun = True
             self.read_at = (self.clock.now(), self.clock.monotonic())
             self._take_header(writer.header)
             self._replay(writer.transactions)
@@ -269,7 +256,7 @@ class Session(Struct, dict=True):
             try:
                 writer = self._lock(stack)
             except LogReplacedError:
-                self._discard_state()
+                self.cluster = Cluster()
                 self._read_log()
                 writer = self._lock(stack)
             messages += writer.messages
@@ -282,19 +269,15 @@ class Session(Struct, dict=True):
             if self.clock.monotonic() - started_at < _SHORT_WAIT:
                 return "", 0, 0, ""
             holder = self.state.lock_holder()
-            return (
-                f"waiting for {f'{holder.command!r}, pid {holder.pid}' if holder else 'the lock'}",
-                0,
-                0,
-                "",
-            )
+            name = f"{holder.command!r}, pid {holder.pid}" if holder else "the lock"
+            return f"waiting for {name}", 0, 0, ""
 
         with self.progress(progress):
             return stack.enter_context(self.state.locked(self.command, patience, after_seq=self.cluster.seq))
 
     def _patience(self) -> float:
         """Return the lock timeout in seconds. After the first transaction it is at least LOCK_TIMEOUT."""
-        return max(self.lock_timeout, LOCK_TIMEOUT) if self._begun else self.lock_timeout
+        return max(self.lock_timeout, LOCK_TIMEOUT) if self.begun else self.lock_timeout
 
     def fault(self, doing: str, error: Exception) -> None:
         """Record and print an internal error once, without ending the command.
@@ -310,7 +293,7 @@ class Session(Struct, dict=True):
 
     @contextmanager
     def _story_added(self) -> Iterator[None]:
-        """Add the log's events to an illegal transition raised in the block, and print the events of earlier faults."""
+        """Add the record's events to an IllegalTransitionError of the block, and print the events of faults."""
         try:
             yield
         except IllegalTransitionError as error:

@@ -1,4 +1,4 @@
-"""Configurations of the VMs of slices created on demand, in the form of the hosts in `cluster.yaml`."""
+"""The VMs of slices created on demand, as host configurations like those in `cluster.yaml`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXISTING = (SliceState.BOOTING, SliceState.READY)
 
 
 def slice_hosts(slices: Mapping[str, Slice], config: ClusterConfig) -> dict[WorkerId, HostConfig]:
-    """Return a HostConfig for each VM of existing slices. Slices of groups that are not in cluster.yaml are omitted."""
+    """Return a HostConfig for each VM of existing slices, except slices of groups that are not in cluster.yaml."""
     groups = {group.name: group for group in config.scale_groups}
     return {
         host.worker: host
@@ -31,7 +31,7 @@ def _hosts(each: Slice, group: ScaleGroup, config: ClusterConfig) -> list[HostCo
         HostConfig(
             worker=worker,
             connection=connection,
-            attributes={**shared, **_own(each, index)},
+            attributes={**shared, **_vm_attributes(each, index)},
             cpu=each.hosts[index].cpus or None,
             memory=each.hosts[index].memory or None,
             device=group.template.device,
@@ -43,7 +43,7 @@ def _hosts(each: Slice, group: ScaleGroup, config: ClusterConfig) -> list[HostCo
     ]
 
 
-def _own(each: Slice, index: int) -> dict[str, AttributeValue]:
+def _vm_attributes(each: Slice, index: int) -> dict[str, AttributeValue]:
     """Return the attributes of one VM that the other VMs of its group do not share."""
     gpus = ",".join(map(str, each.hosts[index].gpus))
     found: dict[str, str | int] = {

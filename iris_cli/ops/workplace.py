@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def this_program() -> tuple[str, ...]:
-    """Return the command line of this program. It has the path of the call, which is valid after an upgrade, too."""
+    """Return the command line of this program. It contains the path of the call, which an upgrade does not change."""
     called = Path(sys.argv[0])
     for path in (called, Path(sys.executable).with_name("iris")):
         if path.name == "iris" and path.is_file() and os.access(path, os.X_OK):
@@ -57,7 +57,7 @@ def user_name() -> str:
 class Workplace(Struct, dict=True):
     """Configuration and state directory in use, and the objects derived from them.
 
-    `lock_timeout` is in seconds (None: the default). `shared`: True if the process also runs other code.
+    `lock_timeout` is in seconds (None: the default). `shared`: True if the process also runs code of a user.
     """
 
     config_path: Path | None = None
@@ -113,7 +113,7 @@ class Workplace(Struct, dict=True):
 
     @cached_property
     def transport(self) -> SshTransport:
-        """Real SSH, with the host keys of this state directory."""
+        """SSH connections, with the host keys of this state directory."""
         from iris_cli.remote.ssh import SshTransport
 
         return SshTransport(self.state.known_hosts, shared=self.shared)
@@ -126,7 +126,7 @@ class Workplace(Struct, dict=True):
         return nullcontext()
 
     def session(self, command: str, transport: SshTransport | None = None) -> Session:
-        """Return a session for one command, without any I/O. `transport` overrides real SSH."""
+        """Return a session for one command, without any I/O. `transport` overrides `Workplace.transport`."""
         from iris_cli.journal.state_dir import LOCK_TIMEOUT
         from iris_cli.ops.session import Session
 

@@ -35,7 +35,7 @@ def copy_of(site: Site, directory: Path) -> Site:
 
 
 def adopt(site: Site) -> None:
-    found, silent = autoscale.what_speaks_against(site.session())
+    found, silent = autoscale.find_owner_conflict(site.session())
     assert silent == {}
     assert found is not None
     autoscale.adopt(site.session(), found.unknown)

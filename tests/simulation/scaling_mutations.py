@@ -142,7 +142,7 @@ def _below_the_least() -> AbstractContextManager[Any]:
 @contextmanager
 def _asked_to_go_once() -> Iterator[None]:
     """A deletion whose answer was lost, or whose invocation was killed, is not asked for again."""
-    ask, calls_due = autoscale._ask, slices.calls_due
+    ask, calls_due = autoscale._send_requests, slices.calls_due
 
     def once(session: Any, listings: Any, result: Any) -> None:
         fresh = {removal.slice for removal in result.plan.delete}
@@ -157,7 +157,7 @@ def _asked_to_go_once() -> Iterator[None]:
         with patch.object(slices, "calls_due", due):
             ask(session, listings, result)
 
-    with patch.object(autoscale, "_ask", once):
+    with patch.object(autoscale, "_send_requests", once):
         yield
 
 

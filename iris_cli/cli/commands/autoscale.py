@@ -62,7 +62,7 @@ def _adopt(iris: Context, *, yes: bool) -> int:
     from iris_cli.render import slices as render
 
     session = iris.session("iris autoscale --adopt")
-    found, silent = operation.what_speaks_against(session)
+    found, silent = operation.find_owner_conflict(session)
     for scope, words in silent.items():
         iris.output.warning(f"{scope} did not list its slices: {words}")
     done = found is not None and consent.given(iris, render.question(found), yes=yes, to="adopt the slices")
