@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -43,16 +43,19 @@ def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
             if isinstance(event, ev.TaskAssigned):
                 workers[event.attempt_id] = event.worker
             if transaction.seq > after_seq:
-                is_of_attempt = isinstance(event, ev.AttemptEvent)
-                worker = workers.get(event.attempt_id) if is_of_attempt else getattr(event, "worker", None)
-                yield _row(transaction, index, event, worker)
+                yield _row(transaction, index, event, workers)
     if reading.damage is not None:
         raise reading.damage.error()
     if not reading.log_exists:
         raise NotFoundError(f"no event log in {state.path}", hint="name a directory with --state-dir")
 
 
-def _row(transaction: ev.Transaction, index: int, event: ev.Event, worker: WorkerId | None) -> Row:
+def _row(
+    transaction: ev.Transaction, index: int, event: ev.Event, workers: Mapping[AttemptId, WorkerId]
+) -> Row:
+    worker = getattr(event, "worker", None)
+    if isinstance(event, ev.AttemptEvent):
+        worker = workers.get(event.attempt_id)
     task = getattr(event, "task", None)
     job = event.job.id if isinstance(event, ev.JobSubmitted) else getattr(event, "job", None)
     if isinstance(task, TaskId):

@@ -33,14 +33,11 @@ _WORDS = {
     EndReason.SCHEDULING_TIMEOUT: "not placed in time",
     EndReason.DEPENDENCY_FAILED: "a job in --after did not succeed",
 }
-_ERROR_IS_REASON = frozenset(
-    {EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FAILED, EndReason.WORKER_FAILED}
-)
-
 _NEVER_PLACED = frozenset({EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FAILED})
+_ERROR_IS_REASON = _NEVER_PLACED | {EndReason.WORKER_FAILED}
 
 KEPT = 4000
-"""Bytes of a log tail in the event log. A task with such a long log tail may have written more."""
+"""Maximum bytes of a log tail in the event log. A task with so long a log tail may have written more."""
 
 LOG_LINES = 20
 """Number of last log lines that a failure shows."""
@@ -52,7 +49,7 @@ _CODE_IS_REASON = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
 
 
 def exit_words(end: End | None) -> str:
-    """Return the exit code as `1`, or `137 (SIGKILL)` if a signal ended the command; '' without an exit code."""
+    """Return the exit code as text: `1`, or `137 (SIGKILL)` if a signal ended the command; '' without an exit code."""
     if end is None or end.exit_code is None:
         return ""
     name = signal_of(end)
@@ -60,19 +57,19 @@ def exit_words(end: End | None) -> str:
 
 
 def skew_words(skew: float) -> str:
-    """Return `is 2m ahead of this machine`, or `is correct`."""
+    """Return the error of a worker's clock: `is 2m ahead of this machine`, or `is correct`."""
     if not skew:
         return "is correct"
     return f"is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine"
 
 
 def reason_words(reason: EndReason) -> str:
-    """Return `failed`, `VM preempted` and so on; `succeeded` for OK."""
+    """Return a reason in words, such as `failed` or `VM preempted`; `succeeded` for OK."""
     return _WORDS[reason] or "succeeded"
 
 
 def stop_words(reason: EndReason) -> str:
-    """Return `being stopped with its gang`, `being stopped: VM preempted` and so on."""
+    """Return why an attempt is being stopped, such as `being stopped: VM preempted`."""
     words = reason_words(reason)
     return f"being {words}" if words.startswith("stopped") else f"being stopped: {words}"
 
@@ -137,8 +134,8 @@ def task_end_words(task: Task, state: StateDir | None = None) -> str:
 def who_failed(job: Job, task: Task, failed: int = 1) -> str:
     """Return `rank 2 failed first` for a gang, `task-2 failed` for a job of several tasks, otherwise `failed`.
 
-    `failed` is the number of failed tasks. If it is more than 1: `3 of 500 tasks failed (max_task_failures is 2), first
-    task-7`.
+    If several tasks have failed (`failed` is their number), return `3 of 500 tasks failed (max_task_failures is 2),
+    first task-7`.
     """
     if job.is_gang:
         return f"rank {task.index} failed first"
@@ -148,20 +145,20 @@ def who_failed(job: Job, task: Task, failed: int = 1) -> str:
     return f"task-{task.index} failed" if job.replicas > 1 else "failed"
 
 
-def job_cause(job: Job, culprit: Task | None, failed: int = 1) -> str:
-    """Return why a job ended, in a few words: which task caused it, and the end of that task."""
+def job_cause(job: Job, cause: Task | None, failed: int = 1) -> str:
+    """Return why a job ended, in a few words: the task that caused the end, and the end of that task."""
     if job.end is None:
         return ""
-    if culprit is None or culprit.end is None:
+    if cause is None or cause.end is None:
         return end_words(job.end)
-    words = end_words(culprit.end)
+    words = end_words(cause.end)
     # A task that was never placed has not failed.
-    has_failed = job.replicas > 1 and culprit.end.reason not in _NEVER_PLACED
-    return f"{who_failed(job, culprit, failed)}: {words}" if has_failed else words
+    has_failed = job.replicas > 1 and cause.end.reason not in _NEVER_PLACED
+    return f"{who_failed(job, cause, failed)}: {words}" if has_failed else words
 
 
 def cause_of(state: StateDir | None, attempt: AttemptId | None, end: End, output: str) -> KnownCause | None:
-    """Return the cause that the last output shows. If it shows none, return the cause in the saved excerpt, or None."""
+    """Return the cause that the last lines of output show, otherwise the cause in the saved excerpt, or None."""
     from iris_cli.core.known_causes import known_cause
 
     known = known_cause(end, output)
@@ -174,7 +171,7 @@ def cause_of(state: StateDir | None, attempt: AttemptId | None, end: End, output
 
 
 def cause_in(output: bytes, end: End) -> KnownCause | None:
-    """Return the cause that any line of the output shows, or None."""
+    """Return the cause that a line of the output shows, or None."""
     from iris_cli.core.known_causes import known_cause
 
     found = known_cause(end, output.decode("utf-8", "replace")) if output else None
@@ -187,7 +184,7 @@ def cause_in(output: bytes, end: End) -> KnownCause | None:
 def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
     """Return `retry 1 of 2, after rank 7: exit 1: GPU out of memory`; '' before the first retry, and for an ended job.
 
-    `state` may hold an excerpt of the output with more lines than the event log.
+    `state`: the state directory, whose excerpts of output may show a cause that the event log does not show.
     """
     failures = last_failures(job, cluster.tasks_of(job.id))
     if not failures:
@@ -195,10 +192,9 @@ def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
     task, attempt, end = failures[0]
     if end.reason is EndReason.RETRIED:
         return "retry, as requested"
+    number, limit = job.failed_rounds if job.is_gang else task.failures, job.max_retries_failure
     if end.reason in INFRASTRUCTURE:
         number, limit = job.preempted_rounds if job.is_gang else task.preemptions, job.max_retries_preemption
-    else:
-        number, limit = job.failed_rounds if job.is_gang else task.failures, job.max_retries_failure
     task_text = f"{'rank ' if job.is_gang else 'task-'}{task.index}: " if job.replicas > 1 else ""
     more = f" (and {count(len(failures) - 1, 'more task')})" if len(failures) > 1 else ""
     known = known_words(end, state, AttemptId(task.id, attempt))

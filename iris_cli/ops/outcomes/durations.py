@@ -1,7 +1,6 @@
 """Durations of attempts and jobs, as their workers reported them.
 
-Times of this machine are used only if no worker has reported a duration, because this machine's clock may have been
-set.
+This machine's clock is used only if no worker has reported a duration, because that clock may have been set.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def _reported(attempt: Attempt) -> float | None:
 def _span(attempt: Attempt, job: Job, now: float) -> _Span:
     """Return the start and end of an attempt by this machine's clock.
 
-    If the worker reported a duration, the start is that long before the end. Otherwise the end is not after the end of
+    If the worker reported a duration, the start is the end minus the duration. Otherwise the end is at most the end of
     the job, even if the attempt is unreachable and may still run.
     """
     until = now if job.end is None else job.end.at

@@ -1,11 +1,11 @@
-"""One plain sentence for each event of the log."""
+"""Sentences about events of the log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from iris_cli.core import EndReason, WorkerCondition, describe, format_duration, format_memory
+from iris_cli.core import EndReason, WorkerCondition, count, describe, format_duration, format_memory
 from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event
@@ -60,23 +60,18 @@ def _worker_unwedged(event: ev.WorkerUnwedged) -> str:
 
 def _job_submitted(event: ev.JobSubmitted) -> str:
     job = event.job
-    tasks = f"{job.replicas} {'task' if job.replicas == 1 else 'tasks'}"
+    tasks = count(job.replicas, "task")
     gang = ""
     if job.coscheduling:
-        same = job.coscheduling.group_by
-        gang = ", a gang" if same == TPU_NAME_ATTRIBUTE_KEY else f", a gang on workers with the same {same}"
+        key = job.coscheduling.group_by
+        gang = ", a gang" if key == TPU_NAME_ATTRIBUTE_KEY else f", a gang on workers with the same {key}"
     device = job.resources.device
     on = ""
     if device is not None:
         tpu = device.kind == "tpu" and device.variant != "auto"
         on = f", on {describe(device.variant) if tpu else device}"
-    by = (
-        f" by {event.origin.attempt}"
-        if event.origin
-        else f" (resubmission of {job.again})"
-        if job.again
-        else ""
-    )
+    by = f" (resubmission of {job.again})" if job.again else ""
+    by = f" by {event.origin.attempt}" if event.origin else by
     return f"job {job.id} submitted{by}: {tasks}{gang}{on}"
 
 
@@ -109,18 +104,9 @@ def _task_assigned(event: ev.TaskAssigned) -> str:
     return f"{event.attempt_id} placed on {event.worker}{gpus}{chosen}"
 
 
-def _dispatch_failed(event: ev.TaskDispatchFailed) -> str:
-    return f"{event.attempt_id} {'refused' if event.refused else 'did not start'}{_reason(event.error)}"
-
-
-def _presumed_gone(event: ev.AttemptPresumedGone) -> str:
-    why = "its lease expired" if event.by_lease else "it may still run"
-    return f"{event.attempt_id} presumed gone: {why}"
-
-
 def _attempt_ended(event: ev.AttemptEnded) -> str:
     words = end_words(event.end)
-    return f"{event.attempt_id} ended{_reason(words)}" if words else f"{event.attempt_id} succeeded"
+    return f"{event.attempt_id} ended: {words}" if words else f"{event.attempt_id} succeeded"
 
 
 def _task_quiet(event: ev.TaskQuiet) -> str:
@@ -135,15 +121,6 @@ def _stop_requested(event: ev.AttemptStopRequested) -> str:
     return f"{event.attempt_id} is {stop_words(event.reason)}"
 
 
-def _attempt_stopped(event: ev.AttemptStopped) -> str:
-    code = f", exit {event.exit_code}" if event.exit_code is not None else ""
-    return f"{event.attempt_id} stopped{code}"
-
-
-def _endpoint_registered(event: ev.EndpointRegistered) -> str:
-    return f"{event.attempt_id} registered endpoint {event.name} on port {event.port}"
-
-
 def _attempts_reaped(event: ev.AttemptsReaped) -> str:
     gone = f"output of {', '.join(map(str, event.attempts))} removed from worker {event.worker}"
     left = f"worker {event.worker} has not yet removed the output of {', '.join(map(str, event.left))}"
@@ -155,27 +132,15 @@ def _task_ended(event: ev.TaskEnded) -> str:
     return f"{event.task} is {state}{_reason(end_words(event.end))}"
 
 
-def _task_requeued(event: ev.TaskRequeued) -> str:
-    return f"{event.task} requeued ({reason_words(event.reason)})"
-
-
 def _worker_quarantined(event: ev.WorkerQuarantined) -> str:
     if event.lifted:
         return f"quarantine of worker {event.worker} lifted{_reason(event.reason)}"
     return f"worker {event.worker} quarantined{_reason(event.reason)}"
 
 
-def _worker_tainted(event: ev.WorkerTainted) -> str:
-    return f"taint {event.taint} {'removed from' if event.removed else 'added to'} worker {event.worker}"
-
-
 def _slice_set_up(event: ev.SliceSetUp) -> str:
     ended = f"could not be set up{_reason(event.error)}" if event.error else "is set up"
     return f"VM {event.vm} of slice {event.slice} {ended}"
-
-
-def _slice_requested(event: ev.SliceRequested) -> str:
-    return f"slice {event.slice} requested: {event.template.describe()} of scale group {event.group}"
 
 
 def _backed_off(event: ev.ScaleGroupBackedOff) -> str:
@@ -192,12 +157,16 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.WorkerSilenceCounted: _silence_counted,
     ev.WorkerSkewChanged: lambda event: f"the clock of worker {event.worker} {skew_words(event.skew)}",
     ev.WorkerQuarantined: _worker_quarantined,
-    ev.WorkerTainted: _worker_tainted,
+    ev.WorkerTainted: lambda event: (
+        f"taint {event.taint} {'removed from' if event.removed else 'added to'} worker {event.worker}"
+    ),
     ev.WorkerDrained: lambda event: f"worker {event.worker} is draining{_reason(event.reason)}",
     ev.WorkerUncordoned: lambda event: f"worker {event.worker} uncordoned",
     ev.WorkerUnwedged: _worker_unwedged,
     ev.WorkerForgotten: _worker_forgotten,
-    ev.SliceRequested: _slice_requested,
+    ev.SliceRequested: lambda event: (
+        f"slice {event.slice} requested: {event.template.describe()} of scale group {event.group}"
+    ),
     ev.SliceCreated: lambda event: f"slice {event.slice} is being created",
     ev.SliceRefused: lambda event: f"slice {event.slice} was not created{_reason(event.error)}",
     ev.SliceStarted: lambda event: f"slice {event.slice} exists; probing its VMs",
@@ -219,20 +188,28 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.TaskAssigned: _task_assigned,
     ev.DispatchTakenOver: lambda event: f"{event.attempt_id} may be running: its launch got no answer",
     ev.TaskDispatched: lambda event: f"{event.attempt_id} acknowledged by its worker",
-    ev.TaskDispatchFailed: _dispatch_failed,
+    ev.TaskDispatchFailed: lambda event: (
+        f"{event.attempt_id} {'refused' if event.refused else 'did not start'}{_reason(event.error)}"
+    ),
     ev.TaskRunning: lambda event: f"{event.attempt_id} is running",
     ev.AttemptHeldUp: lambda event: f"{event.attempt_id} can't start{_reason(event.error)}",
     ev.TaskQuiet: _task_quiet,
     ev.AttemptOrphaned: lambda event: f"{event.attempt_id} is running without its wrapper",
     ev.AttemptUnkillable: lambda event: f"a process of {event.attempt_id} can't be killed",
-    ev.AttemptPresumedGone: _presumed_gone,
+    ev.AttemptPresumedGone: lambda event: (
+        f"{event.attempt_id} presumed gone: {'its lease expired' if event.by_lease else 'it may still run'}"
+    ),
     ev.AttemptProvenGone: lambda event: f"{event.attempt_id} is proven gone",
     ev.AttemptEnded: _attempt_ended,
     ev.AttemptStopRequested: _stop_requested,
-    ev.AttemptStopped: _attempt_stopped,
-    ev.EndpointRegistered: _endpoint_registered,
+    ev.AttemptStopped: lambda event: (
+        f"{event.attempt_id} stopped{f', exit {event.exit_code}' if event.exit_code is not None else ''}"
+    ),
+    ev.EndpointRegistered: lambda event: (
+        f"{event.attempt_id} registered endpoint {event.name} on port {event.port}"
+    ),
     ev.EndpointRemoved: lambda event: f"{event.attempt_id} removed endpoint {event.name}",
     ev.AttemptsReaped: _attempts_reaped,
-    ev.TaskRequeued: _task_requeued,
+    ev.TaskRequeued: lambda event: f"{event.task} requeued ({reason_words(event.reason)})",
     ev.TaskEnded: _task_ended,
 }

@@ -1,4 +1,4 @@
-"""The place at which a program is, in a few words: its innermost call outside libraries, or what its threads do."""
+"""The place of a program: the innermost call of its stack outside libraries, or the state of its threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_PLACE = 120  # characters
 
 
 def call_words(frame: Frame) -> str:
-    """Return `all_reduce (train.py:4)`. The path of a library's file is relative to the directory of the libraries."""
+    """Return a call as text: `all_reduce (train.py:4)`. Library files have relative paths."""
     file = _LIBRARY.sub("", frame.file[-_MAX_NAME:], count=1)
     where = f"{file}:{frame.line}" if frame.line else file
     return frame.function[:_MAX_NAME] + (f" ({where})" if where else "")
@@ -27,7 +27,7 @@ def call_words(frame: Frame) -> str:
 def own_call(frames: Sequence[Frame], shared: Collection[Frame] = ()) -> Frame:
     """Return the innermost call outside libraries, with its file's base name. Prefer calls that are not in `shared`.
 
-    The innermost call of all is usually in a library, and the same for different places in the program.
+    The innermost call of a stack is usually in a library, whatever the program does.
     """
     own = [each for each in frames if each.line and not _is_library(each.file)] or frames
     found = next((each for each in (*own, *frames) if each not in shared), own[0])
@@ -35,23 +35,25 @@ def own_call(frames: Sequence[Frame], shared: Collection[Frame] = ()) -> Frame:
 
 
 def _is_library(file: str) -> bool:
-    """Return whether a file belongs to an installed package or to Python. py-spy's paths are relative to these."""
+    """Return True if a file belongs to an installed package or to Python. py-spy's paths of such files are relative."""
     top = file.partition("/")[0].removesuffix(".py")
     return _LIBRARY.match(file) is not None or top in sys.stdlib_module_names
 
 
 def place_of(programs: Sequence[Program]) -> str:
-    """Return the call of the main thread of the first program with a stack; without a stack, what a program does."""
+    """Return the call of the main thread of the first program with a stack. If none has a stack, return a state."""
     stacks = (thread.frames for each in programs for thread in threads_of(each.dump) if thread.is_main)
     frames = next(filter(None, stacks), None)
-    words = call_words(own_call(frames)) if frames else _doing([each for each in programs if each.threads])
+    words = (
+        call_words(own_call(frames)) if frames else _state_words([each for each in programs if each.threads])
+    )
     return " ".join(words.split())[:_MAX_PLACE]
 
 
 _STATES = {"S": "sleep", "D": "uninterruptible sleep", "T": "a stop by a signal", "t": "a stop by a debugger"}
 
 
-def _doing(programs: Sequence[Program]) -> str:
+def _state_words(programs: Sequence[Program]) -> str:
     """Return the state of the first Python program, or of the newest program: `sleep (futex_wait_queue)`."""
     if any(thread.spins for program in programs for thread in program.threads):
         return "a busy loop"
