@@ -1,4 +1,4 @@
-"""The port for providers of slices."""
+"""The interface of providers of slices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SliceProvider(Protocol):
     """The slices of an owner in a scope.
 
     Calls are idempotent, even if several processes make them at the same time or are killed. No call waits until a
-    slice is created or deleted: `list` shows the progress. All calls raise ProviderError.
+    slice is created or deleted. All calls raise ProviderError.
     """
 
     def list(self) -> tuple[CloudSlice, ...]:

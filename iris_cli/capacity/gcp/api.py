@@ -1,6 +1,7 @@
 """The calls of Google's TPU API that iris needs, with timeouts, complete lists, and errors by kind of refusal.
 
-A call without an answer is retried a few times. That is safe, because iris chooses all names and never reuses a name.
+A call without an answer is retried a few times. Retries are safe, because iris chooses all names and never reuses a
+name.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.messages.cloud import Refusal
 
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
-"""The environment variable that overrides the endpoint, as for gcloud."""
+"""Environment variable that overrides the endpoint. gcloud reads it, too."""
 _DEFAULT_ENDPOINT = "https://tpu.googleapis.com"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _MAX_PAGES = 1000
@@ -48,7 +49,7 @@ class Api:
         self,
         project: str,
         zone: str,
-        patience: RetryPolicy | None = None,
+        policy: RetryPolicy | None = None,
         clock: Clock = SYSTEM_CLOCK,
         *,
         partial: bool = False,
@@ -57,7 +58,7 @@ class Api:
         self.parent = f"projects/{project}/locations/{zone}"
         self.unreachable: dict[str, None] = {}
         self._partial = partial
-        self._patience = patience or RetryPolicy()
+        self._policy = policy or RetryPolicy()
         self._clock = clock
         try:
             self._endpoint, self._credentials = _endpoint_and_credentials()
@@ -68,8 +69,8 @@ class Api:
         except Exception as error:
             raise error_of(error, project) from error
 
-    # Lists are complete. Only with `partial`, zones that Google can't reach may be missing. `unreachable` names these
-    # zones.
+    # Lists are complete. Only with `partial`, zones that Google can't reach may be missing; `unreachable` has their
+    # names.
 
     def nodes(self) -> list[Any]:
         """Return all nodes as protocol buffers."""
@@ -125,27 +126,30 @@ class Api:
         found = self._found(self._client.get_queued_resource, request)
         return None if found is None else tpu_v2.QueuedResource.pb(found)
 
+    # If Google's client does not know the type of a started operation, it can't parse the answer. Such a call has
+    # succeeded.
+
     def create_node(self, name: str, node: Any) -> bool:
         """Create a node. Return False if the name is taken."""
         request = tpu_v2.CreateNodeRequest(parent=self.parent, node_id=name, node=node)
-        return self._is_created(self._client.create_node, request)
+        return self._is_accepted(self._client.create_node, request, ParseError)
 
     def create_queued_resource(self, name: str, wanted: Any) -> bool:
         """Create a queued resource. Return False if the name is taken."""
         request = tpu_v2.CreateQueuedResourceRequest(
             parent=self.parent, queued_resource_id=name, queued_resource=wanted
         )
-        return self._is_created(self._client.create_queued_resource, request)
+        return self._is_accepted(self._client.create_queued_resource, request, ParseError)
 
     def delete_node(self, name: str) -> bool:
         """Delete a node. Return False if another operation on it is in progress."""
         request = tpu_v2.DeleteNodeRequest(name=f"{self.parent}/nodes/{name}")
-        return self._is_deleted(self._client.delete_node, request)
+        return self._is_accepted(self._client.delete_node, request, ParseError, NotFound)
 
     def delete_queued_resource(self, name: str) -> bool:
         """Delete a queued resource and its nodes. Return False if another operation on them is in progress."""
         request = tpu_v2.DeleteQueuedResourceRequest(name=f"{self.parent}/queuedResources/{name}", force=True)
-        return self._is_deleted(self._client.delete_queued_resource, request)
+        return self._is_accepted(self._client.delete_queued_resource, request, ParseError, NotFound)
 
     def host_keys(self, name: str) -> list[dict[str, str]]:
         """Return the SSH host keys of each VM of a node, by key type. The VMs are in the order of worker numbers."""
@@ -162,44 +166,34 @@ class Api:
                 return None
             raise
 
-    # If Google's client does not know the type of a started operation, it can't parse the answer. Such a call has
-    # succeeded.
-
-    def _is_created(self, ask: Callable[..., Any], request: Any) -> bool:
+    def _is_accepted(self, ask: Callable[..., Any], request: Any, *successes: type[Exception]) -> bool:
+        """Make a call. Return False after a Conflict, True after a success or one of the errors `successes`."""
         try:
             self._call(ask, request)
         except ProviderError as error:
-            if not isinstance(error.__cause__, (Conflict, ParseError)):
+            if isinstance(error.__cause__, Conflict):
+                return False
+            if not isinstance(error.__cause__, successes):
                 raise
-            return isinstance(error.__cause__, ParseError)
-        return True
-
-    def _is_deleted(self, ask: Callable[..., Any], request: Any) -> bool:
-        try:
-            self._call(ask, request)
-        except ProviderError as error:
-            if not isinstance(error.__cause__, (NotFound, Conflict, ParseError)):
-                raise
-            return not isinstance(error.__cause__, Conflict)
         return True
 
     def _call(self, ask: Callable[..., Any], request: Any) -> Any:
-        patience, clock = self._patience, self._clock
+        policy, clock = self._policy, self._clock
         began = clock.monotonic()
-        for attempt in range(patience.tries):
+        for attempt in range(policy.tries):
             try:
-                return ask(request=request, retry=None, timeout=patience.timeout)
+                return ask(request=request, retry=None, timeout=policy.timeout)
             except Exception as error:
                 problem = error_of(error, self.project)
                 if problem.refusal is Refusal.DENIED:
                     _credentials.cache_clear()  # the user may log in while this program runs
-                is_late = clock.monotonic() - began > patience.timeout
-                can_retry = problem.refusal is Refusal.UNANSWERED and not isinstance(
-                    error, (Conflict, ParseError)
+                is_late = clock.monotonic() - began > policy.timeout
+                is_final = problem.refusal is not Refusal.UNANSWERED or isinstance(
+                    error, Conflict | ParseError
                 )
-                if not can_retry or is_late or attempt == patience.tries - 1:
+                if is_final or is_late or attempt == policy.tries - 1:
                     raise problem from error
-            clock.sleep(patience.pause * 2**attempt)
+            clock.sleep(policy.pause * 2**attempt)
         raise AssertionError("there is at least one try")
 
 

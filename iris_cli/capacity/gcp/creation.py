@@ -1,4 +1,4 @@
-"""Build requests to Google from the template of a scale group."""
+"""Nodes and queued resources to create for a scale group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ def node_of(group: ScaleGroup, owner: str) -> tpu_v2.Node:
             subnetwork=options.subnetwork,
             enable_external_ips=options.addresses is Addresses.EXTERNAL,
         ),
-        scheduling_config=_scheduling(template),
+        scheduling_config=tpu_v2.SchedulingConfig(
+            spot=options.spot,
+            preemptible=template.preemptible and not options.spot,
+            reserved=options.reserved,
+        ),
         labels={**options.labels, OWNER: owner, GROUP: group.name},
         metadata=_metadata(group.connection),
         tags=list(options.tags),
@@ -46,10 +50,9 @@ def node_of(group: ScaleGroup, owner: str) -> tpu_v2.Node:
 
 
 def queued_resource_of(name: str, parent: str, group: ScaleGroup, owner: str) -> tpu_v2.QueuedResource:
-    """Return the queued resource to create for a scale group.
+    """Return the queued resource to create for a scale group. Its node gets the same name. Raises ProviderError.
 
-    Its node gets the same name. Raises ProviderError. Queued resources can't have preemptible nodes. Spot nodes, their
-    successor, are requested instead.
+    Queued resources can't have preemptible nodes, so spot nodes are requested instead.
     """
     node = node_of(group, owner)
     options = group.template.gcp
@@ -62,20 +65,9 @@ def queued_resource_of(name: str, parent: str, group: ScaleGroup, owner: str) ->
     elif options.reserved:
         wanted.guaranteed = tpu_v2.QueuedResource.Guaranteed()
     if options.reservation:
-        is_short = "/" not in options.reservation
-        wanted.reservation_name = (
-            f"{parent}/reservations/{options.reservation}" if is_short else options.reservation
-        )
+        name_of_zone = f"{parent}/reservations/{options.reservation}"
+        wanted.reservation_name = options.reservation if "/" in options.reservation else name_of_zone
     return wanted
-
-
-def _scheduling(template: SliceTemplate) -> tpu_v2.SchedulingConfig:
-    options = template.gcp
-    return tpu_v2.SchedulingConfig(
-        spot=options.spot,
-        preemptible=template.preemptible and not options.spot,
-        reserved=options.reserved,
-    )
 
 
 def _accelerator_config(template: SliceTemplate) -> tpu_v2.AcceleratorConfig:

@@ -17,7 +17,7 @@ ALL_ZONES = "-"
 
 
 def nodes_as_json(
-    project: str, zone: str, patience: RetryPolicy | None = None, clock: Clock = SYSTEM_CLOCK
+    project: str, zone: str, policy: RetryPolicy | None = None, clock: Clock = SYSTEM_CLOCK
 ) -> dict[str, list[Any]]:
     """Return `nodes`, `queuedResources`, and `unreachable` (zones).
 
@@ -27,7 +27,7 @@ def nodes_as_json(
     project = project or default_project()
     if not project:
         raise ProviderError(Refusal.INVALID, "no Google Cloud project is set")
-    api = Api(project, zone or ALL_ZONES, patience, clock, partial=not zone)
+    api = Api(project, zone or ALL_ZONES, policy, clock, partial=not zone)
     requests = api.queued_resources()
     nodes = api.nodes()
     with_node = {_in_project(node.queued_resource) for node in nodes}

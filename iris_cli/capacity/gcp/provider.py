@@ -24,10 +24,10 @@ from iris_cli.core.model.slice import ScaleGroup, Slice, SliceState
 
 
 class GcpProvider:
-    """A provider whose slices are nodes, or queued resources with one node of the same name.
+    """A provider whose slices are nodes, or queued resources with one node of the same name. A label names the owner.
 
-    A label names the owner. `known` are the slices in the log. Their host keys are not fetched again. If a requested
-    slice is not listed, Google's operations give the reason.
+    `known` are the slices in the log. Their host keys are not fetched again, and if one of them is not listed, Google's
+    operations are searched for the reason.
     """
 
     def __init__(
@@ -36,16 +36,16 @@ class GcpProvider:
         zone: str,
         owner: str,
         known: Mapping[str, Slice] | None = None,
-        patience: RetryPolicy | None = None,
+        policy: RetryPolicy | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._owner = owner
         self._known = known or {}
         self._clock = clock
-        self._api = Api(project, zone, patience, clock)
+        self._api = Api(project, zone, policy, clock)
 
     def list(self) -> tuple[CloudSlice, ...]:
-        """Return all slices. Queued resources are read BEFORE nodes, so that the node of an ACTIVE one is found."""
+        """Return all slices. Read queued resources BEFORE nodes, so that the node of an ACTIVE resource is found."""
         requests = self._api.queued_resources()
         found = merged(requests, self._api.nodes(), self._owner)
         now = self._clock.now()
@@ -67,8 +67,7 @@ class GcpProvider:
 
     def delete(self, name: str) -> None:
         """Delete the queued resource with its node, or a node without a queued resource."""
-        # Google refuses a deletion during another operation. The second try succeeds if that operation is a deletion,
-        # too.
+        # Google refuses a deletion during another operation. If that operation is a deletion, the second try succeeds.
         if not (self._delete(name) or self._delete(name)):
             raise ProviderError(
                 Refusal.UNANSWERED, f"{name} can't be deleted now: another operation is running"
@@ -87,13 +86,13 @@ class GcpProvider:
     def _exists(self, name: str) -> bool:
         """Return True if the owner has a slice with that name. Raises ProviderError if another owner has it."""
         request, node = self._api.queued_resource(name), self._api.node(name)
-        theirs = request is not None and label_of_request(request, OWNER) != self._owner
-        if theirs or (node is not None and not self._is_ours(node, request)):
+        is_foreign = request is not None and label_of_request(request, OWNER) != self._owner
+        if is_foreign or (node is not None and not self._is_ours(node, request)):
             raise ProviderError(Refusal.INVALID, f"a slice {name} of another owner exists")
         return request is not None or node is not None
 
     def _is_ours(self, node: Any, request: Any | None) -> bool:
-        """Return True for a node of the owner. `request` is the owner's queued resource with the same name, if any."""
+        """Return True if a node is the owner's. `request` is the owner's queued resource of the same name, or None."""
         by_label = bool(node.labels.get(OWNER) == self._owner)
         return by_label or (request is not None and short(node.queued_resource) == short(request.name))
 
@@ -105,7 +104,7 @@ class GcpProvider:
             return ()
 
     def _unlisted(self, found: Mapping[str, object]) -> Iterator[CloudSlice]:
-        """Yield requested slices missing in `found`, because Google is still creating them or could not create them."""
+        """Yield the requested slices missing in `found`, if Google still creates them or could not create them."""
         wanted = [
             each
             for each in self._known.values()

@@ -66,14 +66,14 @@ Keys: TypeAlias = Callable[[str], Sequence[Mapping[str, str]]]
 
 
 class Resources(NamedTuple):
-    """The resources of one slice, which have the same name: a queued resource (`request`), a node, or both."""
+    """The resources of one slice: a queued resource (`request`), a node, or both. Both have the slice's name."""
 
     request: Any | None
     node: Any | None
 
 
 def merged(requests: Sequence[Any], nodes: Sequence[Any], owner: str) -> dict[str, Resources]:
-    """Return an owner's resources by short name. Nodes of its queued resources are included even without its label."""
+    """Return an owner's resources by short name: those with its label, and the nodes of its queued resources."""
     ours = {
         short(each.name): Resources(each, None) for each in requests if label_of_request(each, OWNER) == owner
     }
@@ -103,12 +103,12 @@ def is_being_deleted(what: Any) -> bool:
 def cloud_slice(name: str, found: Resources, now: float, known: Slice | None, keys: Keys) -> CloudSlice:
     """Return a slice at the time `now`. `known` is the slice in the log. `keys` fetches the host keys of a node."""
     request, node = found
-    queued = _of_request(name, request) if request is not None else None
+    queued = _slice_from_request(name, request) if request is not None else None
     if node is None:
         assert queued is not None
         is_lost = queued.state is CloudState.READY
         return replace(queued, state=CloudState.FAILED, detail="its node is gone") if is_lost else queued
-    actual = _of_node(name, node, now, known, keys)
+    actual = _slice_from_node(name, node, now, known, keys)
     if queued is None or actual.state is CloudState.STOPPED:
         return actual
     if queued.state not in (CloudState.CREATING, CloudState.READY):
@@ -119,10 +119,10 @@ def cloud_slice(name: str, found: Resources, now: float, known: Slice | None, ke
 
 
 def failed_creation(name: str, operations: Iterable[Mapping[str, Any]]) -> CloudSlice | None:
-    """Return a slice that Google does not list, CREATING or FAILED like its last creation.
+    """Return a slice that Google does not list: CREATING or FAILED, according to the last operation that creates it.
 
-    Return None if the creation is unknown or has succeeded. `operations` are google.longrunning operations as JSON,
-    with google.cloud.tpu.v2.OperationMetadata.
+    Return None if there is no such operation, or if it has succeeded. `operations` are google.longrunning operations as
+    JSON, with google.cloud.tpu.v2.OperationMetadata.
     """
     found: dict[str, Mapping[str, Any]] = {}
     for each in operations:
@@ -143,7 +143,7 @@ def failed_creation(name: str, operations: Iterable[Mapping[str, Any]]) -> Cloud
 # Queued resources
 
 
-def _of_request(name: str, request: Any) -> CloudSlice:
+def _slice_from_request(name: str, request: Any) -> CloudSlice:
     """Convert a queued resource without its node."""
     word, state, detail = _state(tpu_v2.QueuedResourceState.State, request.state.state, _REQUEST)
     quota = False
@@ -159,7 +159,7 @@ def _of_request(name: str, request: Any) -> CloudSlice:
 # Nodes
 
 
-def _of_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) -> CloudSlice:
+def _slice_from_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) -> CloudSlice:
     word, state, detail = _state(tpu_v2.Node.State, node.state, _NODE)
     hosts: tuple[SliceHost, ...] = ()
     incarnation = f"{node.id} {node.create_time.ToJsonString()}"
@@ -169,10 +169,13 @@ def _of_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) 
         started = known is not None and known.incarnation == incarnation
         if detail:  # a slice that was complete may recover: probes decide
             hosts, state = (), CloudState.CREATING if settling or started else CloudState.FAILED
-        elif known is not None and started and _same_addresses(known.hosts, hosts):
+        elif known is not None and started and _addresses(known.hosts) == _addresses(hosts):
             hosts = known.hosts
         else:
-            hosts = _with_keys(hosts, keys(name))
+            each_keys = keys(name)
+            if len(each_keys) == len(hosts):
+                pairs = zip(hosts, each_keys, strict=True)
+                hosts = tuple(replace(host, key=_preferred_key(own)) for host, own in pairs)
             if settling and not all(host.key for host in hosts):
                 hosts, state, detail = (), CloudState.CREATING, "its VMs have not reported host keys yet"
     elif node.health_description:
@@ -188,7 +191,7 @@ def _of_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) 
 
 
 def _hosts(node: Any) -> tuple[tuple[SliceHost, ...], str]:
-    """Return the VMs by worker number, or no VMs and a message. Loopback addresses (an emulator's) have ports."""
+    """Return the VMs by worker number, or no VMs and a message. An emulator's loopback addresses have ports."""
     is_external = any(each.enable_external_ips for each in (node.network_config, *node.network_configs))
     hosts = []
     for each in node.network_endpoints:
@@ -215,14 +218,8 @@ def _vms(node: Any) -> int:
     return known.vms if known is not None else 0
 
 
-def _same_addresses(some: Sequence[SliceHost], others: Sequence[SliceHost]) -> bool:
-    return [(each.host, each.port) for each in some] == [(each.host, each.port) for each in others]
-
-
-def _with_keys(hosts: Sequence[SliceHost], all_keys: Sequence[Mapping[str, str]]) -> tuple[SliceHost, ...]:
-    if len(all_keys) != len(hosts):
-        return tuple(hosts)
-    return tuple(replace(host, key=_preferred_key(keys)) for host, keys in zip(hosts, all_keys, strict=True))
+def _addresses(hosts: Sequence[SliceHost]) -> list[tuple[str, int]]:
+    return [(host.host, host.port) for host in hosts]
 
 
 def _preferred_key(keys: Mapping[str, str]) -> str:
@@ -254,6 +251,11 @@ def _state(
 
 
 _EXHAUSTED, _UNAVAILABLE = 8, 14
+_REFUSALS = {
+    _EXHAUSTED: Refusal.QUOTA,
+    **dict.fromkeys((7, 16), Refusal.DENIED),
+    **dict.fromkeys((3, 5, 9, 11), Refusal.INVALID),
+}
 _LOG_IN = "gcloud auth application-default login"
 _NAMED_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 _PROJECT_OF_GCLOUD = "764086051850"  # project of all gcloud users, without any API enabled
@@ -274,39 +276,19 @@ def error_of(error: Exception, project: str) -> ProviderError:
     if isinstance(error, GoogleAPICallError):
         return _error_of_answer(error, project)
     if isinstance(error, DefaultCredentialsError):
-        return ProviderError(Refusal.DENIED, _without_credentials(error))
+        words = f": {_LOG_IN} ({_NAMED_FILE} is not set)"
+        if os.environ.get(_NAMED_FILE):  # it overrides a login
+            words = f" from {_NAMED_FILE}: {one_line_of(str(error.args[0]))}"
+        return ProviderError(Refusal.DENIED, f"no Google Cloud credentials{words}")
     if isinstance(error, RefreshError) and not error.retryable:
         why = one_line_of(str(error.args[0])) if error.args else "no reason given"
         return ProviderError(
             Refusal.DENIED,
             f"the Google Cloud credentials have expired or were revoked: {why} ({_LOG_IN})",
         )
-    kind = (
-        "no way to log in to Google Cloud" if isinstance(error, GoogleAuthError) else "no answer from Google"
-    )
+    is_login = isinstance(error, GoogleAuthError)
+    kind = "no way to log in to Google Cloud" if is_login else "no answer from Google"
     return ProviderError(Refusal.UNANSWERED, f"{kind}: {type(error).__name__}: {one_line_of(str(error))}")
-
-
-def _without_credentials(error: DefaultCredentialsError) -> str:
-    """Return the message for missing credentials. A file named in the environment overrides a login."""
-    if os.environ.get(_NAMED_FILE):
-        return f"no Google Cloud credentials from {_NAMED_FILE}: {one_line_of(str(error.args[0]))}"
-    return f"no Google Cloud credentials: {_LOG_IN} ({_NAMED_FILE} is not set)"
-
-
-def refusal_of(code: int, message: str) -> Refusal:
-    """Return the kind of refusal for the code and message of a google.rpc.Status."""
-    if code in (_EXHAUSTED, _UNAVAILABLE) and _NO_MACHINES.search(message):
-        return Refusal.STOCKOUT
-    if code == _EXHAUSTED:
-        return Refusal.QUOTA
-    return (
-        Refusal.DENIED
-        if code in (7, 16)
-        else Refusal.INVALID
-        if code in (3, 5, 9, 11)
-        else Refusal.UNANSWERED
-    )
 
 
 def one_line_of(text: str) -> str:
@@ -355,4 +337,6 @@ def _denied(words: str, reason: str, project: str) -> str:
 def status_of(code: int, words: str) -> tuple[Refusal, str]:
     """Return the kind of refusal for a google.rpc.Status, and its message as one line."""
     message = one_line_of(words) or f"error {code} without a message"
-    return refusal_of(code, message), message
+    if code in (_EXHAUSTED, _UNAVAILABLE) and _NO_MACHINES.search(message):
+        return Refusal.STOCKOUT, message
+    return _REFUSALS.get(code, Refusal.UNANSWERED), message

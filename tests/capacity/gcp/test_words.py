@@ -116,9 +116,9 @@ def test_credentials_and_networks_that_fail(error: Exception, refusal: Refusal, 
     ],
 )
 def test_what_an_operation_failed_for(code: int, message: str, refusal: Refusal) -> None:
-    from iris_cli.capacity.gcp.reading import refusal_of
+    from iris_cli.capacity.gcp.reading import status_of
 
-    assert refusal_of(code, message) is refusal
+    assert status_of(code, message)[0] is refusal
 
 
 def test_without_credentials_it_says_how_to_log_in(
