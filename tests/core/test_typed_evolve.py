@@ -25,10 +25,10 @@ def _start(phase: Assigned, event: ev.TaskRunning, context: EventContext) -> Run
 
 
 def _task_running(edit: Edit, event: ev.TaskRunning, at: float) -> None:
-    task = edit.task(event.task)
+    task = edit.tasks[event.task]
     attempt = edit.attempt(task, event.attempt)
-    job, worker = edit.job(task.job), edit.worker(attempt.worker)
-    known, group = edit.slice("west-c0ff-1"), edit.group("west")
+    job, worker = edit.jobs[task.job], edit.workers[attempt.worker]
+    known, group = edit.slices["west-c0ff-1"], edit.group("west")
     end = task.end
     assert end is not None
 """

@@ -56,9 +56,7 @@ def _copied(call: ast.Call, types: dict[str, str]) -> set[str]:
 
 
 def _object(value: ast.expr, field: str | None) -> ast.Name | None:
-    """`job` of `job.field`, also of `job.field.copy()`."""
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "copy":
-        value = value.func.value
+    """`job` of `job.field`."""
     found = isinstance(value, ast.Attribute) and value.attr == field and isinstance(value.value, ast.Name)
     return value.value if found else None  # type: ignore[attr-defined]  # seen above
 
@@ -77,4 +75,4 @@ def test_a_copy_names_every_field(module: Module) -> None:
 def test_the_core_has_such_copies() -> None:
     """If none were found the test above could not fail."""
     found = {function.name for module in CORE for function, _, _ in copies(module)}
-    assert {"copy", "as_made", "with_failure", "_of_boot", *DROPPED} <= found
+    assert {"as_made", "with_failure", "_of_boot", *DROPPED} <= found

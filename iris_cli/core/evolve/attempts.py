@@ -21,11 +21,11 @@ def _job_submitted(edit: Edit, event: ev.JobSubmitted, at: float) -> None:
     submitted = copy(job)  # the record in the event must not change
     submitted.submitted_at, submitted.order = at, len(edit.cluster.jobs)
     submitted.origin = event.origin
-    edit.add_job(submitted)
+    edit.jobs[submitted.id] = submitted
     for task_id in job.task_ids:
-        edit.add_task(Task(id=task_id))
+        edit.tasks[task_id] = Task(id=task_id)
     if job.again is not None:
-        earlier = edit.job(job.again)
+        earlier = edit.jobs[job.again]
         if earlier.end is None:
             raise IllegalTransitionError(f"{job.id} is {earlier.id} again, which has not ended")
         earlier.tried_again = (*earlier.tried_again, job.id)
@@ -35,7 +35,7 @@ def _job_submitted(edit: Edit, event: ev.JobSubmitted, at: float) -> None:
 
 
 def _job_adopted(edit: Edit, event: ev.JobAdopted, _at: float) -> None:
-    job = edit.job(event.job)
+    job = edit.jobs[event.job]
     if job.origin is None or job.origin.attempt.task != event.origin.attempt.task:
         raise IllegalTransitionError(f"{event}: {job.id} was not submitted by that task")
     job.adopted = event.origin
@@ -78,14 +78,14 @@ def _gang_round_ended(edit: Edit, event: ev.GangRoundEnded, _at: float) -> None:
 
 def _open_job(edit: Edit, event: Event, job_id: JobId) -> Job:
     """Return a job that may be changed. Raises IllegalTransitionError if it has ended."""
-    job = edit.job(job_id)
+    job = edit.jobs[job_id]
     if job.end is not None:
         raise IllegalTransitionError(f"{event}: the job has ended already ({job.end.reason})")
     return job
 
 
 def _task_assigned(edit: Edit, event: ev.TaskAssigned, at: float) -> None:
-    task = edit.task(event.task)
+    task = edit.tasks[event.task]
     if (
         task.state is not TaskState.PENDING
         or event.attempt != len(task.attempts)
@@ -94,9 +94,9 @@ def _task_assigned(edit: Edit, event: ev.TaskAssigned, at: float) -> None:
         raise illegal_transition(event, task)
     job = edit.cluster.jobs[task.id.job]
     if job.coscheduling is not None and job.rounds == job.settled_rounds:
-        job = edit.job(job.id)
+        job = edit.jobs[job.id]
         job.rounds += 1
-    claims = edit.worker(event.worker).claims
+    claims = edit.workers[event.worker].claims
     claims[event.attempt_id] = Claim.of(job.resources, event.gpus)
     task.state = TaskState.ASSIGNED
     attempt = Attempt(
@@ -119,7 +119,7 @@ def _advance_only(edit: Edit, event: ev.AttemptEvent, at: float) -> None:
 def _task_dispatch_failed(edit: Edit, event: ev.TaskDispatchFailed, at: float) -> None:
     task, attempt = _ended(edit, event, at)
     if event.refused:
-        edit.worker(attempt.worker).refusals += 1
+        edit.workers[attempt.worker].refusals += 1
     if not task.state.terminal:
         task.state = TaskState.PENDING
         task.refusals += event.refused and not edit.cluster.jobs[task.job].is_gang
@@ -131,11 +131,11 @@ def _task_running(edit: Edit, event: ev.TaskRunning, at: float) -> None:
         task.state = TaskState.RUNNING
     task.refusals = 0
     if edit.cluster.workers[attempt.worker].refusals:
-        edit.worker(attempt.worker).refusals = 0
+        edit.workers[attempt.worker].refusals = 0
 
 
 def _attempt_held_up(edit: Edit, event: ev.AttemptHeldUp, at: float) -> None:
-    worker = edit.worker(edit.cluster.attempt(event.attempt_id).worker)
+    worker = edit.workers[edit.cluster.attempt(event.attempt_id).worker]
     worker.refusals += not any(edit.cluster.attempt(other).held_up for other in worker.claims)
     _advance(edit, event, at)
 
@@ -187,7 +187,7 @@ def _attempts_reaped(edit: Edit, event: ev.AttemptsReaped, at: float) -> None:
 
 
 def _task_requeued(edit: Edit, event: ev.TaskRequeued, _at: float) -> None:
-    task = edit.task(event.task)
+    task = edit.tasks[event.task]
     if task.state.terminal or any(attempt.live and attempt.stop is None for attempt in task.attempts):
         raise illegal_transition(event, task)
     task.state = TaskState.PENDING
@@ -197,12 +197,12 @@ def _task_requeued(edit: Edit, event: ev.TaskRequeued, _at: float) -> None:
 
 
 def _task_ended(edit: Edit, event: ev.TaskEnded, at: float) -> None:
-    task = edit.task(event.task)
+    task = edit.tasks[event.task]
     if task.state.terminal or not event.state.terminal:
         raise illegal_transition(event, task)
     task.state, task.end = event.state, event.end
     if edit.cluster.jobs[task.job].max_running:
-        edit.job(task.job).last_task_ended_at = at
+        edit.jobs[task.job].last_task_ended_at = at
 
 
 def _endpoint_registered(edit: Edit, event: ev.EndpointRegistered, at: float) -> None:
@@ -228,7 +228,7 @@ def _advance(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attem
 def _enter_next_phase(
     edit: Edit, task_id: TaskId, number: int, event: ev.Event, at: float
 ) -> tuple[Task, Attempt]:
-    task = edit.task(task_id)
+    task = edit.tasks[task_id]
     if not 0 <= number < len(task.attempts):
         raise illegal_transition(event, task)
     attempt = edit.attempt(task, number)
@@ -242,7 +242,7 @@ def _enter_next_phase(
 def _ended(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt]:
     """Apply an event that ends the attempt, and release its resources. Returns the same values as `_advance`."""
     task, attempt = _advance(edit, event, at)
-    worker = edit.worker(attempt.worker)
+    worker = edit.workers[attempt.worker]
     ended = event.attempt_id
     worker.claims.pop(ended, None)
     edit.cluster.endpoints.pop(ended, None)

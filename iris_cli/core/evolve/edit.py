@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from iris_cli.core import Attempt, Cluster, Job, JobId, Task, TaskId, Worker, WorkerId
 from iris_cli.core.events import events as ev
@@ -14,55 +14,58 @@ from iris_cli.core.model.slice import GroupRecord, Slice
 from iris_cli.errors import LogDamagedError
 
 E = TypeVar("E", bound=Event)
+K = TypeVar("K")
+R = TypeVar("R")
 ApplyEvent = Callable[..., None]
 """Function `(edit, event, at)` that applies one type of event. `on` lets the type checker verify its arguments."""
 
 
-class Edit:
-    """Returns records of the cluster's tables that may be changed. All methods raise KeyError.
+class EditedTable(Generic[K, R]):
+    """A table of the cluster, from which records are looked up to change them. A look-up raises KeyError.
 
-    Other code may hold a record and compare it with a later version. So a record is copied when it is first requested,
-    and the copy replaces the record in its table.
+    Other code may hold a record and compare it with a later version. So a record is copied when it is first looked up,
+    and the copy replaces the record in the table.
     """
 
-    __slots__ = ("_attempts", "_groups", "_jobs", "_slices", "_tasks", "_workers", "cluster")
+    __slots__ = ("_copied", "_copy_record", "_records")
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        # The keys of the records that were copied, so no other code has them.
-        self._jobs: set[JobId] = set()
-        self._tasks: set[TaskId] = set()
-        self._attempts: set[tuple[TaskId, int]] = set()
-        self._workers: set[WorkerId] = set()
-        self._slices: set[str] = set()
-        self._groups: set[str] = set()
+    def __init__(self, records: dict[K, R], copy_record: Callable[[R], R] = copy) -> None:
+        self._records = records
+        self._copy_record = copy_record
+        self._copied: set[K] = set()  # the keys of the records that no other code has
+
+    def __getitem__(self, key: K) -> R:
+        record = self._records[key]
+        if key not in self._copied:
+            record = self[key] = self._copy_record(record)
+        return record
+
+    def __setitem__(self, key: K, record: R) -> None:
+        self._records[key] = record
+        self._copied.add(key)
 
     def publish(self) -> None:
         """Mark all records as shared with other code. Each record is copied again before its next change."""
-        for own in (self._jobs, self._tasks, self._attempts, self._workers, self._slices, self._groups):
-            own.clear()
+        self._copied.clear()
 
-    def job(self, job_id: JobId) -> Job:
-        job = self.cluster.jobs[job_id]
-        if job_id not in self._jobs:
-            job = copy(job)
-            self.add_job(job)
-        return job
 
-    def add_job(self, job: Job) -> None:
-        self.cluster.jobs[job.id] = job
-        self._jobs.add(job.id)
+class Edit:
+    """The tables of a cluster to change their records. Code that only reads a record takes it from `cluster`."""
 
-    def task(self, task_id: TaskId) -> Task:
-        task = self.cluster.tasks[task_id]
-        if task_id not in self._tasks:
-            task = copy(task)
-            self.add_task(task)
-        return task
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.jobs: EditedTable[JobId, Job] = EditedTable(cluster.jobs)
+        self.tasks: EditedTable[TaskId, Task] = EditedTable(cluster.tasks)
+        self.workers: EditedTable[WorkerId, Worker] = EditedTable(cluster.workers, _copy_worker)
+        self.slices: EditedTable[str, Slice] = EditedTable(cluster.slices)
+        self._groups: EditedTable[str, GroupRecord] = EditedTable(cluster.scale_groups)
+        self._attempts: set[tuple[TaskId, int]] = set()  # the attempts that no other code has
 
-    def add_task(self, task: Task) -> None:
-        self.cluster.tasks[task.id] = task
-        self._tasks.add(task.id)
+    def publish(self) -> None:
+        """Mark all records as shared with other code. Each record is copied again before its next change."""
+        for table in (self.jobs, self.tasks, self.workers, self.slices, self._groups):
+            table.publish()
+        self._attempts.clear()
 
     def attempt(self, task: Task, number: int) -> Attempt:
         """Return an attempt of a task that may be changed."""
@@ -77,37 +80,17 @@ class Edit:
         task.attempts = (*task.attempts, attempt)
         self._attempts.add((task.id, attempt.number))
 
-    def worker(self, worker_id: WorkerId) -> Worker:
-        """Return a worker whose claims may be changed, too."""
-        worker = self.cluster.workers[worker_id]
-        if worker_id not in self._workers:
-            worker = copy(worker)
-            worker.claims = worker.claims.copy()
-            self.add_worker(worker)
-        return worker
-
-    def add_worker(self, worker: Worker) -> None:
-        self.cluster.workers[worker.id] = worker
-        self._workers.add(worker.id)
-
-    def slice(self, name: str) -> Slice:
-        found = self.cluster.slices[name]
-        if name not in self._slices:
-            found = copy(found)
-            self.add_slice(found)
-        return found
-
-    def add_slice(self, added: Slice) -> None:
-        self.cluster.slices[added.name] = added
-        self._slices.add(added.name)
-
     def group(self, name: str) -> GroupRecord:
         """Return the record of a scale group, or a new record if the group is unknown."""
-        group = self.cluster.scale_groups.get(name)
-        if group is None or name not in self._groups:
-            group = self.cluster.scale_groups[name] = GroupRecord(name=name) if group is None else copy(group)
-            self._groups.add(name)
-        return group
+        if name not in self.cluster.scale_groups:
+            self._groups[name] = GroupRecord(name=name)
+        return self._groups[name]
+
+
+def _copy_worker(worker: Worker) -> Worker:
+    copied = copy(worker)
+    copied.claims = worker.claims.copy()
+    return copied
 
 
 def on(kind: type[E], change: Callable[[Edit, E, float], None]) -> tuple[type[Event], ApplyEvent]:

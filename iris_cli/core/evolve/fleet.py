@@ -24,11 +24,11 @@ def _worker_registered(edit: Edit, event: ev.WorkerRegistered, _at: float) -> No
     its_slice = edit.cluster.slices.get(slice_of(event.worker))
     if its_slice is not None:
         worker.ends_at = its_slice.ends_at
-    edit.add_worker(worker)
+    edit.workers[worker.id] = worker
 
 
 def _worker_updated(edit: Edit, event: ev.WorkerUpdated, _at: float) -> None:
-    worker = edit.worker(event.worker)
+    worker = edit.workers[event.worker]
     if event.incarnation != worker.incarnation:
         edit.cluster.outputs.pop(worker.id, None)  # the files of the earlier incarnation are gone
     if event.cpu < worker.cpu or event.memory < worker.memory or event.gpus < worker.gpus:
@@ -42,7 +42,7 @@ def _worker_updated(edit: Edit, event: ev.WorkerUpdated, _at: float) -> None:
 
 
 def _worker_condition_changed(edit: Edit, event: ev.WorkerConditionChanged, at: float) -> None:
-    worker = edit.worker(event.worker)
+    worker = edit.workers[event.worker]
     worker.condition = event.condition
     if not worker.unschedulable:
         worker.reason = event.reason
@@ -56,17 +56,17 @@ def _worker_condition_changed(edit: Edit, event: ev.WorkerConditionChanged, at: 
 
 
 def _worker_silence_counted(edit: Edit, event: ev.WorkerSilenceCounted, at: float) -> None:
-    worker = edit.worker(event.worker)
+    worker = edit.workers[event.worker]
     counted = Span(last=at) if worker.silence is None else worker.silence.until(at)
     worker.silence = None if event.anew else counted
 
 
 def _worker_skew_changed(edit: Edit, event: ev.WorkerSkewChanged, _at: float) -> None:
-    edit.worker(event.worker).skew = event.skew
+    edit.workers[event.worker].skew = event.skew
 
 
 def _worker_quarantined(edit: Edit, event: ev.WorkerQuarantined, at: float) -> None:
-    worker = edit.worker(event.worker)
+    worker = edit.workers[event.worker]
     worker.quarantined, worker.quarantine_reason = not event.lifted, event.reason
     worker.quarantined_at = at
     if event.lifted:
@@ -74,7 +74,7 @@ def _worker_quarantined(edit: Edit, event: ev.WorkerQuarantined, at: float) -> N
 
 
 def _worker_tainted(edit: Edit, event: ev.WorkerTainted, _at: float) -> None:
-    worker = edit.worker(event.worker)
+    worker = edit.workers[event.worker]
     own = worker.own_attributes
     others = tuple(taint for taint in worker.taints if taint != event.taint)
     worker.taints = others if event.removed else (*others, event.taint)
@@ -82,12 +82,12 @@ def _worker_tainted(edit: Edit, event: ev.WorkerTainted, _at: float) -> None:
 
 
 def _worker_drained(edit: Edit, event: ev.WorkerDrained, _at: float) -> None:
-    worker = edit.worker(event.worker)
+    worker = edit.workers[event.worker]
     worker.draining, worker.drain_reason = True, event.reason
 
 
 def _worker_uncordoned(edit: Edit, event: ev.WorkerUncordoned, _at: float) -> None:
-    worker = edit.worker(event.worker)
+    worker = edit.workers[event.worker]
     worker.draining, worker.drain_reason = False, ""
     worker.quarantined, worker.quarantine_reason = False, ""
     worker.refusals, worker.cooldown_until = 0, 0.0
@@ -120,7 +120,7 @@ def _slice_requested(edit: Edit, event: ev.SliceRequested, at: float) -> None:
         setup=event.setup,
         wanted_by=event.wanted_by,
     )
-    edit.add_slice(requested)
+    edit.slices[requested.name] = requested
     edit.group(event.group).requested += 1
 
 
@@ -142,11 +142,11 @@ def _slice_started(edit: Edit, event: ev.SliceStarted, at: float) -> None:
 
 
 def _slice_reported(edit: Edit, event: ev.SliceReported, _at: float) -> None:
-    made = edit.slice(event.slice)
+    made = edit.slices[event.slice]
     made.remark, made.ends_at = event.remark, event.ends_at
     for worker in made.workers:
         if worker in edit.cluster.workers:
-            edit.worker(worker).ends_at = event.ends_at
+            edit.workers[worker].ends_at = event.ends_at
 
 
 def _slice_set_up(edit: Edit, event: ev.SliceSetUp, _at: float) -> None:
@@ -178,7 +178,7 @@ def _slice_deletion_requested(edit: Edit, event: ev.SliceDeletionRequested, at: 
         raise KeyError(event.slice)
     else:
         known = Slice(name=event.slice, group=event.group, template=event.template)
-        edit.add_slice(known)
+        edit.slices[known.name] = known
     known.state, known.deleting_at, known.reason = SliceState.DELETING, at, event.reason
 
 
@@ -203,7 +203,7 @@ def _slice_in(edit: Edit, event: Event, name: str, *states: SliceState) -> Slice
     """Return a slice in one of these states; it may be changed. Raises IllegalTransitionError, KeyError."""
     if edit.cluster.slices[name].state not in states:
         raise IllegalTransitionError(f"{event} does not fit {name}, {edit.cluster.slices[name].state}")
-    return edit.slice(name)
+    return edit.slices[name]
 
 
 CHANGES = (

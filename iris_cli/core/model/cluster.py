@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 
 from msgspec import Struct, field
 
@@ -121,22 +122,12 @@ class Cluster(Struct, kw_only=True, eq=False):
 
     def copy(self) -> Cluster:
         """Return a copy with its own tables, which share the records."""
-        return Cluster(
-            name=self.name,
-            seq=self.seq,
-            at=self.at,
-            jobs=self.jobs.copy(),
-            tasks=self.tasks.copy(),
-            workers=self.workers.copy(),
-            ghosts=self.ghosts.copy(),
-            outputs=self.outputs.copy(),
-            children=self.children.copy(),
-            endpoints=self.endpoints.copy(),
-            slices=self.slices.copy(),
-            scale_groups=self.scale_groups.copy(),
-            keeper=self.keeper,
-            past=self.past,
-        )
+        copied = copy(self)
+        for name in self.__struct_fields__:
+            table = getattr(self, name)
+            if isinstance(table, dict):
+                setattr(copied, name, table.copy())
+        return copied
 
     def open_jobs(self) -> list[Job]:
         """Return the jobs that have not ended, or have live attempts or ghosts, in the order of submission."""

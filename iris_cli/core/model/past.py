@@ -5,7 +5,7 @@ A table reads one entry when it is looked up, and all entries when it is iterate
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence, ValuesView
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from iris_cli.core.ids import JobId, Token
@@ -42,64 +42,44 @@ class Past:
 
 
 class Table(dict[K, V]):
-    """A dict that reads missing entries from a stored table, and keeps them in memory.
+    """A dict that reads missing entries from the stored table `kept`, and keeps them in memory.
 
-    `missing` is the number of entries that are not in memory. The function `in_memory` returns the entries in memory.
-    An existing entry must be looked up before it is replaced.
+    `missing` is the number of entries that are not in memory, `dropped` are the keys of deleted stored entries. The
+    function `in_memory` returns the entries in memory. An existing entry must be looked up before it is replaced.
     """
 
-    __slots__ = ("_dropped", "_kept", "_missing")
+    __slots__ = ("_missing", "dropped", "kept")
 
     def __init__(self, held: Mapping[K, V], kept: StoredTable[K, V] | None, missing: int) -> None:
         super().__init__(held)
-        self._kept = kept
+        self.kept = kept
         self._missing = missing
-        self._dropped: frozenset[K] = frozenset()
+        self.dropped: frozenset[K] = frozenset()
 
     def __missing__(self, key: K) -> V:
-        if self._kept is None or key in self._dropped:
+        if self.kept is None or key in self.dropped:
             raise KeyError(key)
-        value = self[key] = self._kept.find(key)
+        value = self[key] = self.kept.find(key)
         self._missing -= 1
         return value
-
-    def _complete(self) -> None:
-        """Read all entries into memory, in the order of the whole table."""
-        if self._kept is None:
-            return
-        held = dict(dict.items(self))
-        whole = {key: value for key, value in self._kept.everything() if key not in self._dropped} | held
-        self._kept, self._missing = None, 0
-        super().clear()
-        super().update(whole)
-
-    def __contains__(self, key: object) -> bool:
-        return self.get(key, _NOTHING) is not _NOTHING
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        try:
-            return self[key]
-        except KeyError:
-            return default
 
     def __len__(self) -> int:
         return super().__len__() + self._missing
 
     def __iter__(self) -> Iterator[K]:
-        self._complete()
+        """Read all entries into memory, and iterate over them in the order of the whole table."""
+        if self.kept is not None:
+            held = dict(dict.items(self))
+            whole = {key: value for key, value in self.kept.everything() if key not in self.dropped} | held
+            self.kept, self._missing = None, 0
+            super().clear()
+            super().update(whole)
         return super().__iter__()
 
-    def keys(self) -> KeysView[K]:  # type: ignore[override]  # still a view
-        self._complete()
-        return KeysView(self)
-
-    def values(self) -> ValuesView[V]:  # type: ignore[override]  # as above
-        self._complete()
-        return ValuesView(self)
-
-    def items(self) -> ItemsView[K, V]:  # type: ignore[override]  # as above
-        self._complete()
-        return ItemsView(self)
+    def __delitem__(self, key: K) -> None:
+        self[key]  # reads the entry; raises KeyError
+        super().__delitem__(key)
+        self.dropped |= {key}
 
     def pop(self, key: Any, *default: Any) -> Any:
         if key not in self and default:
@@ -108,45 +88,23 @@ class Table(dict[K, V]):
         del self[key]
         return value
 
-    def __delitem__(self, key: K) -> None:
-        if key not in self:
-            raise KeyError(key)
-        super().__delitem__(key)
-        self._dropped |= {key}
-
-    def setdefault(self, key: Any, default: Any = None) -> Any:
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    @property
-    def kept(self) -> StoredTable[K, V] | None:
-        """The stored table from which missing entries are read."""
-        return self._kept
-
-    def dropped(self, key: K) -> bool:
-        """Return whether a stored entry was deleted."""
-        return key in self._dropped
-
     def copy(self) -> Table[K, V]:
         """Copy only the entries in memory."""
-        table = Table(dict(dict.items(self)), self._kept, self._missing)
-        table._dropped = self._dropped
+        table = Table(dict(dict.items(self)), self.kept, self._missing)
+        table.dropped = self.dropped
         return table
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, dict) and dict(self.items()) == dict(other.items())
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
+    # The methods of dict would ignore stored entries. These methods use only the methods above and `self[key]`.
+    __contains__, get, __eq__ = Mapping.__contains__, Mapping.get, Mapping.__eq__  # type: ignore[assignment]
+    keys, values, items = Mapping.keys, Mapping.values, Mapping.items  # type: ignore[assignment]
+    setdefault = MutableMapping.setdefault
     __hash__ = None  # as for any dict
 
-    # These methods of dict would ignore stored entries or not count new entries. iris does not use them.
+    # iris does not use these methods of dict, which would not count new entries either.
     __or__ = __ior__ = __reversed__ = update = clear = popitem = None  # type: ignore[assignment]  # so that a call fails
-
-
-_NOTHING = object()
 
 
 def in_memory(table: dict[K, V]) -> ValuesView[V]:

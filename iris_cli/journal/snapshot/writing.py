@@ -153,7 +153,7 @@ def _outputs(cluster: Cluster) -> dict[WorkerId, bytes | Raw]:
     """Return the encoded outputs of all workers. Outputs that are not in memory are copied from the last snapshot."""
     table, left = cluster.outputs, dict[WorkerId, bytes | Raw]()
     if isinstance(table, Table) and isinstance(table.kept, OutputTexts):
-        left.update((worker, raw) for worker, raw in table.kept.raws.items() if not table.dropped(worker))
+        left.update((worker, raw) for worker, raw in table.kept.raws.items() if worker not in table.dropped)
     return left | {worker: encode(outputs) for worker, outputs in dict.items(table)}
 
 
