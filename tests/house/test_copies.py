@@ -21,7 +21,7 @@ FEWEST = 3
 
 DROPPED = {
     "without_times": {"started_ago", "ended_ago", "last_output_ago", "waited", "ran"},
-    "of_task": {"log_tail", "ran", "facts"},
+    "without_details": {"log_tail", "ran", "facts"},
 }
 """The fields that a copy leaves at their defaults on purpose, by the name of its function."""
 
@@ -75,4 +75,4 @@ def test_a_copy_names_every_field(module: Module) -> None:
 def test_the_core_has_such_copies() -> None:
     """If none were found the test above could not fail."""
     found = {function.name for module in CORE for function, _, _ in copies(module)}
-    assert {"as_made", "with_failure", "_of_boot", *DROPPED} <= found
+    assert {"as_made", "with_cause", "_of_boot", *DROPPED} <= found

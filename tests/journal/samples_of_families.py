@@ -208,8 +208,8 @@ EXPLAINED: tuple[tuple[Event, ...], ...] = (
     ),
     (
         AttemptEnded(task=LONE, attempt=0, end=KILLED_BY_THE_KERNEL),
-        TaskEnded(task=LONE, state=TaskState.FAILED, end=KILLED_BY_THE_KERNEL.of_task()),
-        JobEnded(job=LONE.job, end=KILLED_BY_THE_KERNEL.of_job(LONE, NOON)),
+        TaskEnded(task=LONE, state=TaskState.FAILED, end=KILLED_BY_THE_KERNEL.without_details()),
+        JobEnded(job=LONE.job, end=KILLED_BY_THE_KERNEL.with_cause(KILLED_BY_THE_KERNEL.reason, NOON, LONE)),
     ),
 )
 """A task whose worker measured why it ended."""

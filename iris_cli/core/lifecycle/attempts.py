@@ -56,7 +56,7 @@ def apply_report(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
         end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error, log_tail=report.log_tail)
         end_attempt(draft, attempt_id, end)
     elif report.state is RemoteState.ABSENT and attempt.acknowledged:
-        _fence_without_directory(draft, attempt_id, attempt)
+        fence_unproven(draft, attempt_id)  # its directory is gone
     elif report.state in _FENCED:
         _apply_fenced(draft, attempt_id, report)
     elif report.state is RemoteState.UNKILLABLE:
@@ -120,26 +120,25 @@ def end_attempt(draft: Draft, attempt_id: AttemptId, end: End) -> None:
     """Record the proven end of an attempt. A failure after a stop order of `iris retry` is not charged."""
     stop = draft.cluster.attempt(attempt_id).stop
     if stop is not None and stop.reason is EndReason.RETRIED and end.reason is not EndReason.OK:
-        return _end_stopped(draft, attempt_id, end.exit_code, end.log_tail, end.ran)
+        return end_stopped(draft, attempt_id, end)
     draft.record(events.AttemptEnded(task=attempt_id.task, attempt=attempt_id.number, end=end))
     return _requeue_or_end(draft, attempt_id.task, end)
 
 
-def end_stopped(draft: Draft, attempt_id: AttemptId, report: AttemptReport | None = None) -> None:
-    """Record the proven end of a stopping attempt. The effect on its task depends on the reason of the stop."""
-    if report is None:
-        _end_stopped(draft, attempt_id, None, "", None)
-    else:
-        _end_stopped(draft, attempt_id, report.exit_code, report.log_tail, report.ran)
+def end_stopped(draft: Draft, attempt_id: AttemptId, known: AttemptReport | End) -> None:
+    """Record the proven end of a stopping attempt, with the exit code, log tail and run time in `known`.
 
-
-def _end_stopped(
-    draft: Draft, attempt_id: AttemptId, exit_code: int | None, log_tail: str, ran: float | None
-) -> None:
-    proof = events.AttemptStopped(
-        task=attempt_id.task, attempt=attempt_id.number, exit_code=exit_code, log_tail=log_tail, ran=ran
+    The effect on its task depends on the reason of the stop.
+    """
+    draft.record(
+        events.AttemptStopped(
+            task=attempt_id.task,
+            attempt=attempt_id.number,
+            exit_code=known.exit_code,
+            log_tail=known.log_tail,
+            ran=known.ran,
+        )
     )
-    draft.record(proof)
     end = draft.cluster.attempt(attempt_id).end
     assert end is not None
     _requeue_or_end(draft, attempt_id.task, end)
@@ -148,12 +147,12 @@ def _end_stopped(
 def end_with_worker(draft: Draft, attempt_id: AttemptId, error: str) -> None:
     """End an attempt whose worker is gone. An attempt that never started is not charged."""
     attempt = draft.cluster.attempt(attempt_id)
+    end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=f"{error} ({attempt.worker})")
     if draft.cluster.tasks[attempt_id.task].state.terminal:
-        end_stopped(draft, attempt_id)
+        end_stopped(draft, attempt_id, end)
     elif attempt.started_at is None:
         draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
     else:  # also if it is stopping: its host may have caused its siblings' failure
-        end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=f"{error} ({attempt.worker})")
         end_attempt(draft, attempt_id, end)
 
 
@@ -178,7 +177,7 @@ def _requeue_or_end(draft: Draft, task_id: TaskId, end: End) -> None:
         return draft.record(events.TaskRequeued(task=task_id, reason=end.reason))
     else:
         state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
-    draft.record(events.TaskEnded(task=task_id, state=state, end=end.of_task()))
+    draft.record(events.TaskEnded(task=task_id, state=state, end=end.without_details()))
     if state is TaskState.SUCCEEDED and _others_are_open(draft.cluster, job, task.index):
         return None  # the job does not end yet, so its state, which depends on all tasks, is not needed
     return jobs.end_if_decided(draft, task.job)
@@ -351,8 +350,9 @@ def _refusal_text(report: AttemptReport) -> str:
     return f"{error} ({detail})" if detail else error
 
 
-def _fence_without_directory(draft: Draft, attempt_id: AttemptId, attempt: Attempt) -> None:
-    """Fence an attempt whose directory is gone. Its processes may live, so iris must not dispatch it again."""
+def fence_unproven(draft: Draft, attempt_id: AttemptId) -> None:
+    """Order the stop of an attempt that its host lost or must not run, unless it is stopping: it may still run."""
+    attempt = draft.cluster.attempt(attempt_id)
     if attempt.stop is None:
         started = attempt.started_at is not None
         jobs.stop(draft, attempt_id, EndReason.WORKER_FAILED if started else EndReason.DISPATCH_FAILED)

@@ -154,9 +154,12 @@ def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -
     _check_named(cluster, parent, wanted)
     stem = f"{parent.id}/{wanted.name or stem_of(wanted.command or ('job',))}"
     inherited: dict[str, Any] = {row.name: getattr(parent, row.name) for row in JOB_FIELDS if row.inherited}
+    constraints: Sequence[Constraint] = wanted.constraints or ()
+    if wanted.inherit_constraints is not False:
+        constraints = inherited_constraints(parent.constraints, wanted.constraints)
     own = JobRequest(
         name=stem if wanted.name else free_name(cluster, stem),
-        constraints=_constraints(parent, wanted),
+        constraints=tuple(constraints),
         secrets=wanted.secrets and tuple(_with_source(parent, name) for name in wanted.secrets),
     )
     request = merge_requests(own, merge_requests(wanted, JobRequest(**inherited)))
@@ -166,12 +169,6 @@ def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -
 def _with_source(parent: Job, secret: str) -> str:
     file = parent.secret_files.get(secret)
     return f"{secret}=@{file}" if file else secret
-
-
-def _constraints(parent: Job, wanted: JobRequest) -> tuple[Constraint, ...]:
-    if wanted.inherit_constraints is False:
-        return wanted.constraints or ()
-    return tuple(inherited_constraints(parent.constraints, wanted.constraints))
 
 
 def inherited_constraints(

@@ -59,7 +59,7 @@ def _fence_unready(draft: Draft, job: Job) -> None:
 def _succeed(draft: Draft, members: list[tuple[Task, Attempt]]) -> None:
     for task, attempt in members:
         assert attempt.end is not None
-        draft.record(TaskEnded(task=task.id, state=TaskState.SUCCEEDED, end=attempt.end.of_task()))
+        draft.record(TaskEnded(task=task.id, state=TaskState.SUCCEEDED, end=attempt.end.without_details()))
     jobs.end_if_decided(draft, members[0][0].job)
 
 
@@ -77,7 +77,7 @@ def _failing_end(attempt: Attempt) -> End | None:
         return end
     if stop is None or not _fails_round(stop.reason):
         return None
-    return end.because(stop.reason)
+    return end.with_cause(stop.reason, end.at, end.trigger)
 
 
 def _blame_order(item: tuple[Task, End]) -> tuple[int, float, int]:
@@ -149,7 +149,7 @@ def _budget_left(job: Job, reason: EndReason) -> bool:
 
 def _end_finally(draft: Draft, job: Job, trigger: Task, end: End) -> None:
     state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
-    draft.record(TaskEnded(task=trigger.id, state=state, end=end.of_task()))
+    draft.record(TaskEnded(task=trigger.id, state=state, end=end.without_details()))
     sibling = End(
         reason=EndReason.SIBLING,
         at=draft.at,

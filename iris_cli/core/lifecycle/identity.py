@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iris_cli.core import AttemptState, Cluster, EndReason, Limits, Worker, WorkerCondition
+from iris_cli.core import Cluster, Limits, Worker, WorkerCondition
 from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY
 from iris_cli.core.events.events import AttemptPresumedGone, AttemptProvenGone, WorkerForgotten, WorkerUpdated
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, WorkerId
-from iris_cli.core.lifecycle import attempts, jobs, workers
+from iris_cli.core.lifecycle import attempts, workers
 from iris_cli.core.messages.observations import FINAL_STATES, AttemptReport, RemoteState, WorkerReport
 
 
@@ -67,11 +67,8 @@ def end_attempts_on(draft: Draft, worker_id: WorkerId, error: str) -> None:
 
 def stop_attempts(draft: Draft, worker_id: WorkerId) -> None:
     """Order the stop of the attempts on a host that has lost them or must not run them: their processes may live."""
-    for attempt_id, attempt in list(draft.cluster.live_on(worker_id)):
-        if attempt.state is not AttemptState.STOPPING:
-            started = attempt.started_at is not None
-            reason = EndReason.WORKER_FAILED if started else EndReason.DISPATCH_FAILED
-            jobs.stop(draft, attempt_id, reason)
+    for attempt_id, _ in list(draft.cluster.live_on(worker_id)):
+        attempts.fence_unproven(draft, attempt_id)
 
 
 def _lacks_boot_id(worker: Worker, boot_id: str) -> bool:

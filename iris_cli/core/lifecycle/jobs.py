@@ -114,7 +114,8 @@ def _end_of(draft: Draft, job_id: JobId, state: JobState) -> End:
     decisive = _decisive_task(draft.cluster.jobs[job_id], tasks)
     if decisive is None or decisive.end is None:
         return End(reason=EndReason.WORKER_FAILED, at=draft.at)
-    return decisive.end.of_job(decisive.id, draft.at)
+    end = decisive.end
+    return end.with_cause(end.reason, draft.at, end.trigger or decisive.id)
 
 
 def _decisive_task(job: Job, tasks: list[Task]) -> Task | None:

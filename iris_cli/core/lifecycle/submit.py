@@ -52,16 +52,24 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
     request, array = array_of(request)
     device = _device(request)
     replicas, slices, group_by = _shape(request, device, fleet)
+    if group_by and request.keep_going:
+        raise UsageError(
+            "--keep-going does not apply to gangs: a gang ends with its first failed rank",
+            hint="drop --keep-going; --max-retries-failure restarts the whole gang",
+        )
     if device is not None and not request.force:
         _check_offered(device, fleet)
     name = _name(cluster, request, command)
-    fields = {**_inherited(cluster, name), **_copied(request), **_keep_going(request, bool(group_by))}
+    parent = parent_of(name)
+    fields: dict[str, Any] = {"priority": cluster.jobs[parent].priority} if parent is not None else {}
+    fields |= _copied(request)
     job = Job(
         id=name,
         command=command,
         resources=_resources(request, device),
         replicas=replicas,
         slices=slices,
+        keep_going=bool(array) if request.keep_going is None else request.keep_going,
         coscheduling=CoschedulingConfig(group_by) if group_by else None,
         tolerations=request.tolerate or (),
         signal=parse_early_signal(request.signal) if request.signal is not None else None,
@@ -78,31 +86,11 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
     return job
 
 
-def _keep_going(request: JobRequest, gang: bool) -> dict[str, bool]:
-    """Return the field `keep_going`, which is True by default for arrays. Raises UsageError."""
-    if gang and request.keep_going:
-        raise UsageError(
-            "--keep-going does not apply to gangs: a gang ends with its first failed rank",
-            hint="drop --keep-going; --max-retries-failure restarts the whole gang",
-        )
-    is_array = request.array is not None or request.lines is not None
-    return {"keep_going": is_array if request.keep_going is None else request.keep_going}
-
-
-def _inherited(cluster: Cluster, name: JobId) -> dict[str, Any]:
-    """Return the fields that a child job has from its parent unless its request sets them."""
-    parent = parent_of(name)
-    return {"priority": cluster.jobs[parent].priority} if parent is not None else {}
-
-
 def _copied(request: JobRequest) -> dict[str, Any]:
     """Return the given fields that the job takes unchanged from the request."""
-    same = set(Job.__struct_fields__) - _DERIVED
-    return {
-        row.name: value
-        for row in JOB_FIELDS
-        if row.name in same and (value := getattr(request, row.name)) is not None
-    }
+    names = {row.name for row in JOB_FIELDS} & set(Job.__struct_fields__) - _DERIVED
+    given = {name: getattr(request, name) for name in names}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 _DERIVED = frozenset(
@@ -182,44 +170,41 @@ def _vm_count(device: Device, fleet: Fleet) -> int | None:
 
 
 def _check_offered(device: Device, fleet: Fleet) -> None:
-    offered = []
+    """Raise UnschedulableError if no worker of the fleet has or may have the device."""
+    known = lookup(device.variant)
+    is_multi_host = known is not None and known.vms > 1
+    variants: dict[str, None] = {}
     for attributes in fleet:
         kind = attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
-        if kind is None and not _is_multi_host(device):
+        if kind is None and not is_multi_host:
             return  # a host that was never probed may have any device, but is not a VM of a multi-host slice
         if kind == AttributeValue(device.kind):
-            offered.append(
-                str(attributes.get(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY, AttributeValue(AUTO)).value)
-            )
-    variants = list(dict.fromkeys(offered))
+            variant = attributes.get(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY)
+            variants[AUTO if variant is None else str(variant.value)] = None
     if device.variant in variants or (device.variant == AUTO and variants):
         return
     wanted = device.kind if device.variant == AUTO else device.variant
+    offered = (
+        f"available: {', '.join(sorted(variants))};" if variants else "this cluster has no such accelerators;"
+    )
     raise UnschedulableError(
         f"no worker or scale group has {wanted}: not submitted",
-        hint=_offer(wanted, variants) + " --force submits the job anyway",
+        hint=f"{did_you_mean(wanted, variants) or offered} --force submits the job anyway",
     )
-
-
-def _is_multi_host(device: Device) -> bool:
-    known = lookup(device.variant)
-    return known is not None and known.vms > 1
-
-
-def _offer(wanted: str, variants: list[str]) -> str:
-    if not variants:
-        return "this cluster has no such accelerators;"
-    return did_you_mean(wanted, variants) or f"available: {', '.join(sorted(variants))};"
 
 
 def _resources(request: JobRequest, device: Device | None) -> Resources:
     memory = request.memory_default if request.memory is None else request.memory
-    args = {"cpu": request.cpu, "memory": memory}
+    default = DEFAULT_RESOURCES
     try:
-        found = Resources(**{name: value for name, value in args.items() if value is not None}, device=device)  # type: ignore[arg-type]  # cpu is a float, memory an int: the dict can't say which is which
+        found = Resources(
+            cpu=default.cpu if request.cpu is None else request.cpu,
+            memory=default.memory if memory is None else memory,
+            device=device,
+        )
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return DEFAULT_RESOURCES if found == DEFAULT_RESOURCES else found
+    return default if found == default else found  # the log recognizes the default by identity
 
 
 # Name and dependencies

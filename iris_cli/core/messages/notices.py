@@ -1,13 +1,14 @@
 """Notifications: notices of jobs that ended or are pending too long, and the state of their delivery.
 
-Each observation of the cluster stores the number of jobs and the open jobs. A job that was open in one observation and
-has ended in the next gets a notice in the queue of each channel, until it is delivered. So no end is missed, even if
-another command recorded it, or if older lines of the log are archived.
+Each observation of the cluster stores the number of jobs and the open jobs. If a job was open in one observation and
+has ended in the next, each channel gets a notice in its queue. So iris misses no end of a job, even if another command
+recorded the end, or if older lines of the log are archived.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
 from itertools import islice
 
 from msgspec import Struct, field
@@ -27,7 +28,7 @@ JOB_ENDED, GANG_WAITS, SCHEDULER_STOPPED = "job_ended", "gang_waits", "scheduler
 TASKS_QUIET = "tasks_quiet"
 
 
-class Notice(Value, frozen=True, kw_only=True):
+class Notice(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One notification. `job`, `state` and `reason` may be empty; `at` is the time of the observation."""
 
     event: str
@@ -37,17 +38,6 @@ class Notice(Value, frozen=True, kw_only=True):
     at: float = 0.0
     round: int = 0
     tries: int = 0
-
-    def with_failure(self) -> Notice:
-        return Notice(
-            event=self.event,
-            job=self.job,
-            state=self.state,
-            reason=self.reason,
-            at=self.at,
-            round=self.round,
-            tries=self.tries + 1,
-        )
 
     @property
     def id(self) -> str:
@@ -67,8 +57,11 @@ class Notice(Value, frozen=True, kw_only=True):
         return f"job {self.job} waits: {self.reason}" if self.job else self.reason
 
 
-class Channel(Value, frozen=True, kw_only=True):
-    """A delivery channel and its queue. After `failures` in a row it pauses until `retry_at`. `trouble`: last error."""
+class Channel(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A delivery channel and its queue `waiting`. After `failures` in a row it pauses until `retry_at`.
+
+    `trouble`: last error. `given_up`: number of notices that were dropped. `told_at`: time of the last delivery.
+    """
 
     waiting: tuple[Notice, ...] = ()
     failures: int = 0
@@ -82,33 +75,28 @@ class Channel(Value, frozen=True, kw_only=True):
         return bool(self.waiting) and not 0 < self.retry_at - now <= MAX_PAUSE
 
     def with_notices(self, notices: Iterable[Notice]) -> Channel:
-        waiting = (*self.waiting, *notices)
-        lost = max(0, len(waiting) - MAX_QUEUED)
-        return Channel(
-            waiting=waiting[lost:],
-            failures=self.failures,
-            retry_at=self.retry_at,
-            trouble=self.trouble,
-            given_up=self.given_up + lost,
-            told_at=self.told_at,
-        )
+        channel, waiting = copy(self), (*self.waiting, *notices)
+        dropped = max(0, len(waiting) - MAX_QUEUED)
+        channel.waiting = waiting[dropped:]
+        channel.given_up += dropped
+        return channel
 
     def with_delivery(self, now: float) -> Channel:
         return Channel(waiting=self.waiting[1:], given_up=self.given_up, told_at=now)
 
     def with_failure(self, trouble: str, now: float, limits: Limits) -> Channel:
         """Return the channel after a failed delivery of its first notice, which moves to the end of the queue."""
-        first, *rest = self.waiting
-        again = first.with_failure()
-        failures = self.failures + 1
-        return Channel(
-            waiting=(*rest, *([again] if again.tries < MAX_TRIES else [])),
-            given_up=self.given_up + (again.tries >= MAX_TRIES),
-            failures=failures,
-            retry_at=now + min(limits.backoff_first * 2.0 ** min(failures - 1, 32), MAX_PAUSE),
-            trouble=trouble,
-            told_at=self.told_at,
-        )
+        channel, notice = copy(self), copy(self.waiting[0])
+        notice.tries += 1
+        if notice.tries < MAX_TRIES:
+            channel.waiting = (*self.waiting[1:], notice)
+        else:
+            channel.waiting = self.waiting[1:]
+            channel.given_up += 1
+        channel.failures += 1
+        channel.retry_at = now + min(limits.backoff_first * 2.0 ** min(self.failures, 32), MAX_PAUSE)
+        channel.trouble = trouble
+        return channel
 
 
 class NoticeState(Value, frozen=True, kw_only=True):
@@ -150,12 +138,9 @@ def initial_notice_state(observed: ClusterObservation, channels: Iterable[str]) 
 
 def observe(state: NoticeState, observed: ClusterObservation, channels: Collection[str]) -> NoticeState:
     """Return the state after an observation, with its notices in the queue of each channel."""
-    jobs = observed.cluster.jobs
+    jobs, queues = observed.cluster.jobs, state.channels
     if state.cluster_id != observed.cluster_id or state.jobs > len(jobs):  # another or an older log
-        first = initial_notice_state(observed, ())
-        state = NoticeState(
-            cluster_id=first.cluster_id, jobs=first.jobs, open=first.open, channels=state.channels
-        )
+        state = initial_notice_state(observed, ())
     known = [*(jobs[job] for job in state.open if job in jobs), *_jobs_after(observed.cluster, state.jobs)]
     open_jobs = [job for job in known if job.end is None]
     notices = [_notice(observed, JOB_ENDED, job, observed.cause(job)) for job in known if job.end is not None]
@@ -184,7 +169,7 @@ def observe(state: NoticeState, observed: ClusterObservation, channels: Collecti
         open=tuple(job.id for job in open_jobs),
         waits=waits | {job.id: job.rounds for job, _ in overdue.values()},
         quiet=tuple(quiet),
-        channels={name: state.channels.get(name, Channel()).with_notices(notices) for name in channels},
+        channels={name: queues.get(name, Channel()).with_notices(notices) for name in channels},
     )
 
 
@@ -204,7 +189,7 @@ def _notice(observed: ClusterObservation, event: str, job: Job, reason: str, num
 
 
 def _overdue(observed: ClusterObservation, job: Job) -> str:
-    """Return the time for which an overdue gang has been pending, as text; "" if it is not overdue."""
+    """Return the time for which a gang has been pending for lack of workers, as text; "" if it is not overdue."""
     if not observed.waiting(job):
         return ""
     return overdue(observed.cluster, job, observed.limits.gang_reserve_after, observed.now)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from iris_cli.core.text import pattern
 
-_LIKE_SPY = pattern(r'Thread (\S+) \(([^)]*)\)(?:: "([^"]*)"?)?')
-_LIKE_HANDLER = pattern(r"(?:Current thread|Thread) (\S+)(?: \[(.*)\])? \(most recent call first\):")
+_SPY_THREAD = pattern(r'Thread (\S+) \(([^)]*)\)(?:: "([^"]*)"?)?')
+_HANDLER_THREAD = pattern(r"(?:Current thread|Thread) (\S+)(?: \[(.*)\])? \(most recent call first\):")
 _SPY_FRAME = pattern(r" {4}(\S.*) \(([^()]+?)(?::([0-9]{1,9}))?\)")
 _HANDLER_FRAME = pattern(r'  File "(.*)", line ([0-9]{1,9}|\?\?\?) in (.*)')
-_IN_A_TASK = pattern(r".*/a/[0-9a-f]{32}/(?:work/)?")
+_TASK_DIRECTORY = pattern(r".*/a/[0-9a-f]{32}/(?:work/)?")
 _MAX_LINES = 4000
 _UNKNOWN_LINES = 40
 
@@ -25,7 +25,7 @@ class Frame(Struct, frozen=True):
     line: int = 0
 
 
-class Thread(Struct, frozen=True, kw_only=True):
+class Thread(Struct, kw_only=True):
     """A thread with its `frames`, innermost call first. `state` is py-spy's word, such as `idle`, or ''."""
 
     id: str
@@ -42,60 +42,50 @@ def threads_of(text: str) -> tuple[Thread, ...]:
     threads becomes one thread, with the lines as frames.
     """
     lines = [line.rstrip("\r") for line in text.split("\n")[:_MAX_LINES]]
-    found = _threads(lines)
-    if not found:
+    threads: dict[str, Thread] = {}  # by id, in the order of the dump
+    last: Thread | None = None
+    for line in lines:
+        if thread := _thread(line):
+            if thread.id in threads:
+                break  # the second dump begins
+            last = threads[thread.id] = thread
+        elif last is not None and (frame := _frame(line)):
+            last.frames += (frame,)
+    if not threads:
         frames = tuple(Frame(line.strip()) for line in lines if line.strip())
         return (Thread(id="", is_main=True, frames=frames[:_UNKNOWN_LINES]),) if frames else ()
-    main = _main_of([head for head, _ in found])
-    return tuple(
-        Thread(id=head.id, name=head.name, state=head.state, is_main=head is main, frames=tuple(frames))
-        for head, frames in found
-    )
-
-
-def _threads(lines: Iterable[str]) -> list[tuple[Thread, list[Frame]]]:
-    """Return the threads up to the first repeated thread, as pairs of a thread without frames and its frames."""
-    found: list[tuple[Thread, list[Frame]]] = []
-    seen = set()
-    for line in lines:
-        if head := _thread(line):
-            if head.id in seen:
-                break
-            seen.add(head.id)
-            found.append((head, []))
-        elif found and (frame := _frame(line)):
-            found[-1][1].append(frame)
+    found = tuple(threads.values())
+    _main_thread(found).is_main = True
     return found
 
 
 def _thread(line: str) -> Thread | None:
-    if match := _LIKE_HANDLER.fullmatch(line):
+    if match := _HANDLER_THREAD.fullmatch(line):
         return Thread(id=match[1], name=match[2] or "")
-    if match := _LIKE_SPY.fullmatch(line):
+    if match := _SPY_THREAD.fullmatch(line):
         return Thread(id=match[1], state=match[2], name=match[3] or "")
     return None
 
 
 def _frame(line: str) -> Frame | None:
     if match := _HANDLER_FRAME.fullmatch(line):
-        return Frame(match[3], _place(match[1]), 0 if match[2] == "???" else int(match[2]))
+        return Frame(match[3], _relative_path(match[1]), 0 if match[2] == "???" else int(match[2]))
     if match := _SPY_FRAME.fullmatch(line):
-        return Frame(match[1], _place(match[2]), int(match[3] or 0))
+        return Frame(match[1], _relative_path(match[2]), int(match[3] or 0))
     return None
 
 
-def _place(file: str) -> str:
+def _relative_path(file: str) -> str:
     """Return the path of a file, relative to the task's directory if it is there: ranks have different directories."""
-    inside = _IN_A_TASK.match(file)
+    inside = _TASK_DIRECTORY.match(file)
     return file[inside.end() :] if inside else file
 
 
-def _main_of(threads: list[Thread]) -> Thread:
+def _main_thread(threads: Sequence[Thread]) -> Thread:
     """Return the main thread. py-spy names it. faulthandler lists it last, because the newest thread comes first."""
-    named = [each for each in threads if each.name == "MainThread"]
-    if named:
-        return named[0]
-    return threads[-1] if threads[0].id.startswith("0x") else threads[0]
+    is_faulthandler = threads[0].id.startswith("0x")
+    default = threads[-1] if is_faulthandler else threads[0]
+    return next((each for each in threads if each.name == "MainThread"), default)
 
 
 _LINE = pattern(r"([1-9][0-9]{0,9})/(stat|wchan):(.*)")

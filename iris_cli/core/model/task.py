@@ -80,15 +80,8 @@ class End(Value, frozen=True, kw_only=True):
     ran: float | None = None
     facts: tuple[Fact, ...] = ()
 
-    def because(self, reason: EndReason) -> End:
-        """Return the same end with another reason."""
-        return self._as(reason, self.at, self.trigger)
-
-    def of_job(self, task: TaskId, at: float) -> End:
-        """Return the end of a job that ended because of `task`."""
-        return self._as(self.reason, at, self.trigger or task)
-
-    def _as(self, reason: EndReason, at: float, trigger: TaskId | None) -> End:
+    def with_cause(self, reason: EndReason, at: float, trigger: TaskId | None) -> End:
+        """Return the same end with another reason, time and trigger."""
         return End(
             reason=reason,
             at=at,
@@ -100,7 +93,7 @@ class End(Value, frozen=True, kw_only=True):
             facts=self.facts,
         )
 
-    def of_task(self) -> End:
+    def without_details(self) -> End:
         """Return the end without log tail, run time and facts: only the attempt's own end has them."""
         return End(
             reason=self.reason, at=self.at, exit_code=self.exit_code, trigger=self.trigger, error=self.error
