@@ -7,7 +7,7 @@ may follow: `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`, `FAILED exit 1`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -117,58 +117,47 @@ def retry_count(job: Job, tasks: Sequence[Task], after: Collection[EndReason] = 
 
     The last round or attempt is not counted: it was not retried.
     """
-    if not job.is_gang:
-        ends = [each.end for task in tasks for each in task.attempts[:-1]]
-        return sum(end is not None and end.reason in after for end in ends)
-    failures = _failures_by_round(tasks)
-    return sum(_trigger(failures[each]).end.reason in after for each in failures if each < job.rounds - 1)
+    if job.is_gang:
+        failures = [each for number, each in _triggers(tasks).items() if number < job.rounds - 1]
+        return sum(each.end.reason in after for each in failures)
+    ends = [each.end for task in tasks for each in task.attempts[:-1]]
+    return sum(end is not None and end.reason in after for end in ends)
 
 
 def last_failures(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
     """Return the last failure of each task that was or will be retried, latest first.
 
-    For a gang, return the end of the trigger in the last failed round. Empty for a job that has ended or was not
-    retried.
+    For a gang, return the failure that ended the last failed round with a verdict. Empty for a job that has ended or
+    was not retried.
     """
     if job.end is not None:
         return []
-    return _last_round(job, tasks) if job.is_gang else _last_of_tasks(tasks)
+    if job.is_gang:
+        triggers = _triggers(tasks)
+        last_round = max((number for number in triggers if number < job.settled_rounds), default=None)
+        return [triggers[last_round]] if last_round is not None else []
+    last = {each.task.id: each for each in _failures(task for task in tasks if not task.state.terminal)}
+    return sorted(last.values(), key=lambda each: (-each.end.at, each.task.index))
 
 
-def _last_round(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
-    """Return the trigger of the last failed round that has a verdict."""
-    failures = _failures_by_round(tasks) if job.settled_rounds else {}
-    last = max((number for number in failures if number < job.settled_rounds), default=None)
-    return [_trigger(failures[last])] if last is not None else []
-
-
-def _failures_by_round(tasks: Sequence[Task]) -> dict[int, list[FailedAttempt]]:
-    failures: dict[int, list[FailedAttempt]] = {}
+def _failures(tasks: Iterable[Task]) -> Iterator[FailedAttempt]:
+    """Yield the attempts that failed and were or will be retried, in the order of each task's attempts."""
     for task in tasks:
         for attempt in task.attempts:
             if attempt.end is not None and attempt.end.reason in _RETRIED_AFTER:
-                failure = FailedAttempt(task, attempt.number, attempt.end)
-                failures.setdefault(attempt.round, []).append(failure)
-    return failures
+                yield FailedAttempt(task, attempt.number, attempt.end)
 
 
-def _trigger(failures: Sequence[FailedAttempt]) -> FailedAttempt:
-    """Return the failure that caused the end of a round: a lost host if there is one, otherwise the earliest end."""
-    return min(
-        failures, key=lambda each: (each.end.reason not in INFRASTRUCTURE, each.end.at, each.task.index)
-    )
+def _triggers(tasks: Iterable[Task]) -> dict[int, FailedAttempt]:
+    """Return the failure that ended each failed round of a gang: of a lost host if there is one, else the earliest."""
+    rounds: dict[int, list[FailedAttempt]] = {}
+    for each in _failures(tasks):
+        rounds.setdefault(each.task.attempts[each.number].round, []).append(each)
+    return {number: min(failures, key=_trigger_order) for number, failures in rounds.items()}
 
 
-def _last_of_tasks(tasks: Sequence[Task]) -> list[FailedAttempt]:
-    failures: list[FailedAttempt] = []
-    for task in tasks:
-        if not task.attempts or task.state.terminal:
-            continue
-        for attempt in reversed(task.attempts):
-            if attempt.end is not None and attempt.end.reason in _RETRIED_AFTER:
-                failures.append(FailedAttempt(task, attempt.number, attempt.end))
-                break
-    return sorted(failures, key=lambda each: (-each.end.at, each.task.index))
+def _trigger_order(failure: FailedAttempt) -> tuple[bool, float, int]:
+    return failure.end.reason not in INFRASTRUCTURE, failure.end.at, failure.task.index
 
 
 def _is_stopping(attempt: Attempt) -> bool:
