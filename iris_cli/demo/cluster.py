@@ -47,9 +47,9 @@ SLICES = (
 
 
 class LocalCluster:
-    """The hosts of a demo in a directory of their own.
+    """The hosts of a demo, whose files are in the directory `root`.
 
-    With `keep` the servers outlive this process, and `stop` ends them by their pids in `hosts.json`.
+    With `keep` the hosts outlive this process. `stop` finds them by the pids in `hosts.json`.
     """
 
     def __init__(self, root: Path, *, keep: bool = False) -> None:
@@ -62,7 +62,7 @@ class LocalCluster:
         return self.root / "cluster.yaml"
 
     def claim(self) -> None:
-        """Mark the empty directory as a demo's, so that `stop` may delete all of its contents. Raises IrisError."""
+        """Mark the empty directory as a demo's directory, whose content `stop` may delete. Raises IrisError."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(self.root.iterdir()):
             hint = f"iris demo --stop --dir {shlex.quote(str(self.root))}"
@@ -84,7 +84,12 @@ class LocalCluster:
                 client_key=public,
                 stay=self.keep,
             )
-        self._write(slices, [_answer(process) for process in processes])
+        try:
+            answers = [await_host(process) for process in processes]
+        except ValueError:
+            hint = f"try it by hand: {sys.executable} -m {MODULE}"
+            raise IrisError("a local SSH server did not start", hint=hint) from None
+        self._write_files(slices, answers)
 
     def close(self) -> None:
         """End the servers of this process and remove the directory, unless they are kept."""
@@ -96,7 +101,7 @@ class LocalCluster:
         self._remove()
 
     def check(self) -> None:
-        """Raise IrisError if the directory is not that of a demo."""
+        """Raise IrisError if the directory is not a demo's directory."""
         if not self._is_claimed():
             raise IrisError(f"no demo cluster in {self.root}", hint="name its directory with --dir")
 
@@ -110,7 +115,7 @@ class LocalCluster:
     def _is_claimed(self) -> bool:
         return (self.root / _MARKER).is_file()
 
-    def _write(self, slices: Sequence[LocalSlice], answers: list[dict[str, Any]]) -> None:
+    def _write_files(self, slices: Sequence[LocalSlice], answers: list[dict[str, Any]]) -> None:
         state = self.root / "state"
         state.mkdir(mode=0o700)
         names = [f"{each.name}-{index}" for each in slices for index in range(each.hosts)]
@@ -135,15 +140,7 @@ class LocalCluster:
         self.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def _remove(self) -> None:
-        # Remove only a directory that `claim` marked when it was empty.
+        # Remove only a directory that `claim` marked as a demo's directory.
         if self._is_claimed():
             end_processes(self.root)
             remove_tree(self.root)
-
-
-def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    try:
-        return await_host(process)
-    except ValueError:
-        hint = f"try it by hand: {sys.executable} -m {MODULE}"
-        raise IrisError("a local SSH server did not start", hint=hint) from None

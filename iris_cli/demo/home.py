@@ -1,4 +1,4 @@
-"""The directory of a demo that leaves nothing behind. If it is killed, the next demo removes the directory."""
+"""The temporary directory of a demo, and keys. If a demo is killed, the next demo removes its directory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from iris_cli.demo.processes import end_processes, remove_tree
 
 _PREFIX = "iris-demo-"
 _LOCK = ".iris-demo-runs"
-_LAB = "lab"
+_CONTENT = "lab"
 
 
 @contextmanager
 def demo_home() -> Iterator[Path]:
-    """Create a directory and yield it.
+    """Create a directory, yield it, and remove it at the end of the block. First remove directories of killed demos.
 
-    Remove it at the end of the block. A file next to the directory is locked while this process lives. Directories of
-    killed demos are removed first.
+    A file next to the directory is locked while this process lives.
     """
     _remove_dead()
     root = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -31,8 +30,8 @@ def demo_home() -> Iterator[Path]:
         fcntl.flock(file, fcntl.LOCK_EX)
         draft.rename(root / _LOCK)  # rename only when locked: an unlocked file means a dead demo
         try:
-            (root / _LAB).mkdir()
-            yield root / _LAB
+            (root / _CONTENT).mkdir()
+            yield root / _CONTENT
         finally:
             _remove(root)
 
@@ -40,15 +39,15 @@ def demo_home() -> Iterator[Path]:
 def _remove(root: Path) -> None:
     """Remove the directory, its lock file last: if anything can't be removed, the next demo tries again."""
     with suppress(OSError):
-        if (root / _LAB).exists():
-            remove_tree(root / _LAB)
+        if (root / _CONTENT).exists():
+            remove_tree(root / _CONTENT)
         remove_tree(root)
 
 
 def _remove_dead() -> None:
     """Remove the directories of this user's demos that have ended.
 
-    The hosts of a demo end with it, and their tasks end with the hosts, unless the hosts were killed, too.
+    The hosts of a demo end with the demo, and their tasks end with the hosts, unless the hosts were killed, too.
     """
     for root in sorted(Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")):
         with suppress(OSError):
@@ -59,7 +58,7 @@ def _remove_dead() -> None:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if stat.S_ISREG(os.fstat(fd).st_mode):
-                    end_processes(root / _LAB)
+                    end_processes(root / _CONTENT)
                     _remove(root)
             finally:
                 os.close(fd)

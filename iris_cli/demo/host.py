@@ -1,9 +1,9 @@
 """A host on this machine for the demo: a real SSH server in a separate process, with its own key and home.
 
-`python -m iris_cli.demo.host` runs a host. It reads its settings as a JSON object from the first line of stdin, and
-prints its port and host key as another JSON object. When stdin ends, the host ends with all its processes, so that it
-can't outlive its parent (unless `stay` is set). It accepts one key, runs commands with the home and the metadata server
-of the simulated host, and listens only on loopback.
+`python -m iris_cli.demo.host` runs a host. The host reads its settings as a JSON object from the first line of stdin,
+and prints its port and host key as another JSON object. When stdin ends, the host ends with all its processes, so that
+it can't outlive its parent. With the setting `stay` it ignores the end of stdin. The host accepts one key and listens
+only on loopback. Commands run with the home and the metadata server of the simulated host.
 """
 
 from __future__ import annotations

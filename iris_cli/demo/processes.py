@@ -1,4 +1,4 @@
-"""Start, find and end the processes of the demo's hosts with their children, and remove the files of the hosts."""
+"""Start, find and end the processes of local hosts with their children, and remove the files of the hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from iris_cli.clock import SYSTEM_CLOCK
 
 MODULE = "iris_cli.demo.host"
-_ROUNDS = 500  # repetitions: a process may have started another one before it was killed
+_MAX_ROUNDS = 500  # a process may have started another process before it was killed
 
 
 def spawn_host() -> subprocess.Popen[str]:
@@ -40,10 +40,10 @@ def configure_host(
     client_key: str = "",
     client_key_file: str = "",
 ) -> None:
-    """Create the directory of a host, and let the process serve as that host until our end of its stdin closes.
+    """Create the directory of a host, and let the process serve as that host until its stdin is closed.
 
     With `stay` the host outlives this process. One key may log in: `client_key` is the public key in base64,
-    `client_key_file` the file of the private key.
+    `client_key_file` is the file of the private key.
     """
     directory.mkdir(mode=0o700, parents=True)
     settings = {"directory": str(directory), "metadata": metadata, "stay": stay}
@@ -78,7 +78,7 @@ def vm_metadata(
 
 
 def live_hosts(pids: Sequence[int]) -> list[int]:
-    """Return those of the pids that belong to hosts. Other processes may have the pids of ended hosts."""
+    """Return the pids that belong to hosts. Another process may have the pid of an ended host."""
     if not pids:
         return []
     shown = subprocess.run(  # noqa: S603 - fixed program, the pids are integers
@@ -116,14 +116,14 @@ def end_processes(root: Path) -> None:
 
     Only processes of hosts have such a `HOME`. `root` itself may be the home of our user. Linux only.
     """
-    for _ in range(_ROUNDS):
-        ended = [_end(each) for each in _at_home(root)]
+    for _ in range(_MAX_ROUNDS):
+        ended = [_end(each) for each in _processes_below(root)]
         if not any(ended):
             return
         SYSTEM_CLOCK.sleep(0.01)  # a killed process takes a moment to end
 
 
-def _at_home(root: Path) -> list[_Process]:
+def _processes_below(root: Path) -> list[_Process]:
     """Return the processes with a `HOME` below `root`, and their descendants, which may have another `HOME`."""
     children: dict[int, list[_Process]] = {}
     found: list[_Process] = []

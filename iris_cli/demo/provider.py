@@ -1,7 +1,7 @@
 """Slices of SSH hosts on this machine, for the demo and for tests: real processes, real keys, no root.
 
-A slice is a directory. The file `owner.json` names its owner, `pids` lists the process of each host before the host
-serves, and `slice.json` exists when all hosts serve. Therefore an interrupted creation can be found and cleaned up.
+A slice is a directory. The file `owner.json` names its owner. The file `pids` is written before the hosts serve, and
+`slice.json` when all hosts serve. So an interrupted creation can be found and cleaned up.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ class LocalProvider:
         return True
 
     def _is_mine(self, path: Path) -> bool:
+        """Return True if the directory is a slice of this owner in this zone."""
         owner = None if path.name.startswith(".") else _read(path / "owner.json")
         return owner is not None and (owner["owner"], owner["zone"]) == (self._owner, self._zone)
 
@@ -102,10 +103,9 @@ class LocalProvider:
         state, detail = CloudState.READY, ""
         hosts: tuple[SliceHost, ...] = ()
         if made is None:
-            young = 0 <= self._clock.now() - float(owner.get("made_at", 0.0)) < _UNFINISHED_FOR
-            state, detail = (
-                (CloudState.CREATING, "") if young else (CloudState.FAILED, "creation was interrupted")
-            )
+            state = CloudState.CREATING
+            if not 0 <= self._clock.now() - float(owner.get("made_at", 0.0)) < _UNFINISHED_FOR:
+                state, detail = CloudState.FAILED, "creation was interrupted"
         else:
             hosts = tuple(
                 SliceHost(host="127.0.0.1", port=each["port"], key=each["key"]) for each in made["hosts"]

@@ -71,11 +71,16 @@ _TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("The loop ends with the last job.", ("loop", "show")),
     ("", ("status",)),
 )
-_SHOW_LOOP = ("loop", "show")
+
+_PATIENCE = 60.0  # seconds for the loop to notice that no job is open, on a busy machine
+_POLL_INTERVAL = 0.1
 
 
 def run(output: Output, directory: Path | None, *, keep: bool) -> None:
-    """Run the tour on a new cluster in `directory`. None: a temporary one, or KEPT if `keep`. Raises IrisError."""
+    """Run the tour on a new cluster in `directory`. Raises IrisError.
+
+    If `directory` is None, the cluster is in KEPT if `keep` is True, otherwise in a temporary directory.
+    """
     elsewhere = forget_other_clusters()
     if keep or directory is not None:
         _show(output, (directory or KEPT).absolute(), keep=keep, elsewhere=elsewhere)
@@ -97,10 +102,9 @@ def stop(output: Output, directory: Path) -> int:
 
 
 def forget_other_clusters() -> bool:
-    """Remove the variables of iris from the environment.
+    """Remove the variables of iris from the environment. Return True if one of them named a state directory.
 
-    Return True if they named a state directory. A demo needs a log of its own, because it would record the workers of
-    another cluster as removed.
+    A demo needs a separate log, because in another cluster's log it would record that cluster's workers as removed.
     """
     elsewhere = "IRIS_STATE_DIR" in os.environ
     for name in [each for each in os.environ if each.startswith("IRIS_")]:
@@ -138,7 +142,7 @@ def _play(tour: Tour, go: Path) -> None:
             later.daemon = True
             later.start()
             command = command if has_loop else (*command, "--schedule")
-        elif command == _SHOW_LOOP:
+        elif command == ("loop", "show"):
             if not has_loop:
                 continue
             if go.exists():
@@ -164,11 +168,7 @@ def _print_next_steps(output: Output, cluster: LocalCluster, elsewhere: bool) ->
         output.done(line)
 
 
-# Run a demo command by command, with explanations. JSON output is a single document at the end.
-
-
-_PATIENCE = 60.0  # seconds for the loop to notice that no job is open, on a busy machine
-_POLL_INTERVAL = 0.1
+# The steps of a tour. JSON output is a single document at the end.
 
 
 class TourStep(Struct, frozen=True):
@@ -191,7 +191,7 @@ class EndedDocument(Struct, frozen=True):
 
 
 class Tour:
-    """Runs iris commands on the cluster in `config`."""
+    """Runs iris commands on the cluster that the file `config` describes."""
 
     def __init__(self, output: Output, config: Path) -> None:
         self.output = output
@@ -205,7 +205,8 @@ class Tour:
         """Print an explanation and a command, and run it. Raises IrisError if it fails."""
         self.announce(words, command)
         done = self.run(command, capture=self.output.as_json)
-        self._check(done)
+        if done.returncode:
+            raise IrisError(f"the demo's command ended with {done.returncode}", hint="please report this")
         self.steps.append(TourStep(("iris", *command), done.stdout))
 
     def announce(self, words: str, command: tuple[str, ...] = ()) -> None:
@@ -221,7 +222,7 @@ class Tour:
         output.flush()
 
     def run(self, command: tuple[str, ...], *, capture: bool) -> subprocess.CompletedProcess[str]:
-        """Run an iris command without a check of its exit code. `capture`: return the output instead of showing it."""
+        """Run an iris command. The exit code is not checked. `capture`: return the output instead of showing it."""
         began = self._own.clock.monotonic()
         done = subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-m", "iris_cli", "--config", str(self.config), *command],
@@ -248,22 +249,15 @@ class Tour:
 
     def end(self) -> None:
         """End the jobs and the background loop, after Ctrl-C or at the end of a kept cluster. Raises IrisError."""
+        if not self.config.is_file():
+            return
         try:
-            self._end_jobs()
+            cluster = self.cluster
+            live = [job.id for job in cluster.open_jobs() if cluster.live_of(job.id)]
+            if live:  # running tasks would outlive their hosts
+                words = ("--quiet", "cancel", "--wait", "--reason", "the demo ends", *live)
+                self.run(words, capture=self.output.as_json)
         finally:
-            if self.config.is_file() and running_loop(self._own.state) is not None:
+            if running_loop(self._own.state) is not None:
                 order(self._own.state, self._own.clock, stopped=True, command="iris demo")
                 end(self._own.state, self._own.clock)
-
-    def _end_jobs(self) -> None:
-        """Stop running tasks, which would outlive their hosts."""
-        if self.config.is_file():
-            view = self.cluster
-            left = [job.id for job in view.open_jobs() if view.live_of(job.id)]
-            if left:
-                words = ("--quiet", "cancel", "--wait", "--reason", "the demo ends", *left)
-                self.run(words, capture=self.output.as_json)
-
-    def _check(self, done: subprocess.CompletedProcess[str]) -> None:
-        if done.returncode:
-            raise IrisError(f"the demo's command ended with {done.returncode}", hint="please report this")

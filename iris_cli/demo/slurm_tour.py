@@ -33,7 +33,8 @@ _GANG = ("--group-by", TPU_NAME_ATTRIBUTE_KEY, "--replicas", str(NODES), "--grac
 _HELLO = 'echo "rank $IRIS_TASK_INDEX of $IRIS_NUM_TASKS on $IRIS_WORKER_ID"; sleep 1'
 _DOOMED = 'if [ $IRIS_TASK_INDEX = 2 ]; then sleep 1; echo "loss is NaN" >&2; exit 3; fi; sleep 600'
 _LONG = 'echo "attempt $IRIS_ATTEMPT on $IRIS_WORKER_ID"; [ "$IRIS_ATTEMPT" -gt {last} ] || sleep 600'
-_CYCLES, _PAUSE = 200, 0.5  # their number, and the seconds between two of them
+_MAX_CYCLES = 200
+_PAUSE = 0.5  # seconds between two cycles
 
 
 def run(output: Output) -> None:
@@ -73,7 +74,7 @@ def _write(root: Path, hosts: list[subprocess.Popen[str]]) -> None:
     nodes = (f"Host n{number}\n  HostName 127.0.0.1\n  Port {port}\n" for number, port in enumerate(ports))
     (home / ".ssh" / "config").write_text("".join(nodes), encoding="utf-8")
     (root / "cluster.yaml").write_text(_CONFIG, encoding="utf-8")
-    # The commands of the tour find the SSH configuration there, and Python's packages where they were.
+    # HOME is for ssh. Python must still find the packages of the user.
     os.environ.setdefault("PYTHONUSERBASE", site.getuserbase())
     os.environ["HOME"] = str(home)
     os.environ[SWITCH] = "off"  # the tour runs the cycles, so that each step shows one state
@@ -108,15 +109,8 @@ class _SlurmTour(Tour):
         self._cycles_until("long", JobState.RUNNING, attempt=1)
         words = "iris stopped what had survived, submitted another allocation, and started the gang again."
         self.step(words, ("history", "long"))
-        urgent = (
-            "sbatch",
-            "--job-name=urgent",
-            f"--partition={URGENT}",
-            "--nodes=4",
-            "--exclusive",
-            "--output=/dev/null",
-            "--wrap=sleep 15",
-        )
+        where = (f"--partition={URGENT}", "--nodes=4", "--exclusive")
+        urgent = ("sbatch", "--job-name=urgent", *where, "--output=/dev/null", "--wrap=sleep 15")
         self._slurm_step("An urgent job preempts that allocation.", urgent)
         self._cycles(_is_queued)
         self.step("The gang waits for the next allocation. Slurm says why it is pending.", ("why", "long"))
@@ -144,22 +138,22 @@ class _SlurmTour(Tour):
         """Run cycles until the job is in that state, in that attempt or a later one. Raises IrisError."""
         job_id = JobId(job)
 
-        def is_there(cluster: Cluster) -> bool:
-            tried = max(len(task.attempts) for task in cluster.tasks_of(job_id)) - 1
-            return cluster.job_state(job_id) is state and tried >= attempt
+        def is_reached(cluster: Cluster) -> bool:
+            last_attempt = max(len(task.attempts) for task in cluster.tasks_of(job_id)) - 1
+            return cluster.job_state(job_id) is state and last_attempt >= attempt
 
-        self._cycles(is_there)
+        self._cycles(is_reached)
 
-    def _cycles(self, happened: Callable[[Cluster], bool]) -> None:
+    def _cycles(self, is_reached: Callable[[Cluster], bool]) -> None:
         self.announce("", ("schedule", "--interval", "1", "--autoscale"))
-        for _ in range(_CYCLES):
+        for _ in range(_MAX_CYCLES):
             self.run(("--quiet", "schedule", "--once", "--autoscale"), capture=True)
-            if happened(self.cluster):
+            if is_reached(self.cluster):
                 return
             SYSTEM_CLOCK.sleep(_PAUSE)
-        raise IrisError(f"nothing happened in {_CYCLES} cycles", hint="please report this")
+        raise IrisError(f"nothing happened in {_MAX_CYCLES} cycles", hint="please report this")
 
 
 def _is_queued(cluster: Cluster) -> bool:
-    """Return whether Slurm keeps an allocation pending, and for a reason."""
+    """Return True if Slurm keeps an allocation pending and gives a reason."""
     return any(each.state is SliceState.CREATING and each.remark for each in cluster.slices.values())

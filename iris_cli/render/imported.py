@@ -103,7 +103,7 @@ def import_document(
         removed=_removed(proposal),
         left_out=plan.left_out,
         notes=[Note(name, note) for name, note in plan.notes],
-        old_machines=[ReplacedWorker(each.worker, each.over, each.kept) for each in machines],
+        old_machines=[ReplacedWorker(each.worker, each.ended_attempts, each.kept) for each in machines],
         forgotten=[each.worker for each in forgotten],
     )
 
@@ -145,10 +145,11 @@ def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iter
     for machine in machines:
         if machine.kept is not None:
             yield f"{machine.worker}: not forgotten, {machine.kept} was placed there since then"
-    with_attempts = [each for each in machines if each.over]
+    with_attempts = [each for each in machines if each.ended_attempts]
     if with_attempts:
         jobs = fold(ended_jobs(with_attempts))
-        yield f"{count(sum(len(each.over) for each in with_attempts), 'attempt')} of {jobs} ran on the old VMs"
+        attempts = count(sum(len(each.ended_attempts) for each in with_attempts), "attempt")
+        yield f"{attempts} of {jobs} ran on the old VMs"
     if plan.gone and not prune:
         yield f"no longer listed: {fold(plan.gone)} (--prune removes them)"
 

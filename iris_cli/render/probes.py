@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.core import AttemptId, Token, WorkerCondition, WorkerId, format_memory
 from iris_cli.core.messages.observations import LockFile, RemoteState, Silence, SilenceKind
-from iris_cli.ops.workers.unwedge import Obstacle, Owner, Wedge
+from iris_cli.ops.workers.unwedge import Obstacle, Owner, WorkerObstacles
 from iris_cli.ops.workers.workers import ChangedHost, HostKey, ProbeResult
 from iris_cli.render.console import Output
 from iris_cli.render.tables import fold
@@ -76,8 +76,10 @@ def who(stranger: ChangedHost) -> list[str]:
         _compared("boot id", seen.boot_id, worker.boot_id, f"{worker.id} was rebooted"),
         _compared("incarnation", seen.incarnation, worker.incarnation, "new machine or new iris directory"),
     ]
-    if stranger.over:
-        lines.append(f"if you accept, these attempts count as ended: {', '.join(map(str, stranger.over))}")
+    if stranger.ended_attempts:
+        lines.append(
+            f"if you accept, these attempts count as ended: {', '.join(map(str, stranger.ended_attempts))}"
+        )
     return lines
 
 
@@ -171,7 +173,7 @@ class WedgeDocument(Struct, frozen=True, kw_only=True):
     left: Sequence[ObstacleEntry] | None
 
 
-def show_wedge(output: Output, wedge: Wedge) -> None:
+def show_wedge(output: Output, wedge: WorkerObstacles) -> None:
     """Print a line for each obstacle."""
     for each in wedge.obstacles:
         output.line(_words(each))
@@ -183,12 +185,12 @@ def show_wedge(output: Output, wedge: Wedge) -> None:
         output.message(f"{wedge.worker}: {wedge.unseen} processes of other users could not be inspected")
 
 
-def stop_question(wedge: Wedge) -> str:
+def stop_question(wedge: WorkerObstacles) -> str:
     """Return the question whether to stop the obstacles that can be stopped."""
     return f"Stop {len(wedge.clearable)} of {len(wedge.obstacles)} processes and attempts?"
 
 
-def show_cleared(output: Output, found: Wedge, left: Wedge) -> None:
+def show_cleared(output: Output, found: WorkerObstacles, left: WorkerObstacles) -> None:
     """Print the number of stopped obstacles, and the obstacles that still run."""
     gone = len(found.clearable) - len(left.obstacles)
     output.message(f"{found.worker}: stopped {gone} of {len(found.clearable)} processes and attempts")
@@ -196,7 +198,7 @@ def show_cleared(output: Output, found: Wedge, left: Wedge) -> None:
         output.failed(f"still running: {_words(each)}")
 
 
-def wedge_document(found: Wedge, left: Wedge | None) -> WedgeDocument:
+def wedge_document(found: WorkerObstacles, left: WorkerObstacles | None) -> WedgeDocument:
     """Return the document; `left` is None if nothing was to be stopped."""
     return WedgeDocument(
         worker=found.worker,

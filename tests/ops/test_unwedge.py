@@ -13,7 +13,7 @@ from iris_cli.core.model.job import JobState
 from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops.views.history import history
 from iris_cli.ops.workers import unwedge
-from iris_cli.ops.workers.unwedge import Owner, Wedge
+from iris_cli.ops.workers.unwedge import Owner, WorkerObstacles
 from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 from iris_cli.render.probes import show_wedge, wedge_document
@@ -43,7 +43,7 @@ def held_by(site: Site, token: Token | None, pid: int) -> Host:
     return host
 
 
-def owners(wedge: Wedge) -> list[Owner]:
+def owners(wedge: WorkerObstacles) -> list[Owner]:
     return [each.owner for each in wedge.obstacles]
 
 

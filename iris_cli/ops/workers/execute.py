@@ -1,4 +1,4 @@
-"""Run an operator's command next to running tasks or on workers, in parallel. An interrupt stops it everywhere."""
+"""Run an operator's command beside running tasks or on workers, in parallel. Ctrl-C stops the command everywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
-    """The result on one worker, or for one task: the command's `end`, a silence, or why it was not sent (`note`)."""
+    """The result on one worker or for one task: the `end` of the command, a `silence`, or the reason in `note`.
+
+    `note` says why the command was not sent.
+    """
 
     worker: WorkerId | None
     task: TaskId | None = None
@@ -39,18 +42,22 @@ class _Order(Struct, frozen=True):
 
 
 def execute(
-    session: Session, what: str, command: Sequence[str], *, ranks: Sequence[int] = (), timeout: float = 60.0
+    session: Session,
+    subject: str,
+    command: Sequence[str],
+    *,
+    ranks: Sequence[int] = (),
+    timeout: float = 60.0,
 ) -> list[CommandResult]:
-    """Run a command for each running task of a job, for one task, or on a worker.
+    """Run a command for each running task of the job `subject`, for one task, or on a worker.
 
-    Return the results by rank. After Ctrl-C the command is stopped everywhere before KeyboardInterrupt propagates.
-    Raises NotFoundError and UsageError.
+    Return the results in order of the ranks. After Ctrl-C the command is stopped everywhere before KeyboardInterrupt
+    propagates. Raises NotFoundError and UsageError.
     """
     if not command or not command[0] or command[0].startswith("-"):
         raise UsageError("there is no command to run", hint="iris exec JOB|TASK|WORKER -- COMMAND ...")
     cluster = session.view()
-    orders, not_running = _orders(session, cluster, what, command, ranks, timeout)
-    found = [*not_running]
+    orders, found = _orders(session, cluster, subject, command, ranks, timeout)
     with closing(_results(session, orders)) as results:
         found += results
     return sorted(found, key=lambda each: (each.task is not None, each.task.index if each.task else 0))
@@ -59,7 +66,7 @@ def execute(
 def _orders(
     session: Session,
     cluster: Cluster,
-    what: str,
+    subject: str,
     command: Sequence[str],
     ranks: Sequence[int],
     timeout: float,
@@ -74,13 +81,13 @@ def _orders(
         )
         return _Order(worker, task, request)
 
-    if what in cluster.workers and what not in cluster.jobs:
+    if subject in cluster.workers and subject not in cluster.jobs:
         if ranks:
-            raise UsageError(f"{what} is a worker: --rank is for jobs")
-        worker = find_worker(cluster, what)
+            raise UsageError(f"{subject} is a worker: --rank is for jobs")
+        worker = find_worker(cluster, subject)
         return [order(worker, worker_environment(session, worker), None, None)], []
     orders, not_running = [], []
-    for task, attempt in select_tasks(cluster, what, ranks=ranks, kinds="job, task or worker"):
+    for task, attempt in select_tasks(cluster, subject, ranks=ranks, kinds="job, task or worker"):
         if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
             note = f"not running ({task_displays(cluster, task.job)[task.index]})"
             worker_id = attempt.worker if attempt else None
@@ -125,10 +132,10 @@ def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandRes
 
     def run(order: _Order) -> tuple[_Order, CommandResult]:
         answer = session.runner.commands.run(session.target(order.worker), order.request)
-        fields = {"silence" if isinstance(answer, Silence) else "end": answer}
-        return order, CommandResult(worker=order.worker.id, task=order.task, **fields)  # type: ignore[arg-type]  # by kind
+        silence, end = (answer, None) if isinstance(answer, Silence) else (None, answer)
+        return order, CommandResult(worker=order.worker.id, task=order.task, end=end, silence=silence)
 
-    _ = session.runner  # creates it before threads use it
+    _ = session.runner  # creates the runner before threads use it
     try:
         for batch in session.fan_out(orders, run, what="running", noun="place"):
             for order, executed in batch:

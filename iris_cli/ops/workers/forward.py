@@ -1,4 +1,4 @@
-"""Port forwarding from this machine to a port of a task, on the worker where the task runs now."""
+"""Port forwarding from this machine to a port of a task, on the worker that runs the task now."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 MAX_CONNECTIONS = 128
-"""Maximum number of open connections; further ones wait."""
-_READ_EVERY = 1.0  # seconds between two reads of the log
-_PIECE = 32 << 10  # bytes
-_NEARBY = 100  # number of ports that are tried after a port in use
+"""Maximum number of open connections. Further connections wait."""
+_READ_INTERVAL = 1.0  # seconds between two reads of the log
+_CHUNK = 32 << 10  # bytes
+_MAX_CANDIDATES = 100  # number of ports that are tried after a port in use
 _LAST_PORT = 65_535
 _ALIVE = (AttemptState.RUNNING, AttemptState.STOPPING)
 
@@ -135,7 +135,7 @@ def listen(what: str, wanted: PortWanted, port: int) -> socket.socket:
 
 def _free_port(port: int) -> int:
     """Return a free port of this machine, the next one after `port` if possible."""
-    for candidate in range(port + 1, min(port + _NEARBY, _LAST_PORT)):
+    for candidate in range(port + 1, min(port + _MAX_CANDIDATES, _LAST_PORT)):
         with suppress(OSError), socket.create_server((LOOPBACK, candidate)):
             return candidate
     with socket.create_server((LOOPBACK, 0)) as free:
@@ -159,8 +159,8 @@ class Forward:
         self._task = task
         self._remote = remote
         self._listener = listener
-        self._listener.settimeout(_READ_EVERY)
-        self._threads: FanOut[None] = Threads(2 * MAX_CONNECTIONS, linger=0.0)  # two for each
+        self._listener.settimeout(_READ_INTERVAL)
+        self._threads: FanOut[None] = Threads(MAX_CONNECTIONS, linger=0.0)
         self._open: list[_Connection] = []
         self._dialing = threading.Lock()
         self._link: Link | None = None  # connection to `_link_target`
@@ -168,7 +168,7 @@ class Forward:
         self._last_message = ""
 
     def run(self) -> str:
-        """Serve until the task has ended, and say how it ended. While it is not running, connections are closed."""
+        """Serve until the task has ended, and return how it ended. While it is not running, connections are closed."""
         while True:
             cluster = self._session.view()
             task = cluster.tasks.get(self._task)
@@ -176,8 +176,7 @@ class Forward:
                 return f"{self._task} is no longer in the log"
             if _has_ended(task):
                 return _ended(cluster, self._task)
-            local = self._accept()
-            if local is not None:
+            if (local := self._accept()) is not None:
                 self._serve(local)
             self._threads.take(0.0)
             self._open = [each for each in self._open if not each.has_ended]
@@ -202,7 +201,7 @@ class Forward:
             return None
         except OSError as error:  # such as too many open files
             self._tell(f"can't accept connections: {error.strerror}")
-            self._session.clock.sleep(_READ_EVERY)
+            self._session.clock.sleep(_READ_INTERVAL)
             return None
         local.settimeout(None)
         return local
@@ -216,21 +215,20 @@ class Forward:
         target = self._session.target(self._session.cluster.workers[location.worker])
         connection = _Connection(local, partial(self._connect, target, location))
         self._open.append(connection)
-        self._threads.submit(connection.fetch)
-        self._threads.submit(connection.send)
+        self._threads.submit(connection.run)
 
     def _connect(self, target: Target, location: PortLocation) -> ByteStream | None:
-        """Return a stream to the task's port, or None after printing the reason. Runs in a thread of its own."""
-        patience = self._session.limits.connect_timeout
+        """Return a stream to the task's port; on failure, print the reason and return None. Thread-safe."""
+        timeout = self._session.limits.connect_timeout
         try:
             with self._dialing:
                 link = self._link
                 if link is None or self._link_target != target or not link.is_alive():
                     if link is not None:
                         link.abort()  # the task is on another worker now, or the connection has failed
-                    link = self._link = self._transport.connect(target, patience)
+                    link = self._link = self._transport.connect(target, timeout)
                     self._link_target = target
-            stream = link.open_port(location.port, patience)
+            stream = link.open_port(location.port, timeout)
         except NoAnswer as error:
             hint = f" (hint: {error.hint})" if error.hint else ""
             self._tell(f"{location.worker}: {error.detail}{hint}: connection closed")
@@ -239,39 +237,40 @@ class Forward:
         return stream
 
     def _tell(self, words: str) -> None:
-        """Print a message unless the last printed one was the same: many connections may have the same problem."""
+        """Print a message unless it equals the last printed message: many connections may have the same problem."""
         if words != self._last_message:
             self._last_message = words
             self._session.tell(words)
 
 
 class _Connection:
-    """A local connection and the stream to the task's port. `fetch` and `send` each run in a thread of their own."""
+    """A local connection and the stream to the task's port. `connect` opens the stream."""
 
     def __init__(self, local: socket.socket, connect: Callable[[], ByteStream | None]) -> None:
         self._local = local
         self._connect = connect
         self._stream: ByteStream | None = None
-        self._has_tried = threading.Event()
-        self._send_has_ended = threading.Event()
         self.has_ended = False
 
-    def fetch(self) -> None:
-        """Connect to the task, then copy data from the task. The connection ends when both directions have ended."""
+    def run(self) -> None:
+        """Connect to the task, and copy data in both directions until both have ended."""
+        sender: threading.Thread | None = None
         try:
             self._stream = self._connect()
-            self._has_tried.set()
             if self._stream is not None:
+                sender = threading.Thread(target=self._copy_to, args=(self._stream,), daemon=True)
+                sender.start()
                 self._copy_from(self._stream)
-                self._send_has_ended.wait()
+                sender.join()
         finally:
-            self._has_tried.set()
             self.close()
-            self._send_has_ended.wait()
+            if sender is not None:
+                sender.join()
             self._local.close()
             self.has_ended = True
 
     def _copy_from(self, stream: ByteStream) -> None:
+        """Copy data from the task to the local client."""
         try:
             while data := stream.receive():
                 self._local.sendall(data)
@@ -280,18 +279,10 @@ class _Connection:
         except OSError:  # the local client has gone
             self.close()
 
-    def send(self) -> None:
-        """Wait for the stream to the task, then copy data from the local client to it."""
-        try:
-            self._has_tried.wait()
-            if self._stream is not None:
-                self._copy_to(self._stream)
-        finally:
-            self._send_has_ended.set()
-
     def _copy_to(self, stream: ByteStream) -> None:
+        """Copy data from the local client to the task."""
         try:
-            while data := self._local.recv(_PIECE):
+            while data := self._local.recv(_CHUNK):
                 stream.send(data)
             stream.finish()
         except OSError:  # one side has gone

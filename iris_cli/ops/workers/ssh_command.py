@@ -21,15 +21,15 @@ _ANY_SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; e
 
 
 def ssh_command(session: Session, what: str) -> list[str]:
-    """Return the argument vector for a task or a worker; a job must have one task. Raises NotFoundError, UsageError.
+    """Return the argument vector for a task, a job with one task, or a worker. Raises NotFoundError, UsageError.
 
-    Only the worker's recorded host key is accepted; for the login host of a Slurm job, ssh itself decides.
-    `~/.ssh/config` sets the options that `cluster.yaml` omits, and those of jump hosts.
+    ssh accepts only the worker's recorded host key. The key of the login host of a Slurm job is checked by the settings
+    of ssh. `~/.ssh/config` sets the options that `cluster.yaml` omits, and the options of jump hosts.
     """
     cluster = session.view()
     if what in cluster.workers and what not in cluster.jobs:
         worker = cluster.workers[WorkerId(what)]
-        return _reach(session, worker, _shell("", device_guards(worker)))
+        return _command_line(session, worker, _shell("", device_guards(worker)))
     tasks = select_tasks(cluster, what, kinds="task or worker")
     if len(tasks) > 1:
         raise UsageError(f"{clip(what)} has {len(tasks)} tasks", hint=f"iris ssh {tasks[0][0].id}")
@@ -38,54 +38,44 @@ def ssh_command(session: Session, what: str) -> list[str]:
         raise NotFoundError(f"{task.id} is not on a worker", hint=f"iris why {task.id}")
     worker = cluster.workers[attempt.worker]
     guards = device_guards(worker)
-    # Only these variables: the others may be private, and arguments are visible to every user of a host.
+    # Pass only variables of iris and of devices. Others may be private, and every user of a host can read arguments.
     all_variables = task_environment(session, cluster, task, attempt)
     del all_variables["IRIS_TASK_DEFAULT_ENV_JSON"]
     env = {name: value for name, value in all_variables.items() if name.startswith("IRIS_") or name in guards}
     image = cluster.jobs[task.id.job].image
-    return _reach(session, worker, _shell(_directory(session, worker, attempt), env, image))
+    return _command_line(session, worker, _shell(_directory(session, worker, attempt), env, image))
 
 
-def _reach(session: Session, worker: Worker, shell: list[str]) -> list[str]:
-    """Return the words that run the remote command on a terminal: by ssh, or by srun on a node of a Slurm job."""
+def _command_line(session: Session, worker: Worker, shell: list[str]) -> list[str]:
+    """Return the words that run the command `shell` in a terminal: by ssh, or by srun on a node of a Slurm job."""
     connection = session.target(worker).connection
     if not connection.allocation:
-        return [*_ssh(_own_key(session, worker), connection), *shell]
+        only_recorded_key = {
+            "HostKeyAlias": worker.id,
+            "UserKnownHostsFile": _config_word(str(session.state.known_hosts.absolute())),
+            "GlobalKnownHostsFile": "/dev/null",
+            "StrictHostKeyChecking": "yes",
+            "UpdateHostKeys": "no",
+        }
+        return [*_ssh(only_recorded_key, connection), *shell]
     words = [*srun_words(connection), "--pty", "/bin/sh", "-c", *(shell or [_LOGIN])]
     login = ssh_connection(connection)
     return words if login is None else [*_ssh({}, login), shlex.join(words)]
 
 
-def _own_key(session: Session, worker: Worker) -> dict[str, str]:
-    """Return the options by which ssh accepts only the worker's recorded key."""
-    return {
-        "HostKeyAlias": worker.id,
-        "UserKnownHostsFile": _config_word(str(session.state.known_hosts.absolute())),
-        "GlobalKnownHostsFile": "/dev/null",
-        "StrictHostKeyChecking": "yes",
-        "UpdateHostKeys": "no",
-    }
-
-
 def _ssh(options: dict[str, str], connection: Connection) -> list[str]:
-    options = {**options, **_identity_options(connection)}
+    if connection.key:
+        options = {**options, "IdentityFile": _config_word(connection.key), "IdentitiesOnly": "yes"}
+    if connection.proxy_jump:
+        options = {**options, "ProxyJump": connection.proxy_jump}
     words = ["ssh", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
     words += ["-l", connection.user] if connection.user else []
     words += ["-p", str(connection.port)] if connection.port else []
     return [*words, "-t", "--", connection.host]
 
 
-def _identity_options(connection: Connection) -> dict[str, str]:
-    options: dict[str, str] = {}
-    if connection.key:
-        options |= {"IdentityFile": _config_word(connection.key), "IdentitiesOnly": "yes"}
-    if connection.proxy_jump:
-        options["ProxyJump"] = connection.proxy_jump
-    return options
-
-
 def _config_word(path: str) -> str:
-    """Return a path quoted as an option's value, with `%` and blanks escaped. Raises UsageError."""
+    """Return a path in the notation of an option's value. Raises UsageError for a path that ssh can't represent."""
     if '"' in path or "${" in path or any(ord(char) < 32 for char in path):
         raise UsageError(f"{clip(path)!r} can't be passed to ssh", hint="choose a path without quotes")
     return f'"{path.replace("%", "%%")}"'
@@ -98,9 +88,9 @@ def _directory(session: Session, worker: Worker, attempt: Attempt) -> str:
 
 
 def _shell(directory: str, env: Mapping[str, str], image: str = "") -> list[str]:
-    """Return the remote command: a shell with these variables, in the work directory if given; [] for a login shell.
+    """Return the remote command: a shell with these variables, in the work directory of the attempt in `directory`.
 
-    The shell of a task with an image runs in the task's container.
+    Return [], which means a login shell, if both are empty. The shell of a task with an image runs in its container.
     """
     if not directory and not env:
         return []

@@ -25,7 +25,7 @@ _MAX_COMMAND = 200  # maximum characters of a command line in the log
 
 
 class Owner(StrEnum):
-    """Owner of a process or directory according to the log."""
+    """Owner of a process or of an attempt's directory, according to the log."""
 
     IRIS = "iris"  # a live attempt: never stopped by unwedge
     ENDED = "ended"  # an attempt that has ended
@@ -34,7 +34,10 @@ class Owner(StrEnum):
 
 
 class Obstacle(Struct, frozen=True, kw_only=True):
-    """A process that holds chips (`holder`), or the directory of an attempt (`token`). `attempt`: owner, if known."""
+    """A process that holds chips (`holder`), or the directory of the attempt with this `token`.
+
+    `attempt` is the attempt to which the process or directory belongs, None if unknown.
+    """
 
     owner: Owner
     holder: ChipHolder | None = None
@@ -56,8 +59,8 @@ class Obstacle(Struct, frozen=True, kw_only=True):
         return (self.token,) if holder is None else (holder.boot_id, holder.pid, holder.start)
 
 
-class Wedge(Struct, frozen=True, kw_only=True):
-    """Obstacles found on a worker.
+class WorkerObstacles(Struct, frozen=True, kw_only=True):
+    """The obstacles on a worker.
 
     `lock` is the state of libtpu's lock file. `unseen`: number of other users' processes that could not be inspected.
     """
@@ -73,35 +76,36 @@ class Wedge(Struct, frozen=True, kw_only=True):
         return tuple(each for each in self.obstacles if each.owner is not Owner.IRIS)
 
 
-def look(session: Session, name: str) -> Wedge:
+def look(session: Session, name: str) -> WorkerObstacles:
     """Return the obstacles on a worker without changing anything. Raises UnreachableError, NotFoundError."""
     cluster = session.view()
     worker = find_worker(cluster, name).id
-    return _found(cluster, _ask(session, cluster, worker))
+    return _obstacles(cluster, _read_report(session, cluster, worker))
 
 
-def clear(session: Session, wedge: Wedge, *, grace: float = GRACE) -> Wedge:
+def clear(session: Session, found: WorkerObstacles, *, grace: float = GRACE) -> WorkerObstacles:
     """Stop the obstacles, wait until they are gone, and probe the worker. Return the obstacles that remain.
 
     Attempts that are live in the newest log are excluded. The stops are recorded before they are sent.
     """
     with session.transaction() as draft:
-        find_worker(draft.cluster, wedge.worker)
+        worker = find_worker(draft.cluster, found.worker).id
         live = _live_tokens(draft.cluster)
-        wanted = {each.key: each for each in wedge.clearable if _token(each) not in live}
+        wanted = {each.key: each for each in found.clearable if _token(each) not in live}
         if wanted:
-            draft.record(_unwedged(wedge.worker, wanted.values()))
-    report = _ask(session, session.cluster, wedge.worker, tuple(each.name for each in wanted.values()), grace)
+            draft.record(_unwedged(worker, wanted.values()))
+    names = tuple(each.name for each in wanted.values())
+    report = _read_report(session, session.cluster, worker, names, grace)
     deadline = session.clock.monotonic() + grace + _EXTRA_WAIT
     while True:
-        found = _found(session.cluster, report)
-        left = tuple(each for each in found.clearable if each.key in wanted)
+        present = _obstacles(session.cluster, report)
+        left = tuple(each for each in present.clearable if each.key in wanted)
         if not left or session.clock.monotonic() >= deadline:
             break
         session.clock.sleep(_PAUSE)
-        report = _ask(session, session.view(), wedge.worker)
-    workers.probe(session, [wedge.worker])
-    return Wedge(worker=wedge.worker, obstacles=left, lock=found.lock, unseen=found.unseen)
+        report = _read_report(session, session.view(), worker)
+    workers.probe(session, [worker])
+    return WorkerObstacles(worker=worker, obstacles=left, lock=present.lock, unseen=present.unseen)
 
 
 def _unwedged(worker: WorkerId, wanted: Iterable[Obstacle]) -> WorkerUnwedged:
@@ -113,13 +117,14 @@ def _unwedged(worker: WorkerId, wanted: Iterable[Obstacle]) -> WorkerUnwedged:
     )
 
 
-def _ask(
+def _read_report(
     session: Session,
     cluster: Cluster,
     worker_id: WorkerId,
     stop: tuple[ChipHolder | Token, ...] = (),
     grace: float = GRACE,
 ) -> UnwedgeReport:
+    """Stop the processes and attempts in `stop`, then return the worker's report. Raises IrisError."""
     worker = find_worker(cluster, worker_id)
     known = [
         attempt.token
@@ -143,46 +148,38 @@ def _ask(
     return report
 
 
-def _found(cluster: Cluster, report: UnwedgeReport) -> Wedge:
+def _obstacles(cluster: Cluster, report: UnwedgeReport) -> WorkerObstacles:
     by_token = {
         attempt.token: AttemptId(task.id, attempt.number)
         for task in cluster.tasks.values()
         for attempt in task.attempts
     }
     live = _live_tokens(cluster)
-    holders = [
-        Obstacle(
-            owner=_owner(each.token, by_token, live),
-            holder=each,
-            attempt=by_token.get(each.token or Token("")),
-        )
+
+    def owner(token: Token | None) -> Owner:
+        if token is None:
+            return Owner.OTHER
+        if token in live:
+            return Owner.IRIS
+        return Owner.ENDED if token in by_token else Owner.UNKNOWN
+
+    holders = (
+        Obstacle(owner=owner(each.token), holder=each, attempt=by_token.get(each.token or Token("")))
         for each in report.holders
-    ]
-    directories = [
+    )
+    directories = (
         Obstacle(
-            owner=_owner(each.token, by_token, live),
-            token=each.token,
-            attempt=by_token.get(each.token),
-            state=each.state,
+            owner=owner(each.token), token=each.token, attempt=by_token.get(each.token), state=each.state
         )
         for each in report.attempts
-    ]
-    return Wedge(
-        worker=report.worker, obstacles=(*holders, *directories), lock=report.lock, unseen=report.unseen
     )
+    obstacles = (*holders, *directories)
+    return WorkerObstacles(worker=report.worker, obstacles=obstacles, lock=report.lock, unseen=report.unseen)
 
 
 def _live_tokens(cluster: Cluster) -> frozenset[Token]:
     """Return the tokens of all live attempts of all workers, because two workers may be the same host by mistake."""
     return frozenset(attempt.token for _, attempt in cluster.live_attempts())
-
-
-def _owner(token: Token | None, known: dict[Token, AttemptId], live: frozenset[Token]) -> Owner:
-    if token is None:
-        return Owner.OTHER
-    if token in live:
-        return Owner.IRIS
-    return Owner.ENDED if token in known else Owner.UNKNOWN
 
 
 def _token(obstacle: Obstacle) -> Token | None:

@@ -48,14 +48,14 @@ def probe(session: Session, names: list[str]) -> list[ProbeResult]:
     cluster = register_workers(session)
     chosen = [find_worker(cluster, name) for name in names] or list(cluster.workers.values())
 
-    def one(worker: Worker) -> tuple[ProbeReport | Silence, list[observe.WorkerAnswer]]:
+    def probe_worker(worker: Worker) -> tuple[ProbeReport | Silence, list[observe.WorkerAnswer]]:
         known, called_at = observe.call_context(cluster, worker.id), session.clock.now()
         seen = session.runner.probe(session.target(worker), first_contact=True)
         answer = observe.validated_answer(session, known, called_at, seen)
         return seen, [answer, *_poll_after_reboot(session, worker, answer)]
 
     results = []
-    for batch in session.fan_out(chosen, one, what="probing"):
+    for batch in session.fan_out(chosen, probe_worker, what="probing"):
         with session.transaction() as draft:
             observe.record_answers(session, draft, [answer for _, answers in batch for answer in answers])
         known = session.cluster.workers  # another invocation may have forgotten a worker
@@ -76,19 +76,17 @@ def _poll_after_reboot(
 
 
 class ChangedHost(Struct, frozen=True):
-    """Probe result of a worker, and the worker's record in the log. `over` are the attempts that a reboot has ended."""
+    """Result of a probe (`seen`), and the worker's record in the log. A reboot has ended the `ended_attempts`."""
 
     worker: Worker
     seen: ProbeReport | Silence
-    over: tuple[AttemptId, ...] = ()
+    ended_attempts: tuple[AttemptId, ...] = ()
 
     @property
     def differs(self) -> bool:
         """True if the boot id or the incarnation differs from the log."""
-        seen, worker = self.seen, self.worker
-        return isinstance(seen, ProbeReport) and (
-            (seen.boot_id, seen.incarnation) != (worker.boot_id, worker.incarnation)
-        )
+        seen, recorded = self.seen, (self.worker.boot_id, self.worker.incarnation)
+        return isinstance(seen, ProbeReport) and (seen.boot_id, seen.incarnation) != recorded
 
 
 def probe_unrecorded(session: Session, name: str) -> ChangedHost:
@@ -117,9 +115,11 @@ def accept(session: Session, changed_host: ChangedHost) -> ProbeResult:
         if isinstance(seen, Silence):
             workers.record_silence(draft, seen, session.limits)
         else:
-            touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
+            live_jobs = dict.fromkeys(
+                attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)
+            )
             identity.apply_probe(draft, facts_of(session, draft.cluster, seen), session.limits, trusted=True)
-            observe.settle(session, draft, dict.fromkeys(touched))
+            observe.settle(session, draft, live_jobs)
     known = observe.call_context(session.cluster, worker.id)
     rest = _poll_after_reboot(
         session, worker, observe.validated_answer(session, known, session.clock.now(), seen)
@@ -132,27 +132,22 @@ def accept(session: Session, changed_host: ChangedHost) -> ProbeResult:
 
 
 def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId]:
-    """Drain workers. Return those that were not draining before, or only until their slice is complete."""
+    """Drain workers. Return the workers that the operator had not drained before."""
+    automatic = (INCOMPLETE, workers.REMOVED)  # reasons of drains by iris
     with session.transaction() as draft:
-        found = [
-            worker
-            for worker in _found(draft, names)
-            if not worker.draining or worker.drain_reason in (INCOMPLETE, workers.REMOVED)
-        ]
+        named = [find_worker(draft.cluster, name) for name in names]
+        found = [worker for worker in named if not worker.draining or worker.drain_reason in automatic]
         for worker in found:
             draft.record(WorkerDrained(worker=worker.id, reason=reason))
     return [worker.id for worker in found]
 
 
 def uncordon(session: Session, names: list[str]) -> list[WorkerId]:
-    """End drain, quarantine and cool-down. Return the workers that were in one of these."""
-    current = session.clock.now()
+    """End drain, quarantine and cool-down. Return the workers for which this changed something."""
+    now = session.clock.now()
     with session.transaction() as draft:
-        found = [
-            worker
-            for worker in _found(draft, names)
-            if worker.draining or worker.quarantined or worker.cooldown_until > current
-        ]
+        named = [find_worker(draft.cluster, name) for name in names]
+        found = [each for each in named if each.draining or each.quarantined or each.cooldown_until > now]
         for worker in found:
             draft.record(WorkerUncordoned(worker=worker.id))
             workers.hold_until_complete(draft, worker.id)
@@ -190,24 +185,23 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
                 f"{name} still has unfinished work: {alive}{more}",
                 hint=f"iris cancel {jobs}; or if that host is gone for good: iris worker forget --dead {name}",
             )
-        touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
+        live_jobs = dict.fromkeys(attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id))
         identity.presume_all_gone(draft, worker.id, reason or "declared dead by the operator")
         draft.record(WorkerForgotten(worker=worker.id, dead=dead, reason=reason))
-        observe.settle(session, draft, dict.fromkeys(touched))
+        observe.settle(session, draft, live_jobs)
     send_stops(session)
     return worker.id
 
 
-def _found(draft: Draft, names: list[str]) -> list[Worker]:
-    return [find_worker(draft.cluster, name) for name in names]
+def require_probes(writer: Writer, now: float) -> int:
+    """Require a probe of each worker before its next task, because the log may lack attempts.
 
-
-def require_probes(writer: Writer, current: float) -> int:
-    """Require a probe of each worker before its next task: the log may lack attempts. Return the number of workers."""
-    draft = Draft(replay(writer.transactions), current)
+    Return the number of workers.
+    """
+    draft = Draft(replay(writer.transactions), now)
     workers.require_probes(draft)
     if draft.events:
-        writer.append(draft.events, at=current)
+        writer.append(draft.events, at=now)
     return len(draft.events)
 
 
@@ -221,12 +215,15 @@ class HostKey(Struct, frozen=True):
 def workers_without_key(
     session: Session, transport: SshTransport, names: list[str]
 ) -> tuple[list[Worker], list[Worker]]:
-    """Return the workers to accept: those without a recorded host key, and the others. Raises NotFoundError."""
+    """Return the workers whose host keys are to be accepted: new workers, and all others. Raises NotFoundError.
+
+    A new worker has no recorded key and was never probed. Without `names`, the workers without a recorded key are
+    returned.
+    """
     cluster = register_workers(session)
     named = [find_worker(cluster, name) for name in dict.fromkeys(names)]
-    keyless = [
-        worker for worker in named or cluster.workers.values() if not _has_key(session, transport, worker)
-    ]
+    candidates = named or cluster.workers.values()
+    keyless = [worker for worker in candidates if not _has_key(session, transport, worker)]
     new = {worker.id: worker for worker in keyless if not worker.incarnation}
     return list(new.values()), [worker for worker in named or keyless if worker.id not in new]
 
@@ -234,27 +231,26 @@ def workers_without_key(
 def read_keys(session: Session, transport: SshTransport, workers: list[Worker]) -> list[HostKey]:
     """Return the host key that each worker presents. Records nothing."""
 
-    def one(worker: Worker) -> HostKey:
+    def read_key(worker: Worker) -> HostKey:
+        target, timeout = session.target(worker), session.limits.connect_timeout
         try:
-            return HostKey(
-                worker, transport.presented_key(session.target(worker), session.limits.connect_timeout)
-            )
-        except NoAnswer as silence:
-            return HostKey(worker, silence.silence(worker.id))
+            return HostKey(worker, transport.presented_key(target, timeout))
+        except NoAnswer as error:
+            return HostKey(worker, error.silence(worker.id))
 
-    shown = {each.worker.id: each for batch in session.fan_out(workers, one) for each in batch}
-    return [shown[worker.id] for worker in workers]
+    keys = {each.worker.id: each for batch in session.fan_out(workers, read_key) for each in batch}
+    return [keys[worker.id] for worker in workers]
 
 
-def accept_keys(session: Session, transport: SshTransport, shown: list[HostKey]) -> list[ProbeResult]:
+def accept_keys(session: Session, transport: SshTransport, presented: list[HostKey]) -> list[ProbeResult]:
     """Record the presented keys and probe their workers. Raises NotWritableError, and the errors of `probe`."""
-    keys = {each.worker.id: each.key for each in shown if isinstance(each.key, PresentedKey)}
+    keys = {each.worker.id: each.key for each in presented if isinstance(each.key, PresentedKey)}
     transport.accept_keys(keys)
     return probe(session, list(keys))
 
 
 def _has_key(session: Session, transport: SshTransport, worker: Worker) -> bool:
-    """Return whether nothing is to be accepted: a key is on record, or `srun` reaches the worker."""
+    """Return True if no key is to be accepted: a key is recorded, or `srun` reaches the worker."""
     target = session.target(worker)
     try:
         return bool(target.connection.allocation or transport.known_keys(target))

@@ -27,14 +27,14 @@ from iris_cli.ops.setup.cluster_import.plan import Addresses, Plan, Recreated, p
 class OldMachine(Struct, frozen=True, kw_only=True):
     """A worker in the log whose VM was re-created.
 
-    `over` are the attempts that ended because the old VM is gone. `kept` is an attempt that was placed on the worker
-    after the creation of the new VM, or None. If `kept` is not None, `over` is empty, because it is unknown which
-    attempts ended.
+    `ended_attempts` ended because the old VM is gone. `kept` is an attempt that was placed on the worker after the
+    creation of the new VM, or None. If `kept` is not None, it is unknown which attempts ended, and `ended_attempts` is
+    empty.
     """
 
     worker: WorkerId
     reason: str
-    over: tuple[AttemptId, ...] = ()
+    ended_attempts: tuple[AttemptId, ...] = ()
     kept: AttemptId | None = None
 
 
@@ -57,7 +57,7 @@ def _old_machine(cluster: Cluster, worker: WorkerId, slice_: Recreated) -> OldMa
     for attempt_id in (*live, *ghosts):
         if created_at is None or cluster.attempt(attempt_id).assigned_at >= created_at:
             return OldMachine(worker=worker, reason=reason, kept=attempt_id)
-    return OldMachine(worker=worker, reason=reason, over=tuple(live))
+    return OldMachine(worker=worker, reason=reason, ended_attempts=tuple(live))
 
 
 def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]:
@@ -66,9 +66,9 @@ def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]
     with session.transaction() as draft:
         for each in old_machines(draft.cluster, recreated):  # the log may have changed since the prompt
             if each.kept is None:
-                touched = [attempt_id.task.job for attempt_id in each.over]
+                jobs = dict.fromkeys(attempt_id.task.job for attempt_id in each.ended_attempts)
                 identity.remove_machine(draft, each.worker, each.reason)
-                observe.settle(session, draft, dict.fromkeys(touched))
+                observe.settle(session, draft, jobs)
                 recorded.append(each)
     send_stops(session)
     return recorded
@@ -76,7 +76,7 @@ def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]
 
 def ended_jobs(machines: Sequence[OldMachine]) -> Iterator[str]:
     """Yield the jobs of the attempts that ended."""
-    yield from dict.fromkeys(str(attempt.task.job) for each in machines for attempt in each.over)
+    yield from dict.fromkeys(str(attempt.task.job) for each in machines for attempt in each.ended_attempts)
 
 
 def replace_config(path: Path, before: bytes, after: bytes) -> None:
