@@ -43,8 +43,7 @@ _BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 class PeerGroup(Struct, frozen=True, kw_only=True):
     """Tasks that ended in the same way and whose last lines are equal except for numbers.
 
-    `how` names their end. `line` is the last line of the first task, '' if unknown. `same`: True if the first failed
-    task has this line, too.
+    `how` names their end. `line` is the first task's last line, or ''. `same`: the first failed task has it, too.
     """
 
     tasks: tuple[TaskId, ...]

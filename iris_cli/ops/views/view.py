@@ -91,7 +91,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
 
     def prospect(self, job: Job, task: TaskId) -> str:
         """Return why a task is pending, or what the next cycle will do with it, in a few words."""
-        reasons = self.waiting.get(job.id if job.is_gang else task)
+        reasons = self.plan.waiting.get(job.id if job.is_gang else task)
         if reasons:
             return str(reasons[0])
         if task in self.next_workers:
