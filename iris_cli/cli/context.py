@@ -52,7 +52,7 @@ class Context(Workplace, dict=True):
     def why_no_cycles(self) -> str:
         """Return why no cycle follows this command, with the command to type; '' if cycles follow."""
         from iris_cli.journal.access import disk_problem, permission_problem
-        from iris_cli.ops.loop.automatic import may_start
+        from iris_cli.ops.loop.start import may_start
         from iris_cli.ops.views.cycles import cycles_of
 
         if why := disk_problem(self.state.path):
@@ -93,8 +93,7 @@ class Context(Workplace, dict=True):
 
         If the start fails, print a warning; the command does not fail.
         """
-        from iris_cli.ops.loop.automatic import start_if_needed
-        from iris_cli.ops.loop.start import logout_kills_processes
+        from iris_cli.ops.loop.start import logout_kills_processes, start_if_needed
         from iris_cli.ops.views.cycles import work_left
 
         try:

@@ -18,8 +18,7 @@ from iris_cli.core.model.cluster import Cluster
 from iris_cli.demo.cluster import SLICES, TPU, LocalCluster
 from iris_cli.demo.home import demo_home
 from iris_cli.errors import IrisError
-from iris_cli.ops.loop.automatic import SWITCH
-from iris_cli.ops.loop.start import end, order, own_loops, running_loop
+from iris_cli.ops.loop.start import SWITCH, end, order, own_loops, running_loop
 from iris_cli.ops.workplace import Workplace, this_program
 from iris_cli.render.console import Output
 

@@ -18,7 +18,7 @@ from iris_cli.demo.local_slurm import URGENT, LocalSlurm, why_no_slurm
 from iris_cli.demo.processes import await_host, configure_host, end_processes, spawn_host
 from iris_cli.demo.run import Tour, TourDocument, TourStep, forget_other_clusters
 from iris_cli.errors import IrisError
-from iris_cli.ops.loop.automatic import SWITCH
+from iris_cli.ops.loop.start import SWITCH
 from iris_cli.render.console import Output
 
 NODES = 4

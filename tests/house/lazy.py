@@ -14,7 +14,7 @@ from tests.house.rules import PACKAGE, Module
 
 LAZY: Mapping[str, str] = {
     # Google's library is an extra, and slow to import: only a configuration with its groups pays for it.
-    "capacity.opening": "capacity.gcp.listing capacity.gcp.provider capacity.slurm.provider",
+    "capacity.opening": "capacity.gcp.provider capacity.slurm.provider",
     # A task has no state directory, and outside of a task there is no outbox.
     "client.iris_client": "client.outbox client.state_directory",
     "client.outbox": "journal.files.workspaces ops.workspace.pack",
@@ -53,7 +53,6 @@ LAZY: Mapping[str, str] = {
     "ops.cycle.kept_logs": "remote.output_calls",
     "ops.cycle.transfers": "remote.task_runner",
     "ops.jobs.launch": "ops.cycle.cycle ops.secret_values ops.views.inventory ops.workspace.pack",
-    "ops.loop.automatic": "ops.loop.start",
     "ops.loop.cron.entry": "ops.checks.host_checks",
     "ops.notify.after_cycle": "ops.notify.channels ops.views.failure",
     "ops.outcomes.causes": "core.known_causes",

@@ -15,12 +15,22 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.clock import Clock
+from iris_cli.config.schema import Mode
 from iris_cli.errors import IrisError, NotWritableError
 from iris_cli.journal.durable import DISK, open_safely, writing
-from iris_cli.journal.files.runners import LOOP, HeldRunner, LoopOrder, Runner, write_loop_order
+from iris_cli.journal.files.runners import (
+    LOOP,
+    HeldRunner,
+    LoopOrder,
+    Runner,
+    read_loop_order,
+    write_loop_order,
+)
 from iris_cli.journal.layout import LOOP_LOG, LOOP_ORDER
 from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.session import Session
+from iris_cli.ops.views.cycles import cycles_of, work_left
 from iris_cli.ops.workplace import Workplace, this_program
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
@@ -216,6 +226,34 @@ def _spawn(command: LoopCommand, held: HeldRunner, environ: Mapping[str, str]) -
     finally:
         os.close(log)
     return int(started.stdout)
+
+
+SWITCH = "IRIS_LOOP"
+"""Environment variable: with the value `off`, no command starts a loop."""
+
+
+def may_start(workplace: Workplace, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return True if a command may start the loop.
+
+    Inside a task, no loop starts, because it would be stopped with the task. After `iris loop stop`, no loop starts.
+    """
+    if environ.get(SWITCH, "").strip().lower() == Mode.OFF or "IRIS_TASK_DIR" in environ:
+        return False
+    return workplace.config.loop is not Mode.OFF and not read_loop_order(workplace.state.path).stopped
+
+
+def start_if_needed(workplace: Workplace, session: Session) -> int | None:
+    """Start the loop if work is left and no cycles are running. Return its pid, or None. Raises OSError, IrisError."""
+    if not may_start(workplace):
+        return None
+    if not work_left(session.view(), session.config, session.state):
+        return None
+    # Look for runners AFTER reading the log: a runner that ends releases its lock first, then reads the log a last
+    # time.
+    cycles = cycles_of(session.state, session.clock.now())
+    if cycles.has_next_cycle or cycles.by == LOOP:  # a suspended loop keeps its lock
+        return None
+    return spawn(loop_command(workplace))
 
 
 def order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> LoopOrder:

@@ -19,7 +19,7 @@ from iris_cli.core.model.job import JobState
 from iris_cli.demo.home import demo_home, make_key
 from iris_cli.demo.run import Tour, forget_other_clusters
 from iris_cli.errors import IrisError
-from iris_cli.ops.loop.automatic import SWITCH
+from iris_cli.ops.loop.start import SWITCH
 from iris_cli.render.console import Output
 from tests.support.tpu_emulator.cloud import Cloud
 from tests.support.tpu_emulator.machines import LocalMachines
