@@ -23,7 +23,7 @@ from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation
 from iris_cli.ops.cycle.calls import Call, Calls, StopCondition, go_call, launch_request, prepare_call
 from iris_cli.ops.cycle.observe import Poll, WorkerAnswer
-from iris_cli.ops.cycle.orders import Readiness, attempt_of, stale_attempts, stop_order
+from iris_cli.ops.cycle.orders import Readiness, find_attempt, stale_attempts, stop_order
 from iris_cli.ops.cycle.reap import reap_call
 from iris_cli.ops.cycle.reply_queue import ReplyQueue
 from iris_cli.ops.cycle.requests import Outcomes
@@ -342,7 +342,7 @@ class Dispatcher:
     def _requeue(self, call: Call, observation: WorkerReport) -> None:
         """Queue again the attempts that the worker did not prepare because it lacks their workspace."""
         for token, attempt_id in self._shipping.record_missing(self.cluster, call, observation).items():
-            attempt = attempt_of(self.cluster, attempt_id)
+            attempt = find_attempt(self.cluster, attempt_id, token)
             if attempt is not None and not (attempt.taken_over or self._has_expired(attempt)):
                 self._unsent.add(token)
 
@@ -388,9 +388,8 @@ class Dispatcher:
         """Record the attempts that were not sent and whose dispatch lease has not expired. Return their jobs."""
         jobs: dict[JobId, None] = {}
         for token, (attempt_id, why) in self._not_sent.items():
-            attempt = attempt_of(draft.cluster, attempt_id)
-            if attempt is None or attempt.token != token or self._has_expired(attempt):
-                continue
-            attempts.record_not_sent(draft, attempt_id, why)
-            jobs[attempt_id.task.job] = None
+            attempt = find_attempt(draft.cluster, attempt_id, token)
+            if attempt is not None and not self._has_expired(attempt):
+                attempts.record_not_sent(draft, attempt_id, why)
+                jobs[attempt_id.task.job] = None
         return jobs

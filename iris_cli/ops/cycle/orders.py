@@ -128,19 +128,20 @@ def stale_attempts(
         reports = answer.observation.attempts if isinstance(answer.observation, WorkerReport) else ()
         for report in reports:
             attempt_id = answer.context.attempts.get(report.token)
-            attempt = attempt_of(cluster, attempt_id) if attempt_id is not None else None
-            if attempt_id is None or attempt is None or attempt.live or attempt.token != report.token:
+            if attempt_id is None or report.state not in _ALIVE:
                 continue
-            if report.state in _ALIVE:
+            attempt = find_attempt(cluster, attempt_id, report.token)
+            if attempt is not None and not attempt.live:
                 yield answer.context.worker, report.token, cluster.jobs[attempt_id.task.job].grace
 
 
-def attempt_of(cluster: Cluster, attempt_id: AttemptId) -> Attempt | None:
-    """Return the attempt, or None if it does not exist."""
+def find_attempt(cluster: Cluster, attempt_id: AttemptId, token: Token) -> Attempt | None:
+    """Return the attempt, or None if it does not exist with this token."""
     try:
-        return cluster.attempt(attempt_id)
+        attempt = cluster.attempt(attempt_id)
     except KeyError:
         return None
+    return attempt if attempt.token == token else None
 
 
 def stop_order(cluster: Cluster, attempt_id: AttemptId, attempt: Attempt) -> tuple[Token, float]:

@@ -17,6 +17,7 @@ from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops.cycle.answers import LogChunks, WorkspaceFetch
 from iris_cli.ops.cycle.calls import Call
 from iris_cli.ops.cycle.observe import Poll, WorkerAnswer, call_context
+from iris_cli.ops.cycle.orders import find_attempt
 from iris_cli.ops.cycle.requests import Key, LogReading, Outcome, TaskRequest
 from iris_cli.ops.cycle.transfers import MAX_FETCHES, fetch
 from iris_cli.ops.session import Session
@@ -264,7 +265,5 @@ def _answer_read_only(cluster: Cluster, request: TaskRequest) -> messages.Answer
 
 def _worker_of(cluster: Cluster, request: TaskRequest) -> WorkerId | None:
     """Return the worker of the requesting attempt; None if the attempt is no longer live."""
-    task = cluster.tasks.get(request.attempt.task)
-    number = request.attempt.number
-    attempt = task.attempts[number] if task is not None and number < len(task.attempts) else None
-    return attempt.worker if attempt is not None and attempt.live and attempt.token == request.token else None
+    attempt = find_attempt(cluster, request.attempt, request.token)
+    return attempt.worker if attempt is not None and attempt.live else None

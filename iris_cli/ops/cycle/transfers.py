@@ -17,7 +17,7 @@ from iris_cli.errors import NotWritableError, WorkspaceGoneError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation, WorkspaceFetch
 from iris_cli.ops.cycle.calls import Call, local_silence
-from iris_cli.ops.cycle.orders import attempt_of
+from iris_cli.ops.cycle.orders import find_attempt
 from iris_cli.ops.progress import ProgressState
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace.archive import InvalidTarError, TarCheck
@@ -70,7 +70,12 @@ class Shipping:
             worker = cluster.workers.get(delivery[0])
             if delivery in self._done or delivery in self._open or worker is None:
                 continue
-            waiting = {token: each for token, each in waiting.items() if _waits(cluster, each, token)}
+            waiting = {
+                token: each
+                for token, each in waiting.items()
+                if (attempt := find_attempt(cluster, each, token)) is not None
+                and attempt.state is AttemptState.ASSIGNED
+            }
             if not waiting:
                 self._done.add(delivery)
                 continue
@@ -149,11 +154,6 @@ class Progress:
 
     def _progress(self) -> ProgressState:
         return f"sending {self._name} to {count(self._sending, 'worker')}", self._sent, self._total, "bytes"
-
-
-def _waits(cluster: Cluster, attempt_id: AttemptId, token: Token) -> bool:
-    attempt = attempt_of(cluster, attempt_id)
-    return attempt is not None and attempt.token == token and attempt.state is AttemptState.ASSIGNED
 
 
 MAX_FETCHES = 4
