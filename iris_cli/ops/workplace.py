@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -33,24 +33,13 @@ def this_program() -> tuple[str, ...]:
     return (sys.executable, "-m", "iris_cli")
 
 
-def is_task(environ: Mapping[str, str]) -> bool:
-    """Return True in a task's environment, unless IRIS_STATE_DIR is set."""
-    state_dir = environ.get("IRIS_STATE_DIR")
-    return bool(environ.get("IRIS_TASK_DIR") and environ.get("IRIS_JOB_ID") and not state_dir)
-
-
 def user_name() -> str:
-    """Return the user name, or the uid as text if the user has no name, as in some containers.
-
-    `getpass` is imported only if necessary, because the import is slow.
-    """
+    """Return the user name, or the uid as text if the user has no name, as in some containers."""
     if name := os.environ.get("LOGNAME") or os.environ.get("USER"):
         return name
-    import getpass
-
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
         return str(os.getuid())
 
 
@@ -69,7 +58,8 @@ class Workplace(Struct, dict=True):
     @property
     def is_inside(self) -> bool:
         """True inside a task without a state directory. There, commands send requests, which cycles answer."""
-        return self.state_path is None and self.config_path is None and is_task(os.environ)
+        has_state = self.state_path or self.config_path or os.environ.get("IRIS_STATE_DIR")
+        return not has_state and bool(os.environ.get("IRIS_TASK_DIR") and os.environ.get("IRIS_JOB_ID"))
 
     @cached_property
     def config_file(self) -> Path:

@@ -62,6 +62,7 @@ def test_who_has_a_number_and_no_name_is_that_to_the_log(home: Path, monkeypatch
         raise KeyError(f"getpwuid(): uid not found: {os.getuid()}")
 
     monkeypatch.setattr("getpass.getuser", nobody)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: nobody())
     for name in ("LOGNAME", "USER"):
         monkeypatch.delenv(name, raising=False)
     assert run(["init", "--host", "a"]) == 0

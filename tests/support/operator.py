@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,11 +13,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from iris_cli.clock import SystemClock
 from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.loop import start
-from iris_cli.ops.loop.start import LoopCommand
+from iris_cli.ops.workplace import Workplace
 from tests.house.rules import ROOT
 from tests.support.command_server import command_server
 from tests.support.waiting import until
@@ -61,15 +59,8 @@ class Operator:
             code = server.wait(pid)
             return subprocess.CompletedProcess(words, code, out.read_text("utf-8"), err.read_text("utf-8"))
 
-    def place(self) -> LoopCommand:
-        names = ("--config", self.directory / "cluster.yaml", "--state-dir", self.directory / "state")
-        return LoopCommand(
-            program=(sys.executable, "-m", "iris_cli", *map(str, names), "loop", "run"),
-            directory=self.directory,
-            state=self.state,
-            clock=SystemClock(),
-            interval=0.5,
-        )
+    def place(self) -> Workplace:
+        return Workplace(config_path=self.directory / "cluster.yaml", state_path=self.directory / "state")
 
     def spawn(self) -> bool:
         return start.spawn(self.place(), self.environ()) is not None

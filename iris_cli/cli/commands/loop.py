@@ -66,7 +66,7 @@ def start(context: typer.Context) -> None:
         operation.end(iris.state, iris.clock)
         render.show_nothing_to_do(iris.output)
         return
-    render.show_started(iris.output, operation.start(operation.loop_command(iris)))
+    render.show_started(iris.output, operation.start(iris))
     if logout_kills_processes(os.environ):
         iris.output.message("the loop ends when you log out; to avoid that: loginctl enable-linger")
 
@@ -156,7 +156,7 @@ def _run(iris: Context, lock_fd: int | None) -> None:
     from iris_cli import __version__
     from iris_cli.ops.loop import process, start
     from iris_cli.ops.loop.run import LoopEnd
-    from iris_cli.ops.loop.start import loop_command
+    from iris_cli.ops.loop.start import loop_program
     from iris_cli.render.cycles import LoopLog
 
     process.set_up_process()
@@ -165,7 +165,7 @@ def _run(iris: Context, lock_fd: int | None) -> None:
     if not process.await_configuration(iris, log.say):
         log.say("ended: it was stopped")
         return
-    program = loop_command(iris).program
+    program = loop_program(iris)
 
     def begin(session: "Session") -> None:
         session.tell = lambda message: log.say(message)

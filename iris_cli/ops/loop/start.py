@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from msgspec import Struct
-
 from iris_cli.clock import Clock
 from iris_cli.config.schema import Mode
 from iris_cli.errors import IrisError, NotWritableError
@@ -162,56 +160,40 @@ _START_TIMEOUT = 60.0  # seconds for a new loop to report its start: the machine
 _POLL_INTERVAL = 0.02  # seconds
 
 
-class LoopCommand(Struct, frozen=True, kw_only=True):
-    """Command line, working directory and state directory of a loop, and the interval between its cycles in seconds."""
-
-    program: tuple[str, ...]
-    directory: Path
-    state: StateDir
-    clock: Clock
-    interval: float
-
-
-def loop_command(workplace: Workplace) -> LoopCommand:
-    """Return the command that starts this cluster's loop. Raises ConfigError."""
+def loop_program(workplace: Workplace) -> tuple[str, ...]:
+    """Return the command line of this cluster's loop. Raises ConfigError if there is no cluster.yaml."""
     names = ("--config", str(workplace.config_file.absolute()))
     state = ("--state-dir", str(workplace.state_path_in_use.absolute()))
-    return LoopCommand(
-        program=(*this_program(), *names, *state, "loop", "run"),
-        directory=workplace.config_file.absolute().parent,
-        state=workplace.state,
-        clock=workplace.clock,
-        interval=workplace.config.limits.loop_interval,
-    )
+    return (*this_program(), *names, *state, "loop", "run")
 
 
-def spawn(command: LoopCommand, environ: Mapping[str, str] = os.environ) -> int | None:
+def spawn(workplace: Workplace, environ: Mapping[str, str] = os.environ) -> int | None:
     """Start a loop. Return its pid, or None if a loop runs already. Raises OSError.
 
     The loop has a separate session without a terminal. It inherits the descriptor of the lock, so that other processes
     see the loop as the runner from the start.
     """
-    state, now = command.state, command.clock.now()
-    held = state.runners.hold(LOOP, COMMAND, interval=command.interval, since=now)
+    state, now, interval = workplace.state, workplace.clock.now(), workplace.config.limits.loop_interval
+    held = state.runners.hold(LOOP, COMMAND, interval=interval, since=now)
     if held is None:
         return None
     # The command stays empty until the loop has started and records it.
-    held.write(Runner(kind=LOOP, actor=state.actor, interval=command.interval, since=now))
+    held.write(Runner(kind=LOOP, actor=state.actor, interval=interval, since=now))
     try:
-        pid = _spawn(command, held, environ)
-        held.write(Runner.of_process(pid, LOOP, state.actor, "", interval=command.interval, since=now))
+        pid = _spawn(workplace, held, environ)
+        held.write(Runner.of_process(pid, LOOP, state.actor, "", interval=interval, since=now))
     finally:
         held.hand_over()
     return pid
 
 
-def _spawn(command: LoopCommand, held: HeldRunner, environ: Mapping[str, str]) -> int:
-    words = [*scope_of(environ), *command.program, "--lock-fd", str(held.descriptor)]
-    log = open_loop_log(command.state.path)
+def _spawn(workplace: Workplace, held: HeldRunner, environ: Mapping[str, str]) -> int:
+    words = [*scope_of(environ), *loop_program(workplace), "--lock-fd", str(held.descriptor)]
+    log = open_loop_log(workplace.state.path)
     try:
         started = subprocess.run(  # noqa: S603 - our own program
             [*_SHELL, *words],
-            cwd=command.directory,
+            cwd=workplace.config_file.absolute().parent,
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -253,7 +235,7 @@ def start_if_needed(workplace: Workplace, session: Session) -> int | None:
     cycles = cycles_of(session.state, session.clock.now())
     if cycles.has_next_cycle or cycles.by == LOOP:  # a suspended loop keeps its lock
         return None
-    return spawn(loop_command(workplace))
+    return spawn(workplace)
 
 
 def order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> LoopOrder:
@@ -279,16 +261,21 @@ def stop(state: StateDir, clock: Clock) -> Runner | None:
     return end(state, clock)
 
 
-def start(command: LoopCommand, environ: Mapping[str, str] = os.environ) -> Runner:
-    """Start a loop with this environment in place of a running one. Return the new loop's runner. Raises IrisError."""
-    state = command.state
-    order(state, command.clock, stopped=False, command="iris loop start")
-    end(state, command.clock)
+def start(workplace: Workplace, environ: Mapping[str, str] = os.environ) -> Runner:
+    """Start a loop with this environment, after the end of a running loop. Return its runner. Raises IrisError."""
+    state, clock = workplace.state, workplace.clock
+    order(state, clock, stopped=False, command="iris loop start")
+    end(state, clock)
     try:
-        spawn(command, environ)
+        spawn(workplace, environ)
     except OSError as error:
         raise NotWritableError(f"the loop failed to start: {error.strerror or error}") from error
-    return _wait_for_start(command)
+    until = clock.monotonic() + _START_TIMEOUT
+    while (found := running_loop(state)) is not None:
+        if found.command or clock.monotonic() >= until:  # the loop has recorded its command
+            return found
+        clock.sleep(_POLL_INTERVAL)
+    raise IrisError("the background loop ended at once", hint=f"read {state.path / LOOP_LOG}")
 
 
 def running_loop(state: StateDir) -> Runner | None:
@@ -305,38 +292,18 @@ def end(state: StateDir, clock: Clock) -> Runner | None:
     if found is None:
         return None
     for number, timeout in ((signal.SIGTERM, _STOP_TIMEOUT), (signal.SIGKILL, _KILL_TIMEOUT)):
-        _signal(state, number)
-        if _is_gone(state, clock, timeout):
+        running = running_loop(state)
+        # The process must have taken the lock, because its pid may have been reused.
+        if running is not None and running.host == state.host and running.is_this(running.pid):
+            with suppress(OSError):
+                os.kill(running.pid, number)
+        until = clock.monotonic() + timeout
+        while running_loop(state) is not None and clock.monotonic() < until:
+            clock.sleep(_POLL_INTERVAL)
+        if running_loop(state) is None:
             return found
     host = f" on {found.host}" if found.host != state.host else ""
     raise IrisError(
         f"the background loop (pid {found.pid or 'unknown'}{host}) did not stop",
         hint=f"kill {found.pid}{host}, then try again" if found.pid else "try again in a minute",
     )
-
-
-def _signal(state: StateDir, number: signal.Signals) -> None:
-    """Signal the loop if it runs on this host and its process took the lock. Otherwise the pid may have been reused."""
-    found = running_loop(state)
-    if found is not None and found.host == state.host and found.is_this(found.pid):
-        with suppress(OSError):
-            os.kill(found.pid, number)
-
-
-def _is_gone(state: StateDir, clock: Clock, timeout: float) -> bool:
-    until = clock.monotonic() + timeout
-    while running_loop(state) is not None:
-        if clock.monotonic() >= until:
-            return False
-        clock.sleep(_POLL_INTERVAL)
-    return True
-
-
-def _wait_for_start(command: LoopCommand) -> Runner:
-    """Wait until the loop has recorded its command. Return its runner. Raises IrisError if the loop has ended."""
-    until = command.clock.monotonic() + _START_TIMEOUT
-    while (found := running_loop(command.state)) is not None:
-        if found.command or command.clock.monotonic() >= until:
-            return found
-        command.clock.sleep(_POLL_INTERVAL)
-    raise IrisError("the background loop ended at once", hint=f"read {command.state.path / 'loop.log'}")

@@ -100,9 +100,9 @@ def test_one_that_begins_while_the_configuration_is_invalid_waits_until_it_is_me
     operator: Operator,
 ) -> None:
     config = operator.directory / "cluster.yaml"
-    place = operator.place()
+    program = start.loop_program(operator.place())
     config.write_text(CONFIG + "loop: of\n")
-    with subprocess.Popen(place.program, cwd=place.directory, env=operator.environ()) as begun:
+    with subprocess.Popen(program, cwd=operator.directory, env=operator.environ()) as begun:
         try:
             until(lambda: "no cycle: " in operator.log)
             config.write_text(CONFIG)
@@ -114,8 +114,8 @@ def test_one_that_begins_while_the_configuration_is_invalid_waits_until_it_is_me
 
 def test_one_that_waits_for_a_valid_configuration_ends_with_its_state_directory(operator: Operator) -> None:
     (operator.directory / "cluster.yaml").write_text(CONFIG + "loop: of\n")
-    place = operator.place()
-    with subprocess.Popen(place.program, cwd=place.directory, env=operator.environ()) as begun:
+    program = start.loop_program(operator.place())
+    with subprocess.Popen(program, cwd=operator.directory, env=operator.environ()) as begun:
         until(lambda: "no cycle: " in operator.log)
         shutil.rmtree(operator.directory / "state")
         assert begun.wait() == 0
