@@ -129,9 +129,9 @@ class Files:
         self.moments = tuple(moments)
         self._crcs = {moment.seq: moment.crc for moment in moments}
         self.newest_by_job: dict[str, int] | None = None
-        """By job, the seq of the newest archived snapshot that has the job; 0 if `last` has it. None: not read yet."""
+        """By job, the seq of the newest snapshot that has the job. None: not read yet."""
         self._directory = directory
-        self._open: dict[int, SnapshotFile] = {}
+        self._open = {} if last is None else {last.header.position.seq: last}
 
     @staticmethod
     def of(directory: Path, file: SnapshotFile, *, archived: bool) -> Files:
@@ -143,7 +143,7 @@ class Files:
         return Files(directory, None, (*file.header.moments, newest))
 
     def moment(self, seq: int) -> SnapshotFile:
-        """Return the archived snapshot with this seq. Raises the errors in `UNUSABLE`."""
+        """Return the snapshot with this seq. Raises the errors in `UNUSABLE`."""
         if seq not in self._open:
             file = SnapshotFile(archived_snapshot_path(self._directory, seq))
             if file.crc != self._crcs[seq]:
@@ -160,16 +160,12 @@ class Files:
             self.newest_by_job = self._newest_files()
         if (seq := self.newest_by_job.get(job)) is None:
             return None
-        file = self.last if seq == 0 and self.last is not None else self.moment(seq)
-        return file.find(job)
+        return self.moment(seq).find(job)
 
     def _newest_files(self) -> dict[str, int]:
         newest_by_job: dict[str, int] = {}
-        for moment in self.moments:
-            file = self.moment(moment.seq)
-            newest_by_job.update(dict.fromkeys(file.names(file.header.ended), moment.seq))
-        if self.last is not None:
-            newest_by_job.update(dict.fromkeys(self.last.names(self.last.header.ended), 0))
+        for file in reversed(list(self.newest_first())):
+            newest_by_job |= dict.fromkeys(file.names(file.header.ended), file.header.position.seq)
         return newest_by_job
 
     def newest_first(self) -> Iterator[SnapshotFile]:

@@ -14,7 +14,7 @@ from iris_cli.errors import UsageError
 from iris_cli.ops.export import shell
 from iris_cli.ops.export.counterparts import Engine, ExportNote
 from iris_cli.ops.export.jobset import job_set
-from iris_cli.ops.export.sbatch import batch_script, commands
+from iris_cli.ops.export.sbatch import batch_script
 from iris_cli.ops.export.source import Source
 
 
@@ -44,31 +44,22 @@ def export(
         source = structs.replace(source, image=image)
     check_image(source.image or None, ())
     if engine is Engine.SBATCH:
-        options, body, found = batch_script(source, queue)
-        notes = _in_order(found)
-        text = commands(options, body, _comments(source, notes))
+        lines, found = batch_script(source, queue)
+        first, content = "#!/bin/sh\n", "\n".join(lines) + "\n"
     else:
         document, found = job_set(source, queue)
-        notes = _in_order(found)
-        comments = map(shell.comment, _comments(source, notes))
-        text = "\n".join(comments) + "\n" + yaml_text(document)
+        first, content = "", yaml_text(document)
+    notes = sorted(dict.fromkeys(found), key=lambda note: not note.lost)  # lost fields first
+    comments = [f"The iris job {source.job.id}, written by iris export.", *map(note_line, notes)]
+    text = first + "".join(f"{shell.comment(each)}\n" for each in comments) + content
     if strict:
         _check_complete(engine, notes)
     return Export(job=source.job.id, engine=engine, text=text, notes=tuple(notes))
 
 
-def _in_order(notes: Sequence[ExportNote]) -> list[ExportNote]:
-    """Return the distinct notes, lost fields first."""
-    return sorted(dict.fromkeys(notes), key=lambda note: not note.lost)
-
-
 def note_line(note: ExportNote) -> str:
     """Return a note as one line."""
     return f"not exported: {note.field} ({note.text})" if note.lost else f"to do: {note.field}: {note.text}"
-
-
-def _comments(source: Source, notes: Sequence[ExportNote]) -> list[str]:
-    return [f"The iris job {source.job.id}, written by iris export.", *map(note_line, notes)]
 
 
 def _check_complete(engine: Engine, notes: Sequence[ExportNote]) -> None:

@@ -14,7 +14,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
+from iris_cli.core.constraints import (
+    PREEMPTIBLE_ATTRIBUTE_KEY,
+    REGION_ATTRIBUTE_KEY,
+    TPU_NAME_ATTRIBUTE_KEY,
+    ZONE_ATTRIBUTE_KEY,
+    Constraint,
+    ConstraintOp,
+    preemptible_preference_from_constraints,
+)
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.variables import MAX_STRING
 from iris_cli.core.resources import AUTO
@@ -22,18 +30,19 @@ from iris_cli.core.text import pattern
 from iris_cli.core.topology import describe
 from iris_cli.core.units import count
 from iris_cli.errors import UsageError
-from iris_cli.ops.export import node_choice, pod_script
+from iris_cli.ops.export import pod_script
 from iris_cli.ops.export.counterparts import (
     UNLIMITED,
     Engine,
     ExportNote,
     lost,
+    lost_constraints,
     to_do,
     without_counterpart,
 )
 from iris_cli.ops.export.environment import fixed_variables
 from iris_cli.ops.export.gke_tpu import GkeTpu, gke_tpu
-from iris_cli.ops.export.names import dns_label, is_label_value
+from iris_cli.ops.export.pod_script import dns_label, is_label_value
 from iris_cli.ops.export.source import Source
 
 Fields = dict[str, Any]
@@ -42,6 +51,12 @@ NO_IMAGE = "IMAGE"
 """Placeholder for a missing image. It is an invalid name, so that no pod starts by mistake."""
 
 _QUEUE = pattern(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?")
+_LABELS: Mapping[str, str] = {
+    REGION_ATTRIBUTE_KEY: "topology.kubernetes.io/region",
+    ZONE_ATTRIBUTE_KEY: "topology.kubernetes.io/zone",
+}
+_SPOT = "cloud.google.com/gke-spot"
+_OPERATORS = {ConstraintOp.EQ: "In", ConstraintOp.IN: "In", ConstraintOp.NE: "NotIn"}
 _NODE_POOL = "cloud.google.com/gke-nodepool"
 _DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 
@@ -87,7 +102,8 @@ def job_set(source: Source, queue: str | None) -> tuple[Fields, list[ExportNote]
         },
     }
     _check_script(document)
-    notes = [*without_counterpart(job, Engine.JOBSET), *_notes(source, shape), *node_choice.notes(job)]
+    lost_notes = lost_constraints(each for each in job.constraints if not _is_exported(each))
+    notes = [*without_counterpart(job, Engine.JOBSET), *_notes(source, shape), *lost_notes]
     return _without_empty(document), notes
 
 
@@ -182,12 +198,50 @@ def _pod(source: Source, shape: Shape) -> Fields:
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": ceil(job.grace),
         **({"activeDeadlineSeconds": ceil(job.timeout)} if deadline else {}),
-        "nodeSelector": node_choice.selector(shape.tpu),
-        "affinity": node_choice.affinity(job),
+        "nodeSelector": _node_selector(shape.tpu),
+        "affinity": _affinity(job),
         "tolerations": [{"key": taint, "operator": "Exists"} for taint in job.tolerations],
         "containers": [_container(source, shape)],
         "volumes": [{"name": "iris", "emptyDir": {}}],
     }
+
+
+def _node_selector(tpu: GkeTpu | None) -> dict[str, str]:
+    """Return the labels that GKE gives the nodes of a TPU slice; {} without a TPU."""
+    if tpu is None:
+        return {}
+    return {
+        "cloud.google.com/gke-tpu-accelerator": tpu.accelerator,
+        "cloud.google.com/gke-tpu-topology": tpu.topology,
+    }
+
+
+def _affinity(job: Job) -> dict[str, Any]:
+    """Return the node affinity for required constraints on region, zone and preemptible; {} if there are none."""
+    terms = [*_terms(job)]
+    if not terms:
+        return {}
+    required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def _terms(job: Job) -> Iterator[dict[str, Any]]:
+    for each in filter(_is_exported, job.constraints):
+        if each.key in _LABELS:
+            values = [str(value.value) for value in each.operands]
+            yield {"key": _LABELS[each.key], "operator": _OPERATORS[each.op], "values": values}
+    spot = preemptible_preference_from_constraints(job.constraints)
+    if spot is not None:
+        yield {"key": _SPOT, "operator": "In" if spot else "NotIn", "values": ["true"]}
+
+
+def _is_exported(constraint: Constraint) -> bool:
+    if not constraint.required:
+        return False
+    if constraint.key == PREEMPTIBLE_ATTRIBUTE_KEY:
+        return True
+    known = constraint.key in _LABELS and constraint.op in _OPERATORS
+    return known and all(is_label_value(str(value.value)) for value in constraint.operands)
 
 
 def _container(source: Source, shape: Shape) -> Fields:

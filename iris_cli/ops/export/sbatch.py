@@ -6,7 +6,7 @@ creates `iris-out/JOB-ID`, for the outputs of the tasks and the exit code of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from math import ceil
 
 from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
@@ -38,22 +38,21 @@ _MODEL = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,62}")
 _DEFAULT_MAX_INDEX = 1000  # the largest array index that Slurm accepts by default (MaxArraySize)
 
 
-def batch_script(source: Source, queue: str | None) -> tuple[list[str], list[str], list[ExportNote]]:
-    """Return the script's `#SBATCH` options, its other lines, and notes. `queue`: the partition. Raises UsageError."""
+def batch_script(source: Source, queue: str | None) -> tuple[list[str], list[ExportNote]]:
+    """Return the script's lines after the comments, and notes. `queue`: the partition. Raises UsageError.
+
+    The options come first, because `sbatch` reads them up to the first command.
+    """
     if queue is not None and _PARTITION.fullmatch(queue) is None:
         raise UsageError(f"--queue {queue[:80]!r} is not the name of a partition", hint="`sinfo` lists them")
-    options = [f"#SBATCH {option}" for option in (*_options(source), *_partition(queue))]
-    body = [*_begin(source), *_variables(source), *_run(source), *_end(source)]
-    if (size := sum(len(line.encode()) + 1 for line in (*options, *body))) > MAX_BYTES:
+    options = [*_options(source), *([] if queue is None else [f"--partition={queue}"])]
+    lines = [f"#SBATCH {option}" for option in options]
+    lines += [*_begin(source), *_variables(source), *_run(source), *_end(source)]
+    if (size := sum(len(line.encode()) + 1 for line in lines)) > MAX_BYTES:
         raise UsageError(
             f"the script takes {size} bytes, and Slurm accepts {MAX_BYTES}", hint="put the data into a file"
         )
-    return options, body, [*without_counterpart(source.job, Engine.SBATCH), *_notes(source)]
-
-
-def _partition(queue: str | None) -> Iterator[str]:
-    if queue is not None:
-        yield f"--partition={queue}"
+    return lines, [*without_counterpart(source.job, Engine.SBATCH), *_notes(source)]
 
 
 def _options(source: Source) -> Iterator[str]:
@@ -133,7 +132,8 @@ def _variables(source: Source) -> Iterator[str]:
     """Yield lines that set the variables that all ranks share. Later lines override earlier ones."""
     job = source.job
     yield from ("", "# The variables that all ranks have in common.")
-    yield from shell.exports(_settable({**source.default_env, **job.env}))
+    env = {**source.default_env, **job.env}
+    yield from shell.exports({name: env[name] for name in env if not is_reserved_by_shells(name)})
     for name, file in job.secret_files.items():
         yield f"{name}=$(cat -- {shell.quoted(file)}) && export {name} || exit"
     yield from (f': "${{{name}:?export this secret before sbatch}}"' for name in _from_shell(job))
@@ -156,10 +156,6 @@ def _variables(source: Source) -> Iterator[str]:
         yield "export IRIS_ARRAY_INDEX=$SLURM_ARRAY_TASK_ID"
     if source.lines:
         yield from shell.line_of_task(source.lines)
-
-
-def _settable(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if not is_reserved_by_shells(name)}
 
 
 def _run(source: Source) -> Iterator[str]:
@@ -303,8 +299,3 @@ def _to_do(source: Source) -> Iterator[ExportNote]:
         yield to_do("workdir", f"every node must see {source.workdir}")
     if job.indexes and job.indexes[-1] > _DEFAULT_MAX_INDEX:
         yield to_do("array", f"index {job.indexes[-1]} needs a MaxArraySize above it (1001 by default)")
-
-
-def commands(options: Iterable[str], body: Iterable[str], comments: Iterable[str]) -> str:
-    """Return the script as text. The options come first, because `sbatch` reads them up to the first command."""
-    return "\n".join(("#!/bin/sh", *map(shell.comment, comments), *options, *body)) + "\n"

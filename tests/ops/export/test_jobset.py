@@ -14,7 +14,7 @@ from iris_cli.ops.export.counterparts import Engine
 from iris_cli.ops.export.export import export
 from iris_cli.ops.export.gke_tpu import gke_types
 from iris_cli.ops.export.jobset import job_set
-from iris_cli.ops.export.names import MAX_LENGTH, dns_label
+from iris_cli.ops.export.pod_script import MAX_LENGTH, dns_label
 from tests.ops.export.exporting import (
     child,
     container,
