@@ -58,6 +58,14 @@ class opened:  # noqa: N801  # reads like the context managers of the standard l
             os.close(self._fd)
 
 
+def is_in_place(fd: int, path: Path) -> bool:
+    """Return whether the open file still exists at `path`: it was neither deleted nor replaced."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
+    except OSError:
+        return False
+
+
 def write_all(disk: Disk, fd: int, data: bytes) -> None:
     """Write all data in one call. Raises OSError, also for a short write, which happens on full disks."""
     if disk.write(fd, data) != len(data):

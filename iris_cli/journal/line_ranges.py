@@ -9,27 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from msgspec import Struct
-
 from iris_cli.core import Cluster, JobId
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.log.position import START, Position
-from iris_cli.journal.log.reading import Reading
+from iris_cli.journal.log.reading import ALL, LineRange, Reading
 from iris_cli.journal.log.record import FORMAT, BadLineError, NewerLogError, decode_line
 from iris_cli.journal.log.scan import origin_of
 from iris_cli.journal.snapshot.cache import ReplayTo, SnapshotCache
 from iris_cli.journal.snapshot.reading import UNUSABLE, Files, SnapshotFile, read_snapshot
-
-
-class LineRange(Struct, frozen=True):
-    """The lines after `start`, up to the seq `until`."""
-
-    start: Position = START
-    until: int = sys.maxsize
-
-
-ALL = LineRange()
 
 
 class LineRanges:
@@ -58,7 +46,7 @@ class LineRanges:
                 end = None if file is None else file.header.position
                 if end is None or (end.earliest or 0.0) <= time:
                     part = LineRange(start, end.seq if end is not None else sys.maxsize)
-                    if any(each.at <= time for each in self._reading(part)):
+                    if any(each.at <= time for each in Reading(self._directory, part, archive=True)):
                         return self._cluster(files, known[number]) if number < len(known) else Cluster(), part
             return Cluster(), ALL
         except UNUSABLE:
@@ -95,9 +83,6 @@ class LineRanges:
         except (*UNUSABLE, BadLineError, NewerLogError):
             pass
         return ALL
-
-    def _reading(self, lines: LineRange) -> Reading:
-        return Reading(self._directory, archive=True, start=lines.start, until=lines.until)
 
     def _cluster(self, files: Files, file: SnapshotFile) -> Cluster:
         replay_to = partial(self._replay_to, file.header.position)

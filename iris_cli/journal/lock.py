@@ -16,7 +16,7 @@ from filelock import lock_descriptor, unlock_descriptor
 
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.errors import IrisError, LockedError, NotWritableError
-from iris_cli.journal.durable import not_writable, opened
+from iris_cli.journal.durable import is_in_place, not_writable, opened
 from iris_cli.journal.holder import Holder, is_stopped, read_holder, recorded_holder
 from iris_cli.journal.layout import LOCK
 
@@ -33,12 +33,7 @@ class HeldLock:
 
     def check(self) -> None:
         """Raise LockedError if the lock's file was deleted or replaced, because there may be two holders then."""
-        ours = os.fstat(self._fd)
-        try:
-            named = os.lstat(self._path)
-        except OSError:
-            named = None
-        if named is None or (named.st_dev, named.st_ino) != (ours.st_dev, ours.st_ino):
+        if not is_in_place(self._fd, self._path):
             raise LockedError(
                 f"{self._path} was deleted or replaced while locked: another command may be writing",
                 hint="nothing was written; run the command again, and do not delete that file",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from iris_cli.journal.line_ranges import LineRanges
     from iris_cli.journal.lock import StateLock
     from iris_cli.journal.log.compact import Compacted
-    from iris_cli.journal.log.reading import Reading, ReadingOptions
+    from iris_cli.journal.log.reading import LineRange, Reading
     from iris_cli.journal.log.scan import ReadProgress
     from iris_cli.journal.log.writer import Writer
 
@@ -208,21 +209,21 @@ class StateDir:
     def before(self, time: float) -> tuple[Cluster, Reading]:
         """Return the cluster at a time before `time`, and the transactions from then to `time`. Raises like `past`."""
         cluster, lines = self._line_ranges.before(time)
-        return cluster, self._reading(archive=True, start=lines.start, until=lines.until)
+        return cluster, self._reading(lines, archive=True)
 
     def since(self, time: float) -> tuple[Cluster, Reading]:
         """Return the cluster at some time before `time`, and all later transactions. Raises like `past`."""
         cluster, lines = self._line_ranges.before(time)
-        return cluster, self._reading(archive=True, start=lines.start)
+        return cluster, self._reading(replace(lines, until=sys.maxsize), archive=True)
 
     def about(self, job: JobId, *, archive: bool) -> Iterator[Reading]:
         """Yield readings with all lines about a job, and further lines. Damage in other lines may not be reported."""
         for lines in self._line_ranges.about(job):
-            yield self._reading(archive=archive, start=lines.start, until=lines.until, about=job)
+            yield self._reading(lines, archive=archive, about=job)
 
     def newest(self, lines: int, *, archive: bool) -> Reading:
         """Return a reading of at least the last `lines` lines. Earlier damage is not reported. Raises like `past`."""
-        return self._reading(archive=archive, start=self._line_ranges.newest(lines).start)
+        return self._reading(self._line_ranges.newest(lines), archive=archive)
 
     @property
     def _line_ranges(self) -> LineRanges:
@@ -230,13 +231,14 @@ class StateDir:
 
         return LineRanges(self.path, self._snapshots, self._store.resume, self._replay_to)
 
-    def _reading(self, **which: Unpack[ReadingOptions]) -> Reading:
-        from iris_cli.journal.log.reading import Reading
+    def _reading(self, lines: LineRange | None = None, *, archive: bool, about: str = "") -> Reading:
+        from iris_cli.journal.log.reading import ALL, Reading
 
         with writing(self.path):
             warning = check_readable(self.path)
             self._check_cluster(self._store.header(), self._cluster_name)
-        return Reading(self.path, warnings=(warning,) if warning else (), **which)
+        warnings = (warning,) if warning else ()
+        return Reading(self.path, lines or ALL, archive=archive, about=about, warnings=warnings)
 
     def create(
         self,

@@ -58,7 +58,7 @@ def shows(*words: str) -> Callable[[Screen], bool]:
 def append(directory: Path, lab: Lab, before: int) -> None:
     """Somebody else writes what the lab has decided since then."""
     store = FileStore(directory / "state")
-    list(store.read())
+    store.load()
     for transaction in lab.log[before:]:
         store.append(transaction.seq - 1, transaction.events, at=transaction.at, actor="cron@host")
 

@@ -365,8 +365,8 @@ def test_a_process_that_is_behind_writes_nothing_though_it_has_no_lock(
     original: Original, state: StateDir
 ) -> None:
     stale, other = FileStore(state.path), FileStore(state.path)
-    list(stale.read())
-    list(other.read())
+    stale.load()
+    other.load()
     assert drain(other, COUNT, "other") == COUNT + 1
     assert drain(stale, COUNT, "stale") == Conflict(COUNT + 1)
     assert len((state.path / "events.jsonl").read_bytes().splitlines()) == COUNT + 1
@@ -377,9 +377,9 @@ def test_two_that_write_at_the_very_same_moment_without_a_lock_are_found_out_and
 ) -> None:
     """The lock makes this impossible; where it was deleted by hand, the second line is refused by all."""
     other = FileStore(state.path)
-    list(other.read())
+    other.load()
     stale = FileStore(state.path, Interrupted(lambda: drain(other, COUNT, "other")))
-    list(stale.read())
+    stale.load()
     drain(stale, COUNT, "stale")
     log = state.path / "events.jsonl"
     before = log.read_bytes()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 from iris_cli.core.events.events import ClusterCreated, Transaction, WorkerDrained, WorkerUpdated
 from iris_cli.core.ids import WorkerId
 from iris_cli.journal.log.file_store import FileStore
+from iris_cli.journal.log.position import FaultKind
 from iris_cli.journal.log.record import Conflict
 from tests.journal.memory_store import EventStore, MemoryStore
 from tests.journal.object_store import ObjectsInDirectory, ObjectStore
@@ -24,10 +25,19 @@ DRAINED = [WorkerDrained(worker=A0)]
 STORES = ("file", "memory", "objects")
 
 
+class ReadableStore(FileStore):
+    """The log as a file, as the other stores are read."""
+
+    def read(self, after_seq: int = 0) -> Iterator[Transaction]:
+        loaded = self.load(after_seq)
+        assert loaded.fault is None or loaded.fault.kind is FaultKind.TORN
+        return iter(loaded.records)
+
+
 def made(kind: str, path: Path) -> EventStore:
     """A store of that kind, on what is in the directory."""
     if kind == "file":
-        return FileStore(path)
+        return ReadableStore(path)
     return MemoryStore() if kind == "memory" else ObjectStore(ObjectsInDirectory(path))
 
 

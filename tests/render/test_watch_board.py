@@ -201,7 +201,7 @@ def test_looking_on_tells_what_is_about_these_jobs(tmp_path: Path) -> None:
     from iris_cli.journal.log.file_store import FileStore
 
     store = FileStore(tmp_path / "state")
-    list(store.read())
+    store.load()
     for transaction in lab.log[before:]:
         store.append(transaction.seq - 1, transaction.events, at=transaction.at, actor="other@host")
     texts = [each.text for each in next(steps).news]

@@ -6,6 +6,7 @@ is used in messages only.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -20,7 +21,7 @@ from msgspec.structs import asdict
 
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.journal.codec import decode, decode_record, encode
-from iris_cli.journal.durable import PRIVATE_DIRECTORY, Disk, open_safely, opened, replace_file
+from iris_cli.journal.durable import PRIVATE_DIRECTORY, Disk, is_in_place, open_safely, opened, replace_file
 from iris_cli.journal.layout import CLIENTS, LOOP_ORDER, RUNNERS
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
@@ -84,14 +85,17 @@ class HeldRunner:
     def name(self) -> str:
         return self._path.name
 
+    def try_lock(self) -> bool:
+        """Take the lock. Return False if another process has it. Raises OSError if the file system has no locks."""
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
     def is_in_place(self) -> bool:
         """Return whether the locked file still exists under its name: it was neither deleted nor replaced."""
-        ours = os.fstat(self.descriptor)
-        try:
-            named = os.lstat(self._path)
-        except OSError:
-            return False
-        return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
+        return is_in_place(self.descriptor, self._path)
 
     def write(self, runner: Runner) -> None:
         """Write the runner's fields into the file. Errors, such as a full disk, are ignored."""
@@ -135,24 +139,30 @@ class Runners:
         """Register this process as a runner. Return None if another loop holds its lock. Raises OSError."""
         self._directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
         self._clean()
-        while True:
-            path = self._directory / (kind if kind == LOOP else f"{kind}-{SYSTEM_RANDOMNESS.hexadecimal(8)}")
-            held = HeldRunner(path, open_safely(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK))
-            if not self._try_lock(held):
-                held.hand_over()
-                return None
-            if held.is_in_place():
-                held.write(self._runner(kind, command, interval, since))
+        held = self._hold_loop() if kind == LOOP else _hold_new_file(self._directory, f"{kind}-")
+        if held is not None:
+            held.write(self._runner(kind, command, interval, since))
+        return held
+
+    def _hold_loop(self) -> HeldRunner | None:
+        """Lock the loop's file. Wait for processes that only check the lock; return None if another loop holds it."""
+        path = self._directory / LOOP
+        held = HeldRunner(path, open_safely(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK))
+        for _ in range(_TRIES):
+            if held.try_lock():
                 return held
-            held.release()  # another process deleted the file as stale before this process locked it
+            self._sleep(_RETRY_INTERVAL)
+        held.hand_over()
+        return None
 
     def inherit(self, fd: int, command: str, *, interval: float, since: float) -> HeldRunner | None:
         """Take over the loop's lock with an inherited descriptor. Return None if `fd` does not hold that lock."""
         held = HeldRunner(self._directory / LOOP, fd)
         try:
-            if not held.is_in_place():
+            if not (
+                held.is_in_place() and held.try_lock()
+            ):  # no effect if this process has inherited the lock
                 return None
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no effect if this process has inherited the lock
             os.set_inheritable(fd, False)
         except OSError:
             return None
@@ -200,21 +210,19 @@ class Runners:
                 with suppress(OSError):
                     path.unlink()
 
-    def _try_lock(self, held: HeldRunner) -> bool:
-        """Take the lock, waiting for processes that only check it. Return False if another runner holds it."""
-        for _ in range(_TRIES):
-            try:
-                fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            except (BlockingIOError, PermissionError):
-                self._sleep(_RETRY_INTERVAL)
-            except OSError:
-                held.hand_over()
-                raise
-        return False
-
     def _runner(self, kind: str, command: str, interval: float, since: float) -> Runner:
         return Runner.of_process(os.getpid(), kind, self._actor, command, interval=interval, since=since)
+
+
+def _hold_new_file(directory: Path, prefix: str = "") -> HeldRunner:
+    """Create and lock a file with a unique name. Raises OSError."""
+    for _ in range(_TRIES):
+        path = directory / f"{prefix}{SYSTEM_RANDOMNESS.hexadecimal(8)}"
+        held = HeldRunner(path, open_safely(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        if held.try_lock() and held.is_in_place():
+            return held
+        held.hand_over()  # another process is checking the lock, or has deleted the file as stale
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
 def _read(path: Path) -> Runner:
@@ -277,17 +285,7 @@ class Clients:
         """Register this process as a client, with a unique name, before its job is submitted. Raises OSError."""
         self._directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
         self._clean()
-        while True:
-            path = self._directory / SYSTEM_RANDOMNESS.hexadecimal(8)
-            held = HeldRunner(path, open_safely(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-            try:
-                fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:  # another process is checking the lock
-                held.hand_over()
-            else:
-                if held.is_in_place():
-                    return held
-                held.hand_over()  # another process deleted the file as stale before this process locked it
+        return _hold_new_file(self._directory)
 
     def is_gone(self, name: str) -> bool:
         """Return whether the client has ended: its lock is free or its file deleted. An unreadable lock is held."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice, takewhile
@@ -31,7 +32,7 @@ from iris_cli.journal.log.head import Head, advance_head, head_at, is_head, read
 from iris_cli.journal.log.position import START, Fault, FaultKind, Header, Position, fault_at
 
 if TYPE_CHECKING:
-    from iris_cli.core.events.events import Event, Transaction
+    from iris_cli.core.events.events import Event
     from iris_cli.journal.log.archive import ArchiveScan
     from iris_cli.journal.log.compact import Compacted
     from iris_cli.journal.log.record import Conflict, LogRecord
@@ -70,13 +71,6 @@ class FileStore:
         self._end = START
         self._file: tuple[int, int] | None = None  # device and inode of the log that was read
         self.scan: Scan | ArchiveScan | None = None  # the current or last scan of the log
-
-    def read(self, after_seq: int = 0) -> Iterator[Transaction]:
-        """Return the transactions; an incomplete last line is omitted, as never committed. Raises LogDamagedError."""
-        loaded = self.load(after_seq)
-        if loaded.fault is not None and loaded.fault.kind is not FaultKind.TORN:
-            raise LogDamagedError(f"{self._path}, {loaded.fault}")
-        return iter(loaded.records)
 
     def header(self) -> Header | None:
         """Return the header in the first line; None if there is no complete and valid first line. Raises OSError."""
@@ -302,10 +296,6 @@ def _record_is_at(fd: int, position: Position) -> bool:
     return position.seq == 0 or os.pread(fd, len(mark), max(0, position.offset - len(mark))) == mark
 
 
-def _unchanged(cluster: Cluster) -> Cluster:
-    return cluster
-
-
 class Fold:
     """Replays records while they are read, without keeping all in memory. `cluster` is the result.
 
@@ -318,9 +308,9 @@ class Fold:
         start: Cluster,
         kept_after: int | None,
         *,
-        until: int | None = None,
-        every: int = 0,
-        keep: Callable[[Cluster], Cluster] = _unchanged,
+        until: int = sys.maxsize,
+        every: int = sys.maxsize,
+        keep: Callable[[Cluster], Cluster] = lambda cluster: cluster,
     ) -> None:
         self._start = start
         self._kept_after = kept_after
@@ -332,22 +322,17 @@ class Fold:
     def __call__(self, records: Iterable[LogRecord]) -> tuple[LogRecord, ...]:
         """Replay the records. A second call starts again from the beginning. Raises IllegalTransitionError."""
         kept: list[LogRecord] = []
-        if self._until is not None:
-            records = takewhile(self._is_wanted, records)
+        if self._until < sys.maxsize:
+            records = takewhile(lambda record: record.seq <= self._until, records)
         if self._kept_after is not None:
             records = _keep_after(records, kept, self._kept_after)
         records, self.cluster = iter(records), self._start
-        while self._every:
+        while True:
             last = self.cluster.seq + self._every
             self.cluster = _replayed(islice(records, self._every), self.cluster)
             if self.cluster.seq < last:
                 return tuple(kept)
             self.cluster = self._keep(self.cluster)
-        self.cluster = _replayed(records, self.cluster)
-        return tuple(kept)
-
-    def _is_wanted(self, record: LogRecord) -> bool:
-        return self._until is None or record.seq <= self._until
 
 
 def _replayed(records: Iterator[LogRecord], start: Cluster) -> Cluster:

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Required, TypedDict
+
+from msgspec import Struct
 
 from iris_cli.core.events.events import Transaction
 from iris_cli.core.evolve.edit import IllegalTransitionError, ImpossibleHistoryError, lines_about
@@ -25,36 +26,36 @@ from iris_cli.journal.log.scan import ReadProgress, Scan, continued, origin_of
 from iris_cli.journal.log.timestamps import iso_time
 
 
-class ReadingOptions(TypedDict, total=False):
-    """Keyword arguments of `Reading` that select transactions."""
+class LineRange(Struct, frozen=True):
+    """The lines after `start`, an earlier position in the log, up to the seq `until`."""
 
-    archive: Required[bool]
-    start: Position
-    until: int
-    about: str
+    start: Position = START
+    until: int = sys.maxsize
+
+
+ALL = LineRange()
 
 
 class Reading:
     """Iterates once over the transactions of the log; with `archive`, first over the archived transactions.
 
-    Yields the transactions after `start`, an earlier position in the log, up to the seq `until`. `about`: transactions
-    without this text may be skipped. It takes no lock, changes nothing, and holds one transaction at a time in memory.
-    Afterwards `damage` is the reason if reading ended early, otherwise None; `archived` is the number of transactions
-    in the archive. Raises NotWritableError if the log can't be read, LogDamagedError if no part of it can be trusted.
+    Yields the transactions in the range `lines`. `about`: transactions without this text may be skipped. It takes no
+    lock, changes nothing, and holds one transaction at a time in memory. Afterwards `damage` is the reason if reading
+    ended early, otherwise None; `archived` is the number of transactions in the archive. Raises NotWritableError if the
+    log can't be read, LogDamagedError if no part of it can be trusted.
     """
 
     def __init__(
         self,
         directory: Path,
+        lines: LineRange = ALL,
         *,
         archive: bool,
-        start: Position = START,
-        until: int = sys.maxsize,
         about: str = "",
         warnings: tuple[str, ...] = (),
     ) -> None:
         self.warnings = warnings
-        self._until = until
+        self._lines = lines
         self._about = about.encode()
         self.damage: Damage | None = None
         self.archived = 0
@@ -64,7 +65,6 @@ class Reading:
         self._log = directory / LOG
         self._archive = archive
         self._head_fits = True
-        self._start = start
 
     @property
     def progress(self) -> ReadProgress:
@@ -88,13 +88,15 @@ class Reading:
                 return
             self.log_exists = True
             size, end = os.fstat(stream.fileno()).st_size, origin_of(stream)
-            self.archived, fault, start = end.seq, None, self._start
+            start, until = self._lines.start, self._lines.until
+            self.archived, fault = end.seq, None
             if end.seq < start.seq == end.seq + start.line:
                 end = start
             elif self._archive and end.seq > start.seq:
-                chain = segments(self._directory, before=min(end.seq, self._until) + 1)
-                skip, about, until = start.seq > 0, self._about, self._until
-                self.scan = past = ArchiveScan(chain, start, skip=skip, about=about, until=until)
+                chain = segments(self._directory, before=min(end.seq, until) + 1)
+                self.scan = past = ArchiveScan(
+                    chain, start, skip=start.seq > 0, about=self._about, until=until
+                )
                 yield from (each for each in past if each.seq > start.seq)
                 if past.fault is None and past.position.seq >= until:
                     return
@@ -102,10 +104,10 @@ class Reading:
                 end = continued(past.position)
             if fault is None:
                 stream.seek(end.offset)
-                self.scan = scan = Scan(stream, size, end, head, about=self._about, until=self._until)
+                self.scan = scan = Scan(stream, size, end, head, about=self._about, until=until)
                 yield from (each for each in scan if each.seq > start.seq)
                 end, fault = scan.position, scan.fault
-                if fault is None and end.seq >= self._until:
+                if fault is None and end.seq >= until:
                     return
             is_empty = end == START and (fault is None or fault.kind is FaultKind.TORN)
             if is_empty and segments(self._directory):

@@ -76,13 +76,10 @@ class SnapshotFile:
             raise DamagedSnapshotError("a part")
         return raw
 
-    def live(self) -> Live:
+    def decode(self, kind: type[T], piece: Piece) -> T:
+        """Return the value in one line."""
         with raising_damaged():
-            return decode(Live, self.read(self.header.live))
-
-    def outputs(self) -> dict[WorkerId, Raw]:
-        with raising_damaged():
-            return decode(dict[WorkerId, Raw], self.read(self.header.outputs))
+            return decode(kind, self.read(piece))
 
     def find(self, job: JobId) -> Raw | None:
         """Return an encoded job from the pages; None if absent."""
@@ -92,10 +89,6 @@ class SnapshotFile:
         if number not in self._pages:
             self._pages[number] = self._page(number)
         return self._pages[number].get(job)
-
-    def names(self, piece: Piece) -> list[str]:
-        with raising_damaged():
-            return decode(list[str], self.read(piece))
 
     def entries(self) -> dict[str, Raw]:
         """Return all jobs of the pages, encoded, by id."""
@@ -108,8 +101,7 @@ class SnapshotFile:
         return (self.read(page.piece) for page in self.header.pages)
 
     def _page(self, number: int) -> StoredJobs:
-        with raising_damaged():
-            return decode(dict[str, Raw], self.read(self.header.pages[number].piece))
+        return self.decode(dict[str, Raw], self.header.pages[number].piece)
 
     def _first_line(self) -> bytes:
         read = b""
@@ -165,7 +157,9 @@ class Files:
     def _newest_files(self) -> dict[str, int]:
         newest_by_job: dict[str, int] = {}
         for file in reversed(list(self.newest_first())):
-            newest_by_job |= dict.fromkeys(file.names(file.header.ended), file.header.position.seq)
+            newest_by_job |= dict.fromkeys(
+                file.decode(list[str], file.header.ended), file.header.position.seq
+            )
         return newest_by_job
 
     def newest_first(self) -> Iterator[SnapshotFile]:
@@ -333,10 +327,10 @@ def read_snapshot(
 
     `replay` returns the same cluster from the log. It is called later if a part of the file is damaged.
     """
-    header, live = file.header, file.live()
+    header, live = file.header, file.decode(Live, file.header.live)
     with raising_damaged():
         held = opened(live)
     past = Snapshot(Files.of(directory, file, archived=archived), held, live.last, replay)
-    raws = file.outputs()
+    raws = file.decode(dict[WorkerId, Raw], header.outputs)
     outputs = Table({}, OutputTexts(raws), len(raws))
     return cluster_of(live.fleet, past, held, (header.jobs, header.tasks, header.parents), outputs)

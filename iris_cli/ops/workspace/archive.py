@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import stat
 from collections.abc import Generator, Iterator, Mapping
 from itertools import pairwise
 from tarfile import GNU_FORMAT, USTAR_FORMAT, TarInfo
@@ -52,17 +51,6 @@ class Entry(NamedTuple):
         return tar_header(os.fsencode(self.name), size=self.size, executable=self.executable, target=target)
 
 
-def entry_of(top: str, name: str) -> Entry | None:
-    """Return the entry for `name` in the directory `top`; None if it is neither a file nor a link. Raises OSError."""
-    path = os.path.join(top, name)
-    status = os.lstat(path)
-    if stat.S_ISLNK(status.st_mode):
-        return Entry(name, target=os.readlink(path))
-    if stat.S_ISREG(status.st_mode):
-        return Entry(name, status.st_size, bool(status.st_mode & stat.S_IXUSR), None, version_of(status))
-    return None
-
-
 def version_of(status: os.stat_result) -> tuple[int, ...]:
     """Return a value that changes when the file changes."""
     return (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -86,7 +74,7 @@ def contents(top: str, entry: Entry) -> Iterator[bytes]:
             raise ChangedError(entry.name)
     finally:
         os.close(fd)
-    yield padding(entry.size)
+    yield bytes(padded(entry.size) - entry.size)
 
 
 def _is_plain(text: str) -> bool:
@@ -96,11 +84,6 @@ def _is_plain(text: str) -> bool:
     except UnicodeDecodeError:
         return False
     return _CONTROL.search(text) is None
-
-
-def _has_arrow(entry: Entry) -> bool:
-    """Return True if a worker, which reads links from the output of `tar -t`, could take the entry for another link."""
-    return " -> " in entry.name or " -> " in (entry.target or "")
 
 
 def _stays_inside(entry: Entry) -> bool:
@@ -121,7 +104,8 @@ def _stays_inside(entry: Entry) -> bool:
 UNPACKABLE = (
     ("names that are not UTF-8 or hold control characters", lambda each: not _is_plain(each.name)),
     ("links that lead out of the directory", lambda each: not _stays_inside(each)),
-    ("names with an arrow", _has_arrow),
+    # A worker reads links from the output of `tar -t`, and could take such an entry for another link.
+    ("names with an arrow", lambda each: " -> " in each.name or " -> " in (each.target or "")),
     ("files of 8 GiB or more", lambda each: each.size > _MAX_SIZE),
 )
 """Kinds of entries that can't be packed: a description, and its test."""
@@ -135,11 +119,6 @@ def why_unpackable(entry: Entry) -> str:
 def padded(size: int) -> int:
     """Return the number of bytes that a file of `size` bytes takes in a tar file, without its header."""
     return -(-size // BLOCK) * BLOCK
-
-
-def padding(size: int) -> bytes:
-    """Return the padding after a file of `size` bytes."""
-    return bytes(padded(size) - size)
 
 
 def tar_header(name: bytes, *, size: int = 0, executable: bool = False, target: bytes | None = None) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from iris_cli.core import JobRequest, Workspace, clip, count, format_memory
 from iris_cli.errors import UsageError
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace import archive
-from iris_cli.ops.workspace.selection import IGNORE_FILE, Selection, is_directory, select
+from iris_cli.ops.workspace.selection import IGNORE_FILE, is_directory, select, unreadable
 
 _MAX_NAMES = 5
 
@@ -38,23 +39,7 @@ class Listing(Struct, frozen=True, kw_only=True):
 
     @property
     def largest(self) -> list[archive.Entry]:
-        return _largest(self.entries)
-
-
-def list_entries(directory: Path, selection: Selection, limit: int) -> Listing:
-    """Return the listing of the selected files. Raises UsageError if a file can't be shipped, or for no files."""
-    warnings, entries = list(selection.warnings), []
-    parents: dict[str, bool] = {"": True}
-    for name in selection.names:
-        if _in_real_directories(directory, name, parents):
-            entry = _entry(directory, name, warnings)
-            entries += [] if entry is None else [entry]
-    if not entries:
-        raise UsageError(
-            f"nothing to ship in {directory} ({selection.by})",
-            hint="drop --workdir, or name another directory",
-        )
-    return _listed(directory, entries, limit, selection.by, warnings)
+        return sorted(self.entries, key=lambda each: (-each.size, each.name))[:_MAX_NAMES]
 
 
 def _listed(
@@ -68,9 +53,7 @@ def _listed(
     """Return the listing of these files. Raises UsageError if one can't be shipped, or if they exceed `limit` bytes."""
     _check_packable(directory, entries)
     size = sum(len(each.header) + archive.padded(each.size) for each in entries) + archive.END_SIZE
-    if size > limit:
-        raise _too_large(directory, entries, size, limit)
-    return Listing(
+    found = Listing(
         directory=directory,
         entries=tuple(entries),
         size=size,
@@ -78,6 +61,14 @@ def _listed(
         warnings=tuple(warnings),
         script_name=script_name,
     )
+    if size > limit:
+        shown = ", ".join(f"{clip(each.name)} ({format_memory(each.size)})" for each in found.largest)
+        raise UsageError(
+            f"{directory} is {format_memory(size)} in {count(len(entries), 'file')}, more than "
+            f"{format_memory(limit)} (limits.workspace_size); largest: {shown}",
+            hint=f"exclude files in {directory / IGNORE_FILE}",
+        )
+    return found
 
 
 def _in_real_directories(top: Path, name: str, known: dict[str, bool]) -> bool:
@@ -90,22 +81,20 @@ def _in_real_directories(top: Path, name: str, known: dict[str, bool]) -> bool:
 
 def _entry(top: Path, name: str, warnings: list[str]) -> archive.Entry | None:
     """Return the archive entry of a name; None if it is missing (git also lists deleted files), or no file or link."""
+    path = os.path.join(top, name)
     try:
-        found = archive.entry_of(os.fspath(top), name)
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            return archive.Entry(name, target=os.readlink(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise unreadable(name, error) from error
-    if found is None:
-        warnings.append(f"{clip(name)} is not shipped: it is neither file nor link")
-    return found
-
-
-def unreadable(name: str, error: OSError) -> UsageError:
-    return UsageError(
-        f"{clip(name)} can't be read: {error.strerror or error}",
-        hint=f"fix its permissions, or exclude it in {IGNORE_FILE}",
-    )
+    if stat.S_ISREG(status.st_mode):
+        executable = bool(status.st_mode & stat.S_IXUSR)
+        return archive.Entry(name, status.st_size, executable, None, archive.version_of(status))
+    warnings.append(f"{clip(name)} is not shipped: it is neither file nor link")
+    return None
 
 
 # Files that can't be shipped
@@ -124,19 +113,6 @@ def _check_packable(directory: Path, entries: Sequence[archive.Entry]) -> None:
 
 def _shown(entry: archive.Entry) -> str:
     return clip(entry.name if entry.target is None else f"{entry.name} -> {entry.target}")
-
-
-def _too_large(directory: Path, entries: Sequence[archive.Entry], size: int, limit: int) -> UsageError:
-    shown = ", ".join(f"{clip(each.name)} ({format_memory(each.size)})" for each in _largest(entries))
-    return UsageError(
-        f"{directory} is {format_memory(size)} in {count(len(entries), 'file')}, more than "
-        f"{format_memory(limit)} (limits.workspace_size); largest: {shown}",
-        hint=f"exclude files in {directory / IGNORE_FILE}",
-    )
-
-
-def _largest(entries: Sequence[archive.Entry]) -> list[archive.Entry]:
-    return sorted(entries, key=lambda each: (-each.size, each.name))[:_MAX_NAMES]
 
 
 _TRIES = 3  # number of times a directory is packed if it changes in between
@@ -245,7 +221,15 @@ def list_directory(directory: Path, limit: int, *, own: Sequence[Path] = ()) -> 
     except (OSError, RuntimeError, ValueError) as error:  # such as a loop of links, or a NUL character
         why = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--workdir {clip(str(directory))}: {why}", hint="name a directory") from error
-    return list_entries(real, select(real, own), limit)
+    selection = select(real, own)
+    warnings, parents = list(selection.warnings), {"": True}
+    names = (name for name in selection.names if _in_real_directories(real, name, parents))
+    entries = [entry for name in names if (entry := _entry(real, name, warnings)) is not None]
+    if not entries:
+        raise UsageError(
+            f"nothing to ship in {real} ({selection.by})", hint="drop --workdir, or name another directory"
+        )
+    return _listed(real, entries, limit, selection.by, warnings)
 
 
 def tar_chunks(found: Listing) -> Iterator[bytes]:

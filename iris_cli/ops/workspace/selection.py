@@ -189,10 +189,7 @@ def _walk(
             with os.scandir(top / below) as found:
                 entries = list(found)
         except OSError as error:
-            raise UsageError(
-                f"{clip(below or str(top))} can't be read: {error.strerror or error}",
-                hint=f"fix its permissions, or exclude it in {IGNORE_FILE}",
-            ) from error
+            raise unreadable(below or str(top), error) from error
         for entry in entries:
             name = below + entry.name
             directory = entry.is_dir(follow_symlinks=False)
@@ -206,6 +203,14 @@ def _walk(
                 yield name
             else:
                 warnings.append(f"{clip(name)} is not shipped: it is neither file nor link")
+
+
+def unreadable(name: str, error: OSError) -> UsageError:
+    """Return the error for a file or directory that can't be read."""
+    return UsageError(
+        f"{clip(name)} can't be read: {error.strerror or error}",
+        hint=f"fix its permissions, or exclude it in {IGNORE_FILE}",
+    )
 
 
 # `.irisignore` lists the excluded files of a directory, in the syntax of `.gitignore`. Only the file at the top of the
