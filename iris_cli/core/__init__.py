@@ -68,20 +68,3 @@ from iris_cli.core.resources import Device, Resources
 from iris_cli.core.text import did_you_mean, pattern
 from iris_cli.core.topology import canonical_type, describe, lookup
 from iris_cli.core.units import count, format_duration, format_memory, parse_index
-
-# fmt: off
-__all__ = [
-    "INCOMPLETE", "MAX_STRING", "NOWHERE", "PREEMPTIBLE_ATTRIBUTE_KEY", "REGION_ATTRIBUTE_KEY",
-    "TPU_NAME_ATTRIBUTE_KEY", "ZONE_ATTRIBUTE_KEY", "Addresses", "Amounts", "Attempt", "AttemptId",
-    "AttemptState", "AttributeValue", "Claim", "Cluster", "Connection", "Constraint", "ConstraintOp",
-    "CoschedulingConfig", "Device", "End", "EndReason", "Ended", "Fact", "Job", "JobId", "JobRequest",
-    "JobState", "Limits", "Origin", "Priority", "Provider", "ReplaceLost", "RequestId", "Resources",
-    "ScaleGroup", "Signature", "Slice", "SliceHost", "SliceState", "SliceTemplate", "Stopping", "Table",
-    "Task", "TaskId", "TaskState", "Token", "Worker", "WorkerCondition", "WorkerId", "Workspace",
-    "build_worker_attributes", "canonical_type", "check_variable", "clip", "count", "depth_of", "describe",
-    "did_you_mean", "format_duration", "format_indexes", "format_memory", "in_memory", "is_name",
-    "is_variable", "lookup", "parent_of", "parse_array", "parse_index", "parse_job_id", "parse_task_id",
-    "pattern", "region_of_zone", "root_of", "scalar_of", "secret_source", "slice_attributes", "slice_of",
-    "state_of",
-]
-# fmt: on

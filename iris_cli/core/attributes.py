@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import total_ordering
 from typing import Final
 
@@ -127,31 +127,11 @@ def region_of_zone(zone: str) -> str:
 _WHOLE_NUMBER = pattern(r"[0-9]{1,9}")
 
 
-class WorkerAttributes(Mapping[str, AttributeValue]):
-    """The attributes of a worker as a mapping. A worker with `errors` must be registered unschedulable."""
+class WorkerAttributes(dict[str, AttributeValue]):
+    """The attributes of a worker. A worker with `errors` must be registered as unschedulable."""
 
-    attributes: Mapping[str, AttributeValue]
-    errors: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-    def __init__(
-        self,
-        attributes: Mapping[str, AttributeValue],
-        errors: tuple[str, ...] = (),
-        warnings: tuple[str, ...] = (),
-    ) -> None:
-        self.attributes = attributes
-        self.errors = errors
-        self.warnings = warnings
-
-    def __getitem__(self, key: str) -> AttributeValue:
-        return self.attributes[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.attributes)
-
-    def __len__(self) -> int:
-        return len(self.attributes)
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def build_worker_attributes(
@@ -191,8 +171,10 @@ def build_worker_attributes(
         PREEMPTIBLE_ATTRIBUTE_KEY: preemptible,
         CGROUP_OF_JOB_ATTRIBUTE_KEY: facts.get(CGROUP_OF_JOB_ATTRIBUTE_KEY, ""),
     }
-    attributes = {key: AttributeValue(value) for key, value in found.items() if value != ""}
-    return WorkerAttributes({**(declared or {}), **attributes}, (error,) if error else (), tuple(warnings))
+    attributes = WorkerAttributes(declared or {})
+    attributes.update((key, AttributeValue(value)) for key, value in found.items() if value != "")
+    attributes.errors, attributes.warnings = (error,) if error else (), tuple(warnings)
+    return attributes
 
 
 def _facts(metadata: Mapping[str, object], declared: Mapping[str, AttributeValue]) -> dict[str, str]:

@@ -66,12 +66,15 @@ def _names_are_used_again() -> AbstractContextManager[Any]:
 
 
 def _the_going_do_not_count() -> AbstractContextManager[Any]:
-    state = groups._state
+    states = groups.group_states
 
-    def without(cluster: Cluster, group: Any, those: Any, *rest: Any) -> Any:
-        return state(cluster, group, [each for each in those if each.state is not SliceState.DELETING], *rest)
+    def without(cluster: Cluster, *rest: Any) -> Any:
+        staying = {
+            name: each for name, each in cluster.slices.items() if each.state is not SliceState.DELETING
+        }
+        return states(replace(cluster, slices=staying), *rest)
 
-    return patch.object(groups, "_state", without)
+    return patch.object(scaling, "group_states", without)
 
 
 def _old_lists_count() -> AbstractContextManager[Any]:
@@ -131,12 +134,12 @@ def _seen_as(state: CloudState, taken_for: CloudState) -> AbstractContextManager
 
 
 def _below_the_least() -> AbstractContextManager[Any]:
-    idle = scaling.idle
+    idle = scaling.idle_slices
 
     def of_none(cluster: Cluster, groups: Any, *rest: Any) -> Any:
         return idle(cluster, [replace(group, min_slices=0) for group in groups], *rest)
 
-    return patch.object(scaling, "idle", of_none)
+    return patch.object(scaling, "idle_slices", of_none)
 
 
 @contextmanager

@@ -5,10 +5,3 @@ from iris_cli.core.autoscaling.demand import DemandEntry, compute_demand_entries
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.routing import RoutingDecision, UnmetDemand, route_demand
 from iris_cli.core.model.slice import Provider, ScaleGroup, SliceTemplate
-
-# fmt: off
-__all__ = [
-    "DemandEntry", "GroupState", "Provider", "RoutingDecision", "ScaleGroup", "SliceTemplate",
-    "UnmetDemand", "UnmetKind", "UnmetReason", "compute_demand_entries", "route_demand",
-]
-# fmt: on

@@ -1,8 +1,8 @@
-"""The offers of scale groups, the groups that could serve a DemandEntry, and the reason if no group does.
+"""The scale groups that could serve a DemandEntry, and the reason if no group does.
 
-A group is represented by one worker that it could create; its rank is its place in the order of trial. So a set of
-groups is a set of workers (an integer with a bit for each), and constraints mean exactly the same as in a scheduling
-cycle.
+A group is represented by one worker that it could create, so constraints mean exactly the same as in a scheduling
+cycle. The rank of a group is its index in the order in which groups are tried. A set of groups is an integer with a bit
+for each rank.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from iris_cli.core import Amounts, ConstraintOp, Limits
 from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling.demand import DemandEntry
-from iris_cli.core.autoscaling.groups import GroupState, in_order_of_trial, phantom
+from iris_cli.core.autoscaling.groups import GroupState, future_worker, in_order_of_trial
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import Constraint, preemptible_constraint, region_constraint
 from iris_cli.core.ids import clip
+from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.resources import AUTO, DEVICE_KINDS
 from iris_cli.core.scheduling.explain.wording import amount, few
@@ -52,7 +53,7 @@ class UnmetKind(StrEnum):
 
 
 class UnmetReason(Struct, frozen=True, kw_only=True):
-    """One reason in words. The last two kinds are temporary; other kinds need a change of configuration or job."""
+    """The reason why no group creates a slice. The last two kinds are temporary; others need a change by the user."""
 
     kind: UnmetKind
     text: str
@@ -71,28 +72,25 @@ class Criterion(NamedTuple):
 
 
 class Catalogue:
-    """Scale groups by their offers; a group is identified by its rank in the order of trial."""
+    """The scale groups, to find groups that meet requirements. `tiers`: groups of equal priority, the lowest first."""
 
     def __init__(self, groups: Iterable[GroupState | ScaleGroup]) -> None:
         self.states = in_order_of_trial(groups)
         workers = [
-            phantom(state, f"~{rank:06d}", 0, state.vm_count) for rank, state in enumerate(self.states)
+            future_worker(state, f"~{rank:06d}", 0, state.vm_count) for rank, state in enumerate(self.states)
         ]
         self.fleet = Fleet(workers, 0.0, Limits(), ())
         self.all_groups = self.fleet.all_workers
         self.tiers = self._tiers()
-        self._places: dict[bool, list[Location]] = {}
-        self._shaped: dict[Shape, int] = {}
-        self._large_enough: dict[Amounts, int] = {}
 
     def criteria(self, entry: DemandEntry) -> Iterator[Criterion]:
         """Yield the requirements of an entry in the order of checks."""
         device = entry.resources.device
         yield Criterion(UnmetKind.DEVICE, self.fleet.with_device(device))
         if entry.shape is not None:
-            yield Criterion(UnmetKind.SHAPE, self._of_shape(entry.shape))
+            yield Criterion(UnmetKind.SHAPE, self._with_shape(entry.shape))
         elif entry.one_vm:
-            yield Criterion(UnmetKind.SHAPE, self._of_one_vm)
+            yield Criterion(UnmetKind.SHAPE, self._with_one_vm)
         if entry.required_regions is not None:
             constraint = region_constraint(sorted(entry.required_regions))
             groups = self.fleet.satisfying(constraint)
@@ -108,11 +106,11 @@ class Catalogue:
                 groups = self._with_seats(entry) if about_numbers else self.fleet.satisfying(constraint)
                 yield Criterion(kind, groups, constraint.key, constraint)
         yield Criterion(UnmetKind.TAINT, self.fleet.tolerating(entry.tolerations))
-        yield Criterion(UnmetKind.SIZE, self._covering(Amounts.needed(entry.resources)))
+        yield Criterion(UnmetKind.SIZE, self._large_enough(Amounts.needed(entry.resources)))
         yield Criterion(UnmetKind.TIME_LEFT, self._lasting(entry.timeout))
 
     def serving(self, entry: DemandEntry) -> int:
-        """Return the groups whose slices would serve an entry, even if they may create no slice now."""
+        """Return the groups whose slices suit an entry, even if they may create no slice now."""
         found = self.all_groups
         for criterion in self.criteria(entry):
             found &= criterion.groups
@@ -124,13 +122,14 @@ class Catalogue:
 
     def place(self, entry: DemandEntry, rank: int) -> Location:
         """Return the device variant, region and zone of a group's slices; no variant if the entry needs no device."""
-        plain = entry.resources.device_type == "cpu"
-        if plain not in self._places:
-            self._places[plain] = locations(self.fleet, needs_no_device=plain)
-        return self._places[plain][rank]
+        return self._locations(entry.resources.device_type == "cpu")[rank]
+
+    @cached_by_argument
+    def _locations(self, needs_no_device: bool) -> list[Location]:
+        return locations(self.fleet, needs_no_device=needs_no_device)
 
     def seats(self, entry: DemandEntry, rank: int) -> tuple[int, ...]:
-        """Return the numbers of the VMs of a slice that may accept a task of an entry."""
+        """Return the numbers of the VMs of a slice that suit the entry's constraints on worker numbers."""
         vms = range(self.vms(entry, rank))
         numbered = [
             each
@@ -148,30 +147,29 @@ class Catalogue:
 
     def values(self, key: str, groups: int) -> list[str]:
         """Return the values of an attribute in these groups, each once, in the order of trial."""
-        first = {
-            (those & groups) & -(those & groups): str(value)
-            for value, those in self.fleet.workers_by_value(key).items()
-            if those & groups
+        by_first_group = {
+            (found & groups) & -(found & groups): str(value)
+            for value, found in self.fleet.workers_by_value(key).items()
+            if found & groups
         }
-        return [first[rank] for rank in sorted(first)]
+        return [by_first_group[group] for group in sorted(by_first_group)]
 
     @cached_property
-    def _of_one_vm(self) -> int:
+    def _with_one_vm(self) -> int:
         return mask_of([rank for rank, state in enumerate(self.states) if state.vm_count in (None, 1)])
 
-    def _of_shape(self, shape: Shape) -> int:
-        found = self._shaped.get(shape)
-        if found is None:
-            ranks = [rank for rank in range(len(self.states)) if self._has_shape(rank, shape)]
-            found = self._shaped[shape] = mask_of(ranks)
-        return found
+    @cached_by_argument
+    def _with_shape(self, shape: Shape) -> int:
+        return mask_of([rank for rank in range(len(self.states)) if self._has_shape(rank, shape)])
 
     def _has_shape(self, rank: int, shape: Shape) -> bool:
-        """Return whether a gang can use slices of a group: as its groups, or (with other attributes) as one group."""
+        """Return whether a gang can use slices of a group: as its groups, or as one group by another attribute."""
         vms = self.states[rank].vm_count
-        if shape.group_by != keys.TPU_NAME_ATTRIBUTE_KEY:  # its slices share the declared attributes
-            there = shape.group_by in self.fleet.workers[rank].attributes
-            return there and not shape.whole and shape.groups == 1
+        if (
+            shape.group_by != keys.TPU_NAME_ATTRIBUTE_KEY
+        ):  # all slices of the group have the declared attributes
+            is_declared = shape.group_by in self.fleet.workers[rank].attributes
+            return is_declared and not shape.whole and shape.groups == 1
         return vms is None or (vms == shape.size if shape.whole else vms >= shape.size)
 
     def _with_seats(self, entry: DemandEntry) -> int:
@@ -180,19 +178,15 @@ class Catalogue:
         least = shape.size if shape is not None and shape.group_by == keys.TPU_NAME_ATTRIBUTE_KEY else 1
         return mask_of([rank for rank in range(len(self.states)) if len(self.seats(entry, rank)) >= least])
 
-    def _covering(self, need: Amounts) -> int:
-        found = self._large_enough.get(need)
-        if found is None:
-            ranks = [rank for rank, state in enumerate(self.states) if state.vm_size.covers(need)]
-            found = self._large_enough[need] = mask_of(ranks)
-        return found
+    @cached_by_argument
+    def _large_enough(self, need: Amounts) -> int:
+        return mask_of([rank for rank, state in enumerate(self.states) if state.vm_size.covers(need)])
 
     def _lasting(self, seconds: float) -> int:
         limits = [state.group.template.slurm.time for state in self.states]
         return mask_of([rank for rank, limit in enumerate(limits) if not limit or limit >= seconds])
 
     def _tiers(self) -> list[int]:
-        """Return the groups by equal priority, the lowest first."""
         found: dict[int, list[int]] = {}
         for rank, state in enumerate(self.states):
             found.setdefault(state.group.priority, []).append(rank)
@@ -202,30 +196,33 @@ class Catalogue:
 _KINDS = {keys.REGION_ATTRIBUTE_KEY: UnmetKind.REGION, keys.PREEMPTIBLE_ATTRIBUTE_KEY: UnmetKind.PREEMPTIBLE}
 
 
-_FEW = 3
-_WANTED = (ConstraintOp.EQ, ConstraintOp.IN)
+_MAX_LISTED = 3
+_OPS_WITH_SUGGESTIONS = (ConstraintOp.EQ, ConstraintOp.IN)
 
 
-def why_nobody_serves(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
-    """Return the first requirement that no remaining group meets."""
+def why_no_group_is_suitable(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
+    """Return the first requirement that none of the groups meets that meet all earlier requirements."""
     if not catalogue.states:
         return UnmetReason(kind=UnmetKind.NO_GROUPS, text="there are no scale groups")
     left = catalogue.all_groups
     for criterion in catalogue.criteria(entry):
         if not left & criterion.groups:
-            words = _words(catalogue, entry, criterion, left)
+            words = _in_words(catalogue, entry, criterion, left)
             return UnmetReason(kind=criterion.kind, text=f"{criterion.subject or criterion.kind}: {words}")
         left &= criterion.groups
     raise AssertionError(f"a group serves {entry.key}")
 
 
 def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, int]) -> UnmetReason | None:
-    """Return the reason if a gang fits only in several regions, or None. `left`: slices that each group may create."""
+    """Return the reason if a gang would fit only on slices of several regions, otherwise None.
+
+    `left`: the number of slices that each suitable group may still create, by rank.
+    """
     if entry.shape is None or entry.shape.groups == 1 or entry.spread:
         return None
     found: dict[Location, dict[Location, int]] = {}  # number of possible slices, by variant and by region
-    there = [(catalogue.place(entry, rank), slices) for rank, slices in left.items()]
-    for place, slices in (*((site.place, site.slices) for site in entry.idle), *there):
+    new = [(catalogue.place(entry, rank), slices) for rank, slices in left.items()]
+    for place, slices in (*((site.place, site.slices) for site in entry.idle), *new):
         regions = found.setdefault(place[:VARIANT], {})
         regions[place[:REGION]] = regions.get(place[:REGION], 0) + slices
     wanted = entry.shape.groups
@@ -241,7 +238,10 @@ def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, i
 
 
 def capacity_reason(entry: DemandEntry, left: Sequence[tuple[GroupState, int]]) -> UnmetReason:
-    """Return the reason if the serving groups can't create enough slices now. `left`: groups and remaining slices."""
+    """Return the reason if the suitable groups can't create enough slices now.
+
+    `left`: the groups and the numbers of slices that they may still create.
+    """
     kind = UnmetKind.BACK_OFF if any(each.backing_off for each, _ in left) else UnmetKind.MAX_SLICES
     return UnmetReason(kind=kind, text=f"{kind}: {few(_why_not_now(entry, *each) for each in left)}")
 
@@ -259,7 +259,7 @@ def _why_not_now(entry: DemandEntry, state: GroupState, left: int) -> str:
     return f"{state.name} allows {count(left, 'more slice')}, not {entry.slices}"
 
 
-def _words(catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, left: int) -> str:
+def _in_words(catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, left: int) -> str:
     match criterion.kind:
         case UnmetKind.DEVICE:
             return _device_words(catalogue, entry)
@@ -282,7 +282,7 @@ def _device_words(catalogue: Catalogue, entry: DemandEntry) -> str:
     made = catalogue.values(keys.DEVICE_VARIANT_ATTRIBUTE_KEY, catalogue.all_groups)
     if device is None or device.variant == AUTO:
         return f"needs a {device.kind if device else 'cpu'}, groups have {few(made)}"
-    return f"needs {device.variant}, groups have {few(made)}{_meant([device.variant], made)}"
+    return f"needs {device.variant}, groups have {few(made)}{_suggestion([device.variant], made)}"
 
 
 def _shape_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
@@ -321,19 +321,19 @@ def _constraint_words(catalogue: Catalogue, criterion: Criterion, left: int) -> 
     constraint, key = criterion.constraint, criterion.subject
     assert constraint is not None
     have = catalogue.values(key, left)
-    there = f"groups have {few(have)}" if have else "no group has it"
+    existing = f"groups have {few(have)}" if have else "no group has it"
     if left != catalogue.all_groups:
         names = few(catalogue.states[rank].name for rank in positions_of(left))
-        there = f"the suitable groups ({names}) have {few(have) or 'none'}"
-    if constraint.op not in _WANTED:
-        return f"needs {clip(format_constraint(constraint))}, {there}"
+        existing = f"the suitable groups ({names}) have {few(have) or 'none'}"
+    if constraint.op not in _OPS_WITH_SUGGESTIONS:
+        return f"needs {clip(format_constraint(constraint))}, {existing}"
     wanted = [str(each) for each in constraint.operands]
     known = catalogue.values(key, catalogue.all_groups)
-    return f"needs {' or '.join(clip(each) for each in wanted[:_FEW])}, {there}{_meant(wanted, known)}"
+    return f"needs {' or '.join(clip(each) for each in wanted[:_MAX_LISTED])}, {existing}{_suggestion(wanted, known)}"
 
 
-def _meant(wanted: Iterable[str], known: Sequence[str]) -> str:
-    """Return `; did you mean x?` for the first unknown word, or ''. Values with the same start are tried first."""
+def _suggestion(wanted: Iterable[str], known: Sequence[str]) -> str:
+    """Return `; did you mean x?` for the first unknown word, or ''. Words with the same start are tried first."""
     for word in wanted:
         if word in known or word in DEVICE_KINDS or lookup(word) is not None:
             continue

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from iris_cli.core import Amounts, Job, JobId, Limits, ScaleGroup, Signature, Task, TaskId, Worker, WorkerId
-from iris_cli.core.autoscaling.groups import GroupState, coming
+from iris_cli.core.autoscaling.groups import GroupState, booting_workers
 from iris_cli.core.constraints import Constraint, contradiction_in, normalize_constraints
 from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
@@ -34,50 +34,69 @@ from iris_cli.core.scheduling.sets import positions_of
 
 
 class IdleSite(NamedTuple):
-    """Idle groups that a gang may use together: their number, their workers, and the `place` that they share."""
+    """Idle groups that a gang may use together, because they share the location `place`.
+
+    `slices` is the number of the groups; `workers` are their workers that fit.
+    """
 
     place: Location
     slices: int
     workers: frozenset[WorkerId]
 
 
-class IdleWorkers:
-    """The workers without attempts and placements. A worker kept for one gang is not kept for another gang."""
+class DryRun:
+    """The workers after a dry run of the scheduler. Idle groups are kept for gangs that need more groups than exist.
+
+    `placed`: the workers on which the dry run has placed tasks. `kept`: the idle groups kept for each gang.
+    """
 
     def __init__(self, result: SchedulingResult, workers: Sequence[Worker], now: float) -> None:
         self._workers = workers
         self._now = now
+        self._one_vm: dict[Signature, bool] = {}
+        self._kept_workers: set[WorkerId] = set()
         self.placed = frozenset(each.worker for each in result.assignments)
-        self._kept: set[WorkerId] = set()
-        self.kept_for: dict[JobId, tuple[IdleSite, ...]] = {}
+        self.kept: dict[JobId, tuple[IdleSite, ...]] = {}
 
-    def keep_for(self, job: Job) -> tuple[IdleSite, ...]:
-        """Keep idle groups for a gang. Return them by site, the site with most groups first."""
-        context = SchedulingContext(self._fleet, [Amounts.needed(job.resources)])
+    def keep_idle_groups(self, job: Job) -> tuple[IdleSite, ...]:
+        """Keep the idle groups for a gang that are not kept for another gang. Return them, the largest site first."""
+        fleet = self._idle_fleet
+        context = SchedulingContext(fleet, [Amounts.needed(job.resources)])
         requirement = Requirement(job, context)
-        shape, sites = requirement.shape, Sites(self._fleet, requirement)
+        shape, sites = requirement.shape, Sites(fleet, requirement)
         assert shape is not None
-        free = requirement.candidates(context)
-        groups = self._fleet.groups(shape.group_by).groups
-        names = {
-            group.number: [self._fleet.ids[position] for position in positions_of(group.mask & free)]
-            for group in groups
-            if fits(group, shape, free)
+        fitting = requirement.candidates(context)
+        workers = {
+            group.number: [fleet.ids[position] for position in positions_of(group.mask & fitting)]
+            for group in fleet.groups(shape.group_by).groups
+            if fits(group, shape, fitting)
         }
-        unkept = [number for number, those in names.items() if self._kept.isdisjoint(those)]
+        free = [number for number, names in workers.items() if self._kept_workers.isdisjoint(names)]
         found = []
-        for site in sites.by_location(unkept, sites.required_depth).values():
+        for site in sites.by_location(free, sites.required_depth).values():
             zone = sites.largest_site(site, ZONE)
             chosen = [*zone, *(number for number in site if number not in zone)][: shape.groups - 1]
             place = shared_location(sites.location_of(number) for number in chosen)
-            workers = frozenset(worker for number in chosen for worker in names[number])
-            found.append(IdleSite(place, len(chosen), workers))
-            self._kept |= workers
-        self.kept_for[job.id] = tuple(sorted(found, key=lambda site: -site.slices))
-        return self.kept_for[job.id]
+            names = frozenset(name for number in chosen for name in workers[number])
+            found.append(IdleSite(place, len(chosen), names))
+            self._kept_workers |= names
+        self.kept[job.id] = tuple(sorted(found, key=lambda site: -site.slices))
+        return self.kept[job.id]
+
+    def needs_one_vm(self, job: Job) -> bool:
+        """Return whether a single TPU task uses only slices of one VM: only if a suitable one exists."""
+        if job.signature not in self._one_vm:
+            context = SchedulingContext(self._fleet, [Amounts.needed(job.resources)])
+            is_limited = Requirement(job, context).one_vm_limit != self._fleet.all_workers
+            self._one_vm[job.signature] = is_limited
+        return self._one_vm[job.signature]
 
     @cached_property
     def _fleet(self) -> Fleet:
+        return Fleet(self._workers, self._now, Limits(), ())
+
+    @cached_property
+    def _idle_fleet(self) -> Fleet:
         idle = [each for each in self._workers if not each.claims and each.id not in self.placed]
         return Fleet(idle, self._now, Limits(), ())
 
@@ -86,10 +105,10 @@ class DemandEntry(Struct, kw_only=True):
     """One entry of the demand: missing room for one task, or for all tasks of a gang together.
 
     `constraints` are the job's constraints; `preemptible` and `required_regions` are derived from them (None: any). A
-    gang has a `shape`, and needs `slices` new slices. It needs fewer slices than groups if some groups are `idle` or
-    coming at one site. All its slices must have one device variant and be in one region (with `spread`: in any
-    regions). `one_vm`: a TPU task uses only slices of one VM. `timeout`: the time limit of a task in seconds (0: none).
-    An entry with an `invalid_reason` can never be served.
+    gang has a `shape`, and needs `slices` new slices: as many as groups, minus the groups of the largest `idle` site.
+    All its slices must have one device variant and be in one region (with `spread`: in any regions). `one_vm`: a TPU
+    task uses only slices of one VM. `timeout`: the time limit of a task in seconds (0: none). An entry with an
+    `invalid_reason` can never be served.
     """
 
     task_ids: tuple[TaskId, ...]
@@ -112,8 +131,8 @@ class DemandEntry(Struct, kw_only=True):
         return self.task_ids[0].job if self.shape is not None else self.task_ids[0]
 
 
-class Survey(Struct, frozen=True, kw_only=True):
-    """The demand, the workers with placements, and the workers kept for gangs that need more workers."""
+class Demand(Struct, frozen=True, kw_only=True):
+    """The entries of the demand, the workers with placements, and the idle groups kept for gangs that need more."""
 
     entries: tuple[DemandEntry, ...]
     placed: frozenset[WorkerId]
@@ -132,93 +151,80 @@ def compute_demand_entries(
 ) -> list[DemandEntry]:
     """Return the demand after a dry run of the scheduler, in the order of its queue.
 
-    The booting slices of `groups` count as present: a task that waits only for a booting slice is no demand. A gang is
-    one entry; each task of other jobs is an entry. The other arguments are as in `find_assignments`.
+    The booting slices of `groups` count as ready: a task that waits only for a booting slice is no demand. A gang is
+    one entry; each task of other jobs is an entry. For the other arguments see `find_assignments`.
     """
     tasks = group_by_job(pending_tasks)
-    present = [*workers, *coming(groups)]
+    expected_workers = [*workers, *booting_workers(groups)]
     result = find_assignments(
         tasks,
-        present,
+        expected_workers,
         without_preferences(get_job),
         now,
         gang_reserve_after=0.0,
         backoff_max=backoff_max,
         unconfirmed_stops=unconfirmed_stops,
     )
-    return list(survey(result, present, tasks, get_job, now).entries)
+    return list(compute_demand(result, expected_workers, tasks, get_job, now).entries)
 
 
 def without_preferences(get_job: Callable[[JobId], Job | None]) -> Callable[[JobId], Job | None]:
-    """Return `get_job` without preferences: a preferred slice may have been requested for another job."""
+    """Return a `get_job` whose jobs have no preferences.
 
-    def plain(job_id: JobId) -> Job | None:
+    With preferences, a dry run could place a job on a booting slice that was requested for another job.
+    """
+
+    @cache
+    def get_job_without_preferences(job_id: JobId) -> Job | None:
         job = get_job(job_id)
         if job is None or all(each.required for each in job.constraints):
             return job
-        if job_id not in known:
-            known[job_id] = indifferent = copy(job)
-            indifferent.constraints = tuple(each for each in job.constraints if each.required)
-        return known[job_id]
+        job = copy(job)
+        job.constraints = tuple(each for each in job.constraints if each.required)
+        return job
 
-    known: dict[JobId, Job] = {}
-    return plain
+    return get_job_without_preferences
 
 
-def survey(
+def compute_demand(
     result: SchedulingResult,
     workers: Sequence[Worker],
     tasks: Mapping[JobId, list[Task]],
     get_job: Callable[[JobId], Job | None],
     now: float,
     held: Iterable[WaitingKey] = (),
-) -> Survey:
-    """Return the demand after the dry run `result` of `tasks`. `held` tasks and gangs wait for their own slices."""
-    leftovers, alone = IdleWorkers(result, workers, now), _OneVmSlices(workers, now)
+) -> Demand:
+    """Return the demand after the dry run `result` with these workers and pending tasks.
+
+    `held`: tasks and gangs that did not compete in the dry run, because they wait for slices created for them.
+    """
+    dry_run = DryRun(result, workers, now)
     entries = []
     for key in (*result.waiting, *held):
         job_id = key.job if isinstance(key, TaskId) else key
         job = get_job(job_id)
         if job is None:
             continue
-        those = tasks[job_id] if job.is_gang else []
-        malformed = why_malformed(job, those) if job.is_gang else None
+        gang_tasks = tasks[job_id] if job.is_gang else []
+        malformed = why_malformed(job, gang_tasks) if job.is_gang else None
         if malformed is not None and malformed.kind is not ReasonKind.INVALID:
-            continue  # the whole gang is requeued later
-        ids = (key,) if isinstance(key, TaskId) else tuple(task.id for task in those)
+            continue  # a gang is no demand before all its tasks are pending
+        ids = (key,) if isinstance(key, TaskId) else tuple(task.id for task in gang_tasks)
         entry = entry_of(job, ids, malformed.text if malformed is not None else "")
         if job.resources.device_type == "tpu" and not job.is_gang:
-            entry.one_vm = alone.takes_one_vm(job)
+            entry.one_vm = dry_run.needs_one_vm(job)
         if entry.slices > 1 and not entry.invalid_reason:
-            idle = leftovers.keep_for(job)
-            entry.slices, entry.idle = entry.slices - (idle[0].slices if idle else 0), idle
+            entry.idle = dry_run.keep_idle_groups(job)
+            entry.slices -= entry.idle[0].slices if entry.idle else 0
         entries.append(entry)
-    return Survey(entries=tuple(entries), placed=leftovers.placed, kept=leftovers.kept_for)
-
-
-class _OneVmSlices:
-    """Decides whether a single TPU task waits for slices of one VM: only if a suitable slice of one VM exists."""
-
-    def __init__(self, workers: Sequence[Worker], now: float) -> None:
-        self._workers = workers
-        self._now = now
-        self._known: dict[Signature, bool] = {}
-
-    def takes_one_vm(self, job: Job) -> bool:
-        signature = job.signature
-        if signature not in self._known:
-            context = SchedulingContext(self._fleet, [Amounts.needed(job.resources)])
-            found = Requirement(job, context).one_vm_limit != self._fleet.all_workers
-            self._known[signature] = found
-        return self._known[signature]
-
-    @cached_property
-    def _fleet(self) -> Fleet:
-        return Fleet(self._workers, self._now, Limits(), ())
+    return Demand(entries=tuple(entries), placed=dry_run.placed, kept=dry_run.kept)
 
 
 def entry_of(job: Job, tasks: tuple[TaskId, ...], invalid: str = "") -> DemandEntry:
-    """Return the demand of tasks of a job, without regard to the groups. `invalid`: why the demand can't be served."""
+    """Return the demand of tasks of a job, with as many new slices as the job has groups.
+
+    `invalid`: why the demand can't be served, "" if it can.
+    """
     preemptible, regions = None, None
     try:
         intent = normalize_constraints(job.constraints)

@@ -1,4 +1,4 @@
-"""The state of scale groups: the size of their slices, and the number of slices that they may create."""
+"""The state of scale groups: the sizes of their slices, and the numbers of slices that they may create."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from iris_cli.core.units import format_duration
 
 _GB = 10**9
 
-_SIZES = {  # by family and number of chips of the VM
+_SIZES = {  # cores and GB of memory of a VM, by family and number of its chips
     ("v2", 4): (96, 334),
     ("v3", 4): (96, 334),
     ("v5litepod", 1): (24, 48),
     ("v5litepod", 4): (112, 192),
     ("v5litepod", 8): (224, 384),
 }
-_PLENTY = Amounts(cpu_millis=1 << 40, memory=1 << 60, gpus=0, chips=1)
+_UNLIMITED = Amounts(cpu_millis=1 << 40, memory=1 << 60, gpus=0, chips=1)
 
 
 def vm_amounts(accelerator_type: str) -> Amounts | None:
-    """Return the amounts of one VM of a canonical type, or None if unknown."""
+    """Return the amounts of one VM of a TPU type in canonical spelling, or None if unknown."""
     known = lookup(accelerator_type)
     size = _SIZES.get((known.family, known.chips_per_vm)) if known else None
     if size is None:
@@ -47,9 +47,9 @@ class GroupState(Struct, frozen=True, kw_only=True):
     """The state of a scale group.
 
     `slices` counts all slices; `booting` is the number of slices whose VMs are not workers yet. `outdated` are the
-    templates of booting slices that differ from the current template. `backing_off` is the reason of a back-off, ""
-    without one: during a back-off the group creates no slices. `vms` and `vm` are the observed number of VMs of a slice
-    and the amounts of a VM; None: according to the type.
+    templates of other booting slices, created before the group's template changed. `backing_off` is the reason of a
+    back-off, during which the group creates no slices, or "". `vms` is the observed number of VMs of a slice and `vm`
+    the observed amounts of a VM; None if no slice was observed.
     """
 
     group: ScaleGroup
@@ -66,7 +66,10 @@ class GroupState(Struct, frozen=True, kw_only=True):
 
     @property
     def room(self) -> int:
-        """The number of slices it may create now. If the size of its type is unknown, its first slice must show it."""
+        """The number of slices that the group may create now.
+
+        If the number of VMs of its type is unknown, it is 1 until the first slice shows that number.
+        """
         if self.backing_off:
             return 0
         if self.vm_count is None:
@@ -86,35 +89,41 @@ class GroupState(Struct, frozen=True, kw_only=True):
         device = self.group.template.device
         if device.kind != "tpu":
             gpus = device.count if device.kind == "gpu" else 0
-            return Amounts(_PLENTY.cpu_millis, _PLENTY.memory, gpus=gpus, chips=0)
-        return vm_amounts(self.group.template.type) or _PLENTY
+            return Amounts(_UNLIMITED.cpu_millis, _UNLIMITED.memory, gpus=gpus, chips=0)
+        return vm_amounts(self.group.template.type) or _UNLIMITED
 
 
 def in_order_of_trial(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
-    """Return the groups in the order of trial: by priority, then by name. A ScaleGroup has no slices yet."""
+    """Return the states of groups in the order in which they are tried: by priority, then by name.
+
+    A ScaleGroup without a state has no slices yet.
+    """
     states = [each if isinstance(each, GroupState) else GroupState(group=each) for each in groups]
     return sorted(states, key=lambda each: (each.group.priority, each.name))
 
 
-def phantoms(state: GroupState, slices: int, *, rank: int = 0, first: int = 0) -> Iterator[Worker]:
-    """Yield the workers of future slices. Their ids sort last, by `rank`, so a dry run fills groups in this order."""
+def future_workers(state: GroupState, slices: int, *, rank: int = 0, first: int = 0) -> Iterator[Worker]:
+    """Yield the workers of slices that don't exist yet, numbered from `first`.
+
+    Their ids sort after all others, by `rank` (of the group in the order of trial): a dry run uses them in this order.
+    """
     vms = state.vm_count or 1
     for number in range(first, first + slices):
         for index in range(vms):
-            yield phantom(state, f"~{rank:06d}-{number:06d}", index, vms)
+            yield future_worker(state, f"~{rank:06d}-{number:06d}", index, vms)
 
 
-def coming(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worker]:
+def booting_workers(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worker]:
     """Yield the future workers of all booting slices."""
     for rank, state in enumerate(in_order_of_trial(groups)):
-        yield from phantoms(state, state.booting, rank=rank)
+        yield from future_workers(state, state.booting, rank=rank)
         for number, template in enumerate(state.outdated, start=state.booting):
             old = GroupState(group=as_made(state.group, template))
-            yield from phantoms(old, 1, rank=rank, first=number)
+            yield from future_workers(old, 1, rank=rank, first=number)
 
 
-def phantom(state: GroupState, slice_name: str, index: int, vms: int | None) -> Worker:
-    """Return one worker of a slice that does not exist."""
+def future_worker(state: GroupState, slice_name: str, index: int, vms: int | None) -> Worker:
+    """Return the worker with number `index` of a slice that doesn't exist yet."""
     size = state.vm_size
     attributes = {
         **slice_attributes(state.group),
@@ -140,52 +149,43 @@ def group_states(
     limits: Limits,
     unheard: Mapping[str, str] | None = None,
 ) -> list[GroupState]:
-    """Return the states of the groups. `unheard`: why a group's provider did not answer; it creates no slices."""
+    """Return the states of the groups. `unheard`: groups whose provider did not answer, and why: they back off."""
     by_group: dict[str, list[Slice]] = {}
     for each in cluster.slices.values():
         by_group.setdefault(each.group, []).append(each)
-    return [
-        _state(
-            cluster,
-            group,
-            by_group.get(group.name, []),
-            now,
-            limits,
-            (unheard or {}).get(group.name) or backing_off(cluster.scale_groups.get(group.name), now, limits),
+    states = []
+    for group in groups:
+        slices = by_group.get(group.name, [])
+        seen = _seen(cluster, group, slices)
+        coming = [each.template for each in slices if each.expected(now, limits.slice_request_timeout)]
+        is_tpu = group.template.device.kind == "tpu"
+        silent = (unheard or {}).get(group.name)
+        states.append(
+            GroupState(
+                group=group,
+                slices=len(slices),
+                booting=coming.count(group.template),
+                outdated=tuple(template for template in coming if template != group.template),
+                backing_off=silent or backing_off(cluster.scale_groups.get(group.name), now, limits),
+                vms=seen.vms if seen else None,
+                vm=Amounts(seen.cpu_millis, seen.memory, seen.gpus, chips=int(is_tpu)) if seen else None,
+            )
         )
-        for group in groups
-    ]
+    return states
 
 
 def backing_off(record: GroupRecord | None, now: float, limits: Limits) -> str:
-    """Return the reason of a group's back-off, "" without one. A wait longer than the maximum counts as over."""
+    """Return the reason of a group's back-off, "" without one. A back-off longer than the maximum is ignored."""
     if record is None or not 0 < record.backoff_until - now <= limits.scale_backoff_max:
         return ""
     return f"{record.error}; {format_duration(record.backoff_until - now)} left"
 
 
-def _state(
-    cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice], now: float, limits: Limits, backing_off: str
-) -> GroupState:
-    seen = _seen(cluster, group, slices)
-    coming = [each.template for each in slices if each.expected(now, limits.slice_request_timeout)]
-    return GroupState(
-        group=group,
-        slices=len(slices),
-        booting=coming.count(group.template),
-        outdated=tuple(template for template in coming if template != group.template),
-        backing_off=backing_off,
-        vms=seen.vms if seen is not None else None,
-        vm=_amounts(seen, group.template) if seen is not None else None,
-    )
-
-
-def _amounts(seen: SeenSlice, template: SliceTemplate) -> Amounts:
-    return Amounts(seen.cpu_millis, seen.memory, seen.gpus, chips=int(template.device.kind == "tpu"))
-
-
 def _seen(cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice]) -> SeenSlice | None:
-    """Return the size of its smallest slice, or of the last slice: a task that is too large must not add more."""
+    """Return the size of the group's smallest slice; without slices, the recorded size of its last slice.
+
+    The smallest: otherwise a task that fits only on larger slices would create slices again and again.
+    """
     kind = group.template.kind
     there = [each for each in slices if each.hosts and each.template.kind == kind]
     workers = [

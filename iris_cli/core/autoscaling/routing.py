@@ -8,6 +8,7 @@ from operator import sub
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Amounts, ScaleGroup, collector
 from iris_cli.core.autoscaling.catalogue import (
@@ -15,25 +16,30 @@ from iris_cli.core.autoscaling.catalogue import (
     UnmetKind,
     UnmetReason,
     capacity_reason,
+    why_no_group_is_suitable,
     why_no_region,
-    why_nobody_serves,
 )
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.scheduling.placement import REGION, VARIANT, ZONE, Location
 from iris_cli.core.scheduling.sets import mask_of, positions_of
 
-Seat = tuple[int, int]  # the number of an opened slice, and of one of its VMs
+Seat = tuple[int, int]
+"""The index of an open slice, and the number of one of its VMs."""
 
 
 class OpenSlices:
-    """The slices that a group is to create (open slices), with the free room of each VM (seat). Room only shrinks."""
+    """The slices that a group will create in this pass (open slices), and the amounts that are free on their VMs.
+
+    Slices are only added, and free amounts only shrink. So each search continues at `_search_from`: the first seat that
+    may still be free, by need and VM numbers for single tasks, and by need for whole slices.
+    """
 
     def __init__(self, state: GroupState) -> None:
         self.state = state
         self.count = 0
         self._left: list[list[Amounts]] = []
-        self._from: dict[tuple[Amounts, tuple[int, ...] | None], Seat] = {}
+        self._search_from: dict[tuple[Amounts, tuple[int, ...] | None], Seat] = {}
 
     def open(self, slices: int, vms: int) -> None:
         """Add slices with `vms` VMs each."""
@@ -41,13 +47,15 @@ class OpenSlices:
         self._left += [[self.state.vm_size] * vms for _ in range(slices)]
 
     def take(self, entry: DemandEntry, seats: tuple[int, ...]) -> bool:
-        """Take all room that an entry needs on open slices; return False if it finds no room. `seats`: suitable VMs."""
+        """Take the room that an entry needs on open slices; return False if there is too little.
+
+        `seats`: the numbers of the VMs of a slice that suit the entry.
+        """
         need = Amounts.needed(entry.resources)
         if entry.shape is None:
             seat = self._first_free(need, seats)
             return seat is not None and self._occupy([seat], need)
-        slices = entry.shape.size if _shares_an_attribute(entry) else 1
-        return self.take_slices(entry, seats, slices)
+        return self.take_slices(entry, seats, entry.shape.size if _groups_by_other_attribute(entry) else 1)
 
     def take_slices(self, entry: DemandEntry, seats: tuple[int, ...], slices: int) -> bool:
         """Take the room that a gang needs on this many slices; return False if there is too little."""
@@ -56,15 +64,15 @@ class OpenSlices:
         return len(rows) == slices and self._occupy([seat for row in rows for seat in row], need)
 
     def free_slices(self, entry: DemandEntry, seats: tuple[int, ...], most: int) -> int:
-        """Return the number of open slices with room for one group of a gang, but at most `most`."""
+        """Return the number of open slices with room for one group of a gang, at most `most`."""
         return len(self._free_rows(Amounts.needed(entry.resources), entry, seats, most))
 
     def missing_for(self, entry: DemandEntry, seats: tuple[int, ...]) -> int:
-        """Return the number of slices that an entry needs in addition to the open ones."""
+        """Return the number of slices that an entry needs in addition to the open slices."""
         if entry.shape is None:
             return 1
         need = Amounts.needed(entry.resources)
-        if _shares_an_attribute(entry):
+        if _groups_by_other_attribute(entry):
             free = len(self._free_rows(need, entry, seats, entry.shape.size))
             return -(-(entry.shape.size - free) // max(1, len(seats)))
         return 1 - self.free_slices(entry, seats, 1)
@@ -72,14 +80,17 @@ class OpenSlices:
     def _free_rows(
         self, need: Amounts, entry: DemandEntry, seats: tuple[int, ...], most: int
     ) -> list[list[Seat]]:
-        """Return the free seats for each group of a gang, or for each of its tasks if its slices form one group."""
+        """Return the free seats for each group of a gang, for at most `most` groups.
+
+        If the slices form one group, return the free seat for each task instead.
+        """
         assert entry.shape is not None
-        if _shares_an_attribute(entry):
+        if _groups_by_other_attribute(entry):
             free = (
                 (number, vm) for number, row in enumerate(self._left) for vm in seats if row[vm].covers(need)
             )
             return [[seat] for seat in islice(free, most)]
-        start, _ = self._from.get((need, None), (0, 0))
+        start, _ = self._search_from.get((need, None), (0, 0))
         rows: list[list[Seat]] = []
         for number in range(start, len(self._left)):
             row = self._left[number]
@@ -89,20 +100,20 @@ class OpenSlices:
                 if len(rows) == most:
                     break
         if entry.shape.whole:
-            self._from[need, None] = (rows[0][0][0] if rows else len(self._left), 0)
+            self._search_from[need, None] = (rows[0][0][0] if rows else len(self._left), 0)
         return rows
 
     def _first_free(self, need: Amounts, seats: tuple[int, ...]) -> Seat | None:
-        number, at = self._from.get((need, seats), (0, 0))
+        number, at = self._search_from.get((need, seats), (0, 0))
         while number < len(self._left):
             row = self._left[number]
             while at < len(seats):
                 if row[seats[at]].covers(need):
-                    self._from[need, seats] = (number, at)
+                    self._search_from[need, seats] = (number, at)
                     return number, seats[at]
                 at += 1
             number, at = number + 1, 0
-        self._from[need, seats] = (number, at)
+        self._search_from[need, seats] = (number, at)
         return None
 
     def _occupy(self, seats: list[Seat], need: Amounts) -> bool:
@@ -111,13 +122,16 @@ class OpenSlices:
         return True
 
 
-def _shares_an_attribute(entry: DemandEntry) -> bool:
-    """Return whether all slices of a scale group together form one group for this gang."""
+def _groups_by_other_attribute(entry: DemandEntry) -> bool:
+    """Return whether a gang's group is not a slice: then all slices of a scale group together form one group."""
     return entry.shape is not None and entry.shape.group_by != TPU_NAME_ATTRIBUTE_KEY
 
 
 class Site(NamedTuple):
-    """Scale groups that supply `needed` slices for a gang in one zone, region or variant; in order, and as a set."""
+    """Scale groups that could together supply the `needed` slices of a gang: they share zone, region or variant.
+
+    `ranks` are the groups in the order of trial, `groups` the set of them.
+    """
 
     ranks: tuple[int, ...]
     groups: int
@@ -125,18 +139,18 @@ class Site(NamedTuple):
 
 
 def sites_for(catalogue: Catalogue, entry: DemandEntry, ranks: Sequence[int]) -> Iterator[Site]:
-    """Yield the sites for a gang in the order of trial. `ranks` are the groups that serve the gang, in order.
+    """Yield the sites for a gang in the order of trial. `ranks` are the groups that could serve it, in order.
 
     Sites with more idle slices come first. Among equal numbers of idle slices, sites in one zone come first, then sites
-    in one region, then (with `spread`) all others. Among these a site of one group precedes sites of several groups,
-    and then the site with the first group comes first.
+    in one region, then (with `spread`) all other sites. Then a site of one group precedes sites of several groups, and
+    the order of the sites' first groups decides.
     """
     idle = [(site.place, site.slices) for site in entry.idle]
-    most = idle[0][1] if idle else 0
+    most_idle = idle[0][1] if idle else 0
     for place, slices in (*idle, ((), 0)):
         for depth in range(ZONE, (VARIANT if entry.spread else REGION) - 1, -1):
             if 0 < len(place) < depth:
-                continue  # the idle slices do not share variant, region or zone to this depth
+                continue  # the idle slices do not share so many parts of the location
             near = [
                 rank
                 for rank in ranks
@@ -145,8 +159,8 @@ def sites_for(catalogue: Catalogue, entry: DemandEntry, ranks: Sequence[int]) ->
             together: dict[Location, list[int]] = {}
             for rank in near:
                 together.setdefault(catalogue.place(entry, rank)[:depth], []).append(rank)
-            for those in (*([rank] for rank in near), *together.values()):
-                yield Site(tuple(those), mask_of(those), entry.slices + most - slices)
+            for members in (*([rank] for rank in near), *together.values()):
+                yield Site(tuple(members), mask_of(members), entry.slices + most_idle - slices)
 
 
 class UnmetDemand(Struct, frozen=True, kw_only=True):
@@ -157,7 +171,7 @@ class UnmetDemand(Struct, frozen=True, kw_only=True):
 
 
 class RoutingDecision(Struct, frozen=True, kw_only=True):
-    """Number of slices that each group is to create, the entries `routed` to these slices, and the `unmet` entries."""
+    """The number of slices that each group should create, the entries `routed` to them, and the `unmet` entries."""
 
     launch: Mapping[str, int]
     routed: Mapping[str, tuple[DemandEntry, ...]]
@@ -170,25 +184,27 @@ def route_demand(
 ) -> RoutingDecision:
     """Decide how many slices each group creates. Earlier `entries` come first; the order of `groups` has no effect.
 
-    A ScaleGroup is a group without slices. An entry first uses room on slices requested for earlier entries. If there
-    is no room, the serving group with the lowest priority creates a slice. Among groups of equal priority, the group
-    that meets more preferences creates it, then the first by name. A group at its `max_slices` or in back-off is
-    skipped. All slices of a gang, including idle ones, have one device variant and one region, if possible one zone.
+    A ScaleGroup without a state has no slices. An entry first uses room on slices requested for earlier entries. If
+    there is no room, the suitable group with the lowest priority creates a slice. Among groups of equal priority, the
+    group that meets more preferences creates it, then the first by name. A group at its `max_slices` or in back-off is
+    skipped. All slices of a gang, including idle slices, have one device variant and one region, if possible one zone.
     iris prefers the zone or region with the most idle slices, then the order of groups.
     """
-    router = _Router(Catalogue(groups))
-    return router.run(entries)
+    return _Router(Catalogue(groups)).run(entries)
 
 
 class _Search:
-    """The state of the search for equal entries. `full`: groups whose open slices have no room for such an entry."""
+    """The state of the search for entries with equal requirements, so that later entries continue it.
+
+    `full`: groups whose open slices have no room for such an entry.
+    """
 
     def __init__(self, catalogue: Catalogue, entry: DemandEntry, opened: int) -> None:
         self.serving = catalogue.serving(entry)
         self.preferred = catalogue.preferred(entry)
         self.full = 0
-        self.stuck = -1  # number of opened slices when no site could hold the gang
-        self.seen = opened  # number of opened slices already considered
+        self.unsuitable = -1  # number of openings when no site had enough slices for the gang
+        self.seen = opened  # number of openings considered in `full`
         self.sites: list[Site] | None = None
         self.reason: UnmetReason | None = None
 
@@ -197,8 +213,8 @@ class _Router:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._openings: dict[int, OpenSlices] = {}
-        self._opened: list[int] = []  # groups of the opened slices, in the order of requests
-        self._open = 0
+        self._opened: list[int] = []  # the group of each opening of slices, in order
+        self._open = 0  # the groups with open slices
         self._with_room = mask_of([rank for rank, state in enumerate(catalogue.states) if state.room])
         self._searches: dict[tuple[object, ...], _Search] = {}
         self._routed: dict[int, list[DemandEntry]] = {}
@@ -220,67 +236,58 @@ class _Router:
         )
 
     def _search_of(self, entry: DemandEntry) -> _Search:
-        asked = (  # all properties that decide which groups can serve the entry
-            *(entry.resources, entry.shape, entry.slices, entry.constraints, entry.tolerations),
-            *(
-                entry.preemptible,
-                entry.required_regions,
-                entry.spread,
-                entry.one_vm,
-                entry.timeout,
-                entry.idle,
-            ),
-        )
-        found = self._searches.get(asked)
+        _, *requirements = astuple(entry)  # all fields except the ids of tasks
+        key = tuple(requirements)
+        found = self._searches.get(key)
         if found is None:
-            found = self._searches[asked] = _Search(self._catalogue, entry, len(self._opened))
+            found = self._searches[key] = _Search(self._catalogue, entry, len(self._opened))
         for rank in self._opened[found.seen :]:
             found.full &= ~(1 << rank)
         found.seen = len(self._opened)
         return found
 
     def _serve(self, entry: DemandEntry, search: _Search) -> list[int]:
-        """Return the groups whose slices an entry gets; [] if no group has room."""
+        """Take room for an entry. Return the groups whose slices it uses; [] if no group has room."""
         if entry.shape is not None and entry.shape.groups > 1:
             return self._serve_at_one_site(entry, search)
         rank = self._find(entry, search)
         return [] if rank is None else [rank]
 
     def _serve_at_one_site(self, entry: DemandEntry, search: _Search) -> list[int]:
-        if search.stuck == len(self._opened):
+        if search.unsuitable == len(self._opened):
             return []
         if search.sites is None:
             ranks = list(self._in_order(search, search.serving))
             search.sites = list(dict.fromkeys(sites_for(self._catalogue, entry, ranks)))
-        for making in (False, True):
-            able = self._open | self._with_room if making else self._open
+        for create in (False, True):
+            able = self._open | self._with_room if create else self._open
             for site in search.sites:
                 if not site.groups & able:
                     continue
-                shares = self._shares(entry, site, making=making)
+                shares = self._shares(entry, site, create=create)
                 if sum(shares.values()) == site.needed:
                     for rank, slices in shares.items():
                         self._take_slices(entry, rank, slices)
                     return list(shares)
-        search.stuck = len(self._opened)
+        search.unsuitable = len(self._opened)
         return []
 
-    def _shares(self, entry: DemandEntry, site: Site, *, making: bool) -> dict[int, int]:
-        """Return the number of slices from each group of a site: first open slices, then (`making`) new slices."""
+    def _shares(self, entry: DemandEntry, site: Site, *, create: bool) -> dict[int, int]:
+        """Return the number of slices from each group of a site: first open slices, then with `create` new slices."""
         shares, missing = dict[int, int](), site.needed
         for rank in site.ranks:
             if missing and rank in self._openings:
                 seats = self._catalogue.seats(entry, rank)
                 shares[rank] = self._openings[rank].free_slices(entry, seats, missing)
                 missing -= shares[rank]
-        for rank in site.ranks if making else ():
-            made = min(missing, self._left(rank))
-            shares[rank] = shares.get(rank, 0) + made
-            missing -= made
+        for rank in site.ranks if create else ():
+            new = min(missing, self._left(rank))
+            shares[rank] = shares.get(rank, 0) + new
+            missing -= new
         return {rank: slices for rank, slices in shares.items() if slices}
 
     def _take_slices(self, entry: DemandEntry, rank: int, slices: int) -> None:
-        """Take slices of a group for an entry. Open new slices if the open slices have no room."""
+        """Take slices of a group for an entry. Open new slices if too few open slices have room."""
         seats = self._catalogue.seats(entry, rank)
         openings = self._openings.get(rank)
         missing = slices - (openings.free_slices(entry, seats, slices) if openings is not None else 0)
@@ -299,15 +306,16 @@ class _Router:
         return None
 
     def _in_order(self, search: _Search, groups: int) -> Iterator[int]:
+        """Yield the groups by priority, then by number of met preferences, then by name."""
         if not search.preferred:
             yield from positions_of(groups)
             return
         for tier in self._catalogue.tiers:
             ranks = list(positions_of(tier & groups))
-            yield from sorted(ranks, key=lambda rank: -sum(those >> rank & 1 for those in search.preferred))
+            yield from sorted(ranks, key=lambda rank: -sum(met_by >> rank & 1 for met_by in search.preferred))
 
     def _open_needed(self, entry: DemandEntry, rank: int) -> bool:
-        """Open the slices that an entry needs in a group. Return False if the group may not create them."""
+        """Open the slices that an entry needs in a group and take them. Return False if the group may not."""
         seats = self._catalogue.seats(entry, rank)
         openings = self._openings.get(rank) or OpenSlices(self._catalogue.states[rank])
         missing = openings.missing_for(entry, seats)
@@ -327,8 +335,8 @@ class _Router:
 
     def _left(self, rank: int) -> int:
         """Return the number of slices that a group may still create."""
-        asked = self._openings[rank].count if rank in self._openings else 0
-        return self._catalogue.states[rank].room - asked
+        opened = self._openings[rank].count if rank in self._openings else 0
+        return self._catalogue.states[rank].room - opened
 
     def _reason(self, entry: DemandEntry, search: _Search) -> UnmetReason:
         if entry.invalid_reason:
@@ -340,5 +348,5 @@ class _Router:
                     entry, [(self._catalogue.states[rank], slices) for rank, slices in left.items()]
                 )
             else:
-                search.reason = why_nobody_serves(self._catalogue, entry)
+                search.reason = why_no_group_is_suitable(self._catalogue, entry)
         return search.reason

@@ -10,8 +10,14 @@ from msgspec import Struct
 
 from iris_cli.core import AttemptState, Cluster, JobId, Limits, Worker, WorkerCondition, WorkerId
 from iris_cli.core.autoscaling.catalogue import Catalogue
-from iris_cli.core.autoscaling.demand import DemandEntry, IdleSite, Survey, survey, without_preferences
-from iris_cli.core.autoscaling.groups import GroupState, coming, group_states, in_order_of_trial
+from iris_cli.core.autoscaling.demand import (
+    Demand,
+    DemandEntry,
+    IdleSite,
+    compute_demand,
+    without_preferences,
+)
+from iris_cli.core.autoscaling.groups import GroupState, booting_workers, group_states, in_order_of_trial
 from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.model.job import NOTHING_MISSING, Missing
 from iris_cli.core.model.slice import Provider, ScaleGroup, Slice, SliceState, slice_name, slice_of
@@ -25,15 +31,17 @@ _IDLE_TIMEOUT = 600.0  # for groups that are no longer in the configuration
 
 
 class Removal(NamedTuple):
-    """A slice to delete, and the reason. `failed`: the slice failed, so its group backs off."""
+    """A slice to delete, and the reason. `failed`: its creation failed, so its group backs off."""
 
     slice: str
     reason: str
     failed: bool = False
 
 
-def stuck(cluster: Cluster, groups: Sequence[ScaleGroup], now: float, limits: Limits) -> Iterable[Removal]:
-    """Yield incomplete slices that take too long, and requested slices that are no longer wanted: both use quota."""
+def stuck_slices(
+    cluster: Cluster, groups: Sequence[ScaleGroup], now: float, limits: Limits
+) -> Iterable[Removal]:
+    """Yield incomplete slices that take too long, and requested slices that are no longer wanted."""
     surplus = {group.name: group.max_slices for group in groups}
     for each in cluster.slices.values():
         if each.group in surplus and each.requested_at:
@@ -55,7 +63,7 @@ def stuck(cluster: Cluster, groups: Sequence[ScaleGroup], now: float, limits: Li
         # Slurm queues an allocation for as long as it takes, and keeps its place in the queue.
         queued = each.template.provider is Provider.SLURM and each.state is SliceState.CREATING
         asked = each.state in (SliceState.REQUESTED, SliceState.CREATING) and not queued
-        if asked and _is_over(each.requested_at, limits.slice_create_timeout, now):
+        if asked and _has_passed(each.requested_at, limits.slice_create_timeout, now):
             words = f"not created after {format_duration(limits.slice_create_timeout)}"
             yield Removal(each.name, words, failed=True)
         if boots_too_long(each, now, limits):
@@ -64,13 +72,13 @@ def stuck(cluster: Cluster, groups: Sequence[ScaleGroup], now: float, limits: Li
 
 
 def boots_too_long(each: Slice, now: float, limits: Limits) -> bool:
-    """Return whether its VMs exist but took too long to become healthy and set up."""
+    """Return whether the VMs of a slice exist, but took too long to become healthy and set up."""
     booting = each.started_at is not None and each.state is SliceState.BOOTING
-    return booting and _is_over(each.started_at or 0.0, limits.slice_boot_timeout, now)
+    return booting and _has_passed(each.started_at or 0.0, limits.slice_boot_timeout, now)
 
 
-def _is_over(since: float, wait: float, now: float) -> bool:
-    """Return whether a wait has ended. A wait that began in the future counts as ended: a clock was wrong."""
+def _has_passed(since: float, wait: float, now: float) -> bool:
+    """Return whether `wait` seconds have passed. Also True if `since` is that far in the future: a clock was wrong."""
     return not -wait < now - since < wait
 
 
@@ -83,10 +91,13 @@ def _lagging(cluster: Cluster, each: Slice, words: str) -> str:
     return f"{words} ({each.workers[each.to_set_up[0]]}: set-up has not ended)" if each.to_set_up else words
 
 
-def idle(
+def idle_slices(
     cluster: Cluster, groups: Sequence[ScaleGroup], needed: frozenset[WorkerId], now: float
 ) -> Iterable[Removal]:
-    """Yield slices that are idle too long, the longest idle first. `min_slices` usable slices are kept per group."""
+    """Yield slices that were idle for too long, the longest first. `min_slices` usable slices of each group are kept.
+
+    Slices with workers in `needed` are not idle.
+    """
     known = {group.name: group for group in groups}
     by_group: dict[str, list[Slice]] = {}
     for each in cluster.slices.values():
@@ -104,7 +115,7 @@ def idle(
         unfit = {each.name: why for each in by_group[name] if (why := _unfit(cluster, each, group))}
         spare = len(by_group[name]) - len(unfit) - least
         for since, idle_slice in free:
-            if not _is_over(since, timeout, now) or (idle_slice not in unfit and spare <= 0):
+            if not _has_passed(since, timeout, now) or (idle_slice not in unfit and spare <= 0):
                 continue
             words = f"idle for {format_duration(max(timeout, now - since))}"
             if idle_slice in unfit:
@@ -115,7 +126,7 @@ def idle(
 
 
 def _unfit(cluster: Cluster, each: Slice, group: ScaleGroup | None) -> str:
-    """Return why a slice does not count for its group's `min_slices` (a lost VM, an older template), or ''."""
+    """Return why a slice does not count for its group's `min_slices` (a lost VM, an old template); '' if it counts."""
     for worker_id in each.workers:
         worker = cluster.workers.get(worker_id)
         if worker is None:
@@ -128,12 +139,15 @@ def _unfit(cluster: Cluster, each: Slice, group: ScaleGroup | None) -> str:
 
 
 def idle_since(cluster: Cluster, each: Slice, needed: frozenset[WorkerId] = frozenset()) -> float | None:
-    """Return the time since which a ready slice is idle; None if it runs, may run or will run a task."""
+    """Return the time since which a ready slice is idle; None if a task runs, may run or will run on it.
+
+    A task will run on it if one of its workers is in `needed`.
+    """
     since = each.joined_at or 0.0
     for worker_id in each.workers:
         worker = cluster.workers.get(worker_id)
         if worker is None:
-            continue  # the operator has forgotten this VM: nothing runs on it
+            continue  # nothing runs on a VM that the operator has forgotten
         if worker.claims or worker_id in needed or worker_id in cluster.ghosts:
             return None
         since = max(since, worker.freed_at)
@@ -183,7 +197,7 @@ def plan_scaling(
     """
     unheard = unheard or {}
     states = group_states(cluster, groups, now, limits, unheard)
-    found = _survey(cluster, states, now, limits, missing)
+    found = _compute_demand(cluster, states, now, limits, missing)
     routing = route_demand(found.entries, states)
     create, by_hand, later = _orders(cluster, states, routing, now, limits, owner)
     silent = frozenset(unheard)
@@ -195,8 +209,8 @@ def plan_scaling(
         delete=tuple(
             removal
             for removal in (
-                *stuck(cluster, groups, now, limits),
-                *idle(cluster, groups, _needed(cluster, states, found, routing), now),
+                *stuck_slices(cluster, groups, now, limits),
+                *idle_slices(cluster, groups, _needed(cluster, states, found, routing), now),
             )
             if cluster.slices[removal.slice].group not in silent
         ),
@@ -208,15 +222,15 @@ def plan_scaling(
 # Demand
 
 
-def _survey(
+def _compute_demand(
     cluster: Cluster, states: Sequence[GroupState], now: float, limits: Limits, missing: Missing
-) -> Survey:
-    """Return the demand that remains if all operations in progress succeed."""
-    hopeful = _expected_cluster(cluster, states)
-    made = plan(hopeful, now, limits=limits, gang_reserve_after=0.0, missing=missing)
-    tasks = group_by_job(hopeful.pending_tasks())
-    workers = list(hopeful.workers.values())
-    return survey(made.result, workers, tasks, cluster.jobs.get, now, made.waiting_for_own_slices)
+) -> Demand:
+    """Return the demand that remains if all operations in progress succeed, from a dry run."""
+    expected = _expected_cluster(cluster, states)
+    dry_run = plan(expected, now, limits=limits, gang_reserve_after=0.0, missing=missing)
+    tasks, workers = group_by_job(expected.pending_tasks()), list(expected.workers.values())
+    held = dry_run.waiting_for_own_slices
+    return compute_demand(dry_run.result, workers, tasks, cluster.jobs.get, now, held)
 
 
 def _expected_cluster(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:
@@ -232,16 +246,16 @@ def _expected_cluster(cluster: Cluster, states: Sequence[GroupState]) -> Cluster
         for worker in cluster.workers.values()
         if worker.id not in booting
     }
-    workers.update((worker.id, worker) for worker in coming(states))
-    plain = without_preferences(cluster.jobs.get)
+    workers.update((worker.id, worker) for worker in booting_workers(states))
+    get_job = without_preferences(cluster.jobs.get)
     jobs = cluster.jobs.copy()
     for job_id in dict.fromkeys(task.job for task in cluster.pending_tasks()):
-        job = plain(job_id)
+        job = get_job(job_id)
         if job is not None:
             jobs[job_id] = job
-    hoped_for = copy(cluster)
-    hoped_for.workers, hoped_for.jobs, hoped_for.ghosts = workers, jobs, {}
-    return hoped_for
+    expected = copy(cluster)
+    expected.workers, expected.jobs, expected.ghosts = workers, jobs, {}
+    return expected
 
 
 def _expected_worker(cluster: Cluster, worker: Worker) -> Worker:
@@ -252,29 +266,31 @@ def _expected_worker(cluster: Cluster, worker: Worker) -> Worker:
         for attempt, claim in worker.claims.items()
         if cluster.attempt(attempt).state is not AttemptState.STOPPING
     }
-    hoped_for = copy(worker)
-    hoped_for.claims, hoped_for.cooldown_until = claims, 0.0
+    expected = copy(worker)
+    expected.claims, expected.cooldown_until = claims, 0.0
     if worker.condition is WorkerCondition.SUSPECT:
-        hoped_for.condition = WorkerCondition.HEALTHY
-    return hoped_for
+        expected.condition = WorkerCondition.HEALTHY
+    return expected
 
 
 def _needed(
-    cluster: Cluster, states: Sequence[GroupState], found: Survey, routing: RoutingDecision
+    cluster: Cluster, states: Sequence[GroupState], found: Demand, routing: RoutingDecision
 ) -> frozenset[WorkerId]:
-    """Return the workers that must not be deleted. No worker is kept for a gang that can never have all its slices."""
+    """Return the workers that must not be deleted: with placements, or kept for a gang that can get all its slices."""
     unmet = {each.entry.key: each.entry for each in routing.unmet}
     kept = [
         site.workers
         for job, sites in found.kept.items()
         for site in sites
-        if job not in unmet or _in_reach(cluster, states, unmet[job], site)
+        if job not in unmet or _can_be_completed(cluster, states, unmet[job], site)
     ]
     return found.placed.union(*kept)
 
 
-def _in_reach(cluster: Cluster, states: Sequence[GroupState], entry: DemandEntry, idle: IdleSite) -> bool:
-    """Return whether the groups at a site could supply enough slices, in addition to idle slices of other groups."""
+def _can_be_completed(
+    cluster: Cluster, states: Sequence[GroupState], entry: DemandEntry, idle: IdleSite
+) -> bool:
+    """Return whether scale groups at the location of the idle slices could ever supply the other slices of a gang."""
     if entry.invalid_reason or entry.shape is None:
         return False
     catalogue, depth = Catalogue(states), VARIANT if entry.spread else REGION
@@ -283,8 +299,8 @@ def _in_reach(cluster: Cluster, states: Sequence[GroupState], entry: DemandEntry
         for rank in positions_of(catalogue.serving(entry))
         if catalogue.place(entry, rank)[:depth] == idle.place[:depth]
     )
-    made = {slice_of(worker) for worker in idle.workers} & cluster.slices.keys()
-    return entry.shape.groups <= most + idle.slices - len(made)
+    idle_of_groups = {slice_of(worker) for worker in idle.workers} & cluster.slices.keys()
+    return entry.shape.groups <= most + idle.slices - len(idle_of_groups)
 
 
 # Slices to create
@@ -322,13 +338,13 @@ def _orders(
 
 
 def _shares(entries: Sequence[DemandEntry], group: ScaleGroup, slices: int) -> list[tuple[JobId, ...]]:
-    """Distribute jobs over the slices. Return the jobs of each slice.
+    """Distribute jobs over new slices. Return the jobs for which each slice is created.
 
-    Only jobs that need a device take part, and gangs if the slices have no device.
+    Jobs that need no device are ignored, except gangs if the slices have no device.
     """
-    plain = group.template.device.kind == "cpu"
+    is_cpu = group.template.device.kind == "cpu"
     own = (
-        each for each in entries if each.resources.device is not None or (plain and each.shape is not None)
+        each for each in entries if each.resources.device is not None or (is_cpu and each.shape is not None)
     )
     jobs = list(dict.fromkeys(entry.task_ids[0].job for entry in own))
     return [tuple(jobs[number::slices]) for number in range(slices)]

@@ -20,11 +20,3 @@ from iris_cli.core.scheduling.independent import (
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.plan import Plan, plan
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
-
-# fmt: off
-__all__ = [
-    "Assignment", "Change", "ChangeKind", "ConstraintCount", "DimensionCount", "ExpectedStart",
-    "Explanation", "IndependentAssignments", "NearMiss", "Plan", "Reason", "ReasonKind", "SchedulingResult", "Taker",
-    "Waiting", "WaitingKey", "find_assignments", "independent_assignments", "plan", "unaffected_jobs",
-]
-# fmt: on

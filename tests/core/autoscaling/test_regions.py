@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.autoscaling import DemandEntry, GroupState, RoutingDecision, UnmetKind, route_demand
 from iris_cli.core.autoscaling.demand import compute_demand_entries
-from iris_cli.core.autoscaling.groups import coming
+from iris_cli.core.autoscaling.groups import booting_workers
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.worker import Worker
 from tests.support.fleet import cycle, gang, pending, tpu_slice
@@ -187,10 +187,10 @@ def check(dice: Dice) -> None:
     job = train(2 + dice.up_to(1), tpu=dice.pick([V5E, "auto"]), spread=dice.rarely(3))
     decision = decided(workers, job, *groups)
     made = [replace(each, booting=decision.launch.get(each.name, 0)) for each in groups]
-    there = [*workers, *coming(made)]
+    there = [*workers, *booting_workers(made)]
     assert bool(cycle(there, job).assignments) == (not decision.unmet)
     if decision.unmet:
         full = [replace(each, booting=each.room) for each in groups]
-        assert not cycle([*workers, *coming(full)], job).assignments
+        assert not cycle([*workers, *booting_workers(full)], job).assignments
     if decision.launch and not job.spread:
         assert len({each.group.template.zone[:-2] for each in groups if decision.launch.get(each.name)}) == 1
