@@ -24,7 +24,7 @@ from iris_cli.core.lifecycle import slices, workers
 from iris_cli.core.lifecycle.slices import OwnerConflict
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, Refusal, Scope
 from iris_cli.core.messages.observations import FINAL_STATES, AttemptReport, RemoteState, WorkerReport
-from iris_cli.core.model.slice import Provider, Slice, SliceState, as_made, slice_name, slice_of
+from iris_cli.core.model.slice import Provider, Slice, SliceState, slice_name, slice_of, with_template
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import token_of
 from iris_cli.ops.session import Session
@@ -197,7 +197,7 @@ def _send_requests(session: Session, listings: Sequence[slices.Listing], result:
     create = [each for each in create if each.group in groups]
 
     def create_slice(each: Slice) -> CallOutcome:
-        group = as_made(groups[each.group], each.template)
+        group = with_template(groups[each.group], each.template)
         return _outcome(each, lambda: _provider(session, Scope.of(each.template)).create(each.name, group))
 
     def delete_slice(each: Slice) -> CallOutcome:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core import AttributeValue, WorkerId, attributes
-from iris_cli.core.model.slice import ScaleGroup, Slice, SliceState, as_made, slice_attributes
+from iris_cli.core.model.slice import ScaleGroup, Slice, SliceState, slice_attributes, with_template
 
 _EXISTING = (SliceState.BOOTING, SliceState.READY)
 
@@ -25,7 +25,7 @@ def slice_hosts(slices: Mapping[str, Slice], config: ClusterConfig) -> dict[Work
 def _hosts(each: Slice, group: ScaleGroup, config: ClusterConfig) -> list[HostConfig]:
     from iris_cli.core.lifecycle.slices import connections_of
 
-    group = as_made(group, each.template)
+    group = with_template(group, each.template)
     shared = slice_attributes(group)
     return [
         HostConfig(

@@ -15,8 +15,8 @@ from iris_cli.core.model.slice import (
     SeenSlice,
     Slice,
     SliceTemplate,
-    as_made,
     slice_attributes,
+    with_template,
 )
 from iris_cli.core.topology import lookup
 from iris_cli.core.units import format_duration
@@ -118,7 +118,7 @@ def booting_workers(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worke
     for rank, state in enumerate(in_order_of_trial(groups)):
         yield from future_workers(state, state.booting, rank=rank)
         for number, template in enumerate(state.outdated, start=state.booting):
-            old = GroupState(group=as_made(state.group, template))
+            old = GroupState(group=with_template(state.group, template))
             yield from future_workers(old, 1, rank=rank, first=number)
 
 

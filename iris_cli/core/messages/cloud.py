@@ -40,10 +40,10 @@ class CloudState(StrEnum):
 
 
 class CloudSlice(Struct, frozen=True, kw_only=True):
-    """One iris slice as its provider lists it. `quota`: it failed because quota or capacity was missing.
+    """One iris slice as its provider lists it. `detail` explains its state.
 
-    `remark` and `ends_at` are recorded with the slice. `swept`: it has ended, and no process that the provider
-    tracked is left.
+    `quota`: it failed because quota or capacity was missing. `remark` and `ends_at` are recorded with the slice.
+    `swept`: it has ended, and no process is left of those that the provider tracked.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Refusal(StrEnum):
 
 
 class CallOutcome(Struct, frozen=True, kw_only=True):
-    """A provider's answer to one request about one slice. Without a `refusal`, the provider accepted the request."""
+    """A provider's answer to one request to create or delete a slice. `refusal` None: it accepted the request."""
 
     slice: str
     refusal: Refusal | None = None

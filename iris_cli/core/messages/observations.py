@@ -15,7 +15,9 @@ class RemoteState(StrEnum):
 
     ABSENT = "ABSENT"  # unknown to the worker: not started yet
     PREPARING = "PREPARING"  # set-up is running
-    PREPARED = "PREPARED"  # set-up is complete, no launcher runs (a `go` may have arrived)
+    PREPARED = (
+        "PREPARED"  # set-up is complete; `go` may have arrived, but no process of iris starts the command
+    )
     LAUNCHING = "LAUNCHING"  # `go` arrived, but the user's command has not started yet
     RUNNING = "RUNNING"
     EXITED = "EXITED"  # final, with an exit code
@@ -37,16 +39,24 @@ FINAL_STATES = frozenset(
 class AttemptReport(Struct, frozen=True, kw_only=True):
     """A worker's report on one attempt: one line of its answer.
 
-    `exit_code` (0-255) is set for EXITED only. `cause` of NOSTART: why the attempt did not start (`setup`, `disk`,
-    `chips`, `port`, `workspace`, `commands`); of EXITED: `timeout`, `oom`, `signal` (reported by its shell) or ''; of
-    CANCELLED: `lease` if the lease expired, or ''. `started_ago` and `ended_ago` are seconds before the answer, so a
-    wrong wall clock of the worker does no harm. `started_ago` counts from the start of the command; of PREPARING from
-    the start of the set-up; of PREPARED from the first `go`, None if no `go` came or its time is unknown; of LAUNCHING
-    from the launcher's last sign of life. `last_output_ago`: seconds since the last output (without output: since the
-    start) of a RUNNING or ORPHANED attempt; None if not measured. `place`: the function that a quiet program executes,
-    known from a second call; '' if unknown. `waited`: seconds since the worker answered. `ran`: seconds from start to
-    end of the command; None if one of the two times is unknown or the end is before the start. `log_tail`: the last
-    output, with undecodable bytes replaced. `facts`: causes of the failure found by the worker.
+    `exit_code` is 0 to 255, and set in the state EXITED only. `cause` depends on the state:
+
+    - NOSTART: why the attempt did not start: `setup`, `disk`, `chips`, `port`, `workspace` or `commands`
+    - EXITED: `timeout`, `oom`, `signal` (reported by its shell) or ''
+    - CANCELLED: `lease` if its lease expired, otherwise ''
+
+    `started_ago` and `ended_ago` are seconds before the answer, so they are right even if the worker's wall clock is
+    wrong. `started_ago` counts from the start of the command, but in these states from another time:
+
+    - PREPARING: from the start of the set-up
+    - PREPARED: from the first `go`; None without a `go`, or if its time is unknown
+    - LAUNCHING: from the last time recorded by the process that starts the command (it records a time every 2 s)
+
+    `last_output_ago`: seconds since the last output of a RUNNING or ORPHANED attempt, or since its start if it has no
+    output; None if not measured. `place`: the function that a quiet program executes; '' if unknown. A second call to
+    the worker finds it. `waited`: seconds since the worker answered. `ran`: seconds from start to end of the command;
+    None if one of the two times is unknown or the end is before the start. `log_tail`: the last output, with
+    undecodable bytes replaced. `facts`: causes of the failure found by the worker.
     """
 
     token: Token
@@ -109,7 +119,7 @@ class WorkerReport(AnswerHeader, frozen=True, kw_only=True):
     """A complete answer of one worker. `clock` and `uptime` are the worker's own, in seconds.
 
     `lacking`: hashes of workspaces that are missing on the worker and that attempts in this call need. `requests`: the
-    first request files of each attempt, sorted by name. `asking`: attempts with more request files.
+    first request files of each attempt, sorted by name. `asking`: the attempts that have more request files.
     """
 
     clock: float = 0.0
@@ -144,7 +154,7 @@ class ProbeReport(AnswerHeader, frozen=True, kw_only=True):
 
 
 class ReapReport(AnswerHeader, frozen=True, kw_only=True):
-    """The answer to a call that deletes files. `tokens`: attempts of which only the token is left on the worker."""
+    """The answer to a call that deletes files. `tokens`: attempts of which only the exit record is left."""
 
     clock: float = 0.0
     uptime: float = 0.0
@@ -180,8 +190,8 @@ class ChipHolder(Struct, frozen=True, kw_only=True):
     """A process that holds chips. `boot_id`, `pid` and `start` (clock ticks since boot) identify it uniquely.
 
     `token` is the attempt of the process; None if iris didn't start the process, or the attempt can't be identified.
-    `devices` is empty for a process that survived the stop but released its chips. `command` is raw text from the
-    worker: not safe for a terminal.
+    `devices` is empty for a process that survived the stop but released its chips. `command` is unchecked text from the
+    worker, which may contain control characters.
     """
 
     boot_id: str
@@ -206,11 +216,11 @@ class UnwedgeReport(AnswerHeader, frozen=True, kw_only=True):
 
 
 class SilenceKind(StrEnum):
-    """Reason of a missing answer. Only UNREACHABLE and TIMEOUT count as silence of the worker."""
+    """Why a call had no usable answer. Only UNREACHABLE and TIMEOUT count as silence of the worker."""
 
     UNREACHABLE = "unreachable"  # refused, no route, name not found, connect timed out
     TIMEOUT = "timeout"  # connected, but no complete answer before the deadline
-    AUTH = "auth"  # the worker answered and refused the key
+    AUTH = "auth"  # the host answered and rejected the SSH key
     HOST_KEY = "host_key"  # the worker's host key differs from the recorded host key
     UNKNOWN_HOST = "unknown_host"  # no host key is recorded, and this call must not accept a new key
     PROTOCOL = "protocol"  # bytes arrived, but not a complete, well-formed frame
@@ -221,7 +231,7 @@ SILENT = frozenset({SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT})  # the worker
 
 
 class Silence(Struct, frozen=True, kw_only=True):
-    """A missing answer: the effect of the call on the worker is unknown. `step` is the step of the call that failed."""
+    """A call without a usable answer, so its effect on the worker is unknown. `step` of the call failed."""
 
     worker: WorkerId
     kind: SilenceKind

@@ -1,8 +1,8 @@
 """Requests from inside a task, and their answers. `config/request_text.py` maps them to JSON.
 
 A request is a file in the attempt's `outbox`, named by the request's id. The answer is a file with the same name in the
-attempt's `inbox`. Ids are never reused: iris makes a change once for each attempt and id, even if it reads the request
-repeatedly.
+attempt's `inbox`. Ids are never reused. iris executes the request of an attempt with an id once, even if it reads the
+file repeatedly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ MAX_LOG_PIECE = 64 << 10  # bytes of a log in one answer
 
 
 class Submit(Struct, frozen=True, kw_only=True):
-    """Submit a child job. `job.name` is the last part of its id. Constraints None: the parent's; (): none."""
+    """Submit a child job. `job.name` is the last part of its id.
+
+    It inherits all constraints of its parent if `job.constraints` is None, and none if it is ().
+    """
 
     job: JobRequest
 
@@ -35,13 +38,13 @@ class Cancel(Struct, frozen=True, kw_only=True):
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """Return the status of a job: `{"job": {...}, "tasks": [...]}`. None: the job of the requesting task."""
+    """Return the status of a job (default: that of the requesting task): `{"job": {...}, "tasks": [...]}`."""
 
     job: JobId | None = None
 
 
 class Tasks(Struct, frozen=True, kw_only=True):
-    """Return the tasks of a job: `{"tasks": [...]}`."""
+    """Return the tasks of a job (default: that of the requesting task): `{"tasks": [...]}`."""
 
     job: JobId | None = None
 
@@ -66,7 +69,10 @@ class Logs(Struct, frozen=True, kw_only=True):
 
 
 class Endpoints(Struct, frozen=True, kw_only=True):
-    """Return the endpoints of a job: `{"endpoints": [{"task", "name", "address", "port", "metadata"}]}`."""
+    """Return the endpoints of a job (default: that of the requesting task).
+
+    Result: `{"endpoints": [{"task", "name", "address", "port", "metadata"}]}`.
+    """
 
     job: JobId | None = None
 

@@ -27,7 +27,7 @@ class Endpoint(Value, frozen=True, kw_only=True):
 
 
 class Announced(Value, frozen=True, kw_only=True):
-    """The endpoints of one attempt, and the ids of applied requests: iris applies each request once."""
+    """The endpoints of one attempt, and the ids of its applied `requests`, so that iris applies each request once."""
 
     endpoints: tuple[Endpoint, ...] = ()
     requests: tuple[RequestId, ...] = ()
@@ -38,8 +38,8 @@ class Announced(Value, frozen=True, kw_only=True):
 
     def plus(self, endpoint: Endpoint, request: RequestId) -> Announced:
         """Return a copy with this endpoint, which replaces an endpoint of the same name."""
-        others = tuple(each for each in self.endpoints if each.name != endpoint.name)
-        return Announced(endpoints=(*others, endpoint), requests=(*self.requests, request))
+        others = self.minus(endpoint.name, request)
+        return Announced(endpoints=(*others.endpoints, endpoint), requests=others.requests)
 
     def minus(self, name: str, request: RequestId) -> Announced:
         left = tuple(each for each in self.endpoints if each.name != name)
@@ -50,7 +50,10 @@ BATCH = 32  # maximum number of attempts reaped in one call
 
 
 class Outputs(Struct, frozen=True, kw_only=True):
-    """Ended attempts with files on one worker, by time of their end, in batches. `asked_at`: the last reap call."""
+    """The ended attempts whose files are on one worker, in the order of their ends, in batches of `BATCH`.
+
+    `full` are the full batches, `last` is the newest batch. `asked_at`: time of the last call to delete files.
+    """
 
     full: tuple[tuple[AttemptId, ...], ...] = ()
     last: tuple[AttemptId, ...] = ()
@@ -95,7 +98,7 @@ class Cluster(Struct, kw_only=True, eq=False):
 
     name: str = ""
     seq: int = 0  # of the last applied transaction
-    at: float = 0.0  # its time
+    at: float = 0.0  # time of that transaction
     jobs: dict[JobId, Job] = field(default_factory=dict)
     tasks: dict[TaskId, Task] = field(default_factory=dict)
     workers: dict[WorkerId, Worker] = field(default_factory=dict)
@@ -183,16 +186,13 @@ class Cluster(Struct, kw_only=True, eq=False):
 
     def endpoints_of(self, job: JobId) -> list[tuple[AttemptId, Endpoint]]:
         """Return the endpoints of a job's live attempts, by task index and name."""
-        found = (
-            ((attempt_id, self.endpoints.get(attempt_id)) for attempt_id, _ in self.live_of(job))
-            if self.endpoints
-            else ()
-        )
+        if not self.endpoints:
+            return []
         return [
             (attempt_id, endpoint)
-            for attempt_id, announced in found
-            if announced is not None
-            for endpoint in sorted(announced.endpoints, key=lambda each: each.name)
+            for attempt_id, _ in self.live_of(job)
+            if attempt_id in self.endpoints
+            for endpoint in sorted(self.endpoints[attempt_id].endpoints, key=lambda each: each.name)
         ]
 
     def children_of(self, job: JobId) -> list[Job]:

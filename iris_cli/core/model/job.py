@@ -78,7 +78,7 @@ class Priority(StrEnum):
     def rank(self) -> int:
         return {"high": 0, "normal": 1, "low": 2}[self.value]
 
-    __hash__ = str.__hash__  # the hash of the equal string; an enum's own hash is much slower
+    __hash__ = str.__hash__  # because the hash of an enum is much slower
 
 
 class EnvPreset(StrEnum):

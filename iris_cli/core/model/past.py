@@ -98,8 +98,9 @@ class Table(dict[K, V]):
         return not self == other
 
     # The methods of dict would ignore stored entries. These methods use only the methods above and `self[key]`.
-    __contains__, get, __eq__ = Mapping.__contains__, Mapping.get, Mapping.__eq__  # type: ignore[assignment]  # as Mapping
-    keys, values, items = Mapping.keys, Mapping.values, Mapping.items  # type: ignore[assignment]  # the same
+    __contains__, __eq__ = Mapping.__contains__, Mapping.__eq__
+    get = Mapping.get  # type: ignore[assignment]  # typed for any Mapping
+    keys, values, items = Mapping.keys, Mapping.values, Mapping.items  # type: ignore[assignment]  # as above
     setdefault = MutableMapping.setdefault
     __hash__ = None  # as for any dict
 

@@ -141,9 +141,9 @@ class SliceTemplate(Value, frozen=True, kw_only=True):
 class ScaleGroup(Struct, frozen=True, kw_only=True):
     """Slices that can be created on demand. The group with the lowest `priority` is used first.
 
-    `idle_timeout` is in seconds. `attributes` are declared for its workers in the configuration; `slice_attributes`
-    adds the derived attributes. `env` is the default environment of its tasks, `setup` a command that each new VM runs
-    once.
+    `idle_timeout`: seconds after which an idle slice is deleted. `attributes`: attributes of its workers that the
+    configuration declares; the function `slice_attributes` adds the derived attributes. `env`: default environment of
+    its tasks. `setup`: command that each new VM runs once.
     """
 
     name: str
@@ -167,8 +167,8 @@ def slice_attributes(group: ScaleGroup) -> dict[str, AttributeValue]:
     return {**_derived_attributes(group.name, group.template), **group.attributes}
 
 
-def as_made(group: ScaleGroup, template: SliceTemplate) -> ScaleGroup:
-    """Return the group with the template of one of its slices. The slice may be older than the configured template."""
+def with_template(group: ScaleGroup, template: SliceTemplate) -> ScaleGroup:
+    """Return the group with the template of one of its slices. It differs if the configuration changed since then."""
     if template == group.template:
         return group
     attributes = {**group.attributes, **_derived_attributes(group.name, template)}
@@ -202,11 +202,11 @@ def _derived_attributes(group: str, template: SliceTemplate) -> dict[str, Attrib
 
 
 INCOMPLETE: Final = "its slice is not complete yet"
-"""Drain reason of a VM until all VMs of its slice are healthy and set up."""
+"""Reason for which iris drains a VM until all VMs of its slice are healthy and set up."""
 
 
 class SliceState(StrEnum):
-    """State of a slice. A slice is gone only if it was `DELETING` and its provider no longer lists it."""
+    """State of a slice. A slice is removed from the tables when it is `DELETING` and its provider does not list it."""
 
     REQUESTED = "requested"  # to be created; whether the provider got the request is unknown
     CREATING = "creating"  # the provider is creating it
@@ -236,7 +236,7 @@ class Slice(Record, kw_only=True):
 
     `hosts` are in the order of worker numbers. `incarnation` is the provider's id of this set of VMs. `set_up` are the
     numbers of the VMs that have run the command `setup`. `wanted_by` are the jobs for which it was requested. `remark`:
-    the provider's text about it, such as why Slurm keeps an allocation pending. `ends_at`: the end of its time limit.
+    the provider's text about it, such as why Slurm keeps an allocation pending. `ends_at`: when its time limit ends it.
     """
 
     name: str
@@ -273,7 +273,7 @@ class Slice(Record, kw_only=True):
         return tuple(vm for vm in range(len(self.hosts)) if vm not in self.set_up) if self.setup else ()
 
     def expected(self, now: float, patience: float) -> bool:
-        """Return whether its VMs will become workers; False if no request was accepted within `patience` seconds."""
+        """Return whether its VMs will become workers; False if its request was not accepted for `patience` seconds."""
         since = now - self.requested_at  # negative if a clock was wrong
         expired = self.state is SliceState.REQUESTED and not -patience < since < patience
         return self.coming and not expired
@@ -306,7 +306,7 @@ def slice_number(name: str, owner: str) -> tuple[str, int] | None:
 
 
 def slice_of(worker: str) -> str:
-    """Return the name of the worker's slice if the worker is a VM of a slice created on demand."""
+    """Return the slice's name in the id of a VM of a slice created on demand. Other ids give the name of no slice."""
     return worker.rpartition("-")[0].partition(".")[0]
 
 

@@ -34,7 +34,7 @@ class EndReason(StrEnum):
 
 INFRASTRUCTURE = frozenset({EndReason.WORKER_FAILED, EndReason.PREEMPTED})
 """Ends caused by a host, not by the user's program. A verdict prefers them to exit codes, because siblings of a rank on
-a lost host exit with 1."""
+a lost host fail, too."""
 
 PROGRAM_FAILURES = frozenset({EndReason.USER_ERROR, EndReason.OOM, EndReason.SIGNAL, EndReason.SETUP_FAILED})
 """Ends charged against `max_retries_failure`. TIMEOUT is not charged: it is never retried."""
@@ -54,8 +54,8 @@ class FactKind(StrEnum):
 class Fact(Value, frozen=True, kw_only=True):
     """A fact that the worker found after an attempt's command failed.
 
-    `proven`: the fact is certainly about this attempt. `text` comes from the worker and its kernel and may contain
-    control characters.
+    `proven`: the fact is certainly about this attempt, not about another process of the host. `text` comes from the
+    worker and its kernel, so it may contain control characters.
     """
 
     kind: FactKind
@@ -66,7 +66,7 @@ class Fact(Value, frozen=True, kw_only=True):
 class End(Value, frozen=True, kw_only=True):
     """The end of an attempt, a task or a job.
 
-    `at`: time of the end, in seconds since the epoch by the operator's clock (times of a worker were converted).
+    `at`: time of the end in seconds since the epoch, converted to the operator's clock.
     `trigger`: the task that caused the end, if it was another task. `ran`: the run time of the command in seconds, by
     the worker's clock; None if not reported. `facts`: at most one of each kind.
     """
@@ -105,7 +105,10 @@ def fact_of(end: End, kind: FactKind) -> Fact | None:
 
 
 def signal_of(end: End) -> str | None:
-    """Return the name of the signal that ended the command (`SIGKILL`), or None. Exit code 137 alone is no proof."""
+    """Return the name of the signal that ended the command (`SIGKILL`), or None.
+
+    The exit code alone does not show a signal, because a program can exit with 137.
+    """
     return _signal_name(end.exit_code) if end.reason is EndReason.SIGNAL else None
 
 
@@ -157,7 +160,7 @@ class TaskState(StrEnum):
     def terminal(self) -> bool:
         return self not in _OPEN
 
-    __hash__ = str.__hash__  # the hash of the equal string; an enum's own hash is much slower
+    __hash__ = str.__hash__  # because the hash of an enum is much slower
 
 
 _OPEN = frozenset({TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING})
@@ -194,7 +197,9 @@ class Assigned(_Phase, frozen=True, kw_only=True, tag=AttemptState.ASSIGNED.valu
 
     state: ClassVar[AttemptState] = AttemptState.ASSIGNED
     acknowledged: bool = False  # the worker acknowledged it
-    taken_over: bool = False  # its invocation died or slept: only the worker can report "not started" now
+    taken_over: bool = (
+        False  # any invocation may repeat its dispatch: only the worker knows whether it started
+    )
     held_up: str = ""  # why the worker did not start it after `go`
 
 
@@ -211,7 +216,7 @@ class Running(_Phase, frozen=True, kw_only=True, tag=AttemptState.RUNNING.value)
 
 @final
 class Stopping(_Phase, frozen=True, kw_only=True, tag=AttemptState.STOPPING.value):
-    """A stop was ordered. `before` is the phase before the stop; it becomes Running if the command still starts."""
+    """A stop was ordered. `before` is the phase before the order. It becomes Running if the command starts later."""
 
     state: ClassVar[AttemptState] = AttemptState.STOPPING
     order: StopOrder
@@ -248,7 +253,7 @@ class Attempt(Record, kw_only=True):
     round: int = 0
     gpus: tuple[int, ...] = ()
     ports: tuple[int, ...] = ()  # one for each port name of its job
-    chosen: str = ""  # why this worker, if workers that rank higher were not chosen
+    chosen: str = ""  # why this worker was chosen although the scheduler prefers other workers
     assigned_at: float = 0.0
 
     @property
@@ -260,41 +265,41 @@ class Attempt(Record, kw_only=True):
         return type(self.phase) is not Ended
 
     @property
-    def progress(self) -> Assigned | Running:
-        """The last phase before a stop or end."""
+    def phase_before_stop(self) -> Assigned | Running:
+        """The phase of the attempt, or the phase before its stop order or its end."""
         phase = self.phase.before if type(self.phase) is Ended else self.phase
         return phase.before if type(phase) is Stopping else phase
 
     @property
     def acknowledged(self) -> bool:
-        progress = self.progress
-        return type(progress) is Running or progress.acknowledged
+        phase_before_stop = self.phase_before_stop
+        return type(phase_before_stop) is Running or phase_before_stop.acknowledged
 
     @property
     def taken_over(self) -> bool:
-        progress = self.progress
-        return type(progress) is Assigned and progress.taken_over
+        phase_before_stop = self.phase_before_stop
+        return type(phase_before_stop) is Assigned and phase_before_stop.taken_over
 
     @property
     def held_up(self) -> str:
-        progress = self.progress
-        return progress.held_up if type(progress) is Assigned else ""
+        phase_before_stop = self.phase_before_stop
+        return phase_before_stop.held_up if type(phase_before_stop) is Assigned else ""
 
     @property
     def started_at(self) -> float | None:
         if type(self.phase) is Running:  # the most frequent case
             return self.phase.started_at
-        progress = self.progress
-        return progress.started_at if type(progress) is Running else None
+        phase_before_stop = self.phase_before_stop
+        return phase_before_stop.started_at if type(phase_before_stop) is Running else None
 
     @property
     def orphaned(self) -> bool:
-        progress = self.progress
-        return type(progress) is Running and progress.orphaned
+        phase_before_stop = self.phase_before_stop
+        return type(phase_before_stop) is Running and phase_before_stop.orphaned
 
     @property
     def quiet_since(self) -> float | None:
-        """The time of its last output if it is running and marked quiet."""
+        """The time of its last output; None unless it is running and marked quiet."""
         return self.phase.quiet_since if type(self.phase) is Running else None
 
     @property

@@ -28,13 +28,20 @@ def competes_since(job: Job, get_job: Callable[[JobId], Job | None]) -> float:
 
 
 def overdue_since(cluster: Cluster, job: Job, patience: float, now: float) -> float | None:
-    """Return the time since which a gang has been pending; None if shorter than `patience` seconds (0: always None)."""
-    since = _waits_since(cluster, job) if patience > 0 and job.end is None else None
-    return since if since is not None and now - since >= patience else None
+    """Return the time since which a gang could have been placed; None if that is less than `patience` seconds ago.
+
+    None also if the gang is placed or held, if the job is not a gang, or if `patience` is 0.
+    """
+    tasks = cluster.tasks_of(job.id) if job.is_gang and patience > 0 and job.end is None else ()
+    if not tasks or any(task.state is not TaskState.PENDING for task in tasks):
+        return None
+    ends = (attempt.ended_at or 0.0 for task in tasks for attempt in task.attempts)
+    since = max(competes_since(job, cluster.jobs.get), *ends, 0.0)  # `inf` if the gang is held
+    return since if now - since >= patience else None
 
 
 def overdue(cluster: Cluster, job: Job, patience: float, now: float) -> str:
-    """Return `pending for 14m, longer than 10m` for an overdue gang, otherwise ''."""
+    """Return `pending for 14m (limit: 10m)` for an overdue gang, otherwise ''."""
     since = overdue_since(cluster, job, patience, now)
     return overdue_words(now - since, patience) if since is not None else ""
 
@@ -42,17 +49,6 @@ def overdue(cluster: Cluster, job: Job, patience: float, now: float) -> str:
 def overdue_words(waited: float, patience: float) -> str:
     """Return the text for a gang that has been pending for `waited` seconds."""
     return f"pending for {_coarse(waited)} (limit: {format_duration(patience)})"
-
-
-def _waits_since(cluster: Cluster, job: Job) -> float | None:
-    """Return the time since which a gang could have been placed; None if it is placed, held, or not a gang."""
-    tasks = cluster.tasks_of(job.id) if job.is_gang else ()
-    if not tasks or any(task.state is not TaskState.PENDING for task in tasks):
-        return None
-    since = competes_since(job, cluster.jobs.get)
-    if since == inf:
-        return None
-    return max(since, *(attempt.ended_at or 0.0 for task in tasks for attempt in task.attempts), 0.0)
 
 
 def _coarse(seconds: float) -> str:
@@ -64,11 +60,8 @@ def quiet_of(attempt: Attempt, now: float) -> str:
     """Return `quiet 42m in load (data.py:3)`, `quiet 42m` without a known function, or '' if not marked quiet."""
     if attempt.quiet_since is None:
         return ""
-    return _quiet_for(now - attempt.quiet_since) + (f" in {attempt.quiet_in}" if attempt.quiet_in else "")
-
-
-def _quiet_for(seconds: float) -> str:
-    return f"quiet {_coarse(seconds)}"
+    words = f"quiet {_coarse(now - attempt.quiet_since)}"
+    return f"{words} in {attempt.quiet_in}" if attempt.quiet_in else words
 
 
 def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
@@ -96,10 +89,10 @@ def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
         places.setdefault(running[index].quiet_in, []).append(index)
     noun = "rank" if job.is_gang else "task"
     share = "all" if len(quiet) == len(running) else f"{len(quiet)} of"
-    return f"{share} {count(len(running), noun)} {_quiet_for(now - since)}: {_who(places, noun)}"
+    return f"{share} {count(len(running), noun)} quiet {_coarse(now - since)}: {_tasks_by_function(places, noun)}"
 
 
-def _who(places: dict[str, list[int]], noun: str) -> str:
+def _tasks_by_function(places: dict[str, list[int]], noun: str) -> str:
     """Return the indexes of the quiet tasks by function, the smallest group first. `places` are in order of time."""
     if list(places) == [""]:
         first, *others = places[""]

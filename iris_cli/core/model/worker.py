@@ -65,17 +65,11 @@ class Claim(Value, frozen=True, kw_only=True):
     chips: bool = False  # all chips of the worker: only one attempt can hold them
 
     @staticmethod
+    @lru_cache(maxsize=1024)
     def of(resources: Resources, gpus: tuple[int, ...] = ()) -> Claim:
-        device = resources.device
-        return _claim(
-            resources.cpu_millis, resources.memory, gpus, device is not None and device.kind == "tpu"
-        )
-
-
-@lru_cache(maxsize=1024)
-def _claim(cpu_millis: int, memory: int, gpus: tuple[int, ...], chips: bool) -> Claim:
-    """Return a shared object: many attempts hold equal resources."""
-    return Claim(cpu_millis=cpu_millis, memory=memory, gpus=gpus, chips=chips)
+        """Return the claim of one task. Cached, because many attempts hold equal resources."""
+        is_tpu = resources.device_type == "tpu"
+        return Claim(cpu_millis=resources.cpu_millis, memory=resources.memory, gpus=gpus, chips=is_tpu)
 
 
 class Ghost(Value, frozen=True, kw_only=True):
@@ -88,7 +82,10 @@ class Ghost(Value, frozen=True, kw_only=True):
 
 
 class Span(Value, frozen=True, kw_only=True):
-    """A duration in seconds, observed in steps up to `last`. A changed clock may explain the `longest` step."""
+    """A duration in seconds, the sum of the steps between observations; `last` is the time of the last observation.
+
+    The `longest` step may be wrong, because a clock may have been changed during it.
+    """
 
     last: float
     total: float = 0.0
@@ -133,7 +130,7 @@ class Worker(Record, kw_only=True):
     failed_polls: int = 0  # consecutive
     silent_since: float | None = None
     unwell: Span | None = None  # duration of its bad condition, from failed poll to failed poll
-    silence: Span | None = None  # duration in which other workers answered but it did not
+    silence: Span | None = None  # duration in which it did not answer although other workers did
     boot_id: str = ""
     incarnation: str = ""
     taints: tuple[str, ...] = ()  # set by the operator, in addition to taints in the configuration
@@ -141,7 +138,7 @@ class Worker(Record, kw_only=True):
     containment: str = ""  # how it contains a task's processes: `cgroup`, or `session` and marker
     skew: float = 0.0  # seconds by which its clock is ahead of the operator's
     declared: str = ""  # fingerprint of the configuration used for `attributes`
-    ends_at: float | None = None  # end of the time limit of its allocation; None if unknown
+    ends_at: float | None = None  # time at which the time limit ends its allocation; None if unknown
 
     @property
     def cpu_millis(self) -> int:
@@ -221,7 +218,7 @@ class WorkerCapacity(NamedTuple):
         """Return the free resources of a worker. At most one attempt holds the chips."""
         claims = worker.claims
         if not claims:
-            return _idle(worker.cpu, worker.memory, worker.gpus)
+            return _idle_capacity(worker.cpu, worker.memory, worker.gpus)
         cpu_millis, memory, chips = worker.cpu_millis, worker.memory, 1
         taken: list[int] = []
         for claim in claims.values():
@@ -235,6 +232,6 @@ class WorkerCapacity(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _idle(cpu: float, memory: int, gpus: int) -> WorkerCapacity:
+def _idle_capacity(cpu: float, memory: int, gpus: int) -> WorkerCapacity:
     """Return the capacity of an idle worker. Cached: many workers are equal."""
     return WorkerCapacity(Amounts(round(cpu * 1000), memory, gpus, 1), tuple(range(gpus)), 0)
