@@ -115,7 +115,7 @@ def test_a_worker_that_is_asked_for_nothing_else_is_asked_once_a_day() -> None:
 
 def test_what_two_invocations_were_told_is_recorded_once() -> None:
     lab = ended(tasks=2).advance("14d")
-    asked = reaping.due(lab.cluster, lab.the_worker("w"), lab.now, lab.limits)
+    asked = reaping.attempts_due(lab.cluster, lab.the_worker("w"), lab.now, lab.limits)
     for reaped in (asked[:1], asked):
         with lab.transaction() as draft:
             reaping.record_reaped(draft, W, asked, reaped)

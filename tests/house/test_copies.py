@@ -75,4 +75,4 @@ def test_a_copy_names_every_field(module: Module) -> None:
 def test_the_core_has_such_copies() -> None:
     """If none were found the test above could not fail."""
     found = {function.name for module in CORE for function, _, _ in copies(module)}
-    assert {"with_template", "with_cause", "_of_boot", *DROPPED} <= found
+    assert {"with_template", "with_cause", "_with_boot_id", *DROPPED} <= found

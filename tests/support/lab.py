@@ -322,14 +322,14 @@ class Lab:
             self.settle(draft, [attempt_id.task.job for attempt_id in launched])
         return self
 
-    def due(self, worker: str, **options: float) -> list[str]:
+    def due(self, worker: str, *, pause: float = reaping.PAUSE) -> list[str]:
         """Return the attempts whose files are due for removal from a worker."""
-        found = reaping.due(self.cluster, self.the_worker(worker), self.now, self.limits, **options)
-        return [str(attempt_id) for attempt_id in found]
+        due = reaping.attempts_due(self.cluster, self.the_worker(worker), self.now, self.limits, pause=pause)
+        return list(map(str, due))
 
     def reap(self, worker: str, *left: str) -> Lab:
         """Let a worker remove the files that are due, except those of some attempts."""
-        asked = reaping.due(self.cluster, self.the_worker(worker), self.now, self.limits)
+        asked = reaping.attempts_due(self.cluster, self.the_worker(worker), self.now, self.limits)
         with self.transaction() as draft:
             gone = [attempt_id for attempt_id in asked if str(attempt_id) not in left]
             reaping.record_reaped(draft, WorkerId(worker), asked, gone)

@@ -71,19 +71,23 @@ def record_not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
 
 
 def take_over(draft: Draft, limits: Limits) -> None:
-    """Take over attempts whose invocation died or slept during dispatch. Then only a worker's report ends them."""
+    """Let any invocation repeat the dispatch of attempts that were not acknowledged within `dispatch_lease`.
+
+    The invocation that assigned them died or was suspended. From then on only a worker's report ends them.
+    """
     stale = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_attempts()
-        if not attempt.acknowledged
-        and not attempt.taken_over
-        and not 0 <= draft.at - attempt.assigned_at < limits.dispatch_lease
+        if not attempt.acknowledged and not 0 <= draft.at - attempt.assigned_at < limits.dispatch_lease
     ]
     release_dispatch(draft, stale)
 
 
 def release_dispatch(draft: Draft, launched: Iterable[AttemptId]) -> None:
-    """Let any invocation repeat the dispatch of these attempts: no answer came. Only a worker's report ends them."""
+    """Let any invocation repeat the dispatch of these attempts, because a call about them had no answer.
+
+    From then on only a worker's report ends them.
+    """
     for attempt_id in launched:
         attempt = draft.cluster.attempt(attempt_id)
         if attempt.state is AttemptState.ASSIGNED and not attempt.taken_over:
@@ -91,7 +95,10 @@ def release_dispatch(draft: Draft, launched: Iterable[AttemptId]) -> None:
 
 
 def fence_unstartable(draft: Draft, unable: Container[JobId]) -> list[JobId]:
-    """Fence taken-over attempts of jobs that this machine is `unable` to start. Return the jobs of these attempts."""
+    """Fence attempts that no invocation dispatches any more, of jobs that this machine is `unable` to start.
+
+    Return the jobs of these attempts.
+    """
     unstartable = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_attempts()
@@ -158,7 +165,7 @@ def end_with_worker(draft: Draft, attempt_id: AttemptId, error: str) -> None:
 
 def apply_earlier_boot(draft: Draft, attempt_id: AttemptId, report: AttemptReport, error: str) -> None:
     """Apply a report of an attempt from before a reboot. The shutdown may explain any exit but success and timeout."""
-    code = report.exit_code if report.state is RemoteState.EXITED else None  # otherwise that of a set-up
+    code = report.exit_code if report.state is RemoteState.EXITED else None  # in other states: of the set-up
     if code is not None and reason_of_exit(code, report.cause) in _NOT_BY_SHUTDOWN:
         # After a reboot, the worker's clock can't show when the attempt ended.
         return _apply_exit(draft, attempt_id, report.without_times())
@@ -266,9 +273,9 @@ def _silent_after(cluster: Cluster, attempt_id: AttemptId, limits: Limits) -> fl
 
 
 def _is_older(now: float, marked: float, reported: float, silent_after: float) -> bool:
-    """Return whether an answer is older than the mark as quiet: the poll that set the mark was faster.
+    """Return whether the worker gave an answer before the answer that marked the task quiet, which arrived first.
 
-    If the task has output again, that is at least `silent_after` after `marked`. Half of it allows for inexact times.
+    Output after the mark is at least `silent_after` later than `marked`. Half of it allows for inexact times.
     """
     return silent_after <= now - marked and abs(reported - marked) < silent_after / 2
 
@@ -286,8 +293,8 @@ def _apply_exit(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> N
         and not (is_single and reason is EndReason.OK)
         and not _ended_before_stop(draft, attempt, at)
     ):
-        # The stop order counts as the cause of any later end, so the exit code is no evidence. But a task outside a
-        # gang that succeeded before the stop order reached it is not retried.
+        # The stop order counts as the cause of any later end, so the exit code is no evidence. But if a task outside a
+        # gang succeeded before the stop order reached its worker, the success counts.
         return end_stopped(draft, attempt_id, report)
     limit = format_duration(draft.cluster.jobs[task.job].timeout) if reason is EndReason.TIMEOUT else ""
     end = End(

@@ -22,7 +22,7 @@ def count_silences(
     """Record which workers were silent in a cycle; presume attempts gone after a long silence. Return their jobs.
 
     `answers` are all answers to the polls of this cycle; the caller has applied them. `policies` are the workers'
-    settings. The caller must then decide whether rounds and jobs of the returned jobs have ended.
+    settings for `replace_lost`. The caller must then decide whether the returned jobs and their rounds have ended.
     """
     last = {each.worker: each for each in answers if each.worker in draft.cluster.workers}
     answered = [worker for worker, answer in last.items() if not isinstance(answer, Silence)]
@@ -39,7 +39,9 @@ def count_silences(
             continue
         draft.record(WorkerSilenceCounted(worker=worker_id))
         if _is_long_enough(draft.cluster.workers[worker_id].silence, limits):
-            affected += _presume(draft, worker_id, policies.get(worker_id, ReplaceLost.PREEMPTIBLE), limits)
+            affected += _presume_gone(
+                draft, worker_id, policies.get(worker_id, ReplaceLost.PREEMPTIBLE), limits
+            )
     return affected
 
 
@@ -58,16 +60,16 @@ def witnesses(cluster: Cluster, polled: Container[WorkerId]) -> list[WorkerId]:
     for silent in cluster.workers.values():
         if silent.id not in polled or silent.condition is WorkerCondition.HEALTHY or not silent.claims:
             continue
-        if any(_outside(each, silent) for each in polled_witnesses):
+        if any(_is_in_another_slice(each, silent) for each in polled_witnesses):
             continue
-        witness = next((each for each in healthy if _outside(each, silent)), None)
+        witness = next((each for each in healthy if _is_in_another_slice(each, silent)), None)
         if witness is not None:
             polled_witnesses.append(witness)
             extra.append(witness.id)
     return extra
 
 
-def _presume(draft: Draft, worker_id: WorkerId, policy: ReplaceLost, limits: Limits) -> list[JobId]:
+def _presume_gone(draft: Draft, worker_id: WorkerId, policy: ReplaceLost, limits: Limits) -> list[JobId]:
     worker = draft.cluster.workers[worker_id]
     gone = [
         attempt_id
@@ -89,21 +91,20 @@ def _is_silence(worker: Worker, answer: Answer) -> bool:
 def _has_witness(cluster: Cluster, silent: Worker, answered: Iterable[WorkerId]) -> bool:
     """Return whether a worker outside the silent worker's slice answered in the same cycle."""
     others = (cluster.workers[each] for each in answered)
-    return any(each.condition is WorkerCondition.HEALTHY and _outside(each, silent) for each in others)
+    return any(
+        each.condition is WorkerCondition.HEALTHY and _is_in_another_slice(each, silent) for each in others
+    )
 
 
 def _is_connected(cluster: Cluster) -> bool:
     """Return whether fewer than half of the probed workers are silent. Otherwise this machine may be at fault."""
     fleet = [worker for worker in cluster.workers.values() if worker.incarnation]
-    return 2 * sum(map(_does_not_answer, fleet)) < len(fleet)
+    answering = (WorkerCondition.HEALTHY, WorkerCondition.AUTH_FAILED)
+    silent = [each for each in fleet if each.failed_polls > 0 and each.condition not in answering]
+    return 2 * len(silent) < len(fleet)
 
 
-def _does_not_answer(worker: Worker) -> bool:
-    answers = worker.condition in (WorkerCondition.HEALTHY, WorkerCondition.AUTH_FAILED)
-    return worker.failed_polls > 0 and not answers
-
-
-def _outside(worker: Worker, other: Worker) -> bool:
+def _is_in_another_slice(worker: Worker, other: Worker) -> bool:
     slice_name = worker.attributes.get(TPU_NAME_ATTRIBUTE_KEY)
     same_slice = slice_name is not None and slice_name == other.attributes.get(TPU_NAME_ATTRIBUTE_KEY)
     return worker.id != other.id and not same_slice

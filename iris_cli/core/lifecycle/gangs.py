@@ -52,7 +52,7 @@ def _fence_unready(draft: Draft, job: Job) -> None:
         return
     for task, attempt in members:
         late = 0 < job.setup_timeout < draft.at - attempt.assigned_at
-        if late and attempt.state is AttemptState.ASSIGNED and _silent(draft.cluster, attempt):
+        if late and attempt.state is AttemptState.ASSIGNED and _has_unhealthy_worker(draft.cluster, attempt):
             jobs.stop(draft, task.current_id, EndReason.DISPATCH_FAILED)
 
 
@@ -81,7 +81,7 @@ def _failing_end(attempt: Attempt) -> End | None:
 
 
 def _blame_order(item: tuple[Task, End]) -> tuple[int, float, int]:
-    """Return a sort key for the trigger: a lost host comes first (its siblings exit with 1), then the earliest end."""
+    """Return a sort key for the trigger: first lost hosts, because siblings of a lost rank fail, too; then by time."""
     task, end = item
     kind = 0 if end.reason in INFRASTRUCTURE else 2 if end.reason is EndReason.DISPATCH_FAILED else 1
     return kind, end.at, task.index
@@ -109,14 +109,14 @@ def _evidence_may_come(
     return any(
         attempt.live
         and (
-            _silent(draft.cluster, attempt)
+            _has_unhealthy_worker(draft.cluster, attempt)
             or (attempt.stop is not None and attempt.stop.reason in INFRASTRUCTURE)
         )
         for _, attempt in members
     )
 
 
-def _silent(cluster: Cluster, attempt: Attempt) -> bool:
+def _has_unhealthy_worker(cluster: Cluster, attempt: Attempt) -> bool:
     return cluster.workers[attempt.worker].condition is not WorkerCondition.HEALTHY
 
 
@@ -129,14 +129,14 @@ def _verdict(draft: Draft, job: Job, trigger: Task, end: End) -> None:
             job=job.id, round=job.rounds - 1, reason=end.reason, trigger=trigger.id, refused=refused
         )
     )
-    if _budget_left(draft.cluster.jobs[job.id], end.reason):
+    if _may_retry_round(draft.cluster.jobs[job.id], end.reason):
         for task in draft.cluster.tasks_of(job.id):
             draft.record(TaskRequeued(task=task.id, reason=end.reason))
         return
     _end_finally(draft, job, trigger, end)
 
 
-def _budget_left(job: Job, reason: EndReason) -> bool:
+def _may_retry_round(job: Job, reason: EndReason) -> bool:
     """Return whether the retry budget allows another round after the round that was just charged."""
     if reason in INFRASTRUCTURE:
         return job.preempted_rounds <= job.max_retries_preemption

@@ -49,10 +49,10 @@ def apply_probe(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: 
     if rebooted and replaced:
         end_attempts_on(draft, worker.id, "the host was re-created")
     elif rebooted and worker.claims:
-        found = _of_boot(found, worker.boot_id)
+        found = _with_boot_id(found, worker.boot_id)
     elif replaced:
         stop_attempts(draft, worker.id)
-    if found != _recorded(draft.cluster.workers[worker.id]):
+    if found != _recorded_properties(draft.cluster.workers[worker.id]):
         draft.record(found)
     end_ghosts_of_earlier_boots(draft, worker.id)
     workers.record_recovery(draft, worker.id)
@@ -66,7 +66,7 @@ def end_attempts_on(draft: Draft, worker_id: WorkerId, error: str) -> None:
 
 
 def stop_attempts(draft: Draft, worker_id: WorkerId) -> None:
-    """Order the stop of the attempts on a host that has lost them or must not run them: their processes may live."""
+    """Order the stop of the attempts on a host whose iris directory was lost, or that must not run them any more."""
     for attempt_id, _ in list(draft.cluster.live_on(worker_id)):
         attempts.fence_unproven(draft, attempt_id)
 
@@ -85,7 +85,10 @@ def _doubt_reason(worker: Worker, boot_id: str) -> str:
 
 
 def _why_another_host(worker: Worker, found: WorkerUpdated) -> str:
-    """Return why the host is not the probed host; "" if it may be the same, or if the configuration has changed."""
+    """Return why the host differs from the host of the last probe; "" if it may be the same host.
+
+    After a change of the configuration only the VM's id is compared, because the attributes may differ, too.
+    """
     if worker.vm and found.vm and found.vm != worker.vm:
         return f"its VM was {worker.vm} and is now {found.vm}"
     if found.declared != worker.declared:
@@ -105,12 +108,12 @@ def _apply_reboot(draft: Draft, worker: Worker, report: WorkerReport) -> None:
         return
     for attempt_id, attempt in live:
         attempts.apply_earlier_boot(draft, attempt_id, reports[attempt.token], "the host was rebooted")
-    draft.record(_of_boot(_recorded(worker), report.boot_id))
+    draft.record(_with_boot_id(_recorded_properties(worker), report.boot_id))
     end_ghosts_of_earlier_boots(draft, worker.id)
     workers.record_recovery(draft, worker.id)
 
 
-def _of_boot(found: WorkerUpdated, boot_id: str) -> WorkerUpdated:
+def _with_boot_id(found: WorkerUpdated, boot_id: str) -> WorkerUpdated:
     return WorkerUpdated(
         worker=found.worker,
         connection=found.connection,
@@ -128,7 +131,7 @@ def _of_boot(found: WorkerUpdated, boot_id: str) -> WorkerUpdated:
     )
 
 
-def _recorded(worker: Worker) -> WorkerUpdated:
+def _recorded_properties(worker: Worker) -> WorkerUpdated:
     """Return the properties of a worker as recorded in the log."""
     return WorkerUpdated(
         worker=worker.id,
@@ -155,7 +158,7 @@ def presume_gone(draft: Draft, attempt_ids: Iterable[AttemptId], error: str) -> 
 
 
 def presume_all_gone(draft: Draft, worker: WorkerId, error: str) -> None:
-    """Record all attempts on a worker as presumed gone, including unkillable attempts: the operator asserts it."""
+    """Record all attempts on a worker as presumed gone, also unkillable ones, because the operator said so."""
     presume_gone(draft, [attempt_id for attempt_id, _ in draft.cluster.live_on(worker)], error)
 
 
@@ -192,7 +195,7 @@ def end_ghosts_of_earlier_boots(draft: Draft, worker_id: WorkerId) -> None:
 
 
 def why_ghosts_may_live(cluster: Cluster, worker: WorkerId, boot_id: str, incarnation: str) -> str:
-    """Return why a worker's first probe does not prove that the ghosts under its name are gone; "" if it does."""
+    """Return why the ghosts recorded for this worker may run on another host; "" if its first probe rules that out."""
     unproven = [
         str(ghost.attempt)
         for ghost in cluster.ghosts.get(worker, ())

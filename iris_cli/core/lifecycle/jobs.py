@@ -15,7 +15,7 @@ def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:
     if draft.cluster.job_state(job).terminal:
         return False
     draft.record(JobCancelled(job=job, reason=reason))
-    _kill_rest(draft, job, End(reason=EndReason.CANCELLED, at=draft.at, error=reason))
+    _end_open_tasks(draft, job, End(reason=EndReason.CANCELLED, at=draft.at, error=reason))
     end_if_decided(draft, job)
     return True
 
@@ -72,7 +72,7 @@ def end_if_decided(draft: Draft, job_id: JobId) -> None:
         return
     end = _end_of(draft, job_id, state)
     draft.record(JobEnded(job=job_id, end=end))
-    _kill_rest(draft, job_id, End(reason=EndReason.JOB_ENDED, at=draft.at, trigger=end.trigger))
+    _end_open_tasks(draft, job_id, End(reason=EndReason.JOB_ENDED, at=draft.at, trigger=end.trigger))
     for child in draft.cluster.children_of(job_id):
         cancel(draft, child.id, f"its parent {job_id} ended")
 
@@ -91,7 +91,7 @@ def stop_live(draft: Draft, job: JobId, reason: EndReason, trigger: TaskId | Non
             stop(draft, attempt_id, reason, trigger)
 
 
-def _kill_rest(draft: Draft, job: JobId, end: End) -> None:
+def _end_open_tasks(draft: Draft, job: JobId, end: End) -> None:
     for task in draft.cluster.tasks_of(job):
         if not task.state.terminal:
             draft.record(TaskEnded(task=task.id, state=TaskState.KILLED, end=end))

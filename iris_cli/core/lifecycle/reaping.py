@@ -13,7 +13,7 @@ PAUSE = 3600.0  # seconds between two calls that delete files, for a worker that
 PAUSE_WITHOUT_POLLS = 86400.0  # the same for a worker that is not polled
 
 
-def due(
+def attempts_due(
     cluster: Cluster, worker: Worker, now: float, limits: Limits, *, pause: float = PAUSE
 ) -> tuple[AttemptId, ...]:
     """Return the attempts to reap now (delete their files), oldest first; empty within `pause` of the last call."""

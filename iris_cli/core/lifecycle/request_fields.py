@@ -14,19 +14,19 @@ _IMAGE = pattern(r"[A-Za-z0-9\[][A-Za-z0-9._/:@+\[\]-]*")
 _MAX_IMAGE = 512  # characters
 
 
-def array_of(request: JobRequest) -> tuple[JobRequest, dict[str, Any]]:
-    """Return the request with one replica for each array index or line, and the array fields of the job."""
+def expand_array(request: JobRequest) -> tuple[JobRequest, dict[str, Any]]:
+    """Return the request with one replica for each array index or line, and the job's fields of the array."""
     lines = request.lines
     if request.array is None and lines is None:
         return request, {}
     if request.group_by is not None or (request.slices or 1) > 1:
-        raise UsageError("the tasks of an array are independent: no gang", hint="drop --array or the gang")
+        raise UsageError("an array can't be a gang", hint="drop --array, or drop --group-by and --slices")
     indexes, limit = (tuple(range(lines.count)) if lines else (), 0)
     if request.array is not None:
         indexes, limit = parse_array(request.array)
     if lines is not None and indexes[-1] >= lines.count:
         raise UsageError(
-            f"no line {indexes[-1]}: the file has {lines.count} lines, counted from 0",
+            f"no line {indexes[-1]}: the lines are numbered 0 to {lines.count - 1}",
             hint="--array chooses among the lines of --each-line",
         )
     if request.replicas not in (None, len(indexes)):
@@ -39,7 +39,8 @@ def array_of(request: JobRequest) -> tuple[JobRequest, dict[str, Any]]:
     return merge_requests(JobRequest(replicas=len(indexes)), request), fields
 
 
-def secrets_of(request: JobRequest) -> dict[str, Any]:
+def secret_fields(request: JobRequest) -> dict[str, Any]:
+    """Return the fields of the job for its secrets: their names, and the files with their values."""
     sources = dict(map(secret_source, request.secrets or ()))
     return {"secrets": tuple(sources), "secret_files": {name: file for name, file in sources.items() if file}}
 
@@ -60,7 +61,7 @@ def check_image(image: str | None, secrets: Sequence[str]) -> None:
     if _IMAGE.fullmatch(image) is None or len(image) > _MAX_IMAGE:
         raise UsageError(
             f"{clip(image)!r} can't be the name of an image",
-            hint="write REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:...: such as ghcr.io/lab/train:3",
+            hint="write REGISTRY/NAME:TAG, such as ghcr.io/lab/train:3, or REGISTRY/NAME@sha256:DIGEST",
         )
     for name in secrets:
         if is_read_by_container_clients(name):
@@ -70,11 +71,11 @@ def check_image(image: str | None, secrets: Sequence[str]) -> None:
             )
 
 
-def check_end(job: Job) -> None:
+def check_array_and_signal(job: Job) -> None:
+    """Raise UsageError for an array that is a gang, or an early signal that does not fit the time limit."""
     if (job.array or job.each_line) and job.is_gang:
         raise UsageError(
-            "the tasks of an array are independent: no gang",
-            hint="choose a one-VM TPU type, or drop --array",
+            "an array can't be a gang", hint="choose a one-VM TPU type, or drop --array and --each-line"
         )
     if job.signal is not None and not job.timeout:
         raise UsageError("an early signal needs a time limit", hint="add --timeout")

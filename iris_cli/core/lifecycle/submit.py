@@ -11,12 +11,12 @@ from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
 from iris_cli.core.lifecycle.request_fields import (
-    array_of,
+    check_array_and_signal,
     check_client,
-    check_end,
     check_image,
     check_ports,
-    secrets_of,
+    expand_array,
+    secret_fields,
 )
 from iris_cli.core.model.job import CoschedulingConfig, Job, JobRequest, parse_early_signal
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
@@ -49,7 +49,7 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
             f"{clip(command[0])!r} is not a program name",
             hint="iris launch [OPTIONS] -- COMMAND ...",
         )
-    request, array = array_of(request)
+    request, array = expand_array(request)
     device = _device(request)
     replicas, slices, group_by = _shape(request, device, fleet)
     if group_by and request.keep_going:
@@ -75,7 +75,7 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
         signal=parse_early_signal(request.signal) if request.signal is not None else None,
         each_line=request.lines,
         memory_limit=request.memory is not None,
-        **secrets_of(request),
+        **secret_fields(request),
         **array,
         after=_dependencies(cluster, request),
         max_dispatch_failures=(limits or Limits()).max_dispatch_failures,
@@ -281,7 +281,7 @@ def _check(job: Job) -> None:
             hint="make them a gang: --group-by ATTRIBUTE",
         )
     check_client(job)
-    check_end(job)
+    check_array_and_signal(job)
     check_ports(job)
     try:
         constraints.normalize_constraints(job.constraints)

@@ -122,7 +122,7 @@ def polls_due(session: Session, cluster: Cluster, now: float) -> list[Poll]:
         probe = _needs_probe(session, worker, now)
         stops = _stops(cluster, worker.id)
         is_healthy = worker.condition is WorkerCondition.HEALTHY
-        reap = reaping.due(cluster, worker, now, session.limits, pause=reaping.PAUSE_WITHOUT_POLLS)
+        reap = reaping.attempts_due(cluster, worker, now, session.limits, pause=reaping.PAUSE_WITHOUT_POLLS)
         if probe or worker.claims or stops or reap or not is_healthy:
             found.append(Poll(worker.id, probe, stops))
     witnesses = failure_detection.witnesses(cluster, {poll.worker: None for poll in found})

@@ -52,7 +52,7 @@ def unused_bytes(
 
 def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None:
     """Return the call that deletes old files on the worker; None if it has none, or if an attempt starts or stops."""
-    due = reaping.due(cluster, worker, session.clock.now(), session.limits)
+    due = reaping.attempts_due(cluster, worker, session.clock.now(), session.limits)
     if not due or any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(worker.id)):
         return None
     reaped = {cluster.attempt(attempt_id).token: attempt_id for attempt_id in due}
