@@ -150,10 +150,10 @@ def test_outputs_stand_in_the_order_of_their_ends() -> None:
         if index % 3 == 2:
             first = len(outputs.first) // 2 + 1
             assert list(outputs.first[:first]) == expected[:first]
-            outputs, expected = outputs.minus(first), expected[first:]
+            outputs, expected = outputs.minus(first, 0.0), expected[first:]
         assert list(outputs.attempts) == expected
         assert len(outputs.first) <= BATCH
     while expected:
         count = len(outputs.first)
-        outputs, expected = outputs.minus(count), expected[count:]
+        outputs, expected = outputs.minus(count, 0.0), expected[count:]
         assert list(outputs.attempts) == expected

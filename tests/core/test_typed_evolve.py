@@ -15,7 +15,7 @@ pytest.importorskip("mypy", reason="the type checker is installed with the extra
 
 HEAD = """
 from iris_cli.core.events import events as ev
-from iris_cli.core.evolve.edit import Edit, on
+from iris_cli.core.evolve.edit import Edit, change_row
 from iris_cli.core.evolve.transitions import EventContext, row
 from iris_cli.core.model.task import Assigned, Attempt, Ended, Running, Stopping, TaskState
 
@@ -58,7 +58,7 @@ PLANTED = (
     "    edit.cluster.task[task.id] = task",
     "    edit.add_attempt(task, Attempt(numbr=0, worker=worker.id, token=attempt.token))",
     "    end.at = at",
-    "    on(ev.TaskEnded, _task_running)",
+    "    change_row(ev.TaskEnded, _task_running)",
 )
 
 

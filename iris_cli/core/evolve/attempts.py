@@ -7,9 +7,9 @@ from copy import copy
 from iris_cli.core import AttemptId, Job, JobId, TaskId, WorkerId, parent_of
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event
-from iris_cli.core.evolve.edit import Edit, IllegalTransitionError, illegal_transition, on
+from iris_cli.core.evolve.edit import Edit, IllegalTransitionError, change_row, illegal_transition
 from iris_cli.core.evolve.transitions import EventContext, next_phase
-from iris_cli.core.model.cluster import NO_OUTPUTS, Announced, Endpoint, Outputs
+from iris_cli.core.model.cluster import NO_OUTPUTS, Announced, Endpoint
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, EndReason, Task, TaskState
 from iris_cli.core.model.worker import Claim, Ghost
 
@@ -112,12 +112,8 @@ def _task_assigned(edit: Edit, event: ev.TaskAssigned, at: float) -> None:
     edit.add_attempt(task, attempt)
 
 
-def _advance_only(edit: Edit, event: ev.AttemptEvent, at: float) -> None:
-    _advance(edit, event, at)
-
-
 def _task_dispatch_failed(edit: Edit, event: ev.TaskDispatchFailed, at: float) -> None:
-    task, attempt = _ended(edit, event, at)
+    task, attempt = _end_attempt(edit, event, at)
     if event.refused:
         edit.workers[attempt.worker].refusals += 1
     if not task.state.terminal:
@@ -126,7 +122,7 @@ def _task_dispatch_failed(edit: Edit, event: ev.TaskDispatchFailed, at: float) -
 
 
 def _task_running(edit: Edit, event: ev.TaskRunning, at: float) -> None:
-    task, attempt = _advance(edit, event, at)
+    task, attempt = _advance_attempt(edit, event, at)
     if task.state is TaskState.ASSIGNED:
         task.state = TaskState.RUNNING
     task.refusals = 0
@@ -137,11 +133,11 @@ def _task_running(edit: Edit, event: ev.TaskRunning, at: float) -> None:
 def _attempt_held_up(edit: Edit, event: ev.AttemptHeldUp, at: float) -> None:
     worker = edit.workers[edit.cluster.attempt(event.attempt_id).worker]
     worker.refusals += not any(edit.cluster.attempt(other).held_up for other in worker.claims)
-    _advance(edit, event, at)
+    _advance_attempt(edit, event, at)
 
 
 def _attempt_presumed_gone(edit: Edit, event: ev.AttemptPresumedGone, at: float) -> None:
-    _, attempt = _advance(edit, event, at)
+    _, attempt = _advance_attempt(edit, event, at)
     host = edit.cluster.workers[attempt.worker]
     ghost = Ghost(
         attempt=event.attempt_id, token=attempt.token, boot_id=host.boot_id, incarnation=host.incarnation
@@ -150,7 +146,7 @@ def _attempt_presumed_gone(edit: Edit, event: ev.AttemptPresumedGone, at: float)
 
 
 def _attempt_proven_gone(edit: Edit, event: ev.AttemptProvenGone, at: float) -> None:
-    _, attempt = _advance(edit, event, at)
+    _, attempt = _advance_attempt(edit, event, at)
     worker = attempt.worker
     ghosts = edit.cluster.ghosts.pop(worker)
     left = tuple(ghost for ghost in ghosts if ghost.attempt != event.attempt_id)
@@ -162,12 +158,8 @@ def _attempt_proven_gone(edit: Edit, event: ev.AttemptProvenGone, at: float) -> 
         _keep_output(edit, worker, event.attempt_id)
 
 
-def _attempt_ended(edit: Edit, event: ev.AttemptEnded, at: float) -> None:
-    _ended(edit, event, at)
-
-
 def _attempt_stopped(edit: Edit, event: ev.AttemptStopped, at: float) -> None:
-    task, attempt = _ended(edit, event, at)
+    task, attempt = _end_attempt(edit, event, at)
     if attempt.held_up and not (task.state.terminal or edit.cluster.jobs[task.job].is_gang):
         task.refusals += 1
 
@@ -176,9 +168,8 @@ def _attempts_reaped(edit: Edit, event: ev.AttemptsReaped, at: float) -> None:
     outputs = edit.cluster.outputs[event.worker]
     requested = (*event.attempts, *event.left)
     if not requested or sorted(requested) != sorted(outputs.first[: len(requested)]):
-        raise IllegalTransitionError(f"{event}: these are not the oldest whose output is left there")
-    left = outputs.minus(len(requested))
-    outputs = Outputs(full=left.full, last=left.last, asked_at=at)
+        raise IllegalTransitionError(f"{event}: these are not the oldest attempts with files on the worker")
+    outputs = outputs.minus(len(requested), at)
     for attempt_id in event.left:
         outputs = outputs.plus(attempt_id)
     edit.cluster.outputs[event.worker] = outputs
@@ -206,21 +197,21 @@ def _task_ended(edit: Edit, event: ev.TaskEnded, at: float) -> None:
 
 
 def _endpoint_registered(edit: Edit, event: ev.EndpointRegistered, at: float) -> None:
-    _advance(edit, event, at)
+    _advance_attempt(edit, event, at)
     announced = edit.cluster.endpoints.get(event.attempt_id, Announced())
     endpoint = Endpoint(name=event.name, port=event.port, metadata=event.metadata)
     edit.cluster.endpoints[event.attempt_id] = announced.plus(endpoint, event.request)
 
 
 def _endpoint_removed(edit: Edit, event: ev.EndpointRemoved, at: float) -> None:
-    _advance(edit, event, at)
+    _advance_attempt(edit, event, at)
     announced = edit.cluster.endpoints[event.attempt_id]
     if event.name not in announced.names:
         raise illegal_transition(event, edit.cluster.tasks[event.task])
     edit.cluster.endpoints[event.attempt_id] = announced.minus(event.name, event.request)
 
 
-def _advance(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt]:
+def _advance_attempt(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt]:
     """Put the attempt of an event into its next phase. Return the task and the attempt; both may be changed."""
     return _enter_next_phase(edit, event.task, event.attempt, event, at)
 
@@ -239,9 +230,9 @@ def _enter_next_phase(
     return task, attempt
 
 
-def _ended(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt]:
-    """Apply an event that ends the attempt, and release its resources. Returns the same values as `_advance`."""
-    task, attempt = _advance(edit, event, at)
+def _end_attempt(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt]:
+    """Apply an event that ends the attempt, and release its resources. Return the task and the attempt."""
+    task, attempt = _advance_attempt(edit, event, at)
     worker = edit.workers[attempt.worker]
     ended = event.attempt_id
     worker.claims.pop(ended, None)
@@ -258,29 +249,29 @@ def _keep_output(edit: Edit, worker: WorkerId, attempt: AttemptId) -> None:
 
 
 CHANGES = (
-    on(ev.JobSubmitted, _job_submitted),
-    on(ev.JobAdopted, _job_adopted),
-    on(ev.JobCancelled, _job_cancelled),
-    on(ev.JobChanged, _job_changed),
-    on(ev.JobEnded, _job_ended),
-    on(ev.GangRoundEnded, _gang_round_ended),
-    on(ev.TaskAssigned, _task_assigned),
-    on(ev.DispatchTakenOver, _advance_only),
-    on(ev.TaskDispatched, _advance_only),
-    on(ev.TaskDispatchFailed, _task_dispatch_failed),
-    on(ev.TaskRunning, _task_running),
-    on(ev.AttemptHeldUp, _attempt_held_up),
-    on(ev.AttemptOrphaned, _advance_only),
-    on(ev.TaskQuiet, _advance_only),
-    on(ev.AttemptUnkillable, _advance_only),
-    on(ev.AttemptPresumedGone, _attempt_presumed_gone),
-    on(ev.AttemptProvenGone, _attempt_proven_gone),
-    on(ev.AttemptEnded, _attempt_ended),
-    on(ev.AttemptStopRequested, _advance_only),
-    on(ev.AttemptStopped, _attempt_stopped),
-    on(ev.EndpointRegistered, _endpoint_registered),
-    on(ev.EndpointRemoved, _endpoint_removed),
-    on(ev.AttemptsReaped, _attempts_reaped),
-    on(ev.TaskRequeued, _task_requeued),
-    on(ev.TaskEnded, _task_ended),
+    change_row(ev.JobSubmitted, _job_submitted),
+    change_row(ev.JobAdopted, _job_adopted),
+    change_row(ev.JobCancelled, _job_cancelled),
+    change_row(ev.JobChanged, _job_changed),
+    change_row(ev.JobEnded, _job_ended),
+    change_row(ev.GangRoundEnded, _gang_round_ended),
+    change_row(ev.TaskAssigned, _task_assigned),
+    change_row(ev.DispatchTakenOver, _advance_attempt),
+    change_row(ev.TaskDispatched, _advance_attempt),
+    change_row(ev.TaskDispatchFailed, _task_dispatch_failed),
+    change_row(ev.TaskRunning, _task_running),
+    change_row(ev.AttemptHeldUp, _attempt_held_up),
+    change_row(ev.AttemptOrphaned, _advance_attempt),
+    change_row(ev.TaskQuiet, _advance_attempt),
+    change_row(ev.AttemptUnkillable, _advance_attempt),
+    change_row(ev.AttemptPresumedGone, _attempt_presumed_gone),
+    change_row(ev.AttemptProvenGone, _attempt_proven_gone),
+    change_row(ev.AttemptEnded, _end_attempt),
+    change_row(ev.AttemptStopRequested, _advance_attempt),
+    change_row(ev.AttemptStopped, _attempt_stopped),
+    change_row(ev.EndpointRegistered, _endpoint_registered),
+    change_row(ev.EndpointRemoved, _endpoint_removed),
+    change_row(ev.AttemptsReaped, _attempts_reaped),
+    change_row(ev.TaskRequeued, _task_requeued),
+    change_row(ev.TaskEnded, _task_ended),
 )

@@ -16,8 +16,8 @@ from iris_cli.errors import LogDamagedError
 E = TypeVar("E", bound=Event)
 K = TypeVar("K")
 R = TypeVar("R")
-ApplyEvent = Callable[..., None]
-"""Function `(edit, event, at)` that applies one type of event. `on` lets the type checker verify its arguments."""
+ApplyEvent = Callable[..., object]
+"""Function `(edit, event, at)` that applies one type of event. Its result is not used."""
 
 
 class EditedTable(Generic[K, R]):
@@ -93,7 +93,7 @@ def _copy_worker(worker: Worker) -> Worker:
     return copied
 
 
-def on(kind: type[E], change: Callable[[Edit, E, float], None]) -> tuple[type[Event], ApplyEvent]:
+def change_row(kind: type[E], change: Callable[[Edit, E, float], object]) -> tuple[type[Event], ApplyEvent]:
     """Return a row of the table of events. The type checker verifies that `change` takes this type of event."""
     return kind, change
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event
-from iris_cli.core.evolve.edit import Edit, IllegalTransitionError, on
+from iris_cli.core.evolve.edit import Edit, IllegalTransitionError, change_row
 from iris_cli.core.model.slice import SeenSlice, Slice, SliceOwner, SliceState, slice_of
 from iris_cli.core.model.worker import Span, Worker, WorkerCondition, with_taints
 
@@ -125,17 +125,17 @@ def _slice_requested(edit: Edit, event: ev.SliceRequested, at: float) -> None:
 
 
 def _slice_created(edit: Edit, event: ev.SliceCreated, at: float) -> None:
-    known = _slice_in(edit, event, event.slice, SliceState.REQUESTED)
+    known = _slice_in_state(edit, event, event.slice, SliceState.REQUESTED)
     known.state, known.created_at = SliceState.CREATING, at
 
 
 def _slice_refused(edit: Edit, event: ev.SliceRefused, _at: float) -> None:
-    _slice_in(edit, event, event.slice, SliceState.REQUESTED)
+    _slice_in_state(edit, event, event.slice, SliceState.REQUESTED)
     del edit.cluster.slices[event.slice]
 
 
 def _slice_started(edit: Edit, event: ev.SliceStarted, at: float) -> None:
-    known = _slice_in(edit, event, event.slice, *_UP)
+    known = _slice_in_state(edit, event, event.slice, *_UP)
     known.hosts, known.incarnation = event.hosts, event.incarnation
     if known.state is SliceState.CREATING:
         known.state, known.started_at = SliceState.BOOTING, at
@@ -150,13 +150,13 @@ def _slice_reported(edit: Edit, event: ev.SliceReported, _at: float) -> None:
 
 
 def _slice_set_up(edit: Edit, event: ev.SliceSetUp, _at: float) -> None:
-    known = _slice_in(edit, event, event.slice, SliceState.BOOTING)
+    known = _slice_in_state(edit, event, event.slice, SliceState.BOOTING)
     if not event.error:
         known.set_up = tuple(sorted({*known.set_up, event.vm}))
 
 
 def _slice_joined(edit: Edit, event: ev.SliceJoined, at: float) -> None:
-    known = _slice_in(edit, event, event.slice, SliceState.BOOTING)
+    known = _slice_in_state(edit, event, event.slice, SliceState.BOOTING)
     known.state, known.joined_at = SliceState.READY, at
     group = edit.group(known.group)
     group.failures, group.backoff_until, group.error = 0, 0.0, ""
@@ -173,7 +173,7 @@ def _slice_joined(edit: Edit, event: ev.SliceJoined, at: float) -> None:
 
 def _slice_deletion_requested(edit: Edit, event: ev.SliceDeletionRequested, at: float) -> None:
     if event.slice in edit.cluster.slices:
-        known = _slice_in(edit, event, event.slice, SliceState.REQUESTED, *_UP)
+        known = _slice_in_state(edit, event, event.slice, SliceState.REQUESTED, *_UP)
     elif event.template is None:
         raise KeyError(event.slice)
     else:
@@ -183,23 +183,23 @@ def _slice_deletion_requested(edit: Edit, event: ev.SliceDeletionRequested, at: 
 
 
 def _slice_deleted(edit: Edit, event: ev.SliceDeleted, _at: float) -> None:
-    _slice_in(edit, event, event.slice, SliceState.DELETING)
+    _slice_in_state(edit, event, event.slice, SliceState.DELETING)
     del edit.cluster.slices[event.slice]
 
 
-def _backed_off(edit: Edit, event: ev.ScaleGroupBackedOff, _at: float) -> None:
+def _scale_group_backed_off(edit: Edit, event: ev.ScaleGroupBackedOff, _at: float) -> None:
     group = edit.group(event.group)
     group.failures, group.backoff_until, group.error = event.failures, event.until, event.error
 
 
-def _adopted(edit: Edit, event: ev.SlicesAdopted, _at: float) -> None:
+def _slices_adopted(edit: Edit, event: ev.SlicesAdopted, _at: float) -> None:
     edit.cluster.keeper = SliceOwner(place=event.place, where=event.where)
     for name, number in event.counted.items():
         group = edit.group(name)
         group.requested = max(group.requested, number)
 
 
-def _slice_in(edit: Edit, event: Event, name: str, *states: SliceState) -> Slice:
+def _slice_in_state(edit: Edit, event: Event, name: str, *states: SliceState) -> Slice:
     """Return a slice in one of these states; it may be changed. Raises IllegalTransitionError, KeyError."""
     if edit.cluster.slices[name].state not in states:
         raise IllegalTransitionError(f"{event} does not fit {name}, {edit.cluster.slices[name].state}")
@@ -207,28 +207,28 @@ def _slice_in(edit: Edit, event: Event, name: str, *states: SliceState) -> Slice
 
 
 CHANGES = (
-    on(ev.ClusterCreated, _cluster_created),
-    on(ev.LogCompacted, _log_compacted),
-    on(ev.WorkerRegistered, _worker_registered),
-    on(ev.WorkerUpdated, _worker_updated),
-    on(ev.WorkerConditionChanged, _worker_condition_changed),
-    on(ev.WorkerSilenceCounted, _worker_silence_counted),
-    on(ev.WorkerSkewChanged, _worker_skew_changed),
-    on(ev.WorkerQuarantined, _worker_quarantined),
-    on(ev.WorkerTainted, _worker_tainted),
-    on(ev.WorkerDrained, _worker_drained),
-    on(ev.WorkerUncordoned, _worker_uncordoned),
-    on(ev.WorkerUnwedged, _worker_unwedged),
-    on(ev.WorkerForgotten, _worker_forgotten),
-    on(ev.SliceRequested, _slice_requested),
-    on(ev.SliceCreated, _slice_created),
-    on(ev.SliceRefused, _slice_refused),
-    on(ev.SliceStarted, _slice_started),
-    on(ev.SliceReported, _slice_reported),
-    on(ev.SliceSetUp, _slice_set_up),
-    on(ev.SliceJoined, _slice_joined),
-    on(ev.SliceDeletionRequested, _slice_deletion_requested),
-    on(ev.SliceDeleted, _slice_deleted),
-    on(ev.ScaleGroupBackedOff, _backed_off),
-    on(ev.SlicesAdopted, _adopted),
+    change_row(ev.ClusterCreated, _cluster_created),
+    change_row(ev.LogCompacted, _log_compacted),
+    change_row(ev.WorkerRegistered, _worker_registered),
+    change_row(ev.WorkerUpdated, _worker_updated),
+    change_row(ev.WorkerConditionChanged, _worker_condition_changed),
+    change_row(ev.WorkerSilenceCounted, _worker_silence_counted),
+    change_row(ev.WorkerSkewChanged, _worker_skew_changed),
+    change_row(ev.WorkerQuarantined, _worker_quarantined),
+    change_row(ev.WorkerTainted, _worker_tainted),
+    change_row(ev.WorkerDrained, _worker_drained),
+    change_row(ev.WorkerUncordoned, _worker_uncordoned),
+    change_row(ev.WorkerUnwedged, _worker_unwedged),
+    change_row(ev.WorkerForgotten, _worker_forgotten),
+    change_row(ev.SliceRequested, _slice_requested),
+    change_row(ev.SliceCreated, _slice_created),
+    change_row(ev.SliceRefused, _slice_refused),
+    change_row(ev.SliceStarted, _slice_started),
+    change_row(ev.SliceReported, _slice_reported),
+    change_row(ev.SliceSetUp, _slice_set_up),
+    change_row(ev.SliceJoined, _slice_joined),
+    change_row(ev.SliceDeletionRequested, _slice_deletion_requested),
+    change_row(ev.SliceDeleted, _slice_deleted),
+    change_row(ev.ScaleGroupBackedOff, _scale_group_backed_off),
+    change_row(ev.SlicesAdopted, _slices_adopted),
 )

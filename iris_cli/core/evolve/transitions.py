@@ -59,7 +59,7 @@ def next_phase(phase: Phase, event: ev.Event, context: EventContext) -> Phase | 
     return found.apply(phase, event, context) if found is not None else None
 
 
-def _same(phase: From, _event: ev.Event, _context: EventContext) -> From:
+def _keep_phase(phase: From, _event: ev.Event, _context: EventContext) -> From:
     return phase
 
 
@@ -97,7 +97,7 @@ def _stop(phase: Assigned | Running, event: ev.AttemptStopRequested, context: Ev
     return Stopping(order=order, before=phase)
 
 
-def _interrupted(phase: Stopping, event: ev.Event, context: EventContext) -> Stopping | None:
+def _change_interrupted_phase(phase: Stopping, event: ev.Event, context: EventContext) -> Stopping | None:
     """Apply the event to the interrupted phase; the attempt stays STOPPING."""
     before = next_phase(phase.before, event, context)
     if type(before) is not Assigned and type(before) is not Running:
@@ -161,31 +161,31 @@ TRANSITIONS = (
     row(Assigned, ev.AttemptHeldUp, Assigned, _held_up),
     row(Assigned, ev.TaskRunning, Running, _started),
     row(Assigned, ev.AttemptStopRequested, Stopping, _stop),
-    row(Assigned, ev.AttemptPresumedGone, Assigned, _same),
+    row(Assigned, ev.AttemptPresumedGone, Assigned, _keep_phase),
     row(Assigned, ev.TaskDispatchFailed, Ended, _never_started),
     row(Assigned, ev.AttemptEnded, Ended, _ended),
-    row(Assigned, ev.EndpointRegistered, Assigned, _same),
-    row(Assigned, ev.EndpointRemoved, Assigned, _same),
+    row(Assigned, ev.EndpointRegistered, Assigned, _keep_phase),
+    row(Assigned, ev.EndpointRemoved, Assigned, _keep_phase),
     row(Running, ev.AttemptOrphaned, Running, _orphaned),
     row(Running, ev.TaskQuiet, Running, _quiet),
     row(Running, ev.AttemptStopRequested, Stopping, _stop),
-    row(Running, ev.AttemptPresumedGone, Running, _same),
+    row(Running, ev.AttemptPresumedGone, Running, _keep_phase),
     row(Running, ev.AttemptEnded, Ended, _ended),
-    row(Running, ev.EndpointRegistered, Running, _same),
-    row(Running, ev.EndpointRemoved, Running, _same),
-    row(Stopping, ev.DispatchTakenOver, Stopping, _interrupted),
-    row(Stopping, ev.TaskDispatched, Stopping, _interrupted),
-    row(Stopping, ev.AttemptHeldUp, Stopping, _interrupted),
-    row(Stopping, ev.TaskRunning, Stopping, _interrupted),
-    row(Stopping, ev.AttemptOrphaned, Stopping, _interrupted),
+    row(Running, ev.EndpointRegistered, Running, _keep_phase),
+    row(Running, ev.EndpointRemoved, Running, _keep_phase),
+    row(Stopping, ev.DispatchTakenOver, Stopping, _change_interrupted_phase),
+    row(Stopping, ev.TaskDispatched, Stopping, _change_interrupted_phase),
+    row(Stopping, ev.AttemptHeldUp, Stopping, _change_interrupted_phase),
+    row(Stopping, ev.TaskRunning, Stopping, _change_interrupted_phase),
+    row(Stopping, ev.AttemptOrphaned, Stopping, _change_interrupted_phase),
     row(Stopping, ev.AttemptUnkillable, Stopping, _unkillable),
-    row(Stopping, ev.AttemptPresumedGone, Stopping, _same),
+    row(Stopping, ev.AttemptPresumedGone, Stopping, _keep_phase),
     row(Stopping, ev.AttemptStopped, Ended, _stopped),
     row(Stopping, ev.TaskDispatchFailed, Ended, _never_started),
     row(Stopping, ev.AttemptEnded, Ended, _ended),
-    row(Stopping, ev.EndpointRegistered, Stopping, _same),
-    row(Stopping, ev.EndpointRemoved, Stopping, _same),
-    row(Ended, ev.AttemptProvenGone, Ended, _same),
+    row(Stopping, ev.EndpointRegistered, Stopping, _keep_phase),
+    row(Stopping, ev.EndpointRemoved, Stopping, _keep_phase),
+    row(Ended, ev.AttemptProvenGone, Ended, _keep_phase),
     row(Ended, ev.AttemptsReaped, Ended, _reaped),
 )
 """All legal events of an attempt by phase. An event without a row is illegal in that phase."""

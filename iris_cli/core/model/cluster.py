@@ -74,13 +74,13 @@ class Outputs(Struct, frozen=True, kw_only=True):
             return Outputs(full=self.full, last=(*self.last, attempt), asked_at=self.asked_at)
         return Outputs(full=(*self.full, self.last), last=(attempt,), asked_at=self.asked_at)
 
-    def minus(self, count: int) -> Outputs:
-        """Return a copy without the first `count` attempts, all from the batch `first`."""
+    def minus(self, count: int, asked_at: float) -> Outputs:
+        """Return a copy without the first `count` attempts, all from the batch `first`, after a call at `asked_at`."""
         rest = self.first[count:]
         if not self.full:
-            return Outputs(last=rest, asked_at=self.asked_at)
+            return Outputs(last=rest, asked_at=asked_at)
         full = (*((rest,) if rest else ()), *self.full[1:])
-        return Outputs(full=full, last=self.last, asked_at=self.asked_at)
+        return Outputs(full=full, last=self.last, asked_at=asked_at)
 
 
 NO_OUTPUTS = Outputs()
