@@ -44,8 +44,8 @@ def check_caller(cluster: Cluster, caller: AttemptId) -> None:
         raise IrisError(f"{caller} is being stopped", hint="the next attempt may ask again")
 
 
-def visible(cluster: Cluster, caller: AttemptId, job: JobId | None) -> JobId:
-    """Return the id of a job that the requesting task may see (default: its own). Raises NotFoundError."""
+def visible_job(cluster: Cluster, caller: AttemptId, job: JobId | None) -> JobId:
+    """Return the id of a job that the requesting task may see (default: the task's job). Raises NotFoundError."""
     own = caller.task.job
     if job is None or job == own:
         return own
@@ -62,11 +62,11 @@ def visible(cluster: Cluster, caller: AttemptId, job: JobId | None) -> JobId:
 # Submission
 
 
-def submit_child(draft: Draft, origin: Origin, wanted: JobRequest, by: Submission) -> tuple[JobId, bool]:
+def submit_child(draft: Draft, origin: Origin, wanted: JobRequest, context: Submission) -> tuple[JobId, bool]:
     """Submit a child job, once for each attempt and request. Return its id, and whether this request created it.
 
-    If a later attempt of the parent repeats the request, or an equal request has used the name, it returns the existing
-    job. Raises IrisError, and then records nothing.
+    Return the existing job if a later attempt of the parent repeats the request, or if an equal request used the name.
+    Raises IrisError, and then records nothing.
     """
     cluster, parent = draft.cluster, draft.cluster.jobs[origin.attempt.task.job]
     children = cluster.children_of(parent.id)
@@ -81,10 +81,10 @@ def submit_child(draft: Draft, origin: Origin, wanted: JobRequest, by: Submissio
         if wanted.name is None:
             draft.record(JobAdopted(job=existing.id, origin=origin))
         return existing.id, False
-    _check_room(parent.id, children, by.limits)
+    _check_room(parent.id, children, context.limits)
     if wanted.workspace is not None:
-        _check_packed(parent, children, wanted.workspace, by.limits)
-    job = _accept(cluster, parent, wanted, by)
+        _check_packed(parent, children, wanted.workspace, context.limits)
+    job = _accept(cluster, parent, wanted, context)
     repeats = tuple(each for each in dict.fromkeys(wanted.constraints or ()) if each in parent.constraints)
     recorded = Origin(origin.attempt, origin.request, origin.digest, repeats)
     draft.record(JobSubmitted(job=job, origin=recorded))
@@ -149,7 +149,7 @@ def _check_packed(parent: Job, children: Sequence[Job], wanted: Workspace, limit
             )
 
 
-def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -> Job:
+def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, context: Submission) -> Job:
     """Return the child job, with the fields inherited from its parent."""
     _check_named(cluster, parent, wanted)
     stem = f"{parent.id}/{wanted.name or stem_of(wanted.command or ('job',))}"
@@ -163,7 +163,7 @@ def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -
         secrets=wanted.secrets and tuple(_with_source(parent, name) for name in wanted.secrets),
     )
     request = merge_requests(own, merge_requests(wanted, JobRequest(**inherited)))
-    return accept(cluster, merge_requests(request, by.defaults), by.fleet, by.limits)
+    return accept(cluster, merge_requests(request, context.defaults), context.fleet, context.limits)
 
 
 def _with_source(parent: Job, secret: str) -> str:
@@ -174,7 +174,7 @@ def _with_source(parent: Job, secret: str) -> str:
 def inherited_constraints(
     parent: Sequence[Constraint], child: Sequence[Constraint] | None
 ) -> Sequence[Constraint]:
-    """Return the constraints of a child job. `child` None inherits all constraints of the parent, () inherits none."""
+    """Return the constraints of a child job: all of the parent if `child` is None, none of the parent if it is ()."""
     if child is None:
         return parent
     return merge_constraints(parent, child) if child else ()
@@ -189,7 +189,7 @@ def _check_named(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
             hint="a child job can only use secrets of its parent",
         )
     for name in wanted.after or ():
-        job = visible(cluster, AttemptId(parent.task_ids[0], 0), parse_job_id(name))
+        job = visible_job(cluster, AttemptId(parent.task_ids[0], 0), parse_job_id(name))
         if job == parent.id:
             raise UsageError(f"child jobs end with {job}: they can't run --after it")
 
@@ -199,7 +199,7 @@ def _check_named(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
 
 def cancel_visible(draft: Draft, caller: AttemptId, job: JobId, reason: str) -> bool:
     """Cancel a job that the task may change. Return whether the job was cancelled, now or before."""
-    found = visible(draft.cluster, caller, job)
+    found = visible_job(draft.cluster, caller, job)
     if not draft.cluster.job_state(found).terminal:
         check_caller(draft.cluster, caller)
         jobs.cancel(draft, found, f"requested by {caller}" + (f": {reason}" if reason else ""))

@@ -53,7 +53,10 @@ def is_replaced(job: Job, worker: Worker, policy: ReplaceLost) -> bool:
 
 
 def witnesses(cluster: Cluster, polled: Container[WorkerId]) -> list[WorkerId]:
-    """Return further healthy workers to poll: a silence counts only if a worker outside the silent slice answers."""
+    """Return further healthy workers to poll.
+
+    The silence of a `polled` worker counts only if a worker that is not in its slice answers in the same cycle.
+    """
     healthy = [worker for worker in cluster.workers.values() if worker.condition is WorkerCondition.HEALTHY]
     polled_witnesses = [worker for worker in healthy if worker.id in polled]
     extra: list[WorkerId] = []

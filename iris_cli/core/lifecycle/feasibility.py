@@ -16,9 +16,10 @@ _LISTED = 5
 
 
 class Offer(NamedTuple):
-    """A worker that may run jobs: registered, declared, or from a scale group. `idle` is its size; None if unknown.
+    """A worker that may run jobs: registered, declared in the configuration, or of a scale group.
 
-    `slices`: the maximum number of slices of the scale group; 0 for a single worker.
+    `idle`: its resources without tasks; None if unknown. `slices`: for a worker of a scale group the maximum number of
+    slices of the group, otherwise 0.
     """
 
     attributes: Mapping[str, AttributeValue]
@@ -34,7 +35,7 @@ def check_possible(job: Job, offers: Sequence[Offer]) -> None:
     """
     equipped = [each for each in offers if _may_have(job.resources.device, each)]
     if not equipped:
-        return  # no worker is known yet; the caller has refused unknown accelerators
+        return  # no worker is known yet; `submit.accept` has refused accelerators that no worker has
     taint = constraints.TAINT_KEY_PREFIX  # the operator may remove a taint at any time
     required = [each for each in job.constraints if each.required and not each.key.startswith(taint)]
     matching = [each for each in equipped if all(_may_match(constraint, each) for constraint in required)]
@@ -79,7 +80,7 @@ def _check_groups(
         if whole and ranks not in whole:
             raise _no_such_slice(ranks, whole)
     groups = _Groups(key, ranks, Amounts.needed(job.resources), equipped)
-    largest = groups.largest(groups.sized(matching))
+    largest = groups.largest(groups.large_enough(matching))
     if largest is None or (is_tpu and key != constraints.TPU_NAME_ATTRIBUTE_KEY) or largest[1] >= ranks:
         return
     name, size = largest
@@ -90,10 +91,10 @@ def _check_groups(
             hint="; ".join(filter(None, (did_you_mean(key, known), _FORCE))),
         )
     conditions = " and ".join(map(format_constraint, required[:_LISTED]))
-    described, offers = _excluded(groups, conditions, matching)
+    described, offers = _exclusions(groups, conditions, matching)
     name, most = groups.largest(offers) or largest
     where = f"largest: {name} with {most}" if name else f"none has {key}"
-    fixes = _fixes(groups, conditions, matching)
+    fixes = _possible_fixes(groups, conditions, matching)
     if not fixes and size and not is_tpu:
         fewer = count(size * job.slices, "replica")
         fixes = [f"ask for {fewer}{' or fewer' if size * job.slices > 1 else ''}"]
@@ -142,7 +143,7 @@ class _Groups(NamedTuple):
             for each in offers
             if constraints.TPU_NAME_ATTRIBUTE_KEY in each.attributes
         }
-        missing = _not_registered(self.equipped, names)
+        missing = _unregistered_vms(self.equipped, names)
         if self.key == constraints.TPU_NAME_ATTRIBUTE_KEY:
             sizes.update(missing)
         else:
@@ -152,17 +153,20 @@ class _Groups(NamedTuple):
         name, size = min(sizes.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
         return name, size + unplaced
 
-    def are_enough(self, offers: Sequence[Offer]) -> bool:
+    def fit_the_gang(self, offers: Sequence[Offer]) -> bool:
         largest = self.largest(offers)
         return largest is not None and largest[1] >= self.ranks
 
-    def sized(self, offers: Sequence[Offer], need: Amounts | None = None) -> list[Offer]:
-        """Return the offers that are large enough or of unknown size."""
+    def large_enough(self, offers: Sequence[Offer], need: Amounts | None = None) -> list[Offer]:
+        """Return the offers that have the needed resources (default: those of a rank), or are of unknown size."""
         size = need or self.need
         return [each for each in offers if each.idle is None or each.idle.covers(size)]
 
-    def too_much(self, offers: Sequence[Offer]) -> list[int]:
-        """Return the dimensions (of `Amounts`) in which too few offers, otherwise not all offers, are large enough."""
+    def scarce_dimensions(self, offers: Sequence[Offer]) -> list[int]:
+        """Return the dimensions of `Amounts` in which too few offers for a group are large enough.
+
+        Without such dimensions, return the dimensions in which some offers are too small.
+        """
         excluding = [
             number
             for number, wanted in enumerate(self.need)
@@ -173,49 +177,55 @@ class _Groups(NamedTuple):
             for number in excluding
         }
         return [
-            each for each in excluding if not self.are_enough(self.sized(offers, only[each]))
+            each for each in excluding if not self.fit_the_gang(self.large_enough(offers, only[each]))
         ] or excluding
 
-    def nearest(self, offers: Sequence[Offer]) -> str:
-        """Return the largest amount of one resource that each rank could have in a group of these offers, or ''."""
-        for number in self.too_much(offers):
+    def largest_possible_need(self, offers: Sequence[Offer]) -> str:
+        """Return the largest amount of one scarce resource that each rank could have in a group of these offers.
+
+        Return '' if a smaller amount of one resource is not enough.
+        """
+        for number in self.scarce_dimensions(offers):
             sizes = {each.idle[number] for each in offers if each.idle is not None}
             for size in sorted((each for each in sizes if 0 < each < self.need[number]), reverse=True):
                 smaller = Amounts(*(size if at == number else wanted for at, wanted in enumerate(self.need)))
-                if self.are_enough(self.sized(offers, smaller)):
+                if self.fit_the_gang(self.large_enough(offers, smaller)):
                     return _amount(number, size)
         return ""
 
 
-def _fixes(groups: _Groups, conditions: str, matching: Sequence[Offer]) -> list[str]:
+def _possible_fixes(groups: _Groups, conditions: str, matching: Sequence[Offer]) -> list[str]:
     """Return the changes after which a group could run the gang: fewer constraints, a smaller need, or both."""
     fixes = []
-    without = groups.largest(groups.sized(groups.equipped))
+    without = groups.largest(groups.large_enough(groups.equipped))
     if conditions and without is not None and without[1] >= groups.ranks:
         fixes.append(f"{without[0]} has {without[1]} without {conditions}")
-    if smaller := groups.nearest(matching):
+    if smaller := groups.largest_possible_need(matching):
         fixes.append(f"ask for {smaller} or less")
-    if conditions and not fixes and (smaller := groups.nearest(groups.equipped)):
+    if conditions and not fixes and (smaller := groups.largest_possible_need(groups.equipped)):
         fixes.append(f"ask for {smaller} or less without {conditions}")
     return fixes
 
 
-def _excluded(groups: _Groups, conditions: str, matching: Sequence[Offer]) -> tuple[str, Sequence[Offer]]:
-    """Return a text such as `workers with 8 cores that satisfy zone=z`, and the workers that it describes."""
-    sized = groups.sized(groups.equipped)
-    by_size, by_constraint = groups.are_enough(matching), groups.are_enough(sized)
+def _exclusions(groups: _Groups, conditions: str, matching: Sequence[Offer]) -> tuple[str, Sequence[Offer]]:
+    """Return a text such as `workers with 8 cores that satisfy zone=z`, and the offers that it describes.
+
+    The text names the conditions that exclude too many workers.
+    """
+    large_enough = groups.large_enough(groups.equipped)
+    by_size, by_constraint = groups.fit_the_gang(matching), groups.fit_the_gang(large_enough)
     words, offers = "workers", groups.equipped
     is_of_size = by_size or not by_constraint
-    if is_of_size and (too_much := groups.too_much(matching)):
-        words += f" with {' and '.join(_amount(each, groups.need[each]) for each in too_much)}"
-        offers = sized
+    if is_of_size and (scarce_dimensions := groups.scarce_dimensions(matching)):
+        words += f" with {' and '.join(_amount(each, groups.need[each]) for each in scarce_dimensions)}"
+        offers = large_enough
     if conditions and (by_constraint or not by_size):
         words += f" that satisfy {conditions}"
-        offers = groups.sized(matching) if is_of_size else matching
+        offers = groups.large_enough(matching) if is_of_size else matching
     return words, offers
 
 
-def _not_registered(equipped: Sequence[Offer], names: Iterable[str]) -> dict[str, int]:
+def _unregistered_vms(equipped: Sequence[Offer], names: Iterable[str]) -> dict[str, int]:
     """Return the number of VMs of each named slice that are neither registered nor declared."""
     known: Counter[str] = Counter()
     whole: dict[str, int] = {}
@@ -253,13 +263,13 @@ def _unmatched(required: Sequence[Constraint], equipped: Sequence[Offer]) -> Uns
     together = "" if never or len(blamed) == 1 else "all of "
     fleet = [offer.attributes for offer in equipped]
     meant = next(typo_warnings(never, fleet), "").rpartition("; ")[2]
-    hint = meant or _values(blamed[0], fleet)
+    hint = meant or _existing_values(blamed[0], fleet)
     return UnschedulableError(
         f"no worker satisfies {together}{names}: not submitted", hint="; ".join(filter(None, (hint, _FORCE)))
     )
 
 
-def _values(constraint: Constraint, fleet: Sequence[Mapping[str, AttributeValue]]) -> str:
+def _existing_values(constraint: Constraint, fleet: Sequence[Mapping[str, AttributeValue]]) -> str:
     """Return the values that workers have for the key of a constraint: `region is us-east1 or us-west4`."""
     found = sorted({str(each[constraint.key].value) for each in fleet if constraint.key in each})
     if not found:

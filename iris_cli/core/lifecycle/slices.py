@@ -1,4 +1,4 @@
-"""Update slices from the providers' lists: started, joined, failed, gone. Only lists are proof, not answers to calls.
+"""Update slices from the providers' lists. Only a list proves the state of a slice, not the answer to a request.
 
 iris records each creation and deletion in the log before it calls the provider. It repeats a lost call with the same
 slice name. It deletes a listed slice of this cluster that is not in the log.
@@ -18,7 +18,7 @@ from iris_cli.core.events import events
 from iris_cli.core.events.events import SlicesAdopted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import identity
-from iris_cli.core.lifecycle.workers import hold_until_complete
+from iris_cli.core.lifecycle.workers import hold_until_complete, remove_worker
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
 from iris_cli.core.model.slice import (
     INCOMPLETE,
@@ -32,7 +32,7 @@ from iris_cli.core.model.slice import (
 )
 from iris_cli.core.model.worker import NOWHERE
 
-_QUOTA_FACTOR = 5  # back-offs are multiplied by it if quota or capacity is missing: shortages last longer
+_QUOTA_FACTOR = 5  # factor of back-offs if quota or capacity is missing, because shortages last longer
 _SCARCE = (Refusal.QUOTA, Refusal.STOCKOUT)
 SUBMIT_DEADLINE = 120.0
 """Seconds after which a submission without an answer has reached Slurm, or never will."""
@@ -112,7 +112,7 @@ def record_set_up(draft: Draft, ended: events.SliceSetUp, limits: Limits) -> Non
 
 
 def record_scaling_plan(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
-    """Record the decisions of a plan. New slices of groups in back-off are omitted: iris could not request them now."""
+    """Record the decisions of a plan, except new slices of groups in back-off: iris would not request them now."""
     for removal in plan.delete:
         remove(draft, removal, limits)
     for order in plan.create:
@@ -136,13 +136,17 @@ def remove(draft: Draft, removal: Removal, limits: Limits) -> None:
     draft.record(events.SliceDeletionRequested(slice=removal.slice, reason=removal.reason))
     if removal.failed:
         back_off(draft, known.group, f"{known.name}: {removal.reason}", limits)
-    _remove_workers(draft, known, removal.reason)
+    for worker_id in _registered_workers(draft.cluster, known):
+        remove_worker(draft, worker_id, f"its slice is deleted: {removal.reason}")
 
 
 def calls_due(
     cluster: Cluster, listed: Mapping[Scope, Iterable[str]], now: float, limits: Limits
 ) -> tuple[list[Slice], list[Slice]]:
-    """Return the slices to request and to delete in the listed scopes. Groups in back-off request no slices."""
+    """Return the slices to request and the slices to delete, in the scopes whose lists are in `listed` (by name).
+
+    Groups in back-off request no slices.
+    """
     create, delete = [], []
     names = {scope: frozenset(some) for scope, some in listed.items()}
     for each in cluster.slices.values():
@@ -198,7 +202,7 @@ def _apply_listed(
         draft.record(events.SliceReported(slice=known.name, remark=entry.remark, ends_at=entry.ends_at))
     if entry.state is CloudState.CREATING:
         return []
-    # A listed slice has no incarnation if its VMs were deleted: this does not prove that it was re-created.
+    # A listed slice without VMs has no incarnation: that does not prove that the slice was re-created.
     recreated = bool(known.incarnation and entry.incarnation) and entry.incarnation != known.incarnation
     if entry.state is CloudState.READY and not recreated:
         if known.hosts != entry.hosts and not _lacks_vms(known, entry):
@@ -209,14 +213,14 @@ def _apply_listed(
         back_off(draft, known.group, f"{known.name}: {reason}", limits, quota=entry.quota)
     remove(draft, Removal(known.name, reason), limits)
     if entry.state is CloudState.ENDED:
-        return _end_allocation(draft, known, reason, swept=entry.swept)
+        return _end_attempts(draft, known, reason, swept=entry.swept)
     return _end_attempts(draft, known, reason) if recreated or entry.state is CloudState.STOPPED else []
 
 
 def _apply_listed_deleting(draft: Draft, known: Slice, entry: CloudSlice) -> list[JobId]:
-    """Handle a listed slice that is to be deleted. Nothing is left to delete if it has ended."""
+    """Handle a listed slice that iris deletes. If its allocation has ended, nothing is left to delete."""
     if entry.state is CloudState.ENDED:
-        affected = _end_allocation(draft, known, entry.detail, swept=entry.swept)
+        affected = _end_attempts(draft, known, entry.detail, swept=entry.swept)
         draft.record(events.SliceDeleted(slice=known.name))
         return affected
     return _end_attempts(draft, known, entry.detail) if entry.state is CloudState.STOPPED else []
@@ -229,7 +233,7 @@ def _lacks_vms(known: Slice, entry: CloudSlice) -> bool:
 
 def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
     """Handle a slice that is not listed. It is gone, unless the provider may still get the request for it."""
-    if known.state is SliceState.REQUESTED or _may_still_arrive(known, draft.at):
+    if known.state is SliceState.REQUESTED or _may_arrive_later(known, draft.at):
         return []
     if known.state is SliceState.DELETING:
         affected = _end_attempts(draft, known, known.reason)
@@ -242,8 +246,8 @@ def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
     return _end_attempts(draft, known, reason)
 
 
-def _may_still_arrive(known: Slice, now: float) -> bool:
-    """Return whether a submission without an answer may still reach Slurm. If so, a missing job proves nothing."""
+def _may_arrive_later(known: Slice, now: float) -> bool:
+    """Return whether a submission without an answer may reach Slurm later. Then an unlisted job is no proof."""
     submitted = not known.template.ends_its_processes and known.created_at is None
     return submitted and known.deleting_at is not None and 0 <= now - known.deleting_at < SUBMIT_DEADLINE
 
@@ -286,46 +290,32 @@ def _remote_dir(host: SliceHost, connection: Connection) -> str:
     return host.remote_dir if is_default and host.remote_dir else connection.remote_dir
 
 
-def _remove_workers(draft: Draft, known: Slice, reason: str) -> None:
-    for worker_id in known.workers:
-        worker = draft.cluster.workers.get(worker_id)
-        if worker is None:
-            continue
-        if not worker.claims:
-            draft.record(events.WorkerForgotten(worker=worker_id, reason=f"its slice is deleted: {reason}"))
-        elif not worker.draining:
-            draft.record(events.WorkerDrained(worker=worker_id, reason=f"its slice is deleted: {reason}"))
+def _registered_workers(cluster: Cluster, known: Slice) -> list[WorkerId]:
+    return [worker for worker in known.workers if worker in cluster.workers]
 
 
-def _end_attempts(draft: Draft, known: Slice, reason: str) -> list[JobId]:
-    """Record the end of a slice's attempts: the provider's report that its VMs do not run is proof."""
-    if not known.template.ends_its_processes:
-        return _end_allocation(draft, known, reason, swept=False)
-    return _remove_machines(draft, known, known.workers, reason)
+def _end_attempts(draft: Draft, known: Slice, reason: str, *, swept: bool = False) -> list[JobId]:
+    """Record the end of a slice's attempts. Return the jobs of the ended attempts.
 
-
-def _end_allocation(draft: Draft, known: Slice, reason: str, *, swept: bool) -> list[JobId]:
-    """Handle the end of an allocation. It ended the attempts only on nodes whose probe ran in the job's cgroup.
-
-    `swept`: Slurm reports that the cgroups are empty. Elsewhere each attempt is stopped, and ends when that is proven.
+    The provider's report that the VMs do not run is proof, but processes can outlive a Slurm allocation. Their end is
+    proven only if Slurm reports that the job's cgroups are empty (`swept`), and only on nodes whose probe ran in the
+    job's cgroup. On other nodes iris stops each attempt, and the attempt ends when that is proven.
     """
-    inside = AttributeValue(known.allocation)
-    there = [draft.cluster.workers[each] for each in known.workers if each in draft.cluster.workers]
-    proven = [
-        each.id for each in there if swept and each.attributes.get(CGROUP_OF_JOB_ATTRIBUTE_KEY) == inside
+    workers = gone = _registered_workers(draft.cluster, known)
+    if not known.template.ends_its_processes:
+        cgroups = {
+            each: draft.cluster.workers[each].attributes.get(CGROUP_OF_JOB_ATTRIBUTE_KEY) for each in workers
+        }
+        gone = [each for each in workers if swept and cgroups[each] == AttributeValue(known.allocation)]
+    for worker_id in workers:
+        if worker_id not in gone:
+            identity.stop_attempts(draft, worker_id)
+    ended = [
+        attempt_id
+        for worker_id in gone
+        for attempt_id in identity.remove_machine(draft, worker_id, f"slice {known.name} is gone: {reason}")
     ]
-    for worker in there:
-        if worker.id not in proven:
-            identity.stop_attempts(draft, worker.id)
-    return _remove_machines(draft, known, proven, reason)
-
-
-def _remove_machines(draft: Draft, known: Slice, workers: Iterable[WorkerId], reason: str) -> list[JobId]:
-    affected: list[JobId] = []
-    for worker_id in [each for each in workers if each in draft.cluster.workers]:
-        ended = identity.remove_machine(draft, worker_id, f"slice {known.name} is gone: {reason}")
-        affected += [attempt_id.task.job for attempt_id in ended]
-    return list(dict.fromkeys(affected))
+    return list(dict.fromkeys(attempt_id.task.job for attempt_id in ended))
 
 
 def can_join(cluster: Cluster, worker_id: WorkerId) -> bool:
@@ -355,17 +345,17 @@ class OwnerConflict(Struct, frozen=True, kw_only=True):
 
 
 def owner_conflict(
-    cluster: Cluster, here: SliceOwner, cluster_id: str, listed: Iterable[CloudSlice] = ()
+    cluster: Cluster, this_owner: SliceOwner, cluster_id: str, listed: Iterable[CloudSlice] = ()
 ) -> OwnerConflict | None:
-    """Return why this directory (`here`) must not change slices, or None. `listed` are the provider's slices."""
+    """Return why `this_owner` must not change slices, or None. `listed`: the slices as their providers list them."""
     owner = cluster.keeper
-    elsewhere = owner.where or owner.place if owner is not None and owner.place != here.place else ""
+    elsewhere = owner.where or owner.place if owner is not None and owner.place != this_owner.place else ""
     unknown = tuple(sorted(each.name for each in listed if _is_unknown(cluster, each.name, cluster_id)))
     return OwnerConflict(elsewhere=elsewhere, unknown=unknown) if elsewhere or unknown else None
 
 
 def _is_unknown(cluster: Cluster, name: str, cluster_id: str) -> bool:
-    """Return whether the slice's number is higher than the last one in the log. iris logs a number before its use."""
+    """Return whether the slice's number is higher than all numbers in the log, which has each number before its use."""
     numbered = slice_number(name, cluster_id)
     if numbered is None or name in cluster.slices:
         return False
@@ -373,18 +363,18 @@ def _is_unknown(cluster: Cluster, name: str, cluster_id: str) -> bool:
     return numbered[1] > (record.requested if record is not None else 0)
 
 
-def record_first_owner(draft: Draft, here: SliceOwner) -> None:
+def record_first_owner(draft: Draft, this_owner: SliceOwner) -> None:
     """Record this directory as the owner of the slices, if the log has slices and no owner yet."""
     if draft.cluster.keeper is None and draft.cluster.slices:
-        draft.record(SlicesAdopted(place=here.place, where=here.where))
+        draft.record(SlicesAdopted(place=this_owner.place, where=this_owner.where))
 
 
-def record_new_owner(draft: Draft, here: SliceOwner, cluster_id: str, unknown: Iterable[str]) -> None:
+def record_new_owner(draft: Draft, this_owner: SliceOwner, cluster_id: str, unknown: Iterable[str]) -> None:
     """Record this directory as the owner of the slices, and the numbers of `unknown` slices: they are then deleted."""
     counted: dict[str, int] = {}
     for name in unknown:
         numbered = slice_number(name, cluster_id)
         if numbered is not None and _is_unknown(draft.cluster, name, cluster_id):
             counted[numbered[0]] = max(numbered[1], counted.get(numbered[0], 0))
-    if draft.cluster.keeper != here or counted:
-        draft.record(SlicesAdopted(place=here.place, where=here.where, counted=counted))
+    if draft.cluster.keeper != this_owner or counted:
+        draft.record(SlicesAdopted(place=this_owner.place, where=this_owner.where, counted=counted))

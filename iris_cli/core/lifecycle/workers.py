@@ -27,13 +27,17 @@ def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
             hold_until_complete(draft, worker_id)
         elif worker.draining and worker.drain_reason == REMOVED:
             draft.record(events.WorkerUncordoned(worker=worker_id))
-    for worker in list(draft.cluster.workers.values()):
-        if worker.id in hosts:
-            continue
-        if not worker.claims:
-            draft.record(events.WorkerForgotten(worker=worker.id, reason=REMOVED))
-        elif not worker.draining:
-            draft.record(events.WorkerDrained(worker=worker.id, reason=REMOVED))
+    for worker_id in [each for each in draft.cluster.workers if each not in hosts]:
+        remove_worker(draft, worker_id, REMOVED)
+
+
+def remove_worker(draft: Draft, worker_id: WorkerId, reason: str) -> None:
+    """Forget a worker, or drain it if it has live attempts."""
+    worker = draft.cluster.workers[worker_id]
+    if not worker.claims:
+        draft.record(events.WorkerForgotten(worker=worker_id, reason=reason))
+    elif not worker.draining:
+        draft.record(events.WorkerDrained(worker=worker_id, reason=reason))
 
 
 def hold_until_complete(draft: Draft, worker_id: WorkerId) -> None:

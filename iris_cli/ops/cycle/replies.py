@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from iris_cli.core import AttemptId, Cluster, Job, JobId, Task, Token, WorkerId
-from iris_cli.core.lifecycle.children import visible
+from iris_cli.core.lifecycle.children import visible_job
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.messages import requests as messages
 from iris_cli.errors import NotFoundError
@@ -22,7 +22,7 @@ Reading = messages.Status | messages.Tasks | messages.Endpoints
 
 def reply(cluster: Cluster, requester: AttemptId, request: Reading | messages.Wait) -> messages.Answer:
     """Return the answer to a read-only request of a task. Raises NotFoundError for a job that it may not see."""
-    job = visible(cluster, requester, request.job)
+    job = visible_job(cluster, requester, request.job)
     answer = job_answer(cluster, job)
     if isinstance(request, messages.Tasks):
         return {"tasks": to_builtins(answer.tasks)}
@@ -84,7 +84,7 @@ def _task(task: Task, display: str) -> messages.TaskPart:
 
 def log_location(cluster: Cluster, requester: AttemptId, request: messages.Logs) -> tuple[WorkerId, Token]:
     """Return the worker and the token of the attempt that wrote a log. Raises NotFoundError if the log was deleted."""
-    job = visible(cluster, requester, request.task.job)
+    job = visible_job(cluster, requester, request.task.job)
     if request.task not in cluster.tasks:
         last = cluster.jobs[job].replicas - 1
         raise NotFoundError(f"{job} has no task-{request.task.index}", hint=f"the last task is task-{last}")
