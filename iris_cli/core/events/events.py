@@ -193,7 +193,7 @@ class GangRoundEnded(Event, frozen=True, kw_only=True):
 
 
 class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
-    """A task was placed, not dispatched yet. `chosen`: why this worker, if workers that rank higher were not."""
+    """A task was placed, but not dispatched. `chosen`: why this worker, if the scheduler prefers other workers."""
 
     worker: WorkerId
     token: Token
@@ -224,7 +224,7 @@ class TaskRunning(AttemptEvent, frozen=True, kw_only=True):
 
 
 class AttemptHeldUp(AttemptEvent, frozen=True, kw_only=True):
-    """The worker got `go` but did not start the command in time. A command that never starts counts as a refusal."""
+    """The worker got `go` but did not start the command in time. If it never starts, that counts as a refusal."""
 
     error: str
 

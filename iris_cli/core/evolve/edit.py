@@ -21,9 +21,9 @@ ApplyEvent = Callable[..., object]
 
 
 class EditedTable(Generic[K, R]):
-    """A table of the cluster, from which records are looked up to change them. A look-up raises KeyError.
+    """A table of the cluster that returns records to change them. Raises KeyError.
 
-    Other code may hold a record and compare it with a later version. So a record is copied when it is first looked up,
+    Other code may hold a record and compare it with a later version. So each record is copied before its first change,
     and the copy replaces the record in the table.
     """
 

@@ -46,7 +46,7 @@ def _members(draft: Draft, job: JobId) -> list[tuple[Task, Attempt]]:
 
 
 def _fence_unready(draft: Draft, job: Job) -> None:
-    """Stop ranks whose set-up takes too long and whose worker is silent, if no rank has started."""
+    """Stop ranks whose set-up takes too long and whose worker is not healthy, if no rank has started."""
     members = _members(draft, job.id)
     if any(attempt.started_at is not None for _, attempt in members):
         return

@@ -27,7 +27,7 @@ def cancel_without_client(draft: Draft, gone: Collection[JobId]) -> None:
 
 
 def retry(draft: Draft, job: JobId, index: int | None = None) -> list[AttemptId]:
-    """Stop the live attempts of a job, or of one task outside a gang. Return the attempts not stopping before."""
+    """Stop the live attempts of a job, or of one task outside a gang. Return the attempts that it stops."""
     whole = index is None or draft.cluster.jobs[job].is_gang
     found = [
         attempt_id
@@ -119,7 +119,7 @@ def _end_of(draft: Draft, job_id: JobId, state: JobState) -> End:
 
 
 def _decisive_task(job: Job, tasks: list[Task]) -> Task | None:
-    """Return the first task whose end made the job fail. A tolerated failure counts only if there is no other."""
+    """Return the first task whose end made the job fail. Tolerated failures count only without other failures."""
     failures = sum(task.state is TaskState.FAILED for task in tasks)
     tolerated = not job.is_gang and failures <= job.max_task_failures
     by_exit, by_host = TaskState.FAILED, TaskState.WORKER_FAILED

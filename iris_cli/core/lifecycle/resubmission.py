@@ -29,17 +29,17 @@ def resubmission_request(cluster: Cluster, job: Job, given: JobRequest) -> JobRe
         )
     if job.client:
         raise UsageError(f"{clip(job.id)} was an interactive job", hint="iris run [OPTIONS] -- COMMAND ...")
-    new = JobRequest(name=given.name or next_name(cluster, job), array=_failed(cluster, job, given))
-    return merge_requests(merge_requests(new, given), JobRequest(**_fields(job, given)))
+    new = JobRequest(name=given.name or next_name(cluster, job), array=_failed_indexes(cluster, job, given))
+    return merge_requests(merge_requests(new, given), JobRequest(**_copied_fields(job, given)))
 
 
 def next_name(cluster: Cluster, job: Job) -> JobId:
-    """Return the name of the first job in the chain, with the lowest free number: train-2, then train-3."""
+    """Return a free name for a resubmission: the name of the original job with a number, train-2, then train-3."""
     while job.again is not None:
         job = cluster.jobs[job.again]
     name = job.id.rpartition("/")[2]
     stem, _, number = name.rpartition("-")
-    if not (number.isdecimal() and stem == stem_of(job.command)):  # otherwise the number is from iris
+    if not (number.isdecimal() and stem == stem_of(job.command)):  # otherwise iris added the number
         stem = name[:_MAX_STEM].rstrip("-._")
     stem = "job" if stem in ("task", "attempt") else stem  # task-2 would be the id of a task
     return next(name for each in count(2) if (name := JobId(f"{stem}-{each}")) not in cluster.jobs)
@@ -51,7 +51,7 @@ def resubmit_command(cluster: Cluster, job: Job) -> str:
     return f"{LAUNCH_AGAIN}{job.id}{' --failed' if some else ''}"
 
 
-def _failed(cluster: Cluster, job: Job, given: JobRequest) -> str | None:
+def _failed_indexes(cluster: Cluster, job: Job, given: JobRequest) -> str | None:
     """Return the indexes of the tasks that did not succeed; None unless `given` requests them. Raises UsageError."""
     if not given.failed:
         return None
@@ -70,14 +70,14 @@ def _failed(cluster: Cluster, job: Job, given: JobRequest) -> str | None:
         raise UsageError(
             f"all tasks of {clip(job.id)} have succeeded", hint=f"iris launch --again {clip(job.id)}"
         )
-    return _array(left, job.max_running)
+    return _array_text(left, job.max_running)
 
 
-def _array(indexes: list[int] | tuple[int, ...], limit: int) -> str:
+def _array_text(indexes: list[int] | tuple[int, ...], limit: int) -> str:
     return format_indexes(indexes) + (f"%{limit}" if limit else "")
 
 
-def _fields(job: Job, given: JobRequest) -> dict[str, Any]:
+def _copied_fields(job: Job, given: JobRequest) -> dict[str, Any]:
     """Return the fields of a request for the same job, except those that `given` replaces."""
     same = {row.name for row in JOB_FIELDS} & set(Job.__struct_fields__) - _NOT_COPIED
     fields = {name: getattr(job, name) for name in same}
@@ -118,7 +118,7 @@ def _shape(job: Job, given: JobRequest) -> dict[str, Any]:
         lines = job.each_line if given.each_line is None else None
         return {"lines": lines, "keep_going": job.keep_going if job.indexes else None}
     if job.indexes:
-        return {"array": _array(job.indexes, job.max_running), "lines": job.each_line}
+        return {"array": _array_text(job.indexes, job.max_running), "lines": job.each_line}
     gang, device, slices = job.coscheduling, job.resources.device, job.slices
     replicas = job.replicas if job.replicas > 1 else None
     group_by = gang.group_by if gang is not None else None

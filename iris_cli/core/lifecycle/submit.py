@@ -234,7 +234,7 @@ def stem_of(command: Sequence[str]) -> str:
 
 
 def free_name(cluster: Cluster, stem: str) -> JobId:
-    """Return the stem with a free number appended. A binary search finds it, as used numbers are consecutive."""
+    """Return the stem with a free number appended. A binary search finds it, because used numbers are consecutive."""
     taken, free = 0, 1
     while f"{stem}-{free}" in cluster.jobs:
         taken, free = free, 2 * free

@@ -15,9 +15,7 @@ class RemoteState(StrEnum):
 
     ABSENT = "ABSENT"  # unknown to the worker: not started yet
     PREPARING = "PREPARING"  # set-up is running
-    PREPARED = (
-        "PREPARED"  # set-up is complete; `go` may have arrived, but no process of iris starts the command
-    )
+    PREPARED = "PREPARED"  # set-up is complete and no wrapper runs; `go` may have arrived
     LAUNCHING = "LAUNCHING"  # `go` arrived, but the user's command has not started yet
     RUNNING = "RUNNING"
     EXITED = "EXITED"  # final, with an exit code
@@ -50,7 +48,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
 
     - PREPARING: from the start of the set-up
     - PREPARED: from the first `go`; None without a `go`, or if its time is unknown
-    - LAUNCHING: from the last time recorded by the process that starts the command (it records a time every 2 s)
+    - LAUNCHING: from the last time that its wrapper recorded (one every 2 s)
 
     `last_output_ago`: seconds since the last output of a RUNNING or ORPHANED attempt, or since its start if it has no
     output; None if not measured. `place`: the function that a quiet program executes; '' if unknown. A second call to

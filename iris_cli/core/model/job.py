@@ -200,7 +200,7 @@ class Job(Record, kw_only=True):
     setup_timeout: float = 1800.0
     grace: float = 30.0
     lease: float = 0.0  # the wrapper stops a task that was not polled for this long; 0: never
-    silent_after: float | None = None  # seconds without output until quiet; 0: never; None: the cluster's
+    silent_after: float | None = None  # seconds without output until quiet; 0: never; None: as in `limits:`
     replace_lost: ReplaceLost | None = None  # None: according to the worker's configuration
     labels: Mapping[str, str] = field(default_factory=dict)
     after: tuple[JobId, ...] = ()
@@ -227,12 +227,12 @@ class Job(Record, kw_only=True):
     failed_rounds: int = 0  # charged against max_retries_failure
     preempted_rounds: int = 0  # charged against max_retries_preemption
     refused_rounds: int = 0  # consecutive refusals by workers
-    last_task_ended_at: float = 0.0  # with `max_running` only: the next task may start from then on
+    last_task_ended_at: float = 0.0  # recorded with `max_running` only: from then on the next task may start
     end: End | None = None
 
     @property
     def signature(self) -> Signature:
-        """The job's demands on workers. Two jobs have equal signatures exactly if their demands are equal."""
+        """The job's demands on workers. Jobs with equal demands have equal signatures."""
         gang = self.coscheduling
         shape = None if gang is None else (gang, self.slices, self.replicas, self.spread)
         return self.resources, self.constraints, self.tolerations, shape, self.timeout
@@ -243,7 +243,7 @@ class Job(Record, kw_only=True):
 
     @property
     def is_script_alone(self) -> bool:
-        """True if its workspace is only a job script. With --workdir, the script would not be made executable."""
+        """True if its workspace is only the job script that it runs. iris makes such a script executable."""
         shipped = self.workspace
         return shipped is not None and shipped.files == 1 and self.command[0] == f"./{shipped.name}"
 

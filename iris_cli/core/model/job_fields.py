@@ -74,7 +74,7 @@ class JobField(NamedTuple):
     client: bool = True  # a keyword of the Python client
     not_inside: str = ""  # the hint if it is refused inside a task; '': it is allowed
     inherited: bool = False  # a child job inherits it unless its request overrides it
-    into: str = ""  # the field that this one sets in another notation
+    into: str = ""  # the name of the field that it sets, if it is another notation of that field
 
     @property
     def file_key(self) -> str:

@@ -73,7 +73,7 @@ class Claim(Value, frozen=True, kw_only=True):
 
 
 class Ghost(Value, frozen=True, kw_only=True):
-    """An attempt presumed gone without proof. A reboot of the same machine proves that the attempt is gone."""
+    """An attempt presumed gone without proof. A reboot of its machine proves that it is gone."""
 
     attempt: AttemptId
     token: Token
@@ -115,7 +115,7 @@ class Worker(Record, kw_only=True):
     gpus: int = 0
     claims: dict[AttemptId, Claim] = field(default_factory=dict)
     freed_at: float = 0.0  # when the last live attempt on it ended; 0: never
-    outgrown: tuple[AttemptId, ...] = ()  # live attempts at the time of a probe that found less than before
+    outgrown: tuple[AttemptId, ...] = ()  # live attempts when a probe found fewer resources than before
     connection: Connection = NOWHERE
     condition: WorkerCondition = WorkerCondition.HEALTHY
     reason: str = ""  # explains the condition, or why the worker can't be used
