@@ -11,7 +11,7 @@ from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.messages.requests import FORMAT, MOST_BYTES, OPS, Answer, Refusal, Request, Submit
+from iris_cli.core.messages.requests import FORMAT, MOST_BYTES, Answer, Refusal, Request, Submit
 from iris_cli.core.model.job import JobRequest
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
 from iris_cli.decoding import prepared
@@ -20,8 +20,7 @@ from iris_cli.errors import IrisError, UsageError
 
 def write_request(request: Request) -> bytes:
     """Encode a request for a file of the outbox. Raises UsageError if the request is too large."""
-    op = next(word for word, kind in OPS.items() if kind is type(request))
-    document: dict[str, Any] = {"v": FORMAT, "op": op}
+    document: dict[str, Any] = {"v": FORMAT, "op": request.__struct_config__.tag}
     if isinstance(request, Submit):
         document["job"] = _job(request.job)
     else:

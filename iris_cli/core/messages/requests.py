@@ -8,7 +8,7 @@ file repeatedly.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -21,7 +21,7 @@ MOST_BYTES = 64 << 10  # maximum size of a request in bytes: a larger request is
 MAX_LOG_PIECE = 64 << 10  # bytes of a log in one answer
 
 
-class Submit(Struct, frozen=True, kw_only=True):
+class Submit(Struct, frozen=True, kw_only=True, tag="submit"):
     """Submit a child job. `job.name` is the last part of its id.
 
     It inherits all constraints of its parent if `job.constraints` is None, and none if it is ().
@@ -30,32 +30,32 @@ class Submit(Struct, frozen=True, kw_only=True):
     job: JobRequest
 
 
-class Cancel(Struct, frozen=True, kw_only=True):
+class Cancel(Struct, frozen=True, kw_only=True, tag="cancel"):
     """Cancel a child job. Result: `CancelAnswer`; `cancelled` is false if the job had already ended."""
 
     job: JobId
     reason: str = ""
 
 
-class Status(Struct, frozen=True, kw_only=True):
+class Status(Struct, frozen=True, kw_only=True, tag="status"):
     """Return the status of a job (default: that of the requesting task): `{"job": {...}, "tasks": [...]}`."""
 
     job: JobId | None = None
 
 
-class Tasks(Struct, frozen=True, kw_only=True):
+class Tasks(Struct, frozen=True, kw_only=True, tag="tasks"):
     """Return the tasks of a job (default: that of the requesting task): `{"tasks": [...]}`."""
 
     job: JobId | None = None
 
 
-class Wait(Struct, frozen=True, kw_only=True):
+class Wait(Struct, frozen=True, kw_only=True, tag="wait"):
     """Wait until the job has ended, then return the same as `Status`."""
 
     job: JobId
 
 
-class Logs(Struct, frozen=True, kw_only=True):
+class Logs(Struct, frozen=True, kw_only=True, tag="logs"):
     """Return a piece of a task's output: `{"offset": N, "size": N, "data": BASE64}`.
 
     A negative offset counts from the end. `attempt` is the number of the attempt, None the last attempt.
@@ -68,7 +68,7 @@ class Logs(Struct, frozen=True, kw_only=True):
     attempt: int | None = None
 
 
-class Endpoints(Struct, frozen=True, kw_only=True):
+class Endpoints(Struct, frozen=True, kw_only=True, tag="endpoints"):
     """Return the endpoints of a job (default: that of the requesting task).
 
     Result: `{"endpoints": [{"task", "name", "address", "port", "metadata"}]}`.
@@ -77,7 +77,7 @@ class Endpoints(Struct, frozen=True, kw_only=True):
     job: JobId | None = None
 
 
-class RegisterEndpoint(Struct, frozen=True, kw_only=True):
+class RegisterEndpoint(Struct, frozen=True, kw_only=True, tag="register_endpoint"):
     """Register a port of this task under a name until its attempt ends. An endpoint of the same name is replaced."""
 
     name: str
@@ -85,7 +85,7 @@ class RegisterEndpoint(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-class RemoveEndpoint(Struct, frozen=True, kw_only=True):
+class RemoveEndpoint(Struct, frozen=True, kw_only=True, tag="remove_endpoint"):
     """Remove an endpoint. Result: `{"removed": BOOL}`."""
 
     name: str
@@ -93,18 +93,8 @@ class RemoveEndpoint(Struct, frozen=True, kw_only=True):
 
 Request = Submit | Cancel | Status | Tasks | Wait | Logs | Endpoints | RegisterEndpoint | RemoveEndpoint
 
-OPS: Mapping[str, type[Request]] = {
-    "submit": Submit,
-    "cancel": Cancel,
-    "status": Status,
-    "tasks": Tasks,
-    "wait": Wait,
-    "logs": Logs,
-    "endpoints": Endpoints,
-    "register_endpoint": RegisterEndpoint,
-    "remove_endpoint": RemoveEndpoint,
-}
-"""The names of the requests."""
+OPS: Mapping[str, type[Request]] = {str(each.__struct_config__.tag): each for each in get_args(Request)}
+"""The types of requests by their names."""
 
 
 class JobPart(Struct, frozen=True, kw_only=True):
