@@ -66,11 +66,11 @@ def pairs(option: str, texts: Texts) -> dict[str, str]:
 
 
 def _secrets(texts: Texts) -> tuple[str, ...]:
-    from iris_cli.config.locate import at_home
+    from iris_cli.config.locate import expand_home
     from iris_cli.core.model.variables import secret_source
 
     sources = map(secret_source, texts)
-    return tuple(f"{name}=@{at_home(file).absolute()}" if file else name for name, file in sources)
+    return tuple(f"{name}=@{expand_home(file).absolute()}" if file else name for name, file in sources)
 
 
 def _ports(texts: Texts) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ _RESERVED = frozenset(
 
 def attributes_of(entry: Section) -> dict[str, AttributeValue]:
     """Return all attributes of a slice or worker. `attributes` override `labels`, the zone implies the region."""
-    attributes = {**(entry.get("labels", _mapping_of(_label)) or {}), **free_attributes(entry)}
+    attributes = {**(entry.get("labels", _mapping_of(_label)) or {}), **operator_attributes(entry)}
     for key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
         _declare(attributes, entry, key, entry.get(key, text))
     _declare(attributes, entry, PREEMPTIBLE_ATTRIBUTE_KEY, entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean))
@@ -60,7 +60,7 @@ def attributes_of(entry: Section) -> dict[str, AttributeValue]:
     return attributes
 
 
-def free_attributes(entry: Section) -> dict[str, AttributeValue]:
+def operator_attributes(entry: Section) -> dict[str, AttributeValue]:
     """Return the attributes that the operator set under `attributes` and `taints`."""
     attributes = entry.get("attributes", _mapping_of(_attribute)) or {}
     for taint in entry.get("taints", list_of(_taint), ()):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.config.locate import at_home
+from iris_cli.config.locate import expand_home
 from iris_cli.config.reading import (
     Section,
     Setting,
@@ -42,33 +42,33 @@ class Inherited(Struct, frozen=True, kw_only=True):
     replace_lost: ReplaceLost = ReplaceLost.PREEMPTIBLE
 
 
-def inherit(entry: Section, above: Inherited) -> Inherited:
-    """Return the settings of an entry. Keys of the entry override keys of its `ssh`; both override `above`."""
-    connection = entry.get("ssh", lambda setting: ssh_block(setting, above.connection), above.connection)
+def inherit(entry: Section, base: Inherited) -> Inherited:
+    """Return the settings of an entry. Keys of the entry override keys of its `ssh`; both override `base`."""
+    connection = entry.get("ssh", lambda setting: ssh_block(setting, base.connection), base.connection)
     connection = _ssh_keys(entry, connection)
     return Inherited(
         connection=replace(connection, remote_dir=entry.get("remote_dir", remote_dir, connection.remote_dir)),
-        env={**above.env, **(entry.get("env", env) or {})},
-        replace_lost=entry.get("replace_lost", one_of(ReplaceLost), above.replace_lost),
+        env={**base.env, **(entry.get("env", env) or {})},
+        replace_lost=entry.get("replace_lost", one_of(ReplaceLost), base.replace_lost),
     )
 
 
-def ssh_block(setting: Setting, above: Connection) -> Connection:
-    """Parse an `ssh:` mapping. Omitted keys are taken from `above`."""
+def ssh_block(setting: Setting, base: Connection) -> Connection:
+    """Parse an `ssh:` mapping. Omitted keys are taken from `base`."""
     with section(setting) as block:
-        return _ssh_keys(block, above)
+        return _ssh_keys(block, base)
 
 
-def _ssh_keys(entry: Section, above: Connection) -> Connection:
+def _ssh_keys(entry: Section, base: Connection) -> Connection:
     return replace(
-        above,
-        user=entry.get("user", matching(_USER, "a user name"), above.user),
-        port=entry.get("port", integer(1, 65535), above.port),
-        key=entry.get("key", _key_file, above.key),
+        base,
+        user=entry.get("user", matching(_USER, "a user name"), base.user),
+        port=entry.get("port", integer(1, 65535), base.port),
+        key=entry.get("key", _key_file, base.key),
         proxy_jump=entry.get(
-            "proxy_jump", matching(_JUMPS, "a jump host", "[user@]host[:port]"), above.proxy_jump
+            "proxy_jump", matching(_JUMPS, "a jump host", "[user@]host[:port]"), base.proxy_jump
         ),
-        known_hosts=entry.get("known_hosts", word_of(("strict", "accept-new")), above.known_hosts),
+        known_hosts=entry.get("known_hosts", word_of(("strict", "accept-new")), base.known_hosts),
     )
 
 
@@ -79,7 +79,7 @@ def remote_dir(setting: Setting) -> str:
 
 def _key_file(setting: Setting) -> str:
     """Parse the path of a private key. A relative path is relative to the configuration file."""
-    return str(setting.report.file.absolute().parent / at_home(text(setting)))
+    return str(setting.report.file.absolute().parent / expand_home(text(setting)))
 
 
 # Hosts
@@ -90,11 +90,11 @@ def host_name(setting: Setting) -> str:
     return matching(_HOST, "a host name or an address")(setting)
 
 
-def slice_hosts(above: Connection) -> Callable[[Setting], list[tuple[Connection, Setting]]]:
+def slice_hosts(base: Connection) -> Callable[[Setting], list[tuple[Connection, Setting]]]:
     """Return a reader of one host or a list of hosts. It returns the connection to each host with the host's setting.
 
     A host is an address with optional ranges and port, such as `v4a-w-[0-3]:2222`, or a mapping with `host` and SSH
-    settings. Settings that a host omits are taken from `above`.
+    settings. Settings that a host omits are taken from `base`.
     """
 
     def read(setting: Setting) -> list[tuple[Connection, Setting]]:
@@ -102,7 +102,7 @@ def slice_hosts(above: Connection) -> Callable[[Setting], list[tuple[Connection,
         found: list[tuple[Connection, Setting]] = []
         for item in items:
             found += [
-                (connection, item) for connection in item.read(lambda each: _connections(each, above)) or ()
+                (connection, item) for connection in item.read(lambda each: _connections(each, base)) or ()
             ]
             if len(found) > MAX_HOSTS:
                 raise UsageError(f"more than {MAX_HOSTS} hosts")
@@ -113,27 +113,27 @@ def slice_hosts(above: Connection) -> Callable[[Setting], list[tuple[Connection,
     return read
 
 
-def _connections(setting: Setting, above: Connection) -> list[Connection]:
+def _connections(setting: Setting, base: Connection) -> list[Connection]:
     if not isinstance(setting.node.value, dict):
-        return [with_port(name, above) for name in expanded(scalar_text(setting))]
+        return [host_connection(name, base) for name in expand_hosts(scalar_text(setting))]
     with section(setting) as entry:
-        names = entry.need("host", lambda host: expanded(scalar_text(host)), [])
-        settings = _ssh_keys(entry, above)
+        names = entry.need("host", lambda host: expand_hosts(scalar_text(host)), [])
+        settings = _ssh_keys(entry, base)
     return [replace(settings, host=name) for name in names]
 
 
-def with_port(name: str, above: Connection) -> Connection:
+def host_connection(name: str, base: Connection) -> Connection:
     """Return the connection to a host with an optional port, such as `10.0.0.1:2222`. Raises UsageError."""
     match = _HOST_AND_PORT.fullmatch(name)
     if match is None:  # no port; an IPv6 address has several colons
-        return replace(above, host=name)
+        return replace(base, host=name)
     port = int(match[2])
     if not 1 <= port <= 65535:
         raise UsageError(f"port {port} must be between 1 and 65535")
-    return replace(above, host=match[1], port=port)
+    return replace(base, host=match[1], port=port)
 
 
-def expanded(pattern: str) -> list[str]:
+def expand_hosts(pattern: str) -> list[str]:
     """Expand a pattern such as `v4a-w-[0-3]` to its hosts. Raises UsageError."""
     count = 1
     for first, last in _RANGE.findall(pattern):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from iris_cli.config.locate import at_home
+from iris_cli.config.locate import expand_home
 from iris_cli.config.reading import (
     Section,
     Setting,
@@ -111,7 +111,7 @@ def _constraint(setting: Setting) -> Constraint:
 def _secret(setting: Setting) -> str:
     """Parse `NAME` or `NAME=@FILE`. A path relative to the job file becomes absolute."""
     name, file = secret_source(text(setting))
-    return f"{name}=@{setting.report.file.absolute().parent / at_home(file)}" if file else name
+    return f"{name}=@{setting.report.file.absolute().parent / expand_home(file)}" if file else name
 
 
 def _tpu_or_auto(setting: Setting) -> str:
@@ -126,7 +126,7 @@ def _validated(parse: Callable[[str], object], words: str) -> str:
 
 def _each_line(setting: Setting) -> tuple[str, ...]:
     """Read the lines of a file. The path is relative to the job file."""
-    return read_lines(setting.report.file.parent / at_home(text(setting)))
+    return read_lines(setting.report.file.parent / expand_home(text(setting)))
 
 
 def _group_by(setting: Setting) -> str:
@@ -136,7 +136,7 @@ def _group_by(setting: Setting) -> str:
 
 def _workdir(setting: Setting) -> str:
     """Parse a directory. The path is relative to the job file."""
-    return str(setting.report.file.parent / at_home(text(setting)))
+    return str(setting.report.file.parent / expand_home(text(setting)))
 
 
 def _env_files(setting: Setting) -> dict[str, str]:
@@ -146,7 +146,7 @@ def _env_files(setting: Setting) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in names:
         try:
-            found |= read_env_file(setting.report.file.parent / at_home(name))
+            found |= read_env_file(setting.report.file.parent / expand_home(name))
         except ConfigError as error:
             for problem in error.problems:
                 setting.problem(problem)

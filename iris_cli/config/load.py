@@ -13,12 +13,12 @@ from iris_cli.config.attributes import attributes_of
 from iris_cli.config.hosts import (
     MAX_HOSTS,
     Inherited,
+    host_connection,
     host_name,
     inherit,
     remote_dir,
     slice_hosts,
     ssh_block,
-    with_port,
 )
 from iris_cli.config.job_file import argv, cores, duration, gpu_device, read_field, size, tpu_type
 from iris_cli.config.reading import (
@@ -81,14 +81,14 @@ def _cluster(setting: Setting) -> ClusterConfig:
         name = top.get("cluster", _cluster_name, "cluster")
         ssh = top.get("ssh", lambda block: ssh_block(block, NOWHERE), NOWHERE)
         defaults = top.get("defaults", _defaults, Defaults())
-        above = Inherited(
+        base = Inherited(
             connection=replace(ssh, remote_dir=top.get("remote_dir", remote_dir, NOWHERE.remote_dir)),
             env=defaults.env,
             replace_lost=top.get("replace_lost", one_of(ReplaceLost), ReplaceLost.PREEMPTIBLE),
         )
-        slices = top.get("slices", lambda entries: _slices(entries, above), [])
-        workers = top.get("workers", list_of(lambda entry: _worker(entry, above)), ())
-        groups = top.get("scale_groups", list_of(lambda entry: (entry, read_scale_group(entry, above))), ())
+        slices = top.get("slices", lambda entries: _slices(entries, base), [])
+        workers = top.get("workers", list_of(lambda entry: _worker(entry, base)), ())
+        groups = top.get("scale_groups", list_of(lambda entry: (entry, read_scale_group(entry, base))), ())
         entries = [each for some in (*slices, *workers) for each in some]
         _check_names(entries)
         if not entries and not groups:
@@ -99,10 +99,10 @@ def _cluster(setting: Setting) -> ClusterConfig:
         return ClusterConfig(
             path=setting.report.file,
             name=name,
-            ssh=above.connection,
+            ssh=base.connection,
             hosts=tuple(each.host for each in entries),
             scale_groups=tuple(group for _, group in groups),
-            replace_lost=above.replace_lost,
+            replace_lost=base.replace_lost,
             notify=top.get("notify", _notify, Notify()),
             loop=top.get("loop", one_of(Mode), Mode.AUTO),
             autoscale=top.get("autoscale", one_of(Mode), Mode.OFF),
@@ -125,23 +125,23 @@ def _cluster_name(setting: Setting) -> str:
         return entry.need("name", matching(_NAME, "a name", _NAME_HINT), "cluster")
 
 
-def _slices(setting: Setting, above: Inherited) -> list[list[_HostEntry]]:
+def _slices(setting: Setting, base: Inherited) -> list[list[_HostEntry]]:
     found: list[list[_HostEntry]] = []
     total = 0
     for item in setting.items():
-        found.append(item.read(lambda entry: _slice(entry, above)) or [])
+        found.append(item.read(lambda entry: _slice(entry, base)) or [])
         total += len(found[-1])
         if total > MAX_HOSTS:
             raise UsageError(f"more than {MAX_HOSTS} hosts")
     return found
 
 
-def _slice(setting: Setting, above: Inherited) -> list[_HostEntry]:
+def _slice(setting: Setting, base: Inherited) -> list[_HostEntry]:
     """Return the workers of one slice, named `{slice}-{index}`, in the order of the slice's hosts."""
     with section(setting) as entry:
         name = entry.need("name", matching(_NAME, "a name", _NAME_HINT), "")
         kind = entry.need("type", tpu_type, "")
-        settings = inherit(entry, above)
+        settings = inherit(entry, base)
         hosts = entry.need("hosts", slice_hosts(settings.connection), [])
         shared = attributes_of(entry)
         if kind and hosts:
@@ -167,12 +167,14 @@ def _slice(setting: Setting, above: Inherited) -> list[_HostEntry]:
     return found
 
 
-def _worker(setting: Setting, above: Inherited) -> list[_HostEntry]:
+def _worker(setting: Setting, base: Inherited) -> list[_HostEntry]:
     """Return one worker, [] if the entry is invalid. A worker with a TPU is a slice of one VM with the same name."""
     with section(setting) as entry:
         name = entry.need("id", matching(_NAME, "a worker id", _NAME_HINT), "")
-        settings = inherit(entry, above)
-        connection = entry.need("host", lambda each: with_port(host_name(each), settings.connection), NOWHERE)
+        settings = inherit(entry, base)
+        connection = entry.need(
+            "host", lambda each: host_connection(host_name(each), settings.connection), NOWHERE
+        )
         attributes = attributes_of(entry)
         device = _device(entry)
         entry.get("incarnation", text)

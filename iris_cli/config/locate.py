@@ -11,7 +11,7 @@ from iris_cli.errors import ConfigError, UsageError
 FILE_NAME = "cluster.yaml"
 
 
-def at_home(name: str) -> Path:
+def expand_home(name: str) -> Path:
     """Expand `~` or `~user` at the start of a path. Raises UsageError."""
     try:
         return Path(name).expanduser()

@@ -68,7 +68,7 @@ def read_request(raw: bytes) -> Request:
         raise UsageError(f"a request takes at most {MOST_BYTES} bytes", hint="put the data into a file")
     report = Report(Path("request"))
     try:
-        root = _Nodes().node(_parse_json(raw), 1)
+        root = _NodeBuilder().node(_parse_json(raw), 1)
         request = Setting(root, "", report).read(_request)
     except RecursionError:
         raise UsageError(f"the request is nested deeper than {MAX_DEPTH} levels") from None
@@ -87,7 +87,7 @@ def _refusal(report: Report) -> UsageError:
 # From text to nodes
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise UsageError("the request has the same key twice")
@@ -96,7 +96,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _parse_json(raw: bytes) -> Any:
     try:
-        return json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(
+            raw.decode("utf-8"), object_pairs_hook=_reject_duplicates, parse_constant=_reject_constant
+        )
     except UsageError:
         raise
     except UnicodeDecodeError:
@@ -105,11 +107,11 @@ def _parse_json(raw: bytes) -> Any:
         raise UsageError("the request is not JSON") from None
 
 
-def _no_constant(word: str) -> Any:
+def _reject_constant(word: str) -> Any:
     raise UsageError(f"{word} is not JSON")
 
 
-class _Nodes:
+class _NodeBuilder:
     """Convert JSON values to nodes, and count them."""
 
     def __init__(self) -> None:

@@ -22,10 +22,10 @@ def write_request(request: Request) -> bytes:
     """Encode a request for a file of the outbox. Raises UsageError if the request is too large."""
     document: dict[str, Any] = {"v": FORMAT, "op": request.__struct_config__.tag}
     if isinstance(request, Submit):
-        document["job"] = _job(request.job)
+        document["job"] = _job_document(request.job)
     else:
         fields = {name: getattr(request, name) for name in request.__struct_fields__}
-        document |= {name: _plain(value) for name, value in fields.items() if value is not None}
+        document |= {name: _plain_value(value) for name, value in fields.items() if value is not None}
     raw = _json_line(document)
     if len(raw) > MOST_BYTES:
         raise UsageError(
@@ -41,23 +41,27 @@ def digest_of(job: JobRequest) -> str:
     """
     from hashlib import sha256
 
-    text = json.dumps(_job(replace(job, name=None)), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_job_document(replace(job, name=None)), sort_keys=True, separators=(",", ":"))
     return sha256(text.encode("ascii")).hexdigest()[:32]
 
 
-def _job(request: JobRequest) -> dict[str, Any]:
+def _job_document(request: JobRequest) -> dict[str, Any]:
     """Return the request as the fields of a job file."""
     fields = ((row, getattr(request, row.name)) for row in JOB_FIELDS if not row.into)
-    return {row.file_key: _WRITERS.get(row.kind, _plain)(value) for row, value in fields if value is not None}
+    return {
+        row.file_key: _WRITERS.get(row.kind, _plain_value)(value)
+        for row, value in fields
+        if value is not None
+    }
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain_value(each) for key, each in value.items()}
     if isinstance(value, list) or type(value) is tuple:
-        return [_plain(each) for each in value]
+        return [_plain_value(each) for each in value]
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 

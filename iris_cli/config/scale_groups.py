@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from iris_cli.config.attributes import free_attributes
+from iris_cli.config.attributes import operator_attributes
 from iris_cli.config.hosts import Inherited, host_name, inherit
 from iris_cli.config.job_file import duration, tpu_type
 from iris_cli.config.reading import (
@@ -176,7 +176,7 @@ def _check_tier(entry: Section, template: SliceTemplate) -> None:
         entry.at("reservation").problem("a named reservation needs a queued resource", "write queued: true")
 
 
-def read_scale_group(setting: Setting, above: Inherited) -> ScaleGroup:
+def read_scale_group(setting: Setting, base: Inherited) -> ScaleGroup:
     """Parse one scale group. Problems are added to the report."""
     with section(setting) as entry:
         name = entry.need("name", matching(_NAME, "a name", "use a-z, 0-9 and '-', a letter first"), "")
@@ -191,10 +191,10 @@ def read_scale_group(setting: Setting, above: Inherited) -> ScaleGroup:
             priority=entry.get("priority", integer(-1_000_000, 1_000_000), 0),
             idle_timeout=entry.get("idle_timeout", duration, 600.0),
             setup=entry.get("setup", text, ""),
-            env=above.env,
-            connection=above.connection,
+            env=base.env,
+            connection=base.connection,
         )
-        group = entry.get("worker", lambda worker: _with_worker(group, worker, above), group)
+        group = entry.get("worker", lambda worker: _with_worker(group, worker, base), group)
         if group.min_slices > group.max_slices:
             entry.at("min_slices").problem(
                 f"min_slices is {group.min_slices}, more than max_slices {group.max_slices}"
@@ -207,11 +207,11 @@ def read_scale_group(setting: Setting, above: Inherited) -> ScaleGroup:
     return replace(group, attributes=slice_attributes(group))
 
 
-def _with_worker(group: ScaleGroup, setting: Setting, above: Inherited) -> ScaleGroup:
+def _with_worker(group: ScaleGroup, setting: Setting, base: Inherited) -> ScaleGroup:
     with section(setting) as entry:
-        settings = inherit(entry, above)
+        settings = inherit(entry, base)
         return replace(
-            group, attributes=free_attributes(entry), env=settings.env, connection=settings.connection
+            group, attributes=operator_attributes(entry), env=settings.env, connection=settings.connection
         )
 
 

@@ -10,12 +10,7 @@ from msgspec import Struct, field
 
 from iris_cli.config.reading import Section, Setting
 from iris_cli.core import NOWHERE, Connection, Device, JobRequest, Limits, ReplaceLost, ScaleGroup, WorkerId
-from iris_cli.core.attributes import (
-    REGION_ATTRIBUTE_KEY,
-    ZONE_ATTRIBUTE_KEY,
-    AttributeValue,
-    region_of_zone,
-)
+from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, AttributeValue, region_of_zone
 from iris_cli.core.topology import describe, lookup
 
 

@@ -42,7 +42,7 @@ class NewSlice(Struct, frozen=True):
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a YAML scalar for exactly this text."""
     return text if _is_plain(text) else json.dumps(text, ensure_ascii=not text.isprintable())
 
@@ -52,43 +52,41 @@ def _is_plain(text: str) -> bool:
     return _PLAIN.fullmatch(text) is not None and text.lower() not in _NOT_PLAIN
 
 
-def listed(texts: Sequence[str]) -> str:
+def format_list(texts: Sequence[str]) -> str:
     """Return the texts as a YAML list in brackets."""
-    return f"[{', '.join(map(quoted, texts))}]"
+    return f"[{', '.join(map(quote, texts))}]"
 
 
-def labelled(labels: Mapping[str, str]) -> str:
+def format_labels(labels: Mapping[str, str]) -> str:
     """Return labels as a YAML mapping in braces, sorted by key. Numeric values become numbers, as in constraints."""
-    return f"{{{', '.join(f'{quoted(key)}: {label_value(labels[key])}' for key in sorted(labels))}}}"
+    return f"{{{', '.join(f'{quote(key)}: {format_label(labels[key])}' for key in sorted(labels))}}}"
 
 
-def label_value(text: str) -> str:
+def format_label(text: str) -> str:
     """Return the value of a label as YAML."""
-    return quoted(text) if isinstance(scalar_of(text), str) else text
+    return quote(text) if isinstance(scalar_of(text), str) else text
 
 
 def slice_lines(each: NewSlice) -> list[str]:
     """Return the lines of an item of `slices`. The first line begins with the dash."""
-    zone = (
-        f"{ZONE_ATTRIBUTE_KEY}: {quoted(each.zone)}" if each.zone else f"# {ZONE_ATTRIBUTE_KEY}: us-west4-a"
-    )
+    zone = f"{ZONE_ATTRIBUTE_KEY}: {quote(each.zone)}" if each.zone else f"# {ZONE_ATTRIBUTE_KEY}: us-west4-a"
     preemptible = f"{PREEMPTIBLE_ATTRIBUTE_KEY}: {'true' if each.preemptible else 'false'}"
     lines = [
-        f"- name: {quoted(each.name)}",
-        f"  type: {quoted(each.type)}",
-        f"  hosts: {listed(each.hosts)}",
+        f"- name: {quote(each.name)}",
+        f"  type: {quote(each.type)}",
+        f"  hosts: {format_list(each.hosts)}",
         f"  {zone}",
         f"  # {PREEMPTIBLE_ATTRIBUTE_KEY}: true" if each.preemptible is None else f"  {preemptible}",
     ]
-    lines += [f"  labels: {labelled(each.labels)}"] * bool(each.labels)
-    return lines + [f"  incarnation: {quoted(each.incarnation)}"] * bool(each.incarnation)
+    lines += [f"  labels: {format_labels(each.labels)}"] * bool(each.labels)
+    return lines + [f"  incarnation: {quote(each.incarnation)}"] * bool(each.incarnation)
 
 
 def host_lines(each: NewHost) -> list[str]:
     """Return the lines of an item of `workers`."""
-    user = f", user: {quoted(each.user)}" if each.user else ""
+    user = f", user: {quote(each.user)}" if each.user else ""
     port = f", port: {each.port}" if each.port else ""
-    return [f"- {{id: {quoted(each.worker)}, host: {quoted(each.host)}{user}{port}}}"]
+    return [f"- {{id: {quote(each.worker)}, host: {quote(each.host)}{user}{port}}}"]
 
 
 class _Dumper(yaml.SafeDumper):

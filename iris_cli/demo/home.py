@@ -23,7 +23,7 @@ def demo_home() -> Iterator[Path]:
 
     A file next to the directory is locked while this process lives.
     """
-    _remove_dead()
+    _remove_killed_demos()
     root = Path(tempfile.mkdtemp(prefix=_PREFIX))
     draft = root / f"{_LOCK}.draft"
     with draft.open("w") as file:
@@ -44,7 +44,7 @@ def _remove(root: Path) -> None:
         remove_tree(root)
 
 
-def _remove_dead() -> None:
+def _remove_killed_demos() -> None:
     """Remove the directories of this user's demos that have ended.
 
     The hosts of a demo end with the demo, and their tasks end with the hosts, unless the hosts were killed, too.

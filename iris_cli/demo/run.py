@@ -22,7 +22,7 @@ from iris_cli.ops.loop.start import SWITCH, end, order, own_loops, running_loop
 from iris_cli.ops.workplace import Workplace, this_program
 from iris_cli.render.console import Output
 
-KEPT = Path(".iris-demo")
+DEFAULT_DIRECTORY = Path(".iris-demo")
 """Default directory of a kept cluster."""
 
 _HELLO = 'echo "rank $IRIS_TASK_INDEX of $IRIS_NUM_TASKS on $IRIS_WORKER_ID"; sleep 1'
@@ -49,10 +49,7 @@ _TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
         "A third gang takes the other slice,",
         ("launch", "--name", "busy", "--tpu", TPU, "--", "sh", "-c", _BUSY),
     ),
-    (
-        "a CPU job runs beside them,",
-        ("launch", "--name", "side", "--cpu", "0.5", "--", "sh", "-c", _SIDE),
-    ),
+    ("a CPU job runs beside them,", ("launch", "--name", "side", "--cpu", "0.5", "--", "sh", "-c", _SIDE)),
     (
         "and a fourth gang is pending. Why?",
         ("launch", "--name", "patient", "--tpu", TPU, "--", "sh", "-c", _HELLO),
@@ -80,12 +77,12 @@ def run(output: Output, directory: Path | None, *, keep: bool) -> None:
 
     If `directory` is None, the cluster is in KEPT if `keep` is True, otherwise in a temporary directory.
     """
-    elsewhere = forget_other_clusters()
+    had_state_dir = forget_other_clusters()
     if keep or directory is not None:
-        _show(output, (directory or KEPT).absolute(), keep=keep, elsewhere=elsewhere)
+        _show(output, (directory or DEFAULT_DIRECTORY).absolute(), keep=keep, had_state_dir=had_state_dir)
     else:
         with demo_home() as root:
-            _show(output, root, keep=False, elsewhere=elsewhere)
+            _show(output, root, keep=False, had_state_dir=had_state_dir)
 
 
 def stop(output: Output, directory: Path) -> int:
@@ -105,14 +102,14 @@ def forget_other_clusters() -> bool:
 
     A demo needs a separate log, because in another cluster's log it would record that cluster's workers as removed.
     """
-    elsewhere = "IRIS_STATE_DIR" in os.environ
+    had_state_dir = "IRIS_STATE_DIR" in os.environ
     for name in [each for each in os.environ if each.startswith("IRIS_")]:
         if name != SWITCH:
             del os.environ[name]
-    return elsewhere
+    return had_state_dir
 
 
-def _show(output: Output, root: Path, *, keep: bool, elsewhere: bool) -> None:
+def _show(output: Output, root: Path, *, keep: bool, had_state_dir: bool) -> None:
     cluster = LocalCluster(root, keep=keep)
     tour = Tour(output, cluster.config)
     cluster.claim()  # claim first, because another demo may use the directory
@@ -127,7 +124,7 @@ def _show(output: Output, root: Path, *, keep: bool, elsewhere: bool) -> None:
                 finally:
                     cluster.close()
     if keep and not output.as_json:
-        _print_next_steps(output, cluster, elsewhere)
+        _print_next_steps(output, cluster, had_state_dir)
 
 
 def _play(tour: Tour, go: Path) -> None:
@@ -137,7 +134,7 @@ def _play(tour: Tour, go: Path) -> None:
         command = tuple(word.replace("{go}", shlex.quote(str(go))) for word in template)
         if "--until-idle" in command:
             # `iris watch` must start before the tasks end. It gets twice as long as the last command took.
-            later = threading.Timer(2 * tour.took, go.touch)
+            later = threading.Timer(2 * tour.last_duration, go.touch)
             later.daemon = True
             later.start()
             command = command if has_loop else (*command, "--schedule")
@@ -151,13 +148,13 @@ def _play(tour: Tour, go: Path) -> None:
         tour.output.document(TourDocument(tour.steps))
 
 
-def _print_next_steps(output: Output, cluster: LocalCluster, elsewhere: bool) -> None:
+def _print_next_steps(output: Output, cluster: LocalCluster, had_state_dir: bool) -> None:
     # In a clone the command is in .venv, which is not in PATH.
     program = "iris" if shutil.which("iris") else shlex.join(this_program())
     lines = (
         "",
         "The cluster is still running. Try:",
-        *(["  unset IRIS_STATE_DIR"] if elsewhere else []),
+        *(["  unset IRIS_STATE_DIR"] if had_state_dir else []),
         f"  export IRIS_CONFIG={shlex.quote(str(cluster.config))}",
         f"  {program} launch --tpu {TPU} --wait -- sh -c 'hostname; echo $IRIS_TASK_INDEX'",
         f"  {program} status",
@@ -195,9 +192,9 @@ class Tour:
     def __init__(self, output: Output, config: Path) -> None:
         self.output = output
         self.config = config
-        self._own = Workplace(config_path=config)
+        self._workplace = Workplace(config_path=config)
         self.steps: list[TourStep] = []
-        self.took = 0.0
+        self.last_duration = 0.0
         """Duration of the last command of `run` in seconds."""
 
     def step(self, words: str, command: tuple[str, ...]) -> None:
@@ -222,7 +219,7 @@ class Tour:
 
     def run(self, command: tuple[str, ...], *, capture: bool) -> subprocess.CompletedProcess[str]:
         """Run an iris command. The exit code is not checked. `capture`: return the output instead of showing it."""
-        began = self._own.clock.monotonic()
+        began = self._workplace.clock.monotonic()
         done = subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-m", "iris_cli", "--config", str(self.config), *command],
             stdin=subprocess.DEVNULL,
@@ -231,17 +228,17 @@ class Tour:
             text=True,
             check=False,
         )
-        self.took = self._own.clock.monotonic() - began
+        self.last_duration = self._workplace.clock.monotonic() - began
         return done
 
     @property
     def cluster(self) -> Cluster:
         """The cluster according to the present log."""
-        return self._own.session("iris demo").view()
+        return self._workplace.session("iris demo").view()
 
     def wait_for_the_loop(self) -> None:
         """Wait until the background loop has ended by itself. It ends when no job is open."""
-        clock, state = self._own.clock, self._own.state
+        clock, state = self._workplace.clock, self._workplace.state
         until = clock.monotonic() + _PATIENCE
         while running_loop(state) is not None and clock.monotonic() < until:
             clock.sleep(_POLL_INTERVAL)
@@ -257,6 +254,6 @@ class Tour:
                 words = ("--quiet", "cancel", "--wait", "--reason", "the demo ends", *live)
                 self.run(words, capture=self.output.as_json)
         finally:
-            if running_loop(self._own.state) is not None:
-                order(self._own.state, self._own.clock, stopped=True, command="iris demo")
-                end(self._own.state, self._own.clock)
+            if running_loop(self._workplace.state) is not None:
+                order(self._workplace.state, self._workplace.clock, stopped=True, command="iris demo")
+                end(self._workplace.state, self._workplace.clock)

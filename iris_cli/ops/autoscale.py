@@ -28,7 +28,7 @@ from iris_cli.core.model.slice import Provider, Slice, SliceState, slice_name, s
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import token_of
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.scale_status import here, objection, plan_of
+from iris_cli.ops.views.scale_status import objection, plan_of, this_owner
 from iris_cli.ops.workers.execute import worker_environment
 from iris_cli.ops.workers.workers import probe as probe_workers
 from iris_cli.remote.host_keys import HostKeys, parse
@@ -94,7 +94,7 @@ def find_owner_conflict(session: Session) -> tuple[OwnerConflict | None, dict[Sc
 def adopt(session: Session, unknown: Sequence[str]) -> None:
     """Let this state directory manage the slices. The next pass deletes the slices `unknown` to this directory."""
     with session.transaction() as draft:
-        slices.record_new_owner(draft, here(session), session.cluster_id, unknown)
+        slices.record_new_owner(draft, this_owner(session), session.cluster_id, unknown)
 
 
 # Listings
@@ -181,7 +181,7 @@ def _decide(session: Session, listings: Sequence[slices.Listing], errors: Mappin
         slices.join_complete_slices(draft)
         plan = plan_of(session, draft.cluster, draft.at, unlisted)
         slices.record_scaling_plan(draft, plan, session.limits)
-        slices.record_first_owner(draft, here(session))
+        slices.record_first_owner(draft, this_owner(session))
         return plan
 
     return session.decide(rule)

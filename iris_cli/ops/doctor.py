@@ -12,7 +12,7 @@ from iris_cli.core.text import pattern
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
 from iris_cli.journal.access import check_writable, network_file_system
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops.checks.findings import Finding, failed_by, failure, fine, warning
+from iris_cli.ops.checks.findings import Finding, failure, failure_of, success, warning
 from iris_cli.ops.checks.host_checks import all_workers, check_hosts, check_keys
 from iris_cli.ops.checks.log_checks import check_log
 from iris_cli.ops.loop.cron.checks import Installed, check_cycles
@@ -45,7 +45,7 @@ def examine(
         session = begin(config)
     except IrisError as error:
         if error.message not in [each.text for each in findings]:
-            yield failed_by("state", error)
+            yield failure_of("state", error)
         return
     cluster, log_error = Cluster(), None
     try:
@@ -56,7 +56,7 @@ def examine(
     yield from check_state(session.state)
     yield from check_log(session.state, progress=session.progress)
     if log_error is not None:
-        yield failed_by("log", log_error)
+        yield failure_of("log", log_error)
     yield from check_snapshot(session.state, cluster)
     yield from check_cluster(cluster)
     yield from check_slice_owner(session, cluster)
@@ -75,7 +75,7 @@ def _check_workers(session: Session, cluster: Cluster, *, offline: bool) -> Iter
         try:
             yield from check_hosts(session, cluster, reported={each.text for each in keys})
         except IrisError as error:
-            yield failed_by("hosts", error)
+            yield failure_of("hosts", error)
     yield from check_workers(cluster)
 
 
@@ -85,12 +85,12 @@ def check_config(load: Callable[[], ClusterConfig]) -> tuple[ClusterConfig | Non
         config = load()
     except ConfigError as error:
         problems = [failure("config", each, _open_at(each), code=ExitCode.CONFIG) for each in error.problems]
-        return None, problems or [failed_by("config", error)]
+        return None, problems or [failure_of("config", error)]
     slices = {host.slice for host in config.hosts if host.slice}
     found = f"{config.path}: {count(len(slices), 'slice')}, {count(len(config.hosts), 'worker')}"
     empty = not config.hosts and not config.scale_groups
     return config, [
-        fine("config", found),
+        success("config", found),
         *(warning("config", text, _ADD if empty else _open_at(text)) for text in config.warnings),
     ]
 
@@ -105,14 +105,14 @@ def check_state(state: StateDir) -> Iterator[Finding]:
     """Yield findings on the state directory, which must exist and be private, writable and on a local disk."""
     if not state.path.exists():
         text = f"{state.path} does not exist yet: the first command that writes creates it"
-        yield fine("state", text, hidden_if_ok=True)
+        yield success("state", text, hidden_if_ok=True)
         return
     try:
         check_writable(state.path)
     except IrisError as error:
-        yield failed_by("state", error)
+        yield failure_of("state", error)
     else:
-        yield fine("state", f"{state.path}: private, writable", hidden_if_ok=True)
+        yield success("state", f"{state.path}: private, writable", hidden_if_ok=True)
     if kind := network_file_system(state.path):
         text = f"{state.path} is on {kind}, where locks are unreliable"
         yield warning("state", text, "iris --state-dir DIR ...  # name a local directory")
@@ -121,10 +121,10 @@ def check_state(state: StateDir) -> Iterator[Finding]:
 def check_snapshot(state: StateDir, cluster: Cluster) -> Iterator[Finding]:
     """Yield a finding on the snapshot. An unusable snapshot is written again automatically."""
     if cluster.past is not None:
-        yield fine("snapshot", "in use", hidden_if_ok=True)
+        yield success("snapshot", "in use", hidden_if_ok=True)
     elif state.has_snapshot:
         text = "ignored: written for another log or version; the log was replayed"
-        yield fine("snapshot", text, hidden_if_ok=True)
+        yield success("snapshot", text, hidden_if_ok=True)
 
 
 def check_cluster(cluster: Cluster) -> Iterator[Finding]:
@@ -136,7 +136,7 @@ def check_cluster(cluster: Cluster) -> Iterator[Finding]:
         yield failure("invariants", f"and {len(found) - _MAX_BREACHES} more")
     if not found:
         jobs, workers = count(len(cluster.jobs), "job"), count(len(cluster.workers), "worker")
-        yield fine("invariants", f"valid, {jobs} and {workers}", hidden_if_ok=True)
+        yield success("invariants", f"valid, {jobs} and {workers}", hidden_if_ok=True)
 
 
 def check_slice_owner(session: Session, cluster: Cluster) -> Iterator[Finding]:
@@ -166,4 +166,4 @@ def check_notify(session: Session, *, has_next_cycle: bool) -> Iterator[Finding]
         return
     problems = channel_problems(session, has_next_cycle=has_next_cycle)
     found = [warning("notify", text.removeprefix("notify: "), FIX) for text in problems]
-    yield from found or [fine("notify", last_notice(session))]
+    yield from found or [success("notify", last_notice(session))]

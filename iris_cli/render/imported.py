@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.core import AttemptId, WorkerId, count
-from iris_cli.ops.setup.cluster_import.found import SkippedEntry
+from iris_cli.ops.setup.cluster_import.nodes import SkippedEntry
 from iris_cli.ops.setup.cluster_import.plan import Plan
 from iris_cli.ops.setup.cluster_import.run import OldMachine, Proposal, ended_jobs
 from iris_cli.render.console import Output
@@ -101,7 +101,7 @@ def import_document(
         recreated=[each.name for each in plan.recreated],
         gone=plan.gone,
         removed=_removed(proposal),
-        left_out=plan.left_out,
+        left_out=plan.skipped,
         notes=[Note(name, note) for name, note in plan.notes],
         old_machines=[ReplacedWorker(each.worker, each.ended_attempts, each.kept) for each in machines],
         forgotten=[each.worker for each in forgotten],
@@ -132,10 +132,10 @@ def _nothing(proposal: Proposal) -> str:
 
 
 def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iterator[str]:
-    for each in plan.left_out[:_MAX_SKIPPED]:
+    for each in plan.skipped[:_MAX_SKIPPED]:
         yield f"skipped {each.name}: {each.why}" + (f"; {each.fix}" if each.fix else "")
-    if len(plan.left_out) > _MAX_SKIPPED:
-        yield f"{len(plan.left_out) - _MAX_SKIPPED} more skipped: --json lists all"
+    if len(plan.skipped) > _MAX_SKIPPED:
+        yield f"{len(plan.skipped) - _MAX_SKIPPED} more skipped: --json lists all"
     yield from _grouped(plan.notes)
     for name, changes in plan.updated.items():
         if changes:

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from iris_cli.ops.checks.findings import failure, fine, warning
+from iris_cli.ops.checks.findings import failure, success, warning
 from iris_cli.render import checks
 from iris_cli.render.console import Output
 
 FINDINGS = [
-    fine("config", "2 workers"),
-    fine("worker a-0", "answers"),
-    fine("worker a-1", "answers"),
+    success("config", "2 workers"),
+    success("worker a-0", "answers"),
+    success("worker a-1", "answers"),
     warning("worker a-2", "its clock \x1b[2J is wrong"),
     failure("log", "line 3 [/] is damaged", "iris log salvage " + "x" * 300),
 ]

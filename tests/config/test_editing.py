@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris_cli.config.editing.cluster_file import SLICES, WORKERS, ClusterFile
-from iris_cli.config.editing.text_nodes import Edit, apply, unified_diff
+from iris_cli.config.editing.text_nodes import Edit, apply_edits, unified_diff
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.yaml_text import NewHost, NewSlice, host_lines, slice_lines
 from iris_cli.errors import ConfigError
@@ -291,7 +291,7 @@ def test_a_diff_is_the_one_that_everybody_knows() -> None:
     old = "".join(f"{number}\n" for number in range(40))
     edits = [Edit(0, 2, "x\n"), Edit(20, 20, "between\n"), Edit(old.index("30"), old.index("31"), "")]
     expected = difflib.unified_diff(
-        old.splitlines(), apply(old, edits).splitlines(), "name", "name", lineterm=""
+        old.splitlines(), apply_edits(old, edits).splitlines(), "name", "name", lineterm=""
     )
     assert unified_diff(old, edits, "name") == list(expected)
 

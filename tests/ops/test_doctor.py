@@ -17,9 +17,8 @@ from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKin
 from iris_cli.core.model.slice import Provider, ScaleGroup, SliceTemplate
 from iris_cli.core.model.worker import Connection, Worker
 from iris_cli.errors import ConfigError, ExitCode, IrisError
-from iris_cli.ops.checks import host_checks
-from iris_cli.ops.checks.findings import Finding, Level, exit_code, failure, fine, warning
-from iris_cli.ops.checks.host_checks import answered, check_keys, differences, shared_directories, unanswered
+from iris_cli.ops.checks import host_checks as checks
+from iris_cli.ops.checks.findings import Finding, Level, exit_code, failure, success, warning
 from iris_cli.ops.doctor import examine
 from iris_cli.ops.session import Session
 from tests.ops.world import World
@@ -40,7 +39,7 @@ REPORT = ProbeReport(
 @pytest.fixture(autouse=True)
 def no_ssh_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The operator's own SSH files are none of the tests' business."""
-    monkeypatch.setattr(host_checks, "SSH_CONFIG", tmp_path / "no-such-config")
+    monkeypatch.setattr(checks, "SSH_CONFIG", tmp_path / "no-such-config")
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
 
 
@@ -49,7 +48,7 @@ def seen(findings: list[Finding]) -> list[tuple[str, str]]:
 
 
 def test_a_healthy_worker_is_told_in_one_line() -> None:
-    assert seen(answered(WORKER, HOST, REPORT, 0.0)) == [("ok", "up: 4 cores, 8GiB, 4 chips")]
+    assert seen(checks.host_findings(WORKER, HOST, REPORT, 0.0)) == [("ok", "up: 4 cores, 8GiB, 4 chips")]
 
 
 @pytest.mark.parametrize(
@@ -78,19 +77,19 @@ def test_a_healthy_worker_is_told_in_one_line() -> None:
 def test_each_fault_of_a_worker_has_its_fix(
     changed: dict[str, Any], skew: float, refusal: str, level: str, text: str, fix: str
 ) -> None:
-    (finding,) = answered(WORKER, HOST, replace(REPORT, **changed), skew, refusal)
+    (finding,) = checks.host_findings(WORKER, HOST, replace(REPORT, **changed), skew, refusal)
     assert (finding.level, finding.subject) == (level, "worker v4a-0")
     assert text in finding.text
     assert fix in finding.fix
 
 
 def test_a_small_skew_of_the_clocks_is_no_fault() -> None:
-    assert seen(answered(WORKER, None, REPORT, 30.0))[0][0] == "ok"
+    assert seen(checks.host_findings(WORKER, None, REPORT, 30.0))[0][0] == "ok"
 
 
 def test_a_worker_that_was_never_probed_has_no_identity_to_lose() -> None:
     new = replace(WORKER, boot_id="", incarnation="")
-    assert seen(answered(new, HOST, REPORT, 0.0))[0][0] == "ok"
+    assert seen(checks.host_findings(new, HOST, REPORT, 0.0))[0][0] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_where_the_configuration_says_otherwise_is_shown(
     metadata: dict[str, str], expected: list[str]
 ) -> None:
     host = replace(HOST, attributes={**HOST.attributes, "preemptible": AttributeValue("false")})
-    assert differences(host, replace(REPORT, metadata=tuple(metadata.items()))) == expected
+    assert checks.differences(host, replace(REPORT, metadata=tuple(metadata.items()))) == expected
 
 
 @pytest.mark.parametrize(
@@ -123,7 +122,7 @@ def test_where_the_configuration_says_otherwise_is_shown(
     ],
 )
 def test_each_silence_has_its_fix(kind: SilenceKind, fix: str) -> None:
-    finding = unanswered(WORKER, Silence(worker=W, kind=kind, step="connect", detail="no route"))
+    finding = checks.silence_finding(WORKER, Silence(worker=W, kind=kind, step="connect", detail="no route"))
     assert (finding.level, finding.code) == (Level.FAIL, ExitCode.UNREACHABLE)
     assert finding.text == "no answer (connect: no route)"
     assert fix in finding.fix
@@ -133,28 +132,29 @@ def test_what_is_typed_goes_the_way_that_iris_goes() -> None:
     """Through the jump host of cluster.yaml; and a shell reads it as it is meant."""
     way = replace(WORKER.connection, proxy_jump="me@bastion:2200", key="/my keys/id", user="LAB\\me", port=0)
     silence = Silence(worker=W, kind=SilenceKind.UNREACHABLE, step="connect", detail="no route")
-    fix, _, _ = unanswered(replace(WORKER, connection=way), silence).fix.partition("  # ")
+    fix, _, _ = checks.silence_finding(replace(WORKER, connection=way), silence).fix.partition("  # ")
     assert fix == "ssh -J me@bastion:2200 -i '/my keys/id' 'LAB\\me@10.0.0.1' true"
 
 
 def test_what_is_typed_for_a_node_of_a_slurm_job_is_a_step() -> None:
     way = replace(WORKER.connection, allocation="7", node="n3", login="login-1")
     silence = Silence(worker=W, kind=SilenceKind.UNREACHABLE, step="srun", detail="expired")
-    fix = unanswered(replace(WORKER, connection=way), silence).fix
+    fix = checks.silence_finding(replace(WORKER, connection=way), silence).fix
     assert fix.startswith("ssh -p 2222 -i /keys/id me@login-1 srun --jobid=7 --overlap --nodelist=n3 ")
 
 
 def test_the_transports_own_hint_wins() -> None:
     silence = Silence(worker=W, kind=SilenceKind.AUTH, step="auth", detail="denied", hint="ssh-add x")
-    assert unanswered(WORKER, silence).fix == "ssh-add x"
+    assert checks.silence_finding(WORKER, silence).fix == "ssh-add x"
 
 
 def test_who_is_refused_by_a_vm_of_google_is_told_how_its_key_gets_there() -> None:
     silence = Silence(worker=W, kind=SilenceKind.AUTH, step="authentication", detail="denied", hint="ask Ann")
-    (fix, _, rest) = unanswered(WORKER, silence, replace(HOST, slice="v4a")).fix.partition("  # ")
+    (fix, _, rest) = checks.silence_finding(WORKER, silence, replace(HOST, slice="v4a")).fix.partition("  # ")
     assert fix == "gcloud compute tpus tpu-vm ssh v4a --zone us-central2-b --worker all --command true"
     assert rest.endswith("or ask Ann")
-    assert unanswered(WORKER, silence, HOST).fix == "ask Ann"  # it stands alone, and may be anybody's
+    # It stands alone, and may be anybody's.
+    assert checks.silence_finding(WORKER, silence, HOST).fix == "ask Ann"
 
 
 def test_a_slice_that_is_gone_is_one_finding_and_google_knows_of_it() -> None:
@@ -165,20 +165,17 @@ def test_a_slice_that_is_gone_is_one_finding_and_google_knows_of_it() -> None:
             worker=worker, kind=SilenceKind.UNREACHABLE, step="connect", detail=detail, hint="ssh"
         )
         host = replace(HOST, worker=worker, slice="v4a")
-        return unanswered(replace(WORKER, id=worker), silence, host, whole_slice=True)
+        return checks.silence_finding(replace(WORKER, id=worker), silence, host, whole_slice=True)
 
     assert {(away(number).text, away(number).fix.partition("  #")[0]) for number in range(4)} == {
-        (
-            "no answer (connect: timed out)",
-            "gcloud compute tpus tpu-vm describe v4a --zone us-central2-b",
-        )
+        ("no answer (connect: timed out)", "gcloud compute tpus tpu-vm describe v4a --zone us-central2-b")
     }
 
 
 def test_two_workers_on_one_host_are_found() -> None:
     twin = replace(REPORT, worker=WorkerId("v4a-1"))
     other = replace(REPORT, worker=WorkerId("v4a-2"), incarnation="other")
-    (finding,) = shared_directories([REPORT, twin, other])
+    (finding,) = checks.directory_findings([REPORT, twin, other])
     assert finding.text.startswith("same host as v4a-1")
 
 
@@ -186,13 +183,10 @@ def test_two_workers_on_one_host_are_found() -> None:
     ("findings", "code"),
     [
         ([], 0),
-        ([fine("a", "b"), warning("a", "b")], 0),
+        ([success("a", "b"), warning("a", "b")], 0),
         ([failure("a", "b")], 1),
         ([failure("w", "b", code=ExitCode.UNREACHABLE), failure("a", "b")], 7),
-        (
-            [failure("w", "b", code=ExitCode.UNREACHABLE), failure("log", "b", code=ExitCode.LOG_DAMAGED)],
-            6,
-        ),
+        ([failure("w", "b", code=ExitCode.UNREACHABLE), failure("log", "b", code=ExitCode.LOG_DAMAGED)], 6),
         ([failure("log", "b", code=ExitCode.LOG_DAMAGED), failure("c", "b", code=ExitCode.CONFIG)], 3),
         ([failure("state", "b", code=ExitCode.LOCKED)], 1),
     ],
@@ -380,13 +374,13 @@ def test_an_error_on_the_way_to_the_hosts_is_a_finding(world: World) -> None:
 
 def test_a_key_that_others_can_read_is_refused(client_key: Path) -> None:
     client_key.chmod(0o644)
-    (finding,) = check_keys([replace(AT, key=str(client_key))])
+    (finding,) = checks.check_keys([replace(AT, key=str(client_key))])
     assert finding.level is Level.FAIL
     assert "chmod" in finding.fix
 
 
 def test_a_key_that_is_missing_is_named(tmp_path: Path) -> None:
-    (finding,) = check_keys([replace(AT, key=str(tmp_path / "gone"))])
+    (finding,) = checks.check_keys([replace(AT, key=str(tmp_path / "gone"))])
     assert str(tmp_path / "gone") in finding.text
 
 

@@ -40,7 +40,7 @@ def demo(
     if not stop:
         run.run(output, directory, keep=keep)
         return
-    ended = run.stop(output, directory or run.KEPT)
+    ended = run.stop(output, directory or run.DEFAULT_DIRECTORY)
     if output.as_json:
         output.document(EndedDocument(ended))
     else:

@@ -11,10 +11,17 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.config.editing.text_nodes import Edit, TextNode, apply, overlapping, parse_nodes, unified_diff
+from iris_cli.config.editing.text_nodes import (
+    Edit,
+    TextNode,
+    apply_edits,
+    have_overlap,
+    parse_nodes,
+    unified_diff,
+)
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig, HostConfig
-from iris_cli.config.yaml_text import label_value, labelled, listed, quoted
+from iris_cli.config.yaml_text import format_label, format_labels, format_list, quote
 from iris_cli.core.text import pattern
 from iris_cli.errors import ConfigError
 
@@ -47,9 +54,11 @@ def host_edits(text: str, hosts: TextNode, addresses: Sequence[str]) -> list[Edi
         raise NotEditable("has comments or settings in it")
     if hosts.items and not hosts.flow:
         indent = " " * hosts.column
-        lines = f"\n{indent}".join(f"- {quoted(each)}" for each in addresses)
+        lines = f"\n{indent}".join(f"- {quote(each)}" for each in addresses)
         return [Edit(hosts.start, hosts.end, lines)]
-    return [Edit(hosts.start, hosts.end, listed(addresses) if len(addresses) > 1 else quoted(addresses[0]))]
+    return [
+        Edit(hosts.start, hosts.end, format_list(addresses) if len(addresses) > 1 else quote(addresses[0]))
+    ]
 
 
 def _host(item: TextNode) -> str:
@@ -58,7 +67,7 @@ def _host(item: TextNode) -> str:
 
 def _host_edit(item: TextNode, address: str) -> Edit:
     node = item.entries.get("host", item)
-    return Edit(node.start, node.end, quoted(address + _port(_host(item))))
+    return Edit(node.start, node.end, quote(address + _port(_host(item))))
 
 
 def _port(host: str) -> str:
@@ -147,32 +156,34 @@ class ClusterFile:
         section = self._root.entries.get(kind)
         if section is None:
             gap = [""] * (not self.text.endswith("\n\n"))
-            self._sections.append(self._lines(self._end(), [*gap, f"{kind}:", *_indented(entries, 2)]))
+            self._sections.append(
+                self._insertion(self._document_end(), [*gap, f"{kind}:", *_indent(entries, 2)])
+            )
         elif section.items and section.flow:
             raise NotEditable("is written in [ ]")
         elif section.items:
-            end = self._after_item(section.end, section.column)
-            self.edits.append(self._lines(end, _indented(entries, section.column)))
+            end = self._item_end(section.end, section.column)
+            self.edits.append(self._insertion(end, _indent(entries, section.column)))
         else:
             if "\n" in self.text[section.start : section.end]:
                 raise NotEditable("is an empty list of several lines")
             self.edits.append(Edit(section.start, section.end, ""))
-            self.edits.append(self._lines(self._line_end(section.end), _indented(entries, 2)))
+            self.edits.append(self._insertion(self._line_end(section.end), _indent(entries, 2)))
 
     def set_text(self, entry: Entry, key: str, value: str) -> None:
         """Set a key of an entry to this text."""
-        self._set(entry, key, quoted(value))
+        self._set(entry, key, quote(value))
 
     def set_flag(self, entry: Entry, key: str, *, value: bool) -> None:
         self._set(entry, key, "true" if value else "false")
 
     def rename(self, entry: Entry, name: str) -> Entry:
         """Rename an entry and return it."""
-        self._set(entry, _KEYS[entry.kind][0], quoted(name))
+        self._set(entry, _KEYS[entry.kind][0], quote(name))
         return replace(entry, name=name)
 
     def set_type(self, entry: Entry, value: str) -> None:
-        self._set(entry, _KEYS[entry.kind][1], quoted(value))
+        self._set(entry, _KEYS[entry.kind][1], quote(value))
 
     def _set(self, entry: Entry, key: str, text: str) -> None:
         self._edited.add(entry.name)
@@ -185,7 +196,7 @@ class ClusterFile:
             self.edits.append(Edit(end, end, f", {key}: {text}"))
         else:
             line = f"{' ' * entry.node.column}{key}: {text}"
-            self.edits.append(self._lines(self._line_end(self._addresses_of(entry).end), [line]))
+            self.edits.append(self._insertion(self._line_end(self._addresses_of(entry).end), [line]))
 
     def _addresses_of(self, entry: Entry) -> TextNode:
         return entry.node.entries[_KEYS[entry.kind][2]]
@@ -198,13 +209,13 @@ class ClusterFile:
             self._edited.add(entry.name)
             for key, value in node.entries.items():
                 if before[key] != labels[key]:
-                    self.edits.append(_value_edit(value, label_value(labels[key])))
+                    self.edits.append(_value_edit(value, format_label(labels[key])))
         elif node is not None and not node.flow and "#" in self.text[node.start : node.end]:
             self._add_by_hand(
-                f"in {entry.name}, where labels has comments in it", [f"labels: {labelled(labels)}"]
+                f"in {entry.name}, where labels has comments in it", [f"labels: {format_labels(labels)}"]
             )
         else:
-            self._set(entry, "labels", labelled(labels))
+            self._set(entry, "labels", format_labels(labels))
 
     def set_addresses(self, entry: Entry, addresses: Sequence[str]) -> None:
         """Set the addresses of an entry's hosts, in order. Ports are kept."""
@@ -223,8 +234,8 @@ class ClusterFile:
         if section.flow:
             self._add_by_hand(f"{entry.kind} is written in [ ]", [f"without {entry.name}"])
             return
-        start = self._dash(entry.node.start, section.column)
-        self.edits.append(Edit(start, self._after_item(entry.node.end, section.column), ""))
+        start = self._dash_line(entry.node.start, section.column)
+        self.edits.append(Edit(start, self._item_end(entry.node.end, section.column), ""))
 
     def _add_by_hand(self, where: str, lines: Sequence[str]) -> None:
         self.by_hand += [f"{where}:", *lines]
@@ -232,14 +243,14 @@ class ClusterFile:
     # The result
 
     def new_text(self) -> str:
-        return apply(self.text, self._all())
+        return apply_edits(self.text, self._all_edits())
 
-    def _all(self) -> list[Edit]:
+    def _all_edits(self) -> list[Edit]:
         return [*self.edits, *self._sections]
 
     def diff(self) -> list[str]:
         """Return the edits in the format of `diff -u`."""
-        return unified_diff(self.text, self._all(), self.path.name)
+        return unified_diff(self.text, self._all_edits(), self.path.name)
 
     def outcome(
         self, addresses: Mapping[str, tuple[str, ...]], labels: Mapping[str, Mapping[str, str]] | None = None
@@ -250,8 +261,8 @@ class ClusterFile:
         and labels, and all other entries must be unchanged.
         """
         data = (self._mark + self.new_text()).encode("utf-8")
-        if overlapping(self._all()):
-            raise _not_safe(self.path)
+        if have_overlap(self._all_edits()):
+            raise _unsafe_edit_error(self.path)
         try:
             found = ClusterFile(self.path, data)
         except ConfigError as error:
@@ -267,7 +278,7 @@ class ClusterFile:
             or any(new_addresses.get(name) != wanted for name, wanted in addresses.items())
             or any(new_labels.get(name) != wanted for name, wanted in (labels or {}).items())
         ):
-            raise _not_safe(self.path)
+            raise _unsafe_edit_error(self.path)
         return data, found.config
 
     # Positions in the text
@@ -277,7 +288,7 @@ class ClusterFile:
         end = self.text.find("\n", position)
         return len(self.text) if end < 0 else end + 1
 
-    def _after_item(self, position: int, column: int) -> int:
+    def _item_end(self, position: int, column: int) -> int:
         """Return the position after an item and its comments. The item ends at `position`, its dash is in `column`."""
         end = at = self._line_end(position)
         while at < len(self.text):
@@ -290,20 +301,20 @@ class ClusterFile:
                 end = after
         return end
 
-    def _dash(self, position: int, column: int) -> int:
+    def _dash_line(self, position: int, column: int) -> int:
         """Return the start of the line with the dash of the item around `position`. `column` is the dash's column."""
         start = self.text.rfind("\n", 0, position) + 1
         while self.text[start : start + column].strip() or self.text[start + column] != "-":
             start = self.text.rfind("\n", 0, start - 1) + 1
         return start
 
-    def _end(self) -> int:
+    def _document_end(self) -> int:
         """Return the end of the document."""
         last = self._root.end
         found = _END_OF_DOCUMENT.search(self.text, last)
         return self._line_end(last) if found else len(self.text)
 
-    def _lines(self, position: int, lines: Sequence[str]) -> Edit:
+    def _insertion(self, position: int, lines: Sequence[str]) -> Edit:
         """Return an edit that inserts lines at `position`, the beginning of a line or the end of the text."""
         text = "".join(line + self._break for line in lines)
         if position == len(self.text) and self.text and not self.text.endswith("\n"):
@@ -317,7 +328,7 @@ def _value_edit(value: TextNode, text: str) -> Edit:
     return Edit(value.start, value.end, gap + text)
 
 
-def _indented(entries: Sequence[Sequence[str]], column: int) -> list[str]:
+def _indent(entries: Sequence[Sequence[str]], column: int) -> list[str]:
     return [" " * column + line for entry in entries for line in entry]
 
 
@@ -325,5 +336,5 @@ def _without_hosts(config: ClusterConfig) -> ClusterConfig:
     return replace(config, hosts=(), warnings=())
 
 
-def _not_safe(path: Path) -> ConfigError:
+def _unsafe_edit_error(path: Path) -> ConfigError:
     return ConfigError(f"{path} can't be edited safely", hint="edit it by hand")

@@ -99,27 +99,30 @@ class Edit(Struct, frozen=True):
     text: str
 
 
-def apply(text: str, edits: Sequence[Edit]) -> str:
+def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     """Return the text with all edits applied. Edits at the same position are applied in order."""
     pieces, at = [], 0
-    for edit in _ordered(edits):
+    for edit in _sorted_edits(edits):
         pieces += [text[at : edit.start], edit.text]
         at = edit.end
     return "".join([*pieces, text[at:]])
 
 
-def overlapping(edits: Sequence[Edit]) -> bool:
+def have_overlap(edits: Sequence[Edit]) -> bool:
     """Return True if two edits change the same text."""
-    return any(before.end > after.start for before, after in pairwise(_ordered(edits)))
+    return any(before.end > after.start for before, after in pairwise(_sorted_edits(edits)))
 
 
-def _ordered(edits: Sequence[Edit]) -> list[Edit]:
+def _sorted_edits(edits: Sequence[Edit]) -> list[Edit]:
     return sorted(edits, key=lambda edit: (edit.start, edit.end))
 
 
 def unified_diff(text: str, edits: Sequence[Edit], name: str) -> list[str]:
     """Return the edits in the format of `diff -u`, line by line; [] if nothing changes."""
-    old, new = StringIO(text), StringIO(apply(text, edits))  # unlike `splitlines`, splits only at line feeds
+    old, new = (
+        StringIO(text),
+        StringIO(apply_edits(text, edits)),
+    )  # unlike `splitlines`, splits only at line feeds
     shown: list[str] = []
     for line in difflib.unified_diff([*old], [*new], name if text else "/dev/null", name):
         shown.append(line.removesuffix("\n").removesuffix("\r"))

@@ -27,16 +27,11 @@ class Finding(Struct, frozen=True, kw_only=True):
     hidden_if_ok: bool = False
 
 
-_ROOT_CAUSES = (
-    ExitCode.CONFIG,
-    ExitCode.LOG_DAMAGED,
-    ExitCode.NOT_WRITABLE,
-    ExitCode.UNREACHABLE,
-)
+_ROOT_CAUSES = (ExitCode.CONFIG, ExitCode.LOG_DAMAGED, ExitCode.NOT_WRITABLE, ExitCode.UNREACHABLE)
 """Exit codes of failures that may cause other failures, in the order in which they are reported."""
 
 
-def fine(subject: str, text: str, *, hidden_if_ok: bool = False) -> Finding:
+def success(subject: str, text: str, *, hidden_if_ok: bool = False) -> Finding:
     return Finding(level=Level.OK, subject=subject, text=text, hidden_if_ok=hidden_if_ok)
 
 
@@ -48,7 +43,7 @@ def failure(subject: str, text: str, fix: str = "", code: ExitCode = ExitCode.FA
     return Finding(level=Level.FAIL, subject=subject, text=text, fix=fix, code=code)
 
 
-def failed_by(subject: str, error: IrisError) -> Finding:
+def failure_of(subject: str, error: IrisError) -> Finding:
     """Return the finding for an error that ended a check."""
     return failure(subject, error.message, error.hint, error.exit_code)
 

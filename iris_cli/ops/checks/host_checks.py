@@ -17,7 +17,7 @@ from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKin
 from iris_cli.core.model.worker import MAX_SKEW
 from iris_cli.core.units import format_duration, format_memory
 from iris_cli.errors import ExitCode
-from iris_cli.ops.checks.findings import Finding, Level, failure, fine, warning
+from iris_cli.ops.checks.findings import Finding, Level, failure, success, warning
 from iris_cli.ops.cycle.answers import facts_of
 from iris_cli.ops.session import Session
 from iris_cli.remote.srun import srun_words, ssh_connection
@@ -40,7 +40,7 @@ def check_keys(connections: Iterable[Connection]) -> list[Finding]:
         if fault is not None:
             faults.setdefault((fault.detail, fault.hint), []).append(connection.host)
     if not faults:
-        return [fine("keys", "every host has a key to offer")] if unique else []
+        return [success("keys", "every host has a key to offer")] if unique else []
     findings = []
     for (detail, hint), hosts in faults.items():
         more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
@@ -100,7 +100,7 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
         if isinstance(each.report, Silence) and not _is_reported(each.report, reported):
             host = session.hosts.get(each.worker.id)
             is_whole_slice = host is not None and host.slice in silent_slices
-            yield unanswered(each.worker, each.report, host, whole_slice=is_whole_slice)
+            yield silence_finding(each.worker, each.report, host, whole_slice=is_whole_slice)
     reports = [each.report for each in results if isinstance(each.report, ProbeReport)]
     skews = [each.skew for each in results if isinstance(each.report, ProbeReport)]
     is_local_clock_wrong = len(skews) > 1 and (min(skews) > MAX_SKEW or max(skews) < -MAX_SKEW)
@@ -116,8 +116,8 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
             refusal = facts_of(session, cluster, each.report).refusal if known else ""
             host = session.hosts.get(each.worker.id)
             skew = 0.0 if is_local_clock_wrong else each.skew
-            yield from answered(each.worker, host, each.report, skew, refusal)
-    yield from shared_directories(reports)
+            yield from host_findings(each.worker, host, each.report, skew, refusal)
+    yield from directory_findings(reports)
 
 
 def _is_reported(silence: Silence, reported: Collection[str]) -> bool:
@@ -148,7 +148,7 @@ def _silent_slices(session: Session, results: Iterable[_Result]) -> set[str]:
     return {name for name, has_vm in reachable.items() if not has_vm}
 
 
-def unanswered(
+def silence_finding(
     worker: Worker, silence: Silence, host: HostConfig | None = None, *, whole_slice: bool = False
 ) -> Finding:
     """Return the finding for a silent worker. `whole_slice`: True if no VM of its slice answered."""
@@ -167,7 +167,7 @@ def unanswered(
     return failure(f"worker {worker.id}", text, fix, ExitCode.UNREACHABLE)
 
 
-def answered(
+def host_findings(
     worker: Worker, host: HostConfig | None, report: ProbeReport, skew: float, refusal: str = ""
 ) -> list[Finding]:
     """Return the findings about a worker that answered. `refusal`: why the worker accepts no tasks; '' if it does."""
@@ -181,7 +181,7 @@ def answered(
         return findings
     cores = f"{report.cpus} cores, {format_memory(report.memory)}"
     chips = f", {report.chips} chips" if report.chips else ""
-    return [fine(f"worker {worker.id}", f"up: {cores}{chips}")]
+    return [success(f"worker {worker.id}", f"up: {cores}{chips}")]
 
 
 def differences(host: HostConfig, report: ProbeReport) -> list[str]:
@@ -203,7 +203,7 @@ def differences(host: HostConfig, report: ProbeReport) -> list[str]:
     return texts
 
 
-def shared_directories(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
+def directory_findings(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
     """Yield findings about workers that are the same host, or share one iris directory."""
     by_incarnation: dict[str, list[WorkerId]] = {}
     for report in reports:

@@ -16,7 +16,7 @@ from iris_cli.journal.log.position import Fault, FaultKind
 from iris_cli.journal.log.scan import Scan
 from iris_cli.journal.log.verify import VerifyReport, verify
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops.checks.findings import Finding, failed_by, failure, fine, warning
+from iris_cli.ops.checks.findings import Finding, failure, failure_of, success, warning
 from iris_cli.ops.cycle.compaction import LARGE_LOG, size_of_log
 from iris_cli.ops.progress import Progress, ProgressState
 
@@ -44,10 +44,10 @@ def check_log(
     try:
         verdict = verified(state.path, progress)
     except NotFoundError:
-        yield fine("log", "none yet")
+        yield success("log", "none yet")
         return
     except IrisError as error:
-        yield failed_by("log", error)
+        yield failure_of("log", error)
         return
     only_archive = bool(verdict.findings) and is_only_history_lost(state, verdict)
     number_by_fix: Counter[str] = Counter()
@@ -64,7 +64,7 @@ def check_log(
             yield failure("log", text, fix, ExitCode.LOG_DAMAGED)
     if verdict.ok:
         archived = f", including {count(verdict.segments, 'archived segment')}" if verdict.segments else ""
-        yield fine("log", f"{count(verdict.records, 'transaction')}{archived}, all valid")
+        yield success("log", f"{count(verdict.records, 'transaction')}{archived}, all valid")
     if verdict.unfinished is not None and verdict.ok:
         yield warning(
             "log", f"{verdict.unfinished}", "nothing to do: the next command that writes moves it aside"

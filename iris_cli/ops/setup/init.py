@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.config.yaml_text import NewHost, NewSlice, host_lines, quoted, slice_lines
+from iris_cli.config.yaml_text import NewHost, NewSlice, host_lines, quote, slice_lines
 from iris_cli.core import Connection, canonical_type, clip, is_name
 from iris_cli.errors import ConfigError, NotWritableError, UsageError
 from iris_cli.remote.transport import NoAnswer
@@ -144,13 +144,13 @@ def _head(cluster: NewCluster) -> list[str]:
     return [
         "# The hosts of the cluster and how to reach them. Check with: iris config validate",
         "",
-        f"cluster: {{name: {quoted(cluster.name)}}}",
+        f"cluster: {{name: {quote(cluster.name)}}}",
         "",
         "ssh:                      # for all hosts; also valid in a slice or a worker",
-        f"  user: {quoted(cluster.user)}"
+        f"  user: {quote(cluster.user)}"
         if cluster.user
         else "  # user: me              # default: from ~/.ssh/config",
-        f"  key: {quoted(cluster.key)}" if cluster.key else "  # key: ~/.ssh/id_ed25519",
+        f"  key: {quote(cluster.key)}" if cluster.key else "  # key: ~/.ssh/id_ed25519",
         "  # port: 22",
         "  # proxy_jump: bastion   # resolved through ~/.ssh/config, as all host names",
         "  known_hosts: strict     # accept-new trusts the key that a host shows at its first probe",

@@ -40,10 +40,10 @@ def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> Owne
     listed = [each for listing in listings for each in listing.slices]
     if session.view().keeper is None and not listed:
         return None
-    return slices.owner_conflict(session.cluster, here(session), session.cluster_id, listed)
+    return slices.owner_conflict(session.cluster, this_owner(session), session.cluster_id, listed)
 
 
-def here(session: Session) -> SliceOwner:
+def this_owner(session: Session) -> SliceOwner:
     """Return the slice owner that stands for this state directory."""
     return session.keeper or session.state.keeper
 

@@ -78,7 +78,7 @@ def test_slices_of_each_shape_of_the_list(
 )
 def test_what_is_left_out_is_said_with_what_to_do(sample: str, name: str, why: str, fix: str) -> None:
     found = read_nodes((SAMPLES / f"{sample}.json").read_text())
-    (left,) = [each for each in found.left_out if each.name == name]
+    (left,) = [each for each in found.skipped if each.name == name]
     assert why in left.why
     assert fix in left.fix
 
@@ -98,7 +98,7 @@ def test_a_project_may_be_called_as_anybody_likes_but_not_by_what_a_shell_reads(
     }
     found = read_nodes(json.dumps([node]))
     assert [each.name for each in found.slices] == (["v4a"] if taken else [])
-    assert taken or repr(name) in found.left_out[0].why
+    assert taken or repr(name) in found.skipped[0].why
 
 
 def test_everything_of_a_list_is_either_taken_or_left_out() -> None:
@@ -106,7 +106,7 @@ def test_everything_of_a_list_is_either_taken_or_left_out() -> None:
         said = json.loads(path.read_text())
         items = said if isinstance(said, list) else said["nodes"]
         found = read_nodes(path.read_text())
-        assert len(found.slices) + len(found.left_out) == len(items), path.name
+        assert len(found.slices) + len(found.skipped) == len(items), path.name
 
 
 @pytest.mark.parametrize(

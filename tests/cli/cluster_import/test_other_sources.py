@@ -11,7 +11,6 @@ from iris_cli.capacity.provider import ProviderError
 from iris_cli.config.load import load_cluster_config
 from iris_cli.core.messages.cloud import Refusal
 from iris_cli.ops.setup.cluster_import import source
-from iris_cli.ops.setup.cluster_import import source as gcp
 from tests.cli.cluster_import.conftest import Import
 
 SSH_CONFIG = """\
@@ -165,7 +164,7 @@ def test_where_google_can_not_be_asked_it_says_what_to_type(
     def refused(project: str, zone: str, _clock: object) -> list[object]:
         raise ProviderError(Refusal.DENIED, f"no credentials for {project} {zone}")
 
-    monkeypatch.setattr(gcp, "ask", refused)
+    monkeypatch.setattr("iris_cli.capacity.opening.list_nodes", refused)
     said = cluster_import("--from", "gcp", "--zone", "us-west4-a", "--project", "p")
     assert (said.code, said.err.splitlines()[0]) == (2, "error: no credentials for p us-west4-a")
     assert "gcloud compute tpus tpu-vm list --zone us-west4-a --project p --format json | iris" in said.err

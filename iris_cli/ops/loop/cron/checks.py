@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from iris_cli.core import Cluster, clip, format_duration
 from iris_cli.errors import IrisError
-from iris_cli.ops.checks.findings import Finding, failure, fine, warning
+from iris_cli.ops.checks.findings import Finding, failure, success, warning
 from iris_cli.ops.loop.cron import crontab, timer
 from iris_cli.ops.loop.cron.entry import CronEntry, last_lines
 from iris_cli.ops.views.cycles import CRON, Cycles, cycles_words, fix_of, jobs_need_cycles
@@ -81,7 +81,7 @@ def check_cycles(
         yield warning("cycles", f"no cycles are running, {ago}; pending: {needs}", cycles.fix)
     else:
         by = f"; {found.where} runs them" if found.where and cycles.by in (None, CRON) else ""
-        yield fine("cycles", f"{cycles_words(cycles).removeprefix('cycles: ') if cycles.by else ago}{by}")
+        yield success("cycles", f"{cycles_words(cycles).removeprefix('cycles: ') if cycles.by else ago}{by}")
 
 
 def _check_program(found: Installed, this_program: str) -> Iterator[Finding]:

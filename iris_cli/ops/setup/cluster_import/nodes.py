@@ -1,4 +1,4 @@
-"""Read slices from the JSON of `gcloud compute tpus tpu-vm list --format json`, or of the TPU API.
+"""Read slices from the JSON of `gcloud compute tpus tpu-vm list --format json`, or of the TPU API, for an import.
 
 Fields and states are those of the TPU API's reference, `projects.locations.nodes` and
 `projects.locations.queuedResources`. The input is untrusted: invalid items are skipped with a reason.
@@ -13,14 +13,58 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
+
 from iris_cli.config.attributes import label_fault
+from iris_cli.config.yaml_text import NewHost
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, clip, is_name, pattern
 from iris_cli.core.messages.cloud import LABEL_PREFIX
 from iris_cli.core.topology import arranged_type, canonical_type, describe, lookup
 from iris_cli.errors import UsageError
-from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, SkippedEntry
 
-READY = "READY"
+
+class FoundSlice(Struct, frozen=True, kw_only=True):
+    """An existing slice. `internal` and `external` are the addresses of its VMs, in order of the worker numbers.
+
+    `external` may be empty. `incarnation` is `PROJECT ID CREATED` of the node, '' if unknown. `created_at` is the time
+    of the node's creation in seconds since the epoch. `labels` are the labels that become attributes, None if the
+    source has no labels. `skipped` has the reason for each label that can't become an attribute.
+    """
+
+    name: str
+    type: str
+    internal: tuple[str, ...]
+    external: tuple[str, ...] = ()
+    project: str = ""
+    zone: str = ""
+    preemptible: bool | None = None
+    incarnation: str = ""
+    created_at: float | None = None
+    health: str = ""  # the provider's value, '' if unknown
+    labels: Mapping[str, str] | None = None
+    skipped: tuple[str, ...] = ()
+
+
+class SkippedEntry(Struct, frozen=True):
+    """A slice or host that is not imported: the reason, and the fix if there is one."""
+
+    name: str
+    why: str
+    fix: str = ""
+    zone: str = ""
+
+
+class SourceContent(Struct, frozen=True, kw_only=True):
+    """Content of a source. `scopes`: pairs of project and zone for which the source lists all slices."""
+
+    slices: tuple[FoundSlice, ...] = ()
+    hosts: tuple[NewHost, ...] = ()
+    skipped: tuple[SkippedEntry, ...] = ()
+    scopes: frozenset[tuple[str, str]] = frozenset()
+    notes: tuple[str, ...] = ()
+
+
+_READY = "READY"
 
 _WHEN_READY = "import again when it is READY"
 _NODE_STATES = {
@@ -32,10 +76,7 @@ _NODE_STATES = {
     "UNHIDING": ("it is restarting", _WHEN_READY),
     "STOPPED": ("it is stopped", "{start}"),
     "STOPPING": ("it is being stopped", "when it has stopped: {start}"),
-    "PREEMPTED": (
-        "it was preempted and does not restart",
-        "{delete}, then create and import it again",
-    ),
+    "PREEMPTED": ("it was preempted and does not restart", "{delete}, then create and import it again"),
     "TERMINATED": ("its time limit was reached", "{delete}"),
     "DELETING": ("it is being deleted", ""),
     "HIDING": ("it is being preempted", ""),
@@ -91,7 +132,7 @@ def _gcloud(words: str, project: str, zone: str) -> str:
     return command + (f" --project {shlex.quote(project)}" if project else "")
 
 
-HOW = "gcloud compute tpus tpu-vm list --zone ZONE --format json > tpus.json"
+LIST_COMMAND = "gcloud compute tpus tpu-vm list --zone ZONE --format json > tpus.json"
 
 _PATH = pattern(r"projects/([^/]+)/locations/([^/]+)/(nodes|queuedResources)/([^/]+)")
 # These patterns are more permissive than Google's rules. Each match can be pasted into a command without quotes.
@@ -106,7 +147,7 @@ _MAX_NAME = 58  # characters, so that the number of a worker can be appended
 Json = Mapping[str, Any]
 
 
-def read_nodes(text: str) -> Found:
+def read_nodes(text: str) -> SourceContent:
     """Return the slices in the JSON text, which may consist of several documents. Raises UsageError."""
     items, notes, complete = _items(text)
     slices: list[FoundSlice] = []
@@ -125,7 +166,9 @@ def read_nodes(text: str) -> Found:
     scopes = {(each.project, each.zone) for each in slices} if complete else set()
     if complete:
         scopes |= {_scope(item) for item in items if isinstance(item, Mapping)}
-    return Found(slices=tuple(slices), left_out=tuple(skipped), scopes=frozenset(scopes), notes=tuple(notes))
+    return SourceContent(
+        slices=tuple(slices), skipped=tuple(skipped), scopes=frozenset(scopes), notes=tuple(notes)
+    )
 
 
 # The list
@@ -141,9 +184,11 @@ def _items(text: str) -> tuple[list[Any], list[str], bool]:
             items += document
             continue
         if not isinstance(document, Mapping):
-            raise UsageError("this JSON is not a list of TPU VMs", hint=HOW)
+            raise UsageError("this JSON is not a list of TPU VMs", hint=LIST_COMMAND)
         if "error" in document:
-            raise UsageError(f"this is an error, not a list: {clip(_message(document['error']))}", hint=HOW)
+            raise UsageError(
+                f"this is an error, not a list: {clip(_message(document['error']))}", hint=LIST_COMMAND
+            )
         if isinstance(document.get("name"), str):
             items.append(document)
             complete = False
@@ -167,10 +212,12 @@ def _documents(text: str) -> Iterator[Any]:
         try:
             document, at = decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
-            raise UsageError(f"not valid JSON: line {error.lineno}: {error.msg}", hint=HOW) from error
+            raise UsageError(
+                f"not valid JSON: line {error.lineno}: {error.msg}", hint=LIST_COMMAND
+            ) from error
         except (RecursionError, ValueError) as error:
             raise UsageError(
-                "this JSON is nested too deeply or has numbers that are too long", hint=HOW
+                "this JSON is nested too deeply or has numbers that are too long", hint=LIST_COMMAND
             ) from error
         yield document
         at = _skip(text, at)
@@ -215,7 +262,7 @@ def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
     if _text(item, "apiVersion").upper() == "V1":
         raise UsageError("it is a legacy TPU Node without SSH access")
     state = _state(item)
-    if state != READY:
+    if state != _READY:
         request = _text(item, "queuedResource").rpartition("/")[2]
         raise _node_error(state, name, project, zone, request)
     if not is_name(name) or len(name) > _MAX_NAME:

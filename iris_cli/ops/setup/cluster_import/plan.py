@@ -12,7 +12,7 @@ from iris_cli.config.editing.cluster_file import SLICES, WORKERS, ClusterFile, E
 from iris_cli.config.yaml_text import NewHost, NewSlice, host_lines, slice_lines
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, region_of_zone
 from iris_cli.core.ids import WorkerId
-from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, SkippedEntry
+from iris_cli.ops.setup.cluster_import.nodes import FoundSlice, SkippedEntry, SourceContent
 
 HEALTHY = "HEALTHY"
 
@@ -48,7 +48,7 @@ class Plan(Struct):
     unchanged: list[str] = field(default_factory=list)
     recreated: list[Recreated] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
-    left_out: list[SkippedEntry] = field(default_factory=list)
+    skipped: list[SkippedEntry] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)  # name of the entry ('' for the source), note
     addresses: dict[str, tuple[str, ...]] = field(default_factory=dict)
     labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
@@ -56,18 +56,18 @@ class Plan(Struct):
     new_hosts: list[NewHost] = field(default_factory=list)
 
 
-def plan_new(found: Found, wanted: Addresses | None) -> Plan:
+def plan_new(found: SourceContent, wanted: Addresses | None) -> Plan:
     """Return the plan for a new file. `wanted`: the addresses to write (None: internal addresses)."""
     plan = _empty_plan(found)
     _add(plan, found, found.slices, wanted, [])
     return plan
 
 
-def _empty_plan(found: Found) -> Plan:
-    return Plan(left_out=list(found.left_out), notes=[("", each) for each in found.notes])
+def _empty_plan(found: SourceContent) -> Plan:
+    return Plan(skipped=list(found.skipped), notes=[("", each) for each in found.notes])
 
 
-def plan_changes(file: ClusterFile, found: Found, wanted: Addresses | None, *, prune: bool) -> Plan:
+def plan_changes(file: ClusterFile, found: SourceContent, wanted: Addresses | None, *, prune: bool) -> Plan:
     """Return the plan for an existing file, and record the edits in `file`. `prune`: remove entries that are gone."""
     plan = _empty_plan(found)
     matches = _Matches(file.entries)
@@ -175,7 +175,11 @@ def _zone(entry: Entry) -> str:
 
 
 def _add(
-    plan: Plan, found: Found, slices: Sequence[FoundSlice], wanted: Addresses | None, entries: Sequence[Entry]
+    plan: Plan,
+    found: SourceContent,
+    slices: Sequence[FoundSlice],
+    wanted: Addresses | None,
+    entries: Sequence[Entry],
 ) -> None:
     names = {each.name for each in entries} | {worker.worker for each in entries for worker in each.workers}
     new_addresses = {each.name: plan.addresses.get(each.name, each.addresses) for each in entries}
@@ -192,7 +196,7 @@ def _add(
         elif used:
             fault = f"{used} already belongs to slice {owners[used]}"
         if fault:
-            plan.left_out.append(SkippedEntry(each.name, fault, zone=each.zone))
+            plan.skipped.append(SkippedEntry(each.name, fault, zone=each.zone))
         else:
             names.add(name)
             owners.update(dict.fromkeys(hosts, name))
@@ -214,7 +218,7 @@ def _add_hosts(
         if (host.host, host.port or 22) in ports:
             plan.unchanged.append(owners.get(host.host, host.worker))
         elif host.worker in names:
-            plan.left_out.append(SkippedEntry(host.worker, "another worker already has that name"))
+            plan.skipped.append(SkippedEntry(host.worker, "another worker already has that name"))
         else:
             names.add(host.worker)
             ports.add((host.host, host.port or 22))
@@ -354,16 +358,18 @@ def _add_notes(plan: Plan, name: str, found: FoundSlice) -> None:
         plan.notes.append((name, f"{health}; `iris worker probe` shows the state of its VMs"))
 
 
-def _keep_skipped(plan: Plan, matches: _Matches, found: Found) -> None:
+def _keep_skipped(plan: Plan, matches: _Matches, found: SourceContent) -> None:
     """Keep the entries of slices that the source lists but that can't be imported."""
-    for each in found.left_out:
+    for each in found.skipped:
         entry = matches.by_name.get(each.name)
         if entry is not None and id(entry) in matches.free and _zone(entry) in ("", each.zone):
             del matches.free[id(entry)]
             plan.notes.append((entry.name, "its entry is not changed"))
 
 
-def _gone(plan: Plan, file: ClusterFile, matches: _Matches, found: Found, *, prune: bool) -> list[str]:
+def _gone(
+    plan: Plan, file: ClusterFile, matches: _Matches, found: SourceContent, *, prune: bool
+) -> list[str]:
     """Record as gone the imported entries that a complete list lacks.
 
     If `prune` is True, remove these entries from the file and return their names, otherwise return [].

@@ -20,7 +20,7 @@ from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.cycle import send_stops
 from iris_cli.ops.session import Session
 from iris_cli.ops.setup import init
-from iris_cli.ops.setup.cluster_import.found import Found
+from iris_cli.ops.setup.cluster_import.nodes import SourceContent
 from iris_cli.ops.setup.cluster_import.plan import Addresses, Plan, Recreated, plan_changes, plan_new
 
 
@@ -125,12 +125,14 @@ class Proposal(Struct, frozen=True, kw_only=True):
             replace_config(self.path, self.before, self.after)
 
 
-def propose(path: Path, found: Found, wanted: Addresses | None, *, prune: bool, home: Path) -> Proposal:
+def propose(
+    path: Path, found: SourceContent, wanted: Addresses | None, *, prune: bool, home: Path
+) -> Proposal:
     """Return the proposed file after an import. Raises ConfigError if it would be invalid."""
     return _change(path, found, wanted, prune=prune) if path.exists() else _new(path, found, wanted, home)
 
 
-def _change(path: Path, found: Found, wanted: Addresses | None, *, prune: bool) -> Proposal:
+def _change(path: Path, found: SourceContent, wanted: Addresses | None, *, prune: bool) -> Proposal:
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -143,7 +145,7 @@ def _change(path: Path, found: Found, wanted: Addresses | None, *, prune: bool) 
     return Proposal(path=path, plan=plan, diff=diff, before=data, after=after, config=config, by_hand=by_hand)
 
 
-def _new(path: Path, found: Found, wanted: Addresses | None, home: Path) -> Proposal:
+def _new(path: Path, found: SourceContent, wanted: Addresses | None, home: Path) -> Proposal:
     plan = plan_new(found, wanted)
     slices, hosts = tuple(plan.new_slices), tuple(plan.new_hosts)
     names = [each.host for each in hosts if not each.user] + [each.hosts[0] for each in slices]

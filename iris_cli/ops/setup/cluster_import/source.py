@@ -15,22 +15,27 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from iris_cli.capacity.opening import list_nodes as ask
+from iris_cli.capacity import opening
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import Clock
-from iris_cli.config.hosts import MAX_HOSTS, expanded
+from iris_cli.config.hosts import MAX_HOSTS, expand_hosts
 from iris_cli.config.yaml_text import NewHost
 from iris_cli.core import Connection, clip, did_you_mean, is_name
 from iris_cli.core.messages.cloud import Refusal
 from iris_cli.errors import IrisError, UnreachableError, UsageError
-from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, SkippedEntry
-from iris_cli.ops.setup.cluster_import.nodes import HOW, read_nodes
+from iris_cli.ops.setup.cluster_import.nodes import (
+    LIST_COMMAND,
+    FoundSlice,
+    SkippedEntry,
+    SourceContent,
+    read_nodes,
+)
 from iris_cli.ops.setup.init import read_host, read_slice
 from iris_cli.remote.ssh.config import Hop, Routes, host_names
 from iris_cli.remote.transport import NoAnswer
 
 
-def read_host_list(text: str) -> Found:
+def read_host_list(text: str) -> SourceContent:
     """Read hosts separated by blanks or line feeds; `#` begins a comment. Raises UsageError with the line number."""
     words = []
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
@@ -40,7 +45,7 @@ def read_host_list(text: str) -> Found:
     return _read_words(words)
 
 
-def _read_words(words: Iterable[tuple[str, str]]) -> Found:
+def _read_words(words: Iterable[tuple[str, str]]) -> SourceContent:
     """Read hosts and slices from pairs of position and word. Error messages begin with the position."""
     hosts: dict[NewHost, None] = {}
     slices: dict[str, FoundSlice] = {}
@@ -48,7 +53,7 @@ def _read_words(words: Iterable[tuple[str, str]]) -> Found:
         try:
             if "=" in word:
                 listed = read_slice(word)
-                addresses = tuple(host for each in listed.hosts for host in expanded(each))
+                addresses = tuple(host for each in listed.hosts for host in expand_hosts(each))
                 slices[listed.name] = FoundSlice(name=listed.name, type=listed.type, internal=addresses)
             else:
                 hosts.update(dict.fromkeys(_read_hosts(word)))
@@ -56,20 +61,20 @@ def _read_words(words: Iterable[tuple[str, str]]) -> Found:
             raise UsageError(f"{where}{error.message}", hint=error.hint) from error
         if len(hosts) > MAX_HOSTS:
             raise UsageError(f"more than {MAX_HOSTS} hosts")
-    return Found(hosts=tuple(hosts), slices=tuple(slices.values()))
+    return SourceContent(hosts=tuple(hosts), slices=tuple(slices.values()))
 
 
 def _read_hosts(word: str) -> list[NewHost]:
     user, at, address = word.rpartition("@")
     if any(character in clip(address) for character in "{}\"'"):
         raise UsageError(f"{clip(word)!r} is not a host", hint="write a range as host-[0-3]")
-    return [read_host(f"{user}{at}{each}") for each in expanded(address)]
+    return [read_host(f"{user}{at}{each}") for each in expand_hosts(address)]
 
 
 _GIT_USER = "git"  # user of git servers in SSH configurations: such servers provide no shell
 
 
-def read_ssh_config(path: Path) -> Found:
+def read_ssh_config(path: Path) -> SourceContent:
     """Read the hosts of the SSH configuration. Patterns such as `*.lab` are ignored. Raises UsageError."""
     if not path.is_file():
         raise UsageError(f"no such file: {path}", hint="use --from FILE, or name the hosts")
@@ -78,16 +83,16 @@ def read_ssh_config(path: Path) -> Found:
     except NoAnswer as error:
         raise UsageError(error.detail, hint=error.hint) from error
     routes_by_name: dict[str, tuple[Hop, ...]] = {}
-    left_out: list[SkippedEntry] = []
+    skipped: list[SkippedEntry] = []
     for name in names:
         try:
             routes_by_name[name] = routes.to(Connection(host=name))
         except NoAnswer as error:
-            left_out.append(SkippedEntry(name, error.detail, error.hint))
+            skipped.append(SkippedEntry(name, error.detail, error.hint))
     found = list(_check_hosts(routes_by_name))
-    return Found(
+    return SourceContent(
         hosts=tuple(each for each in found if isinstance(each, NewHost)),
-        left_out=(*left_out, *(each for each in found if isinstance(each, SkippedEntry))),
+        skipped=(*skipped, *(each for each in found if isinstance(each, SkippedEntry))),
     )
 
 
@@ -129,7 +134,7 @@ _SSH_LINE = re.compile(r"^\s*(Host|Match|Include)[ \t=]", re.IGNORECASE | re.MUL
 def list_nodes(project: str, zone: str, clock: Clock) -> str:
     """Return all nodes as JSON, in the API's format of a list of nodes. Raises UsageError, UnreachableError."""
     try:
-        return json.dumps(ask(project, zone, clock))
+        return json.dumps(opening.list_nodes(project, zone, clock))
     except ProviderError as error:
         named = f" --project {shlex.quote(project)}" if project else ""
         kind = UnreachableError if error.refusal is Refusal.UNANSWERED else UsageError
@@ -142,7 +147,7 @@ def list_nodes(project: str, zone: str, clock: Clock) -> str:
 
 def read_source(
     source: str, names: Sequence[str], clock: Clock, *, home: Path, project: str = "", zone: str = ""
-) -> Found:
+) -> SourceContent:
     """Read the source of `--from`, filtered by `names`. Without a source, `names` are hosts. Raises UsageError."""
     if not source:
         return _read_words([("", word) for word in names])
@@ -157,7 +162,7 @@ def read_source(
     return _filtered(found, names) if names else found
 
 
-def _read_text(source: str) -> Found:
+def _read_text(source: str) -> SourceContent:
     """Read a file of any supported kind. The kind is detected by the first characters."""
     text = _read_file(source)
     _check_is_list(source, text.lstrip().partition("\n")[0])
@@ -178,7 +183,7 @@ def _check_is_list(source: str, first_line: str) -> None:
             hint="run that command alone, and without 2>&1",
         )
     if _TABLE.match(first_line):
-        raise UsageError(f"{_where(source)}: this is a table, not JSON", hint=HOW)
+        raise UsageError(f"{_where(source)}: this is a table, not JSON", hint=LIST_COMMAND)
 
 
 def _where(source: str) -> str:
@@ -206,19 +211,19 @@ def _read_file(source: str) -> str:
     return text
 
 
-def _filtered(found: Found, patterns: Sequence[str]) -> Found:
+def _filtered(found: SourceContent, patterns: Sequence[str]) -> SourceContent:
     def matches(name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
     named = [*(each.name for each in found.slices), *(each.worker for each in found.hosts)]
-    others = [each for each in found.left_out if matches(each.name)]
+    others = [each for each in found.skipped if matches(each.name)]
     if not any(map(matches, (*named, *(each.name for each in others)))):
         raise UsageError(f"no host matches {clip(' or '.join(patterns))}", hint=_available(named))
     return structs.replace(
         found,
         slices=tuple(each for each in found.slices if matches(each.name)),
         hosts=tuple(each for each in found.hosts if matches(each.worker)),
-        left_out=tuple(others),
+        skipped=tuple(others),
         scopes=frozenset(),  # items that the patterns exclude still exist
     )
 
