@@ -10,6 +10,9 @@ from msgspec import Struct
 from iris_cli.core import Connection, WorkerId
 from iris_cli.core.messages.observations import Silence, SilenceKind
 
+MAX_STREAMS = 128
+"""Maximum number of open byte streams per connection: terminals and forwarded ports."""
+
 
 class Target(Struct, frozen=True, kw_only=True):
     """A worker and its connection settings."""

@@ -9,7 +9,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen
@@ -17,8 +18,11 @@ from subprocess import Popen
 import pytest
 
 from iris_cli.errors import ExitCode
+from tests.e2e.test_one_host_hangs import through
 from tests.support.json_output import check_run
+from tests.support.relay import Relay, relay
 from tests.support.site import Site
+from tests.support.sshd import SshHost
 from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.ssh
@@ -36,13 +40,13 @@ class Door(socketserver.StreamRequestHandler):
         lines = list(iter(lambda: self.rfile.readline().strip(), b""))
         if b"Upgrade: websocket" in lines:
             self.wfile.write(b"HTTP/1.1 101 Switching Protocols\\r\\n\\r\\n")
-            self.talk()
+            self.talk(192 if b"large" in lines[0] else 64)
         else:
             self.wfile.write(f"HTTP/1.0 200 OK\\r\\n\\r\\n{name}\\n".encode())
 
-    def talk(self):
+    def talk(self, pieces):
         # The server speaks of itself, and answers, at the same time.
-        said = threading.Thread(target=lambda: [self.connection.sendall(b"s" * 65536) for _ in range(64)])
+        said = threading.Thread(target=lambda: [self.connection.sendall(b"s" * 65536) for _ in range(pieces)])
         said.start()
         while data := self.connection.recv(65536):
             self.connection.sendall(data.upper())
@@ -54,7 +58,7 @@ class Server(socketserver.ThreadingTCPServer):
 with Server(("127.0.0.1", int(sys.argv[1])), Door) as server:
     server.serve_forever()
 """
-"""Tells where it runs; with a WebSocket's upgrade it sends 4 MiB of `s` and what it hears in capitals."""
+"""Tells where it runs; with a WebSocket's upgrade it sends 4 or 12 MiB of `s` and what it hears in capitals."""
 
 
 @pytest.fixture
@@ -199,6 +203,76 @@ def test_a_websocket_carries_megabytes_in_both_directions_at_once(site: Site) ->
         talk_at_once()
         until(lambda: sockets_of(process) == 2, lambda: sockets_of(process))
         assert threads_of(process) < 32  # two for each connection at most, and those of the program itself
+
+
+@pytest.fixture
+def relayed(ssh_lab: Callable[..., list[SshHost]], tmp_path: Path) -> Iterator[tuple[Site, Relay]]:
+    """A site whose only worker `a-0` is behind a relay."""
+    (host,) = ssh_lab(1)
+    site = Site(tmp_path, [host])
+    (site.directory / "server.py").write_text(SERVER)
+    site.write_config({"a": [host]}, tpu="v4-8")
+    with relay(host.port) as way:
+        through(site, host, way)
+        yield site, way
+
+
+def test_clients_that_read_nothing_disturb_no_other_and_get_all_in_the_end(
+    relayed: tuple[Site, Relay],
+) -> None:
+    """Each of them leaves a whole window of its channel unread."""
+    site, way = relayed
+    port, here = free_port(), free_port()
+    launch(site, "notebook", port=str(port))
+    with forwarding(site, "notebook", f"{here}:{port}") as (_, printed), ExitStack() as stack:
+        until(lambda: asked(here), printed.read_text)
+        slow = [stack.enter_context(slow_client(here)) for _ in range(20)]
+        before = way.down
+        for sock in slow:
+            sock.sendall(b"GET /large HTTP/1.1\r\nUpgrade: websocket\r\n\r\n")
+            sock.shutdown(socket.SHUT_WR)
+        until(lambda: way.down > before + (20 << 20), lambda: way.down - before)
+        until(lambda: is_still(way))
+        assert asked(here).endswith("attempt 0")
+        for sock in slow:
+            assert received(sock).count(b"s") >= 192 * 65536
+        assert len(printed.read_text().splitlines()) == 1
+
+
+def slow_client(port: int) -> socket.socket:
+    """A connection whose own buffer is small."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.settimeout(PATIENCE)
+    sock.connect(("127.0.0.1", port))
+    return sock
+
+
+def received(sock: socket.socket) -> bytes:
+    return b"".join(iter(lambda: sock.recv(65536), b""))
+
+
+def is_still(way: Relay) -> bool:
+    """Whether nothing comes from the worker for half a second."""
+    before = way.down
+    time.sleep(0.5)
+    return way.down == before
+
+
+def test_a_lost_connection_is_told_and_the_next_one_is_made_again(relayed: tuple[Site, Relay]) -> None:
+    site, way = relayed
+    port, here = free_port(), free_port()
+    launch(site, "board", port=str(port))
+    with forwarding(site, "board", f"{here}:{port}") as (_, printed):
+        until(lambda: asked(here), printed.read_text)
+        with socket.create_connection(("127.0.0.1", here), PATIENCE) as held:
+            held.sendall(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n")
+            assert held.recv(9) == b"HTTP/1.1 "
+            way.drop()
+            with suppress(ConnectionError):
+                received(held)
+        until(lambda: "a-0: the SSH connection was lost: connections closed" in printed.read_text())
+        assert asked(here).endswith("attempt 0")
 
 
 def test_a_port_that_nobody_listens_on_is_told_once_and_the_end_of_the_task_ends_it(site: Site) -> None:

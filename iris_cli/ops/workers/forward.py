@@ -17,7 +17,7 @@ from iris_cli.errors import IrisError, NotFoundError, UsageError
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.remote.fan_out import FanOut, Threads
-from iris_cli.remote.transport import NoAnswer
+from iris_cli.remote.transport import MAX_STREAMS, NoAnswer
 
 if TYPE_CHECKING:
     from iris_cli.remote.ssh import SshTransport
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from iris_cli.remote.transport import Target
 
 LOOPBACK = "127.0.0.1"
-MAX_CONNECTIONS = 128
-"""Maximum number of open connections. Further connections wait."""
 _READ_INTERVAL = 1.0  # seconds between two reads of the log
 _CHUNK = 32 << 10  # bytes
 _MAX_CANDIDATES = 100  # number of ports that are tried after a port in use
@@ -123,7 +121,7 @@ def _ended(cluster: Cluster, task: TaskId) -> str:
 def listen(what: str, wanted: PortWanted, port: int) -> socket.socket:
     """Listen on a port of this machine's loopback. Raises IrisError if the port is unavailable."""
     try:
-        return socket.create_server((LOOPBACK, port), backlog=MAX_CONNECTIONS)
+        return socket.create_server((LOOPBACK, port), backlog=MAX_STREAMS)
     except OSError as error:
         free = _free_port(max(port, 1024))
         if isinstance(error, PermissionError):
@@ -160,7 +158,7 @@ class Forward:
         self._remote = remote
         self._listener = listener
         self._listener.settimeout(_READ_INTERVAL)
-        self._threads: FanOut[None] = Threads(MAX_CONNECTIONS, linger=0.0)
+        self._threads: FanOut[None] = Threads(MAX_STREAMS, linger=0.0)
         self._open: list[_Connection] = []
         self._dialing = threading.Lock()
         self._link: Link | None = None  # connection to `_link_target`
@@ -180,6 +178,9 @@ class Forward:
                 self._serve(local)
             self._threads.take(0.0)
             self._open = [each for each in self._open if not each.has_ended]
+            if self._dialing.acquire(blocking=False):
+                self._drop_lost_link()
+                self._dialing.release()
 
     def close(self) -> None:
         """Close all connections, local and remote."""
@@ -191,8 +192,8 @@ class Forward:
         self._threads.close()
 
     def _accept(self) -> socket.socket | None:
-        """Return the next connection, or None if none arrives within a second or MAX_CONNECTIONS are open."""
-        if len(self._open) >= MAX_CONNECTIONS:
+        """Return the next connection, or None if none arrives within a second or MAX_STREAMS are open."""
+        if len(self._open) >= MAX_STREAMS:
             self._session.clock.sleep(0.1)
             return None
         try:
@@ -222,10 +223,11 @@ class Forward:
         timeout = self._session.limits.connect_timeout
         try:
             with self._dialing:
+                self._drop_lost_link()
                 link = self._link
-                if link is None or self._link_target != target or not link.is_alive():
+                if link is None or self._link_target != target:
                     if link is not None:
-                        link.abort()  # the task is on another worker now, or the connection has failed
+                        link.abort()  # the task is on another worker now
                     link = self._link = self._transport.connect(target, timeout)
                     self._link_target = target
             stream = link.open_port(location.port, timeout)
@@ -235,6 +237,14 @@ class Forward:
             return None
         self._last_message = ""
         return stream
+
+    def _drop_lost_link(self) -> None:
+        """Print a message if the connection to the worker was lost: this has ended all its streams."""
+        link, target = self._link, self._link_target
+        if link is not None and target is not None and not link.is_alive():
+            self._link = None
+            link.abort()
+            self._tell(f"{target.worker}: the SSH connection was lost: connections closed")
 
     def _tell(self, words: str) -> None:
         """Print a message unless it equals the last printed message: many connections may have the same problem."""

@@ -11,12 +11,15 @@ from paramiko import Channel, SSHException
 
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.remote.sockets import TunedSocket
+from iris_cli.remote.transport import MAX_STREAMS
 
 READ_AHEAD = 64 << 10
 LOGIN_CREDIT = 256 << 10
 """Bytes that a server may send before it has accepted a key."""
 CREDIT = 16 << 20
 """Bytes that a server may send between two calls. A channel has a window of 2 MiB."""
+STREAMS_CREDIT = CREDIT + MAX_STREAMS * (2 << 20)
+"""Bytes that a server may send between two reads of byte streams: the windows of all, if no reader takes its data."""
 
 
 class Stream:
@@ -31,6 +34,7 @@ class Stream:
         """Wrap a socket; `carrier` is the stream of the connection below a tunnel."""
         raw.settimeout(None)
         self.received_at = SYSTEM_CLOCK.monotonic()
+        self._received = self._limit = 0  # bytes from the server: until now, and at most
         self.credit = LOGIN_CREDIT
         self.bytes_passed = 0  # bytes in both directions
         self._raw = raw
@@ -72,6 +76,15 @@ class Stream:
         else:  # a tunnel: closing it may block on the connection to the jump host
             threading.Thread(target=self._close_raw, name="iris-ssh-close", daemon=True).start()
 
+    @property
+    def credit(self) -> int:
+        """The number of bytes that the server may still send. Any thread may set it."""
+        return self._limit - self._received
+
+    @credit.setter
+    def credit(self, size: int) -> None:
+        self._limit = self._received + size
+
     def has_ended(self) -> bool:
         """Return True if the server is known to have disconnected."""
         return isinstance(self._raw, TunedSocket) and self._raw.has_ended()
@@ -88,7 +101,7 @@ class Stream:
     def _receive(self) -> bytes:
         data = self._raw.recv(READ_AHEAD)
         self.received_at = SYSTEM_CLOCK.monotonic()
-        self.credit -= len(data)
+        self._received += len(data)
         self.bytes_passed += len(data)
         if self.credit < 0:
             raise ConnectionAbortedError(errno.ECONNABORTED, "the server sends too much data")
@@ -111,11 +124,12 @@ class ByteStream:
         """Wrap a channel; `carrier` is the stream of its connection."""
         self._channel = channel
         self._carrier = carrier
+        carrier.credit = STREAMS_CREDIT
 
     def receive(self) -> bytes:
         """Return the next bytes; b"" at the end of the stream or of the connection."""
         data = self._channel.recv(PIECE)
-        self._carrier.credit = CREDIT
+        self._carrier.credit = STREAMS_CREDIT
         return data
 
     def send(self, data: bytes) -> None:
