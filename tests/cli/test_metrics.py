@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,9 +40,15 @@ def lab() -> Lab:
 
 
 def run(made: Lab, directory: Path, *words: str) -> int:
-    session_of(made, directory / "state")
-    (directory / "cluster.yaml").write_text("cluster: {name: lab}\nworkers: []\n")
-    return app.run(["--config", str(directory / "cluster.yaml"), *words], Then(made.now))
+    return app.run(["--config", str(config_of(made, directory)), *words], Then(made.now))
+
+
+def config_of(made: Lab, directory: Path) -> Path:
+    if not (directory / "state").exists():
+        session_of(made, directory / "state")
+    path = directory / "cluster.yaml"
+    path.write_text("cluster: {name: lab}\nworkers: []\n")
+    return path
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
@@ -84,6 +92,48 @@ def test_a_file_for_node_exporter_is_readable_and_replaced(
     assert ("iris_jobs", "RUNNING") in samples(file.read_text())
     assert stat.S_IMODE(file.stat().st_mode) & 0o444 == 0o444
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster.yaml", "iris.prom", "state"]
+
+
+@pytest.fixture
+def strict_umask() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("strict_umask")
+def test_the_file_is_readable_with_any_umask_and_after_a_kill(tmp_path: Path) -> None:
+    """In a container, each run may have the pid of the one that was killed."""
+    (tmp_path / f".iris.prom.{os.getpid()}").write_text("half of it")
+    assert run(lab(), tmp_path, "metrics", "--textfile", str(tmp_path / "iris.prom")) == ExitCode.OK
+    assert stat.S_IMODE((tmp_path / "iris.prom").stat().st_mode) == 0o644
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster.yaml", "iris.prom", "state"]
+
+
+def test_only_a_file_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made, pipe = lab(), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    for name in ("pipe", "link", ".", ""):
+        path = str(tmp_path / name) if name else ""
+        assert app.run(["--config", str(config_of(made, tmp_path)), "metrics", "--textfile", path]) == 10
+        assert "can't be written: not a regular file" in capsys.readouterr().err
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_damaged_log_has_no_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Zero jobs would look like an idle cluster. The age of the file tells that something is wrong."""
+    config, file = config_of(lab(), tmp_path), tmp_path / "iris.prom"
+    file.write_text("old")
+    log = tmp_path / "state/events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([lines[0], lines[1].replace(b"e", b"f", 1), *lines[2:]]))
+    for words in (["metrics"], ["metrics", "--textfile", str(file)]):
+        assert app.run(["--config", str(config), *words]) == ExitCode.LOG_DAMAGED
+        said = capsys.readouterr()
+        assert (said.out, "iris log verify" in said.err) == ("", True)
+    assert file.read_text() == "old"
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

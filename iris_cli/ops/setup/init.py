@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import os
 import re
@@ -111,15 +112,20 @@ def check_text(path: Path, text: str) -> ClusterConfig:
 
 
 def write_text(path: Path, text: str, *, force: bool = False, mode: int = 0o600) -> None:
-    """Write a file, by default private to its owner. `force`: replace an existing file.
+    """Write a file, by default private to its owner. `force`: replace an existing file. The umask has no effect.
 
     Raises NotWritableError, and UsageError if the file exists and `force` is False.
     """
-    target = path.with_name(f".{path.name}.{os.getpid()}") if force else path
+    target = path.parent / f".{path.name}.{os.getpid()}" if force else path
     try:
-        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        if force:
+            if path.exists() and not path.is_file():  # such as /dev/stdout: the new file would replace the device
+                raise OSError(errno.EINVAL, "not a regular file")
+            target.unlink(missing_ok=True)  # of a killed process that had the same pid
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(fd, "w", encoding="utf-8") as file:
+                os.fchmod(fd, mode)
                 file.write(text)
             if force:
                 os.replace(target, path)

@@ -39,8 +39,13 @@ class Metrics(Struct, frozen=True, kw_only=True):
 
 
 def metrics(session: Session) -> Metrics:
-    """Return the metrics of the cluster now and in the last 24 hours. Takes no lock. Raises NotFoundError."""
+    """Return the metrics of the cluster now and in the last 24 hours. Takes no lock.
+
+    Raises NotFoundError without a log, and LogDamagedError for a damaged log: its figures would be wrong.
+    """
     view = look(session)
+    if view.log_damage is not None:
+        raise view.log_damage.error()
     cluster = view.cluster
     jobs: Counter[str] = Counter({state: 0 for state in JobState if not state.terminal})
     tasks: Counter[str] = Counter(dict.fromkeys(TaskState, 0))
