@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from iris_cli.config.yaml_source import Node, Report
 from iris_cli.core import JobRequest, clip, scalar_of
 from iris_cli.core.model.job_fields import JOB_FIELDS, OPTIONS_ELSEWHERE, JobField, Kind, request_of
 from iris_cli.core.text import nearest, pattern
+from iris_cli.errors import UsageError
 
 MAX_BYTES = 1 << 20
 _DIRECTIVE = pattern(r"#IRIS(?:\s+(?P<options>.*))?")
@@ -34,14 +36,14 @@ _NUMBERS = frozenset((Kind.CORES, Kind.POSITIVE, Kind.COUNT))
 
 
 def is_script(path: Path) -> bool:
-    """Return True if the path is a file that begins like a script."""
+    """Return True if the path is a file that begins like a script. Raises UsageError if the file can't be read."""
     try:
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            return file.read(2) == b"#!"
-    except OSError:
-        return False
+            return file.read(5).removeprefix(BOM_UTF8).startswith(b"#!")
+    except OSError as error:
+        raise UsageError(f"{clip(os.fspath(path))} can't be read: {error.strerror}") from error
 
 
 def load_job_script(path: Path) -> JobRequest:
@@ -89,6 +91,10 @@ def _lines(path: Path, report: Report) -> list[str]:
     first = data.partition(b"\n")[0]
     if len(data) > MAX_BYTES:
         report.add(1, "", f"it is larger than {MAX_BYTES >> 20} MiB", "ship programs and data with --workdir")
+    elif first.startswith(BOM_UTF8):
+        report.add(
+            1, "", "it begins with a byte order mark, which no worker can run", "save it as UTF-8 without it"
+        )
     elif first.endswith(b"\r"):
         report.add(1, "", "its lines end with CR LF, which no worker can run", f"dos2unix {clip(path.name)}")
     elif not first[2:].strip():
@@ -189,7 +195,7 @@ _NOT_OF_JOB = frozenset(("--wait", "--follow", "--dry-run", "--no-schedule", "--
 def _unknown_option(flag: str) -> tuple[str, str]:
     """Return the message and the hint for a word that is not an option of a job."""
     shown = clip(flag)
-    if not flag.startswith("-"):
+    if not flag.strip("-") or not flag.startswith("-"):
         hint = "write #IRIS --OPTION VALUE; arguments: iris launch SCRIPT -- ARGUMENTS"
         return f"{shown!r} is not an option", hint
     if flag in _NOT_OF_JOB:

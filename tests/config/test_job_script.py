@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,6 +107,11 @@ def test_text_that_is_no_directive_may_have_any_encoding(load: Load) -> None:
             ":1: its lines end with CR LF, which no worker can run (dos2unix job.sh)",
         ),
         (b"#!/bin/sh\n#IRIS --label a=\xe9\n", ":2: it is not UTF-8 text"),
+        (b"\xef\xbb\xbf#!/bin/sh\n", ":1: it begins with a byte order mark, which no worker can run"),
+        (
+            b"#!/bin/sh\n#IRIS --cpu 2 -- train.py\n",
+            ":2: '--' is not an option (write #IRIS --OPTION VALUE; arguments: iris launch SCRIPT -- ARGUMENTS)",
+        ),
         (
             b"#!/bin/sh\n" + bytes(MAX_BYTES),
             ":1: it is larger than 1 MiB (ship programs and data with --workdir)",
@@ -121,12 +129,26 @@ def test_what_no_worker_could_run_is_refused(load: Load, tmp_path: Path, content
 
 
 def test_a_script_is_a_file_that_begins_as_one(tmp_path: Path) -> None:
-    for name, content in (("a", b"#!/bin/sh\n"), ("b", b"# no\n"), ("c", b"")):
+    marked = b"\xef\xbb\xbf#!/bin/sh\n"  # refused later, with the reason
+    for name, content in (("a", b"#!/bin/sh\n"), ("marked", marked), ("b", b"# no\n"), ("c", b"")):
         (tmp_path / name).write_bytes(content)
-    assert [is_script(tmp_path / name) for name in ("a", "b", "c", "d", ".")] == [
+    assert [is_script(tmp_path / name) for name in ("a", "marked", "b", "c", "d", ".")] == [
+        True,
         True,
         False,
         False,
         False,
         False,
     ]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become a user without its power over files")
+def test_a_script_that_this_user_may_not_read_is_named(tmp_path: Path) -> None:
+    """It is not told to begin with `#!`, as it does."""
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "job.sh").chmod(0)
+    words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", sys.executable, "-m", "iris_cli"]
+    ran = subprocess.run(
+        [*words, "launch", "job.sh"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (2, "error: job.sh can't be read: Permission denied\n")

@@ -48,6 +48,12 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Site:
         (["launch"], 2, "no command", "iris launch"),
         (["launch", "python", "train.py"], 2, "'python' is not a job file", "put -- before the command"),
         (["launch", "big.env"], 2, "'big.env' is not a job file", "a job script begins with #!/bin/sh"),
+        (
+            ["launch", "tarin.sh"],
+            2,
+            "'tarin.sh' is not a job file: no such file",
+            "put -- before the command",
+        ),
         (["launch", "odd.sh"], 3, "odd.sh has 1 problem", "odd.sh:2: no such option: --mem (did you mean"),
         (["launch", "job.sh", "x"], 2, "unexpected argument: x", "put -- before the arguments"),
         (["launch", "job.sh", "--again", "there"], 2, "--again and job.sh can't be combined", "drop one"),

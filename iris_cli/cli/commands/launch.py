@@ -124,7 +124,8 @@ def _job_file(words: Sequence[str]) -> Path | None:
     if path.suffix not in _YAML and not is_script(path):
         prefix = "a job script begins with #!/bin/sh; " if path.is_file() else ""
         hint = f"{prefix}put -- before the command: -- {shown} ..."
-        raise UsageError(f"{shown!r} is not a job file", hint=hint)
+        is_missing = bool(path.suffix) and not path.exists()
+        raise UsageError(f"{shown!r} is not a job file{': no such file' if is_missing else ''}", hint=hint)
     if len(words) > 1:
         arguments = f"-- before the arguments of a script: {shown} -- {words[1][:80]}"
         raise UsageError(f"unexpected argument: {words[1][:80]}", hint=f"put {arguments}")

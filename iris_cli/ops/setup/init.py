@@ -119,7 +119,7 @@ def write_text(path: Path, text: str, *, force: bool = False, mode: int = 0o600)
     target = path.parent / f".{path.name}.{os.getpid()}" if force else path
     try:
         if force:
-            if path.exists() and not path.is_file():  # such as /dev/stdout: the new file would replace the device
+            if path.exists() and not path.is_file():  # such as /dev/stdout, which the file would replace
                 raise OSError(errno.EINVAL, "not a regular file")
             target.unlink(missing_ok=True)  # of a killed process that had the same pid
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
