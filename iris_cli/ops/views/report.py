@@ -190,7 +190,7 @@ def _line(
         retries=retry_count(job, tasks),
         tries=retry_count(job, tasks, PROGRAM_FAILURES | INFRASTRUCTURE),
         preemptions=job.preempted_rounds if job.is_gang else sum(task.preemptions for task in tasks),
-        why=cause_words(cluster, job),
+        why="held" if job.end is None and job.held_at is not None else cause_words(cluster, job),
         again=job.again,
         tried_again=job.tried_again,
         last_lines=last_lines(cluster, job),
