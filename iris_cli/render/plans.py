@@ -66,7 +66,7 @@ def show_plan(
     waiting = {key: plan.waiting[key] for key in plan.waiting if job in (None, _job_of(key))}
     ended = [task for task in (*plan.timed_out_tasks, *plan.dependency_failed) if job in (None, task.job)]
     chosen = plan.result.notable_choices()
-    change = plan.explain(next(iter(waiting))).change if job is not None and waiting else None
+    change = plan.waiting.explain(next(iter(waiting))).change if job is not None and waiting else None
     if output.as_json:
         reserved = plan.result.reservations.items()
         output.document(

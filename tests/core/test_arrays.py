@@ -136,7 +136,7 @@ def test_a_task_that_is_still_being_stopped_counts_as_one_that_runs() -> None:
 
 def test_why_says_that_the_others_are_behind_those_that_run() -> None:
     lab = Lab().worker("w").job("j", array="0-1%1").schedule()
-    (reasons,) = lab.plan().held.values()
+    (reasons,) = lab.plan().waiting.values()
     assert [str(reason.kind) for reason in reasons] == ["behind"]
     assert reasons[0].text == "at most 1 of the job's tasks run at a time"
 

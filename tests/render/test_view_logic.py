@@ -326,7 +326,7 @@ def test_why_tells_the_reasons_that_a_cycle_computes_now(tmp_path: Path) -> None
     lab = busy()
     session = session_of(lab, tmp_path / "state")
     (wait,) = why(session, "eval").waits
-    assert wait.explanation == plan(lab.cluster, lab.now).explain(JobId("eval"))
+    assert wait.explanation == plan(lab.cluster, lab.now).waiting.explain(JobId("eval"))
     assert len(wait.tasks) == 8
 
 

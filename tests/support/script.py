@@ -239,7 +239,7 @@ class Script(AutoscalingVerbs):
         """Print the single change that would place the pending tasks of a job."""
         plan = self.lab.plan()
         waiting = [key for key in plan.waiting if str(key).split("/task-")[0] == job]
-        return [str(plan.explain(key).change or "none") for key in waiting[:1]]
+        return [str(plan.waiting.explain(key).change or "none") for key in waiting[:1]]
 
 
 def _typed(options: dict[str, str], kinds: dict[str, Callable[[str], Any]]) -> dict[str, Any]:

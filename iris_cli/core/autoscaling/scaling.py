@@ -154,9 +154,6 @@ def idle_since(cluster: Cluster, each: Slice, needed: frozenset[WorkerId] = froz
     return since
 
 
-_MINUTE = 60.0
-
-
 class Order(NamedTuple):
     """A slice to create, and the jobs for which it is created."""
 
@@ -324,7 +321,11 @@ def _orders(
                 by_hand[state.name] = wanted
             continue
         wanted = max(wanted, min(_missing_min_slices(cluster, state), state.room))
-        now_at_most = max(0, limits.slices_per_minute - _requested_lately(cluster, state.name, now))
+        requested_lately = sum(
+            each.group == state.name and 0 <= now - each.requested_at < 60.0
+            for each in cluster.slices.values()
+        )
+        now_at_most = max(0, limits.slices_per_minute - requested_lately)
         if wanted > now_at_most:
             later[state.name] = wanted - now_at_most
         record = cluster.scale_groups.get(state.name)
@@ -359,9 +360,3 @@ def _missing_min_slices(cluster: Cluster, state: GroupState) -> int:
         for each in cluster.slices.values()
     )
     return max(0, state.group.min_slices - there)
-
-
-def _requested_lately(cluster: Cluster, group: str, now: float) -> int:
-    return sum(
-        each.group == group and 0 <= now - each.requested_at < _MINUTE for each in cluster.slices.values()
-    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
 from msgspec import Struct
 
@@ -252,11 +253,8 @@ class SchedulingContext:
         self._sliced = mask_of(sliced)
         self._multi_host = mask_of([each for each in sliced if len(groups[at[each]].members) > 1])
         self._idle_slices = mask_of([each for each in sliced if at[each] not in used])
-        kinds = self.fleet.workers_by_value(DEVICE_TYPE_ATTRIBUTE_KEY)
-        self._accelerated = 0
-        for kind, workers in kinds.items():
-            if str(kind) != "cpu":
-                self._accelerated |= workers
+        kinds = self.fleet.workers_by_value(DEVICE_TYPE_ATTRIBUTE_KEY).items()
+        self._accelerated = reduce(or_, (workers for kind, workers in kinds if str(kind) != "cpu"), 0)
         self._rank_tiers()
 
     def _mark_slice_as_used(self, position: int) -> None:

@@ -13,7 +13,7 @@ from iris_cli.core import Amounts, Device, Job, JobId, Limits, Task, TaskId, Wor
 from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import wording
-from iris_cli.core.scheduling.explain.explain import Waiting
+from iris_cli.core.scheduling.explain.explain import Unmet, Waiting
 from iris_cli.core.scheduling.explain.explanation import CycleRecord, UnconfirmedStops
 from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_with, rejected_before
 from iris_cli.core.scheduling.fleet import Fleet
@@ -24,7 +24,7 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 from iris_cli.core.scheduling.reservation import Reservations
 from iris_cli.core.scheduling.sets import Group, first_of, positions_of
 
-_NO_JOB = Reason(kind=ReasonKind.INVALID, text="its job is unknown")
+_NO_JOB = (Reason(kind=ReasonKind.INVALID, text="its job is unknown"),)
 
 
 class SchedulingResult(Struct, frozen=True, kw_only=True):
@@ -69,11 +69,7 @@ def find_assignments(
     context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job in queue.samples])
     requirements = [Requirement(job, context) for job in queue.samples]
     result = _place_all(queue.entries, requirements, context, Reservations(context, gang_reserve_after))
-    unmet: dict[WaitingKey, Requirement | Reason] = {
-        **dict.fromkeys(queue.tasks_of_unknown_jobs, _NO_JOB),
-        **result.malformed,
-        **result.unmet,
-    }
+    no_job: Unmet = dict.fromkeys(queue.tasks_of_unknown_jobs, _NO_JOB)
     decide = partial(_decide, now=now, gang_reserve_after=gang_reserve_after, backoff_max=backoff_max)
     record = CycleRecord(
         queue=queue.entries,
@@ -94,7 +90,7 @@ def find_assignments(
     return SchedulingResult(
         assignments=tuple(result.placed),
         timed_out_tasks=tuple(result.timed_out),
-        waiting=Waiting(context, record, unmet),
+        waiting=Waiting(context, record, {**no_job, **result.malformed, **result.unmet}),
         reservations={
             key: tuple(str(group.key) for group in groups) for key, groups in context.reservations.items()
         },
@@ -112,7 +108,7 @@ class _Placements(NamedTuple):
 
     placed: list[Assignment]
     timed_out: list[TaskId]
-    malformed: dict[WaitingKey, Reason]
+    malformed: dict[WaitingKey, tuple[Reason, ...]]
     unmet: dict[WaitingKey, Requirement]
 
 
@@ -136,7 +132,7 @@ def _place_all(
         if requirement.shape is not None:
             problem = why_malformed(job, tasks)
             if problem is not None:
-                malformed[job_id] = problem
+                malformed[job_id] = (problem,)
             elif not gangs.place(job, tasks, requirement, placed):
                 unmet[job_id] = requirement
             continue
@@ -206,11 +202,10 @@ class _Choices:
                 taker = self._record.first_taker(job, workers)
                 if taker is not None:
                     yield f"{verdict.group.key} taken by {taker}"
-            elif verdict.kind is not None and self._would_fit_if_idle(requirement, verdict.group):
+            elif verdict.kind is not None and fits(
+                verdict.group, requirement.shape, self._fitting_if_idle(requirement)
+            ):
                 yield f"{verdict.group.key} {_state_word(context, verdict)}"
-
-    def _would_fit_if_idle(self, requirement: Requirement, group: Group) -> bool:
-        return fits(group, requirement.shape, self._fitting_if_idle(requirement))
 
     @cached_by_argument
     def _fitting_if_idle(self, requirement: Requirement) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cached_property, reduce
 from itertools import chain, compress, count
+from operator import or_
 
 from iris_cli.core import AttributeValue, Constraint, JobId, Limits, WorkerId, attributes
 from iris_cli.core.method_cache import cached_by_argument
@@ -54,6 +55,10 @@ class Fleet:
         """Return, for each value of an attribute, the set of its workers."""
         return {value: mask_of(positions) for value, positions in self.positions_by_value(key).items()}
 
+    def with_attribute(self, key: str) -> int:
+        """Return the workers that have an attribute."""
+        return reduce(or_, self.workers_by_value(key).values(), 0)
+
     def values_by_position(self, key: str) -> list[AttributeValue | None]:
         """Return the value of an attribute for each worker; None for workers without the attribute."""
         found: list[AttributeValue | None] = [None] * len(self.workers)
@@ -65,12 +70,8 @@ class Fleet:
     @cached_by_argument
     def satisfying(self, constraint: Constraint) -> int:
         """Return the workers that satisfy a constraint. It is evaluated once for each value that workers have."""
-        found, without = 0, self.all_workers
-        for value, workers in self.workers_by_value(constraint.key).items():
-            without &= ~workers
-            if constraint.matches({constraint.key: value}):
-                found |= workers
-        return found | without if constraint.matches({}) else found
+        key = constraint.key
+        return self._accepted(key, lambda value: constraint.matches({} if value is None else {key: value}))
 
     def tolerating(self, tolerations: Collection[str]) -> int:
         """Return the workers whose taints are all tolerated."""
@@ -83,12 +84,16 @@ class Fleet:
     @cached_by_argument
     def with_device_type(self, job_device_type: str) -> int:
         """Return the workers whose device type suits a job of this type. Workers without a type are CPU hosts."""
-        found, without = 0, self.all_workers
-        for kind, workers in self.workers_by_value(attributes.DEVICE_TYPE_ATTRIBUTE_KEY).items():
-            without &= ~workers
-            if device_compatible(job_device_type, str(kind)):
+        key = attributes.DEVICE_TYPE_ATTRIBUTE_KEY
+        return self._accepted(key, lambda kind: device_compatible(job_device_type, str(kind or "cpu")))
+
+    def _accepted(self, key: str, accepts: Callable[[AttributeValue | None], bool]) -> int:
+        """Return the workers whose value of an attribute is accepted. It is None for workers without the attribute."""
+        found = self.all_workers & ~self.with_attribute(key) if accepts(None) else 0
+        for value, workers in self.workers_by_value(key).items():
+            if accepts(value):
                 found |= workers
-        return found | without if device_compatible(job_device_type, "cpu") else found
+        return found
 
     def with_device(self, device: Device | None) -> int:
         """Return the workers with a compatible device: a suitable type, and the same variant if one is requested."""
@@ -168,17 +173,11 @@ class Fleet:
 
     def _taints(self) -> dict[str, int]:
         keys = dict.fromkeys(chain.from_iterable(worker.attributes for worker in self.workers))
-        tainted: dict[str, list[int]] = {
-            key: [] for key in sorted(keys) if key.startswith(attributes.TAINT_KEY_PREFIX)
-        }
-        if not tainted:
-            return {}
-        for position, worker in enumerate(self.workers):
-            for key in filter(tainted.__contains__, worker.attributes):
-                tainted[key].append(position)
+        prefix = attributes.TAINT_KEY_PREFIX
         return {
-            key.removeprefix(attributes.TAINT_KEY_PREFIX): mask_of(positions)
-            for key, positions in tainted.items()
+            key.removeprefix(prefix): self.with_attribute(key)
+            for key in sorted(keys)
+            if key.startswith(prefix)
         }
 
 

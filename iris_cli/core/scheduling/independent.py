@@ -43,12 +43,12 @@ class UsableWorkers:
         fleet, need = self._fleet, Amounts.needed(job.resources)
         with_device = fleet.with_device(job.resources.device)
         known = with_device & mask_of([at for at, idle in enumerate(self._idle) if idle.covers(need)])
-        unknown = self._unknown & (with_device | ~self._having(DEVICE_TYPE_ATTRIBUTE_KEY))
+        unknown = self._unknown & (with_device | ~fleet.with_attribute(DEVICE_TYPE_ATTRIBUTE_KEY))
         for constraint in job.constraints:
             if constraint.required:
                 satisfying = fleet.satisfying(constraint)
                 known &= satisfying
-                unknown &= satisfying | ~self._having(constraint.key)
+                unknown &= satisfying | ~fleet.with_attribute(constraint.key)
         found = (known | unknown) & fleet.tolerating(job.tolerations)
         found = self._in_large_groups(job, found)
         for group in fleet.groups(TPU_NAME_ATTRIBUTE_KEY).groups:
@@ -61,16 +61,10 @@ class UsableWorkers:
         shape = shape_of(job)
         if shape is None:
             return found
-        if found & self._unknown & ~self._having(shape.group_by):
+        if found & self._unknown & ~self._fleet.with_attribute(shape.group_by):
             return found
         members = [found & group.mask for group in self._fleet.groups(shape.group_by).groups]
         return sum(each for each in members if each.bit_count() >= shape.size)
-
-    def _having(self, key: str) -> int:
-        """Return the workers with this attribute."""
-        return mask_of(
-            [each for positions in self._fleet.positions_by_value(key).values() for each in positions]
-        )
 
 
 class IndependentAssignments(Struct, frozen=True, kw_only=True):

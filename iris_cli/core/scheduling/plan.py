@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from functools import partial
 from operator import attrgetter
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from iris_cli.core import AttemptState, Cluster, Device, JobId, Limits, Task, TaskId, WorkerId, collector
 from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.model.job import NOTHING_MISSING, Job, JobState, Missing
 from iris_cli.core.scheduling.cycle import SchedulingResult, find_assignments
-from iris_cli.core.scheduling.explain.expected import ExpectedStart
-from iris_cli.core.scheduling.explain.explanation import Explanation
+from iris_cli.core.scheduling.explain.explain import Waiting
 from iris_cli.core.scheduling.order import TasksByJob, group_by_job, is_past_scheduling_timeout, split_overdue
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
@@ -25,35 +23,24 @@ _ATTEMPTS = attrgetter("attempts")
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """The decisions of one cycle. `held` has the reasons of the tasks and gangs that did not compete in the cycle.
+    """The decisions of one cycle.
 
-    The tasks in `dependency_failed` can never run, because a job in their `after` did not succeed. `too_late` has the
-    reason why each task or gang was pending whose scheduling timeout has expired. `waiting_for_own_slices` are the held
-    tasks and gangs that would fit on slices created for other jobs, and wait for slices created for them.
+    `waiting` has the reasons of all pending tasks and gangs, also of those that did not compete in the cycle. The tasks
+    in `dependency_failed` can never run, because a job in their `after` did not succeed. `too_late` has the reason why
+    each task or gang was pending whose scheduling timeout has expired. `waiting_for_own_slices` are the tasks and gangs
+    that would fit on slices created for other jobs, and wait for slices created for them.
     """
 
     result: SchedulingResult
+    waiting: Waiting
     timed_out_tasks: tuple[TaskId, ...]
     dependency_failed: tuple[TaskId, ...]
-    held: dict[WaitingKey, tuple[Reason, ...]]
-    too_late: Mapping[WaitingKey, Reason] = field(default_factory=dict)
-    waiting_for_own_slices: Collection[WaitingKey] = ()
+    too_late: Mapping[WaitingKey, Reason]
+    waiting_for_own_slices: Collection[WaitingKey]
 
     @property
     def assignments(self) -> tuple[Assignment, ...]:
         return self.result.assignments
-
-    @property
-    def waiting(self) -> Mapping[WaitingKey, tuple[Reason, ...]]:
-        """The reasons of all pending tasks (by their ids) and gangs (by their jobs' ids)."""
-        return ChainMap(self.held, self.result.waiting)  # type: ignore[arg-type]  # only ever read
-
-    def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
-        """Return an object for each key, to group keys: see `Waiting.causes`."""
-        causes = self.result.waiting.causes(keys)
-        if not self.held:
-            return causes
-        return [self.held.get(key) or cause for key, cause in zip(keys, causes, strict=True)]
 
     def reasons(self, job: JobId) -> tuple[Reason, ...]:
         """Return why the gang or tasks of a job are pending, without duplicates; empty if none is pending."""
@@ -62,17 +49,6 @@ class Plan(Struct, frozen=True, kw_only=True):
             return waiting[job]
         tasks = sorted(key for key in waiting if isinstance(key, TaskId) and key.job == job)
         return tuple(dict.fromkeys(reason for task in tasks for reason in waiting[task]))
-
-    def explain(self, key: WaitingKey) -> Explanation:
-        """Return the explanation of a pending task or gang. Raises KeyError for other keys."""
-        held = self.held.get(key)
-        return Explanation(reasons=held) if held is not None else self.result.waiting.explain(key)
-
-    def expected_start(self, key: WaitingKey, cluster: Cluster) -> ExpectedStart | None:
-        """Return the expected start of a task or gang if only tasks with time limits block it, otherwise None."""
-        if key in self.held or key not in self.result.waiting:
-            return None
-        return self.result.waiting.expected_start(key, cluster)
 
 
 @collector.gc_paused
@@ -127,9 +103,9 @@ def plan(
     repeated = cycle(late, partial(_without_timeout, affinity), reserve_after=0.0) if late else None
     return Plan(
         result=result,
+        waiting=result.waiting.with_held(gate.held),
         timed_out_tasks=(*result.timed_out_tasks, *gate.timed_out),
         dependency_failed=tuple(gate.failed),
-        held=gate.held,
         too_late={key: reasons[0] for key, reasons in repeated.waiting.items()} if repeated else {},
         waiting_for_own_slices=tuple(waiting),
     )

@@ -39,6 +39,9 @@ class ReasonKind(StrEnum):
         return _RANK[self]
 
 
+BUSY_KINDS = frozenset({ReasonKind.CHIPS, ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU})
+"""Kinds for which live attempts on the worker may be the reason."""
+
 _RANK = {kind: rank for rank, kind in enumerate(ReasonKind)}
 
 

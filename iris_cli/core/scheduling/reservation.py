@@ -6,12 +6,12 @@ worker, but only on amounts that the gang or large task won't need, so they neve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial, reduce
 from heapq import heappop, heappush, heapreplace
 from itertools import accumulate
 from math import gcd, inf
-from operator import sub
+from operator import and_, sub
 
 from iris_cli.core import Amounts, JobId, TaskId
 from iris_cli.core.method_cache import cached_by_argument
@@ -32,7 +32,6 @@ class Reservations:
     def __init__(self, context: SchedulingContext, after: float) -> None:
         self._context = context
         self.due_until = context.fleet.now - after if after > 0 else -inf
-        self._bounds = _Bounds(context)
 
     @cached_by_argument
     def waits(self, need: Amounts) -> Waits:
@@ -67,7 +66,32 @@ class Reservations:
         context, need = self._context, requirement.need
         usable = requirement.healthy & context.open & context.large_enough(need)
         workers = usable if usable and _needs_much(context, requirement) else 0
-        return _ReservationQueue(self._bounds, need, workers)
+        return _ReservationQueue(partial(self._large_enough_after, need), workers)
+
+    def _large_enough_after(self, need: Amounts, ends: int) -> int:
+        """Return the workers on which the end of `ends` attempts may free enough. On other workers it never does."""
+        return reduce(
+            and_, (self._with_most_free((number, ends))[amount] for number, amount in enumerate(need))
+        )
+
+    @cached_by_argument
+    def _with_most_free(self, number_and_ends: tuple[int, int]) -> dict[int, int]:
+        """Return, by needed amount of one resource, the workers on which the end of the largest attempts frees it."""
+        number, ends = number_and_ends
+        all_workers = self._context.fleet.all_workers
+        needs = sorted(filter(None, self._context.dimensions[number].at_start), reverse=True)
+        if not needs:
+            return {0: all_workers}
+        free = ((sums[number][min(ends, len(sums[number]) - 1)], positions) for sums, positions in self._sums)
+        return {0: all_workers, **Levels(free).with_at_least(needs)}
+
+    @cached_property
+    def _sums(self) -> list[tuple[list[list[int]], list[int]]]:
+        """The result of `_most_free` for each Load, and the positions of the workers with this Load."""
+        by_load: dict[Load, list[int]] = {}
+        for position in range(len(self._context.fleet.workers)):
+            by_load.setdefault(self._context.load(position), []).append(position)
+        return [(_most_free(load), positions) for load, positions in by_load.items()]
 
 
 class _ReservationQueue:
@@ -78,9 +102,9 @@ class _ReservationQueue:
     bound of the number is enough, so workers are examined as late as possible.
     """
 
-    def __init__(self, bounds: _Bounds, need: Amounts, workers: int) -> None:
-        self._bounds = bounds
-        self._need = need
+    def __init__(self, large_enough_after: Callable[[int], int], workers: int) -> None:
+        """`large_enough_after`: the workers on which the end of so many attempts may make enough room."""
+        self._large_enough_after = large_enough_after
         self._count = -1
         self._next = 0  # workers not examined yet, with at least `_count` attempts in the way
         self._later = workers  # workers not examined yet, with more attempts in the way
@@ -90,7 +114,7 @@ class _ReservationQueue:
         """Return the attempts in the way (perhaps too small a number) and position of the first worker, or None."""
         while not self._next and self._later and (not self.heap or self.heap[0][0] > self._count):
             self._count += 1
-            self._next = self._later & self._bounds.enough(self._need, self._count)
+            self._next = self._later & self._large_enough_after(self._count)
             self._later ^= self._next
         if self._next:
             nearest = self._count, first_of(self._next)
@@ -98,45 +122,6 @@ class _ReservationQueue:
                 heappush(self.heap, nearest)
                 self._next &= self._next - 1
         return self.heap[0] if self.heap else None
-
-
-class _Bounds:
-    """Lower bounds of the number of attempts in the way on each worker, for all needs of the cycle.
-
-    `_tiers[n][i]` has, for each needed amount of the resource with index i, the workers on which the end of the n
-    largest attempts would free enough of this resource.
-    """
-
-    def __init__(self, context: SchedulingContext) -> None:
-        self._context = context
-        self._tiers: list[list[dict[int, int]]] = []
-
-    def enough(self, need: Amounts, count: int) -> int:
-        """Return the workers on which the end of `count` attempts may free enough. On other workers it never does."""
-        while len(self._tiers) <= count:
-            self._tiers.append([self._tier(number, len(self._tiers)) for number in range(len(need))])
-        found = self._context.fleet.all_workers
-        for amount, workers in zip(need, self._tiers[count], strict=True):
-            found &= workers[amount]
-        return found
-
-    def _tier(self, number: int, count: int) -> dict[int, int]:
-        all_workers = self._context.fleet.all_workers
-        needs = sorted(filter(None, self._context.dimensions[number].at_start), reverse=True)
-        if not needs:
-            return {0: all_workers}
-        free = (
-            (sums[number][min(count, len(sums[number]) - 1)], positions) for sums, positions in self._sums
-        )
-        return {0: all_workers, **Levels(free).with_at_least(needs)}
-
-    @cached_property
-    def _sums(self) -> list[tuple[list[list[int]], list[int]]]:
-        """The result of `_most_free` for each Load, and the positions of the workers with this Load."""
-        by_load: dict[Load, list[int]] = {}
-        for position in range(len(self._context.fleet.workers)):
-            by_load.setdefault(self._context.load(position), []).append(position)
-        return [(_most_free(load), positions) for load, positions in by_load.items()]
 
 
 def _most_free(load: Load) -> list[list[int]]:

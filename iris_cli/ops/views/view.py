@@ -106,7 +106,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
             return []
         causes: dict[int, TaskId] = {}
         keys = [job.id] * len(tasks) if job.is_gang else tasks
-        for task, cause in zip(tasks, self.plan.causes(keys), strict=True):
+        for task, cause in zip(tasks, self.plan.waiting.causes(keys), strict=True):
             causes.setdefault(id(task in self.next_workers if cause is None else cause), task)
         return list(dict.fromkeys(self.prospect(job, task) for task in causes.values()))
 
@@ -119,7 +119,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         key = job.id if job.is_gang else task
         if self.cycle is None or self.offered or key not in self.plan.waiting:
             return None
-        return self.plan.expected_start(key, self.cluster)
+        return self.plan.waiting.expected_start(key, self.cluster)
 
     def next_words(self, follows: str) -> str:
         """Return the end of a sentence: `follows` if a next cycle is expected, otherwise "no cycles are running".

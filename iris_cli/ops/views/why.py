@@ -259,7 +259,7 @@ def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
 
 def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
     key = job.id if job.is_gang else group[0]
-    found = view.plan.explain(key) if key in view.plan.waiting else None
+    found = view.plan.waiting.explain(key) if key in view.plan.waiting else None
     if found is not None:  # the job without the constraints that the plan added for scale groups
         found = replace(
             found,

@@ -22,7 +22,7 @@ def running(lab: Lab, name: str, **asked: Any) -> Lab:
 def expected(lab: Lab, name: str) -> ExpectedStart | None:
     job = lab.the_job(name)
     key = job.id if job.is_gang else TaskId(job.id, 0)
-    return lab.plan().expected_start(key, lab.cluster)
+    return lab.plan().waiting.expected_start(key, lab.cluster)
 
 
 def at(hours: float, *jobs: str) -> ExpectedStart:
@@ -111,5 +111,5 @@ def test_what_starts_in_the_next_cycle_needs_no_estimate() -> None:
 def test_the_next_task_of_an_array_counts() -> None:
     lab = Lab().worker("w", cpu=2).job("sweep", array="0-5", cpu=1.0, timeout=HOUR)
     lab.schedule().reports("sweep/task-0 running", "sweep/task-1 running")
-    found = lab.plan().expected_start(TaskId(JobId("sweep"), 2), lab.cluster)
+    found = lab.plan().waiting.expected_start(TaskId(JobId("sweep"), 2), lab.cluster)
     assert found == at(1, "sweep")

@@ -165,10 +165,10 @@ def test_a_task_that_waits_for_its_old_attempt_takes_one_place_of_an_array_and_n
     array = job("j", replicas=4, array="0-3", max_running=2)
     found = plan(cluster([host("w"), host("old")], [array], stopping), 0.0)
     assert assigned(found) == ["j/task-1"]
-    assert [str(reason) for reason in found.held[stopping.id]] == [
+    assert [str(reason) for reason in found.waiting[stopping.id]] == [
         "stopping: j/task-0/attempt-0 has not ended yet on old"
     ]
-    assert [each.kind.value for each in found.held[TaskId(JobId("j"), 2)]] == ["behind"]
+    assert [each.kind.value for each in found.waiting[TaskId(JobId("j"), 2)]] == ["behind"]
 
 
 def round_over(*states: AttemptState) -> list[Task]:
@@ -225,10 +225,10 @@ def test_the_end_of_a_job_that_is_being_stopped_makes_room_but_lays_no_ghost() -
     stopping = task("old", TaskState.KILLED, STOPPING)
     state = cluster([host("w", cpu=1)], [job("old", cancelled=True), job("j")], stopping)
     (key,) = plan(state, 0.0).waiting
-    assert str(plan(state, 0.0).explain(key).change) == "worker w is free when job old ends"
+    assert str(plan(state, 0.0).waiting.explain(key).change) == "worker w is free when job old ends"
     ghost = Ghost(attempt=AttemptId(TaskId(JobId("old"), 1), 0), token=Token("0" * 32), boot_id="b")
     state.ghosts[WorkerId("w")] = (ghost,)
-    assert plan(state, 0.0).explain(key).change is None
+    assert plan(state, 0.0).waiting.explain(key).change is None
 
 
 # Looking things up
@@ -250,11 +250,11 @@ def test_the_reasons_of_a_job_are_in_the_order_of_its_tasks(stops: int, found: l
 def test_everything_that_waits_can_be_explained() -> None:
     jobs = [job("first"), job("last", after=(JobId("first"),)), gang("g"), job("big", cpu=99)]
     found = plan(cluster([host("w")], jobs), 0.0)
-    assert {str(key): found.explain(key).reasons for key in found.waiting} == {
+    assert {str(key): found.waiting.explain(key).reasons for key in found.waiting} == {
         str(key): reasons for key, reasons in found.waiting.items()
     }
     assert kinds(found, "last") == ["after"]
-    assert found.explain(JobId("g")).group_by == "tpu-name"
+    assert found.waiting.explain(JobId("g")).group_by == "tpu-name"
 
 
 @pytest.mark.parametrize(("reserve", "kept"), [(0.0, {}), (100.0, {"g": ("a",)})])

@@ -12,21 +12,12 @@ from iris_cli.core.scheduling.explain import wording
 from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind
 from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_with
 from iris_cli.core.scheduling.placement import VARIANT, Sites
-from iris_cli.core.scheduling.reasons import ReasonKind
+from iris_cli.core.scheduling.reasons import BUSY_KINDS, ReasonKind
 from iris_cli.core.scheduling.sets import Group, first_of, mask_of, positions_of
 
 _NEAREST = 20  # maximum number of near misses examined
 _TRIES = 10  # maximum number of changes tried, each in a simulated cycle
-_BUSY = frozenset(
-    {
-        ReasonKind.CHIPS,
-        ReasonKind.GPUS,
-        ReasonKind.MEMORY,
-        ReasonKind.CPU,
-        ReasonKind.STOPPING,
-        ReasonKind.BEHIND,
-    }
-)
+_BUSY = BUSY_KINDS | {ReasonKind.STOPPING, ReasonKind.BEHIND}
 _PASSED_OVER = frozenset({ReasonKind.RESERVED, ReasonKind.BEHIND})
 _LESS = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS)
 _CHANGES_JOB = frozenset(

@@ -10,9 +10,7 @@ from msgspec import Struct
 
 from iris_cli.core import AttemptId, AttemptState, Cluster, Job, JobId
 from iris_cli.core.scheduling.explain.explanation import CycleRecord, without_claims
-from iris_cli.core.scheduling.reasons import Reason, ReasonKind
-
-_BUSY = frozenset((ReasonKind.CHIPS, ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU))
+from iris_cli.core.scheduling.reasons import BUSY_KINDS, Reason
 
 
 class ExpectedStart(Struct, frozen=True, kw_only=True):
@@ -32,7 +30,7 @@ def expected_start(
 
     It can't be known if a task without a time limit is in the way, or if jobs ahead would take the room.
     """
-    if any(reason.kind not in _BUSY for reason in reasons):
+    if any(reason.kind not in BUSY_KINDS for reason in reasons):
         return None
     claims = {attempt for worker in record.workers for attempt in worker.claims}
     ends = {attempt: _end_by_limit(cluster, attempt) for attempt in claims}

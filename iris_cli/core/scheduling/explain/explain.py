@@ -37,27 +37,29 @@ _FEW = 5
 _MEASURED = (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU)
 
 
+Unmet = Mapping[WaitingKey, Requirement | tuple[Reason, ...]]
+"""The requirement of each pending task or gang, or the reasons why it did not compete in the cycle."""
+
+
 class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     """The reasons of each pending task or gang, in order of precedence. They are computed on access.
 
     Pending tasks and gangs with equal requirements are examined once.
     """
 
-    def __init__(
-        self,
-        context: SchedulingContext,
-        record: CycleRecord,
-        unmet: Mapping[WaitingKey, Requirement | Reason],
-    ) -> None:
-        """`unmet`: the requirement of each pending task or gang, or the reason why it can never be placed."""
+    def __init__(self, context: SchedulingContext, record: CycleRecord, unmet: Unmet) -> None:
         self._context = context
         self._record = record
         self._unmet = unmet
 
+    def with_held(self, held: Unmet) -> Waiting:
+        """Include tasks and gangs that did not compete in the cycle, with their reasons."""
+        return Waiting(self._context, self._record, {**self._unmet, **held}) if held else self
+
     def __getitem__(self, key: WaitingKey) -> tuple[Reason, ...]:
         requirement = self._unmet[key]
-        if isinstance(requirement, Reason):
-            return (requirement,)
+        if isinstance(requirement, tuple):
+            return requirement
         reserved = self._context.reservations.get(key)
         if not reserved:
             return self._reasons(Case(self._context, requirement, self._context.open))
@@ -77,7 +79,10 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         return repr(dict(self))
 
     def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
-        """Return an object for each key: the same object for equal causes, None for a key that is not pending."""
+        """Return an object for each key: the same object for equal reasons, None for a key that is not pending.
+
+        It is much faster than the reasons themselves, and serves to group keys.
+        """
         found = list(map(self._unmet.get, keys))
         if reservations := self._context.reservations:
             return [
@@ -89,20 +94,38 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     def explain(self, key: WaitingKey) -> explanation.Explanation:
         """Return the explanation of a pending task or gang. Raises KeyError for other keys."""
         requirement = self._unmet[key]
-        if isinstance(requirement, Reason):
-            return explanation.Explanation(reasons=(requirement,))
+        if isinstance(requirement, tuple):
+            return explanation.Explanation(reasons=requirement)
         fleet, shape, job = self._context.fleet, requirement.shape, self._job_of(key)
         case = Case(self._context, requirement, self._open_to(key))
         rejections = sift(fleet.all_workers, [*selection(requirement), *availability(case)])
         groups = [verdict.group for verdict in judge(case, shape)] if shape else []
         largest = _largest(groups)
-        nearest = near_misses(case)
+        nearest, equipped = near_misses(case), requirement.with_device
         return explanation.Explanation(
             reasons=self[key],
             workers=len(fleet.workers),
-            equipped=requirement.with_device.bit_count(),
-            constraints=tuple(self._constraints(requirement)),
-            dimensions=tuple(self._dimensions(requirement)),
+            equipped=equipped.bit_count(),
+            constraints=tuple(
+                explanation.ConstraintCount(
+                    constraint=each,
+                    satisfied=(equipped & fleet.satisfying(each)).bit_count(),
+                    workers=equipped.bit_count(),
+                )
+                for each in requirement.job.constraints
+            ),
+            dimensions=tuple(
+                explanation.DimensionCount(
+                    kind=kind,
+                    need=need,
+                    lacking=(equipped & ~dimension.at_start[need]).bit_count(),
+                    workers=equipped.bit_count(),
+                )
+                for kind, need, dimension in zip(
+                    AMOUNT_KINDS, requirement.need, self._context.dimensions, strict=True
+                )
+                if need
+            ),
             refused=tuple((rejection.kind, rejection.units) for rejection in rejections),
             group_by=shape.group_by if shape else "",
             groups_found=len(groups),
@@ -115,31 +138,14 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
 
     def expected_start(self, key: WaitingKey, cluster: Cluster) -> ExpectedStart | None:
         """Return the estimated start if only tasks with time limits block the task or gang, otherwise None."""
+        if not isinstance(self._unmet.get(key), Requirement):
+            return None
         return expected_start(self._record, self._job_of(key), self[key], cluster)
 
     def _job_of(self, key: WaitingKey) -> Job:
         job = self._record.get_job(key.job if isinstance(key, TaskId) else key)
         assert job is not None  # a task of an unknown job has no requirement
         return job
-
-    def _constraints(self, requirement: Requirement) -> Iterator[explanation.ConstraintCount]:
-        for each in requirement.job.constraints:
-            satisfied = requirement.with_device & self._context.fleet.satisfying(each)
-            workers = requirement.with_device.bit_count()
-            yield explanation.ConstraintCount(
-                constraint=each, satisfied=satisfied.bit_count(), workers=workers
-            )
-
-    def _dimensions(self, requirement: Requirement) -> Iterator[explanation.DimensionCount]:
-        equipped = requirement.with_device
-        for kind, need, dimension in zip(
-            AMOUNT_KINDS, requirement.need, self._context.dimensions, strict=True
-        ):
-            if need:
-                lacking = (equipped & ~dimension.at_start[need]).bit_count()
-                yield explanation.DimensionCount(
-                    kind=kind, need=need, lacking=lacking, workers=equipped.bit_count()
-                )
 
     def _behind(self, job: Job, nearest: list[Verdict]) -> list[explanation.Taker]:
         rejected = (verdict.rejected for verdict in nearest if verdict.kind is ReasonKind.BEHIND)
