@@ -25,7 +25,7 @@ from iris_cli.core.ids import clip
 from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.resources import AUTO, DEVICE_KINDS
-from iris_cli.core.scheduling.explain.wording import amount, few
+from iris_cli.core.scheduling.explain.wording import amount, list_few
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.placement import REGION, VARIANT, Location, Shape, locations
 from iris_cli.core.scheduling.reasons import ReasonKind
@@ -229,7 +229,7 @@ def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, i
     for (variant,), regions in found.items():
         if sum(regions.values()) >= wanted:
             of = f" of {variant}" if variant is not None else ""
-            each = few(f"{region or 'no region'}: {slices}" for (_, region), slices in regions.items())
+            each = list_few(f"{region or 'no region'}: {slices}" for (_, region), slices in regions.items())
             text = (
                 f"no region has room for {count(wanted, 'slice')}{of} ({each}); pass --spread to use several"
             )
@@ -243,7 +243,7 @@ def capacity_reason(entry: DemandEntry, left: Sequence[tuple[GroupState, int]]) 
     `left`: the groups and the numbers of slices that they may still create.
     """
     kind = UnmetKind.BACK_OFF if any(each.backing_off for each, _ in left) else UnmetKind.MAX_SLICES
-    return UnmetReason(kind=kind, text=f"{kind}: {few(_why_not_now(entry, *each) for each in left)}")
+    return UnmetReason(kind=kind, text=f"{kind}: {list_few(_why_not_now(entry, *each) for each in left)}")
 
 
 def _why_not_now(entry: DemandEntry, state: GroupState, left: int) -> str:
@@ -281,14 +281,14 @@ def _device_words(catalogue: Catalogue, entry: DemandEntry) -> str:
     device = entry.resources.device
     made = catalogue.values(keys.DEVICE_VARIANT_ATTRIBUTE_KEY, catalogue.all_groups)
     if device is None or device.variant == AUTO:
-        return f"needs a {device.kind if device else 'cpu'}, groups have {few(made)}"
-    return f"needs {device.variant}, groups have {few(made)}{_suggestion([device.variant], made)}"
+        return f"needs a {device.kind if device else 'cpu'}, groups have {list_few(made)}"
+    return f"needs {device.variant}, groups have {list_few(made)}{_suggestion([device.variant], made)}"
 
 
 def _shape_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
     states = [catalogue.states[rank] for rank in positions_of(left)]
     made = dict.fromkeys(state.vm_count for state in states)
-    sizes = few(count(vms, "VM") for vms in made if vms is not None)
+    sizes = list_few(count(vms, "VM") for vms in made if vms is not None)
     wanted = count(entry.shape.size if entry.shape is not None else 1, "VM")
     if entry.shape is None or entry.shape.whole:
         return f"needs slices of {wanted}, groups have slices of {sizes}"
@@ -303,7 +303,7 @@ def _taint_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
         if key.startswith(keys.TAINT_KEY_PREFIX)
         and key.removeprefix(keys.TAINT_KEY_PREFIX) not in entry.tolerations
     )
-    return f"does not tolerate {few(taints)} of the suitable groups"
+    return f"does not tolerate {list_few(taints)} of the suitable groups"
 
 
 def _size_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
@@ -321,10 +321,10 @@ def _constraint_words(catalogue: Catalogue, criterion: Criterion, left: int) -> 
     constraint, key = criterion.constraint, criterion.subject
     assert constraint is not None
     have = catalogue.values(key, left)
-    existing = f"groups have {few(have)}" if have else "no group has it"
+    existing = f"groups have {list_few(have)}" if have else "no group has it"
     if left != catalogue.all_groups:
-        names = few(catalogue.states[rank].name for rank in positions_of(left))
-        existing = f"the suitable groups ({names}) have {few(have) or 'none'}"
+        names = list_few(catalogue.states[rank].name for rank in positions_of(left))
+        existing = f"the suitable groups ({names}) have {list_few(have) or 'none'}"
     if constraint.op not in _OPS_WITH_SUGGESTIONS:
         return f"needs {clip(format_constraint(constraint))}, {existing}"
     wanted = [str(each) for each in constraint.operands]

@@ -16,7 +16,7 @@ from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain.explanation import UnconfirmedStops
-from iris_cli.core.scheduling.explain.verdicts import fits
+from iris_cli.core.scheduling.explain.group_checks import fits
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import why_malformed
 from iris_cli.core.scheduling.order import TasksByJob, group_by_job

@@ -15,7 +15,7 @@ from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import wording
 from iris_cli.core.scheduling.explain.explain import Unmet, Waiting
 from iris_cli.core.scheduling.explain.explanation import CycleRecord, UnconfirmedStops
-from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_with, rejected_before
+from iris_cli.core.scheduling.explain.group_checks import Case, GroupCheck, fits, group_with, rejected_before
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, why_malformed
 from iris_cli.core.scheduling.order import Entry, TasksByJob, build_queue, split_overdue
@@ -187,25 +187,25 @@ class _Choices:
         chosen = dict.fromkeys(group_with(self._context, requirement, each.worker) for each in placed)
         names = ", ".join(str(group.key) for group in chosen)
         first = min(chosen, key=lambda group: group.number)
-        rejected = wording.few(self._rejected_before(job, requirement, first))
+        rejected = wording.list_few(self._rejected_before(job, requirement, first))
         return f"chose {names}" + (f": {rejected}" if rejected else "")
 
     def _rejected_before(self, job: JobId, requirement: Requirement, chosen: Group) -> Iterator[str]:
         """Yield a text for each group before `chosen` that is as preferred, but busy, unhealthy or taken by others."""
         context = self._context
         before = rejected_before(Case(context, requirement, context.open), chosen.number)
-        for verdict in islice(before, _MAX_CHECKED):
-            if not _is_as_good(context, requirement, verdict.group, chosen):
+        for check in islice(before, _MAX_CHECKED):
+            if not _is_as_good(context, requirement, check.group, chosen):
                 continue
-            if verdict.kind is ReasonKind.BEHIND:
-                workers = [context.fleet.ids[position] for position in positions_of(verdict.rejected)]
+            if check.kind is ReasonKind.BEHIND:
+                workers = [context.fleet.ids[position] for position in positions_of(check.rejected)]
                 taker = self._record.first_taker(job, workers)
                 if taker is not None:
-                    yield f"{verdict.group.key} taken by {taker}"
-            elif verdict.kind is not None and fits(
-                verdict.group, requirement.shape, self._fitting_if_idle(requirement)
+                    yield f"{check.group.key} taken by {taker}"
+            elif check.kind is not None and fits(
+                check.group, requirement.shape, self._fitting_if_idle(requirement)
             ):
-                yield f"{verdict.group.key} {_state_word(context, verdict)}"
+                yield f"{check.group.key} {_state_word(context, check)}"
 
     @cached_by_argument
     def _fitting_if_idle(self, requirement: Requirement) -> int:
@@ -231,8 +231,8 @@ def _met_preferences(requirement: Requirement, group: Group) -> int:
     return found
 
 
-def _state_word(context: SchedulingContext, verdict: Verdict) -> str:
+def _state_word(context: SchedulingContext, check: GroupCheck) -> str:
     """Return the state of the rejected workers: `busy`, `draining`, `cooling down`."""
-    if verdict.kind is ReasonKind.UNHEALTHY:
-        return wording.state(context.fleet.workers[first_of(verdict.rejected)])
-    return _WORDS.get(verdict.kind, "busy") if verdict.kind else ""
+    if check.kind is ReasonKind.UNHEALTHY:
+        return wording.state(context.fleet.workers[first_of(check.rejected)])
+    return _WORDS.get(check.kind, "busy") if check.kind else ""

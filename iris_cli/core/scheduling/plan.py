@@ -208,7 +208,7 @@ class _Gate:
         return tuple(reasons)
 
     def _reasons_of_gang(self, job: Job) -> list[Reason]:
-        """Return why a gang can't start a new round: its last round has live attempts or no verdict yet."""
+        """Return why a gang can't start a new round: its last round has live attempts or no check yet."""
         if job.rounds == 0:
             return []
         reasons = [reason for task in self._cluster.tasks_of(job.id) for reason in _still_stopping(task)]

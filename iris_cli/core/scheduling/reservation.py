@@ -16,7 +16,7 @@ from operator import and_, sub
 from iris_cli.core import Amounts, JobId, TaskId
 from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.scheduling.context import Load, SchedulingContext
-from iris_cli.core.scheduling.explain.verdicts import group_of_one
+from iris_cli.core.scheduling.explain.group_checks import group_of_one
 from iris_cli.core.scheduling.placement import Requirement
 from iris_cli.core.scheduling.sets import Group, Levels, first_of
 

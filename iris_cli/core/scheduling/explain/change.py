@@ -1,4 +1,4 @@
-"""Find one change that would place a pending task or gang: drop a constraint, wait for a job, repair a worker."""
+"""Find one change that would place a pending task or gang, such as a dropped constraint or the end of a job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.model.worker import Amounts, Worker, WorkerCapacity, WorkerCondition
 from iris_cli.core.scheduling.explain import wording
 from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind
-from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_with
+from iris_cli.core.scheduling.explain.group_checks import Case, GroupCheck, fits, group_with
 from iris_cli.core.scheduling.placement import VARIANT, Sites
 from iris_cli.core.scheduling.reasons import BUSY_KINDS, ReasonKind
 from iris_cli.core.scheduling.sets import Group, first_of, mask_of, positions_of
@@ -26,9 +26,12 @@ _CHANGES_JOB = frozenset(
 
 
 def single_change(
-    case: Case, job: Job, nearest: list[Verdict], workers_after: Callable[[Change], list[WorkerId]]
+    case: Case, job: Job, nearest: list[GroupCheck], workers_after: Callable[[Change], list[WorkerId]]
 ) -> Change | None:
-    """Return the smallest change that would place tasks of the job, or None. `workers_after` simulates a change."""
+    """Return the first change that would place tasks of the job, or None.
+
+    `nearest`: the near misses. `workers_after` simulates a change, and returns the workers that the tasks would use.
+    """
     proposals = dict.fromkeys(islice(_proposals(case, job, nearest), 2 * _NEAREST))
     for change in list(proposals)[:_TRIES]:
         workers = workers_after(change)
@@ -38,11 +41,11 @@ def single_change(
     return None
 
 
-def _proposals(case: Case, job: Job, nearest: list[Verdict]) -> Iterator[Change]:
+def _proposals(case: Case, job: Job, nearest: list[GroupCheck]) -> Iterator[Change]:
     yield from _relaxations(case)
-    for verdict in nearest[:_NEAREST]:
-        yield from _repairs(case, job.id, verdict)
-    if job.priority is not Priority.HIGH and any(verdict.kind in _PASSED_OVER for verdict in nearest):
+    for check in nearest[:_NEAREST]:
+        yield from _repairs(case, job.id, check)
+    if job.priority is not Priority.HIGH and any(check.kind in _PASSED_OVER for check in nearest):
         yield Change(kind=ChangeKind.PRIORITY, subject=Priority.HIGH.value)
     yield from _reductions(case)
 
@@ -51,7 +54,7 @@ def _proposals(case: Case, job: Job, nearest: list[Verdict]) -> Iterator[Change]
 
 
 def _relaxations(case: Case) -> Iterator[Change]:
-    """Yield a spread over regions, dropped constraints, and tolerated taints, if enough workers are then suitable."""
+    """Yield a spread over regions, dropped constraints and tolerated taints, each if enough workers would then fit."""
     fleet, requirement = case.context.fleet, case.requirement
     ready = (
         fleet.healthy
@@ -61,24 +64,27 @@ def _relaxations(case: Case) -> Iterator[Change]:
         & case.had_room
     )
     several = requirement.shape is not None and requirement.shape.groups > 1
-    if several and not requirement.job.spread and _serve(case, ready & requirement.selected, VARIANT):
+    if several and not requirement.job.spread and _are_enough(case, ready & requirement.selected, VARIANT):
         yield Change(kind=ChangeKind.SPREAD)
     for dropped in requirement.required:
         allowed = fleet.all_workers
         for constraint in requirement.required:
             if constraint != dropped:
                 allowed &= fleet.satisfying(constraint)
-        if _serve(case, ready & allowed & requirement.tolerated):
+        if _are_enough(case, ready & allowed & requirement.tolerated):
             yield Change(kind=ChangeKind.DROP, subject=format_constraint(dropped))
     for taint in fleet.taints:
         if taint not in requirement.job.tolerations:
             tolerated = fleet.tolerating((*requirement.job.tolerations, taint))
-            if _serve(case, ready & requirement.satisfying & tolerated):
+            if _are_enough(case, ready & requirement.satisfying & tolerated):
                 yield Change(kind=ChangeKind.TOLERATE, subject=taint)
 
 
-def _serve(case: Case, workers: int, depth: int = 0) -> bool:
-    """Return whether these workers are enough. `depth`: the depth of the location that a gang's groups must share."""
+def _are_enough(case: Case, workers: int, depth: int = 0) -> bool:
+    """Return whether these workers are enough for the task or gang.
+
+    `depth`: the number of location parts that the gang's groups must share (default: as the job requires).
+    """
     shape = case.requirement.shape
     if shape is None:
         return bool(workers)
@@ -89,7 +95,7 @@ def _serve(case: Case, workers: int, depth: int = 0) -> bool:
 
 
 def _reductions(case: Case) -> Iterator[Change]:
-    """Yield reductions of one requested resource. At least half of the request remains."""
+    """Yield reductions of one requested resource, at most to half of the request."""
     for number, kind in enumerate(_LESS):
         need, enough = case.requirement.need[number], _enough_for_one_more(case, number)
         if enough < need <= 2 * enough:
@@ -97,7 +103,7 @@ def _reductions(case: Case) -> Iterator[Change]:
 
 
 def _enough_for_one_more(case: Case, number: int) -> int:
-    """Return the largest amount of one resource with which enough workers would fit. Other amounts are unchanged."""
+    """Return the largest request of one resource with which one more task, or the gang, would fit; 0 if none."""
     context, requirement = case.context, case.requirement
     others = [other for other in range(len(requirement.need)) if other != number]
     able = requirement.eligible
@@ -127,32 +133,35 @@ def _nth(amounts: list[int], number: int) -> int:
 # Changes to wait for, and repairs
 
 
-def _repairs(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
-    """Yield the events and repairs after which one near miss could run the task or gang."""
-    if verdict.kind in _BUSY:
-        for job in wording.jobs_on(case.context, verdict.rejected):
+def _repairs(case: Case, own: JobId, check: GroupCheck) -> Iterator[Change]:
+    """Yield the events and repairs after which the task or gang could run on one near miss. `own`: its job."""
+    if check.kind in _BUSY:
+        for job in wording.jobs_on(case.context, check.rejected):
             if job == own:
-                yield from _own_ends(case, own, verdict)
-            elif fits(verdict.group, case.requirement.shape, _after_end_of(case, verdict.group, job)):
+                yield from _own_ends(case, own, check)
+            elif fits(check.group, case.requirement.shape, _after_end_of(case, check.group, job)):
                 yield Change(kind=ChangeKind.JOB_ENDS, subject=job)
-    if verdict.kind in (ReasonKind.UNHEALTHY, ReasonKind.COOLDOWN):
-        position = first_of(verdict.rejected)
+    if check.kind in (ReasonKind.UNHEALTHY, ReasonKind.COOLDOWN):
+        position = first_of(check.rejected)
         ready = case.requirement.eligible & case.had_room | 1 << position
-        if fits(verdict.group, case.requirement.shape, ready):
+        if fits(check.group, case.requirement.shape, ready):
             worker = case.context.fleet.workers[position]
             yield Change(kind=_recovery(worker), subject=worker.id)
 
 
-def _own_ends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
-    """Yield the ends of tasks of the pending job itself on these workers, because it can't wait for its own end."""
-    for position in positions_of(verdict.rejected):
+def _own_ends(case: Case, own: JobId, check: GroupCheck) -> Iterator[Change]:
+    """Yield the ends of tasks of the pending job itself on these workers: the job can't wait for its own end."""
+    for position in positions_of(check.rejected):
         for attempt in sorted(case.context.fleet.workers[position].claims):
             if attempt.task.job == own:
                 yield Change(kind=ChangeKind.TASK_ENDS, subject=str(attempt.task))
 
 
 def _after_end_of(case: Case, group: Group, job: JobId) -> int:
-    """Return the workers that had room at the start of the cycle, and workers of `group` that have it after `job`."""
+    """Return the workers that fit, if those workers of `group` count whose room suffices after the end of `job`.
+
+    Placements of this cycle are ignored.
+    """
     requirement, freed = case.requirement, []
     for position in group.members:
         worker = case.context.fleet.workers[position]
@@ -166,6 +175,7 @@ def _after_end_of(case: Case, group: Group, job: JobId) -> int:
 
 
 def _recovery(worker: Worker) -> ChangeKind:
+    """Return the kind of change that would make an unavailable worker available."""
     if worker.unschedulable:
         return ChangeKind.RECOVERS
     if worker.drain_reason == INCOMPLETE and not worker.quarantined:
@@ -183,10 +193,10 @@ def _in_words(case: Case, change: Change, workers: list[WorkerId]) -> str:
     fleet, shape = case.context.fleet, case.requirement.shape
     groups = list(dict.fromkeys(group_with(case.context, case.requirement, worker) for worker in workers))
     if change.kind not in _CHANGES_JOB:
-        touched = [
+        changed = [
             group for group in groups if any(_is_about(change, fleet.workers[at]) for at in group.members)
         ]
-        groups = touched or groups
+        groups = changed or groups
     names = wording.unit_name(shape, *groups[: shape.groups if shape else 1])
     several = shape is not None and len(groups) > 1
     return wording.change(fleet, case.requirement.need, change, names, several=several)

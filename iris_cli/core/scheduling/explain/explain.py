@@ -1,8 +1,8 @@
 """Explain why tasks and gangs are pending, from the sets of workers with which the cycle decided.
 
-Each worker (for a gang, each group) counts under the first kind of reason against it. If no worker is suitable (device,
-constraints, tolerations, shape), the reason is the first check that no worker passes. Otherwise the reasons are all
-kinds that make suitable workers unavailable now. `entry` is the id of the pending task, or of a gang's job.
+Each worker (for a gang, each group) is counted once, under the first kind of reason that rejects it. If no worker is
+suitable (device, constraints, taints, shape), the reason is the criterion that rejects the last workers. Otherwise the
+reasons are all kinds that make suitable workers unavailable now.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from iris_cli.core.scheduling.explain import explanation, wording
 from iris_cli.core.scheduling.explain.change import single_change
 from iris_cli.core.scheduling.explain.expected import ExpectedStart, expected_start
 from iris_cli.core.scheduling.explain.explanation import CycleRecord
-from iris_cli.core.scheduling.explain.verdicts import (
+from iris_cli.core.scheduling.explain.group_checks import (
     Case,
+    GroupCheck,
     Rejection,
-    Tally,
-    Verdict,
-    availability,
-    judge,
+    RejectionCounts,
+    availability_criteria,
+    check_groups,
+    first_rejections,
     near_misses,
-    selection,
-    sift,
+    suitability_criteria,
 )
 from iris_cli.core.scheduling.placement import REGION, VARIANT, Requirement, Shape, Sites
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, mask_of, positions_of
 
-_FEW = 5
+_MAX_NEAR_MISSES = 5
 _MEASURED = (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU)
 
 
@@ -98,8 +98,10 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             return explanation.Explanation(reasons=requirement)
         fleet, shape, job = self._context.fleet, requirement.shape, self._job_of(key)
         case = Case(self._context, requirement, self._open_to(key))
-        rejections = sift(fleet.all_workers, [*selection(requirement), *availability(case)])
-        groups = [verdict.group for verdict in judge(case, shape)] if shape else []
+        rejections = first_rejections(
+            fleet.all_workers, [*suitability_criteria(requirement), *availability_criteria(case)]
+        )
+        groups = [check.group for check in check_groups(case, shape)] if shape else []
         largest = _largest(groups)
         nearest, equipped = near_misses(case), requirement.with_device
         return explanation.Explanation(
@@ -130,7 +132,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             group_by=shape.group_by if shape else "",
             groups_found=len(groups),
             largest=(str(largest.key), len(largest.members)) if largest else None,
-            near_misses=tuple(self._near_miss(case, verdict) for verdict in nearest[:_FEW]),
+            near_misses=tuple(self._near_miss(case, check) for check in nearest[:_MAX_NEAR_MISSES]),
             behind=tuple(self._behind(job, nearest)),
             hints=tuple(wording.hints(fleet, requirement)),
             change=single_change(case, job, nearest, partial(self._record.workers_with_change, job.id)),
@@ -147,8 +149,8 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         assert job is not None  # a task of an unknown job has no requirement
         return job
 
-    def _behind(self, job: Job, nearest: list[Verdict]) -> list[explanation.Taker]:
-        rejected = (verdict.rejected for verdict in nearest if verdict.kind is ReasonKind.BEHIND)
+    def _behind(self, job: Job, nearest: list[GroupCheck]) -> list[explanation.Taker]:
+        rejected = (check.rejected for check in nearest if check.kind is ReasonKind.BEHIND)
         return self._record.takers(job, self._ids(reduce(or_, rejected, 0)))
 
     def _ids(self, workers: int) -> list[WorkerId]:
@@ -156,26 +158,26 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
 
     def _open_to(self, key: WaitingKey) -> int:
         """Return the workers that are not reserved for another task or gang."""
-        return self._context.open | self._own.get(key, 0)
+        return self._context.open | self._reserved_workers.get(key, 0)
 
     @cached_property
-    def _own(self) -> dict[WaitingKey, int]:
+    def _reserved_workers(self) -> dict[WaitingKey, int]:
         found: dict[WaitingKey, list[int]] = {}
         for position, key in self._context.reserved_by.items():
             found.setdefault(key, []).append(position)
         return {key: mask_of(positions) for key, positions in found.items()}
 
-    def _near_miss(self, case: Case, verdict: Verdict) -> explanation.NearMiss:
-        assert verdict.kind is not None
-        if verdict.kind is ReasonKind.BEHIND:
-            takers = self._record.takers_before_signature(case.requirement.job, self._ids(verdict.rejected))
-            text = f"taken by {wording.few(map(str, takers))}"
+    def _near_miss(self, case: Case, check: GroupCheck) -> explanation.NearMiss:
+        assert check.kind is not None
+        if check.kind is ReasonKind.BEHIND:
+            takers = self._record.takers_before_signature(case.requirement.job, self._ids(check.rejected))
+            text = f"taken by {wording.list_few(map(str, takers))}"
         else:
-            text = wording.lacks(self._context, case.requirement, verdict)
+            text = wording.shortage(self._context, case.requirement, check)
         return explanation.NearMiss(
-            name=wording.unit_name(case.requirement.shape, verdict.group),
-            kind=verdict.kind,
-            lacking=tuple(self._ids(verdict.rejected)),
+            name=wording.unit_name(case.requirement.shape, check.group),
+            kind=check.kind,
+            lacking=tuple(self._ids(check.rejected)),
             text=text,
         )
 
@@ -183,61 +185,63 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     def _reasons(self, case: Case) -> tuple[Reason, ...]:
         requirement, selected = case.requirement, case.requirement.selected
         if not selected:
-            rejections = sift(self._context.fleet.all_workers, selection(requirement))
+            rejections = first_rejections(self._context.fleet.all_workers, suitability_criteria(requirement))
             return (self._unselected(requirement, rejections),)
         if requirement.shape is not None:
             return tuple(self._of_groups(case, requirement.shape))
-        rejections = sift(selected, availability(case))
+        rejections = first_rejections(selected, availability_criteria(case))
         return tuple(self._unavailable((requirement, each, selected.bit_count())) for each in rejections)
 
     def _of_groups(self, case: Case, shape: Shape) -> Iterator[Reason]:
-        verdicts, tally = self._checked_groups(case.requirement)
-        if case.own:  # a reservation for the gang changes only the verdicts on the reserved groups
+        checks, counts = self._checked_groups(case.requirement)
+        if case.own:  # a reservation for the gang changes only the checks on the reserved groups
             at = self._context.fleet.groups(shape.group_by).numbers
             touched = frozenset(at[position] for position in positions_of(case.own)) - {-1}
-            before = [verdict for verdict in map(verdicts.get, touched) if verdict is not None]
-            now = judge(case, shape, touched)
-            tally = tally.with_changed(before, now)
+            before = [check for check in map(checks.get, touched) if check is not None]
+            now = check_groups(case, shape, touched)
+            counts = counts.with_changed(before, now)
             if shape.groups > 1:
-                verdicts = {**verdicts, **{verdict.group.number: verdict for verdict in now}}
-        rejections = tally.rejections()
+                checks = {**checks, **{check.group.number: check for check in now}}
+        rejections = counts.rejections()
         unfit = [rejection for rejection in rejections if rejection.kind.rank <= ReasonKind.GROUP_SHAPE.rank]
-        serving = len(verdicts) - sum(rejection.units for rejection in unfit)
-        if serving >= shape.groups:
+        suitable = len(checks) - sum(rejection.units for rejection in unfit)
+        if suitable >= shape.groups:
             reasons = [
-                self._unavailable((case.requirement, each, serving)) for each in rejections[len(unfit) :]
+                self._unavailable((case.requirement, each, suitable)) for each in rejections[len(unfit) :]
             ]
-            yield from self._at_one_site(case.requirement, verdicts, reasons) if shape.groups > 1 else reasons
+            yield from (
+                self._with_site_reason(case.requirement, checks, reasons) if shape.groups > 1 else reasons
+            )
         elif unfit and unfit[-1].kind is not ReasonKind.GROUP_SHAPE:
-            yield self._unselected(case.requirement, unfit, serving)
-        elif serving:
-            text = wording.too_few(shape, serving)
-            yield Reason(kind=ReasonKind.GROUP_SHAPE, text=text, need=shape.groups, have=serving)
+            yield self._unselected(case.requirement, unfit, suitable)
+        elif suitable:
+            text = wording.too_few(shape, suitable)
+            yield Reason(kind=ReasonKind.GROUP_SHAPE, text=text, need=shape.groups, have=suitable)
         else:
-            refused = [each for each in verdicts.values() if each.kind is ReasonKind.GROUP_SHAPE]
-            yield self._wrong_shape(shape, [verdict.group for verdict in refused])
+            refused = [each for each in checks.values() if each.kind is ReasonKind.GROUP_SHAPE]
+            yield self._wrong_shape(shape, [check.group for check in refused])
 
-    def _at_one_site(
-        self, requirement: Requirement, verdicts: dict[int, Verdict], reasons: list[Reason]
+    def _with_site_reason(
+        self, requirement: Requirement, checks: dict[int, GroupCheck], reasons: list[Reason]
     ) -> list[Reason]:
-        """Return the reasons of a gang of several groups, also that suitable groups are not at one site."""
+        """Return the reasons of a gang of several groups. Add the reason that the groups are apart, if they are."""
         sites = Sites(self._context.fleet, requirement)
-        free = [number for number, verdict in verdicts.items() if verdict.kind is None]
+        free = [number for number, check in checks.items() if check.kind is None]
         if len(sites.largest_site(free, VARIANT)) >= sites.needed > len(sites.largest_site(free, REGION)):
             apart = [] if requirement.job.spread else [_apart(requirement, sites, free, free=True)]
         else:
             apart = []
-        suitable = [number for number, verdict in verdicts.items() if verdict.is_suitable]
+        suitable = [number for number, check in checks.items() if check.is_suitable]
         if not sites.are_enough(suitable):
             return apart or [_apart(requirement, sites, suitable, free=False)]
         return sorted([*reasons, *apart], key=lambda reason: reason.kind.rank)
 
     @cached_by_argument
-    def _checked_groups(self, requirement: Requirement) -> tuple[dict[int, Verdict], Tally]:
-        """Return the verdicts on groups by number, and their tally, as if no group were reserved for the gang."""
+    def _checked_groups(self, requirement: Requirement) -> tuple[dict[int, GroupCheck], RejectionCounts]:
+        """Return the check of each group by number, and the counts of rejections. Reserved groups count as reserved."""
         assert requirement.shape is not None
-        verdicts = judge(Case(self._context, requirement, self._context.open), requirement.shape)
-        return {verdict.group.number: verdict for verdict in verdicts}, Tally(verdicts)
+        checks = check_groups(Case(self._context, requirement, self._context.open), requirement.shape)
+        return {check.group.number: check for check in checks}, RejectionCounts(checks)
 
     def _wrong_shape(self, shape: Shape, groups: list[Group]) -> Reason:
         fleet, largest = self._context.fleet, _largest(groups)
@@ -250,15 +254,15 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             refused=len(groups),
         )
 
-    def _unselected(self, requirement: Requirement, rejections: list[Rejection], serving: int = 0) -> Reason:
-        """Return the reason if no worker is suitable, or only `serving` groups: the last rejection.
+    def _unselected(self, requirement: Requirement, rejections: list[Rejection], suitable: int = 0) -> Reason:
+        """Return the reason if no worker is suitable, or only `suitable` groups: the rejection of the last workers.
 
         Without workers there are no rejections.
         """
         fleet, shape, device = self._context.fleet, requirement.shape, requirement.job.resources.device
         kind = rejections[-1].kind if rejections else ReasonKind.NO_SUCH_DEVICE
         refused = rejections[-1].units if rejections else 0
-        other = serving > 0  # some groups are suitable, but not enough
+        other = suitable > 0  # some groups are suitable, but not enough
         if kind is ReasonKind.CONSTRAINT:
             text = wording.constraints_unmet(requirement, fleet, rejections[-1], other=other)
         elif kind is ReasonKind.TAINT:
@@ -267,20 +271,20 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             text = wording.too_few_equipped(shape, device, other=other)
         else:
             text = wording.no_device(fleet, device)
-        if shape is not None and serving:
-            text = f"{wording.too_few(shape, serving)}: {text}"
+        if shape is not None and suitable:
+            text = f"{wording.too_few(shape, suitable)}: {text}"
         need = shape.groups if shape else 1
-        return Reason(kind=kind, text=text, need=need, have=serving, refused=refused)
+        return Reason(kind=kind, text=text, need=need, have=suitable, refused=refused)
 
     @cached_by_argument
     def _unavailable(self, case: tuple[Requirement, Rejection, int]) -> Reason:
-        """Return the reason for a rejection of suitable workers or groups. Their number is the last part of `case`."""
-        requirement, rejection, serving = case
+        """Return the reason for a rejection of suitable workers or groups. The last part of `case` is their number."""
+        requirement, rejection, suitable = case
         kind, units, rejected, have = rejection
-        text = wording.unavailable(self._context, requirement, rejection, serving)
+        text = wording.unavailable(self._context, requirement, rejection, suitable)
         if kind is ReasonKind.BEHIND:
             takers = self._record.takers_before_signature(requirement.job, self._ids(rejected))
-            text += f" (behind {wording.few(map(str, takers))})"
+            text += f" (behind {wording.list_few(map(str, takers))})"
         need = requirement.shape.size if requirement.shape else 1
         if kind in _MEASURED:
             number = AMOUNT_KINDS.index(kind)
@@ -294,16 +298,20 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
 
 
 def _apart(requirement: Requirement, sites: Sites, groups: list[int], *, free: bool) -> Reason:
-    """Return the reason if enough groups are suitable (`free`: are free), but not in one region or of one variant."""
-    shape, alike = requirement.shape, sites.largest_site(groups, VARIANT)
+    """Return the reason if enough groups are suitable, but not in one region or not of one device variant.
+
+    `free`: enough groups are even free.
+    """
+    shape, of_one_variant = requirement.shape, sites.largest_site(groups, VARIANT)
     assert shape is not None
-    if len(alike) < sites.needed:
-        kind, have = ReasonKind.GROUP_SHAPE, len(alike)
+    if len(of_one_variant) < sites.needed:
+        kind, have = ReasonKind.GROUP_SHAPE, len(of_one_variant)
         text = wording.of_several_variants(shape, sites.variants(groups))
     else:
-        kind, have, groups = ReasonKind.REGION, len(sites.largest_site(alike, REGION)), alike
-        variant = "" if requirement.needs_no_device else next(iter(sites.variants(alike)))
-        text = wording.in_several_regions(shape, variant, len(alike), sites.regions(alike), free=free)
+        groups = of_one_variant
+        kind, have = ReasonKind.REGION, len(sites.largest_site(groups, REGION))
+        variant = "" if requirement.needs_no_device else next(iter(sites.variants(groups)))
+        text = wording.in_several_regions(shape, variant, len(groups), sites.regions(groups), free=free)
     return Reason(kind=kind, text=text, need=sites.needed, have=have, refused=len(groups) - have)
 
 

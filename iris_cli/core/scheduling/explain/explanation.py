@@ -1,4 +1,4 @@
-"""Data that explains why a task or a gang is pending, and the jobs that took the room it needs."""
+"""Data that explains why a task or a gang is pending, and the record of the cycle from which the data is computed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 
 
 class Taker(Struct, frozen=True, kw_only=True):
-    """A job whose tasks were placed earlier in this cycle, and their workers. It may be the pending job itself."""
+    """A job whose tasks were placed earlier in this cycle, and the workers that the pending task or gang lacks.
+
+    It may be the pending job itself.
+    """
 
     job: JobId
     priority: Priority
@@ -32,7 +35,7 @@ class Taker(Struct, frozen=True, kw_only=True):
 
 
 class ConstraintCount(Struct, frozen=True, kw_only=True):
-    """`workers` have a compatible device; `satisfied` of them satisfy the constraint."""
+    """Of the `workers` with a compatible device, `satisfied` satisfy the constraint."""
 
     constraint: Constraint
     satisfied: int
@@ -40,7 +43,7 @@ class ConstraintCount(Struct, frozen=True, kw_only=True):
 
 
 class DimensionCount(Struct, frozen=True, kw_only=True):
-    """`lacking` of the `workers` with a compatible device had less than `need` free when the cycle began.
+    """Of the `workers` with a compatible device, `lacking` had less than `need` free when the cycle began.
 
     `need` is in thousandths of a core, bytes or GPUs; for chips, 1 stands for all chips of a worker.
     """
@@ -52,9 +55,9 @@ class DimensionCount(Struct, frozen=True, kw_only=True):
 
 
 class NearMiss(Struct, frozen=True, kw_only=True):
-    """A worker or group that almost fits, and the first kind of reason against it.
+    """A worker or group that almost fits, and the first kind of reason that rejects it.
 
-    `lacking` are the workers that fail for this reason; `text` is the shortage: `2 cores free, needs 4 cores`.
+    `lacking` are the rejected workers; `text` says what they lack: `2 cores free, needs 4 cores`.
     """
 
     name: str
@@ -66,10 +69,11 @@ class NearMiss(Struct, frozen=True, kw_only=True):
 class Explanation(Struct, frozen=True, kw_only=True):
     """The explanation of why a task or a gang is pending.
 
-    `refused`: for each kind of reason, the number of workers for which it is the first reason. For gangs,
-    `groups_found` counts the groups with a compatible device, and `largest` is the name and size of the largest group.
-    `near_misses` are sorted, the nearest first. `behind`: jobs that took room earlier in this cycle. `hints`: probable
-    typing errors in the constraints. `change`: one change after which the task or gang would be placed.
+    `equipped` of the `workers` have a compatible device. `refused`: for each kind of reason, the number of workers for
+    which it is the first reason. For gangs, `groups_found` counts the groups with a compatible device, and `largest` is
+    the name and size of the largest group. `near_misses` are sorted, the nearest first. `behind`: jobs that took room
+    earlier in this cycle. `hints`: probable typing errors in the constraints. `change`: one change after which the task
+    or gang would be placed.
     """
 
     reasons: tuple[Reason, ...]
@@ -87,12 +91,9 @@ class Explanation(Struct, frozen=True, kw_only=True):
     change: Change | None = None
 
 
-# Simulation of the same cycle with one change, to find a change that helps.
-
-
 UnconfirmedStops = Mapping[WorkerId, Collection[JobId | None]] | Collection[WorkerId]
-"""The workers with unconfirmed stops, and the jobs of the stopping attempts; None for a ghost, which outlasts its
-job."""
+"""The workers with attempts whose stop is not confirmed, and the jobs of these attempts. The job of a ghost is None,
+because the end of its job does not confirm that it was stopped."""
 
 
 _LAST = 1 << 62  # the order of a job submitted again: after all jobs of its priority
@@ -174,7 +175,7 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
         return self._takers(self._turns[job.id], workers)
 
     def takers_before_signature(self, job: Job, workers: Iterable[WorkerId]) -> list[Taker]:
-        """Return the jobs that took room on these workers before all pending jobs with the same signature."""
+        """Return the jobs that took room on these workers before the first pending job with the same signature."""
         return self._takers(self._first_pending_turns[job.signature], workers)
 
     def first_taker(self, job: JobId, workers: Iterable[WorkerId]) -> Taker | None:

@@ -1,4 +1,7 @@
-"""The texts of the reasons why tasks and gangs are pending. `other`: the text is about further groups of a gang."""
+"""The texts of the reasons why tasks and gangs are pending.
+
+Parameter `other`: some groups are suitable for the gang, and the text is about all other groups.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from iris_cli.core.model.worker import Amounts, Claim, Worker, WorkerCapacity
 from iris_cli.core.resources import AUTO, Device
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind
-from iris_cli.core.scheduling.explain.verdicts import Rejection, Verdict
+from iris_cli.core.scheduling.explain.group_checks import GroupCheck, Rejection
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.placement import Requirement, Shape
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, first_of, positions_of, vm_count, worker_number
 
-_FEW = 3
+_MAX_LISTED = 3
 
 _PHRASES = {  # for several workers, and for one worker
     ReasonKind.UNHEALTHY: ("are unavailable", "is unavailable"),
@@ -75,7 +78,7 @@ def no_device(fleet: Fleet, device: Device | None) -> str:
     )
     named = reduce(or_, variants.values(), 0)
     offered = [*variants, *(kind for kind, workers in kinds.items() if workers & ~named)]
-    available = f" (available: {few(map(str, offered))})" if offered else ""
+    available = f" (available: {list_few(map(str, offered))})" if offered else ""
     if fleet.may_get_device(device):
         unknown = fleet.never_probed
         why = f"; {count(unknown, 'worker')} not probed yet (iris doctor)" if unknown else ""
@@ -88,47 +91,45 @@ def _named(device: Device) -> str:
 
 
 def too_few_equipped(shape: Shape, device: Device, *, other: bool) -> str:
-    """Return the text for: no group, or no `other` group, has the device on enough workers."""
+    """Return the text for: no group has the device on enough workers."""
     where = "all its workers" if shape.whole else count(shape.size, "worker")
     return f"no {'other ' * other}{unit(shape)} has {_named(device)} on {where}"
 
 
 def constraints_unmet(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
-    """Return the text for: no worker satisfies the constraints. It includes a type mismatch if there is one."""
+    """Return the text for: no worker satisfies the constraints. It names a type mismatch if there is one."""
     failing = [each for each in requirement.required if rejection.rejected & ~fleet.satisfying(each)]
     never = [each for each in failing if not rejection.rejected & fleet.satisfying(each)]
-    names = few(format_constraint(each) for each in never or failing)
+    names = list_few(format_constraint(each) for each in never or failing)
     attributes = fleet.workers[first_of(rejection.rejected)].all_attributes
     clash = next(filter(None, (each.type_clash(attributes) for each in failing)), "")
     together = "" if never or len(failing) == 1 else "all of "
-    who = "other " * other + unit(requirement.shape)
+    subject = "other " * other + unit(requirement.shape)
     device = requirement.job.resources.device
     without = fleet.all_workers & ~requirement.with_device
     if device is not None and any(without & fleet.satisfying(each) for each in never or failing):
-        who += f" with {_named(device)}"
-    return f"no {who} satisfies {together}{names}" + (f" ({clash})" if clash else "")
+        subject += f" with {_named(device)}"
+    return f"no {subject} satisfies {together}{names}" + (f" ({clash})" if clash else "")
 
 
 def tainted(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
     """Return the text for: all otherwise suitable workers have taints."""
-    in_the_way = [
+    not_tolerated = [
         taint
         for taint, workers in fleet.taints.items()
         if workers & rejection.rejected and taint not in requirement.job.tolerations
     ]
-    all_of_them = "all other suitable workers are"
-    if not other:
-        all_of_them = f"every suitable {unit(requirement.shape)} is"
-    return f"{all_of_them} tainted: {few(in_the_way)}"
+    subject = "all other suitable workers are" if other else f"every suitable {unit(requirement.shape)} is"
+    return f"{subject} tainted: {list_few(not_tolerated)}"
 
 
-def too_few(shape: Shape, serving: int) -> str:
+def too_few(shape: Shape, suitable: int) -> str:
     """Return the text for: fewer groups are suitable than the gang needs."""
-    return f"needs {count(shape.groups, unit(shape))}, only {serving} suitable"
+    return f"needs {count(shape.groups, unit(shape))}, only {suitable} suitable"
 
 
 def in_several_regions(shape: Shape, variant: str, groups: int, regions: int, *, free: bool) -> str:
-    """Return the text for: enough groups are suitable (`free`: free), but too few in each region."""
+    """Return the text for: enough groups are suitable (with `free`: are free), but too few in each region."""
     kind = f"{variant} {unit(shape)}" if variant else unit(shape)
     found = count(groups, f"{'free' if free else 'suitable'} {kind}")
     return f"{found} in {regions} regions; pass --spread to use {'both' if groups == 2 else 'several'}"
@@ -136,12 +137,12 @@ def in_several_regions(shape: Shape, variant: str, groups: int, regions: int, *,
 
 def of_several_variants(shape: Shape, variants: Mapping[str, int]) -> str:
     """Return the text for: enough groups are suitable, but too few of each device variant."""
-    suitable = few(f"{count} of {variant}" for variant, count in variants.items()) or "none"
+    suitable = list_few(f"{count} of {variant}" for variant, count in variants.items()) or "none"
     return f"needs {count(shape.groups, unit(shape))} of one device type; suitable: {suitable}"
 
 
 def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, only_reason: bool) -> str:
-    """Return the text for: no group has the gang's shape. `only_reason`: it is the only reason against each group."""
+    """Return the text for: no group has the gang's shape. `only_reason`: the shape alone rejects all groups."""
     if largest is None:
         return f"no suitable worker has the attribute {shape.group_by}"
     size = len(largest.members)
@@ -173,9 +174,12 @@ def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, 
 
 
 def unavailable(
-    context: SchedulingContext, requirement: Requirement, rejection: Rejection, serving: int
+    context: SchedulingContext, requirement: Requirement, rejection: Rejection, suitable: int
 ) -> str:
-    """Return `1 of 3 slices is unavailable (v4a-2: draining)`, `both v4-32 slices are busy (train)`."""
+    """Return the text for rejected suitable workers or groups, such as `both v4-32 slices are busy (train)`.
+
+    `suitable` is the number of all suitable workers or groups.
+    """
     kind, refused, rejected, _ = rejection
     if kind is ReasonKind.BEHIND:
         return f"waiting for {_scarce(context, requirement, rejected)}"
@@ -184,26 +188,26 @@ def unavailable(
     else:
         short = f"less than {amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])} free"
         several, one = f"have {short}", f"has {short}"
-    text = f"{_share(requirement, refused, serving)} {one if refused == 1 else several}"
+    text = f"{_share(requirement, refused, suitable)} {one if refused == 1 else several}"
     detail = _detail(context, kind, rejected)
     if kind is ReasonKind.RESERVED:
         return f"{text} for {detail}"
     return f"{text} ({detail})" if detail else text
 
 
-def _share(requirement: Requirement, refused: int, serving: int) -> str:
-    """Return `the only worker`, `both v4-32 slices`, `3 of 4 suitable workers`."""
+def _share(requirement: Requirement, refused: int, suitable: int) -> str:
+    """Return the rejected part as a text: `the only worker`, `both v4-32 slices`, `3 of 4 suitable workers`."""
     device = requirement.job.resources.device
     noun = "one-VM slice" if requirement.one_vm else unit(requirement.shape)
     if device is not None and device.variant != AUTO:
         noun = f"{device.variant} {noun}"
     if requirement.selected != requirement.with_device:
         noun = f"suitable {noun}"
-    if serving == 1:
+    if suitable == 1:
         return f"the only {noun}"
-    if refused == serving:
-        return f"both {noun}s" if serving == 2 else f"all {serving} {noun}s"
-    return f"{refused} of {serving} {noun}s"
+    if refused == suitable:
+        return f"both {noun}s" if suitable == 2 else f"all {suitable} {noun}s"
+    return f"{refused} of {suitable} {noun}s"
 
 
 def _scarce(context: SchedulingContext, requirement: Requirement, rejected: int) -> str:
@@ -229,6 +233,7 @@ def _holds(claim: Claim, kind: ReasonKind | None) -> bool:
 
 
 def _detail(context: SchedulingContext, kind: ReasonKind, rejected: int) -> str:
+    """Return the cause of a rejection as a short text: the state of the first worker, or the names of jobs."""
     fleet = context.fleet
     worker = fleet.workers[first_of(rejected)]
     match kind:
@@ -239,12 +244,12 @@ def _detail(context: SchedulingContext, kind: ReasonKind, rejected: int) -> str:
         case ReasonKind.TIME_LEFT:
             return f"{worker.id}: {format_duration(max(0.0, (worker.ends_at or 0.0) - fleet.now))} left"
         case ReasonKind.RESERVED:
-            return few(str(context.reserved_by[position]) for position in positions_of(rejected))
+            return list_few(str(context.reserved_by[position]) for position in positions_of(rejected))
         case ReasonKind.BEHIND:
             return ""
         case ReasonKind.STOPPING:
-            return few(fleet.stopping_jobs(positions_of(rejected)))
-    names = few(jobs_on(context, rejected, kind))
+            return list_few(fleet.stopping_jobs(positions_of(rejected)))
+    names = list_few(jobs_on(context, rejected, kind))
     return f"used by {names}" if names and kind is not ReasonKind.CHIPS else names
 
 
@@ -259,35 +264,35 @@ def state(worker: Worker) -> str:
     return "draining" if worker.draining else str(worker.condition)
 
 
-def few(names: Iterable[str]) -> str:
-    """Return the first few different names as a text. Later names are not requested from the iterator."""
+def list_few(names: Iterable[str]) -> str:
+    """Return a text with the first different names, at most three. No further names are taken from the iterator."""
     listed: dict[str, None] = {}
     for name in names:
-        if len(listed) == _FEW and name not in listed:
+        if len(listed) == _MAX_LISTED and name not in listed:
             return ", ".join(listed) + " and others"
         listed[name] = None
     return ", ".join(listed)
 
 
-def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict) -> str:
+def shortage(context: SchedulingContext, requirement: Requirement, check: GroupCheck) -> str:
     """Return the shortage of a near miss: `2 cores free, needs 4 cores`, `region is us`, `held by train-7`."""
-    fleet, kind = context.fleet, verdict.kind
-    position = first_of(verdict.rejected)
+    fleet, kind = context.fleet, check.kind
+    position = first_of(check.rejected)
     worker = fleet.workers[position]
     if kind is ReasonKind.CONSTRAINT:
         unmet = [each.key for each in requirement.required if not fleet.satisfying(each) >> position & 1]
         attributes = worker.all_attributes
         found = {key: attributes.get(key) for key in unmet}
-        return few(f"no {key}" if value is None else f"{key} is {value}" for key, value in found.items())
+        return list_few(f"no {key}" if value is None else f"{key} is {value}" for key, value in found.items())
     if kind is ReasonKind.TAINT:
-        return few(
+        return list_few(
             taint
             for taint, workers in fleet.taints.items()
             if workers >> position & 1 and taint not in requirement.job.tolerations
         )
     if kind is ReasonKind.GROUP_SHAPE:
         shape = requirement.shape
-        return _shape_shortage(verdict.group, shape) if shape is not None else "a VM of a larger slice"
+        return _shape_shortage(check.group, shape) if shape is not None else "a VM of a larger slice"
     if kind is ReasonKind.NO_SUCH_DEVICE and requirement.job.resources.device is not None:
         return f"{_named(requirement.job.resources.device)} is missing on {worker.id}"
     if kind in (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU):
@@ -295,9 +300,9 @@ def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict
         have = max(0, WorkerCapacity.of(worker).left[number])
         return f"{amount(kind, have)} free, needs {amount(kind, requirement.need[number])}"
     if kind is ReasonKind.STOPPING:
-        names = few(fleet.stopping_jobs(positions_of(verdict.rejected)))
+        names = list_few(fleet.stopping_jobs(positions_of(check.rejected)))
         return f"still stopping {names}" if names else "still stopping a task"
-    detail = _detail(context, kind, verdict.rejected) if kind else ""
+    detail = _detail(context, kind, check.rejected) if kind else ""
     return f"held by {detail}" if detail and kind is ReasonKind.CHIPS else detail
 
 
@@ -318,7 +323,10 @@ def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
 
 
 def change(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: bool) -> str:
-    """Return `drop region=eu: slice v4b fits`. `names` are the workers or groups on which the tasks would be placed."""
+    """Return the text for a change: `drop region=eu: slice v4b fits`.
+
+    `names` are the workers or groups on which the tasks would be placed; `several`: more than one.
+    """
     subject, fit = change.subject, "fit" if several else "fits"
     match change.kind:
         case ChangeKind.DROP | ChangeKind.TOLERATE:

@@ -15,11 +15,15 @@ from iris_cli.core.scheduling.placement import Requirement, Shape, has_shape
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import Group, mask_of, positions_of
 
-Check = tuple[ReasonKind, int]  # a kind of reason, and the workers to which it does not apply
+Criterion = tuple[ReasonKind, int]
+"""A kind of reason, and the workers to which it does not apply."""
 
 
 class Case(NamedTuple):
-    """A requirement at the end of a cycle. `open` are the workers that are not reserved for another task or gang."""
+    """The requirement of a pending task or gang at the end of a cycle.
+
+    `open` are the workers that are not reserved for another task or gang.
+    """
 
     context: SchedulingContext
     requirement: Requirement
@@ -37,7 +41,7 @@ class Case(NamedTuple):
 
     @property
     def room(self) -> int:
-        """The workers with room, including workers reserved for the task or gang itself."""
+        """The workers with room. Workers reserved for the task or gang itself count as free."""
         need = self.requirement.need
         own = [each for each in positions_of(self.own) if self.left(each).covers(need)]
         return self.context.with_room(need) | mask_of(own)
@@ -54,8 +58,8 @@ class Case(NamedTuple):
         return reduce(and_, (dimension.at_start[amount] for dimension, amount in pairs))
 
 
-class Verdict(NamedTuple):
-    """The first kind of reason against a group or worker, None if it fits. `rejected`: the workers that fail for it."""
+class GroupCheck(NamedTuple):
+    """The first kind of reason that rejects a group or worker (None if it fits), and the rejected workers."""
 
     group: Group
     kind: ReasonKind | None
@@ -63,14 +67,14 @@ class Verdict(NamedTuple):
 
     @property
     def is_suitable(self) -> bool:
-        """True if the group is suitable, even if it is not available now."""
+        """True if the group has suitable workers and the right shape, even if it is not available now."""
         return self.kind is None or self.kind.rank > ReasonKind.GROUP_SHAPE.rank
 
 
 class Rejection(NamedTuple):
-    """The number of workers or groups (`units`) and the set of workers (`rejected`) that fail for one kind of reason.
+    """The number of workers or groups (`units`) and the set of workers (`rejected`) that one kind of reason rejects.
 
-    `have` is the largest number of suitable workers in one of these groups.
+    `have` is the largest number of workers in one of these groups that are not rejected.
     """
 
     kind: ReasonKind
@@ -79,8 +83,8 @@ class Rejection(NamedTuple):
     have: int = 0
 
 
-def selection(requirement: Requirement) -> list[Check]:
-    """Return the checks of a worker's properties, which don't depend on its load."""
+def suitability_criteria(requirement: Requirement) -> list[Criterion]:
+    """Return the criteria for a worker's properties, which don't depend on its load, in order of precedence."""
     return [
         (ReasonKind.NO_SUCH_DEVICE, requirement.with_device),
         (ReasonKind.CONSTRAINT, requirement.satisfying),
@@ -89,8 +93,8 @@ def selection(requirement: Requirement) -> list[Check]:
     ]
 
 
-def availability(case: Case) -> list[Check]:
-    """Return the checks of a suitable worker's availability. A worker that passes all of them fits."""
+def availability_criteria(case: Case) -> list[Criterion]:
+    """Return the criteria for the availability of suitable workers. A worker that meets all of them fits."""
     context, need, room = case.context, case.requirement.need, case.room
     fleet = context.fleet
     return [
@@ -107,10 +111,10 @@ def availability(case: Case) -> list[Check]:
     ]
 
 
-def sift(workers: int, checks: list[Check]) -> list[Rejection]:
-    """Return, for each check, the workers that pass all earlier checks and fail this check."""
+def first_rejections(workers: int, criteria: list[Criterion]) -> list[Rejection]:
+    """Return, for each criterion, those of the workers that meet all earlier criteria and fail this criterion."""
     rejections = []
-    for kind, passing in checks:
+    for kind, passing in criteria:
         found = workers & ~passing
         if found:
             rejections.append(Rejection(kind, found.bit_count(), found))
@@ -118,13 +122,13 @@ def sift(workers: int, checks: list[Check]) -> list[Rejection]:
     return rejections
 
 
-class Tally:
-    """Numbers of groups with each verdict."""
+class RejectionCounts:
+    """The number of groups that each kind of reason rejects, and their rejected workers."""
 
-    def __init__(self, verdicts: Iterable[Verdict]) -> None:
+    def __init__(self, checks: Iterable[GroupCheck]) -> None:
         self._rejected: defaultdict[ReasonKind, int] = defaultdict(int)
         self._accepted: defaultdict[ReasonKind, Counter[int]] = defaultdict(Counter)
-        for each in verdicts:
+        for each in checks:
             self._count(each, 1)
 
     def rejections(self) -> list[Rejection]:
@@ -135,9 +139,9 @@ class Tally:
             if accepted.total()
         ]
 
-    def with_changed(self, before: Iterable[Verdict], now: Iterable[Verdict]) -> Tally:
-        """Return a tally in which the verdicts `now` replace the verdicts `before`."""
-        other = Tally(())
+    def with_changed(self, before: Iterable[GroupCheck], now: Iterable[GroupCheck]) -> RejectionCounts:
+        """Return the counts after the checks `now` have replaced the checks `before`."""
+        other = RejectionCounts(())
         other._rejected.update(self._rejected)
         other._accepted.update((kind, accepted.copy()) for kind, accepted in self._accepted.items())
         for each in before:
@@ -146,22 +150,22 @@ class Tally:
             other._count(each, 1)
         return other
 
-    def _count(self, verdict: Verdict, times: int) -> None:
-        group, kind, rejected = verdict
+    def _count(self, check: GroupCheck, times: int) -> None:
+        group, kind, rejected = check
         if kind is not None:
             self._rejected[kind] ^= rejected  # xor adds or removes them: no worker is in two groups
             self._accepted[kind][len(group.members) - rejected.bit_count()] += times
 
 
-def near_misses(case: Case) -> list[Verdict]:
-    """Return the workers or groups that almost fit, the nearest first: they fail only the last failed check."""
+def near_misses(case: Case) -> list[GroupCheck]:
+    """Return the workers or groups that almost fit, the nearest first: the later the criterion that they fail."""
     requirement = case.requirement
     if requirement.shape is not None:
-        return sorted((each for each in judge(case, requirement.shape) if each.kind), key=_distance)
-    checks = [*selection(requirement)[1:], *availability(case)]
+        return sorted((each for each in check_groups(case, requirement.shape) if each.kind), key=_distance)
+    criteria = [*suitability_criteria(requirement)[1:], *availability_criteria(case)]
     return [
-        Verdict(group_of_one(case.context, position), kind, 1 << position)
-        for kind, _, rejected, _ in reversed(sift(requirement.with_device, checks))
+        GroupCheck(group_of_one(case.context, position), kind, 1 << position)
+        for kind, _, rejected, _ in reversed(first_rejections(requirement.with_device, criteria))
         for position in positions_of(rejected)
     ]
 
@@ -181,50 +185,54 @@ def group_with(context: SchedulingContext, requirement: Requirement, worker: Wor
 
 
 def fits(group: Group, shape: Shape | None, workers: int) -> bool:
-    """Return whether these workers of a group are enough."""
+    """Return whether enough of the workers of a group are in the set `workers`."""
     if shape is None:
         return bool(group.mask & workers)
     needed = len(group.members) if shape.whole else shape.size
     return has_shape(group, shape) and (group.mask & workers).bit_count() >= needed
 
 
-def _distance(verdict: Verdict) -> tuple[int, int, int]:
-    assert verdict.kind is not None
-    return -verdict.kind.rank, verdict.rejected.bit_count(), verdict.group.number
+def _distance(check: GroupCheck) -> tuple[int, int, int]:
+    assert check.kind is not None
+    return -check.kind.rank, check.rejected.bit_count(), check.group.number
 
 
-def judge(case: Case, shape: Shape, among: Collection[int] | None = None) -> list[Verdict]:
-    """Return verdicts on the groups that have workers with a compatible device. `among`: only these groups."""
-    first, later = selection(case.requirement), availability(case)
+def check_groups(case: Case, shape: Shape, among: Collection[int] | None = None) -> list[GroupCheck]:
+    """Return a check of each group that has workers with a compatible device. `among`: only of these groups."""
+    suitability, availability = suitability_criteria(case.requirement), availability_criteria(case)
     groups = case.context.fleet.groups(shape.group_by).groups
     chosen = groups if among is None else [groups[number] for number in sorted(among)]
     return [
-        _judge(group, shape, first, later) for group in chosen if group.mask & case.requirement.with_device
+        _check_group(group, shape, suitability, availability)
+        for group in chosen
+        if group.mask & case.requirement.with_device
     ]
 
 
-def rejected_before(case: Case, number: int) -> Iterator[Verdict]:
-    """Yield verdicts on suitable groups or workers that have a number below `number` and do not fit now."""
+def rejected_before(case: Case, number: int) -> Iterator[GroupCheck]:
+    """Yield a check of each suitable group or worker that has a lower number and does not fit now."""
     requirement, context = case.requirement, case.context
-    later = availability(case)
+    availability = availability_criteria(case)
     unfit = requirement.selected & ~case.candidates
     if requirement.shape is None:
         for position in positions_of(unfit & ((1 << number) - 1)):
-            kind = next(kind for kind, passing in later if not passing >> position & 1)
-            yield Verdict(group_of_one(context, position), kind, 1 << position)
+            kind = next(kind for kind, passing in availability if not passing >> position & 1)
+            yield GroupCheck(group_of_one(context, position), kind, 1 << position)
         return
     for group in context.fleet.groups(requirement.shape.group_by).groups[:number]:
         if group.mask & unfit:
-            yield _judge(group, requirement.shape, selection(requirement), later)
+            yield _check_group(group, requirement.shape, suitability_criteria(requirement), availability)
 
 
-def _judge(group: Group, shape: Shape, first: list[Check], later: list[Check]) -> Verdict:
+def _check_group(
+    group: Group, shape: Shape, suitability: list[Criterion], availability: list[Criterion]
+) -> GroupCheck:
     left = group.mask
     needed = len(group.members) if shape.whole else min(len(group.members), shape.size)
     right_shape = (ReasonKind.GROUP_SHAPE, group.mask if has_shape(group, shape) else 0)
-    for kind, passing in (*first, right_shape, *later):
+    for kind, passing in (*suitability, right_shape, *availability):
         remaining = left & passing
         if remaining.bit_count() < needed:
-            return Verdict(group, kind, left & ~passing)
+            return GroupCheck(group, kind, left & ~passing)
         left = remaining
-    return Verdict(group, None, 0)
+    return GroupCheck(group, None, 0)
