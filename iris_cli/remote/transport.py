@@ -1,4 +1,4 @@
-"""The port for remote access: run a script on a host before a deadline."""
+"""The interface of remote access: run a script on a host before a deadline."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ class Payload(Struct, frozen=True, kw_only=True):
     """Bytes for a script's stdin, sent after the script has printed `mark` as a line on stdout.
 
     If bytes were sent earlier, the shell could read them as a part of the script. Each call of `chunks` starts from the
-    beginning. An OSError from `chunks` becomes a LOCAL NoAnswer. `size` (bytes) only determines the deadline. `then` is
-    the next payload, or None.
+    beginning, and may raise OSError. `size` (bytes) only determines the deadline. `then` is the next payload, or None.
     """
 
     mark: bytes
@@ -109,10 +108,10 @@ class Transport(Protocol):
     ) -> Output:
         """Feed `script` to `exec /bin/sh -s` on the target and wait for its end.
 
-        `connect_timeout` (seconds) covers everything up to an authenticated connection, `timeout` covers the rest. Each
-        piece of a `payload` restarts `timeout`, up to `max_sending_time` in total. More than `limit` bytes on stdout or
-        stderr cause a PROTOCOL NoAnswer. With `first_contact` an unknown host key is accepted and recorded if the
-        connection's `known_hosts` is `accept-new`. Raises NoAnswer.
+        `connect_timeout` (seconds) covers everything up to an authenticated connection, `timeout` covers the rest.
+        Sending a chunk of a `payload` restarts `timeout`; sending all of it may take `max_sending_time`. With
+        `first_contact` an unknown host key is accepted and recorded if the worker's setting `known_hosts` is
+        `accept-new`. Raises NoAnswer, also for more than `limit` bytes on stdout or stderr (PROTOCOL).
         """
         ...
 

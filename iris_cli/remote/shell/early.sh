@@ -12,13 +12,15 @@ run_limit() {
     end_at "$deadline" "$2" "$3" "$4"
 }
 
-# send_early_signal SELF: signal the processes that have a handler for the signal. It would end most others.
+# send_early_signal SELF: signal the processes that have a handler for the signal. Without a handler most
+# processes would be killed by the signal.
 send_early_signal() {
     leaders "$token"
     scan "$token" "$leaders" "" "$1" || return
     handled=0 handlers=
     for process in $found; do
-        # A process forked by the wrapper has the wrapper's handlers until it executes the task.
+        # A process forked by the wrapper has the wrapper's handlers until it executes the task. A container's
+        # client forwards signals to the program.
         executes_run "${process%%:*}" "$token" || is_client "${process%%:*}" && continue
         is_handled "${process%%:*}" "$early_number" || continue
         handled=$((handled + 1)) handlers="$handlers $process"

@@ -1,12 +1,12 @@
 # The call `exec`: run a command of the operator, or end it.
 #
-# e/<token>/   by (the process that runs it), out (the beginning of its output), code (its exit code),
-#              cancel (a request to end it)
+# e/<token>/   by (the pid, start and boot of this call), out (the beginning of the output), code (the exit
+#              code), cancel (a request to end the command)
 # The command has a token and a marker like an attempt, so all its processes are found. This call ends the
 # processes and removes the files, even if the caller has disconnected.
 
 # run_command TOKEN TIMEOUT LIMIT DIRECTORY: run the command in DIRECTORY for at most TIMEOUT (hundredths of a
-# second) and print the first LIMIT bytes of its output. The call defines task_env and task_cmd.
+# second) and print the first LIMIT bytes of its output. The call's script defines task_env and task_cmd.
 run_command() {
     command_dir=$root/e/$1 work_dir=$4
     if [ -n "$no_root" ] || [ ! -d "$work_dir" ]; then
@@ -61,10 +61,10 @@ run_to_end() {
     ) </dev/null >/dev/null 2>&1 &
     reader=$!
     now
-    until_when=$((now + $2)) soon=$((now + 100))
+    until_when=$((now + $2)) short_naps_until=$((now + 100))
     until [ -e code ] || [ -e cancel ]; do
         [ "$now" -lt "$until_when" ] || { timed_out=1 && break; }
-        if [ "$now" -lt "$soon" ]; then nap 0.02; else nap 0.2; fi
+        if [ "$now" -lt "$short_naps_until" ]; then nap 0.02; else nap 0.2; fi
         now
     done
     end_command "$1"
@@ -89,7 +89,7 @@ end_command() {
     )
 }
 
-when_to_kill() { :; }
+when_to_kill() { :; } # end_all calls it; $kill_at stays
 
 # stop_command TOKEN: end the command. If it has not started, make its directory, so that it can't start
 # later.
