@@ -44,7 +44,7 @@ def snapshot_rows(scale: Scale) -> Iterator[Row]:
         state = StateDir(place / "state", now=lambda: 0.0, actor="bench@here")
         seen = state.load().cluster
         assert seen is not None
-        state.keep(seen, always=True)
+        state.save_snapshot(seen, always=True)
         found = medians(
             {
                 "snapshot": lambda: seconds(state.load, cpu),

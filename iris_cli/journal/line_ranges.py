@@ -34,7 +34,7 @@ class LineRanges:
         self._fits = fits
         self._replay_to = replay_to
 
-    def before(self, time: float) -> tuple[Cluster, LineRange]:
+    def range_before(self, time: float) -> tuple[Cluster, LineRange]:
         """Return the range with the last transaction at or before a time, and the cluster at the range's start."""
         try:
             files = self._snapshots.files(self._fits)
@@ -52,7 +52,7 @@ class LineRanges:
         except UNUSABLE:
             return Cluster(), ALL
 
-    def about(self, job: JobId) -> list[LineRange]:
+    def ranges_of_job(self, job: JobId) -> list[LineRange]:
         """Return the ranges that may contain events about a job, in order."""
         ranges: list[LineRange] = []
         start = START
@@ -68,12 +68,12 @@ class LineRanges:
             return [ALL]
         return [*ranges, LineRange(start)]
 
-    def newest(self, lines: int) -> LineRange:
+    def range_of_last(self, lines: int) -> LineRange:
         """Return a range with at least the last `lines` lines."""
         log = self._directory / LOG
         try:
             with open(log, "rb", opener=open_safely) as stream:
-                if (start := _before_end(stream, lines)) is not None:
+                if (start := _position_before_last(stream, lines)) is not None:
                     return LineRange(start)
                 begin = origin_of(stream).seq
             files = self._snapshots.files(self._fits) if begin else None
@@ -89,7 +89,7 @@ class LineRanges:
         return read_snapshot(self._directory, file, replay_to, archived=file is not files.last)
 
 
-def _before_end(stream: BinaryIO, lines: int) -> Position | None:
+def _position_before_last(stream: BinaryIO, lines: int) -> Position | None:
     """Return the position before the last `lines` lines; None if too few. Raises BadLineError, NewerLogError."""
     origin, size = origin_of(stream), os.fstat(stream.fileno()).st_size
     stream.seek(0)

@@ -130,8 +130,8 @@ class StateDir:
         """Read the log, without taking the lock and without repairs. `keep` selects the transactions of the result.
 
         Reads only new lines if the caller has all earlier lines. Raises LogDamagedError if no line is valid,
-        LogReplacedError if lines that the caller has read are gone, ConfigError for another cluster's log, and
-        NotWritableError if the log can't be read.
+        LogReplacedError if lines that the caller has read do not exist any more, ConfigError for the log of another
+        cluster, and NotWritableError if the log can't be read.
         """
         with reading(self._log):
             warning = check_readable(self.path)
@@ -152,7 +152,7 @@ class StateDir:
         )
 
     def load(self, kept_after: int | None = None) -> LogView:
-        """Read and replay the log. Returns the state as `cluster`, and the transactions after `kept_after` if given.
+        """Read and replay the log. Return the state as `cluster`, and the transactions after `kept_after` if given.
 
         Starts from the snapshot and reads only later lines. Raises IllegalTransitionError, and the errors of `read`.
         """
@@ -187,8 +187,11 @@ class StateDir:
         """True if there is a snapshot, even a damaged one."""
         return self._snapshots.exist
 
-    def keep(self, cluster: Cluster, *, always: bool = False) -> Cluster:
-        """Write a snapshot if due (or if `always`). Return the cluster, less of it in memory. Raises no OSError."""
+    def save_snapshot(self, cluster: Cluster, *, always: bool = False) -> Cluster:
+        """Write a snapshot if it is due, or if `always`. Return an equal cluster that may use less memory.
+
+        Raises no OSError.
+        """
         end = self._store.end
         return self._write_snapshot(cluster, end, always=always) if cluster.seq == end.seq else cluster
 
@@ -199,31 +202,44 @@ class StateDir:
         done = self._store.forget_earliest
         return self._snapshots.keep(cluster, position, self._replay_to, done, always=always)
 
-    def past(self, *, archive: bool) -> Reading:
+    def read_history(self, *, archive: bool) -> Reading:
         """Return all transactions of the log, with or without its archive, in order. Takes no lock.
 
-        Raises NotWritableError, and ConfigError for another cluster's log.
+        Iterating over the result raises NotWritableError if the log can't be read. Raises ConfigError for the log of
+        another cluster.
         """
         return self._reading(archive=archive)
 
-    def before(self, time: float) -> tuple[Cluster, Reading]:
-        """Return the cluster at a time before `time`, and the transactions from then to `time`. Raises like `past`."""
-        cluster, lines = self._line_ranges.before(time)
+    def history_before(self, time: float) -> tuple[Cluster, Reading]:
+        """Return the cluster at a time before `time`, and the transactions between the two times.
+
+        Raises the errors of `read_history`.
+        """
+        cluster, lines = self._line_ranges.range_before(time)
         return cluster, self._reading(lines, archive=True)
 
-    def since(self, time: float) -> tuple[Cluster, Reading]:
-        """Return the cluster at some time before `time`, and all later transactions. Raises like `past`."""
-        cluster, lines = self._line_ranges.before(time)
+    def history_since(self, time: float) -> tuple[Cluster, Reading]:
+        """Return the cluster at some time before `time`, and all later transactions.
+
+        Raises the errors of `read_history`.
+        """
+        cluster, lines = self._line_ranges.range_before(time)
         return cluster, self._reading(replace(lines, until=sys.maxsize), archive=True)
 
-    def about(self, job: JobId, *, archive: bool) -> Iterator[Reading]:
-        """Yield readings with all lines about a job, and further lines. Damage in other lines may not be reported."""
-        for lines in self._line_ranges.about(job):
+    def history_of_job(self, job: JobId, *, archive: bool) -> Iterator[Reading]:
+        """Yield readings of parts of the log that contain all lines about a job, and also other lines.
+
+        Damage in the other parts of the log is not reported.
+        """
+        for lines in self._line_ranges.ranges_of_job(job):
             yield self._reading(lines, archive=archive, about=job)
 
-    def newest(self, lines: int, *, archive: bool) -> Reading:
-        """Return a reading of at least the last `lines` lines. Earlier damage is not reported. Raises like `past`."""
-        return self._reading(self._line_ranges.newest(lines), archive=archive)
+    def last_lines(self, lines: int, *, archive: bool) -> Reading:
+        """Return a reading of at least the last `lines` lines. Damage in earlier lines is not reported.
+
+        Raises the errors of `read_history`.
+        """
+        return self._reading(self._line_ranges.range_of_last(lines), archive=archive)
 
     @property
     def _line_ranges(self) -> LineRanges:
@@ -248,7 +264,7 @@ class StateDir:
         timeout: float = LOCK_TIMEOUT,
         accept_loss: bool = False,
     ) -> tuple[str, ...]:
-        """Create the directory and its log if missing; return messages. Raises like `locked`."""
+        """Create the directory and its log if missing. Return messages for the user. Raises the errors of `locked`."""
         with writing(self.path):
             make_directory(self._disk, self.path)
             if _ALLOWED_BEFORE_INIT.issuperset(os.listdir(self.path)):
@@ -269,15 +285,19 @@ class StateDir:
     ) -> AbstractContextManager[Writer]:
         """Hold the lock, and yield the writer. `accept_loss`: continue even if committed lines are missing.
 
-        Raises LockedError after `timeout` seconds, NotWritableError, LogDamagedError, LogReplacedError if lines that
-        the caller has read are gone, ConfigError for another cluster's log, NotFoundError if there is no log.
+        Raises LockedError after `timeout` seconds, NotWritableError, LogDamagedError, ConfigError for the log of
+        another cluster, NotFoundError if there is no log, and LogReplacedError if lines that the caller has read do not
+        exist any more.
         """
         return self._open(command, timeout, after_seq=after_seq, accept_loss=accept_loss, must_exist=True)
 
     def compact(
         self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0
     ) -> tuple[Compacted | None, tuple[str, ...]]:
-        """Move the log to the archive (None if there is nothing to move); return messages. Raises like `locked`."""
+        """Move the log to the archive. Return None if there was nothing to move, and messages for the user.
+
+        Raises the errors of `locked`.
+        """
         with self.locked(command, timeout, after_seq=after_seq) as writer:
             return writer.compact(at=self._now()), writer.messages
 
@@ -337,8 +357,8 @@ class StateDir:
         return network_file_system(self.path)
 
     @cached_property
-    def keeper(self) -> SliceOwner:
-        """This directory as an owner of slices. Raises NotWritableError."""
+    def slice_owner(self) -> SliceOwner:
+        """Identity of this directory as an owner of slices. Raises NotWritableError."""
         from iris_cli.journal.slice_owner import slice_owner_of
 
         with writing(self.path):

@@ -36,7 +36,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
     """Yield all events after `after_seq`, in order. Raises NotFoundError, and LogDamagedError after the valid lines."""
-    reading = state.past(archive=True)
+    reading = state.read_history(archive=True)
     workers: dict[AttemptId, WorkerId] = {}  # most events of an attempt don't contain its worker
     for transaction in reading:
         for index, event in enumerate(transaction.events):

@@ -14,7 +14,7 @@ from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core import Cluster, Limits, Worker, WorkerId
 from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.errors import LogDamagedError, LogReplacedError
-from iris_cli.journal.log.recovery import Damage, banner
+from iris_cli.journal.log.recovery import Damage, log_messages
 from iris_cli.journal.state_dir import LOCK_TIMEOUT, StateDir
 from iris_cli.randomness import SYSTEM_RANDOMNESS, Randomness
 
@@ -142,7 +142,7 @@ class Session(Struct, dict=True):
             except LogReplacedError:
                 self.cluster = Cluster()  # the log has lost its last lines or was restored from a copy
                 log = self._read_lines()
-        self.messages = list(banner(log.warnings, log.damage))
+        self.messages = list(log_messages(log.warnings, log.damage))
         self.damage = log.damage
         self._take_header(log.header)
         if log.cluster is None:
@@ -163,7 +163,7 @@ class Session(Struct, dict=True):
 
     def _keep(self) -> None:
         with self.progress(lambda: ("writing the snapshot", 0, 0, "")):
-            self.cluster = self.state.keep(self.cluster)
+            self.cluster = self.state.save_snapshot(self.cluster)
 
     def _replay(self, transactions: Sequence[Transaction]) -> None:
         if transactions:
@@ -307,7 +307,7 @@ class Session(Struct, dict=True):
     def _add_story(self, error: IllegalTransitionError) -> None:
         from iris_cli.journal.log.reading import add_story
 
-        add_story(error, lambda: self.state.past(archive=True))
+        add_story(error, lambda: self.state.read_history(archive=True))
 
     def _tell(self, messages: Iterable[str]) -> None:
         for message in messages:

@@ -176,7 +176,7 @@ def ended(begun: Invocation, number: int) -> str:
 
 def test_a_launch_beside_a_wait_starts_none_and_the_wait_starts_it_when_it_is_left(ann: Operator) -> None:
     with begin(ann, "wait", "job") as wait:
-        until(ann.state.runners.alive)
+        until(ann.state.runners.live_runners)
         starts_none(ann, ann.iris("launch", "--name", "more", "--", "true"))
         starts(ann, ended(wait, signal.SIGINT))
 

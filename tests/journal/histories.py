@@ -53,7 +53,7 @@ class Log:
         view = state.load()
         assert view.cluster is not None
         assert view.committed
-        return state.keep(view.cluster)
+        return state.save_snapshot(view.cluster)
 
     @property
     def snapshots(self) -> list[Path]:

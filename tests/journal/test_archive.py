@@ -70,7 +70,7 @@ def test_a_segment_that_is_missing_is_named_with_what_is_lost(three: Path) -> No
 
 
 def test_whoever_looks_on_sees_how_far_the_archive_is_read_too(three: Path) -> None:
-    reading = state_in(three).past(archive=True)
+    reading = state_in(three).read_history(archive=True)
     seen = [(each.seq, reading.progress) for each in reading]
     assert seen[:18] == [(seq, (seq, 18, "transaction")) for seq in range(1, 19)]
     size = (three / "events.jsonl").stat().st_size
@@ -170,7 +170,7 @@ def test_a_segment_with_a_bad_trailer_has_all_its_lines_for_readers_and_writers(
     whole = path.read_bytes()
     trailer = b"" if spoilt == "cut" else bytes([whole[-TRAILER] ^ 1]) + whole[-TRAILER + 1 :]
     path.write_bytes(whole[:-TRAILER] + trailer)
-    view, reading = state_in(three).read(), state_in(three).past(archive=True)
+    view, reading = state_in(three).read(), state_in(three).read_history(archive=True)
     assert view.transactions == tuple(reading) == before
     assert (view.damage, reading.damage) == (None, None)
     assert verify(three).ok
@@ -214,7 +214,7 @@ def test_a_segment_that_may_not_be_read_is_not_said_to_be_damaged(
     for look in (
         lambda: verify(three),
         lambda: state_in(three).read(),
-        lambda: list(state_in(three).past(archive=True)),
+        lambda: list(state_in(three).read_history(archive=True)),
         lambda: salvage(three, now=NOON, actor="me@laptop"),
     ):
         with pytest.raises(NotWritableError, match=f"{name(1, 12)}.*: Permission denied"):
@@ -388,7 +388,7 @@ def test_a_log_of_which_nothing_is_left_beside_its_archive_is_no_new_cluster(
     verdict = verify(three)
     assert ("events.jsonl", 19) in [(fault.file, fault.seq) for fault in verdict.findings]
     assert verdict.unfinished is None
-    reading = state_in(three).past(archive=True)
+    reading = state_in(three).read_history(archive=True)
     assert tuple(reading) == before[:18]
     assert reading.damage is not None
     assert salvage(three, now=NOON, actor="me@laptop").kept == 18

@@ -252,7 +252,7 @@ def test_an_acknowledged_last_line_that_lost_but_its_newline_gets_it_back(
     spoil(state, whole[:-1])
     for view in (state.read(), follower.read(count)):
         assert (view.seq, view.damage, view.committed) == (count, None, True)
-    past = state.past(archive=True)
+    past = state.read_history(archive=True)
     assert (len(list(past)), past.damage) == (count, None)
     verdict = verify(state.path)
     assert (verdict.records, verdict.ok, verdict.unfinished) == (count, True, None)
@@ -276,7 +276,7 @@ def test_another_line_than_the_one_head_names_is_refused(state: StateDir) -> Non
     head = json.loads((state.path / "HEAD").read_text())
     (state.path / "HEAD").write_text(json.dumps(head | {"crc": "0" * 8}))
     assert "line seq 60 is not the committed one" in refusal(state).message
-    history = state_in(state.path).past(archive=True)
+    history = state_in(state.path).read_history(archive=True)
     assert list(history)[-1].seq == 60
     assert history.damage is not None
     assert commit(state, accept_loss=True)[0].seq == COUNT + 1

@@ -72,7 +72,7 @@ def test_a_log_that_another_program_rewrote_is_not_missing_beside_its_archive(tm
     for refused in (lambda: state_in(three).create("lab"), lambda: commit(state_in(three))):
         with pytest.raises(LogDamagedError, match=expected):
             refused()
-    view, reading = state_in(three).read(), state_in(three).past(archive=True)
+    view, reading = state_in(three).read(), state_in(three).read_history(archive=True)
     assert view.damage is not None
     assert re.search(expected, view.damage.what)
     assert view.transactions == tuple(reading) == before[:18]

@@ -44,29 +44,29 @@ def runners(tmp_path: Path) -> Runners:
 
 
 def test_without_a_directory_there_are_no_runners(runners: Runners, tmp_path: Path) -> None:
-    assert runners.alive() == []
+    assert runners.live_runners() == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_runner_is_seen_with_what_it_says_of_itself(runners: Runners, tmp_path: Path) -> None:
     with holding(tmp_path, "wait") as process:
-        [found] = runners.alive()
+        [found] = runners.live_runners()
         assert (found.kind, found.pid, found.actor) == ("wait", process.pid, "me@laptop")
         assert (found.command, found.interval, found.since) == ("iris wait", 3.0, 1000.0)
 
 
 def test_a_runner_that_was_killed_is_gone_at_once(runners: Runners, tmp_path: Path) -> None:
     with holding(tmp_path, LOOP) as process:
-        assert [each.kind for each in runners.alive()] == [LOOP]
+        assert [each.kind for each in runners.live_runners()] == [LOOP]
         process.kill()
         process.wait()
-        assert runners.alive() == []
+        assert runners.live_runners() == []
 
 
 def test_there_is_one_loop_and_any_number_of_waits(runners: Runners, tmp_path: Path) -> None:
     with holding(tmp_path, LOOP), holding(tmp_path, "wait"), holding(tmp_path, "wait"):
         assert runners.hold(LOOP, "iris loop", interval=10.0, since=0.0) is None
-        assert sorted(each.kind for each in runners.alive()) == [LOOP, "wait", "wait"]
+        assert sorted(each.kind for each in runners.live_runners()) == [LOOP, "wait", "wait"]
 
 
 def test_two_simultaneous_checks_do_not_block_each_other(runners: Runners, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_only_a_new_runner_deletes_files_of_killed_ones(runners: Runners, tmp_pa
     with holding(tmp_path, "wait") as process:
         process.kill()
         process.wait()
-    runners.alive()
+    runners.live_runners()
     assert len(list((tmp_path / "runners").iterdir())) == 1
     held = runners.hold("watch", "iris watch", interval=2.0, since=0.0)
     assert held is not None
@@ -127,12 +127,12 @@ def test_a_descriptor_hands_the_lock_to_a_child(runners: Runners, tmp_path: Path
     )
     try:
         held.hand_over()
-        [found] = runners.alive()
+        [found] = runners.live_runners()
         assert found.kind == LOOP
     finally:
         child.kill()
         child.wait()
-    assert runners.alive() == []
+    assert runners.live_runners() == []
 
 
 def test_a_second_release_does_not_close_the_descriptor_of_another_file(
@@ -156,7 +156,7 @@ def test_a_lock_is_taken_over_by_its_descriptor_only_if_it_is_the_one(
     assert held is not None
     taken = runners.inherit(held.descriptor, "iris loop", interval=10.0, since=5.0)
     assert taken is not None
-    assert [each.since for each in runners.alive()] == [5.0]
+    assert [each.since for each in runners.live_runners()] == [5.0]
     other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
     assert runners.inherit(other, "iris loop", interval=10.0, since=0.0) is None
     assert runners.inherit(10_000, "iris loop", interval=10.0, since=0.0) is None
@@ -174,7 +174,7 @@ def test_a_runner_with_a_damaged_file_still_counts(text: bytes, runners: Runners
     assert held is not None
     [path] = (tmp_path / "runners").iterdir()
     path.write_bytes(text)
-    [found] = runners.alive()
+    [found] = runners.live_runners()
     assert (found.kind, found.pid, found.interval) == ("wait", 0, 0.0)
 
 
@@ -184,12 +184,12 @@ def test_what_is_no_file_of_ours_is_no_runner(runners: Runners, tmp_path: Path) 
     os.mkfifo(tmp_path / "runners" / "wait-pipe")
     (tmp_path / "runners" / "wait-link").symlink_to(tmp_path / "runners")
     (tmp_path / "runners" / "unheard-of").touch()
-    assert len(runners.alive()) == 1
+    assert len(runners.live_runners()) == 1
 
 
 def test_a_process_is_told_from_a_later_one_of_its_number() -> None:
     mine = Runner.of_process(os.getpid(), "loop", "me@laptop", "iris loop", interval=10.0, since=0.0)
-    assert mine.is_this(os.getpid())
+    assert mine.is_process(os.getpid())
     if Path("/proc/self/stat").exists():
         later = Runner(**{**mine.entry(), "kind": "loop", "started": f"{mine.started}0"})
-        assert not later.is_this(os.getpid())
+        assert not later.is_process(os.getpid())

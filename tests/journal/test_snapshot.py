@@ -132,10 +132,10 @@ def test_what_was_at_a_time_is_the_same_from_a_snapshot_of_before(
     if dice.random() < 0.5:
         state_in(log.path).compact("iris log compact")
     for moment in (0.0, transactions[-1].at, *(each.at for each in dice.sample(transactions, 6))):
-        all_of_it = list(state_in(log.path).past(archive=True))
+        all_of_it = list(state_in(log.path).read_history(archive=True))
         last = max((each.seq for each in all_of_it if each.at <= moment), default=0)
         whole = replay(all_of_it[:last])
-        assert state_in(log.path).before(moment)[0].seq <= whole.seq
+        assert state_in(log.path).history_before(moment)[0].seq <= whole.seq
         same(as_of(state_in(log.path), moment)[0], whole)
 
 
@@ -286,8 +286,8 @@ def test_what_was_before_the_snapshot_comes_from_the_log_and_what_was_after_it_f
     log.grow(20)
     at = log.look(every=20).at
     log.grow(len(log))
-    assert state_in(log.path).before(at - 1)[0].seq == 0
-    known, behind = state_in(log.path).before(at)
+    assert state_in(log.path).history_before(at - 1)[0].seq == 0
+    known, behind = state_in(log.path).history_before(at)
     assert known.seq == 20
     assert [each.seq for each in behind] == list(range(21, len(log) + 1))
 

@@ -93,7 +93,7 @@ def test_an_archived_snapshot_found_unusable_loses_no_job(tmp_path: Path, damage
             else:  # as when another process has replayed all of the log, and made a moment that needs no others
                 path.unlink()
         whole = log.replayed()
-        cluster = state.keep(cluster, always=True)
+        cluster = state.save_snapshot(cluster, always=True)
         assert [cluster.jobs.get(job) for job in whole.jobs] == list(whole.jobs.values())
         same(cluster, whole)
         seen = log.look(every=NEVER)
@@ -119,7 +119,7 @@ def test_a_failing_disk_while_writing_a_snapshot_is_ignored(
         view = state.load()
         assert view.cluster is not None
         with suppress(PowerCut):
-            state.keep(view.cluster)
+            state.save_snapshot(view.cluster)
         assert len(disk.calls) > step
         same(log.look(every=NEVER), whole)
         same(log.look(every=1), whole)
@@ -138,7 +138,7 @@ def test_a_failing_disk_while_archiving_snapshots_is_ignored(
         with suppress(PowerCut):
             view = state.load()
             assert view.cluster is not None
-            same(state.keep(view.cluster), whole)
+            same(state.save_snapshot(view.cluster), whole)
         same(log.look(every=NEVER), whole)
         same(log.look(every=6), whole)
         assert log.look(every=NEVER).past is not None
@@ -208,7 +208,7 @@ from tests.journal.histories import state_in
 
 while True:
     state = state_in(Path(sys.argv[1]))
-    state.keep(replay(state.read().transactions))
+    state.save_snapshot(replay(state.read().transactions))
     print("kept", flush=True)
 """
 

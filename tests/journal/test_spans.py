@@ -37,12 +37,12 @@ def test_the_lines_about_a_job_and_the_newest_lines_are_those_of_all(
         spoilt(moment, dice)
     state = state_in(log.path)
     session = looking_at(state)
-    whole = list(state.past(archive=True))
+    whole = list(state.read_history(archive=True))
     for job in replay(whole).jobs:
-        about = [each for reading in state.about(job, archive=True) for each in reading]
+        about = [each for reading in state.history_of_job(job, archive=True) for each in reading]
         assert entries_about(session, about, [job]) == entries_about(session, whole, [job])
     count = dice.randrange(1, 12)
-    assert list(state.newest(count, archive=True))[-count:] == whole[-count:]
+    assert list(state.last_lines(count, archive=True))[-count:] == whole[-count:]
 
 
 def test_few_lines_are_read_for_a_job(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_few_lines_are_read_for_a_job(tmp_path: Path) -> None:
     log.grow(len(log))
     log.look(every=1)
     state = state_in(log.path)
-    assert sum(len(list(some)) for some in state.about(JobId("job-7"), archive=True)) < len(log) / 3
-    assert len(list(state.newest(5, archive=True))) < len(log) / 3
+    assert sum(len(list(some)) for some in state.history_of_job(JobId("job-7"), archive=True)) < len(log) / 3
+    assert len(list(state.last_lines(5, archive=True))) < len(log) / 3
 
 
 def looking_at(state: StateDir) -> Session:
@@ -64,9 +64,9 @@ def test_a_report_since_a_time_is_that_of_the_whole_log_and_reads_few_lines(tmp_
     log.grow(len(log))
     log.look(every=1)
     state = state_in(log.path)
-    whole = list(state.past(archive=True))
+    whole = list(state.read_history(archive=True))
     since = whole[2 * len(whole) // 3].at
-    cluster, reading = state.since(since)
+    cluster, reading = state.history_since(since)
     assert 0 < cluster.seq < len(whole)
     assert [each.seq for each in reading] == list(range(cluster.seq + 1, len(whole) + 1))
     moment = datetime.fromtimestamp(since, UTC).isoformat()

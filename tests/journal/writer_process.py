@@ -66,12 +66,12 @@ def append_and_compact(state: StateDir, name: str, said: str) -> None:
         seen = state.load()
         assert seen.cluster is not None
         if seen.committed:
-            state.keep(seen.cluster)
+            state.save_snapshot(seen.cluster)
         with state.locked("iris append", PATIENCE, after_seq=seen.seq) as writer:
             written = writer.append([event(name, number)], at=time.time())
             tell(f"{said}{written.seq} {number}")
             if number % 3 == 1:
-                state.keep(replay([*writer.transactions, written], seen.cluster), always=True)
+                state.save_snapshot(replay([*writer.transactions, written], seen.cluster), always=True)
                 tell(f"{said}compacts now")
                 writer.compact(at=time.time())
                 tell(f"{said}compacted it")

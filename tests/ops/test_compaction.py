@@ -32,7 +32,7 @@ def test_a_large_log_is_compacted_and_the_session_goes_on(site: Site) -> None:
     site.hosts["w"].exits("train")
     site.cycle(15)
     assert verify(session.state.path).ok
-    whole = list(session.state.past(archive=True))
+    whole = list(session.state.read_history(archive=True))
     assert [each.seq for each in whole] == list(range(1, len(whole) + 1))
     assert sum(isinstance(each.events[0], LogCompacted) for each in whole) == 1
 

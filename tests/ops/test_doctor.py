@@ -348,7 +348,7 @@ def test_a_copy_is_told_from_the_directory_that_looks_after_slices(world: World,
         template = SliceTemplate(provider=Provider.MANUAL, type="v4-32", zone="us-central2-b")
         session.config = replace(session.config, scale_groups=(ScaleGroup(name="east", template=template),))
     with session.transaction() as draft:
-        draft.record(SlicesAdopted(place=session.state.keeper.place, where="laptop:/here"))
+        draft.record(SlicesAdopted(place=session.state.slice_owner.place, where="laptop:/here"))
     assert by_subject(check(world, session, offline=True), "slices") == []
     with session.transaction() as draft:
         draft.record(SlicesAdopted(place=":1", where="desk:/elsewhere"))

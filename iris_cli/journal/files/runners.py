@@ -65,7 +65,7 @@ class Runner(Struct, frozen=True, kw_only=True):
     def host(self) -> str:
         return self.actor.rpartition("@")[2]
 
-    def is_this(self, pid: int) -> bool:
+    def is_process(self, pid: int) -> bool:
         """Return whether the process with this pid is this runner."""
         return bool(pid) and pid == self.pid and self.started == _started(pid)
 
@@ -169,7 +169,7 @@ class Runners:
         held.write(self._runner(LOOP, command, interval, since))
         return held
 
-    def alive(self) -> list[Runner]:
+    def live_runners(self) -> list[Runner]:
         """Return all live runners on any host, the loop first. Writes nothing."""
         found = [runner for path, runner in self._files() if runner is not None]
         return sorted(found, key=lambda each: (each.kind != LOOP, each.since, each.pid))

@@ -40,7 +40,7 @@ class Damage(Struct, frozen=True, kw_only=True):
         return LogDamagedError(self.what, hint=self.hint)
 
 
-def banner(warnings: Iterable[str], damage: Damage | None) -> tuple[str, ...]:
+def log_messages(warnings: Iterable[str], damage: Damage | None) -> tuple[str, ...]:
     """Return the messages for a reader of the log: its warnings and its damage."""
     return (*warnings, *((f"{damage.what}; {damage.hint}",) if damage is not None else ()))
 

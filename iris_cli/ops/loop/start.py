@@ -280,7 +280,7 @@ def start(workplace: Workplace, environ: Mapping[str, str] = os.environ) -> Runn
 
 def running_loop(state: StateDir) -> Runner | None:
     """Return the runner of the loop that holds the runner lock now, or None."""
-    return next((each for each in state.runners.alive() if each.kind == LOOP), None)
+    return next((each for each in state.runners.live_runners() if each.kind == LOOP), None)
 
 
 def end(state: StateDir, clock: Clock) -> Runner | None:
@@ -294,7 +294,7 @@ def end(state: StateDir, clock: Clock) -> Runner | None:
     for number, timeout in ((signal.SIGTERM, _STOP_TIMEOUT), (signal.SIGKILL, _KILL_TIMEOUT)):
         running = running_loop(state)
         # The process must have taken the lock, because its pid may have been reused.
-        if running is not None and running.host == state.host and running.is_this(running.pid):
+        if running is not None and running.host == state.host and running.is_process(running.pid):
             with suppress(OSError):
                 os.kill(running.pid, number)
         until = clock.monotonic() + timeout

@@ -71,7 +71,7 @@ def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bo
     records = runners_of(heartbeat)
     times = [read_number(each, "at") for each in (heartbeat or {}, *records.values())]
     last = max((at for at in times if at is not None), default=None)
-    runners = state.runners.alive()
+    runners = state.runners.live_runners()
     found = [_runner_cycles(each, records.get(each.kind, {}), now, state.host) for each in runners]
     if (cron := _cron_cycles(records.get(CRON, {}), now)) is not None:
         found.append(cron)

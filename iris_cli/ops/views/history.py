@@ -20,7 +20,7 @@ from iris_cli.core.events.events import (
 )
 from iris_cli.errors import IrisError, NotFoundError
 from iris_cli.journal.log.reading import Reading
-from iris_cli.journal.log.recovery import Damage, banner
+from iris_cli.journal.log.recovery import Damage, log_messages
 from iris_cli.ops.outcomes.event_words import event_words
 from iris_cli.ops.progress import ProgressState
 from iris_cli.ops.session import Session
@@ -59,11 +59,11 @@ def history(session: Session, subject: str = "", *, limit: int = 0, archive: boo
     if not subject:
         return _newest(session, limit=limit, archive=archive)
     if (job := _job_of(session, subject)) is not None:
-        found = _found(session, session.state.about(job, archive=archive), subject, limit)
+        found = _found(session, session.state.history_of_job(job, archive=archive), subject, limit)
         if found.entries and found.log_damage is None:
             return replace(found, archived=0 if archive else found.archived)
     names: dict[str, None] = {}
-    found = _found(session, [session.state.past(archive=archive)], subject, limit, names)
+    found = _found(session, [session.state.read_history(archive=archive)], subject, limit, names)
     archived = 0 if archive else found.archived
     if not found.entries:
         raise NotFoundError(
@@ -74,9 +74,9 @@ def history(session: Session, subject: str = "", *, limit: int = 0, archive: boo
 
 def _newest(session: Session, *, limit: int, archive: bool) -> History:
     """Return the last events of the cluster, reading the log from its end."""
-    readings = [session.state.past(archive=archive)]
+    readings = [session.state.read_history(archive=archive)]
     if limit:
-        readings.insert(0, session.state.newest(limit, archive=archive))
+        readings.insert(0, session.state.last_lines(limit, archive=archive))
     for reading in readings:
         with session.progress(partial(_progress_of, reading)):
             found = entries_of(reading)
@@ -91,7 +91,7 @@ def _newest(session: Session, *, limit: int, archive: bool) -> History:
         subject="",
         entries=entries,
         earlier=earlier,
-        messages=banner(reading.warnings, reading.damage),
+        messages=log_messages(reading.warnings, reading.damage),
         log_damage=reading.damage,
         archived=archived,
     )
@@ -132,7 +132,7 @@ def _found(
                     newest.append(_entry(transaction, event))
                     total += 1
         damage, archived = reading.damage or damage, reading.archived
-        messages.update(dict.fromkeys(banner(reading.warnings, reading.damage)))
+        messages.update(dict.fromkeys(log_messages(reading.warnings, reading.damage)))
     return History(
         subject=subject,
         entries=tuple(newest),

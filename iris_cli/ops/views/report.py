@@ -13,7 +13,7 @@ from iris_cli.core.evolve import replay
 from iris_cli.core.lifecycle.display import job_display, retry_count
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason, Task
 from iris_cli.errors import NotFoundError
-from iris_cli.journal.log.recovery import Damage, banner
+from iris_cli.journal.log.recovery import Damage, log_messages
 from iris_cli.ops.outcomes.durations import job_ran
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.failure import cause_words
@@ -114,7 +114,9 @@ def report(session: Session, since: str | None = None, *, every_job: bool = Fals
     now = session.clock.now()
     wanted = None if since is None else parse_moment(since, now)
     state = session.state
-    start, reading = (Cluster(), state.past(archive=True)) if wanted is None else state.since(wanted)
+    start, reading = (
+        (Cluster(), state.read_history(archive=True)) if wanted is None else state.history_since(wanted)
+    )
     fleet = Fleet(start)
     with session.progress(lambda: ("reading the log", *reading.progress)):
         cluster = replay(fleet.watched(reading), start)
@@ -132,7 +134,7 @@ def report(session: Session, since: str | None = None, *, every_job: bool = Fals
         name=cluster.name or session.config.name,
         since=begin,
         at=now,
-        messages=banner(reading.warnings, reading.damage),
+        messages=log_messages(reading.warnings, reading.damage),
         log_damage=reading.damage,
         jobs=jobs,
         older=older,

@@ -45,7 +45,7 @@ def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> Owne
 
 def this_owner(session: Session) -> SliceOwner:
     """Return the slice owner that stands for this state directory."""
-    return session.keeper or session.state.keeper
+    return session.keeper or session.state.slice_owner
 
 
 def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:

@@ -16,7 +16,7 @@ from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
 from iris_cli.journal.access import disk_problem
 from iris_cli.journal.files.runners import LOOP
-from iris_cli.journal.log.recovery import Damage, banner
+from iris_cli.journal.log.recovery import Damage, log_messages
 from iris_cli.ops.views.cycles import Cycles, cycles_of, read_number, work_left
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
             now=moment,
             limits=session.limits,
             offered=session.config.addable_devices,
-            messages=banner(reading.warnings, reading.damage),
+            messages=log_messages(reading.warnings, reading.damage),
             log_damage=reading.damage,
         )
     cluster = session.view()
@@ -188,7 +188,7 @@ def as_of(
     """
     from iris_cli.core.evolve import replay
 
-    known, reading = state.before(moment)
+    known, reading = state.history_before(moment)
     last = 0
 
     def in_time() -> Iterator[Transaction]:
@@ -203,7 +203,7 @@ def as_of(
     with progress(lambda: ("reading the log", *reading.progress)):
         past = replay(in_time(), known)
     if last > past.seq:
-        known, again = state.before(moment)
+        known, again = state.history_before(moment)
         with progress(lambda: ("reading the log once more", *again.progress)):
             past = replay(takewhile(lambda each: each.seq <= last, again), known)
     return past, reading

@@ -281,7 +281,7 @@ def test_a_job_that_comes_while_it_ends_is_not_left_alone(lab: LoopLab) -> None:
         if jobs:
             lab.site.launch(jobs.pop())
             lab.ends(lab.now + 20.0, "second/task-0")
-            assert [each.kind for each in lab.site.session().state.runners.alive()] == [LOOP]
+            assert [each.kind for each in lab.site.session().state.runners.live_runners()] == [LOOP]
         release()
 
     loop.held.release = launch_at_the_last_moment  # type: ignore[method-assign]  # a moment to hold on to

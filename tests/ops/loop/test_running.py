@@ -25,7 +25,7 @@ def site(tmp_path: Path) -> Site:
 
 
 def seen(session: Session) -> list[str]:
-    return [each.kind for each in session.state.runners.alive()]
+    return [each.kind for each in session.state.runners.live_runners()]
 
 
 def times(session: Session) -> dict[str, Any]:
@@ -96,14 +96,14 @@ def test_a_schedule_with_an_interval_is_seen(
 
     class Watched(Clock):
         def sleep(self, seconds: float) -> None:
-            found.append([each.command for each in iris.state.runners.alive()])
+            found.append([each.command for each in iris.state.runners.live_runners()])
             raise KeyboardInterrupt
 
     iris.clock = Watched()
     with pytest.raises(KeyboardInterrupt):
         cycles.schedule(iris, interval=5.0)
     assert found == [["iris schedule"]]
-    assert iris.state.runners.alive() == []
+    assert iris.state.runners.live_runners() == []
 
 
 def test_single_cycles_are_recorded_as_those_of_commands(site: Site) -> None:
