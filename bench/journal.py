@@ -17,7 +17,7 @@ from bench.ssh_hosts import directory
 from bench.stopwatch import cpu, medians, seconds, wall
 from iris_cli.core.events.events import Event
 from iris_cli.core.evolve import replay
-from iris_cli.journal.holder import Holder
+from iris_cli.journal.holder import LockHolder
 from iris_cli.journal.lock import StateLock
 from iris_cli.journal.state_dir import StateDir
 
@@ -112,7 +112,7 @@ def _appends(place: Path, cluster: ClusterFiles, scale: Scale) -> Iterator[Row]:
 
 def _hand_over(path: Path, scale: Scale) -> Row:
     """Measure the time from the release of the lock until a waiting process has it."""
-    holder = Holder(pid=os.getpid(), actor="bench@here", command="bench", since="")
+    holder = LockHolder(pid=os.getpid(), actor="bench@here", command="bench", since="")
 
     def once() -> float:
         held, let_go = threading.Event(), []

@@ -74,7 +74,7 @@ def loads(text: bytes | str) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise BadEventError("a field stands there twice")
+        raise BadEventError("a field occurs twice")
     return found
 
 

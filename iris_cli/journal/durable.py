@@ -73,9 +73,9 @@ def write_all(disk: Disk, fd: int, data: bytes) -> None:
 
 
 def check_room(fd: int, size: int) -> None:
-    """Raise OSError if the file system has fewer than `size` bytes left.
+    """Raise OSError if the file system has fewer than `size` free bytes.
 
-    Without this check, a short text could still fit into the file's last block on a full disk.
+    Without this check, a short text could be written on a full disk, because the last block of the file has room.
     """
     disk = os.fstatvfs(fd)
     free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
@@ -86,8 +86,10 @@ def check_room(fd: int, size: int) -> None:
 def replace_file(disk: Disk, path: Path, data: bytes, *, alone: bool = True, synced: bool = False) -> None:
     """Atomically replace the small file `path`. After a power loss it may have the old content.
 
-    Without `synced` it may also be empty. `alone`: the caller holds a lock. Otherwise the temporary file gets a random
-    name.
+    If not `synced`, it may also be empty.
+
+    `alone`: no other process replaces the file now, because the caller holds a lock. Otherwise the temporary file gets
+    a random name.
     """
     draft = path.with_name(f"{path.name}{'' if alone else SYSTEM_RANDOMNESS.hexadecimal(8)}{DRAFT_SUFFIX}")
     try:
@@ -150,7 +152,7 @@ def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path) -> 
             start += len(chunk)
 
 
-def unused(path: Path) -> Path:
+def unused_path(path: Path) -> Path:
     """Return `path` if it is unused, otherwise `path` with the first number appended that makes it unused."""
     names = chain([path], (path.with_name(f"{path.name}-{number}") for number in count(2)))
     return next(name for name in names if not os.path.lexists(name))

@@ -1,4 +1,4 @@
-"""The holder of the state directory's lock, recorded in `lock.json` for messages only."""
+"""The process that holds the lock of the state directory, recorded in `lock.json` for messages only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIMIT = 4096  # bytes
 _SIZE = 512  # bytes: minimum size of the file
 
 
-class Holder(Struct, frozen=True, kw_only=True):
+class LockHolder(Struct, frozen=True, kw_only=True):
     """A process that holds the lock. `actor` is `user@host`, `since` a UTC time as text."""
 
     pid: int
@@ -35,7 +35,7 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def recorded_holder(directory: Path, holder: Holder) -> Iterator[None]:
+def recorded_holder(directory: Path, holder: LockHolder) -> Iterator[None]:
     """Record the lock's holder during the block. Errors are ignored."""
     with ExitStack() as stack:
         with suppress(OSError):
@@ -45,11 +45,11 @@ def recorded_holder(directory: Path, holder: Holder) -> Iterator[None]:
         yield
 
 
-def read_holder(directory: Path, host: str) -> Holder | None:
+def read_holder(directory: Path, host: str) -> LockHolder | None:
     """Return the recorded holder; None if none is recorded, or if it is a dead process on `host`."""
     try:
         with opened(directory / HOLDER, os.O_RDONLY) as fd:
-            holder = decode(Holder, os.read(fd, _LIMIT))
+            holder = decode(LockHolder, os.read(fd, _LIMIT))
         stale = holder.host == host and _is_dead(holder.pid)
         return None if stale else holder
     except (OSError, ValueError, OverflowError):

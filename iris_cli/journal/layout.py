@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Final
 
 LOG: Final = "events.jsonl"
-ARCHIVE: Final = "archive"  # a directory: lines moved out of the log
+ARCHIVE: Final = "archive"  # a directory of former logs and former snapshots
 HEAD: Final = "HEAD"
 LOCK: Final = "lock"
 HOLDER: Final = "lock.json"
-NETWORK_WARNED: Final = "network-file-system"  # the type of the file system of which iris has warned
+NETWORK_WARNED: Final = "network-file-system"  # content: the type of file system about which iris has warned
 SNAPSHOT: Final = "snapshot.json"
 HEARTBEAT: Final = "heartbeat.json"
 HEARTBEAT_LOCK: Final = "heartbeat.lock"  # held while the heartbeat is read and written

@@ -1,4 +1,4 @@
-"""Find the ranges of log lines that commands about history must read, with the help of archived snapshots."""
+"""Find the range of log lines that a command about history must read, by the positions of archived snapshots."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from iris_cli.journal.log.reading import ALL, LineRange, Reading
 from iris_cli.journal.log.record import FORMAT, BadLineError, NewerLogError, decode_line
 from iris_cli.journal.log.scan import origin_of
 from iris_cli.journal.snapshot.cache import ReplayTo, SnapshotCache
-from iris_cli.journal.snapshot.reading import UNUSABLE, Files, SnapshotFile, read_snapshot
+from iris_cli.journal.snapshot.reading import UNUSABLE, SnapshotFile, SnapshotFiles, read_snapshot
 
 
 class LineRanges:
-    """The ranges of lines between the snapshots of a state directory. Without a usable snapshot, ranges are longer.
+    """The ranges of lines between the snapshots of a state directory.
 
-    `fits` and `replay_to` are as in `SnapshotCache.read`.
+    If a snapshot is unusable, ranges are longer than necessary. `fits` and `replay_to` are as in `SnapshotCache.read`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class LineRanges:
             pass
         return ALL
 
-    def _cluster(self, files: Files, file: SnapshotFile) -> Cluster:
+    def _cluster(self, files: SnapshotFiles, file: SnapshotFile) -> Cluster:
         replay_to = partial(self._replay_to, file.header.position)
         return read_snapshot(self._directory, file, replay_to, archived=file is not files.last)
 

@@ -17,7 +17,7 @@ from filelock import lock_descriptor, unlock_descriptor
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.errors import IrisError, LockedError, NotWritableError
 from iris_cli.journal.durable import is_in_place, not_writable, opened
-from iris_cli.journal.holder import Holder, is_stopped, read_holder, recorded_holder
+from iris_cli.journal.holder import LockHolder, is_stopped, read_holder, recorded_holder
 from iris_cli.journal.layout import LOCK
 
 _POLL_INTERVAL = 0.002  # seconds; one attempt to take the lock costs microseconds
@@ -46,7 +46,7 @@ class HeldLock:
                 fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 return
-        raise _without_locks(self._path.parent)
+        raise _no_locks_error(self._path.parent)
 
 
 class StateLock:
@@ -57,7 +57,7 @@ class StateLock:
         self._path = directory / LOCK
 
     @contextmanager
-    def hold(self, holder: Holder, timeout: float) -> Iterator[HeldLock]:
+    def hold(self, holder: LockHolder, timeout: float) -> Iterator[HeldLock]:
         """Hold the lock after waiting up to `timeout` seconds for it.
 
         Raises LockedError, and NotWritableError if the file system has no locks.
@@ -73,23 +73,23 @@ class StateLock:
                     finally:
                         unlock_descriptor(fd)  # a process that was just forked may have the descriptor
             if SYSTEM_CLOCK.monotonic() >= deadline:
-                raise _locked(self._directory, holder)
+                raise _locked_error(self._directory, holder)
             SYSTEM_CLOCK.sleep(_POLL_INTERVAL)
 
     def _opened(self) -> opened:
         try:
             return opened(self._path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
         except OSError as error:
-            raise _unlockable(self._path, error) from error
+            raise _lock_error(self._path, error) from error
 
     def _try_lock(self, fd: int) -> bool:
         try:
             return lock_descriptor(fd, blocking=False)
         except OSError as error:
-            raise _unlockable(self._path, error) from error
+            raise _lock_error(self._path, error) from error
 
 
-def _locked(directory: Path, waiter: Holder) -> LockedError:
+def _locked_error(directory: Path, waiter: LockHolder) -> LockedError:
     holder = read_holder(directory, waiter.host)
     if holder is not None and holder.host == waiter.host and is_stopped(holder.pid):
         return LockedError(
@@ -101,13 +101,13 @@ def _locked(directory: Path, waiter: Holder) -> LockedError:
     )
 
 
-def _unlockable(path: Path, error: OSError) -> IrisError:
+def _lock_error(path: Path, error: OSError) -> IrisError:
     if error.errno in _NO_LOCKS:
-        return _without_locks(path.parent)
+        return _no_locks_error(path.parent)
     return not_writable(path, error)
 
 
-def _without_locks(directory: Path) -> NotWritableError:
+def _no_locks_error(directory: Path) -> NotWritableError:
     return NotWritableError(
         f"the file system of {directory} does not support locks",
         hint="use a directory on a local disk with --state-dir",

@@ -1,4 +1,4 @@
-"""The identity of a state directory, from inode and machine. Copies of the directory have other identities."""
+"""The identity of a state directory, computed from its inode and the machine. A copy has another identity."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 def slice_owner_of(directory: Path, *, host: str, shared: bool) -> SliceOwner:
     """Return the directory as an owner of slices.
 
-    `shared`: it is on a network file system, so several machines may use it. A rename within the file system keeps the
-    identity. A copy has another identity, also on another file system or machine. Raises OSError.
+    `shared`: the directory is on a network file system, so several machines may use it, and the machine is not a part
+    of the identity. Renaming the directory within its file system keeps the identity. Raises OSError.
     """
     number = os.stat(directory).st_ino
     machine = "" if shared else _machine()
@@ -24,7 +24,7 @@ def slice_owner_of(directory: Path, *, host: str, shared: bool) -> SliceOwner:
 
 
 def _machine() -> str:
-    """Return a hash of the machine id; "" if the machine has no id: then the identity is the inode alone."""
+    """Return a hash of the machine id; "" if the machine has no id."""
     for path in _MACHINE_IDS:
         with suppress(OSError, ValueError):
             machine_id = Path(path).read_text(encoding="ascii").strip()

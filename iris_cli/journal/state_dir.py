@@ -20,7 +20,7 @@ from iris_cli.journal import layout
 from iris_cli.journal.access import check_readable, check_writable, network_file_system, record_warning
 from iris_cli.journal.durable import DISK, PRIVATE_DIRECTORY, Disk, make_directory, reading, writing
 from iris_cli.journal.files.heartbeat import forget_runner, read_heartbeat, write_heartbeat
-from iris_cli.journal.holder import Holder, read_holder
+from iris_cli.journal.holder import LockHolder, read_holder
 from iris_cli.journal.log.file_store import FileStore, Fold, Keep, Loaded
 from iris_cli.journal.log.position import Header, Position
 from iris_cli.journal.log.recovery import Damage, damage_of, repair
@@ -185,7 +185,7 @@ class StateDir:
     @property
     def has_snapshot(self) -> bool:
         """True if there is a snapshot, even a damaged one."""
-        return self._snapshots.exist
+        return self._snapshots.exists
 
     def save_snapshot(self, cluster: Cluster, *, always: bool = False) -> Cluster:
         """Write a snapshot if it is due, or if `always`. Return an equal cluster that may use less memory.
@@ -315,7 +315,7 @@ class StateDir:
 
         with writing(self.path):
             check_writable(self.path)
-        holder = Holder(pid=os.getpid(), actor=self.actor, command=command, since=iso_time(self._now()))
+        holder = LockHolder(pid=os.getpid(), actor=self.actor, command=command, since=iso_time(self._now()))
         with self._lock.hold(holder, timeout) as lock:
             if self._on_network:
                 lock.check_exclusive()
@@ -364,7 +364,7 @@ class StateDir:
         with writing(self.path):
             return slice_owner_of(self.path, host=self.host, shared=bool(self._on_network))
 
-    def lock_holder(self) -> Holder | None:
+    def lock_holder(self) -> LockHolder | None:
         """Return the recorded holder of the lock, for messages; None if unknown."""
         return read_holder(self.path, self.host)
 

@@ -247,7 +247,7 @@ def test_a_thread_that_holds_the_lock_keeps_itself_out(state: StateDir) -> None:
         state.locked("iris drain", 0.0),
     ):
         pass
-    with pytest.raises(ValueError, match="let go"):
+    with pytest.raises(ValueError, match="was released"):
         writer.append(DRAINED, at=NOON)
     assert commit(state) == 3
 

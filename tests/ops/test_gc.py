@@ -11,7 +11,7 @@ import pytest
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.job import Workspace
 from iris_cli.errors import LockedError, WorkspaceGoneError
-from iris_cli.journal.files.leftovers import leftovers
+from iris_cli.journal.files.unneeded import find_unneeded_files
 from iris_cli.journal.files.workspaces import Workspaces
 from iris_cli.ops.files import gc
 from iris_cli.ops.jobs.cancel import cancel
@@ -199,7 +199,7 @@ def test_what_somebody_else_removes_meanwhile_is_no_longer_found(
     listed = os.listdir
     names = {str(tmp_path): ["torn-1", "torn-gone"], str(tmp_path / "logs"): ["there", "gone"]}
     monkeypatch.setattr(os, "listdir", lambda path: names.get(str(path)) or listed(path))
-    assert [each.path.name for each in leftovers(tmp_path, 1e12)] == ["torn-1", "there"]
+    assert [each.path.name for each in find_unneeded_files(tmp_path, 1e12)] == ["torn-1", "there"]
 
 
 # Packed workspaces
@@ -349,5 +349,5 @@ def test_drafts_that_each_writer_has_of_its_own_go_after_a_day(tmp_path: Path) -
     for name in ("heartbeat.json", "other.tmp", *drafts):
         (tmp_path / name).write_text("{")
         os.utime(tmp_path / name, (100_000.0, 100_000.0))
-    assert leftovers(tmp_path, 186_399.0) == ()
-    assert [each.path.name for each in leftovers(tmp_path, 186_400.0)] == drafts
+    assert find_unneeded_files(tmp_path, 186_399.0) == ()
+    assert [each.path.name for each in find_unneeded_files(tmp_path, 186_400.0)] == drafts

@@ -14,7 +14,7 @@ from random import Random
 from iris_cli.errors import LockedError
 from iris_cli.journal import layout
 from iris_cli.journal.durable import Disk
-from iris_cli.journal.holder import Holder
+from iris_cli.journal.holder import LockHolder
 from iris_cli.journal.lock import HeldLock
 from iris_cli.journal.log.head import Head, read_head
 from tests.simulation.strands import Scheduler, Strand
@@ -178,7 +178,7 @@ class SimLock:
         self._path = directory / layout.LOCK
 
     @contextmanager
-    def hold(self, holder: Holder, timeout: float) -> Iterator[HeldLock]:
+    def hold(self, holder: LockHolder, timeout: float) -> Iterator[HeldLock]:
         strand = self._scheduler.current
         assert strand is not None
         deadline = self._scheduler.now + timeout

@@ -27,9 +27,10 @@ _RETRY_INTERVAL = 0.005  # seconds
 def write_heartbeat(
     directory: Path, disk: Disk, heartbeat: Mapping[str, object], runner: str, entry: Mapping[str, object]
 ) -> None:
-    """Record the result of a cycle. `entry` replaces the entry of this kind of runner.
+    """Record the result `heartbeat` of a cycle. `entry` replaces the entry of this kind of runner.
 
-    Raises OSError. If the lock can't be taken, the file is written anyway: the next cycles restore lost entries.
+    If the lock can't be taken, the file is written nevertheless, because the next cycles restore lost entries. Raises
+    OSError.
     """
 
     def with_entry(stored: dict[str, Any]) -> dict[str, Any]:

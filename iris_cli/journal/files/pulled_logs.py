@@ -1,8 +1,8 @@
 """Copies of task output, readable when the worker is gone: `logs/<job>/<task>/<attempt>/{out,err}`.
 
-Each file is a prefix of the worker's file. For output that is too long to copy, `out@OFFSET` and `err@OFFSET` have its
-last part, which begins at the byte OFFSET. `telling` has the lines that show a known cause, if the event log does not
-have them.
+`out` and `err` contain the beginning of the worker's files, or all of them. For output that is too long to copy,
+`out@OFFSET` and `err@OFFSET` contain its last part, which begins at the byte OFFSET. `telling` contains the lines that
+show a known cause, if they are not in the event log.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PulledLogs:
         return self.directory / str(attempt) / stream
 
     def size(self, attempt: AttemptId, stream: str) -> int:
-        """Return the number of copied bytes. The next fetch begins at this offset. Raises NotWritableError."""
+        """Return the number of copied bytes, which is the offset of the next fetch. Raises NotWritableError."""
         with self._reading(attempt, stream) as fd:
             return 0 if fd is None else os.fstat(fd).st_size
 
@@ -71,7 +71,7 @@ class PulledLogs:
         """Store `data`, which begins at `offset` of the output. The copy is incomplete until `finish`.
 
         Concurrent fetches may write the same bytes twice. Returns False and stores nothing if bytes before `offset` are
-        missing: another process has called `forget`. Raises NotWritableError.
+        missing, because another process has called `forget`. Raises NotWritableError.
         """
         path = self.path(attempt, stream)
         with writing(path):

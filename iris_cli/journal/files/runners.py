@@ -1,7 +1,8 @@
-"""Runners (processes that run cycles), each with a locked file; clients; and the order to the background loop.
+"""Runners and clients, each with a locked file, and the operator's order to the background loop.
 
-The kernel releases a lock when its process ends, so a locked file shows that its process lives. The content of the file
-is used in messages only.
+A runner is a process that runs cycles. A client is a process that shows an interactive job in its terminal. The kernel
+releases the lock of a file when its process ends, so a locked file shows that its process is running. The content of
+the file is used in messages only.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ _RETRY_INTERVAL = 0.005  # seconds
 class Runner(Struct, frozen=True, kw_only=True):
     """A process that runs cycles. `interval` in seconds, `since` in seconds since the epoch, `actor` is `user@host`.
 
-    `started` distinguishes the process from a later process with the same pid; "" if unknown. `pid` is 0 if unknown.
+    `started` is the start time of the process, which distinguishes it from a later process with the same pid; "" if
+    unknown. `pid` is 0 if unknown.
     """
 
     kind: str
-    pid: Annotated[int, Meta(ge=0)] = 0  # a negative pid would mean a process group
+    pid: Annotated[int, Meta(ge=0)] = 0  # not negative: os.kill would signal a process group
     actor: str = ""
     command: str = ""
     interval: Annotated[float, Meta(ge=0)] = 0.0
@@ -136,7 +138,7 @@ class Runners:
         self._sleep = sleep
 
     def hold(self, kind: str, command: str, *, interval: float, since: float) -> HeldRunner | None:
-        """Register this process as a runner. Return None if another loop holds its lock. Raises OSError."""
+        """Register this process as a runner. Return None if it is a second background loop. Raises OSError."""
         self._directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
         self._clean()
         held = self._hold_loop() if kind == LOOP else _hold_new_file(self._directory, f"{kind}-")
@@ -271,12 +273,8 @@ def write_loop_order(directory: Path, disk: Disk, order: LoopOrder) -> None:
     replace_file(disk, directory / LOOP_ORDER, data, alone=False, synced=True)
 
 
-# A client is the process that shows an interactive job in its terminal. It has a locked file. The kernel releases the
-# lock when the client ends; any cycle may then cancel the job.
-
-
 class Clients:
-    """The clients of one state directory."""
+    """The clients of one state directory. When a client has ended, any cycle may cancel its job."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / CLIENTS
@@ -288,7 +286,7 @@ class Clients:
         return _hold_new_file(self._directory)
 
     def is_gone(self, name: str) -> bool:
-        """Return whether the client has ended: its lock is free or its file deleted. An unreadable lock is held."""
+        """Return True if the client has ended: its lock is free or its file deleted. False if the file is unreadable."""
         try:
             with Runners.probing(self._directory / name) as free:
                 return free

@@ -31,7 +31,7 @@ from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 _HASH = re.compile("[0-9a-f]{64}")
 _GZIP = 31  # zlib's gzip format with the largest window; its header has no name or time
-_LEVEL = 1  # needs a third of the default level's time; the result is a few per cent larger
+_LEVEL = 1  # takes a third of the default level's time; the result is a few per cent larger
 _CHUNK = 1 << 20
 
 
@@ -141,7 +141,7 @@ class Workspaces:
                 raise _gone(workspace, f"it is damaged ({error})") from error
             if found != workspace:
                 self._set_aside(workspace)
-                raise _gone(workspace, "it is damaged (its hash is another)")
+                raise _gone(workspace, "it is damaged (its hash is wrong)")
             self._verified[workspace] = version
 
     def _set_aside(self, workspace: str) -> None:

@@ -23,13 +23,13 @@ from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import ARCHIVE
 from iris_cli.journal.log.position import START, Fault, FaultKind, Position, fault_at
 from iris_cli.journal.log.record import LogRecord
-from iris_cli.journal.log.scan import ReadProgress, Scan, continued, origin_of
+from iris_cli.journal.log.scan import ReadProgress, Scan, origin_of, start_after
 
 _NAME = re.compile(r"events-([0-9]{12})-([0-9]{12})\.jsonl\.gz")
 _BUFFER = 1 << 16  # bytes
 GZIP = 16 + zlib.MAX_WBITS
 """The `wbits` of zlib for the gzip format."""
-_UNKNOWN = ""  # a crc that is not known yet; the `prev` of the next line has it
+_UNKNOWN = ""  # a crc that is not known yet: the `prev` of the next line contains it
 LOG_IS_MISSING = "the log is missing, its archive is not"
 UNREADABLE = (EOFError, OSError, zlib.error)
 """The errors of reading a truncated or damaged segment."""
@@ -65,8 +65,11 @@ def segments(directory: Path, before: int = sys.maxsize) -> tuple[Segment, ...]:
     return tuple(sorted(chain, key=lambda each: (each.first, each.last)))
 
 
-class _Unpacked(io.RawIOBase):
-    """The uncompressed bytes of a gzip file. Reads all bytes before a damage, then raises an error in `UNREADABLE`."""
+class _GzipReader(io.RawIOBase):
+    """The uncompressed content of a gzip file. If it is damaged, returns all bytes before the damage.
+
+    The next read raises one of the errors in `UNREADABLE`.
+    """
 
     def __init__(self, packed: BinaryIO) -> None:
         super().__init__()
@@ -123,17 +126,17 @@ class _Unpacked(io.RawIOBase):
 
 
 @contextmanager
-def unpacked(segment: Segment) -> Iterator[BinaryIO]:
+def open_segment(segment: Segment) -> Iterator[BinaryIO]:
     """Open a segment's lines for reading. Opening and reading raise the errors in `UNREADABLE`."""
     with open(segment.path, "rb", opener=open_safely) as packed:
-        yield cast("BinaryIO", io.BufferedReader(_Unpacked(packed), _BUFFER))
+        yield cast("BinaryIO", io.BufferedReader(_GzipReader(packed), _BUFFER))
 
 
 class ArchiveScan:
     """Iterates once over the records of segments. Afterwards `position` is the end of the last valid record.
 
-    Starts with the segment that contains the line at the position `known`, if there is one. `skip`: starts after that
-    line. `about` and `until` are as in `Scan`.
+    If a segment contains the line that ends at the position `known`, it starts with this segment, or after this line if
+    `skip`. `about` and `until` are as in `Scan`.
     """
 
     def __init__(
@@ -152,11 +155,11 @@ class ArchiveScan:
         begin = next((at for at, each in enumerate(chain) if each.first <= known.seq <= each.last), 0)
         self._chain = chain[begin:]
         if begin > 0:
-            self.position = continued(replace(known, seq=chain[begin].first - 1, crc=_UNKNOWN))
+            self.position = start_after(replace(known, seq=chain[begin].first - 1, crc=_UNKNOWN))
 
     def __iter__(self) -> Iterator[LogRecord]:
         for segment in self._chain:
-            self.fault = missing(self.position, segment.first, segment.file)
+            self.fault = find_gap(self.position, segment.first, segment.file)
             if self.fault is None:
                 yield from self._records(segment)
             if self.fault is not None:
@@ -175,11 +178,11 @@ class ArchiveScan:
     def _records(self, segment: Segment) -> Iterator[LogRecord]:
         scan, broken = None, ""
         try:
-            with unpacked(segment) as stream:
+            with open_segment(segment) as stream:
                 if self.position.crc == _UNKNOWN:
                     self.position = replace(self.position, crc=origin_of(stream).crc)
                     stream.seek(0)
-                start = continued(self.position)
+                start = start_after(self.position)
                 if self._skip and segment.first == self._known.seq - self._known.line + 1:
                     start = self._known  # the segment has the same offsets as the former log
                     stream.seek(start.offset)
@@ -194,24 +197,24 @@ class ArchiveScan:
             self.position = scan.position
         end = self.position
         if scan is not None and scan.fault is not None:
-            self.fault = in_segment(scan.fault, segment)
+            self.fault = fault_in_segment(scan.fault, segment)
         elif broken:
             self.fault = fault_at(replace(end, line=scan.position.line if scan else 0), segment.file, broken)
         elif end.seq != segment.last and end.seq < self._until:
             self.fault = fault_at(end, segment.file, f"the segment ends at seq {end.seq}")
 
 
-def missing(end: Position, first: int, file: str) -> Fault | None:
+def find_gap(end: Position, first: int, file: str) -> Fault | None:
     """Return a fault if lines are missing between `end` and a file that begins with seq `first`, otherwise None."""
     if first == end.seq + 1:
         return None
     what = f"it begins with seq {first}, the segment before ends at seq {end.seq}"
     if first > end.seq + 1:
         what = f"seq {end.seq + 1} to {first - 1} before this line are missing in the archive"
-    return replace(fault_at(continued(end), file, what), kind=FaultKind.MISSING)
+    return replace(fault_at(start_after(end), file, what), kind=FaultKind.MISSING)
 
 
-def in_segment(fault: Fault, segment: Segment) -> Fault:
+def fault_in_segment(fault: Fault, segment: Segment) -> Fault:
     """Return the fault for a line in a segment. TORN becomes DAMAGED, because no process writes to segments."""
     kind = FaultKind.DAMAGED if fault.kind is FaultKind.TORN else fault.kind
     return replace(fault, kind=kind, file=segment.file)

@@ -19,7 +19,7 @@ from iris_cli.journal.durable import (
     make_directory,
     open_safely,
     replacing,
-    unused,
+    unused_path,
     write_all,
 )
 from iris_cli.journal.layout import ARCHIVE, LOG, OLD_SUFFIX
@@ -27,7 +27,7 @@ from iris_cli.journal.log.archive import GZIP, Segment, segment_of, segments
 from iris_cli.journal.log.head import advance_head
 from iris_cli.journal.log.position import Position, is_intact
 from iris_cli.journal.log.record import encode_line, end_of_line
-from iris_cli.journal.log.scan import bounded_lines, continued, origin_of
+from iris_cli.journal.log.scan import bounded_lines, origin_of, start_after
 from iris_cli.journal.log.timestamps import file_stamp
 
 _CHUNK = 1 << 20  # bytes of a log that are compressed in one step
@@ -50,10 +50,10 @@ class Compacted(Struct, frozen=True, kw_only=True):
 def compact(
     directory: Path, disk: Disk, end: Position, check: Callable[[], None], *, at: float, actor: str
 ) -> Compacted:
-    """Move the lines of the log up to its end `end` to a segment, and start a new log after these lines.
+    """Move the lines of the log, which ends at `end`, to a segment, and start a new log after these lines.
 
     The caller holds the lock and has read the log without faults. `check` raises an error if the lock was lost. Raises
-    OSError, and LogDamagedError if the log has changed. After a crash at any point the log is either unchanged or new.
+    OSError, and LogDamagedError if the log has changed. After a crash the log is either the old or the new one.
     """
     assert end.header is not None, "an empty log has nothing to compact"
     log = directory / LOG
@@ -70,7 +70,7 @@ def compact(
         write_all(disk, fd, line)
         status = os.fstat(fd)
     # If iris crashes now, the new log is ahead of HEAD, and the next writer repairs HEAD.
-    new_end = end_of_line(continued(end), line, at)
+    new_end = end_of_line(start_after(end), line, at)
     advance_head(disk, directory, new_end)
     return Compacted(
         segment=segment,
@@ -92,7 +92,7 @@ def _make_archive(directory: Path, disk: Disk, segment: Segment, now: float) -> 
 
 def set_aside(disk: Disk, segment: Segment, now: float) -> Path:
     """Rename a segment so that it is not read any more. Return its new path. Raises OSError."""
-    kept = unused(segment.path.with_name(f"{segment.path.name}{OLD_SUFFIX}{file_stamp(now)}"))
+    kept = unused_path(segment.path.with_name(f"{segment.path.name}{OLD_SUFFIX}{file_stamp(now)}"))
     disk.rename(segment.path, kept)
     return kept
 
@@ -101,13 +101,13 @@ def _pack(disk: Disk, log: Path, end: Position, target: int) -> None:
     """Write the lines of the log up to `end` to the file `target`, compressed, and verify their checksums."""
     packer = zlib.compressobj(wbits=GZIP)
     with open(log, "rb", opener=open_safely) as stream:
-        for chunk in _sound_chunks(log, bounded_lines(stream, end.offset), end):
+        for chunk in _verified_chunks(log, bounded_lines(stream, end.offset), end):
             if packed := packer.compress(chunk):
                 write_all(disk, target, packed)
         write_all(disk, target, packer.flush())
 
 
-def _sound_chunks(log: Path, lines: Iterator[bytes], end: Position) -> Iterator[bytes]:
+def _verified_chunks(log: Path, lines: Iterator[bytes], end: Position) -> Iterator[bytes]:
     """Yield the lines in chunks. Raises LogDamagedError if a checksum is wrong or the lines do not end at `end`."""
     chunk, size, number, last = [], 0, 0, b""
     for number, line in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-"""The log as a file: read lines from a position on, and commit a line."""
+"""The log as a file: read lines after a position, and commit a line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ _FIRST_LINE_LIMIT = 1 << 16  # bytes
 class Loaded(Struct, frozen=True, kw_only=True):
     """The result of reading the log. `end` is the end of the last valid record, `size` the file's size in bytes.
 
-    `head_fits` is False if HEAD and the line that HEAD names have different checksums.
+    `fault` is the reason if reading ended before the end of the file. `head_fits` is False if HEAD and the line that
+    HEAD names have different checksums.
     """
 
     records: tuple[LogRecord, ...]
@@ -101,7 +102,10 @@ class FileStore:
             self.scan.current.earliest = None
 
     def resume(self, position: Position) -> bool:
-        """Continue at a position. Return False if another line ends there, unless the log begins right after it."""
+        """Continue at a position, if its line is in the log, or was archived just before the log begins.
+
+        Return False if the log has another line at this position.
+        """
         with suppress(OSError), open(self._path, "rb", opener=open_safely) as stream:
             if _record_is_at(stream.fileno(), position):
                 status = os.fstat(stream.fileno())
@@ -115,8 +119,8 @@ class FileStore:
     def load(self, after_seq: int = 0, keep: Keep = tuple) -> Loaded:
         """Read the log. Return the records after `after_seq` that `keep` returns, and the fault at which reading ended.
 
-        Reads only new lines if the caller has all records that this store has read. Raises OSError. Raises
-        LogReplacedError if the log differs from the log that the caller has read up to `after_seq`.
+        Reads only new lines if the caller has all records that this store has read. Raises OSError, and
+        LogReplacedError if the log is not the log that the caller has read up to `after_seq`.
         """
         if 0 < after_seq == self._end.seq and self._is_unchanged():
             end, head = self._end, head_at(self._end)
@@ -127,7 +131,7 @@ class FileStore:
                 return self._load(stream, head, after_seq, keep)
         except FileNotFoundError:
             if after_seq:
-                raise self._replaced() from None
+                raise self._replaced_error() from None
             self._end, self._file = START, None
             fault = self._lost_log()
             return Loaded(records=(), end=START, size=0, fault=fault, head=head, head_fits=True)
@@ -151,7 +155,7 @@ class FileStore:
     @gc_paused
     def _load(self, stream: BinaryIO, head: Head | None, after_seq: int, keep: Keep) -> Loaded:
         status = os.fstat(stream.fileno())
-        from iris_cli.journal.log.scan import Scan, continued, origin_of
+        from iris_cli.journal.log.scan import Scan, origin_of, start_after
 
         continues = 0 < self._end.seq <= after_seq and _record_is_at(stream.fileno(), self._end)
         start = self._end if continues else origin_of(stream)
@@ -164,7 +168,7 @@ class FileStore:
             if after_seq < start.seq:
                 from iris_cli.journal.log.archive import (  # slow to import, and rare
                     ArchiveScan,
-                    missing,
+                    find_gap,
                     segments,
                 )
 
@@ -172,8 +176,8 @@ class FileStore:
                 self.scan = past = ArchiveScan(chain, self._end if self._end.seq <= after_seq else START)
                 yield from past
                 fault, end = (
-                    past.fault or missing(past.position, start.seq + 1, LOG),
-                    continued(past.position),
+                    past.fault or find_gap(past.position, start.seq + 1, LOG),
+                    start_after(past.position),
                 )
             if fault is None:
                 stream.seek(end.offset)
@@ -186,7 +190,7 @@ class FileStore:
         if fault is None or fault.kind is FaultKind.TORN:
             is_cut = fault is not None and head is not None and head.seq > end.seq
             if is_other and not is_cut:
-                raise self._replaced()
+                raise self._replaced_error()
             if end == START:
                 fault = self._lost_log() or fault
         if not is_other:  # if it is another log, the lines that the caller has may be replaced
@@ -200,13 +204,16 @@ class FileStore:
             head_fits=head is None or crcs[head.seq] in ("", head.crc),
         )
 
-    def _replaced(self) -> LogReplacedError:
+    def _replaced_error(self) -> LogReplacedError:
         return LogReplacedError(
             f"{self._path} is no longer the log that this command began with", hint="run the command again"
         )
 
     def append(self, expected_seq: int, events: Sequence[Event], *, at: float, actor: str) -> int | Conflict:
-        """Commit events. Raises NotWritableError if that failed: the caller must not act on the events then."""
+        """Commit events after the line `expected_seq`. Return their seq, or Conflict if the log has further lines.
+
+        Raises NotWritableError if the commit failed. The caller must then not act on the events.
+        """
         from iris_cli.journal.log.record import Conflict, check_events, encode_line, end_of_line
 
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if expected_seq == 0 else 0)
@@ -214,7 +221,7 @@ class FileStore:
             if not self._is_at_end_of(fd):
                 self._catch_up()
                 if not self._is_at_end_of(fd):
-                    raise self._replaced()
+                    raise self._replaced_error()
             if expected_seq != self._end.seq:
                 return Conflict(self._end.seq)
             check_events(expected_seq, events)

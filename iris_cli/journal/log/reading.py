@@ -16,13 +16,13 @@ from iris_cli.core.evolve.edit import IllegalTransitionError, ImpossibleHistoryE
 from iris_cli.errors import IrisError
 from iris_cli.journal.durable import open_safely, reading
 from iris_cli.journal.layout import LOG
-from iris_cli.journal.log.archive import LOG_IS_MISSING, ArchiveScan, missing, segments
+from iris_cli.journal.log.archive import LOG_IS_MISSING, ArchiveScan, find_gap, segments
 from iris_cli.journal.log.file_store import Loaded
 from iris_cli.journal.log.head import Head, read_head
 from iris_cli.journal.log.position import START, Fault, FaultKind, Position, fault_at
 from iris_cli.journal.log.record import LogRecord
 from iris_cli.journal.log.recovery import Damage, damage_of
-from iris_cli.journal.log.scan import ReadProgress, Scan, continued, origin_of
+from iris_cli.journal.log.scan import ReadProgress, Scan, origin_of, start_after
 from iris_cli.journal.log.timestamps import iso_time
 
 
@@ -84,7 +84,7 @@ class Reading:
             try:
                 stream = stack.enter_context(open(self._log, "rb", opener=open_safely))
             except FileNotFoundError:
-                yield from self._without_log(head)
+                yield from self._archived_records(head)
                 return
             self.log_exists = True
             size, end = os.fstat(stream.fileno()).st_size, origin_of(stream)
@@ -100,8 +100,8 @@ class Reading:
                 yield from (each for each in past if each.seq > start.seq)
                 if past.fault is None and past.position.seq >= until:
                     return
-                fault = past.fault or missing(past.position, end.seq + 1, LOG)
-                end = continued(past.position)
+                fault = past.fault or find_gap(past.position, end.seq + 1, LOG)
+                end = start_after(past.position)
             if fault is None:
                 stream.seek(end.offset)
                 self.scan = scan = Scan(stream, size, end, head, about=self._about, until=until)
@@ -111,22 +111,22 @@ class Reading:
                     return
             is_empty = end == START and (fault is None or fault.kind is FaultKind.TORN)
             if is_empty and segments(self._directory):
-                yield from self._without_log(head)
+                yield from self._archived_records(head)
             else:
-                self._judge(end, size, fault, head)
+                self._set_damage(end, size, fault, head)
 
-    def _without_log(self, head: Head | None) -> Iterator[LogRecord]:
+    def _archived_records(self, head: Head | None) -> Iterator[LogRecord]:
         """Yield the archived records of a log that was lost."""
         chain, end, fault = segments(self._directory), START, None
         if chain:
             self.log_exists, self.archived = True, chain[-1].last
             self.scan = past = ArchiveScan(chain if self._archive else ())
             yield from past
-            end = continued(past.position)
+            end = start_after(past.position)
             fault = past.fault or fault_at(end, LOG, LOG_IS_MISSING)
-        self._judge(end, 0, fault, head)
+        self._set_damage(end, 0, fault, head)
 
-    def _judge(self, end: Position, size: int, fault: Fault | None, head: Head | None) -> None:
+    def _set_damage(self, end: Position, size: int, fault: Fault | None, head: Head | None) -> None:
         loaded = Loaded(records=(), end=end, size=size, fault=fault, head=head, head_fits=self._head_fits)
         self.damage = damage_of(self._log, loaded)
         if self.damage is not None and not self.damage.readable:

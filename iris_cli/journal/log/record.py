@@ -122,7 +122,7 @@ _LINES = msgspec.json.Decoder(prepared(_Line), dec_hook=typed)
 
 
 def decode_line(line: bytes, number: int = FORMAT, *, strict: bool = False) -> LogRecord:
-    """Decode a line without its newline. `number` is the format of the file; a first line names its format itself.
+    """Decode a line without its newline. `number` is the format of the file. A first line names its own format instead.
 
     `strict` also rejects duplicate keys. Raises BadLineError and NewerLogError.
     """
@@ -196,7 +196,7 @@ def _header(line: _Line) -> Header | None:
     first = line.events[0] if line.events else None
     if isinstance(first, LogCompacted):
         if first.through != line.seq - 1:
-            raise ValueError(f"seq {line.seq} does not follow what went to the archive")
+            raise ValueError(f"seq {line.seq} does not follow the last archived line")
     elif not isinstance(first, ClusterCreated):
         raise ValueError("the first event is neither ClusterCreated nor LogCompacted")
     return Header(
@@ -235,7 +235,7 @@ def encode_events(events: Sequence[Event]) -> bytes:
     """
     text = encode(events)
     if decode(tuple[AnyEvent, ...], text) != tuple(events):
-        raise BadEventError(f"{text[:400].decode('ascii')} does not read back as what was to be written")
+        raise BadEventError(f"{text[:400].decode('ascii')} would be read with other values")
     return text
 
 
@@ -263,7 +263,7 @@ def decode_event(entry: Any) -> Event | None:
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Nothing was written, because the log already ends at `seq`: the decision must be made again."""
+    """Result of an append that wrote nothing, because the log ends at `seq`. The caller must decide again."""
 
     seq: int
 

@@ -13,7 +13,7 @@ from iris_cli.journal.durable import (
     Disk,
     copy_range,
     opened,
-    unused,
+    unused_path,
     write_all,
 )
 from iris_cli.journal.layout import HEAD, LOG, TORN_PREFIX
@@ -108,7 +108,7 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
             disk.fsync(fd)
         messages.append("restored the newline at the end of the event log")
     if is_torn := loaded.size > end.offset:
-        kept = unused(directory / (TORN_PREFIX + file_stamp(now)))
+        kept = unused_path(directory / (TORN_PREFIX + file_stamp(now)))
         copy_range(disk, log, end.offset, loaded.size, kept)
         messages.append(
             f"moved an unfinished line of an interrupted command out of the event log to {kept.name}"

@@ -17,13 +17,13 @@ from iris_cli.journal.durable import (
     copy_range,
     open_safely,
     replacing,
-    unused,
+    unused_path,
     write_all,
     writing,
 )
-from iris_cli.journal.holder import Holder
+from iris_cli.journal.holder import LockHolder
 from iris_cli.journal.layout import DAMAGED_PREFIX, LOG
-from iris_cli.journal.log.archive import Segment, segments, unpacked
+from iris_cli.journal.log.archive import Segment, open_segment, segments
 from iris_cli.journal.log.compact import set_aside
 from iris_cli.journal.log.head import write_head
 from iris_cli.journal.log.position import Fault, FaultKind
@@ -67,50 +67,50 @@ def salvage(
     with writing(directory):
         check_writable(directory)
     log = directory / LOG
-    holder = Holder(pid=os.getpid(), actor=actor, command="iris log salvage", since=iso_time(now))
+    holder = LockHolder(pid=os.getpid(), actor=actor, command="iris log salvage", since=iso_time(now))
     with StateLock(directory).hold(holder, timeout), writing(log):
-        verdict = verify(directory, replayed=replayed)
-        _check_salvageable(log, verdict)
-        kept = verdict.sound_until.seq
-        if verdict.ok:
+        report = verify(directory, replayed=replayed)
+        _check_salvageable(log, report)
+        kept = report.sound_until.seq
+        if report.ok:
             return SalvageReport(kept=kept, lost=0, findings=(), old_log=None)
-        old_log = unused(directory / (DAMAGED_PREFIX + file_stamp(now))) if log.exists() else None
+        old_log = unused_path(directory / (DAMAGED_PREFIX + file_stamp(now))) if log.exists() else None
         if old_log is not None:
             copy_range(disk, log, 0, log.stat().st_size, old_log)
-        if verdict.sound_in == LOG and verdict.sound_until.line:
+        if report.sound_in == LOG and report.sound_until.line:
             with open(log, "rb", opener=open_safely) as stream:
-                _write_log(directory, disk, islice(committed_lines(stream), verdict.sound_until.line))
+                _write_log(directory, disk, islice(committed_lines(stream), report.sound_until.line))
             replaced: tuple[Segment, ...] = ()
         else:
-            replaced = _restore_from_archive(directory, disk, verdict)
-        write_head(disk, directory, verdict.sound_until)
+            replaced = _restore_from_archive(directory, disk, report)
+        write_head(disk, directory, report.sound_until)
         # The new log begins before these segments, so they are not read any more, even if iris crashes now.
         old_segments = tuple([set_aside(disk, segment, now) for segment in replaced])
     return SalvageReport(
         kept=kept,
-        lost=verdict.last - kept,
-        findings=verdict.findings,
+        lost=report.last - kept,
+        findings=report.findings,
         old_log=old_log,
         old_segments=old_segments,
     )
 
 
-def _check_salvageable(log: Path, verdict: VerifyReport) -> None:
-    for fault in verdict.findings:
+def _check_salvageable(log: Path, report: VerifyReport) -> None:
+    for fault in report.findings:
         if fault.kind is FaultKind.NEWER:
             raise LogDamagedError(f"{log.parent / fault.file} is too new, {fault}", hint="install that iris")
         if fault.kind is FaultKind.FOREIGN:
             raise LogDamagedError(f"{log}: {fault.what}", hint="restore the right log")
 
 
-def _restore_from_archive(directory: Path, disk: Disk, verdict: VerifyReport) -> tuple[Segment, ...]:
+def _restore_from_archive(directory: Path, disk: Disk, report: VerifyReport) -> tuple[Segment, ...]:
     """Make a log of the valid lines of the last segment that has valid lines. Return the segments that it replaces."""
-    chain, end = segments(directory), verdict.sound_until
-    number, lines = _last_sound(chain, verdict)
+    chain, end = segments(directory), report.sound_until
+    number, lines = _last_valid(chain, report)
     if not end.seq:
         _write_log(directory, disk, ())
     else:
-        with unpacked(chain[number]) as stream:
+        with open_segment(chain[number]) as stream:
             _write_log(directory, disk, islice(stream, lines))
     return chain[number:]
 
@@ -122,10 +122,8 @@ def _write_log(directory: Path, disk: Disk, lines: Iterable[bytes]) -> None:
             write_all(disk, fd, line)
 
 
-def _last_sound(chain: tuple[Segment, ...], verdict: VerifyReport) -> tuple[int, int | None]:
+def _last_valid(chain: tuple[Segment, ...], report: VerifyReport) -> tuple[int, int | None]:
     """Return the index of the last segment with valid lines, and the number of these lines (None: all are valid)."""
-    end = verdict.sound_until
-    number = next(
-        (each for each, segment in enumerate(chain) if segment.file == verdict.sound_in), len(chain)
-    )
+    end = report.sound_until
+    number = next((each for each, segment in enumerate(chain) if segment.file == report.sound_in), len(chain))
     return (number, end.line) if end.line or not end.seq else (number - 1, None)

@@ -143,7 +143,7 @@ def bounded_lines(stream: BinaryIO, size: int) -> Iterator[bytes]:
 def origin_of(stream: BinaryIO) -> Position:
     """Return the position before the first line of a log file: START, or the end of the archived lines.
 
-    Seq and checksum are from the first line. START if the first line can't be read.
+    Its seq and checksum are taken from the first line. Return START if the first line can't be read.
     """
     stream.seek(0)
     try:
@@ -154,8 +154,8 @@ def origin_of(stream: BinaryIO) -> Position:
     return START if record.header is None else Position(seq=record.seq - 1, crc=record.prev)
 
 
-def continued(end: Position) -> Position:
-    """Return the position at the start of the file that follows `end`."""
+def start_after(end: Position) -> Position:
+    """Return the position at the start of the next file, if the file before ends at `end`."""
     return replace(end, line=0, offset=0)
 
 
@@ -200,7 +200,7 @@ def find_edit(stream: BinaryIO) -> Fault | None:
 
 
 @contextmanager
-def restored(stream: BinaryIO) -> Iterator[BinaryIO]:
+def restored_copy(stream: BinaryIO) -> Iterator[BinaryIO]:
     """Yield a temporary file with the lines of another file as they were committed."""
     from tempfile import TemporaryFile  # slow to import, and rare
 

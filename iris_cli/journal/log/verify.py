@@ -18,20 +18,20 @@ from iris_cli.errors import NotFoundError
 from iris_cli.journal.access import check_readable
 from iris_cli.journal.durable import open_safely, reading
 from iris_cli.journal.layout import LOG
-from iris_cli.journal.log.archive import LOG_IS_MISSING, UNREADABLE, Segment, missing, segments, unpacked
+from iris_cli.journal.log.archive import LOG_IS_MISSING, UNREADABLE, Segment, find_gap, open_segment, segments
 from iris_cli.journal.log.head import Head, head_at, read_head
 from iris_cli.journal.log.position import START, Fault, FaultKind, Header, Position, fault_at
 from iris_cli.journal.log.record import FORMAT, BadLineError, LogRecord, NewerLogError, decode_line
-from iris_cli.journal.log.scan import Scan, bounded_lines, continued, find_edit, origin_of, restored
+from iris_cli.journal.log.scan import Scan, bounded_lines, find_edit, origin_of, restored_copy, start_after
 
 
 class VerifyReport(Struct, frozen=True, kw_only=True):
     """The state of a log and its archive.
 
     `sound_until` is the end of the last record before the first finding, in the file `sound_in`. `records` is the
-    number of readable records, `last` the last known seq. If another program has edited the log, this is a finding; the
-    restored lines are then verified, and offsets count bytes of the restored file. `unfinished` is a last line that was
-    never committed. It is not a finding, because the next writer moves it out of the log.
+    number of readable records, `last` the last known seq. If another program has edited the log, this is a finding.
+    Then the restored lines are verified, and offsets count bytes of the restored file. `unfinished` is a last line that
+    was never committed. It is not a finding, because the next writer moves it out of the log.
     """
 
     records: int
@@ -65,7 +65,7 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
     with reading(log), ExitStack() as stack:
         check_readable(directory)  # reading a pipe would block
         head = read_head(directory)  # read first, because the log only grows
-        check = _Check(head, on_scan, replayed=replayed)
+        check = _Verifier(head, on_scan, replayed=replayed)
         try:
             stream = stack.enter_context(open(log, "rb", opener=open_safely))
         except FileNotFoundError:
@@ -76,11 +76,11 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
             ) from None
         if (edit := find_edit(stream)) is None:
             return _verify(directory, stream, check)
-        verdict = _verify(directory, stack.enter_context(restored(stream)), check)
-        return replace(verdict, findings=(edit, *verdict.findings))
+        report = _verify(directory, stack.enter_context(restored_copy(stream)), check)
+        return replace(report, findings=(edit, *report.findings))
 
 
-def _verify(directory: Path, stream: BinaryIO, check: _Check) -> VerifyReport:
+def _verify(directory: Path, stream: BinaryIO, check: _Verifier) -> VerifyReport:
     size, origin = os.fstat(stream.fileno()).st_size, origin_of(stream)
     unknown = origin == START and _first_line_is_unreadable(stream)
     chain = segments(directory) if unknown else segments(directory, before=origin.seq + 1)
@@ -91,16 +91,16 @@ def _verify(directory: Path, stream: BinaryIO, check: _Check) -> VerifyReport:
     check.read_file(LOG, stream, size)
     if chain and unknown:
         check.report_empty_log()
-    return check.verdict(len(chain))
+    return check.report(len(chain))
 
 
-def _verify_archive(chain: tuple[Segment, ...], check: _Check) -> VerifyReport:
+def _verify_archive(chain: tuple[Segment, ...], check: _Verifier) -> VerifyReport:
     """Verify the archive and HEAD of a log that is missing."""
     for segment in chain:
         check.read_segment(segment)
     if chain:
         check.report_missing_log()
-    return check.verdict(len(chain))
+    return check.report(len(chain))
 
 
 def _first_line_is_unreadable(stream: BinaryIO) -> bool:
@@ -117,7 +117,7 @@ def _first_line_is_unreadable(stream: BinaryIO) -> bool:
 _UNKNOWN = ""  # the crc of an unreadable line, known only from the next line
 
 
-class _Check:
+class _Verifier:
     """Verifies all files, in order."""
 
     def __init__(self, head: Head | None, on_scan: OnScan, *, replayed: bool) -> None:
@@ -132,20 +132,23 @@ class _Check:
         self._sound: tuple[str, Position] = ("", START)
 
     def begin_file(self, file: str, first: int, origin: Position) -> None:
-        """Continue with a file. By its name or header it begins with seq `first`, after the position `origin`."""
-        if (gap := missing(self._end, first, file)) is not None:
+        """Continue with a file whose first line has the seq `first`, according to its name or its header.
+
+        `origin` is the position before this line.
+        """
+        if (gap := find_gap(self._end, first, file)) is not None:
             self._findings.append(gap)
             self._end = replace(self._end, crc=_UNKNOWN)
         if self._end.crc == _UNKNOWN:
             self._end = replace(self._end, seq=origin.seq, crc=origin.crc)
-        self._end = continued(self._end)
+        self._end = start_after(self._end)
 
     def read_segment(self, segment: Segment) -> None:
         """Read a segment, also after damage."""
         known, what = len(self._findings), ""
-        self._end = continued(self._end)
+        self._end = start_after(self._end)
         try:
-            with unpacked(segment) as stream:
+            with open_segment(segment) as stream:
                 self.begin_file(
                     segment.file, segment.first, origin_of(stream) if segment.first > 1 else START
                 )
@@ -169,12 +172,12 @@ class _Check:
             self.report_missing_log()
 
     def report_missing_log(self) -> None:
-        self._end = continued(self._end)
+        self._end = start_after(self._end)
         self._findings.append(fault_at(self._end, LOG, LOG_IS_MISSING))
 
     def read_file(self, file: str, stream: BinaryIO, size: int) -> None:
         """Read a file from its start. For a damaged segment raises an error in `UNREADABLE`."""
-        position: Position | None = continued(self._end)
+        position: Position | None = start_after(self._end)
         while position is not None:
             stream.seek(position.offset)
             head = self._head if file == LOG else None
@@ -215,7 +218,7 @@ class _Check:
             yield record
             self._before = scan.position
 
-    def verdict(self, segments: int) -> VerifyReport:
+    def report(self, segments: int) -> VerifyReport:
         if self._head is not None:
             self._findings += _findings_of_head(self._head, self._end, self._crc_at_head)
         file, sound = self._sound

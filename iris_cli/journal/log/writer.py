@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Writer:
     """The log while its lock is held.
 
-    `transactions` are the transactions after the requested `after_seq`, without later appends. `messages` are texts
-    about repairs, and warnings.
+    `transactions` are the transactions that were read, after the requested `after_seq`. `messages` are texts about
+    repairs, and warnings.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Writer:
         Raises NotWritableError or LockedError if nothing was committed, ValueError for events that can't be stored.
         """
         if self._lock is None:
-            raise ValueError("the lock was let go before this append")
+            raise ValueError("the lock was released before this append")
         self._lock.check()
         at = round(at, 3)
         if self.header is not None and self.header.format < FORMAT:
@@ -58,7 +58,7 @@ class Writer:
         Raises NotWritableError, LockedError and LogDamagedError; nothing is lost then.
         """
         if self._lock is None:
-            raise ValueError("the lock was let go before this compaction")
+            raise ValueError("the lock was released before this compaction")
         self._lock.check()
         if self._store.lines <= 1:
             return None

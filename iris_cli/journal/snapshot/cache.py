@@ -18,13 +18,13 @@ from iris_cli.journal.layout import ARCHIVE, SNAPSHOT, archived_snapshot_path
 from iris_cli.journal.log.position import START, Position
 
 if TYPE_CHECKING:
-    from iris_cli.journal.snapshot.reading import Files
+    from iris_cli.journal.snapshot.reading import SnapshotFiles
 
 EVERY_LINES = 10_000
 EVERY_BYTES = 2_000_000
 _ARCHIVE_FACTOR = 5  # a snapshot is archived after `every_lines` times this number of lines
-_MIN_BYTES = 200_000  # of new lines: it takes as long to read them as all else in `iris status`
-_MAX_RATIO = 16  # a snapshot that is more than this many times as long as the new lines is kept
+_MIN_BYTES = 200_000  # of new lines: reading them takes as long as all other work of `iris status`
+_MAX_RATIO = 16  # a snapshot is kept if it is more than this many times as long as the new lines
 _NAME = re.compile(r"snapshot-([0-9]{12})\.json")
 
 ReplayTo = Callable[[Position], Cluster]
@@ -48,7 +48,7 @@ class SnapshotCache:
     def read(self, fits: Callable[[Position], bool], replay_to: ReplayTo) -> tuple[Position, Cluster] | None:
         """Return the newest usable snapshot as its position in the log and its cluster; None if no snapshot is usable.
 
-        `fits` returns whether the log has the line with the position's checksum at that position.
+        `fits` returns whether a position is in this log: whether the line there has the checksum of the position.
         """
         self._last = START
         if not (paths := list(self._paths())):
@@ -68,19 +68,19 @@ class SnapshotCache:
                     return position, cluster
         return None
 
-    def files(self, fits: Callable[[Position], bool]) -> Files | None:
+    def files(self, fits: Callable[[Position], bool]) -> SnapshotFiles | None:
         """Return the files of the newest usable snapshot, or None. Reads only their first lines."""
-        from iris_cli.journal.snapshot.reading import UNUSABLE, Files, SnapshotFile
+        from iris_cli.journal.snapshot.reading import UNUSABLE, SnapshotFile, SnapshotFiles
 
         for path in self._paths():
             with suppress(*UNUSABLE):
                 file = SnapshotFile(path)
                 if fits(file.header.position):
-                    return Files.of(self._directory, file, archived=path != self._path)
+                    return SnapshotFiles.of(self._directory, file, archived=path != self._path)
         return None
 
     @property
-    def exist(self) -> bool:
+    def exists(self) -> bool:
         """True if there is any snapshot, even a damaged one."""
         return next(self._paths(), None) is not None
 
@@ -101,10 +101,10 @@ class SnapshotCache:
         *,
         always: bool,
     ) -> Cluster:
-        """Write a snapshot if it is due. `always`: write it if there are new lines since the last snapshot.
+        """Write a snapshot of `cluster` if it is due, or if `always` and there are new lines since the last snapshot.
 
-        Returns an equal cluster. If the snapshot was archived, calls `on_archived`, and the returned cluster uses less
-        memory.
+        `position` is the cluster's position in the log. Returns an equal cluster. If the snapshot was archived, calls
+        `on_archived`, and the returned cluster uses less memory.
         """
         due = self._is_due(position) or (always and position.seq > self._last.seq)
         if position.header is None or not due or not self._is_ours():
@@ -121,7 +121,7 @@ class SnapshotCache:
             path = archived_snapshot_path(self._directory, position.seq)
             make_directory(self._disk, path.parent)
             if (moment := draft.write(self._disk, path)) is not None:
-                # The existing files were needed until now.
+                # BEFORE this line the earlier files were still needed.
                 self._delete(path if draft.since == 0 else None)
                 on_archived()
                 return draft.trimmed(self._directory, moment, partial(replay_to, position))

@@ -26,7 +26,8 @@ from iris_cli.journal.log.position import Position
 
 FORM: Final = 4
 MEANING: Final = 11
-"""Increment it if the same log now results in other records, or if the types of records change. A test checks it."""
+"""Version of the content. Increment it if the same log now results in other records, or if types of records change.
+A test checks this."""
 
 
 class DamagedSnapshotError(Exception):
@@ -69,9 +70,10 @@ class Archived(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
 
 
 class FirstLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first line. `moments` are the archived snapshots, which have the jobs that ended earlier, oldest first.
+    """The first line. `moments` are the archived snapshots, oldest first. They have the jobs that ended earlier.
 
-    `jobs`, `tasks` and `parents` are the lengths of the cluster's tables.
+    `jobs`, `tasks` and `parents` are the lengths of the cluster's tables. `live`, `open`, `ended` and `outputs` are the
+    next four lines, `pages` all others.
     """
 
     form: int = FORM
@@ -124,7 +126,8 @@ class FullJob(Struct, frozen=True):
 class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The part that every command needs. `fleet` is the cluster without jobs, outputs and claims.
 
-    `claims` are the attempts that hold resources of a worker, in order; `last` are the jobs that ended last.
+    `jobs` are the open jobs. `claims` are the attempts that hold resources of a worker, in order. `last` are the jobs
+    that ended last.
     """
 
     fleet: Cluster
@@ -189,7 +192,7 @@ def _named(task: StoredTask, task_id: TaskId) -> Task:
     )
 
 
-def live_of(cluster: Cluster, opened: Sequence[FullJob], last: Sequence[JobId]) -> Live:
+def live_part(cluster: Cluster, opened: Sequence[FullJob], last: Sequence[JobId]) -> Live:
     """Return the part of a snapshot that every command needs, for a cluster with these open jobs."""
     indexes = {whole.job.id: index for index, whole in enumerate(opened)}
     fleet = copy(cluster)
@@ -209,7 +212,7 @@ def _without_claims(worker: Worker) -> Worker:
     return bare
 
 
-def opened(live: Live) -> list[FullJob]:
+def open_jobs(live: Live) -> list[FullJob]:
     """Return the open jobs and restore the claims of workers. Raises ValueError, KeyError, IndexError."""
     wholes = [full_job(entry) for entry in live.jobs]
     without_gpus = [Claim.of(whole.job.resources) for whole in wholes]

@@ -33,7 +33,7 @@ from iris_cli.journal.snapshot.form import (
     StoredJobs,
     full_job,
     job_in,
-    opened,
+    open_jobs,
     raising_damaged,
 )
 
@@ -53,14 +53,14 @@ class SnapshotFile:
         self._fd = open_safely(path, os.O_RDONLY | os.O_NONBLOCK)
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise DamagedSnapshotError("not ours alone")
+            raise DamagedSnapshotError("other users can write it")
         line = self._first_line()
         if not is_intact(line):
-            raise DamagedSnapshotError("header")
+            raise DamagedSnapshotError("the first line has a wrong checksum")
         with raising_damaged():
             self.header = decode(FirstLine, unsealed(line))
         if (self.header.form, self.header.meaning) != (FORM, MEANING):
-            raise DamagedSnapshotError("of another program")
+            raise DamagedSnapshotError("it has another format")
         self.crc = line[-10:-2].decode("ascii")
         self._start = len(line) + 1
         self._pages: dict[int, StoredJobs] = {}
@@ -73,7 +73,7 @@ class SnapshotFile:
         """Return one line without its newline."""
         raw = os.pread(self._fd, piece.size, self._start + piece.start)
         if len(raw) != piece.size or crc32(raw) != piece.crc:
-            raise DamagedSnapshotError("a part")
+            raise DamagedSnapshotError("a line has a wrong checksum")
         return raw
 
     def decode(self, kind: type[T], piece: Piece) -> T:
@@ -108,13 +108,16 @@ class SnapshotFile:
         while b"\n" not in read:
             more = os.pread(self._fd, _BLOCK, len(read))
             if not more:
-                raise DamagedSnapshotError("too short")
+                raise DamagedSnapshotError("the first line is incomplete")
             read += more
         return read[: read.index(b"\n")]
 
 
-class Files:
-    """A snapshot and the archived snapshots with earlier jobs. `last` is None if the newest snapshot is archived."""
+class SnapshotFiles:
+    """The files of a snapshot: `last`, and the archived snapshots `moments` with jobs that ended earlier.
+
+    `last` is None if the newest snapshot is itself archived.
+    """
 
     def __init__(self, directory: Path, last: SnapshotFile | None, moments: Sequence[Archived]) -> None:
         self.last = last
@@ -126,20 +129,20 @@ class Files:
         self._open = {} if last is None else {last.header.position.seq: last}
 
     @staticmethod
-    def of(directory: Path, file: SnapshotFile, *, archived: bool) -> Files:
+    def of(directory: Path, file: SnapshotFile, *, archived: bool) -> SnapshotFiles:
         """Return a snapshot with all earlier snapshots. `archived`: the snapshot itself is archived."""
         if not archived:
-            return Files(directory, file, file.header.moments)
+            return SnapshotFiles(directory, file, file.header.moments)
         position = file.header.position
         newest = Archived(position.seq, file.crc, position.earliest or 0.0)
-        return Files(directory, None, (*file.header.moments, newest))
+        return SnapshotFiles(directory, None, (*file.header.moments, newest))
 
-    def moment(self, seq: int) -> SnapshotFile:
+    def archived(self, seq: int) -> SnapshotFile:
         """Return the snapshot with this seq. Raises the errors in `UNUSABLE`."""
         if seq not in self._open:
             file = SnapshotFile(archived_snapshot_path(self._directory, seq))
             if file.crc != self._crcs[seq]:
-                raise DamagedSnapshotError("another moment")
+                raise DamagedSnapshotError("another snapshot has its name")
             self._open[seq] = file
         return self._open[seq]
 
@@ -152,7 +155,7 @@ class Files:
             self.newest_by_job = self._newest_files()
         if (seq := self.newest_by_job.get(job)) is None:
             return None
-        return self.moment(seq).find(job)
+        return self.archived(seq).find(job)
 
     def _newest_files(self) -> dict[str, int]:
         newest_by_job: dict[str, int] = {}
@@ -165,18 +168,19 @@ class Files:
     def newest_first(self) -> Iterator[SnapshotFile]:
         if self.last is not None:
             yield self.last
-        yield from (self.moment(moment.seq) for moment in reversed(self.moments))
+        yield from (self.archived(moment.seq) for moment in reversed(self.moments))
 
 
 class Snapshot(Past):
     """All jobs at the time of a snapshot, from its files, or from the log if a file is damaged.
 
-    `live` are the open jobs, `kept` the jobs in memory that are equal in the files.
+    `live` are the open jobs. `last` are the ids of the jobs that ended last. `replay` returns the cluster at the same
+    time from the log. `kept` are ended jobs in memory that have not changed since the snapshot.
     """
 
     def __init__(
         self,
-        files: Files,
+        files: SnapshotFiles,
         live: Sequence[FullJob],
         last: Sequence[JobId],
         replay: Callable[[], Cluster],
@@ -329,8 +333,8 @@ def read_snapshot(
     """
     header, live = file.header, file.decode(Live, file.header.live)
     with raising_damaged():
-        held = opened(live)
-    past = Snapshot(Files.of(directory, file, archived=archived), held, live.last, replay)
+        held = open_jobs(live)
+    past = Snapshot(SnapshotFiles.of(directory, file, archived=archived), held, live.last, replay)
     raws = file.decode(dict[WorkerId, Raw], header.outputs)
     outputs = Table({}, OutputTexts(raws), len(raws))
     return cluster_of(live.fleet, past, held, (header.jobs, header.tasks, header.parents), outputs)

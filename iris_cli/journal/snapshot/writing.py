@@ -23,10 +23,10 @@ from iris_cli.journal.snapshot.form import (
     Page,
     Piece,
     job_in,
-    live_of,
+    live_part,
     stored_job,
 )
-from iris_cli.journal.snapshot.reading import Files, OutputTexts, Snapshot, cluster_of
+from iris_cli.journal.snapshot.reading import OutputTexts, Snapshot, SnapshotFiles, cluster_of
 
 LAST = 100
 """Number of last ended jobs whose ids are in the part that every command reads."""
@@ -46,7 +46,7 @@ class SnapshotDraft:
         is_open = {whole.job.id for whole in self._open}
         entries = _entries(past, self._changed)
         pages = list(_pages(entries))
-        live = live_of(cluster, self._open, self._last)
+        live = live_part(cluster, self._open, self._last)
         self._ended = sorted(entries)
         self._lines = [encode(live), encode(sorted(is_open)), encode(self._ended), _object(_outputs(cluster))]
         self._lines += (text for _, text in pages)
@@ -91,7 +91,7 @@ class SnapshotDraft:
         outputs = in_memory(self._cluster.outputs)
         unreaped = {attempt.task.job for each in outputs for attempt in each.attempts}
         kept = {whole.job.id: whole for whole in self._changed if whole.job.id in unreaped}
-        files = Files(directory, None, (*self._moments, moment))
+        files = SnapshotFiles(directory, None, (*self._moments, moment))
         if (newest_by_job := self._past.files.newest_by_job if self._past is not None else {}) is not None:
             files.newest_by_job = newest_by_job | dict.fromkeys(self._ended, moment.seq)
         past = Snapshot(files, self._open, self._last, replay, kept)
@@ -107,12 +107,12 @@ SnapshotParts = tuple[list[FullJob], list[FullJob], tuple[JobId, ...], "Snapshot
 
 def _parts_of(cluster: Cluster) -> SnapshotParts:
     """Return the parts of a snapshot, with all ended jobs if there are no earlier snapshots to keep."""
-    past = sound_past(cluster)
+    past = usable_past(cluster)
     opened, ended = _open_and_ended(cluster, complete=past is None)
     is_open = {whole.job.id for whole in opened}
     last = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in is_open)
     if past is not None and past.log is not None:
-        # A file has just been found damaged, so the jobs came from the log: begin again without earlier snapshots.
+        # `last_ended` found a damaged file and used the log instead: begin again without earlier snapshots.
         return _parts_of(cluster)
     return opened, ended, last, past
 
@@ -132,7 +132,7 @@ def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[FullJob],
     return opened, ended
 
 
-def sound_past(cluster: Cluster) -> Snapshot | None:
+def usable_past(cluster: Cluster) -> Snapshot | None:
     """Return the earlier snapshots that the next snapshot can refer to; None if it must have all jobs."""
     past = cluster.past
     return past if isinstance(past, Snapshot) and past.log is None else None

@@ -16,7 +16,7 @@ from iris_cli.core import AttemptId, AttemptState, Cluster, Worker, WorkerCondit
 from iris_cli.core.lifecycle import reaping
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.model.cluster import BATCH
-from iris_cli.journal.files.leftovers import Leftover, leftovers, remove_leftover
+from iris_cli.journal.files.unneeded import UnneededFile, delete_unneeded_file, find_unneeded_files
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.cycle import observe, reap
 from iris_cli.ops.cycle.calls import Call
@@ -56,7 +56,7 @@ class Garbage(Struct, frozen=True, kw_only=True):
     """All files that were found: `files` in the state directory, and the files on `workers`."""
 
     workers: tuple[WorkerFiles, ...] = ()
-    files: tuple[Leftover, ...] = ()
+    files: tuple[UnneededFile, ...] = ()
     messages: tuple[str, ...] = ()
     log_damage: Damage | None = None
 
@@ -96,7 +96,7 @@ def find(session: Session, older_than: float = 0.0) -> Garbage:
     order = {worker.id: position for position, (worker, _) in enumerate(workers)}
     return Garbage(
         workers=tuple(sorted(found, key=lambda each: order[each.worker])),
-        files=leftovers(session.state.path, now - older_than, _needed(cluster)),
+        files=find_unneeded_files(session.state.path, now - older_than, _needed(cluster)),
         messages=tuple(session.messages),
         log_damage=session.damage,
     )
@@ -159,16 +159,16 @@ def _needed(cluster: Cluster) -> frozenset[str]:
     return frozenset(each.hash for each in packed if each is not None)
 
 
-def _remove_files(session: Session, files: Sequence[Leftover]) -> tuple[Leftover, ...]:
+def _remove_files(session: Session, files: Sequence[UnneededFile]) -> tuple[UnneededFile, ...]:
     """Delete files. Packed files are checked again under the lock, because a new job may need them."""
     if not any(each.packed for each in files):
-        return tuple(map(remove_leftover, files))
+        return tuple(map(delete_unneeded_file, files))
     with session.transaction() as draft:
         needed = _needed(draft.cluster)
         return tuple(
             structs.replace(each, problem="a job needs it now")
             if each.packed in needed
-            else remove_leftover(each)
+            else delete_unneeded_file(each)
             for each in files
         )
 

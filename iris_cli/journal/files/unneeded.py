@@ -30,11 +30,11 @@ from iris_cli.journal.layout import (
 _DRAFT_AGE = 86_400.0  # seconds after which the writer of a draft counts as killed
 
 
-class Leftover(Struct, frozen=True, kw_only=True):
-    """One file, or the copied logs of one job. `what` describes its kind; `problem` is why it can't be deleted.
+class UnneededFile(Struct, frozen=True, kw_only=True):
+    """One file, or the copied logs of one job. `what` describes its kind. `problem` is why it can't be deleted.
 
-    `written` is its last modification in seconds since the epoch. `packed` is the hash of a packed file that an open
-    job may need: before deleting it, check this with the lock held.
+    `bytes` is its size on disk, `written` its last modification in seconds since the epoch. `packed` is the hash of a
+    packed file, otherwise ''. A new job may need a packed file: check this with the lock held before deleting the file.
     """
 
     path: Path
@@ -46,68 +46,70 @@ class Leftover(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def leftovers(directory: Path, before: float, needed: Collection[str] = ()) -> tuple[Leftover, ...]:
-    """Return the leftovers last written before the time `before`. `needed`: hashes of files packed for open jobs."""
+def find_unneeded_files(
+    directory: Path, before: float, needed: Collection[str] = ()
+) -> tuple[UnneededFile, ...]:
+    """Return the files last written before the time `before`. `needed`: hashes of files packed for open jobs."""
     found = [*_drafts(directory, before), *_kept(directory), *_packed(directory, before, needed)]
     return tuple(each for each in found if each.written <= before)
 
 
-def remove_leftover(leftover: Leftover) -> Leftover:
-    """Delete a leftover, unless it was modified since it was found. Links are not followed."""
-    if leftover.written < _size(leftover.path)[1] < math.inf:
-        return replace(leftover, problem="it has changed")
+def delete_unneeded_file(file: UnneededFile) -> UnneededFile:
+    """Delete a file or directory, unless it was modified since it was found. Links are not followed."""
+    if file.written < _size(file.path)[1] < math.inf:
+        return replace(file, problem="it has changed")
     try:
-        if leftover.path.is_dir() and not leftover.path.is_symlink():
-            shutil.rmtree(leftover.path)
+        if file.path.is_dir() and not file.path.is_symlink():
+            shutil.rmtree(file.path)
         else:
-            leftover.path.unlink(missing_ok=True)
+            file.path.unlink(missing_ok=True)
     except OSError as error:
-        return replace(leftover, problem=error.strerror or str(error))
-    return replace(leftover, removed=True)
+        return replace(file, problem=error.strerror or str(error))
+    return replace(file, removed=True)
 
 
-def _drafts(directory: Path, before: float) -> Iterator[Leftover]:
+def _drafts(directory: Path, before: float) -> Iterator[UnneededFile]:
     """Yield the drafts of small files that killed writers have left."""
     for path in _entries(directory):
         if path.name.startswith((HEARTBEAT, LOOP_ORDER)) and path.name.endswith(DRAFT_SUFFIX):
-            draft = _leftover(path, "unfinished temporary files")
+            draft = _unneeded_file(path, "unfinished temporary files")
             if draft.written <= before - _DRAFT_AGE:
                 yield draft
 
 
-def _kept(directory: Path) -> Iterator[Leftover]:
+def _kept(directory: Path) -> Iterator[UnneededFile]:
     """Yield the old files of repairs, and the copied logs."""
     for path in _entries(directory):
         if path.name.startswith(TORN_PREFIX):
-            yield _leftover(path, "torn log lines")
+            yield _unneeded_file(path, "torn log lines")
         elif path.name.startswith(DAMAGED_PREFIX):
-            yield _leftover(path, "logs kept by salvage")
+            yield _unneeded_file(path, "logs kept by salvage")
     for path in _entries(directory / ARCHIVE):
         if OLD_SUFFIX in path.name:
-            yield _leftover(path, "unused archive segments")
+            yield _unneeded_file(path, "unused archive segments")
     for path in _entries(directory / TASK_LOGS, files=False):
-        yield _leftover(path, "pulled task logs")
+        yield _unneeded_file(path, "pulled task logs")
 
 
-def _packed(directory: Path, before: float, needed: Collection[str]) -> Iterator[Leftover]:
+def _packed(directory: Path, before: float, needed: Collection[str]) -> Iterator[UnneededFile]:
     for kind, what in ((WORKSPACES, "packed workspaces"), (LINES, "packed array lines")):
         for path in _entries(directory / kind):
             name = path.name.removesuffix(PACKED_SUFFIX)
             if path.name.endswith(PART_SUFFIX):
-                draft = _leftover(path, f"unfinished {what}")
+                draft = _unneeded_file(path, f"unfinished {what}")
                 if draft.written <= before - _DRAFT_AGE:
                     yield draft
             elif name != path.name and name not in needed:
-                yield _leftover(path, f"unused {what}", packed=name)
+                yield _unneeded_file(path, f"unused {what}", packed=name)
 
 
-def _leftover(path: Path, what: str, packed: str = "") -> Leftover:
+def _unneeded_file(path: Path, what: str, packed: str = "") -> UnneededFile:
     size, written = _size(path)
-    return Leftover(path=path, what=what, bytes=size, written=written, packed=packed)
+    return UnneededFile(path=path, what=what, bytes=size, written=written, packed=packed)
 
 
 def _entries(directory: Path, *, files: bool = True) -> list[Path]:
-    """Return the regular files of a directory (not `files`: all its content); empty if it is missing or a link."""
+    """Return the regular files of a directory, or all its content if not `files`; empty if it is missing or a link."""
     try:
         if directory.is_symlink():
             return []
