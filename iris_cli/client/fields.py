@@ -20,10 +20,10 @@ Constraints = Sequence[Constraint | str]
 class JobFields(TypedDict, total=False):
     """The fields of a job. Omitted fields have the defaults of a job file.
 
-    Sizes are bytes or text (`"8GiB"`), durations are seconds or text (`"2h"`). `prefer` are soft constraints: they rank
-    workers, and exclude none. `group_by` makes a gang. `secrets` are names of variables in the operator's environment.
-    `array` creates a task for each index (`"0-9"`), `each_line` a task for each line. `signal` `"USR1@120"` is sent 120
-    seconds before the time limit.
+    Sizes are bytes or text (`"8GiB"`), durations are seconds or text (`"2h"`). `prefer` are soft constraints: iris
+    prefers matching workers, but may use others. `group_by` makes a gang. `secrets` are names of variables in the
+    operator's environment. `array` creates a task for each index (`"0-9"`), `each_line` a task for each line. `signal`
+    `"USR1@120"` is sent 120 seconds before the time limit.
     """
 
     name: str | None

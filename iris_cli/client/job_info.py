@@ -31,7 +31,7 @@ _PORT = "IRIS_PORT_"
 class JobInfo(Struct, frozen=True, kw_only=True):
     """Information about a task.
 
-    `task_index` and `attempt` count from 0. `task_id` is `JOB/task-INDEX`. `constraints` are those of the job.
+    `task_index` and `attempt` count from 0. `task_id` is `JOB/task-INDEX`. `constraints` are the job's constraints.
     `worker_attributes` are the attributes of the worker. `hosts` are the hosts of the gang by rank. For a task outside
     a gang, they are only the task's own host. `coordinator_address` is the `host:port` of the first host's coordinator.
     `slice_index` is the number of the task's slice in a gang on several slices. `array_index` is None unless the job is

@@ -42,14 +42,14 @@ _PAUSE = 0.5  # seconds between two rounds of reading while output is streamed
 
 
 class Outbox:
-    """The backend of a client inside a task. A task may use its own job, and the jobs that it submitted."""
+    """The operations of a client inside a task. A task may use its own job, and the jobs that it submitted."""
 
     def __init__(self, task_dir: Path, answer_timeout: float | None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._task_dir = task_dir
         self._channel = RequestChannel(task_dir, clock)
         self._answer_timeout = answer_timeout
 
-    def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:  # noqa: ARG002 - the interface
+    def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:  # noqa: ARG002 - as in StateDirectory
         return JobId(self.submit_job(request, request_id)["job"])
 
     def submit_job(self, request: JobRequest, request_id: str | None = None) -> Mapping[str, Any]:
@@ -107,7 +107,7 @@ class Outbox:
         return self._follow(JobId(job), self._channel.deadline(timeout), follow, sink)
 
     def _follow(self, job: JobId, until: float | None, ranks: Sequence[int], sink: Sink) -> JobState | None:
-        """Stream to the job's end. Each turn reads the status BEFORE the output, so the last one reads everything."""
+        """Stream until the job has ended. A turn reads the status BEFORE the output, so the last turn reads it all."""
         streamed: list[StreamedTask] | None = None
         while True:
             (answer,) = self._channel.ask_all([Status(job=job)], until)
@@ -129,7 +129,7 @@ class Outbox:
             clock = self._channel.clock
             clock.sleep(_PAUSE if until is None else max(0.0, min(_PAUSE, until - clock.monotonic())))
 
-    def pull(self, job: JobId, directory: Path) -> Path:  # noqa: ARG002 - the interface
+    def pull(self, job: JobId, directory: Path) -> Path:  # noqa: ARG002 - as in StateDirectory
         raise UsageError(
             "files are pulled to the operator's machine, not into a task",
             hint="write them to storage that both tasks can read",
@@ -154,7 +154,7 @@ class Outbox:
         return [line for cursor in cursors for line in self._read(cursor, tail)]
 
     def _read(self, cursor: Cursor, tail: int | None) -> list[LogLine]:
-        """Return the last `tail` lines; all lines if None. Of a long file, only the end is read if sufficient."""
+        """Return the last `tail` lines, or all lines if None. Read only the end of a long file if that is enough."""
         lines: list[LogLine] = []
         if tail is not None:
             cursor.offset = -MAX_LOG_PIECE
@@ -245,8 +245,8 @@ def endpoint(raw: Mapping[str, Any]) -> Endpoint:
     return convert({**raw, "host": raw["address"]}, prepared(Endpoint))
 
 
-# Read the output of a task from inside another task. An answer arrives after the next poll, which may take a minute
-# with cron, so several pieces of each file are requested at a time.
+# Read the output of a task from inside another task. An answer arrives after the next poll. With cron this may take a
+# minute, so several pieces of each file are requested at a time.
 
 
 _MAX_REFUSALS = 10
@@ -286,7 +286,7 @@ class Cursor(Struct):
         ]
 
     def take(self, until: float | None) -> list[LogLine] | None:
-        """Return the lines in the answers; None if one is missing at `until`: then request them again."""
+        """Return the lines in the answers; None if an answer is missing at `until`. The next turn repeats the requests."""
         self.at_end, self.refusal = False, None
         data = b""
         for name in self._requests:

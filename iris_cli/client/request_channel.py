@@ -31,7 +31,7 @@ from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.inside.requests import OtherRequestError, RequestFiles, wait_for_answers
 
 CHANGING = (Submit, Cancel, RegisterEndpoint, RemoveEndpoint)
-"""Requests that change something; the others only read."""
+"""Kinds of requests that change something. All other kinds only read."""
 
 _ids = threading.Lock()
 _last = 0
@@ -66,7 +66,7 @@ class RequestChannel:
         try:
             (answer,) = self.wait([name], self.deadline(timeout))
         finally:
-            # After a timeout, a request that changes something stays in the outbox: it may have been executed.
+            # If a request that changes something has no answer, it stays in the outbox: a cycle may still execute it.
             if answer is not None or not is_change:
                 self.drop(name, keep_answer=request_id is not None)
         if answer is None:
@@ -84,7 +84,7 @@ class RequestChannel:
             self._files.write(name, raw)
         except OtherRequestError as error:
             raise UsageError(
-                f"request id {name} belongs to another request", hint="choose an id for each request"
+                f"request id {name} belongs to another request", hint="use a different id for each request"
             ) from error
         except OSError as error:
             raise _unwritable(self._files.outbox, error) from error
@@ -127,7 +127,7 @@ class RequestChannel:
 
 
 def new_request_id() -> RequestId:
-    """Return a unique id. The ids of one process sort by time, those of several processes approximately."""
+    """Return a unique id. The ids of one process sort by time, the ids of several processes only approximately."""
     global _last
     with _ids:
         _last = max(_last + 1, int(SYSTEM_CLOCK.now() * 1e9))

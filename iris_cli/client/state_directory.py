@@ -1,4 +1,4 @@
-"""The backend of a client with a state directory. It uses the same operations as the commands of `iris`."""
+"""The operations of a client with a state directory. They are those of the commands of `iris`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OpenSession = Callable[[str], "Session"]
 
 
 def open_directory(workplace: Workplace) -> StateDirectory:
-    """Return the backend for a state directory. All its sessions share connections."""
+    """Return the operations on a state directory. All calls share connections."""
     lock = threading.Lock()
 
     def open_session(command: str) -> Session:
@@ -45,7 +45,7 @@ def open_directory(workplace: Workplace) -> StateDirectory:
 
 
 class StateDirectory:
-    """The backend of a client on the operator's machine. Each call is an invocation, like a command."""
+    """The operations of a client on the operator's machine. Each call is an invocation, like a command."""
 
     def __init__(self, open_session: OpenSession, close: Callable[[], None] = lambda: None) -> None:
         self._session = open_session
@@ -163,10 +163,10 @@ class StateDirectory:
             for each in job_status(self._session("endpoints"), job).endpoints
         )
 
-    def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - the interface
+    def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - as in Outbox
         _only_inside()
 
-    def remove_endpoint(self, name: str) -> bool:  # noqa: ARG002 - the interface
+    def remove_endpoint(self, name: str) -> bool:  # noqa: ARG002 - as in Outbox
         _only_inside()
 
     def close(self) -> None:

@@ -286,7 +286,7 @@ class Clients:
         return _hold_new_file(self._directory)
 
     def is_gone(self, name: str) -> bool:
-        """Return True if the client has ended: its lock is free or its file deleted. False if the file is unreadable."""
+        """Return True if the client has ended: its lock is free or its file deleted. An unreadable file is held."""
         try:
             with Runners.probing(self._directory / name) as free:
                 return free

@@ -16,7 +16,7 @@ from iris_cli.remote.inside.requests import Json
 from iris_cli.remote.inside.values import MOST_BYTES, OPTIONS
 
 Options = Dict[str, Tuple[str, str, Tuple[str, ...]]]
-# For each flag: the name of its option, the kind of its value, and the words allowed for a choice.
+# For each flag: the name of its option, the kind of its value, and the allowed words, () if any text is allowed.
 SWITCHES = ("--wait", "--no-schedule", "--no-inherit-constraints")
 LAUNCH: Options = {
     **OPTIONS,

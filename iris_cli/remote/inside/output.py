@@ -58,7 +58,7 @@ class Output:
 
 
 def visible(text: str) -> str:
-    """Return the text as one line. Control characters are escaped."""
+    """Return the text as one printable line. Control characters are escaped."""
     signs = text.replace("\n", "⏎").replace("\t", " ").replace("\r", "\\x0d")
     return "".join(
         sign if sign.isprintable() or category(sign) in ("Zs", "Cn") else ascii(sign)[1:-1] for sign in signs

@@ -28,7 +28,7 @@ usage: iris launch [OPTIONS] -- COMMAND... | status [JOB] | wait JOB... [--timeo
 This is the iris of a task. launch takes the options of a job; all commands take --json and --quiet.
 """
 GLOBAL = ("--json", "-q", "--quiet", "--no-color", "-v", "--verbose")
-# The exit code of `wait` is that of the first of these states that a job has.
+# `wait` exits with the code of the first state in this list that any job has.
 EXIT_CODES = {"FAILED": 1, "UNSCHEDULABLE": 9, "KILLED": 8}
 MAX_TAIL = 4 << 20  # bytes in which the last lines of a log are searched
 
@@ -148,7 +148,7 @@ class Commands:
         yield from (line for line in found[-tail:] if tail and line is not None)
 
     def _lines_from(self, fields: Json, offset: int) -> Iterator[str | None]:
-        """Yield the lines of a log from `offset` on; None for the first one if it begins before that."""
+        """Yield the lines of a log from `offset` on; None for the first line if it begins before `offset`."""
         rest, in_line = b"", None
         while True:
             answer = self.requests.ask("logs", {**fields, "offset": offset})
@@ -178,7 +178,7 @@ class Commands:
 
 
 def text_of(line: bytes) -> str:
-    """Decode a line. Of a progress bar only its last state is returned."""
+    """Decode a line. If it was overwritten with carriage returns, as by a progress bar, return its last text."""
     return line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
 
 

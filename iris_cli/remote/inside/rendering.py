@@ -11,7 +11,7 @@ from importlib import resources
 from iris_cli.remote.inside import values
 
 _PYTHONS = " ".join(["python3", "python", *(f"python3.{minor}" for minor in range(20, 7, -1))])
-# For Python the lines of sh are a string. With -I no module is imported from the task's directory or environment.
+# To Python, the lines of sh are one string. With -I no module is imported from the task's directory or environment.
 _LAUNCHER = f'''\
 #!/bin/sh
 """:"

@@ -13,14 +13,14 @@ from iris_cli.errors import ExitCode, IrisError, UsageError
 from iris_cli.remote.inside.values import FORMAT, MOST_BYTES
 
 READ_ONLY = ("status", "wait", "logs")
-PATIENCE = 300.0  # seconds to wait for an answer
+ANSWER_TIMEOUT = 300.0  # seconds
 MAX_ANSWER = 16 << 20  # bytes: the status of a job may have thousands of tasks
 FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5  # seconds between two checks for an answer
 Json = Dict[str, Any]
 
 
-class Failure(IrisError):  # noqa: N818 - it has the message that `iris` prints
-    """An error with any exit code."""
+class Failure(IrisError):  # noqa: N818 - the base class is named Error
+    """An error with the exit code `code`, such as one from an answer."""
 
     def __init__(self, message: str, hint: str, code: ExitCode) -> None:
         super().__init__(message, hint=hint)
@@ -28,7 +28,7 @@ class Failure(IrisError):  # noqa: N818 - it has the message that `iris` prints
 
 
 class OtherRequestError(Exception):
-    """The outbox contains another request with the same name."""
+    """The outbox contains a different request with the same name."""
 
 
 class RequestFiles:
@@ -65,7 +65,7 @@ class RequestFiles:
             raise
 
     def answer(self, name: str) -> bytes | None:
-        """Return the first MAX_ANSWER bytes of an answer; None if absent. Raises OSError."""
+        """Return the first MAX_ANSWER bytes of an answer; None if it has not arrived. Raises OSError."""
         try:
             with open(os.path.join(self.inbox, name), "rb") as file:
                 return file.read(MAX_ANSWER)
@@ -126,9 +126,9 @@ class TaskRequests(RequestFiles):
         answer = None
         try:
             self.put(request_name, op, fields)
-            (answer,) = self.wait([request_name], PATIENCE)
+            (answer,) = self.wait([request_name], ANSWER_TIMEOUT)
         finally:
-            # Without an answer, a request that changes something stays in the outbox: it may have been executed.
+            # If a request that changes something has no answer, it stays in the outbox: a cycle may still execute it.
             if answer is not None or op in READ_ONLY:
                 self.drop(request_name, keep_answer=name is not None)
         if answer is None:
@@ -150,13 +150,13 @@ class TaskRequests(RequestFiles):
             raise UsageError("an argument is not UTF-8 text") from error
         except OtherRequestError as error:
             problem = f"request id {name} belongs to another request"
-            raise UsageError(problem, hint="choose an id for each request") from error
+            raise UsageError(problem, hint="use a different id for each request") from error
         except OSError as error:
             problem = f"can't write to {self.outbox}: {error.strerror}"
             raise Failure(problem, f"df -h {self.outbox}", ExitCode.NOT_WRITABLE) from error
 
     def wait(self, names: Sequence[str], timeout: float | None) -> list[Json | None]:
-        """Wait for the answers. Return None for each one missing after `timeout` seconds or after a refusal."""
+        """Wait for the answers. Return None for each answer that is missing after `timeout` seconds or a refusal."""
         until = None if timeout is None else time.monotonic() + timeout
         return wait_for_answers(names, until, self._look, lambda answer: not answer["ok"])
 
