@@ -286,7 +286,7 @@ class Cursor(Struct):
         ]
 
     def take(self, until: float | None) -> list[LogLine] | None:
-        """Return the lines in the answers; None if an answer is missing at `until`. The next turn repeats the requests."""
+        """Return the lines in the answers; None if an answer is missing at `until`. The next turn repeats them."""
         self.at_end, self.refusal = False, None
         data = b""
         for name in self._requests:

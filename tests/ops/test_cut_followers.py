@@ -84,10 +84,10 @@ class CutTransport:
 def small_numbers() -> Iterator[None]:
     """The same rules with small numbers, and answers that are waited for however slow this machine is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_reading, "FIRST", 16)
+        patch.setattr(log_reading, "FIRST_READ", 16)
         patch.setattr(log_reading, "PIECE", 32)
-        patch.setattr("iris_cli.ops.logs.log_reading.FIRST", 16)
-        patch.setattr(follow, "TOGETHER", 60.0)
+        patch.setattr("iris_cli.ops.logs.log_reading.FIRST_READ", 16)
+        patch.setattr(follow, "STEP_TIME", 60.0)
         patch.setattr(follow, "_SHORT_WAIT", 60.0)
         yield
 

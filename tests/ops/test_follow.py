@@ -22,7 +22,7 @@ from tests.support.lab import START, Lab
 @pytest.fixture(autouse=True)
 def answers_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this machine is: the world's clock stands still meanwhile."""
-    monkeypatch.setattr(follow_module, "TOGETHER", 60.0)
+    monkeypatch.setattr(follow_module, "STEP_TIME", 60.0)
     monkeypatch.setattr(follow_module, "_SHORT_WAIT", 60.0)
 
 

@@ -50,20 +50,20 @@ def rest(stream: LogStream) -> list[str]:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rules with small numbers: every branch is met with short texts."""
-    monkeypatch.setattr(log_reading, "FIRST", 8)
+    monkeypatch.setattr(log_reading, "FIRST_READ", 8)
     monkeypatch.setattr(log_reading, "PIECE", 16)
-    monkeypatch.setattr(log_reading, "FARTHEST", 256)
-    monkeypatch.setattr(log_reading, "LONGEST", 40)
+    monkeypatch.setattr(log_reading, "MAX_SEARCH", 256)
+    monkeypatch.setattr(log_reading, "MAX_LINE", 40)
 
 
 def literally(data: bytes) -> str:
     """The same rules, line by line."""
     lines = []
     for line in data.split(b"\n")[:-1]:
-        while len(line) > log_reading.LONGEST:
+        while len(line) > log_reading.MAX_LINE:
             cut = next(
                 (each for each in range(40, 36, -1) if line[each] & 0xC0 != 0x80),
-                log_reading.LONGEST - 4,
+                log_reading.MAX_LINE - 4,
             )
             lines.append(line[:cut])
             line = line[cut:]

@@ -30,14 +30,14 @@ class ExportNote(Struct, frozen=True):
 
 
 class Counterpart(NamedTuple):
-    """The counterparts of one field, named as in a job file; '' if the engine has none."""
+    """One field, named as in a job file, and its counterparts in the engines; '' if an engine has no counterpart."""
 
     field: str
     sbatch: str
     jobset: str
     attribute: str = ""  # name of the attribute of `Job`, if different
 
-    def of(self, engine: Engine) -> str:
+    def text(self, engine: Engine) -> str:
         return self.sbatch if engine is Engine.SBATCH else self.jobset
 
 
@@ -85,7 +85,7 @@ COUNTERPARTS = (
     Counterpart("spread", "", ""),
 )
 # fmt: on
-"""All fields of a job file except `force`, which matters only for the submission."""
+"""All fields of a job file except `force`, which is used only during the submission."""
 
 _PLAIN_JOB = Job(id=JobId("job"))
 UNLIMITED = _PLAIN_JOB.max_retries_preemption
@@ -97,26 +97,28 @@ _NOTED_ELSEWHERE = frozenset({"tpu", "constraints", "prefer", "workdir", "image"
 def without_counterpart(job: Job, engine: Engine) -> list[ExportNote]:
     """Return a note on each field that the job sets and that has no counterpart in the engine."""
     return [
-        lost(row.field)
+        lost_note(row.field)
         for row in COUNTERPARTS
-        if not row.of(engine) and row.field not in _NOTED_ELSEWHERE and _is_set(job, row)
+        if not row.text(engine) and row.field not in _NOTED_ELSEWHERE and _is_set(job, row)
     ]
 
 
-def lost(field: str, text: str = "no counterpart") -> ExportNote:
+def lost_note(field: str, text: str = "no counterpart") -> ExportNote:
     """Return a note on a field that is not exported, or only in part."""
     return ExportNote(field, text, lost=True)
 
 
-def to_do(field: str, text: str) -> ExportNote:
+def to_do_note(field: str, text: str) -> ExportNote:
     """Return a note on an action required before the exported job can run."""
     return ExportNote(field, text, lost=False)
 
 
 def lost_constraints(constraints: Iterable[Constraint]) -> list[ExportNote]:
-    """Return a note on each of these constraints that says that it is not exported."""
+    """Return a note for each of these constraints, which are not exported."""
     names = {False: "prefer", True: "constraints"}
-    return [lost(names[each.required], f"no counterpart: {format_constraint(each)}") for each in constraints]
+    return [
+        lost_note(names[each.required], f"no counterpart: {format_constraint(each)}") for each in constraints
+    ]
 
 
 def _is_set(job: Job, row: Counterpart) -> bool:

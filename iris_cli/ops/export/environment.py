@@ -31,7 +31,7 @@ def named_ports(job: Job, base: str) -> dict[str, str]:
 
 
 def rank_variables(job: Job, ranks: int, slices: int) -> dict[str, str]:
-    """Return the preset's variables, with which a rank finds its peers. They are computed from IRIS_* variables."""
+    """Return the variables with which a rank finds its peers, as shell expressions with IRIS_* variables."""
     set_by_job = {*job.env, *job.secrets}
     preset: Mapping[str, str] = {}
     if job.env_preset is not None:

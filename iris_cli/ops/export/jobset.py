@@ -35,9 +35,9 @@ from iris_cli.ops.export.counterparts import (
     UNLIMITED,
     Engine,
     ExportNote,
-    lost,
     lost_constraints,
-    to_do,
+    lost_note,
+    to_do_note,
     without_counterpart,
 )
 from iris_cli.ops.export.environment import fixed_variables
@@ -114,14 +114,14 @@ def _shape(source: Source) -> Shape:
         if device.variant == AUTO:
             raise UsageError("a JobSet needs a TPU type, not auto", hint="write tpu: TYPE into a job file")
         tpu = gke_tpu(device.variant)
-    if tpu is not None and tpu.vms > 1 and not source.is_group:
+    if tpu is not None and tpu.vms > 1 and not source.starts_together:
         raise UsageError(
-            f"each task of {job.id} is on its own, and on GKE a {tpu.name} has {tpu.vms} VMs",
+            f"each task of {job.id} is independent, but on GKE a {tpu.name} has {tpu.vms} VMs",
             hint="write a job file for one task",
         )
-    if tpu is not None and source.is_group:
+    if tpu is not None and source.starts_together:
         return Shape(slices=job.slices, pods=tpu.vms, tpu=tpu)
-    slices = job.slices if source.is_group else 1
+    slices = job.slices if source.starts_together else 1
     return Shape(slices=slices, pods=job.replicas // slices, tpu=tpu)
 
 
@@ -140,13 +140,13 @@ def _annotations(source: Source, shape: Shape) -> Fields:
     found = {"iris/job": str(job.id)}
     if job.labels:
         found["iris/labels"] = json.dumps(dict(job.labels))
-    if source.is_group and shape.tpu is not None:
+    if source.starts_together and shape.tpu is not None:
         found["alpha.jobset.sigs.k8s.io/exclusive-topology"] = _NODE_POOL
     return found
 
 
 def _failure_policy(source: Source) -> Fields:
-    """Return the policy for restarts of a gang's JobSet: not counted after a lost node, none after a timeout."""
+    """Return the policy for restarts of a gang: no restart after a timeout, uncounted restarts after a lost node."""
     job = source.job
     rules = [{"name": "timelimit", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}]
     if job.max_retries_preemption:
@@ -157,8 +157,8 @@ def _failure_policy(source: Source) -> Fields:
                 "onJobFailureReasons": ["PodFailurePolicy"],
             }
         )
-    restarts = job.max_retries_failure if source.is_group else 0
-    return {"failurePolicy": {"maxRestarts": restarts, "rules": rules if source.is_group else []}}
+    restarts = job.max_retries_failure if source.starts_together else 0
+    return {"failurePolicy": {"maxRestarts": restarts, "rules": rules if source.starts_together else []}}
 
 
 def _child(source: Source, shape: Shape) -> Fields:
@@ -175,9 +175,9 @@ def _child(source: Source, shape: Shape) -> Fields:
 
 
 def _retries(source: Source, shape: Shape) -> Fields:
-    """Return the fields for retries. Pods of a gang are never replaced one by one. Pods of other jobs are."""
+    """Return the fields for retries. A failed pod is replaced alone, except in a gang."""
     job = source.job
-    if source.is_group:
+    if source.starts_together:
         found: Fields = {"backoffLimit": 0}
         if job.timeout:
             found["activeDeadlineSeconds"] = ceil(job.timeout)
@@ -186,14 +186,14 @@ def _retries(source: Source, shape: Shape) -> Fields:
         if not job.keep_going:
             found["maxFailedIndexes"] = min(job.max_task_failures, shape.pods)
     if job.max_retries_preemption:
-        action = "FailJob" if source.is_group else "Ignore"
+        action = "FailJob" if source.starts_together else "Ignore"
         found["podFailurePolicy"] = {"rules": [{"action": action, "onPodConditions": [_DISRUPTED]}]}
     return found
 
 
 def _pod(source: Source, shape: Shape) -> Fields:
     job = source.job
-    deadline = job.timeout and not source.is_group
+    deadline = job.timeout and not source.starts_together
     return {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": ceil(job.grace),
@@ -297,7 +297,7 @@ def _check_script(document: Fields) -> None:
     container = document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
     if (size := len(container["command"][2].encode())) > MAX_STRING:
         raise UsageError(
-            f"what selects the line of a task takes {size} bytes, more than {MAX_STRING}",
+            f"the script with the lines of --each-line takes {size} bytes, more than {MAX_STRING}",
             hint="put the lines into the image, and use --array",
         )
 
@@ -313,26 +313,28 @@ def _without_empty(value: Any) -> Any:
 def _notes(source: Source, shape: Shape) -> Iterator[ExportNote]:
     job = source.job
     if not source.image:
-        yield lost("image", f"a pod needs one: --image IMAGE, or replace {NO_IMAGE}")
+        yield lost_note("image", f"a pod needs one: --image IMAGE, or replace {NO_IMAGE}")
     yield from _lost_shape(source, shape)
     if source.workdir or job.workspace is not None:
-        yield lost("workdir", "no counterpart; the image must contain it")
+        yield lost_note("workdir", "no counterpart; the image must contain it")
     device = job.resources.device
     if device is not None and device.kind == "gpu" and device.variant != AUTO:
-        yield lost("gpu", f"no counterpart for {device.variant!r}; add your cluster's node selector")
+        yield lost_note("gpu", f"no counterpart for {device.variant!r}; add your cluster's node selector")
     gang = job.coscheduling
     if gang is not None and not (
         job.resources.device_type == "tpu" and gang.group_by == TPU_NAME_ATTRIBUTE_KEY
     ):
-        yield lost("coscheduling", f"the pods may be on nodes that do not share {gang.group_by}")
-    if job.timeout and not source.is_group and job.max_retries_failure:
-        yield lost("timeout", "a task that reached its time limit is tried again")
+        yield lost_note("coscheduling", f"the pods may be on nodes that do not share {gang.group_by}")
+    if job.timeout and not source.starts_together and job.max_retries_failure:
+        yield lost_note("timeout", "a task that reached its time limit is tried again")
     if job.max_task_failures and job.keep_going:
-        yield lost("max_task_failures", "with keep_going any failed task fails the job")
+        yield lost_note("max_task_failures", "with keep_going any failed task fails the job")
     if job.max_retries_preemption not in (0, UNLIMITED):
-        yield lost("max_retries_preemption", "restarts after a disruption are not counted")
+        yield lost_note("max_retries_preemption", "restarts after a disruption are not counted")
     if job.secrets:
-        yield to_do("secrets", f"kubectl create secret generic {_secret(job)}, with {', '.join(job.secrets)}")
+        yield to_do_note(
+            "secrets", f"kubectl create secret generic {_secret(job)}, with {', '.join(job.secrets)}"
+        )
 
 
 def _lost_shape(source: Source, shape: Shape) -> Iterator[ExportNote]:
@@ -340,6 +342,10 @@ def _lost_shape(source: Source, shape: Shape) -> Iterator[ExportNote]:
     if shape.tpu is not None and shape.tasks != job.replicas:
         tpu_type = describe(shape.tpu.name, job.replicas // job.slices if job.is_gang else 1)
         pods = f"{count(shape.pods, 'pod')} with {count(shape.tpu.chips_per_vm, 'chip')} each"
-        yield lost("tpu", f"{tpu_type} is {pods} on GKE: IRIS_NUM_TASKS is {shape.tasks}, not {job.replicas}")
+        yield lost_note(
+            "tpu", f"{tpu_type} is {pods} on GKE: IRIS_NUM_TASKS is {shape.tasks}, not {job.replicas}"
+        )
     if pod_script.hosts_length(source, shape.slices, shape.pods) > MAX_STRING:
-        yield lost("name", "the names of all pods take more than a variable can hold: IRIS_HOSTS is empty")
+        yield lost_note(
+            "name", "the names of all pods take more than a variable can hold: IRIS_HOSTS is empty"
+        )

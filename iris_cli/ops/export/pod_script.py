@@ -17,7 +17,7 @@ from iris_cli.ops.export.source import Source
 TASK_DIR = "/iris"
 """Directory of the task: a volume that is deleted with the pod."""
 
-_PORTS = 20_000  # the first port. Each pod has an address of its own, so the ports are free
+_PORTS = 20_000  # the first port; all ports are free, because each pod has an address of its own
 
 MAX_LENGTH = 40
 """Maximum length of a JobSet's name: its pods append `-slice-9999-9999-` and five characters, in total 63."""
@@ -48,7 +48,7 @@ def is_label_value(text: str) -> bool:
 
 
 def replicated_job(source: Source) -> str:
-    return "slice" if source.is_group else "task"
+    return "slice" if source.starts_together else "task"
 
 
 def pod_fields(source: Source) -> dict[str, str]:
@@ -57,7 +57,7 @@ def pod_fields(source: Source) -> dict[str, str]:
         "IRIS_WORKER_ID": "spec.nodeName",
         "IRIS_SLICE_INDEX": "metadata.annotations['jobset.sigs.k8s.io/job-index']",
     }
-    if source.is_group:
+    if source.starts_together:
         attempt = "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']"
     else:
         attempt = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"
@@ -68,7 +68,7 @@ def hosts_length(source: Source, slices: int, pods: int) -> int:
     """Return the maximum size of IRIS_HOSTS in bytes."""
     name = dns_label(source.job.id)
     longest = f"{name}-{replicated_job(source)}-{slices - 1}-{pods - 1}.{name},"
-    return len("IRIS_HOSTS=") + len(longest) * (slices * pods if source.is_group else 1)
+    return len("IRIS_HOSTS=") + len(longest) * (slices * pods if source.starts_together else 1)
 
 
 def script(source: Source, slices: int, pods: int) -> str:
@@ -82,7 +82,7 @@ def _lines(source: Source, slices: int, pods: int) -> Iterator[str]:
     yield from _hosts(source, slices, pods)
     tpu = job.resources.device_type == "tpu"
     name = f"{dns_label(job.id)}-{replicated_job(source)}"
-    yield from shell.computed(
+    yield from shell.computed_exports(
         {
             "IRIS_TASK_ID": "$IRIS_JOB_ID/task-$IRIS_TASK_INDEX",
             "IRIS_SLICE": f"{name}-$IRIS_SLICE_INDEX" if tpu else "",
@@ -94,9 +94,9 @@ def _lines(source: Source, slices: int, pods: int) -> Iterator[str]:
             **environment.named_ports(job, str(_PORTS)),
         }
     )
-    ranks = slices * pods if source.is_group else 1
-    yield f"IRIS_RANK={'$IRIS_TASK_INDEX' if source.is_group else 0}"
-    yield from shell.computed(environment.rank_variables(job, ranks, slices))
+    ranks = slices * pods if source.starts_together else 1
+    yield f"IRIS_RANK={'$IRIS_TASK_INDEX' if source.starts_together else 0}"
+    yield from shell.computed_exports(environment.rank_variables(job, ranks, slices))
     if job.indexes:
         yield from shell.index_at("IRIS_TASK_INDEX", job.indexes)
     if source.lines:
@@ -111,7 +111,7 @@ def _hosts(source: Source, slices: int, pods: int) -> Iterator[str]:
     """Yield lines that set IRIS_FIRST and IRIS_HOSTS to JobSet's names of pods. A too long IRIS_HOSTS is ''."""
     name = dns_label(source.job.id)
     host = f"{name}-{replicated_job(source)}"
-    if not source.is_group:
+    if not source.starts_together:
         yield f"IRIS_FIRST={host}-$IRIS_SLICE_INDEX-$JOB_COMPLETION_INDEX.{name} IRIS_HOSTS=$IRIS_FIRST"
         return
     yield f"IRIS_FIRST={host}-0-0.{name} IRIS_HOSTS="

@@ -23,9 +23,9 @@ from iris_cli.ops.export.counterparts import (
     UNLIMITED,
     Engine,
     ExportNote,
-    lost,
     lost_constraints,
-    to_do,
+    lost_note,
+    to_do_note,
     without_counterpart,
 )
 from iris_cli.ops.export.source import Source
@@ -63,7 +63,7 @@ def _options(source: Source) -> Iterator[str]:
         "--ntasks-per-node=1",
     )
     yield from _resources(job)
-    if not source.is_group:
+    if not source.starts_together:
         indexes = job.indexes or range(job.replicas)
         yield f"--array={format_indexes(indexes)}" + (f"%{job.max_running}" if job.max_running else "")
     if job.timeout:
@@ -120,7 +120,7 @@ def _begin(source: Source) -> Iterator[str]:
         yield f"cd -- {shell.quoted(source.workdir)} || exit"
     yield f"IRIS_OUT=$SLURM_SUBMIT_DIR/iris-out/{job.id}-${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"
     yield 'mkdir -p "$IRIS_OUT" || exit'
-    yield f"IRIS_UNIT={'$SLURM_JOB_ID' if source.is_group else '${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID'}"
+    yield f"IRIS_UNIT={'$SLURM_JOB_ID' if source.starts_together else '${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID'}"
     yield f"IRIS_PORTS={_PORT}"
     yield 'IRIS_HOSTS=$("$IRIS_SCONTROL" show hostnames "$SLURM_JOB_NODELIST" | paste -s -d , -)'
 
@@ -139,7 +139,7 @@ def _variables(source: Source) -> Iterator[str]:
     yield from (f': "${{{name}:?export this secret before sbatch}}"' for name in _from_shell(job))
     yield from shell.exports(environment.fixed_variables(source, job.replicas, job.slices))
     port = str(JAX_PORT) if job.resources.device_type == "tpu" else "$IRIS_PORTS"
-    yield from shell.computed(
+    yield from shell.computed_exports(
         {
             "IRIS_ATTEMPT": "${SLURM_RESTART_COUNT:-0}",
             "IRIS_WORKDIR": "$PWD",
@@ -149,7 +149,7 @@ def _variables(source: Source) -> Iterator[str]:
             **environment.named_ports(job, "IRIS_PORTS"),
         }
     )
-    if not source.is_group:
+    if not source.starts_together:
         yield from shell.position_of("SLURM_ARRAY_TASK_ID", job.indexes or range(job.replicas))
         yield "export IRIS_TASK_INDEX IRIS_SLICE_INDEX=0"
     if job.indexes:
@@ -185,10 +185,10 @@ def _each_rank(source: Source) -> Iterator[str]:
     """Yield the script that each rank runs, including the program. It contains no single quotes."""
     job = source.job
     yield "IRIS_RANK=$SLURM_PROCID IRIS_RECORD=$1 IRIS_CODE=0"
-    if source.is_group:
+    if source.starts_together:
         per_slice = max(1, job.replicas // job.slices)
         yield f"export IRIS_TASK_INDEX=$IRIS_RANK IRIS_SLICE_INDEX=$((IRIS_RANK / {per_slice}))"
-    yield from shell.computed(
+    yield from shell.computed_exports(
         {
             "IRIS_TASK_ID": "$IRIS_JOB_ID/task-$IRIS_TASK_INDEX",
             "IRIS_WORKER_ID": "$SLURMD_NODENAME",
@@ -197,7 +197,9 @@ def _each_rank(source: Source) -> Iterator[str]:
         }
     )
     found = environment.rank_variables(job, job.replicas if job.is_gang else 1, job.slices)
-    yield from shell.computed({name: value for name, value in found.items() if not name.startswith("SLURM_")})
+    yield from shell.computed_exports(
+        {name: value for name, value in found.items() if not name.startswith("SLURM_")}
+    )
     extra_signals = [job.signal.name] if job.signal is not None else []
     # The shell that waits for the program must survive the signals that are sent to the program.
     yield f"trap : {' '.join(dict.fromkeys(('HUP', 'INT', 'QUIT', 'TERM', 'USR1', 'USR2', *extra_signals)))}"
@@ -234,7 +236,7 @@ def _end(source: Source) -> Iterator[str]:
 
 def _fails_fast(source: Source) -> bool:
     """Return True if the failure of an independent task ends the other tasks."""
-    return not (source.is_group or source.job.keep_going)
+    return not (source.starts_together or source.job.keep_going)
 
 
 def _notes(source: Source) -> Iterator[ExportNote]:
@@ -242,39 +244,43 @@ def _notes(source: Source) -> Iterator[ExportNote]:
     yield from _lost_resources(job)
     yield from lost_constraints(job.constraints)
     if source.image:
-        yield lost("image", "no counterpart; sites that run images have an option of their own for `srun`")
+        yield lost_note(
+            "image", "no counterpart; sites that run images have an option of their own for `srun`"
+        )
     if job.workspace is not None:
-        yield lost(
+        yield lost_note(
             "workdir",
             f"the packed workspace {job.workspace.name!r} is not exported: submit from such a directory",
         )
     if job.is_gang:
         yield from _lost_nodes(job)
     if job.priority is Priority.HIGH:
-        yield lost("priority", "no counterpart for high")
+        yield lost_note("priority", "no counterpart for high")
     if job.timeout % 60:
         minutes = count(ceil(job.timeout / 60), "minute")
-        yield lost("timeout", f"Slurm counts minutes: {format_duration(job.timeout)} becomes {minutes}")
+        yield lost_note("timeout", f"Slurm counts minutes: {format_duration(job.timeout)} becomes {minutes}")
     if job.max_retries_preemption != UNLIMITED and (job.max_retries_preemption or job.max_retries_failure):
-        yield lost("max_retries_preemption", "restarts after a lost node are not counted")
+        yield lost_note("max_retries_preemption", "restarts after a lost node are not counted")
     if job.ports:
-        yield lost("ports", "the numbers are not checked to be free")
+        yield lost_note("ports", "the numbers are not checked to be free")
     yield from _to_do(source)
 
 
 def _lost_resources(job: Job) -> Iterator[ExportNote]:
     device = job.resources.device
     if device is not None and device.kind == "tpu":
-        yield lost("tpu", f"no counterpart; request {device.variant} with your site's --gres or --constraint")
+        yield lost_note(
+            "tpu", f"no counterpart; request {device.variant} with your site's --gres or --constraint"
+        )
     if (
         device is not None
         and device.kind == "gpu"
         and device.variant != AUTO
         and not _is_model(device.variant)
     ):
-        yield lost("gpu", f"{device.variant!r} can't be the type of a gres")
+        yield lost_note("gpu", f"{device.variant!r} can't be the type of a gres")
     if job.resources.cpu % 1:
-        yield lost(
+        yield lost_note(
             "cpu", f"Slurm counts whole cores: {job.resources.cpu:g} becomes {ceil(job.resources.cpu)}"
         )
 
@@ -283,19 +289,19 @@ def _lost_nodes(job: Job) -> Iterator[ExportNote]:
     assert job.coscheduling is not None
     group_by = job.coscheduling.group_by
     if group_by != TPU_NAME_ATTRIBUTE_KEY:
-        yield lost("coscheduling", f"Slurm chooses the nodes: they may not share {group_by}")
+        yield lost_note("coscheduling", f"Slurm chooses the nodes: they may not share {group_by}")
     if job.slices > 1:
-        yield lost("slices", f"Slurm chooses the nodes: not {job.slices} groups of them")
+        yield lost_note("slices", f"Slurm chooses the nodes: not {job.slices} groups of them")
 
 
 def _to_do(source: Source) -> Iterator[ExportNote]:
     job = source.job
     if job.after:
         ids = ":".join(f"ID_OF_{name}" for name in job.after)
-        yield to_do("after", f"submit with: sbatch --dependency=afterok:{ids}")
+        yield to_do_note("after", f"submit with: sbatch --dependency=afterok:{ids}")
     if names := ", ".join(_from_shell(job)):
-        yield to_do("secrets", f"export {names} in the shell of sbatch")
+        yield to_do_note("secrets", f"export {names} in the shell of sbatch")
     if source.workdir:
-        yield to_do("workdir", f"every node must see {source.workdir}")
+        yield to_do_note("workdir", f"every node must see {source.workdir}")
     if job.indexes and job.indexes[-1] > _DEFAULT_MAX_INDEX:
-        yield to_do("array", f"index {job.indexes[-1]} needs a MaxArraySize above it (1001 by default)")
+        yield to_do_note("array", f"index {job.indexes[-1]} needs a MaxArraySize above it (1001 by default)")

@@ -1,6 +1,6 @@
 """Words, comments and variables of shell scripts, in printable characters.
 
-The variables of a script begin with `IRIS_`. Variables of jobs can't begin so.
+The names of the scripts' own variables begin with `IRIS_`, because names of a job's variables can't begin so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def exports(variables: Mapping[str, str]) -> Iterator[str]:
     return (f"export {name}={quoted(value)}" for name, value in variables.items())
 
 
-def computed(variables: Mapping[str, str]) -> Iterator[str]:
+def computed_exports(variables: Mapping[str, str]) -> Iterator[str]:
     """Yield lines that set variables to shell expressions. The lines contain no single quotes if the values don't."""
     return (f'export {name}="{value}"' for name, value in variables.items())
 

@@ -47,7 +47,7 @@ class Source(Struct, frozen=True, kw_only=True):
     image: str = ""
 
     @property
-    def is_group(self) -> bool:
+    def starts_together(self) -> bool:
         """True if all tasks start and end together: the job is a gang or has only one task."""
         return self.job.is_gang or (self.job.replicas == 1 and not self.job.indexes)
 
@@ -67,7 +67,7 @@ def from_state(session: Session, name: str) -> Source:
 
 
 def defaults_of(script: Workplace) -> Defaults:
-    """Return the defaults in `cluster.yaml`; empty if there is no such file. Raises ConfigError."""
+    """Return the defaults in `cluster.yaml`; no defaults if there is no such file. Raises ConfigError."""
     try:
         script.config_file  # noqa: B018 - reading it finds the file
     except ConfigError:
@@ -84,7 +84,7 @@ def from_file(path: Path, defaults: Defaults) -> Source:
     after = tuple(map(parse_job_id, request.after or ()))
     # The job's dependencies, its image and its resources belong to the other engine, so they are not checked.
     accepted = structs.replace(with_lines(request), after=None, image=None, force=True)
-    job = accept(Cluster(), accepted, _shapes(request))
+    job = accept(Cluster(), accepted, _fictitious_workers(request))
     lines = request.each_line
     return Source(
         job=structs.replace(job, after=after),
@@ -110,7 +110,7 @@ def _script(path: Path) -> JobRequest:
     return structs.replace(request, command=(program,), workdir=str(top), job_script=None)
 
 
-def _shapes(request: JobRequest) -> Fleet:
+def _fictitious_workers(request: JobRequest) -> Fleet:
     """Return a fictitious worker for a TPU type that only GKE has, so that the job is accepted; () for other types."""
     known = gke_types().get(request.tpu or "")
     if known is None or lookup(known.name) is not None:

@@ -29,9 +29,10 @@ _UNKNOWN_STATE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED}
 class WorkerFiles(Struct, frozen=True, kw_only=True):
     """Files of ended attempts on one worker. `sizes` are bytes by attempt.
 
-    `removed` are the attempts whose files were deleted, `left` the attempts whose deletion takes longer. `caches` is
-    the size in bytes of workspaces and set-ups that were unused for long, `caches_removed` the deleted part of it.
-    `problem` says why the sizes are unknown or nothing can be deleted now. `silent`: True if the worker did not answer.
+    `removed` are the attempts whose files were deleted, `left` the attempts whose deletion continues on the worker.
+    `caches` is the size in bytes of workspaces and set-ups that were unused for long, `caches_removed` the size of the
+    deleted caches. `problem` says why the sizes are unknown or nothing can be deleted now. `silent`: True if the worker
+    did not answer.
     """
 
     worker: WorkerId
@@ -192,7 +193,7 @@ def _remove_caches(session: Session, rows: dict[WorkerId, WorkerFiles], older_th
 def _next_calls(
     session: Session, rows: dict[WorkerId, WorkerFiles], sent: Mapping[WorkerId, set[AttemptId]]
 ) -> list[Call]:
-    """Return the next call for each worker. A call deletes the files of the oldest attempts that are left."""
+    """Return the next call for each worker. It deletes the files of the oldest attempts that are not deleted yet."""
     cluster = session.view()
     calls = []
     for row in rows.values():

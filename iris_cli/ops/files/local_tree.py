@@ -1,4 +1,4 @@
-"""A local directory for untrusted files. Nothing is written outside of the directory, and no link is followed.
+"""A local directory for files from workers, which are untrusted. No link is followed, and no name leads out of it.
 
 A file has a temporary name until it is complete, so that an interrupted fetch leaves no incomplete file.
 """

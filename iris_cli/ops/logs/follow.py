@@ -26,10 +26,10 @@ from iris_cli.remote.fan_out import FanOut
 
 POLL_EVERY = 1.0  # seconds
 CALLS_A_SECOND = 32  # a call costs this machine a millisecond, so many workers are read less often
-FLOOD = 1 << 20  # characters per second: no reader can follow more, and printing it is expensive
-CALLS_IN_A_FLOOD = 12  # polls per second during a flood
-TOGETHER = 1.0  # seconds: answers within this time are one step, so that equal lines can be folded
-AT_ONCE = 8  # calls that are sent before answers are received
+MAX_RATE = 1 << 20  # characters per second: no reader can follow more, and printing it is expensive
+CALLS_A_SECOND_AT_MAX_RATE = 12  # polls per second if the output exceeds MAX_RATE
+STEP_TIME = 1.0  # seconds: answers within this time are one step, so that equal lines can be folded
+CALLS_PER_BATCH = 8  # calls that are sent before answers are received
 _SHORT_WAIT = 0.01  # seconds to wait for answers between two batches of calls
 MAX_TRIES = 3  # calls to a silent worker for the end of finished output, because the worker may stay silent
 _LATE_ANSWERS = 0.1  # seconds between two checks for late answers
@@ -58,7 +58,7 @@ class _FollowedAttempt(Struct):
     reading: Reading
     printed: bool = False
     failures: int = 0  # consecutive calls without an answer
-    ask_after: float = 0.0  # monotonic time of the next poll after a failure
+    poll_after: float = 0.0  # monotonic time of the next poll after a failure
     done: bool = False
 
     @property
@@ -70,8 +70,8 @@ class _FollowedAttempt(Struct):
 class Follower:
     """Follow tasks from attempt to attempt, or only one attempt if `query` names one, up to the monotonic time `until`.
 
-    Each line is returned as a whole and exactly once. A silent worker is polled again later. `cut_short` is True if the
-    end of an output could not be read.
+    Each line is returned as a whole and exactly once. A silent worker is polled again later. Afterwards `cut_short` is
+    True if the end of an output could not be read.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Follower:
         self._last_full_poll = self._next_full_poll = -math.inf  # monotonic times
         self._received = 0  # characters since the last full poll
         self._until = until
-        self._other_texts: list[Iterator[LogText]] = []  # of pulled copies and log tails
+        self._other_texts: list[Iterator[LogText]] = []  # texts of pulled copies and of log tails
         self._session = session
         self._query = query
         self._runner = CycleRunner(session)
@@ -176,12 +176,12 @@ class Follower:
     def _submit(self, fan_out: FanOut[Sequence[Reading]], cluster: Cluster, step: Step) -> None:
         """Poll the workers that are due, one call each."""
         now = self._session.clock.monotonic()
-        open_ones = self._select(lambda each: now >= each.ask_after)
+        open_ones = self._select(lambda each: now >= each.poll_after)
         step.is_full_poll = is_full = now >= self._next_full_poll
         if is_full:
             workers = {each.reading.attempt.worker for each in open_ones}
-            is_flood = self._received > FLOOD * (now - self._last_full_poll)
-            calls = CALLS_IN_A_FLOOD if is_flood else CALLS_A_SECOND
+            is_flood = self._received > MAX_RATE * (now - self._last_full_poll)
+            calls = CALLS_A_SECOND_AT_MAX_RATE if is_flood else CALLS_A_SECOND
             interval = max(POLL_EVERY, len(workers) / calls)
             self._last_full_poll, self._next_full_poll = now, now + interval
             self._runner.least = interval  # a cycle polls the workers, too
@@ -191,12 +191,12 @@ class Follower:
         for number, (worker, readings) in enumerate(due.items(), 1):
             self._polled[worker] = cluster
             fan_out.submit(partial(poll_worker, self._session, cluster, readings, len(due)))
-            if not number % AT_ONCE:  # many threads that wake at the same time cost twice as much
+            if not number % CALLS_PER_BATCH:  # many threads that wake at the same time cost twice as much
                 self._receive(fan_out.take(_SHORT_WAIT), step)
 
     def _collect(self, fan_out: FanOut[Sequence[Reading]], step: Step) -> None:
-        """Receive answers for TOGETHER seconds. Later answers belong to the next step."""
-        until = self._session.clock.monotonic() + TOGETHER
+        """Receive answers for STEP_TIME seconds. Later answers belong to the next step."""
+        until = self._session.clock.monotonic() + STEP_TIME
         while self._polled:
             answered = fan_out.take(max(0.0, until - self._session.clock.monotonic()))
             if not answered:
@@ -229,7 +229,7 @@ class Follower:
         if reading.silence is not None:
             followed.failures += 1
             pause = min(2.0 ** min(followed.failures, 10), _MAX_BACKOFF)
-            followed.ask_after = self._session.clock.monotonic() + pause
+            followed.poll_after = self._session.clock.monotonic() + pause
             if not ended and followed.failures == 1:
                 why = why_no_output(reading.attempt, reading.silence)
                 step.notes.append((reading.id.task, f"{why}; trying again"))

@@ -15,10 +15,12 @@ from iris_cli.remote.task_runner import LogChunk, LogPiece
 
 R = TypeVar("R")
 
-FIRST = 32 << 10  # bytes that the first read gets from the end: enough for the last lines of most programs
+FIRST_READ = (
+    32 << 10
+)  # bytes that the first read gets from the end: enough for the last lines of most programs
 PIECE = 512 << 10  # bytes per call
-LONGEST = 64 << 10  # maximum bytes in a line: an endless line must not fill the memory
-FARTHEST = 16 << 20  # maximum bytes read from the end to find the last lines
+MAX_LINE = 64 << 10  # maximum bytes in a line: an endless line must not fill the memory
+MAX_SEARCH = 16 << 20  # maximum bytes read from the end to find the last lines
 
 
 Requests = Generator[tuple[int, int], "LogChunk", R]
@@ -27,9 +29,9 @@ Requests = Generator[tuple[int, int], "LogChunk", R]
 class LineCutter(Struct):
     """Cut a byte stream into whole lines of text. The lines do not depend on how the bytes are divided among calls.
 
-    An incomplete line is held back. A line longer than LONGEST is cut between two characters. If a line was overwritten
-    with carriage returns, as by a progress bar, only its last text is returned. Lines are processed together where
-    possible, because there may be tens of thousands per second.
+    An incomplete line is held back. A line longer than MAX_LINE is cut between two characters. If a line was
+    overwritten with carriage returns, as by a progress bar, only its last text is returned. Lines are processed
+    together where possible, because there may be tens of thousands per second.
     """
 
     held: bytes = b""
@@ -48,10 +50,10 @@ class LineCutter(Struct):
 
 
 def _short_lines(lines: bytes) -> bytes:
-    """Cut the lines that are longer than LONGEST. Long lines are rare, so the search advances in steps of LONGEST."""
+    """Cut the lines that are longer than MAX_LINE. Long lines are rare, so the search advances in steps of MAX_LINE."""
     start = 0
-    while len(lines) - start > LONGEST:
-        end = lines.rfind(b"\n", start, start + LONGEST + 1)
+    while len(lines) - start > MAX_LINE:
+        end = lines.rfind(b"\n", start, start + MAX_LINE + 1)
         if end < 0:
             cut = (b"\n".join(_pieces(line)) + b"\n" for line in lines[start:-1].split(b"\n"))
             return lines[:start] + b"".join(cut)
@@ -61,9 +63,9 @@ def _short_lines(lines: bytes) -> bytes:
 
 def _pieces(line: bytes) -> list[bytes]:
     pieces = []
-    while len(line) > LONGEST:
-        cut = LONGEST
-        while cut > LONGEST - 4 and line[cut] & 0xC0 == 0x80:  # inside a UTF-8 character
+    while len(line) > MAX_LINE:
+        cut = MAX_LINE
+        while cut > MAX_LINE - 4 and line[cut] & 0xC0 == 0x80:  # inside a UTF-8 character
             cut -= 1
         pieces.append(line[:cut])
         line = line[cut:]
@@ -80,8 +82,8 @@ def _text(lines: bytes) -> str:
 class LogStream:
     """Read position in one output file. `tail`: begin with the last `tail` whole lines of the file; None for all lines.
 
-    The caller requests `wanted` and passes the answer to `take`. `wanted` changes only after an answer, so a missing
-    answer neither loses nor repeats lines.
+    The caller requests the bytes `wanted` and passes the answer to `take`. `wanted` changes only after an answer, so a
+    missing answer neither loses nor repeats lines.
     """
 
     def __init__(self, tail: int | None = None) -> None:
@@ -111,7 +113,7 @@ class LogStream:
 
     def _take_next(self, chunk: LogChunk) -> None:
         if not chunk.inode:
-            self.at_end = True  # the file is missing; a file that appears later may be the same one
+            self.at_end = True  # the file is missing, perhaps not for ever: keep the position
         elif chunk.size < self.offset or (self.inode and chunk.inode != self.inode):
             self._text = self.cutter.rest()
             self.offset, self.inode, self.replaced = 0, chunk.inode, True
@@ -122,14 +124,14 @@ class LogStream:
             self.at_end = not chunk.data or self.offset >= chunk.size
 
     def _request_last(self, count: int) -> Requests[None]:
-        """Read the last `count` lines, at most FARTHEST bytes from the end. Later reads continue behind them."""
-        found = yield -FIRST, FIRST
-        start, data, window = found.offset, found.data, FIRST
+        """Read the last `count` lines, within MAX_SEARCH bytes from the end. Later reads continue after these lines."""
+        found = yield -FIRST_READ, FIRST_READ
+        start, data, window = found.offset, found.data, FIRST_READ
         while start + len(data) < found.size or (start and data.count(b"\n") <= count):
             window *= 4
             start = max(0, found.size - window)
             data = yield from self._request_range(start, found.size)
-            if window >= FARTHEST:
+            if window >= MAX_SEARCH:
                 break
         self.inode, self.offset, self.at_end = found.inode, start + len(data), True
         if start and b"\n" in data:
@@ -316,7 +318,7 @@ def poll_worker(
     for start in range(0, len(readings), step):
         group = readings[start : start + step]
         streams = sum(len(reading.streams) for reading in group)
-        max_bytes = max(FIRST, min(_MAX_CALL, _MAX_TOTAL // workers) // max(streams, 1))
+        max_bytes = max(FIRST_READ, min(_MAX_CALL, _MAX_TOTAL // workers) // max(streams, 1))
         if silence is None:
             pieces = [piece for reading in group for piece in reading.wanted(max_bytes)]
             answer = session.runner.pieces(target, pieces)

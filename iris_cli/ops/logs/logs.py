@@ -32,8 +32,8 @@ _COMPARED = 200  # bytes
 class OtherOutput(Struct, frozen=True, kw_only=True):
     """Output of an attempt from other sources than its worker.
 
-    `texts` are read lazily. `anything`: True if there is any. `note` names the source. `kept`: the output is from the
-    event log. `pulled`: it is from a pulled copy. `whole`: it is complete to the end.
+    `texts` are read lazily. `anything`: True if there is any output. `note` names its source. `kept`: the output is
+    from the event log. `pulled`: it is from a pulled copy. `whole`: the end of the output is not missing.
     """
 
     texts: Iterable[LogText] = ()

@@ -35,7 +35,7 @@ class ChangedError(Exception):
 class Entry(NamedTuple):
     """A member of an archive: one file of `size` bytes, or a link to `target`. `version` changes when the file changes.
 
-    `source` is the path of the file if it is packed under another name, otherwise ''.
+    `source` is the path of a file that is packed under another name, otherwise ''.
     """
 
     name: str

@@ -20,7 +20,7 @@ _MAX_NAMES = 5
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """Files to ship from `directory`. `size`: bytes of the tar file. `by` and `warnings` are those of the Selection.
+    """Files to ship from `directory`. `size`: bytes of the tar file. `by` and `warnings`: see Selection.
 
     `script_name` is the name of a job script that is shipped without other files, otherwise ''.
     """
@@ -150,8 +150,8 @@ def pack(
 ) -> tuple[Workspace, Listing]:
     """Pack the files of a job.
 
-    `put` stores the packed files of a Listing, and returns their hash and size. `own` are never packed. Raises
-    UsageError, and the errors of `put`.
+    `put` stores the packed files of a Listing, and returns their hash and size. Files below the paths `own` are not
+    packed. Raises UsageError, and the errors of `put`.
     """
     for _ in range(_TRIES):
         found = _list_of(request, limit, own)

@@ -44,7 +44,7 @@ def test_a_field_without_a_counterpart_is_told_whenever_a_job_has_it(tmp_path: P
     for engine in Engine:
         silent = []
         for row in COUNTERPARTS:
-            if not row.of(engine):
+            if not row.text(engine):
                 notes = export(source(tmp_path, **_VALUES[row.field]), engine).notes
                 silent += [] if any(note.lost and note.field == row.field for note in notes) else [row.field]
         assert (engine, silent) == (engine, [])
