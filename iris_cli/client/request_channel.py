@@ -79,15 +79,25 @@ class RequestChannel:
         Raises UsageError if the id is invalid or belongs to another request, NotWritableError.
         """
         raw = write_request(request)
-        name = new_request_id() if request_id is None else _parse_id(request_id)
+        if request_id is not None and not is_request_id(request_id):
+            raise UsageError(
+                f"{clip(request_id)!r} is not a request id",
+                hint="use 1 to 64 letters, digits, '.', '_' and '-'",
+            )
+        name = new_request_id() if request_id is None else RequestId(request_id)
         try:
             self._files.write(name, raw)
         except OtherRequestError as error:
             raise UsageError(
                 f"request id {name} belongs to another request", hint="use a different id for each request"
             ) from error
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise UsageError(
+                f"{self._files.outbox} is not the outbox of a task", hint="do not change IRIS_TASK_DIR"
+            ) from error
         except OSError as error:
-            raise _unwritable(self._files.outbox, error) from error
+            problem = f"can't write to {self._files.outbox}: {error.strerror}"
+            raise NotWritableError(problem, hint=f"df -h {self._files.outbox}") from error
         return name
 
     def ask_all(self, requests: Sequence[Request], until: float | None) -> list[Mapping[str, Any] | None]:
@@ -141,14 +151,6 @@ def _result(answer: Answer) -> Mapping[str, Any]:
     return answer
 
 
-def _parse_id(text: str) -> RequestId:
-    if not is_request_id(text):
-        raise UsageError(
-            f"{clip(text)!r} is not a request id", hint="use 1 to 64 letters, digits, '.', '_' and '-'"
-        )
-    return RequestId(text)
-
-
 def unanswered(timeout: float | None, name: str = "") -> UnansweredError:
     """Return the error for a request without an answer after `timeout` seconds."""
     return UnansweredError(
@@ -157,9 +159,3 @@ def unanswered(timeout: float | None, name: str = "") -> UnansweredError:
         + ("; the request stays queued" if name else ""),
         request_id=name,
     )
-
-
-def _unwritable(directory: str, error: OSError) -> IrisError:
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return UsageError(f"{directory} is not the outbox of a task", hint="do not change IRIS_TASK_DIR")
-    return NotWritableError(f"can't write to {directory}: {error.strerror}", hint=f"df -h {directory}")

@@ -25,7 +25,7 @@ from iris_cli.journal.log.file_store import FileStore, Fold, Keep, Loaded
 from iris_cli.journal.log.position import Header, Position
 from iris_cli.journal.log.recovery import Damage, damage_of, repair
 from iris_cli.journal.log.timestamps import iso_time
-from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
+from iris_cli.journal.snapshot.cache import EVERY_LINES, SnapshotCache
 
 if TYPE_CHECKING:
     from iris_cli.core.events.events import Transaction
@@ -163,7 +163,12 @@ class StateDir:
         return self._load_from(Cluster(), kept_after)
 
     def _load_from(self, start: Cluster, kept_after: int | None) -> LogView:
-        fold = Fold(start, kept_after, every=self._snapshots.archive_every, keep=self._keep_archived)
+        fold = Fold(
+            start,
+            kept_after,
+            every=self._snapshots.archive_every,
+            keep=lambda cluster: self._write_snapshot(cluster, self._store.reached),
+        )
         return replace(self.read(start.seq, fold), cluster=fold.cluster)
 
     def _replay_to(self, position: Position) -> Cluster:
@@ -194,9 +199,6 @@ class StateDir:
         """
         end = self._store.end
         return self._write_snapshot(cluster, end, always=always) if cluster.seq == end.seq else cluster
-
-    def _keep_archived(self, cluster: Cluster) -> Cluster:
-        return self._write_snapshot(cluster, self._store.reached)
 
     def _write_snapshot(self, cluster: Cluster, position: Position, *, always: bool = True) -> Cluster:
         done = self._store.forget_earliest

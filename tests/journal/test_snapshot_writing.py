@@ -21,7 +21,7 @@ import pytest
 
 from bench.cluster_files import ClusterFiles
 from bench.long_log import write_past
-from iris_cli.journal.snapshot import EVERY_LINES
+from iris_cli.journal.snapshot.cache import EVERY_LINES
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.histories import NEVER, Log, busy_days, same, state_in, write
 from tests.journal.test_faults import FAULTS, BadDisk, PowerCut

@@ -17,7 +17,7 @@ from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.slice import SliceOwner
 from iris_cli.errors import IrisError, LogDamagedError, LogReplacedError
 from iris_cli.journal.log.record import LogRecord
-from iris_cli.journal.snapshot import EVERY_LINES
+from iris_cli.journal.snapshot.cache import EVERY_LINES
 from iris_cli.journal.state_dir import LogView, StateDir
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import TaskRunner

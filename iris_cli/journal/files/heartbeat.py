@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -32,23 +32,18 @@ def write_heartbeat(
     If the lock can't be taken, the file is written nevertheless, because the next cycles restore lost entries. Raises
     OSError.
     """
-
-    def with_entry(stored: dict[str, Any]) -> dict[str, Any]:
-        runners = {**runners_of(stored), **({runner: entry} if runner else {})}
-        return {**heartbeat, **({_RUNNERS: runners} if runners else {})}
-
-    _change(directory, disk, with_entry)
+    with _locked(directory):
+        runners = runners_of(read_heartbeat(directory)) | ({runner: dict(entry)} if runner else {})
+        _write(directory, disk, {**heartbeat, **({_RUNNERS: runners} if runners else {})})
 
 
 def forget_runner(directory: Path, disk: Disk, runner: str) -> None:
     """Delete the entry of a kind of runner that no longer exists. Raises OSError."""
-
-    def without(stored: dict[str, Any]) -> dict[str, Any]:
-        others = {kind: entry for kind, entry in runners_of(stored).items() if kind != runner}
-        return {**stored, _RUNNERS: others}
-
-    if runner in runners_of(read_heartbeat(directory)):
-        _change(directory, disk, without)
+    with _locked(directory):
+        stored = read_heartbeat(directory) or {}
+        runners = runners_of(stored)
+        if runners.pop(runner, None) is not None:
+            _write(directory, disk, {**stored, _RUNNERS: runners})
 
 
 def read_heartbeat(directory: Path) -> dict[str, Any] | None:
@@ -69,11 +64,9 @@ def runners_of(heartbeat: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]
     return {kind: entry for kind, entry in kinds.items() if isinstance(entry, dict)}
 
 
-def _change(directory: Path, disk: Disk, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    with _locked(directory):
-        changed = change(read_heartbeat(directory) or {})
-        data = json.dumps(changed).encode("ascii") + b"\n"
-        replace_file(disk, directory / HEARTBEAT, data, alone=False)
+def _write(directory: Path, disk: Disk, heartbeat: Mapping[str, object]) -> None:
+    data = json.dumps(heartbeat).encode("ascii") + b"\n"
+    replace_file(disk, directory / HEARTBEAT, data, alone=False)
 
 
 @contextmanager

@@ -197,7 +197,9 @@ class ArchiveScan:
             self.position = scan.position
         end = self.position
         if scan is not None and scan.fault is not None:
-            self.fault = fault_in_segment(scan.fault, segment)
+            # No process writes to segments, so an incomplete line is damage.
+            kind = FaultKind.DAMAGED if scan.fault.kind is FaultKind.TORN else scan.fault.kind
+            self.fault = replace(scan.fault, kind=kind, file=segment.file)
         elif broken:
             self.fault = fault_at(replace(end, line=scan.position.line if scan else 0), segment.file, broken)
         elif end.seq != segment.last and end.seq < self._until:
@@ -212,9 +214,3 @@ def find_gap(end: Position, first: int, file: str) -> Fault | None:
     if first > end.seq + 1:
         what = f"seq {end.seq + 1} to {first - 1} before this line are missing in the archive"
     return replace(fault_at(start_after(end), file, what), kind=FaultKind.MISSING)
-
-
-def fault_in_segment(fault: Fault, segment: Segment) -> Fault:
-    """Return the fault for a line in a segment. TORN becomes DAMAGED, because no process writes to segments."""
-    kind = FaultKind.DAMAGED if fault.kind is FaultKind.TORN else fault.kind
-    return replace(fault, kind=kind, file=segment.file)

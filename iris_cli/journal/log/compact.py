@@ -59,9 +59,17 @@ def compact(
     log = directory / LOG
     with open(log, "rb", opener=open_safely) as stream:
         segment = segment_of(directory, origin_of(stream).seq + 1, end.seq)
-    _make_archive(directory, disk, segment, at)
+    make_directory(disk, directory / ARCHIVE)
+    for other in segments(directory):
+        if other.last >= segment.first:  # left by an interrupted compaction or a salvage
+            set_aside(disk, other, at)
     with replacing(disk, segment.path) as fd:
-        _pack(disk, log, end, fd)
+        packer = zlib.compressobj(wbits=GZIP)
+        with open(log, "rb", opener=open_safely) as stream:
+            for chunk in _verified_chunks(log, bounded_lines(stream, end.offset), end):
+                if packed := packer.compress(chunk):
+                    write_all(disk, fd, packed)
+        write_all(disk, fd, packer.flush())
     # If iris crashes before the log is replaced, segment and log have the same lines, and readers use the log.
     line = encode_line(end, [LogCompacted(name=end.header.cluster_name, through=end.seq)], at=at, actor=actor)
     with replacing(
@@ -82,29 +90,11 @@ def compact(
     )
 
 
-def _make_archive(directory: Path, disk: Disk, segment: Segment, now: float) -> None:
-    """Create the archive. Rename segments with the same lines that an interrupted compaction or a salvage has left."""
-    make_directory(disk, directory / ARCHIVE)
-    for other in segments(directory):
-        if other.last >= segment.first:
-            set_aside(disk, other, now)
-
-
 def set_aside(disk: Disk, segment: Segment, now: float) -> Path:
     """Rename a segment so that it is not read any more. Return its new path. Raises OSError."""
     kept = unused_path(segment.path.with_name(f"{segment.path.name}{OLD_SUFFIX}{file_stamp(now)}"))
     disk.rename(segment.path, kept)
     return kept
-
-
-def _pack(disk: Disk, log: Path, end: Position, target: int) -> None:
-    """Write the lines of the log up to `end` to the file `target`, compressed, and verify their checksums."""
-    packer = zlib.compressobj(wbits=GZIP)
-    with open(log, "rb", opener=open_safely) as stream:
-        for chunk in _verified_chunks(log, bounded_lines(stream, end.offset), end):
-            if packed := packer.compress(chunk):
-                write_all(disk, target, packed)
-        write_all(disk, target, packer.flush())
 
 
 def _verified_chunks(log: Path, lines: Iterator[bytes], end: Position) -> Iterator[bytes]:

@@ -111,8 +111,11 @@ class FileStore:
                 status = os.fstat(stream.fileno())
                 self._end, self._file = position, (status.st_dev, status.st_ino)
                 return True
-            if _begins_after(stream, position):
-                self._end, self._file = position, None
+            from iris_cli.journal.log.scan import origin_of
+
+            origin = origin_of(stream)
+            if position.seq > 0 and (origin.seq, origin.crc) == (position.seq, position.crc):
+                self._end, self._file = position, None  # the line at `position` is archived
                 return True
         return False
 
@@ -219,7 +222,10 @@ class FileStore:
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if expected_seq == 0 else 0)
         with writing(self._path), opened(self._path, flags) as fd:
             if not self._is_at_end_of(fd):
-                self._catch_up()
+                if (fault := self.load(self._end.seq).fault) is not None:
+                    raise LogDamagedError(
+                        f"{self._path}, {fault}", hint="run the command again: it recovers the log first"
+                    )
                 if not self._is_at_end_of(fd):
                     raise self._replaced_error()
             if expected_seq != self._end.seq:
@@ -249,13 +255,6 @@ class FileStore:
     def _is_at_end_of(self, fd: int) -> bool:
         status = os.fstat(fd)
         return self._file == (status.st_dev, status.st_ino) and self._end.offset == status.st_size
-
-    def _catch_up(self) -> None:
-        fault = self.load(self._end.seq).fault
-        if fault is not None:
-            raise LogDamagedError(
-                f"{self._path}, {fault}", hint="run the command again: it recovers the log first"
-            )
 
     def _commit(self, fd: int, line: bytes, end: Position) -> None:
         """Write the line, sync the log, and write HEAD. If one of these steps fails, restore the log."""
@@ -287,14 +286,6 @@ def _records_after(after_seq: int, scan: Iterable[LogRecord], crcs: dict[int, st
             crcs[record.seq] = record.crc
         if record.seq > after_seq:
             yield record
-
-
-def _begins_after(stream: BinaryIO, position: Position) -> bool:
-    """Return whether the file begins right after the record that ends at `position`. That record is archived."""
-    from iris_cli.journal.log.scan import origin_of
-
-    origin = origin_of(stream)
-    return position.seq > 0 and (origin.seq, origin.crc) == (position.seq, position.crc)
 
 
 def _record_is_at(fd: int, position: Position) -> bool:

@@ -105,8 +105,13 @@ def _check_salvageable(log: Path, report: VerifyReport) -> None:
 
 def _restore_from_archive(directory: Path, disk: Disk, report: VerifyReport) -> tuple[Segment, ...]:
     """Make a log of the valid lines of the last segment that has valid lines. Return the segments that it replaces."""
-    chain, end = segments(directory), report.sound_until
-    number, lines = _last_valid(chain, report)
+    chain, end, lines = segments(directory), report.sound_until, None
+    files = [segment.file for segment in chain]
+    number = files.index(report.sound_in) if report.sound_in in files else len(chain)
+    if end.line:
+        lines = end.line
+    elif end.seq:
+        number -= 1  # all lines of the segment before are valid
     if not end.seq:
         _write_log(directory, disk, ())
     else:
@@ -120,10 +125,3 @@ def _write_log(directory: Path, disk: Disk, lines: Iterable[bytes]) -> None:
     with replacing(disk, directory / LOG) as fd:
         for line in lines:
             write_all(disk, fd, line)
-
-
-def _last_valid(chain: tuple[Segment, ...], report: VerifyReport) -> tuple[int, int | None]:
-    """Return the index of the last segment with valid lines, and the number of these lines (None: all are valid)."""
-    end = report.sound_until
-    number = next((each for each, segment in enumerate(chain) if segment.file == report.sound_in), len(chain))
-    return (number, end.line) if end.line or not end.seq else (number - 1, None)

@@ -63,7 +63,10 @@ class Scan:
                 if edit := describe_edit(raw):
                     self._stop(FaultKind.EDITED, edit)
                 else:
-                    self._stop(self._severity(error), str(error))
+                    rest = (as_committed(line).rstrip(b"\n") for line in self._lines)
+                    is_damaged = error.intact or any(map(is_intact, rest))
+                    kind = FaultKind.DAMAGED if is_damaged else FaultKind.TORN
+                    self._stop(kind, str(error))
                 return
             except NewerLogError as error:
                 writer = error.program or self._program or "an unknown program"
@@ -115,11 +118,6 @@ class Scan:
         self._program = record.program or self._program
         if record.header is not None:
             self._header, self._format = record.header, record.header.format
-
-    def _severity(self, error: BadLineError) -> FaultKind:
-        if error.intact or any(is_intact(as_committed(rest).rstrip(b"\n")) for rest in self._lines):
-            return FaultKind.DAMAGED
-        return FaultKind.TORN
 
     def _stop(self, kind: FaultKind, what: str) -> None:
         self.fault = Fault(kind=kind, line=self._line + 1, offset=self._offset, seq=self._seq + 1, what=what)

@@ -3,7 +3,3 @@
 The archive has earlier snapshots. Each of them has the jobs that ended after the previous snapshot. Snapshots are only
 caches: a damaged snapshot is ignored, and the log is replayed instead.
 """
-
-from iris_cli.journal.snapshot.cache import EVERY_LINES, SnapshotCache
-
-__all__ = ["EVERY_LINES", "SnapshotCache"]

@@ -107,7 +107,9 @@ SnapshotParts = tuple[list[FullJob], list[FullJob], tuple[JobId, ...], "Snapshot
 
 def _parts_of(cluster: Cluster) -> SnapshotParts:
     """Return the parts of a snapshot, with all ended jobs if there are no earlier snapshots to keep."""
-    past = usable_past(cluster)
+    past = cluster.past
+    if not isinstance(past, Snapshot) or past.log is not None:
+        past = None  # the next snapshot can't refer to earlier ones, so it must have all jobs
     opened, ended = _open_and_ended(cluster, complete=past is None)
     is_open = {whole.job.id for whole in opened}
     last = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in is_open)
@@ -130,12 +132,6 @@ def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[FullJob],
         is_open = job.id in held or not all(task.state.terminal for task in whole.tasks)
         (opened if is_open else ended).append(whole)
     return opened, ended
-
-
-def usable_past(cluster: Cluster) -> Snapshot | None:
-    """Return the earlier snapshots that the next snapshot can refer to; None if it must have all jobs."""
-    past = cluster.past
-    return past if isinstance(past, Snapshot) and past.log is None else None
 
 
 def _entries(past: Snapshot | None, ended: Sequence[FullJob]) -> dict[str, bytes | Raw]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec import Struct, structs
 
 from iris_cli.config.yaml_text import yaml_text
@@ -52,20 +50,15 @@ def export(
     notes = sorted(dict.fromkeys(found), key=lambda note: not note.lost)  # lost fields first
     comments = [f"The iris job {source.job.id}, written by iris export.", *map(note_line, notes)]
     text = first + "".join(f"{shell.comment(each)}\n" for each in comments) + content
-    if strict:
-        _check_complete(engine, notes)
+    lost_fields = list(dict.fromkeys(note.field for note in notes if note.lost))
+    if strict and lost_fields:
+        raise UsageError(
+            f"{count(len(lost_fields), 'field')} can't be exported to {engine}: {', '.join(lost_fields)}",
+            hint="without --strict iris exports the rest and lists these fields",
+        )
     return Export(job=source.job.id, engine=engine, text=text, notes=tuple(notes))
 
 
 def note_line(note: ExportNote) -> str:
     """Return a note as one line."""
     return f"not exported: {note.field} ({note.text})" if note.lost else f"to do: {note.field}: {note.text}"
-
-
-def _check_complete(engine: Engine, notes: Sequence[ExportNote]) -> None:
-    fields = list(dict.fromkeys(note.field for note in notes if note.lost))
-    if fields:
-        raise UsageError(
-            f"{count(len(fields), 'field')} can't be exported to {engine}: {', '.join(fields)}",
-            hint="without --strict iris exports the rest and lists these fields",
-        )

@@ -194,25 +194,19 @@ def _retries(source: Source, shape: Shape) -> Fields:
 def _pod(source: Source, shape: Shape) -> Fields:
     job = source.job
     deadline = job.timeout and not source.starts_together
+    selector = {}
+    if shape.tpu is not None:
+        selector["cloud.google.com/gke-tpu-accelerator"] = shape.tpu.accelerator
+        selector["cloud.google.com/gke-tpu-topology"] = shape.tpu.topology
     return {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": ceil(job.grace),
         **({"activeDeadlineSeconds": ceil(job.timeout)} if deadline else {}),
-        "nodeSelector": _node_selector(shape.tpu),
+        "nodeSelector": selector,
         "affinity": _affinity(job),
         "tolerations": [{"key": taint, "operator": "Exists"} for taint in job.tolerations],
         "containers": [_container(source, shape)],
         "volumes": [{"name": "iris", "emptyDir": {}}],
-    }
-
-
-def _node_selector(tpu: GkeTpu | None) -> dict[str, str]:
-    """Return the labels that GKE gives the nodes of a TPU slice; {} without a TPU."""
-    if tpu is None:
-        return {}
-    return {
-        "cloud.google.com/gke-tpu-accelerator": tpu.accelerator,
-        "cloud.google.com/gke-tpu-topology": tpu.topology,
     }
 
 

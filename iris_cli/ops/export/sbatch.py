@@ -252,8 +252,11 @@ def _notes(source: Source) -> Iterator[ExportNote]:
             "workdir",
             f"the packed workspace {job.workspace.name!r} is not exported: submit from such a directory",
         )
-    if job.is_gang:
-        yield from _lost_nodes(job)
+    if job.coscheduling is not None and job.coscheduling.group_by != TPU_NAME_ATTRIBUTE_KEY:
+        group_by = job.coscheduling.group_by
+        yield lost_note("coscheduling", f"Slurm chooses the nodes: they may not share {group_by}")
+    if job.is_gang and job.slices > 1:
+        yield lost_note("slices", f"Slurm chooses the nodes: not {job.slices} groups of them")
     if job.priority is Priority.HIGH:
         yield lost_note("priority", "no counterpart for high")
     if job.timeout % 60:
@@ -263,7 +266,15 @@ def _notes(source: Source) -> Iterator[ExportNote]:
         yield lost_note("max_retries_preemption", "restarts after a lost node are not counted")
     if job.ports:
         yield lost_note("ports", "the numbers are not checked to be free")
-    yield from _to_do(source)
+    if job.after:
+        ids = ":".join(f"ID_OF_{name}" for name in job.after)
+        yield to_do_note("after", f"submit with: sbatch --dependency=afterok:{ids}")
+    if names := ", ".join(_from_shell(job)):
+        yield to_do_note("secrets", f"export {names} in the shell of sbatch")
+    if source.workdir:
+        yield to_do_note("workdir", f"every node must see {source.workdir}")
+    if job.indexes and job.indexes[-1] > _DEFAULT_MAX_INDEX:
+        yield to_do_note("array", f"index {job.indexes[-1]} needs a MaxArraySize above it (1001 by default)")
 
 
 def _lost_resources(job: Job) -> Iterator[ExportNote]:
@@ -283,25 +294,3 @@ def _lost_resources(job: Job) -> Iterator[ExportNote]:
         yield lost_note(
             "cpu", f"Slurm counts whole cores: {job.resources.cpu:g} becomes {ceil(job.resources.cpu)}"
         )
-
-
-def _lost_nodes(job: Job) -> Iterator[ExportNote]:
-    assert job.coscheduling is not None
-    group_by = job.coscheduling.group_by
-    if group_by != TPU_NAME_ATTRIBUTE_KEY:
-        yield lost_note("coscheduling", f"Slurm chooses the nodes: they may not share {group_by}")
-    if job.slices > 1:
-        yield lost_note("slices", f"Slurm chooses the nodes: not {job.slices} groups of them")
-
-
-def _to_do(source: Source) -> Iterator[ExportNote]:
-    job = source.job
-    if job.after:
-        ids = ":".join(f"ID_OF_{name}" for name in job.after)
-        yield to_do_note("after", f"submit with: sbatch --dependency=afterok:{ids}")
-    if names := ", ".join(_from_shell(job)):
-        yield to_do_note("secrets", f"export {names} in the shell of sbatch")
-    if source.workdir:
-        yield to_do_note("workdir", f"every node must see {source.workdir}")
-    if job.indexes and job.indexes[-1] > _DEFAULT_MAX_INDEX:
-        yield to_do_note("array", f"index {job.indexes[-1]} needs a MaxArraySize above it (1001 by default)")

@@ -141,9 +141,14 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
     """
     rows = {each.worker: each for each in found.workers}
     sent: dict[WorkerId, set[AttemptId]] = {worker: set() for worker in rows}
+
+    def act(call: Call) -> WorkerAnswer:
+        called_at = session.clock.now()
+        return observe.validated_answer(session, call.context, called_at, call.act())
+
     while calls := _next_calls(session, rows, sent):
         session.take_turn()  # BEFORE deleting: the deletion must be recorded
-        for batch in session.fan_out(calls, lambda call: _reap(session, call), what="removing"):
+        for batch in session.fan_out(calls, act, what="removing"):
             with session.transaction() as draft:
                 observe.record_answers(session, draft, batch)
             for answer in batch:
@@ -210,12 +215,6 @@ def _next_calls(
             target = session.target(cluster.workers[row.worker])
             calls.append(Call(context=known, act=partial(session.runner.reap, target, list(reaped))))
     return calls
-
-
-def _reap(session: Session, call: Call) -> WorkerAnswer:
-    """Run a call, in a thread of its own."""
-    called_at = session.clock.now()
-    return observe.validated_answer(session, call.context, called_at, call.act())
 
 
 def _result(

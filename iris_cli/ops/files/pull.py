@@ -9,7 +9,6 @@ from threading import Lock
 from msgspec import Struct
 
 from iris_cli.core import Attempt, AttemptId, Cluster, JobId, WorkerId
-from iris_cli.core.ids import parse_attempt_id
 from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotWritableError, UsageError
 from iris_cli.journal.log.recovery import Damage
@@ -77,21 +76,13 @@ def _attempts_with_files(
 ) -> list[tuple[AttemptId, Attempt]]:
     """Return the selected attempts that may have written files, by task and number."""
     found = select_tasks(cluster, what, ranks=ranks, attempt=number)
-    only_one = number is not None or _is_attempt(what)
+    only_one = number is not None or "/attempt-" in what
     return [
         (AttemptId(task.id, each.number), each)
         for task, attempt in found
         for each in ([attempt] if only_one and attempt is not None else task.attempts)
         if each.acknowledged or each.started_at is not None or each.live
     ]
-
-
-def _is_attempt(what: str) -> bool:
-    try:
-        parse_attempt_id(what)
-    except UsageError:
-        return False
-    return True
 
 
 def _row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from msgspec import Struct
@@ -323,16 +324,11 @@ def poll_worker(
             pieces = [piece for reading in group for piece in reading.wanted(max_bytes)]
             answer = session.runner.pieces(target, pieces)
             if not isinstance(answer, Silence):
-                _distribute(group, answer)
+                chunks = iter(answer)
+                for reading in group:
+                    reading.take(list(islice(chunks, len(reading.streams))))
                 continue
             silence = answer
         for reading in group:
             reading.fail(silence)
     return readings
-
-
-def _distribute(readings: Sequence[Reading], chunks: Sequence[LogChunk]) -> None:
-    start = 0
-    for reading in readings:
-        reading.take(chunks[start : start + len(reading.streams)])
-        start += len(reading.streams)

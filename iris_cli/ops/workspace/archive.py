@@ -111,11 +111,6 @@ UNPACKABLE = (
 """Kinds of entries that can't be packed: a description, and its test."""
 
 
-def why_unpackable(entry: Entry) -> str:
-    """Return the kind of UNPACKABLE to which this entry belongs; '' if it can be packed."""
-    return next((kind for kind, applies in UNPACKABLE if applies(entry)), "")
-
-
 def padded(size: int) -> int:
     """Return the number of bytes that a file of `size` bytes takes in a tar file, without its header."""
     return -(-size // BLOCK) * BLOCK
@@ -201,7 +196,7 @@ class TarCheck:
 
     def _take(self, entry: Entry) -> None:
         name = os.fsencode(entry.name)
-        if kind := why_unpackable(entry):
+        if kind := next((kind for kind, applies in UNPACKABLE if applies(entry)), ""):
             raise InvalidTarError(f"it holds {kind}: {clip(entry.name)}")
         for part in name.split(b"/"):
             if part in (b"", b".", b"..") or len(part) > _MAX_PART:

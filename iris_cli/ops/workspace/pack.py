@@ -51,7 +51,14 @@ def _listed(
     script_name: str = "",
 ) -> Listing:
     """Return the listing of these files. Raises UsageError if one can't be shipped, or if they exceed `limit` bytes."""
-    _check_packable(directory, entries)
+    for kind, applies in archive.UNPACKABLE:
+        if unpackable := [each for each in entries if applies(each)]:
+            names = ", ".join(_shown(each) for each in unpackable[:_MAX_NAMES])
+            more = f" and {len(unpackable) - _MAX_NAMES} more" if len(unpackable) > _MAX_NAMES else ""
+            raise UsageError(
+                f"{directory} holds {kind}: {names}{more}",
+                hint=f"fix them, or exclude them in {directory / IGNORE_FILE}",
+            )
     size = sum(len(each.header) + archive.padded(each.size) for each in entries) + archive.END_SIZE
     found = Listing(
         directory=directory,
@@ -95,20 +102,6 @@ def _entry(top: Path, name: str, warnings: list[str]) -> archive.Entry | None:
         return archive.Entry(name, status.st_size, executable, None, archive.version_of(status))
     warnings.append(f"{clip(name)} is not shipped: it is neither file nor link")
     return None
-
-
-# Files that can't be shipped
-
-
-def _check_packable(directory: Path, entries: Sequence[archive.Entry]) -> None:
-    for kind, applies in archive.UNPACKABLE:
-        if found := [each for each in entries if applies(each)]:
-            names = ", ".join(_shown(each) for each in found[:_MAX_NAMES])
-            more = f" and {len(found) - _MAX_NAMES} more" if len(found) > _MAX_NAMES else ""
-            raise UsageError(
-                f"{directory} holds {kind}: {names}{more}",
-                hint=f"fix them, or exclude them in {directory / IGNORE_FILE}",
-            )
 
 
 def _shown(entry: archive.Entry) -> str:

@@ -54,7 +54,11 @@ def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
     """Select the files of `directory`, a real path, except iris's `own` paths. Raises UsageError."""
     may_ship = _not_own(directory, own)
     ignore = read_ignore_file(directory)
-    _check_not_home(directory, ignore)
+    if ignore is None and directory in (Path.home(), Path.home().resolve(), Path("/")):
+        raise UsageError(
+            f"{directory} is too much to ship: it holds keys and other private files",
+            hint=f"name a directory in it; or exclude files in {IGNORE_FILE}",
+        )
     warnings: list[str] = []
     by = f"all files except those in {IGNORE_FILE}" if ignore else "all files (not a git repository)"
     try:
@@ -73,14 +77,6 @@ def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
     else:
         names = list(_at_most_max(directory, _walk(directory, ignore or IgnoreFile(), may_ship, warnings)))
     return Selection(tuple(sorted(set(names), key=os.fsencode)), by, tuple(warnings))
-
-
-def _check_not_home(directory: Path, ignore: IgnoreFile | None) -> None:
-    if ignore is None and directory in (Path.home(), Path.home().resolve(), Path("/")):
-        raise UsageError(
-            f"{directory} is too much to ship: it holds keys and other private files",
-            hint=f"name a directory in it; or exclude files in {IGNORE_FILE}",
-        )
 
 
 def _not_own(directory: Path, own: Sequence[Path]) -> Callable[[str], bool]:
