@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from msgspec import Struct
+
 from iris_cli.core import Cluster, JobId
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import LOG
@@ -20,24 +22,21 @@ from iris_cli.journal.snapshot.cache import ReplayTo, SnapshotCache
 from iris_cli.journal.snapshot.reading import UNUSABLE, SnapshotFile, SnapshotFiles, read_snapshot
 
 
-class LineRanges:
+class LineRanges(Struct):
     """The ranges of lines between the snapshots of a state directory.
 
     If a snapshot is unusable, ranges are longer than necessary. `fits` and `replay_to` are as in `SnapshotCache.read`.
     """
 
-    def __init__(
-        self, directory: Path, snapshots: SnapshotCache, fits: Callable[[Position], bool], replay_to: ReplayTo
-    ) -> None:
-        self._directory = directory
-        self._snapshots = snapshots
-        self._fits = fits
-        self._replay_to = replay_to
+    directory: Path
+    snapshots: SnapshotCache
+    fits: Callable[[Position], bool]
+    replay_to: ReplayTo
 
     def range_before(self, time: float) -> tuple[Cluster, LineRange]:
         """Return the range with the last transaction at or before a time, and the cluster at the range's start."""
         try:
-            files = self._snapshots.files(self._fits)
+            files = self.snapshots.files(self.fits)
             if files is None:
                 return Cluster(), ALL
             known = list(files.newest_first())
@@ -46,7 +45,7 @@ class LineRanges:
                 end = None if file is None else file.header.position
                 if end is None or (end.earliest or 0.0) <= time:
                     part = LineRange(start, end.seq if end is not None else sys.maxsize)
-                    if any(each.at <= time for each in Reading(self._directory, part, archive=True)):
+                    if any(each.at <= time for each in Reading(self.directory, part, archive=True)):
                         return self._cluster(files, known[number]) if number < len(known) else Cluster(), part
             return Cluster(), ALL
         except UNUSABLE:
@@ -57,7 +56,7 @@ class LineRanges:
         ranges: list[LineRange] = []
         start = START
         try:
-            files = self._snapshots.files(self._fits)
+            files = self.snapshots.files(self.fits)
             for file in reversed(list(files.newest_first())) if files is not None else ():
                 header = file.header
                 named = f'"{job}"'.encode()
@@ -70,13 +69,13 @@ class LineRanges:
 
     def range_of_last(self, lines: int) -> LineRange:
         """Return a range with at least the last `lines` lines."""
-        log = self._directory / LOG
+        log = self.directory / LOG
         try:
             with open(log, "rb", opener=open_safely) as stream:
                 if (start := _position_before_last(stream, lines)) is not None:
                     return LineRange(start)
                 begin = origin_of(stream).seq
-            files = self._snapshots.files(self._fits) if begin else None
+            files = self.snapshots.files(self.fits) if begin else None
             for file in files.newest_first() if files is not None else ():
                 if file.header.position.seq + lines <= begin:
                     return LineRange(file.header.position)
@@ -85,8 +84,8 @@ class LineRanges:
         return ALL
 
     def _cluster(self, files: SnapshotFiles, file: SnapshotFile) -> Cluster:
-        replay_to = partial(self._replay_to, file.header.position)
-        return read_snapshot(self._directory, file, replay_to, archived=file is not files.last)
+        replay_to = partial(self.replay_to, file.header.position)
+        return read_snapshot(self.directory, file, replay_to, archived=file is not files.last)
 
 
 def _position_before_last(stream: BinaryIO, lines: int) -> Position | None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import lock_descriptor, unlock_descriptor
+from msgspec import Struct
 
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.errors import IrisError, LockedError, NotWritableError
@@ -24,12 +25,11 @@ _POLL_INTERVAL = 0.002  # seconds; one attempt to take the lock costs microsecon
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
-class HeldLock:
-    """The lock while this process holds it."""
+class HeldLock(Struct):
+    """The lock while this process holds it: the path and the descriptor of the lock's file."""
 
-    def __init__(self, path: Path, fd: int) -> None:
-        self._path = path
-        self._fd = fd
+    _path: Path
+    _fd: int
 
     def check(self) -> None:
         """Raise LockedError if the lock's file was deleted or replaced, because there may be two holders then."""

@@ -76,12 +76,11 @@ class Runner(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in asdict(self).items() if name != "kind"}
 
 
-class HeldRunner:
+class HeldRunner(Struct):
     """The lock on the file of a runner or client, held by this process."""
 
-    def __init__(self, path: Path, fd: int) -> None:
-        self._path = path
-        self.descriptor = fd
+    _path: Path
+    descriptor: int
 
     @property
     def name(self) -> str:

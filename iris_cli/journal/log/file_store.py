@@ -10,7 +10,7 @@ from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from iris_cli.core.collector import gc_paused
@@ -294,43 +294,34 @@ def _record_is_at(fd: int, position: Position) -> bool:
     return position.seq == 0 or os.pread(fd, len(mark), max(0, position.offset - len(mark))) == mark
 
 
-class Fold:
+class Fold(Struct):
     """Replays records while they are read, without keeping all in memory. `cluster` is the result.
 
     Starts from the cluster `start`, stops after the seq `until`, and keeps the records after the seq `kept_after`.
     After every `every` records it calls `keep`, which may return an equal cluster that uses less memory.
     """
 
-    def __init__(
-        self,
-        start: Cluster,
-        kept_after: int | None,
-        *,
-        until: int = sys.maxsize,
-        every: int = sys.maxsize,
-        keep: Callable[[Cluster], Cluster] = lambda cluster: cluster,
-    ) -> None:
-        self._start = start
-        self._kept_after = kept_after
-        self._until = until
-        self._every = every
-        self._keep = keep
-        self.cluster = start
+    start: Cluster
+    kept_after: int | None
+    until: int = sys.maxsize
+    every: int = sys.maxsize
+    keep: Callable[[Cluster], Cluster] = lambda cluster: cluster
+    cluster: Cluster = field(default_factory=Cluster)
 
     def __call__(self, records: Iterable[LogRecord]) -> tuple[LogRecord, ...]:
         """Replay the records. A second call starts again from the beginning. Raises IllegalTransitionError."""
         kept: list[LogRecord] = []
-        if self._until < sys.maxsize:
-            records = takewhile(lambda record: record.seq <= self._until, records)
-        if self._kept_after is not None:
-            records = _keep_after(records, kept, self._kept_after)
-        records, self.cluster = iter(records), self._start
+        if self.until < sys.maxsize:
+            records = takewhile(lambda record: record.seq <= self.until, records)
+        if self.kept_after is not None:
+            records = _keep_after(records, kept, self.kept_after)
+        records, self.cluster = iter(records), self.start
         while True:
-            last = self.cluster.seq + self._every
-            self.cluster = _replayed(islice(records, self._every), self.cluster)
+            last = self.cluster.seq + self.every
+            self.cluster = _replayed(islice(records, self.every), self.cluster)
             if self.cluster.seq < last:
                 return tuple(kept)
-            self.cluster = self._keep(self.cluster)
+            self.cluster = self.keep(self.cluster)
 
 
 def _replayed(records: Iterator[LogRecord], start: Cluster) -> Cluster:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 from zlib import crc32
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from iris_cli.core import Job, JobId, Task, TaskId, Token, WorkerId
 from iris_cli.core.model.cluster import Cluster, Outputs
@@ -249,54 +249,50 @@ def _decoded(raw: Raw) -> FullJob:
         return full_job(decode(StoredJob, bytes(raw)))
 
 
-class _Jobs:
+class _Jobs(Struct):
     """The table of jobs in a snapshot. `_Tasks` and `_Children` are the two other tables."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+    snapshot: Snapshot
 
     def find(self, key: JobId) -> Job:
-        return self._snapshot.find(key).job
+        return self.snapshot.find(key).job
 
     def everything(self) -> Iterable[tuple[JobId, Job]]:
-        return ((whole.job.id, whole.job) for whole in self._snapshot.everything())
+        return ((whole.job.id, whole.job) for whole in self.snapshot.everything())
 
 
-class _Tasks:
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+class _Tasks(Struct):
+    snapshot: Snapshot
 
     def find(self, key: TaskId) -> Task:
         if not isinstance(key, TaskId):  # such as None
             raise KeyError(key)
-        tasks = self._snapshot.find(key.job).tasks
+        tasks = self.snapshot.find(key.job).tasks
         if not 0 <= key.index < len(tasks):
             raise KeyError(key)
         return tasks[key.index]
 
     def everything(self) -> Iterable[tuple[TaskId, Task]]:
-        return ((task.id, task) for whole in self._snapshot.everything() for task in whole.tasks)
+        return ((task.id, task) for whole in self.snapshot.everything() for task in whole.tasks)
 
 
-class _Children:
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+class _Children(Struct):
+    snapshot: Snapshot
 
     def find(self, key: JobId) -> tuple[JobId, ...]:
-        if children := self._snapshot.find(key).children:
+        if children := self.snapshot.find(key).children:
             return children
         raise KeyError(key)
 
     def everything(self) -> Iterable[tuple[JobId, tuple[JobId, ...]]]:
-        wholes = self._snapshot.everything()
+        wholes = self.snapshot.everything()
         return ((whole.job.id, whole.children) for whole in wholes if whole.children)
 
 
-class OutputTexts:
+class OutputTexts(Struct):
     """The outputs of workers, decoded one at a time."""
 
-    def __init__(self, raws: dict[WorkerId, Raw]) -> None:
-        self.raws = raws
+    raws: dict[WorkerId, Raw]
 
     def find(self, key: WorkerId) -> Outputs:
         return decode(Outputs, bytes(self.raws[key]))

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from msgspec import Struct
+
 from iris_cli.errors import UsageError
 
 _PART = b".iris-part-"
@@ -61,11 +63,10 @@ def opened_tree(path: Path) -> Iterator[LocalTree]:
         os.close(top)
 
 
-class LocalTree:
+class LocalTree(Struct):
     """A directory with an open descriptor. All methods raise OSError, for example if a part of the path is a link."""
 
-    def __init__(self, top: int) -> None:
-        self._top = top
+    _top: int  # descriptor of the directory
 
     @property
     def free(self) -> int:
@@ -126,11 +127,13 @@ class LocalTree:
             os.close(current)
 
 
-class Part:
-    """An incomplete file."""
+class Part(Struct):
+    """An incomplete file with a temporary name, and the parts of its final name."""
 
-    def __init__(self, tree: LocalTree, fd: int, name: bytes, parts: Sequence[bytes]) -> None:
-        self._tree, self._fd, self._name, self._parts = tree, fd, name, parts
+    _tree: LocalTree
+    _fd: int
+    _name: bytes
+    _parts: Sequence[bytes]
 
     @property
     def size(self) -> int:
