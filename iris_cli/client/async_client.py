@@ -88,7 +88,7 @@ class AsyncIrisClient(_Wrapper[IrisClient]):
         )
 
     @classmethod
-    def on(cls, client: IrisClient) -> AsyncIrisClient:
+    def with_client(cls, client: IrisClient) -> AsyncIrisClient:
         """Return an asyncio client that uses this client."""
         async_client = cls.__new__(cls)
         async_client.wrapped = client

@@ -60,7 +60,7 @@ class IrisClient:
         self._backend = _backend(state_dir, config, answer_timeout, lock_timeout)
 
     @classmethod
-    def on(cls, backend: Outbox | StateDirectory) -> IrisClient:
+    def with_backend(cls, backend: Outbox | StateDirectory) -> IrisClient:
         """Return a client that uses this backend."""
         client = cls.__new__(cls)
         client._backend = backend

@@ -45,12 +45,12 @@ class UnansweredError(UnreachableError):
         self.request_id = request_id
 
 
-class RequestChannel:
+class RequestChannel(RequestFiles):
     """The requests and answers of one attempt. Safe for threads and processes."""
 
     def __init__(self, task_dir: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(os.fspath(task_dir))
         self.clock = clock
-        self._files = RequestFiles(os.fspath(task_dir))
 
     def ask(
         self, request: Request, timeout: float | None, request_id: str | None = None
@@ -86,18 +86,18 @@ class RequestChannel:
             )
         name = new_request_id() if request_id is None else RequestId(request_id)
         try:
-            self._files.write(name, raw)
+            self.write(name, raw)
         except OtherRequestError as error:
             raise UsageError(
                 f"request id {name} belongs to another request", hint="use a different id for each request"
             ) from error
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(
-                f"{self._files.outbox} is not the outbox of a task", hint="do not change IRIS_TASK_DIR"
+                f"{self.outbox} is not the outbox of a task", hint="do not change IRIS_TASK_DIR"
             ) from error
         except OSError as error:
-            problem = f"can't write to {self._files.outbox}: {error.strerror}"
-            raise NotWritableError(problem, hint=f"df -h {self._files.outbox}") from error
+            problem = f"can't write to {self.outbox}: {error.strerror}"
+            raise NotWritableError(problem, hint=f"df -h {self.outbox}") from error
         return name
 
     def ask_all(self, requests: Sequence[Request], until: float | None) -> list[Mapping[str, Any] | None]:
@@ -126,14 +126,10 @@ class RequestChannel:
     def read_if_answered(self, name: RequestId) -> Answer | None:
         """Return the answer, None before it has arrived."""
         try:
-            raw = self._files.answer(name)
+            raw = self.answer(name)
         except OSError as error:
-            raise IrisError(f"{self._files.inbox}/{name} can't be read: {error.strerror}") from error
+            raise IrisError(f"{self.inbox}/{name} can't be read: {error.strerror}") from error
         return None if raw is None else read_answer(raw)
-
-    def drop(self, name: RequestId, *, keep_answer: bool = False) -> None:
-        """Delete a request, and also its answer unless `keep_answer`."""
-        self._files.drop(name, keep_answer=keep_answer)
 
 
 def new_request_id() -> RequestId:

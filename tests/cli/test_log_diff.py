@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId
-from iris_cli.ops.logs.log_diff import MAX_GROUPS, diff, masked
+from iris_cli.ops.logs.log_diff import MAX_GROUPS, diff, mask
 from iris_cli.ops.logs.log_reading import LogLine
 from iris_cli.ops.logs.logs import TaskLog
 from iris_cli.render.console import Output
@@ -50,7 +50,7 @@ def steps(rank: int, last: int, first: int = 0) -> list[str]:
     ],
 )
 def test_what_only_tells_ranks_apart_counts_for_nothing(one: str, other: str, alike: bool) -> None:
-    assert (masked(one) == masked(other)) is alike
+    assert (mask(one) == mask(other)) is alike
 
 
 @pytest.mark.parametrize("ranks", [64, 1000])

@@ -20,7 +20,7 @@ PATIENCE = 120.0
 def client_of(task_dir: Path) -> AsyncIrisClient:
     for name in ("outbox", "inbox"):
         (task_dir / name).mkdir(exist_ok=True)
-    return AsyncIrisClient.on(IrisClient.on(Outbox(task_dir, PATIENCE)))
+    return AsyncIrisClient.with_client(IrisClient.with_backend(Outbox(task_dir, PATIENCE)))
 
 
 def decide(request: Request) -> Answer | None:

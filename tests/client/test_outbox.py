@@ -58,7 +58,7 @@ def task_dir(tmp_path: Path) -> Path:
 
 
 def client_of(task_dir: Path, patience: float | None = PATIENCE) -> IrisClient:
-    return IrisClient.on(Outbox(task_dir, patience))
+    return IrisClient.with_backend(Outbox(task_dir, patience))
 
 
 def waiting(task_dir: Path) -> list[str]:
@@ -318,7 +318,7 @@ import sys
 from pathlib import Path
 from iris_cli.client import IrisClient
 from iris_cli.client.outbox import Outbox
-job = IrisClient.on(Outbox(Path(sys.argv[1]), 120.0)).submit("eval", name="eval", request_id="eval-1")
+job = IrisClient.with_backend(Outbox(Path(sys.argv[1]), 120.0)).submit("eval", name="eval", request_id="eval-1")
 sys.stdout.write(job.id)
 """
 

@@ -28,7 +28,7 @@ def task_dir(tmp_path: Path) -> Path:
 
 
 def client_of(task_dir: Path, patience: float | None = PATIENCE) -> IrisClient:
-    return IrisClient.on(Outbox(task_dir, patience))
+    return IrisClient.with_backend(Outbox(task_dir, patience))
 
 
 def submitted(request: Request) -> Answer:

@@ -23,7 +23,7 @@ Ask = Callable[[IrisClient], object]
 
 
 def client_of(world: World) -> IrisClient:
-    return IrisClient.on(StateDirectory(lambda _: world.session()))
+    return IrisClient.with_backend(StateDirectory(lambda _: world.session()))
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_threads_share_a_client(world: World) -> None:
     world.write()
     world.write = lambda: None  # type: ignore[method-assign]  # from here on only the client writes
     opened = world.session
-    client = IrisClient.on(StateDirectory(lambda _: session()))
+    client = IrisClient.with_backend(StateDirectory(lambda _: session()))
     ids: list[str] = []
     failures: list[BaseException] = []
 

@@ -181,7 +181,7 @@ def test_endpoints_belong_to_their_tasks_and_go_with_them(desk: Desk) -> None:
 UNHEARD = """
 from iris_cli.client import UnansweredError
 from iris_cli.client.outbox import Outbox
-hasty = IrisClient.on(Outbox(info.task_dir, 0.2))
+hasty = IrisClient.with_backend(Outbox(info.task_dir, 0.2))
 try:
     hasty.submit(["true"], name="child", request_id="child-1", **small)
 except UnansweredError as late:

@@ -36,7 +36,7 @@ LINE = (
 CRC = b"%08x" % crc32(LINE[: LINE.index(b',"crc":"')])
 
 
-def sealed(body: str) -> bytes:
+def seal(body: str) -> bytes:
     """The line, without its newline, of a JSON object whose last brace is cut off; its checksum is right."""
     raw = body.encode("utf-8")
     return b'%s,"crc":"%08x"}' % (raw, crc32(raw))
@@ -51,7 +51,7 @@ def line_of(**changes: Any) -> bytes:
         "events": [{"type": "WorkerDrained", "worker": "v4a-0"}],
     }
     entry |= changes
-    return sealed(json.dumps({name: value for name, value in entry.items() if value is not ...})[:-1])
+    return seal(json.dumps({name: value for name, value in entry.items() if value is not ...})[:-1])
 
 
 def test_a_line_is_these_bytes() -> None:
@@ -102,9 +102,9 @@ def test_one_flipped_bit_in_any_byte_is_seen() -> None:
         b"\0" * 400,
         b"{}",
         b'","crc":"00000000"}',
-        sealed("[1"),
-        sealed("{"),
-        sealed('{"seq":41'),
+        seal("[1"),
+        seal("{"),
+        seal('{"seq":41'),
         line_of(seq="41"),
         line_of(seq=True),
         line_of(seq=41.0),
@@ -156,7 +156,7 @@ HEAD = '{"seq":41,"prev":"5f1c0a9e","at":"2026-11-20T14:03:09.120Z","actor":"me"
 )
 def test_odd_json_is_refused(rest: str) -> None:
     with pytest.raises(BadLineError):
-        decode_line(sealed(HEAD + rest))
+        decode_line(seal(HEAD + rest))
 
 
 @pytest.mark.parametrize(
@@ -169,14 +169,14 @@ def test_odd_json_is_refused(rest: str) -> None:
 )
 def test_a_key_that_stands_twice_is_found_by_whoever_verifies_the_log(rest: str) -> None:
     """The checksum vouches for the bytes meanwhile, and no writer of ours repeats a key."""
-    line = sealed(HEAD + rest)
+    line = seal(HEAD + rest)
     assert decode_line(line).seq == 41
     with pytest.raises(BadLineError, match="twice"):
         decode_line(line, strict=True)
 
 
 def test_the_plain_line_that_the_odd_ones_are_made_from_is_read() -> None:
-    line = sealed(HEAD + ',"events":[{"type":"WorkerDrained","worker":"a","reason":"\\u00fc"}]')
+    line = seal(HEAD + ',"events":[{"type":"WorkerDrained","worker":"a","reason":"\\u00fc"}]')
     assert decode_line(line).events == (WorkerDrained(worker=WorkerId("a"), reason="ü"),)
 
 
@@ -191,7 +191,7 @@ def test_a_line_in_its_usual_form_is_read_as_all_others_are(monkeypatch: pytest.
     """Whatever stands in the place of any character, or between two: the library reads what the standard one does."""
     whole = HEAD + ',"events":[{"type":"WorkerDrained","worker":"a"},{"type":"WorkerDrained","worker":"b"}]'
     lines = [
-        sealed(whole[:place] + other + whole[place + length :])
+        seal(whole[:place] + other + whole[place + length :])
         for place in range(len(whole) + 1)
         for other in ("", "0", "-1", "f", " ", '"', "\\", "\0", ",", ":", "[", "]", "{", "}", "}]", '\\"')
         for length in (0, 1)

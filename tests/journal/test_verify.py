@@ -14,7 +14,7 @@ from iris_cli.journal.log.salvage import salvage
 from iris_cli.journal.log.verify import VerifyReport, verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import HOST, NOON, filled, state_in
-from tests.journal.test_record import sealed
+from tests.journal.test_record import seal
 
 COUNT = 20
 DRAINED = [WorkerDrained(worker=WorkerId("v4a-0"))]
@@ -161,7 +161,7 @@ def test_the_log_of_another_cluster_is_not_made_ours_by_salvage(state: StateDir,
 def test_a_log_that_is_too_new_is_not_cut_by_salvage(state: StateDir) -> None:
     prev = json.loads(lines(state)[-1])["crc"]
     entry = {"seq": COUNT + 1, "prev": prev, "at": "2026-11-21T12:00:00.000Z", "actor": "me"}
-    strange = sealed(json.dumps(entry | {"events": [{"type": "MoonPhaseChanged"}]})[:-1]) + b"\n"
+    strange = seal(json.dumps(entry | {"events": [{"type": "MoonPhaseChanged"}]})[:-1]) + b"\n"
     before = [*lines(state), strange]
     spoil(state, before)
     with pytest.raises(LogDamagedError, match="too new"):

@@ -23,13 +23,13 @@ from iris_cli.ops.cycle.answers import WorkspaceFetch
 from iris_cli.ops.cycle.environment import line_of
 from iris_cli.ops.cycle.transfers import MAX_FETCHES, fetch
 from iris_cli.ops.session import Session
-from iris_cli.ops.workspace.archive import END, padded, tar_header
+from iris_cli.ops.workspace.archive import END, padded_size, tar_header
 from tests.ops.asking import EVAL, running
 from tests.support.fake_runner import Entry, Host, Site
 
 
 def tar(data: bytes, name: bytes = b"data") -> bytes:
-    return tar_header(name, size=len(data)) + data.ljust(padded(len(data)), b"\0") + END
+    return tar_header(name, size=len(data)) + data.ljust(padded_size(len(data)), b"\0") + END
 
 
 CONTENT = tar(bytes(range(256)) * 2000)

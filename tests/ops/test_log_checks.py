@@ -19,7 +19,7 @@ from iris_cli.ops.checks.findings import Level
 from iris_cli.ops.checks.log_checks import check_log, fix_of
 from iris_cli.ops.cycle import compaction
 from tests.journal.samples import HOST, NOON, state_in
-from tests.journal.test_record import sealed
+from tests.journal.test_record import seal
 
 COUNT = 12
 
@@ -60,7 +60,7 @@ def too_new(path: Path) -> None:
     log = path / "events.jsonl"
     prev = json.loads(log.read_bytes().splitlines()[-1])["crc"]
     entry = {"seq": COUNT + 1, "prev": prev, "at": "2026-11-21T12:00:00.000Z", "actor": "me"}
-    strange = sealed(json.dumps(entry | {"events": [{"type": "MoonPhaseChanged"}]})[:-1]) + b"\n"
+    strange = seal(json.dumps(entry | {"events": [{"type": "MoonPhaseChanged"}]})[:-1]) + b"\n"
     log.write_bytes(log.read_bytes() + strange)
 
 

@@ -11,7 +11,7 @@ from iris_cli.core.messages.notices import NoticeState
 from iris_cli.journal import layout
 from iris_cli.journal.codec import decode, encode
 from iris_cli.journal.durable import Disk, open_safely, opened, replace_file
-from iris_cli.journal.log.position import is_intact, sealed, unsealed
+from iris_cli.journal.log.position import is_intact, seal, unseal
 
 _MAX_BYTES = 1 << 26  # of the file
 
@@ -39,7 +39,7 @@ class NoticeFile:
                 line = file.read(_MAX_BYTES)
             if not is_intact(line[:-1]):
                 return None
-            return decode(NoticeState, unsealed(line))
+            return decode(NoticeState, unseal(line))
         except (OSError, ValueError):
             return None
 
@@ -49,7 +49,7 @@ class NoticeFile:
         After a power loss the file may have the old state, and a notice is then sent twice.
         """
         with suppress(OSError):
-            replace_file(self._disk, self._path, sealed(encode(state)[:-1]), synced=True)
+            replace_file(self._disk, self._path, seal(encode(state)[:-1]), synced=True)
             return True
         return False
 

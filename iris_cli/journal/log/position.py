@@ -48,13 +48,13 @@ class Position(Struct, frozen=True, kw_only=True):
 START = Position()
 
 
-def sealed(body: bytes) -> bytes:
+def seal(body: bytes) -> bytes:
     """Return a line: a JSON object without its closing brace, and its checksum."""
     return b'%s%s%08x"}\n' % (body, _MARK, crc32(body))
 
 
-def unsealed(line: bytes) -> bytes:
-    """Return the JSON object in a line that `sealed` made."""
+def unseal(line: bytes) -> bytes:
+    """Return the JSON object in a line that `seal` made."""
     return line.rstrip(b"\n")[:-TAIL] + b"}"
 
 

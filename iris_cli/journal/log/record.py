@@ -23,7 +23,7 @@ from iris_cli.core.structs import typed
 from iris_cli.core.text import pattern
 from iris_cli.decoding import prepared
 from iris_cli.journal.codec import BadEventError, decode, decode_record, encode, loads
-from iris_cli.journal.log.position import PROGRAM, Header, Position, is_intact, sealed
+from iris_cli.journal.log.position import PROGRAM, Header, Position, is_intact, seal
 from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
@@ -40,7 +40,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LENGTH = len("2026-11-20T14:03:09.120Z")
 
 
-def upgraded(line: Line, number: int, current: int) -> Line:
+def upgrade(line: Line, number: int, current: int) -> Line:
     """Upgrade a line from format `number` to format `current`. Raises ValueError for an unknown format."""
     for each in range(number, current):
         if each not in UPGRADES:
@@ -87,7 +87,7 @@ def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: s
         head += f',"format":{FORMAT},"cluster_id":{quote(cluster_id)}'
     if has_header or after.program != PROGRAM:
         head += f',"program":{quote(PROGRAM)}'
-    return sealed(b'%s,"events":%s' % (head.encode("ascii"), encode_events(events)))
+    return seal(b'%s,"events":%s' % (head.encode("ascii"), encode_events(events)))
 
 
 def end_of_line(after: Position, line: bytes, at: float) -> Position:
@@ -157,7 +157,7 @@ def _decode_by_event(entry: dict[str, Any], number: int) -> _Line:
             raise ValueError("the header is malformed")
         if number > FORMAT:
             raise NewerLogError(f"the log has format {number}", program)
-    entry = upgraded(entry, number, FORMAT)
+    entry = upgrade(entry, number, FORMAT)
     if type(entry["events"]) is not list or not entry["events"]:
         raise ValueError("there are no events")
     try:

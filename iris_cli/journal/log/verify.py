@@ -65,42 +65,42 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
     with reading(log), ExitStack() as stack:
         check_readable(directory)  # reading a pipe would block
         head = read_head(directory)  # read first, because the log only grows
-        check = _Verifier(head, on_scan, replayed=replayed)
+        verifier = _Verifier(head, on_scan, replayed=replayed)
         try:
             stream = stack.enter_context(open(log, "rb", opener=open_safely))
         except FileNotFoundError:
             if (chain := segments(directory)) or head is not None:
-                return _verify_archive(chain, check)
+                return _verify_archive(chain, verifier)
             raise NotFoundError(
                 f"no event log in {directory}", hint="name a directory with --state-dir"
             ) from None
         if (edit := find_edit(stream)) is None:
-            return _verify(directory, stream, check)
-        report = _verify(directory, stack.enter_context(restored_copy(stream)), check)
+            return _verify(directory, stream, verifier)
+        report = _verify(directory, stack.enter_context(restored_copy(stream)), verifier)
         return replace(report, findings=(edit, *report.findings))
 
 
-def _verify(directory: Path, stream: BinaryIO, check: _Verifier) -> VerifyReport:
+def _verify(directory: Path, stream: BinaryIO, verifier: _Verifier) -> VerifyReport:
     size, origin = os.fstat(stream.fileno()).st_size, origin_of(stream)
     unknown = origin == START and _first_line_is_unreadable(stream)
     chain = segments(directory) if unknown else segments(directory, before=origin.seq + 1)
     for segment in chain:
-        check.read_segment(segment)
+        verifier.read_segment(segment)
     if not unknown:
-        check.begin_file(LOG, origin.seq + 1, origin)
-    check.read_file(LOG, stream, size)
+        verifier.begin_file(LOG, origin.seq + 1, origin)
+    verifier.read_file(LOG, stream, size)
     if chain and unknown:
-        check.report_empty_log()
-    return check.report(len(chain))
+        verifier.report_empty_log()
+    return verifier.report(len(chain))
 
 
-def _verify_archive(chain: tuple[Segment, ...], check: _Verifier) -> VerifyReport:
+def _verify_archive(chain: tuple[Segment, ...], verifier: _Verifier) -> VerifyReport:
     """Verify the archive and HEAD of a log that is missing."""
     for segment in chain:
-        check.read_segment(segment)
+        verifier.read_segment(segment)
     if chain:
-        check.report_missing_log()
-    return check.report(len(chain))
+        verifier.report_missing_log()
+    return verifier.report(len(chain))
 
 
 def _first_line_is_unreadable(stream: BinaryIO) -> bool:

@@ -19,7 +19,7 @@ from iris_cli.core.model.past import Past, Table
 from iris_cli.journal.codec import decode
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import archived_snapshot_path
-from iris_cli.journal.log.position import is_intact, unsealed
+from iris_cli.journal.log.position import is_intact, unseal
 from iris_cli.journal.snapshot.form import (
     FORM,
     MEANING,
@@ -58,7 +58,7 @@ class SnapshotFile:
         if not is_intact(line):
             raise DamagedSnapshotError("the first line has a wrong checksum")
         with raising_damaged():
-            self.header = decode(FirstLine, unsealed(line))
+            self.header = decode(FirstLine, unseal(line))
         if (self.header.form, self.header.meaning) != (FORM, MEANING):
             raise DamagedSnapshotError("it has another format")
         self.crc = line[-10:-2].decode("ascii")

@@ -15,7 +15,7 @@ from msgspec import Raw
 from iris_cli.core import Cluster, JobId, Table, WorkerId, in_memory
 from iris_cli.journal.codec import encode
 from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
-from iris_cli.journal.log.position import Position, sealed
+from iris_cli.journal.log.position import Position, seal
 from iris_cli.journal.snapshot.form import (
     Archived,
     FirstLine,
@@ -68,7 +68,7 @@ class SnapshotDraft:
 
     def write(self, disk: Disk, path: Path) -> Archived | None:
         """Durably replace `path` by the snapshot. Return None if another process is writing it."""
-        first = sealed(encode(self._header)[:-1])
+        first = seal(encode(self._header)[:-1])
         draft = path.with_name(path.name + ".tmp")
         with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK) as fd:  # a pipe must not block
             if not _is_ours_alone(fd, draft):

@@ -94,7 +94,7 @@ _NOTED_ELSEWHERE = frozenset({"tpu", "constraints", "prefer", "workdir", "image"
 """Fields for which the modules of the engines add notes."""
 
 
-def without_counterpart(job: Job, engine: Engine) -> list[ExportNote]:
+def lost_fields(job: Job, engine: Engine) -> list[ExportNote]:
     """Return a note on each field that the job sets and that has no counterpart in the engine."""
     return [
         lost_note(row.field)

@@ -36,9 +36,9 @@ from iris_cli.ops.export.counterparts import (
     Engine,
     ExportNote,
     lost_constraints,
+    lost_fields,
     lost_note,
     to_do_note,
-    without_counterpart,
 )
 from iris_cli.ops.export.environment import fixed_variables
 from iris_cli.ops.export.gke_tpu import GkeTpu, gke_tpu
@@ -103,7 +103,7 @@ def job_set(source: Source, queue: str | None) -> tuple[Fields, list[ExportNote]
     }
     _check_script(document)
     lost_notes = lost_constraints(each for each in job.constraints if not _is_exported(each))
-    notes = [*without_counterpart(job, Engine.JOBSET), *_notes(source, shape), *lost_notes]
+    notes = [*lost_fields(job, Engine.JOBSET), *_notes(source, shape), *lost_notes]
     return _without_empty(document), notes
 
 

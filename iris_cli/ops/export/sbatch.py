@@ -24,9 +24,9 @@ from iris_cli.ops.export.counterparts import (
     Engine,
     ExportNote,
     lost_constraints,
+    lost_fields,
     lost_note,
     to_do_note,
-    without_counterpart,
 )
 from iris_cli.ops.export.source import Source
 
@@ -47,12 +47,12 @@ def batch_script(source: Source, queue: str | None) -> tuple[list[str], list[Exp
         raise UsageError(f"--queue {queue[:80]!r} is not the name of a partition", hint="`sinfo` lists them")
     options = [*_options(source), *([] if queue is None else [f"--partition={queue}"])]
     lines = [f"#SBATCH {option}" for option in options]
-    lines += [*_begin(source), *_variables(source), *_run(source), *_end(source)]
+    lines += [*_first_lines(source), *_variable_lines(source), *_run_lines(source), *_last_lines(source)]
     if (size := sum(len(line.encode()) + 1 for line in lines)) > MAX_BYTES:
         raise UsageError(
             f"the script takes {size} bytes, and Slurm accepts {MAX_BYTES}", hint="put the data into a file"
         )
-    return lines, [*without_counterpart(source.job, Engine.SBATCH), *_notes(source)]
+    return lines, [*lost_fields(source.job, Engine.SBATCH), *_notes(source)]
 
 
 def _options(source: Source) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _options(source: Source) -> Iterator[str]:
     yield "--requeue" if job.max_retries_preemption or job.max_retries_failure else "--no-requeue"
     yield "--open-mode=append"
     # As in iris, a task inherits no variables of the submitting shell except its secrets.
-    yield f"--export={','.join(_from_shell(job)) or 'NONE'}"
+    yield f"--export={','.join(_secrets_from_shell(job)) or 'NONE'}"
 
 
 def _resources(job: Job) -> Iterator[str]:
@@ -101,12 +101,12 @@ def _is_model(variant: str) -> bool:
     return variant != AUTO and _MODEL.fullmatch(variant) is not None
 
 
-def _from_shell(job: Job) -> list[str]:
+def _secrets_from_shell(job: Job) -> list[str]:
     """Return the secrets that are read from the environment of `sbatch`."""
     return [name for name in job.secrets if name not in job.secret_files]
 
 
-def _begin(source: Source) -> Iterator[str]:
+def _first_lines(source: Source) -> Iterator[str]:
     """Yield the lines that call Slurm's commands. They come before the job's PATH is set."""
     job = source.job
     yield from ("", "IRIS_STOPPING=", "trap IRIS_STOPPING=1 TERM")
@@ -128,7 +128,7 @@ def _begin(source: Source) -> Iterator[str]:
 _PORT = "$((20000 + (SLURM_JOB_ID * 97 + ${SLURM_RESTART_COUNT:-0} * 7) % 10000))"
 
 
-def _variables(source: Source) -> Iterator[str]:
+def _variable_lines(source: Source) -> Iterator[str]:
     """Yield lines that set the variables that all ranks share. Later lines override earlier ones."""
     job = source.job
     yield from ("", "# The variables that all ranks have in common.")
@@ -136,7 +136,7 @@ def _variables(source: Source) -> Iterator[str]:
     yield from shell.exports({name: env[name] for name in env if not is_reserved_by_shells(name)})
     for name, file in job.secret_files.items():
         yield f"{name}=$(cat -- {shell.quoted(file)}) && export {name} || exit"
-    yield from (f': "${{{name}:?export this secret before sbatch}}"' for name in _from_shell(job))
+    yield from (f': "${{{name}:?export this secret before sbatch}}"' for name in _secrets_from_shell(job))
     yield from shell.exports(environment.fixed_variables(source, job.replicas, job.slices))
     port = str(JAX_PORT) if job.resources.device_type == "tpu" else "$IRIS_PORTS"
     yield from shell.computed_exports(
@@ -158,7 +158,7 @@ def _variables(source: Source) -> Iterator[str]:
         yield from shell.line_of_task(source.lines)
 
 
-def _run(source: Source) -> Iterator[str]:
+def _run_lines(source: Source) -> Iterator[str]:
     """Yield lines that define the program, and start it on each node with `srun`."""
     job, env = source.job, {**source.default_env, **source.job.env}
     kept = [f"{name}={value}" for name, value in env.items() if is_reserved_by_shells(name)]
@@ -212,7 +212,7 @@ def _each_rank(source: Source) -> Iterator[str]:
     yield 'exit "$IRIS_CODE"'
 
 
-def _end(source: Source) -> Iterator[str]:
+def _last_lines(source: Source) -> Iterator[str]:
     """Yield lines that retry the job, or exit with the code of the rank that failed first."""
     job = source.job
     yield from ("", "# The exit code of the rank that failed first.")
@@ -269,7 +269,7 @@ def _notes(source: Source) -> Iterator[ExportNote]:
     if job.after:
         ids = ":".join(f"ID_OF_{name}" for name in job.after)
         yield to_do_note("after", f"submit with: sbatch --dependency=afterok:{ids}")
-    if names := ", ".join(_from_shell(job)):
+    if names := ", ".join(_secrets_from_shell(job)):
         yield to_do_note("secrets", f"export {names} in the shell of sbatch")
     if source.workdir:
         yield to_do_note("workdir", f"every node must see {source.workdir}")

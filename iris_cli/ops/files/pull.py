@@ -14,7 +14,7 @@ from iris_cli.errors import NotWritableError, UsageError
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.files.local_tree import opened_tree
 from iris_cli.ops.files.pull_attempt import PulledAttempt, Puller, SilentError
-from iris_cli.ops.logs.logs import has_output_on_worker, why_no_output
+from iris_cli.ops.logs.logs import has_output_on_worker, no_output_reason
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.remote.output_calls import FileList, OutputCalls
@@ -54,7 +54,7 @@ def pull(
         if has_output_on_worker(cluster, attempt):
             by_worker.setdefault(attempt.worker, []).append((attempt_id, attempt))
         else:
-            rows[attempt_id] = _row(directory, attempt_id, attempt, why_no_output(attempt, None))
+            rows[attempt_id] = _row(directory, attempt_id, attempt, no_output_reason(attempt, None))
     if by_worker and calls is None:
         calls = session.runner.outputs
     work = _Work(session, cluster, directory, calls)

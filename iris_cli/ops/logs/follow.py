@@ -13,10 +13,10 @@ from iris_cli.core import Attempt, Cluster, Task, TaskId, TaskState, WorkerId
 from iris_cli.ops.logs.log_reading import LogLine, LogText, Query, Reading, by_worker, poll_worker, take_turns
 from iris_cli.ops.logs.logs import (
     has_output_on_worker,
-    not_started,
-    nothing_left,
+    no_files_words,
+    no_output_reason,
+    not_started_words,
     other_output,
-    why_no_output,
 )
 from iris_cli.ops.loop.wait import CycleRunner
 from iris_cli.ops.names import select_tasks
@@ -99,7 +99,7 @@ class Follower:
             task.id: self._begin(task, attempt, query.tail) if attempt else None for task, attempt in chosen
         }
         self._first = Step(
-            notes=[(task.id, not_started(view, task)) for task, attempt in chosen if not attempt]
+            notes=[(task.id, not_started_words(view, task)) for task, attempt in chosen if not attempt]
         )
 
     @property
@@ -171,7 +171,7 @@ class Follower:
     def _finish_those_without_worker(self, cluster: Cluster, step: Step) -> None:
         for followed in self._select(lambda each: not has_output_on_worker(cluster, each.reading.attempt)):
             attempt = cluster.attempt(followed.reading.id)
-            self._finish(cluster, followed, step, why_no_output(attempt, None))
+            self._finish(cluster, followed, step, no_output_reason(attempt, None))
 
     def _submit(self, fan_out: FanOut[Sequence[Reading]], cluster: Cluster, step: Step) -> None:
         """Poll the workers that are due, one call each."""
@@ -231,7 +231,7 @@ class Follower:
             pause = min(2.0 ** min(followed.failures, 10), _MAX_BACKOFF)
             followed.poll_after = self._session.clock.monotonic() + pause
             if not ended and followed.failures == 1:
-                why = why_no_output(reading.attempt, reading.silence)
+                why = no_output_reason(reading.attempt, reading.silence)
                 step.notes.append((reading.id.task, f"{why}; trying again"))
         elif followed.failures:
             followed.failures = 0
@@ -243,9 +243,9 @@ class Follower:
             return
         if reading.silence is not None:
             if followed.failures >= MAX_TRIES:
-                self._finish(cluster, followed, step, why_no_output(reading.attempt, reading.silence))
+                self._finish(cluster, followed, step, no_output_reason(reading.attempt, reading.silence))
         elif reading.is_gone and not followed.printed:
-            self._finish(cluster, followed, step, nothing_left(reading.attempt))
+            self._finish(cluster, followed, step, no_files_words(reading.attempt))
         elif reading.at_end:
             self._finish(cluster, followed, step)
 
@@ -257,7 +257,7 @@ class Follower:
             attempt = cluster.attempt(reading.id)
             left = other_output(self._session, reading, attempt, why, begun=followed.printed)
             self._other_texts.append(_with_last_line(left.texts, reading))
-            if left.anything or why != nothing_left(attempt):
+            if left.anything or why != no_files_words(attempt):
                 step.notes.append((reading.id.task, left.note))
             self.cut_short = self.cut_short or (reading.silence is not None and not left.whole)
         else:

@@ -97,7 +97,7 @@ def _with_idle(found: StreamDiff, idle: Mapping[int, float]) -> StreamDiff:
     )
 
 
-def masked(line: str, *, coarse: bool = False) -> str:
+def mask(line: str, *, coarse: bool = False) -> str:
     """Return a line without parts that differ even between equal ranks, such as times. `coarse`: without numbers."""
     for pattern, replacement in _MASKS:
         line = pattern.sub(replacement, line)
@@ -108,7 +108,7 @@ def _diff(stream: str, texts: dict[int, list[str]], tail: int | None) -> StreamD
     for coarse in (False, True):
         groups: dict[tuple[str, ...], list[int]] = {}
         for rank, lines in texts.items():
-            groups.setdefault(tuple(masked(line, coarse=coarse) for line in lines), []).append(rank)
+            groups.setdefault(tuple(mask(line, coarse=coarse) for line in lines), []).append(rank)
         majority = max(groups, key=lambda each: (len(groups[each]), -groups[each][0]))
         if 2 * len(groups[majority]) > len(texts):
             break
@@ -140,8 +140,8 @@ def _changes(majority: Sequence[str], deviating: Sequence[str]) -> list[tuple[st
 
     if len(majority) * len(deviating) <= _MAX_PAIRS:
         return list(SequenceMatcher(None, majority, deviating, autojunk=False).get_opcodes())
-    head = _common(majority, deviating)
-    tail = _common(majority[head:][::-1], deviating[head:][::-1])
+    head = _common_prefix(majority, deviating)
+    tail = _common_prefix(majority[head:][::-1], deviating[head:][::-1])
     end, stop = len(majority) - tail, len(deviating) - tail
     found = SequenceMatcher(None, majority[head:end], deviating[head:stop]).get_opcodes()
     codes = [(kind, a + head, b + head, c + head, d + head) for kind, a, b, c, d in found]
@@ -149,7 +149,7 @@ def _changes(majority: Sequence[str], deviating: Sequence[str]) -> list[tuple[st
     return [*([before] if head else []), *codes, *([after] if tail else [])]
 
 
-def _common(some: Sequence[str], others: Sequence[str]) -> int:
+def _common_prefix(some: Sequence[str], others: Sequence[str]) -> int:
     """Return the length of the common prefix."""
     limit = min(len(some), len(others))
     return next((at for at in range(limit) if some[at] != others[at]), limit)

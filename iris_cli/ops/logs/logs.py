@@ -62,14 +62,14 @@ def other_output(
     whole = whole or (end is not None and _ends_like(logs, reading, end.log_tail))
     kept = end.log_tail if end is not None and not begun else ""
     if not whole and any(logs.end(reading.id, name) is not None for name in reading.streams):
-        texts = (text for name in reading.streams for text in _pulled(logs, reading, name))
+        texts = (text for name in reading.streams for text in _pulled_texts(logs, reading, name))
         note = f"{why}; showing the end of its output, copied when it ended"
         return OtherOutput(texts=texts, anything=True, note=note, pulled=True, whole=True)
     if pulled_at is not None and (whole or not kept):
         anything = any(
             logs.size(reading.id, name) > stream.offset for name, stream in reading.streams.items()
         )
-        texts = (text for name in reading.streams for text in _pulled(logs, reading, name))
+        texts = (text for name in reading.streams for text in _pulled_texts(logs, reading, name))
         age = format_duration(max(0.0, session.clock.now() - pulled_at))
         note = f"{why}; showing what was pulled {age} ago"
         if not anything and begun:
@@ -94,7 +94,7 @@ def _ends_like(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
     return False
 
 
-def _pulled(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
+def _pulled_texts(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
     """Yield the lines of one stream beyond those already read, in pieces. Raises NotWritableError."""
     stream, end = reading.streams[name], logs.end(reading.id, name)
     first, last = end or (0, b"")
@@ -177,7 +177,7 @@ class LogFetch:
     def logs(self, texts: Mapping[TaskId, list[LogText]]) -> list[TaskLog]:
         """Return the logs by task index. `texts` are the texts of all `turns`, by task."""
         return [
-            TaskLog(task=task.id, state=task.state, note=not_started(self._view, task))
+            TaskLog(task=task.id, state=task.state, note=not_started_words(self._view, task))
             if task.id not in self._readings
             else self._log(task, self._readings[task.id], texts.get(task.id, []))
             for task, _ in self._tasks
@@ -189,10 +189,10 @@ class LogFetch:
         note = left.note if left is not None else ""
         is_unreachable = _is_unreachable(self._view.cluster, reading)
         if is_unreachable if left is None else not (is_unreachable or left.anything):
-            note = _nothing_written(attempt)
+            note = _no_output_words(attempt)
         lines = _lines([*texts, *reading.rest()], reading)
         if not lines and task.id not in self._begun and not note and reading.query.tail != 0:
-            note = _nothing_written(attempt)
+            note = _no_output_words(attempt)
         return TaskLog(
             task=task.id,
             state=task.state,
@@ -217,7 +217,7 @@ def fetch(session: Session, what: str, query: Query) -> list[TaskLog]:
     return logs_of_query.logs(texts)
 
 
-def not_started(view: View, task: Task) -> str:
+def not_started_words(view: View, task: Task) -> str:
     """Return why a task was never placed."""
     if task.end is not None:
         return f"never started: {end_words(task.end)}"
@@ -229,7 +229,7 @@ def has_output_on_worker(cluster: Cluster, attempt: Attempt) -> bool:
     return attempt.worker in cluster.workers and attempt.reaped_at is None
 
 
-def why_no_output(attempt: Attempt, silence: Silence | None) -> str:
+def no_output_reason(attempt: Attempt, silence: Silence | None) -> str:
     """Return why the output can't be read from its worker."""
     if attempt.reaped_at is not None and attempt.ended_at is not None:
         kept = format_duration(attempt.reaped_at - attempt.ended_at)
@@ -239,7 +239,7 @@ def why_no_output(attempt: Attempt, silence: Silence | None) -> str:
     return f"no answer from worker {attempt.worker} ({silence.step}: {silence.detail})"
 
 
-def nothing_left(attempt: Attempt) -> str:
+def no_files_words(attempt: Attempt) -> str:
     """Return the message for an ended attempt whose worker has no output of it."""
     return f"no files left on worker {attempt.worker}"
 
@@ -249,8 +249,8 @@ def _why_not_from_worker(cluster: Cluster, reading: Reading) -> str:
     attempt = reading.attempt
     if _is_unreachable(cluster, reading):
         has_no_output = attempt.started_at is None and attempt.reaped_at is not None
-        return "" if has_no_output else why_no_output(attempt, reading.silence)
-    return nothing_left(attempt) if reading.is_gone and attempt.end is not None else ""
+        return "" if has_no_output else no_output_reason(attempt, reading.silence)
+    return no_files_words(attempt) if reading.is_gone and attempt.end is not None else ""
 
 
 def _is_unreachable(cluster: Cluster, reading: Reading) -> bool:
@@ -266,7 +266,7 @@ def _lines(texts: Sequence[LogText], reading: Reading) -> tuple[LogLine, ...]:
     return tuple(found)
 
 
-def _nothing_written(attempt: Attempt) -> str:
+def _no_output_words(attempt: Attempt) -> str:
     if attempt.end is not None and attempt.started_at is None:
         return f"attempt {attempt.number} never started: {end_words(attempt.end)}"
     if attempt.end is None and attempt.started_at is None:

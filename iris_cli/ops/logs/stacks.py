@@ -58,15 +58,15 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
     NotFoundError and UsageError.
     """
     cluster = session.view()
-    has_stacks: list[RankStacks] = []
+    found: list[RankStacks] = []
     by_worker: dict[WorkerId, list[tuple[Task, Attempt]]] = {}
     for task, attempt in select_tasks(cluster, what, ranks=ranks):
         if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
             note = f"not running ({task_displays(cluster, task.job)[task.index]})"
-            has_stacks.append(RankStacks(task=task.id, worker=attempt.worker if attempt else None, note=note))
+            found.append(RankStacks(task=task.id, worker=attempt.worker if attempt else None, note=note))
         elif attempt.worker not in cluster.workers:
             note = f"worker {attempt.worker} is no longer in the cluster"
-            has_stacks.append(RankStacks(task=task.id, worker=attempt.worker, note=note))
+            found.append(RankStacks(task=task.id, worker=attempt.worker, note=note))
         else:
             by_worker.setdefault(attempt.worker, []).append((task, attempt))
 
@@ -82,22 +82,22 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
         _ = session.runner  # creates it before threads use it
         for batch in session.fan_out(list(by_worker), ask, what="reading stacks"):
             for results in batch:
-                has_stacks += results
-    return sorted(has_stacks, key=lambda each: each.task.index)
+                found += results
+    return sorted(found, key=lambda each: each.task.index)
 
 
-def places(results: Iterable[RankStacks]) -> list[SharedStack]:
+def shared_stacks(results: Iterable[RankStacks]) -> list[SharedStack]:
     """Return the distinct stacks: main threads first, then by number of ranks, so that deviating ranks are last."""
     ranks: dict[tuple[str, tuple[Frame, ...]], list[int]] = {}
     for each in results:
         for kind, thread in _kinds(each):
             ranks.setdefault((kind, thread.frames), []).append(each.task.index)
-    has_stacks = [
+    found = [
         SharedStack(kind=kind, frames=frames, ranks=tuple(sorted(set(numbers))), threads=len(numbers))
         for (kind, frames), numbers in ranks.items()
     ]
     order = (MAIN, CHILD, OTHER)
-    return sorted(has_stacks, key=lambda each: (order.index(each.kind), -len(each.ranks), each.ranks))
+    return sorted(found, key=lambda each: (order.index(each.kind), -len(each.ranks), each.ranks))
 
 
 def _kinds(result: RankStacks) -> Iterator[tuple[str, Thread]]:

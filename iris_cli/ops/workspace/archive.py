@@ -74,7 +74,7 @@ def contents(top: str, entry: Entry) -> Iterator[bytes]:
             raise ChangedError(entry.name)
     finally:
         os.close(fd)
-    yield bytes(padded(entry.size) - entry.size)
+    yield bytes(padded_size(entry.size) - entry.size)
 
 
 def _is_plain(text: str) -> bool:
@@ -111,7 +111,7 @@ UNPACKABLE = (
 """Kinds of entries that can't be packed: a description, and its test."""
 
 
-def padded(size: int) -> int:
+def padded_size(size: int) -> int:
     """Return the number of bytes that a file of `size` bytes takes in a tar file, without its header."""
     return -(-size // BLOCK) * BLOCK
 
@@ -178,7 +178,7 @@ class TarCheck:
                 size = _size(block)
                 if kind in long or not 0 < size <= _MAX_NAME + 1:
                     raise InvalidTarError("it holds a name that is too long")
-                text = yield padded(size)
+                text = yield padded_size(size)
                 headers, long[kind] = headers + block + text, text[: size - 1]
                 continue
             entry = _entry(block, long)
@@ -187,7 +187,7 @@ class TarCheck:
             self._take(entry)
             headers, long = b"", {}
             if entry.size:
-                yield -padded(entry.size)
+                yield -padded_size(entry.size)
         if headers or any((yield END_SIZE - BLOCK)):
             raise InvalidTarError("it is truncated")
         self._has_ended = True

@@ -42,7 +42,7 @@ class Listing(Struct, frozen=True, kw_only=True):
         return sorted(self.entries, key=lambda each: (-each.size, each.name))[:_MAX_NAMES]
 
 
-def _listed(
+def _make_listing(
     directory: Path,
     entries: Sequence[archive.Entry],
     limit: int,
@@ -59,7 +59,7 @@ def _listed(
                 f"{directory} holds {kind}: {names}{more}",
                 hint=f"fix them, or exclude them in {directory / IGNORE_FILE}",
             )
-    size = sum(len(each.header) + archive.padded(each.size) for each in entries) + archive.END_SIZE
+    size = sum(len(each.header) + archive.padded_size(each.size) for each in entries) + archive.END_SIZE
     found = Listing(
         directory=directory,
         entries=tuple(entries),
@@ -78,11 +78,11 @@ def _listed(
     return found
 
 
-def _in_real_directories(top: Path, name: str, known: dict[str, bool]) -> bool:
+def _has_real_parents(top: Path, name: str, known: dict[str, bool]) -> bool:
     """Return True if no directory above the file is a link. Git also lists files whose directory is now a link."""
     parent = name.rpartition("/")[0]
     if parent not in known:
-        known[parent] = _in_real_directories(top, parent, known) and is_directory(top / parent)
+        known[parent] = _has_real_parents(top, parent, known) and is_directory(top / parent)
     return known[parent]
 
 
@@ -116,7 +116,7 @@ def listing(session: Session, request: JobRequest) -> Listing | None:
     """Return the listing of the files to ship with the job, None if it ships no files. Raises UsageError."""
     if request.workdir is None and request.job_script is None:
         return None
-    return _list_of(request, session.limits.workspace_size, _own_files(session))
+    return _list_files(request, session.limits.workspace_size, _own_files(session))
 
 
 def packed(session: Session, request: JobRequest) -> JobRequest:
@@ -147,7 +147,7 @@ def pack(
     packed. Raises UsageError, and the errors of `put`.
     """
     for _ in range(_TRIES):
-        found = _list_of(request, limit, own)
+        found = _list_files(request, limit, own)
         try:
             found_hash, size = put(found)
         except archive.ChangedError as error:
@@ -160,14 +160,14 @@ def pack(
     )
 
 
-def _list_of(request: JobRequest, limit: int, own: Sequence[Path]) -> Listing:
+def _list_files(request: JobRequest, limit: int, own: Sequence[Path]) -> Listing:
     """List the directory of a job, its script, or both. A script outside the directory is packed at its top."""
     if request.job_script is None:
         return list_directory(Path(request.workdir or "."), limit, own=own)
     path = Path(request.job_script)
     script = _script_entry(path, name_of_script(request))
     if request.workdir is None:
-        return _listed(path.parent, [script], limit, "the job script", script_name=path.name)
+        return _make_listing(path.parent, [script], limit, "the job script", script_name=path.name)
     found = list_directory(Path(request.workdir), limit, own=own)
     others = [each for each in found.entries if each.name != script.name]
     name_is_used = len(others) < len(found.entries) and not path.is_relative_to(found.directory)
@@ -176,7 +176,9 @@ def _list_of(request: JobRequest, limit: int, own: Sequence[Path]) -> Listing:
             f"{found.directory} has a {clip(script.name)} other than the job script",
             hint="rename one of them, or move the script into the directory",
         )
-    return _listed(found.directory, [*others, script], limit, f"{found.by}; the job script", found.warnings)
+    return _make_listing(
+        found.directory, [*others, script], limit, f"{found.by}; the job script", found.warnings
+    )
 
 
 def name_of_script(request: JobRequest) -> str:
@@ -216,13 +218,13 @@ def list_directory(directory: Path, limit: int, *, own: Sequence[Path] = ()) -> 
         raise UsageError(f"--workdir {clip(str(directory))}: {why}", hint="name a directory") from error
     selection = select(real, own)
     warnings, parents = list(selection.warnings), {"": True}
-    names = (name for name in selection.names if _in_real_directories(real, name, parents))
+    names = (name for name in selection.names if _has_real_parents(real, name, parents))
     entries = [entry for name in names if (entry := _entry(real, name, warnings)) is not None]
     if not entries:
         raise UsageError(
             f"nothing to ship in {real} ({selection.by})", hint="drop --workdir, or name another directory"
         )
-    return _listed(real, entries, limit, selection.by, warnings)
+    return _make_listing(real, entries, limit, selection.by, warnings)
 
 
 def tar_chunks(found: Listing) -> Iterator[bytes]:

@@ -52,7 +52,7 @@ class Selection(Struct, frozen=True):
 
 def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
     """Select the files of `directory`, a real path, except iris's `own` paths. Raises UsageError."""
-    may_ship = _not_own(directory, own)
+    may_ship = _make_ship_filter(directory, own)
     ignore = read_ignore_file(directory)
     if ignore is None and directory in (Path.home(), Path.home().resolve(), Path("/")):
         raise UsageError(
@@ -62,7 +62,7 @@ def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
     warnings: list[str] = []
     by = f"all files except those in {IGNORE_FILE}" if ignore else "all files (not a git repository)"
     try:
-        chosen = _from_git(directory, may_ship, warnings)
+        chosen = _list_with_git(directory, may_ship, warnings)
     except _GitError as error:
         if ignore is None:
             raise UsageError(
@@ -75,11 +75,11 @@ def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
         names = [name for name in chosen if ignore is None or not ignore.excludes_file(name)]
         by = "git" if ignore is None else f"git and {IGNORE_FILE}"
     else:
-        names = list(_at_most_max(directory, _walk(directory, ignore or IgnoreFile(), may_ship, warnings)))
+        names = list(_check_count(directory, _walk(directory, ignore or IgnoreFile(), may_ship, warnings)))
     return Selection(tuple(sorted(set(names), key=os.fsencode)), by, tuple(warnings))
 
 
-def _not_own(directory: Path, own: Sequence[Path]) -> Callable[[str], bool]:
+def _make_ship_filter(directory: Path, own: Sequence[Path]) -> Callable[[str], bool]:
     """Return a predicate that is False for pulled files and for `own` paths, which may contain secrets or copies."""
     below = tuple(
         "" if each == directory else f"{each.relative_to(directory)}/"
@@ -89,7 +89,7 @@ def _not_own(directory: Path, own: Sequence[Path]) -> Callable[[str], bool]:
     return lambda name: not f"{name}/".startswith(below) and f"/{PULLED}/" not in f"/{name}"
 
 
-def _at_most_max(directory: Path, names: Iterator[str]) -> Iterator[str]:
+def _check_count(directory: Path, names: Iterator[str]) -> Iterator[str]:
     for number, name in enumerate(names):
         if number == MAX_FILES:
             raise UsageError(
@@ -102,19 +102,19 @@ def _at_most_max(directory: Path, names: Iterator[str]) -> Iterator[str]:
 # With git
 
 
-def _from_git(directory: Path, may_ship: Callable[[str], bool], warnings: list[str]) -> list[str] | None:
+def _list_with_git(directory: Path, may_ship: Callable[[str], bool], warnings: list[str]) -> list[str] | None:
     """Return the files that git lists; None if git ignores the directory or finds no work tree. Raises _GitError."""
     if not any(os.path.lexists(each / ".git") for each in (directory, *directory.parents)):
         return None
     try:
         if _git(directory, "check-ignore", "-q", ".", codes=(0, 1)).returncode == 0:
             return None  # e.g. a build directory, or a home directory in git
-        return list(_at_most_max(directory, filter(may_ship, _listed(directory, "", warnings))))
+        return list(_check_count(directory, filter(may_ship, _list_repository(directory, "", warnings))))
     except _NoWorkTreeError:
         return None
 
 
-def _listed(top: Path, below: str, warnings: list[str]) -> Iterator[str]:
+def _list_repository(top: Path, below: str, warnings: list[str]) -> Iterator[str]:
     """Yield the files of one repository and of its submodules and nested repositories."""
     repository = top / below
     listed = _git(repository, "ls-files", "-z", "--cached", "--others", "--exclude-standard").stdout
@@ -124,7 +124,7 @@ def _listed(top: Path, below: str, warnings: list[str]) -> Iterator[str]:
             if raw:
                 yield name
         elif os.path.lexists(top / name / ".git"):
-            yield from _listed(top, name.rstrip("/") + "/", warnings)
+            yield from _list_repository(top, name.rstrip("/") + "/", warnings)
         else:
             warnings.append(f"{clip(name)} is not shipped: the submodule is not checked out")
 

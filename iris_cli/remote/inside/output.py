@@ -31,7 +31,7 @@ class Output:
         if not self.quiet:
             self.warning(text)
 
-    def ended(self, found: list[Json], *, timed_out: bool) -> None:
+    def show_ended(self, found: list[Json], *, timed_out: bool) -> None:
         """Print jobs in the format of `iris wait`."""
         if self.as_json:
             keys = {"id": "job", "state": "state", "display": "display", "why": "reason"}

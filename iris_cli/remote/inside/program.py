@@ -89,7 +89,7 @@ class Commands:
                 self.requests.drop(name)
         found = [result_of(answer)["job"] for answer in answers if answer]
         left = [job for job, answer in zip(jobs, answers) if not answer]
-        self.output.ended(found, timed_out=bool(left))
+        self.output.show_ended(found, timed_out=bool(left))
         if left:
             self.output.warning(f"timed out: {', '.join(left)} {'continue' if left[1:] else 'continues'}")
             return 1
@@ -230,7 +230,7 @@ def run(output: Output, words: list[str], rest: list[str]) -> int:
     return code
 
 
-def terminated(*_: Any) -> NoReturn:
+def exit_on_sigterm(*_: Any) -> NoReturn:
     """Exit on SIGTERM, so that `finally` blocks are executed."""
     raise SystemExit(128 + signal.SIGTERM)
 
@@ -238,5 +238,5 @@ def terminated(*_: Any) -> NoReturn:
 if __name__ == "__main__":
     os.umask(0o077)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, terminated)
+    signal.signal(signal.SIGTERM, exit_on_sigterm)
     sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from iris_cli.core import TaskId, WorkerId, format_indexes
 from iris_cli.core.messages.stacks import Frame, KernelThread
-from iris_cli.ops.logs.stacks import CHILD, MAIN, RankStacks, SharedStack, places
+from iris_cli.ops.logs.stacks import CHILD, MAIN, RankStacks, SharedStack, shared_stacks
 from iris_cli.ops.outcomes.stack_places import call_words, own_call
 from iris_cli.remote.worker_calls import Program
 from iris_cli.render.console import Output
@@ -69,7 +69,7 @@ class StacksDocument(Struct, frozen=True):
 
 def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> None:
     """Print each distinct stack with its ranks and its calls, the innermost first."""
-    found = places(results)
+    found = shared_stacks(results)
     if output.as_json:
         output.document(StacksDocument(found, [_rank(each) for each in results]))
         return

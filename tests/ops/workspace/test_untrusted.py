@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.ops.workspace.archive import END, InvalidTarError, TarCheck, padded, tar_header
+from iris_cli.ops.workspace.archive import END, InvalidTarError, TarCheck, padded_size, tar_header
 from iris_cli.ops.workspace.pack import list_directory, tar_chunks
 from tests.remote.test_ship import HOSTILE
 from tests.support.archives import archive
@@ -23,7 +23,7 @@ def looked_at(tar: bytes, step: int = 1 << 20) -> None:
 
 
 def one(name: bytes, data: bytes = b"", target: bytes | None = None) -> bytes:
-    return tar_header(name, size=len(data), target=target) + data.ljust(padded(len(data)), b"\0")
+    return tar_header(name, size=len(data), target=target) + data.ljust(padded_size(len(data)), b"\0")
 
 
 def program(a: bytes) -> bytes:
