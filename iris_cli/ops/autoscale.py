@@ -33,6 +33,7 @@ from iris_cli.ops.workers.execute import worker_environment
 from iris_cli.ops.workers.workers import probe as probe_workers
 from iris_cli.remote.host_keys import HostKeys, parse
 from iris_cli.remote.launch_request import LaunchRequest
+from iris_cli.remote.srun import FIND_SLURM
 from iris_cli.remote.srun.holder import holder_script
 from iris_cli.remote.transport import NoAnswer, Target
 
@@ -147,11 +148,7 @@ def _on_login_host(session: Session, host: str) -> Run:
 
     def run(command: Sequence[str]) -> Ran:
         settings = (f"{name}={value}" for name, value in ENVIRONMENT.items())
-        # The shell is no login shell: a site may put Slurm into PATH only in its profile.
-        script = (
-            f"command -v {shlex.quote(command[0])} >/dev/null 2>&1 || . /etc/profile >/dev/null 2>&1\n"
-            f"exec env {shlex.join([*settings, *command])} </dev/null\n"
-        )
+        script = f"{FIND_SLURM}exec env {shlex.join([*settings, *command])} </dev/null\n"
         try:
             done = session.runner.run_script(target, script.encode(), timeout=TIMEOUT, limit=_MAX_OUTPUT)
         except NoAnswer as silence:

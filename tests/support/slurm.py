@@ -34,6 +34,9 @@ class Slurm:
     cpus: int = 2
     gpus: int = 0
     cgroups: bool = False
+    settings: Mapping[str, str] = field(
+        default_factory=dict
+    )  # lines of slurm.conf, in place of those of the demo
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -52,6 +55,8 @@ class Slurm:
             self._add_gpus()
         if self.cgroups:
             self._track_by_cgroup()
+        for name, value in self.settings.items():
+            self._set(name, value)
         self._spawn(munged(self.directory))
         until((self.directory / "munge.socket").exists, self._said)
         for command in (slurmctld(self.conf), *slurmds(self.conf, self.nodes)):
@@ -148,7 +153,11 @@ class Slurm:
     def _track_by_cgroup(self) -> None:
         """Track the processes of jobs by cgroups of version 1, as many sites do."""
         (self.directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
-        self.conf.write_text(self.conf.read_text().replace("proctrack/linuxproc", "proctrack/cgroup"))
+        self._set("ProctrackType", "proctrack/cgroup")
+
+    def _set(self, name: str, value: str) -> None:
+        lines = [line for line in self.conf.read_text().splitlines() if not line.startswith(f"{name}=")]
+        self.conf.write_text("\n".join([f"{name}={value}", *lines, ""]))
 
     def _spawn(self, command: Sequence[str]) -> None:
         with (self.directory / "daemons.log").open("ab") as log:

@@ -9,24 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from iris_cli.capacity.provider import ProviderError
+from iris_cli.core import clip
 from iris_cli.core.messages.cloud import Refusal
+from iris_cli.core.model.slice import SLURM_VARIABLES
 
 TIMEOUT = 60.0
 """Seconds after which a command is killed: it may have taken effect."""
 ENVIRONMENT: Mapping[str, str] = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 """Variables for Slurm's commands: English messages, and times in seconds since the epoch."""
-_KEPT = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "SLURM_CONF",
-    "SLURM_CONF_SERVER",
-    "SLURM_JWT",
-    "KRB5CCNAME",
-)
-"""The only variables of this process that the commands get: sbatch copies its environment into the job."""
 _MOST = 400  # characters of Slurm's text
 
 
@@ -43,8 +33,9 @@ Run: TypeAlias = Callable[[Sequence[str]], Ran]
 
 
 def run_here(command: Sequence[str]) -> Ran:
-    """Run a command of Slurm on this machine. Raises ProviderError."""
-    env = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    """Run a command of Slurm on this machine. A missing command has exit status 127, as in a shell."""
+    names = (*SLURM_VARIABLES, "SLURM_JWT")  # the token for slurmctld, which the holder steps remove
+    env = {name: os.environ[name] for name in names if name in os.environ}
     try:
         done = subprocess.run(  # noqa: S603 - Slurm's programs, and arguments that were checked
             list(command),
@@ -59,9 +50,7 @@ def run_here(command: Sequence[str]) -> Ran:
     except subprocess.TimeoutExpired as late:
         raise ProviderError(Refusal.UNANSWERED, f"{command[0]}: no answer after {TIMEOUT:g}s") from late
     except OSError as error:
-        raise ProviderError(
-            Refusal.DENIED, f"{command[0]}: {error.strerror} (is Slurm installed here?)"
-        ) from error
+        return Ran(127, "", f"{error.strerror} (is Slurm installed on this machine?)")
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
@@ -96,6 +85,9 @@ def error_of(command: str, ran: Ran) -> ProviderError:
 def one_line(text: str) -> str:
     """Return Slurm's message as one line of bounded length, without the name of the program."""
     lines = (re.sub(r"^\w+: (error: )?", "", line.strip()) for line in text.splitlines())
-    joined = "; ".join(dict.fromkeys(line for line in lines if line))
-    printable = "".join(char if char.isprintable() else "?" for char in joined)
-    return printable if len(printable) <= _MOST else f"{printable[: _MOST - 1]}…"
+    return printable("; ".join(dict.fromkeys(line for line in lines if line)))
+
+
+def printable(text: str) -> str:
+    """Return Slurm's text with `?` for control characters, and of bounded length."""
+    return clip("".join(char if char.isprintable() else "?" for char in text), _MOST)

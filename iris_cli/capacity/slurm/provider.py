@@ -7,7 +7,7 @@ from functools import cached_property
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.capacity.slurm import reading
-from iris_cli.capacity.slurm.commands import Run, error_of, run_here
+from iris_cli.capacity.slurm.commands import Run, error_of, printable, run_here
 from iris_cli.capacity.slurm.reading import SlurmJob
 from iris_cli.capacity.slurm.submission import default_directory, group_of, sbatch
 from iris_cli.core import SliceHost
@@ -15,8 +15,8 @@ from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.model.slice import NodeAccess, ScaleGroup, Slice, SliceState
 from iris_cli.core.model.worker import NOWHERE
 
-_JSON_SINCE = (23, 2)
-"""The first release whose `squeue --json` applies filters; earlier ones print the jobs of all users."""
+_JSON_SINCE = (24, 5, 1)
+"""The first release whose `squeue --json` applies filters (CHANGELOG/slurm-24.05.md in SchedMD/slurm)."""
 
 
 class SlurmProvider:
@@ -41,7 +41,7 @@ class SlurmProvider:
 
     def list(self) -> tuple[CloudSlice, ...]:
         """List all slices. Of several jobs with one name the oldest is kept; the others are cancelled."""
-        jobs = self._jobs()
+        jobs = [job for job in self._jobs() if self._is_ours(job)]
         named = reading.by_name(jobs)
         surplus = [job for some in named.values() for job in _live(some)[1:]]
         self._cancel(surplus)
@@ -53,8 +53,8 @@ class SlurmProvider:
 
     def create(self, name: str, group: ScaleGroup) -> None:
         """Submit the job of a slice, unless a job of ours with that name is pending or running."""
-        live = _live(self._jobs(f"--name={name}", all_owners=True))
-        if any(group_of(job.comment, name, self._owner) is not None for job in live):
+        live = _live(self._jobs_named(name))
+        if any(self._is_ours(job) for job in live):
             return
         if live:
             raise ProviderError(Refusal.INVALID, f"a job {name} ({live[0].id}) of another owner exists")
@@ -68,18 +68,25 @@ class SlurmProvider:
 
     def delete(self, name: str) -> None:
         """Cancel every job of a slice."""
-        self._cancel(_live(self._jobs(f"--name={name}")))
+        self._cancel([job for job in _live(self._jobs_named(name)) if self._is_ours(job)])
 
     # Slurm's answers
 
-    def _jobs(self, *options: str, all_owners: bool = False) -> Sequence[SlurmJob]:
-        """Return the jobs of this user and owner (or of `all_owners`), with the ended ones that slurmctld remembers."""
+    def _is_ours(self, job: SlurmJob) -> bool:
+        return group_of(job.comment, job.name, self._owner) is not None
+
+    def _jobs_named(self, name: str) -> Sequence[SlurmJob]:
+        """Return the jobs of this user with that name. Slurm's filter is not relied on: the result may be cancelled."""
+        return [job for job in self._jobs(f"--name={name}") if job.name == name]
+
+    def _jobs(self, *options: str) -> Sequence[SlurmJob]:
+        """Return the jobs of this user, with the ended ones that slurmctld remembers."""
         command = ["squeue", "--me", "--states=all", *options]
         jobs = self._jobs_by_json(command) if self._has_json else None
         if jobs is None:
             text = self._must([*command, "--noheader", f"--format={reading.SQUEUE_FORMAT}"])
             jobs = reading.jobs_of_squeue(text)
-        return [job for job in jobs if all_owners or group_of(job.comment, job.name, self._owner) is not None]
+        return jobs
 
     @cached_property
     def _has_json(self) -> bool:
@@ -99,34 +106,31 @@ class SlurmProvider:
         for each in self._known.values():
             if each.name in shown or not each.allocation or each.state is SliceState.DELETING:
                 continue
-            ran = self._run(
-                [
-                    "sacct",
-                    "--allocations",
-                    "--noheader",
-                    "--parsable2",
-                    f"--jobs={each.allocation}",
-                    f"--format={reading.SACCT_FORMAT}",
-                ]
-            )
-            job = reading.job_of_sacct(ran.stdout, each.allocation) if ran.status == 0 else None
+            options = ("--allocations", "--noheader", "--parsable2", f"--format={reading.SACCT_FORMAT}")
+            said = self._optional(["sacct", *options, f"--jobs={each.allocation}"])
+            job = reading.job_of_sacct(said, each.allocation)
             if job is not None and job.incarnation == each.incarnation and job.is_over:
                 found[each.name] = job
         return found
 
     def _troubles(self, jobs: Iterable[SlurmJob]) -> dict[str, str]:
-        """Return the nodes of these jobs that are not simply up, with Slurm's words."""
+        """Return the troubles of the nodes of these jobs (see node_troubles). A node that Slurm omits is missing."""
         nodes = ",".join(sorted({job.nodes for job in jobs if job.nodes}))
         if not nodes:
             return {}
-        ran = self._run(
-            ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", f"--format={reading.SINFO_FORMAT}"]
-        )
-        return reading.node_troubles(ran.stdout) if ran.status == 0 else {}
+        command = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", f"--format={reading.SINFO_FORMAT}"]
+        return reading.node_troubles(self._optional(command))
 
     def _tracks_by_cgroup(self) -> bool:
-        ran = self._run(["scontrol", "show", "config"])
-        return ran.status == 0 and reading.tracks_by_cgroup(ran.stdout)
+        return reading.tracks_by_cgroup(self._optional(["scontrol", "show", "config"]))
+
+    def _optional(self, command: Sequence[str]) -> str:
+        """Return the output of a command whose answer is not necessary; "" if it fails."""
+        try:
+            ran = self._run(command)
+        except ProviderError:
+            return ""
+        return ran.stdout if ran.status == 0 else ""
 
     def _hostnames(self, nodes: str) -> Sequence[str]:
         return self._must(["scontrol", "show", "hostnames", nodes]).split()
@@ -149,14 +153,15 @@ class SlurmProvider:
     # One slice
 
     def _shown(self, name: str, jobs: Sequence[SlurmJob]) -> SlurmJob | None:
-        """Return the job that stands for a slice: the oldest one, or the last ended one of a slice in the log."""
+        """Return the oldest live job of a slice; otherwise the ended job of a slice in the log, None if unknown."""
         live = _live(jobs)
         if live:
             return live[0]
         known = self._known.get(name)
         if known is None:
             return None
-        return next((job for job in jobs if job.incarnation == known.incarnation), jobs[-1])
+        ended = [job for job in jobs if known.incarnation in ("", job.incarnation)]
+        return ended[-1] if ended else None
 
     def _slice(self, name: str, job: SlurmJob, troubles: Mapping[str, str], tracked: bool) -> CloudSlice:
         known, state = self._known.get(name), job.cloud_state
@@ -167,12 +172,12 @@ class SlurmProvider:
                 hosts = known.hosts
             else:
                 hosts = self._granted(job)
-        if troubles and job.nodes:
+        may_be_swept = tracked and job.may_be_swept
+        if job.nodes and (may_be_swept or any(troubles.values())):
             names = self._hostnames(job.nodes)
-        its = [f"{node} is {troubles[node]}" for node in names if node in troubles]
-        silent = any(reading.is_silent(troubles[node]) for node in names if node in troubles)
+        its = [f"{node} is {troubles[node]}" for node in names if troubles.get(node)]
         said = "" if state is CloudState.READY and job.state == "RUNNING" else job.words()
-        remark = "; ".join([said, *its] if said else its)
+        remark = printable("; ".join([said, *its] if said else its))
         return CloudSlice(
             name=name,
             state=state,
@@ -182,7 +187,7 @@ class SlurmProvider:
             detail=remark,
             remark=remark,
             ends_at=float(job.ends_at) if job.ends_at is not None and state is CloudState.READY else None,
-            swept=tracked and job.may_be_swept and not silent,
+            swept=may_be_swept and bool(names) and all(troubles.get(node) == "" for node in names),
         )
 
     def _granted(self, job: SlurmJob) -> tuple[SliceHost, ...]:

@@ -1,7 +1,8 @@
 """Read the output of squeue, sacct, scontrol and sinfo.
 
 Sources of the formats: the manual pages of Slurm 22.05 (https://slurm.schedmd.com/archive/slurm-22.05.9/), and its
-`slurm.h` for the names of states.
+`slurm.h` for the names of states. Names and reasons can contain any character. So a text that others set is the last
+field of a line, and only a line feed ends a line. Lines that don't fit are skipped.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from msgspec import Struct
 from iris_cli.core.messages.cloud import CloudState
 
 MARK = "\x1f"
-"""Separates the fields of a line: it occurs in no name."""
-SQUEUE_FORMAT = MARK.join(("%i", "%V", "%e", "%U", "%T", "%r", "%N", "%j", "%k"))
-SACCT_FORMAT = "JobIDRaw,Submit,End,UID,State,Reason,NodeList,JobName"
+"""Separates the fields of a line."""
+SQUEUE_FORMAT = MARK.join(("%A", "%V", "%e", "%U", "%T", "%N", "%j", "%k", "%r"))
+SACCT_FORMAT = "JobIDRaw,Submit,State,NodeList,Reason"
 SINFO_FORMAT = MARK.join(("%N", "%T", "%E"))
 
 _STATES = {
@@ -51,7 +52,8 @@ _STATES = {
     "TIMEOUT": CloudState.ENDED,
 }
 _LESS_CERTAIN = frozenset({"NODE_FAIL", "BOOT_FAIL", "REVOKED", "LAUNCH_FAILED"})
-_NO_REASON = frozenset({"", "None", "(null)"})
+_ABSENT = frozenset({"", "None", "(null)", "None assigned"})
+"""Texts for an absent reason or node list."""
 _UNDER_WAY = (
     "COMPLETING",
     "CONFIGURING",
@@ -97,46 +99,51 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
     def words(self) -> str:
         """Return its state and Slurm's reason: `Slurm job 12: TIMEOUT (TimeLimit)`."""
-        reason = "" if self.reason in _NO_REASON else f" ({self.reason})"
+        reason = "" if self.reason in _ABSENT else f" ({self.reason})"
         return f"Slurm job {self.id}: {self.state}{reason}"
 
 
 def jobs_of_squeue(text: str) -> list[SlurmJob]:
-    """Return the jobs in the output of `squeue --format=SQUEUE_FORMAT`. Malformed lines are skipped."""
-    found = []
-    for line in text.splitlines():
-        fields = line.split(MARK)
-        if len(fields) == SQUEUE_FORMAT.count(MARK) + 1 and fields[0].isdecimal():
-            job, submitted, ends, uid, state, reason, nodes, name, comment = fields
-            found.append(
-                SlurmJob(
-                    id=int(job),
-                    state=state,
-                    name=name,
-                    comment=comment,
-                    uid=uid,
-                    reason=reason,
-                    nodes="" if nodes in _NO_REASON else nodes,
-                    submitted=_seconds(submitted) or 0,
-                    ends_at=_seconds(ends),
-                )
-            )
-    return found
+    """Return the jobs in the output of `squeue --format=SQUEUE_FORMAT`."""
+    rows = _rows(text, MARK, SQUEUE_FORMAT.count(MARK))
+    return [
+        SlurmJob(
+            id=int(job),
+            state=state,
+            name=name,
+            comment=comment,
+            uid=uid,
+            reason=reason,
+            nodes=_nodes(nodes),
+            submitted=_seconds(submitted) or 0,
+            ends_at=_seconds(ends),
+        )
+        for job, submitted, ends, uid, state, nodes, name, comment, reason in rows
+        if job.isdecimal()
+    ]
+
+
+def _rows(text: str, mark: str, marks: int) -> Iterator[list[str]]:
+    """Yield the fields of the lines that have at least `marks` marks. The last field can contain more of them."""
+    return (line.split(mark, marks) for line in text.split("\n") if line.count(mark) >= marks)
 
 
 def release_of(text: str) -> tuple[int, ...]:
-    """Return the release in the output of `squeue --version`: (22, 5); () if it has none."""
-    match = re.search(r" (\d{2})\.(\d{2})(\D|$)", text)
-    return (int(match[1]), int(match[2])) if match is not None else ()
+    """Return the release in the output of `squeue --version`: (22, 5, 8); () if it has none."""
+    match = re.search(r" (\d{2})\.(\d{2})(?:\.(\d{1,3}))?(?!\d)", text)
+    return tuple(int(part or 0) for part in match.groups()) if match is not None else ()
 
 
 def jobs_of_json(text: str) -> list[SlurmJob]:
     """Return the jobs in the output of `squeue --json`. The types of fields differ between releases of Slurm.
 
-    Raises ValueError, TypeError, LookupError or AttributeError for anything else.
+    Raises ValueError, TypeError, LookupError or AttributeError for anything else. It is also raised for an output with
+    `errors`, in which jobs are missing: squeue 22.05 prints it with exit status 0 if slurmctld does not answer.
     """
-    found = []
-    for each in json.loads(text)["jobs"]:
+    document, found = json.loads(text), []
+    if document.get("errors"):
+        raise ValueError("squeue reports errors")
+    for each in document["jobs"]:
         states = each.get("job_state") or ["UNKNOWN"]
         words = [states] if isinstance(states, str) else list(states)
         under_way = [word for word in words if word in _UNDER_WAY]
@@ -147,8 +154,8 @@ def jobs_of_json(text: str) -> list[SlurmJob]:
                 name=str(each.get("name") or ""),
                 comment=_text(each.get("comment")),
                 uid=str(each.get("user_id", "")),
-                reason=str(each.get("state_reason") or ""),
-                nodes=str(each.get("nodes") or ""),
+                reason=str(each.get("state_description") or each.get("state_reason") or ""),
+                nodes=_nodes(str(each.get("nodes") or "")),
                 submitted=_number(each.get("submit_time")) or 0,
                 ends_at=_number(each.get("end_time")),
             )
@@ -158,19 +165,14 @@ def jobs_of_json(text: str) -> list[SlurmJob]:
 
 def job_of_sacct(text: str, job: str) -> SlurmJob | None:
     """Return the job with this id in the output of `sacct --parsable2 --format=SACCT_FORMAT`."""
-    for line in text.splitlines():
-        fields = line.split("|", SACCT_FORMAT.count(","))
-        if len(fields) == SACCT_FORMAT.count(",") + 1 and fields[0] == job:
-            _, submitted, ends, uid, state, reason, nodes, name = fields
+    for number, submitted, state, nodes, reason in _rows(text, "|", SACCT_FORMAT.count(",")):
+        if number == job:
             return SlurmJob(
                 id=int(job),
                 state=state.partition(" ")[0],  # "CANCELLED by 1000"
-                name=name,
-                uid=uid,
                 reason=reason,
-                nodes=nodes,
+                nodes=_nodes(nodes),
                 submitted=_seconds(submitted) or 0,
-                ends_at=_seconds(ends),
             )
     return None
 
@@ -202,24 +204,18 @@ def grants_of(text: str) -> list[Grant]:
 
 
 def node_troubles(text: str) -> dict[str, str]:
-    """Return the nodes, in the output of `sinfo --format=SINFO_FORMAT`, that are not simply up: `down* (reason)`."""
-    found = {}
-    for line in text.splitlines():
-        fields = line.split(MARK)
-        if len(fields) == 3 and not _UP.fullmatch(fields[1]):
-            reason = "" if fields[2].lower() in ("none", "") else f" ({fields[2]})"
-            found[fields[0]] = f"{fields[1]}{reason}"
+    """Return the nodes in the output of `sinfo --format=SINFO_FORMAT`, with troubles such as `down* (reason)`.
+
+    The trouble of a node that is simply up is "". If a node has several lines, its trouble is kept.
+    """
+    found: dict[str, str] = {}
+    for node, state, reason in _rows(text, MARK, SINFO_FORMAT.count(MARK)):
+        words = "" if reason.lower() in ("none", "") else f" ({reason})"
+        found[node] = found.get(node) or ("" if _UP.fullmatch(state) else f"{state}{words}")
     return found
 
 
 _UP = re.compile(r"(idle|mixed|allocated|completing|reserved|planned|blocked)[~#%$@^!+-]*")
-
-
-def is_silent(trouble: str) -> bool:
-    """Return whether a node's trouble means that Slurm can't tell what runs on it."""
-    return trouble.partition(" ")[0].endswith("*") or trouble.startswith(
-        ("down", "drain", "unknown", "fail", "power")
-    )
 
 
 def tracks_by_cgroup(text: str) -> bool:
@@ -233,6 +229,10 @@ def _indexes(text: str) -> Iterator[int]:
         first, _, last = part.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
             yield from range(int(first), int(last or first) + 1)
+
+
+def _nodes(text: str) -> str:
+    return "" if text in _ABSENT else text
 
 
 def _seconds(text: str) -> int | None:

@@ -200,15 +200,17 @@ def _apply_listed(
         draft.record(events.SliceCreated(slice=known.name))
     if (entry.remark, entry.ends_at) != (known.remark, known.ends_at):
         draft.record(events.SliceReported(slice=known.name, remark=entry.remark, ends_at=entry.ends_at))
-    if entry.state is CloudState.CREATING:
-        return []
     # A listed slice without VMs has no incarnation: that does not prove that the slice was re-created.
     recreated = bool(known.incarnation and entry.incarnation) and entry.incarnation != known.incarnation
+    if entry.state is CloudState.CREATING and not recreated:
+        return []
     if entry.state is CloudState.READY and not recreated:
         if known.hosts != entry.hosts and not _lacks_vms(known, entry):
             _register(draft, known, entry, connections)
         return []
-    reason = "it is a different machine now" if recreated else entry.detail or entry.state.value
+    reason = entry.detail or entry.state.value
+    if recreated:
+        reason = f"it was created again ({reason})"
     if known.coming:
         back_off(draft, known.group, f"{known.name}: {reason}", limits, quota=entry.quota)
     remove(draft, Removal(known.name, reason), limits)

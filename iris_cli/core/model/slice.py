@@ -63,6 +63,19 @@ class NodeAccess(StrEnum):
     SRUN = "srun"
 
 
+SLURM_VARIABLES = (
+    "HOME",
+    "KRB5CCNAME",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "SLURM_CONF",
+    "SLURM_CONF_SERVER",
+    "USER",
+)
+"""The only variables of iris that Slurm's commands get. They copy their environment into jobs and steps, and other
+variables hold secrets, or options (`SBATCH_*`, `SLURM_*`) of an allocation around iris."""
+
 _GPUS = pattern(r"(?:gres/)?gpu(?::([A-Za-z][A-Za-z0-9_.-]*))?(?:[:=]([0-9]{1,4}))?")
 
 

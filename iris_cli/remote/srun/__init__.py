@@ -12,15 +12,13 @@ from msgspec.structs import replace
 
 from iris_cli.core import Connection, WorkerId
 from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.slice import SLURM_VARIABLES
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.srun.local_shell import LocalShell
 from iris_cli.remote.transport import NoAnswer, Output, Payload, Target, Transport, max_sending_time
 
-_KEPT = (
-    *("HOME", "KRB5CCNAME", "LANG", "LOGNAME", "PATH", "SHELL", "SLURM_CONF", "SLURM_CONF_SERVER"),
-    *("TMPDIR", "USER"),
-)
-"""Variables that `srun` gets. Others hold secrets, or options (`SLURM_*`) of an allocation around iris."""
+FIND_SLURM = "command -v srun >/dev/null 2>&1 || [ ! -r /etc/profile ] || . /etc/profile >/dev/null 2>&1\n"
+"""The first line of scripts for a login host: a site may set PATH for Slurm's commands only in login shells."""
 
 _ROOM = 8 << 10
 """Bytes on each stream for messages of Slurm."""
@@ -39,7 +37,7 @@ class SrunTransport:
 
     def __init__(self, over_ssh: Transport, environ: Mapping[str, str]) -> None:
         self._over_ssh = over_ssh
-        self._here = LocalShell({name: environ[name] for name in _KEPT if name in environ})
+        self._here = LocalShell({name: environ[name] for name in SLURM_VARIABLES if name in environ})
 
     def run(
         self,
@@ -157,17 +155,12 @@ def _login_id(connection: Connection) -> WorkerId:
 
 
 def _command(connection: Connection, mark: bytes, longest: float) -> bytes:
-    """Return the script that becomes `srun`.
-
-    On a login host it ends by itself, as a lost connection does not end it. There, a site may put Slurm's commands on
-    the PATH of login shells only.
-    """
+    """Return the script that becomes `srun`, with a time limit on a login host: a lost connection does not end it."""
     shell = f"cd 2>/dev/null; printf '\\n%s\\n' '{mark.decode()}'; exec /bin/sh -s"
     words = [*srun_words(connection), "--job-name=iris-call", "/bin/sh", "-c", shell]
     if not connection.login:
         return f"exec {shlex.join(words)}\n".encode()
-    found = "command -v srun >/dev/null 2>&1 || [ ! -r /etc/profile ] || . /etc/profile >/dev/null 2>&1"
-    return f"{found}\nexec timeout {math.ceil(longest)} {shlex.join(words)}\n".encode()
+    return f"{FIND_SLURM}exec timeout {math.ceil(longest)} {shlex.join(words)}\n".encode()
 
 
 def _no_step(output: Output, connection: Connection) -> NoAnswer:

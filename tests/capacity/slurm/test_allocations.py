@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
+import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from iris_cli.capacity.slurm.provider import SlurmProvider
 from iris_cli.capacity.slurm.submission import sbatch
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.model.slice import Slice, SliceState
+from iris_cli.demo.local_slurm import URGENT
 from tests.support.slurm import Slurm
 from tests.support.slurm_slices import Settled, slurm_group
 from tests.support.waiting import until
@@ -131,6 +133,115 @@ def test_a_submission_that_is_killed_leaves_one_allocation_or_none(lab: Slurm) -
     assert there.state is CloudState.READY
 
 
+def test_two_requests_at_once_leave_one_allocation(lab: Slurm) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: SlurmProvider("us").create("west-1", GROUP), range(4)))
+    [there] = Settled("us").list()
+    assert there.state is CloudState.READY
+    until(lambda: len(lab.run("squeue", "--noheader", "--format=%A").split()) == 1)
+
+
+def test_a_requeued_allocation_is_another_one(lab: Slurm) -> None:
+    """iris submits with --no-requeue, but an administrator can change that."""
+    Settled("us").create("west-1", GROUP)
+    [there] = Settled("us").list()
+    job = there.incarnation.split()[0]
+    lab.run("scontrol", "update", f"JobId={job}", "Requeue=1")
+    lab.run("scontrol", "requeue", job)
+    found: list[CloudSlice] = []
+
+    def is_pending() -> bool:
+        found[:] = SlurmProvider("us", known(there)).list()
+        return found[0].state is CloudState.CREATING
+
+    until(is_pending, lambda: found)
+    assert found[0].incarnation.split()[0] == job
+    assert found[0].incarnation != there.incarnation
+
+
+def test_a_preempted_allocation_has_ended(lab: Slurm) -> None:
+    Settled("us").create("west-1", slurm_group(nodes=4, directives=("--exclusive",)))
+    [there] = Settled("us").list()
+    lab.run(
+        "sbatch",
+        f"--partition={URGENT}",
+        "--nodes=4",
+        "--exclusive",
+        "--output=/dev/null",
+        "--wrap=sleep 600",
+    )
+    found: list[CloudSlice] = []
+
+    def has_ended() -> bool:
+        found[:] = SlurmProvider("us", known(there)).list()
+        return found[0].state is CloudState.ENDED
+
+    until(has_ended, lambda: found)
+    assert "PREEMPTED" in found[0].remark
+
+
+ARRAY = ("--array=1-3", "--begin=now+1hour", "--wrap=true")
+
+
+def test_jobs_of_the_same_user_with_that_name_are_not_touched(lab: Slurm) -> None:
+    """A job, and an array, whose tasks have no number of their own while they are pending."""
+    quiet = ("--output=/dev/null", "--job-name=west-1")
+    for words in (("--comment=iris-us:west:0123456789abcdef", "--wrap=sleep 600"), ARRAY):
+        job = lab.run("sbatch", "--parsable", *quiet, *words).strip()
+        with pytest.raises(ProviderError, match="of another owner") as refused:
+            SlurmProvider("us").create("west-1", GROUP)
+        assert refused.value.refusal is Refusal.INVALID
+        SlurmProvider("us").delete("west-1")
+        assert SlurmProvider("us").list() == ()
+        assert set(lab.run("squeue", "--noheader", "--format=%A").split()) == {job}
+        lab.run("scancel", job)
+        lab.ended(job)
+
+
+HOSTILE = "x\x1fwest-1\n'\"$(id) \x1b[31m"
+
+
+def test_hostile_names_comments_and_reasons_change_nothing(lab: Slurm) -> None:
+    quiet = ("--output=/dev/null", "--begin=now+1hour", "--wrap=true")
+    lab.run("sbatch", f"--job-name={HOSTILE}", f"--comment={HOSTILE}", *quiet)
+    lab.run("sbatch", *ARRAY, "--output=/dev/null")
+    Settled("us").create("west-1", GROUP)
+    [there] = [each for each in _until_ready() if each.name == "west-1"]
+    node = there.hosts[0].host
+    lab.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason=bad {HOSTILE}{'!' * 500}")
+    try:
+        [there] = SlurmProvider("us", known(there)).list()
+    finally:
+        lab.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    assert there.state is CloudState.READY
+    assert there.remark.startswith(f"{node} is draining (bad x?west-1")
+    assert there.remark.isprintable()
+    assert len(there.remark) <= 400
+
+
+def _until_ready() -> tuple[CloudSlice, ...]:
+    found: list[CloudSlice] = []
+
+    def is_ready() -> bool:
+        found[:] = SlurmProvider("us").list()
+        return bool(found) and found[0].state is CloudState.READY
+
+    until(is_ready, lambda: found)
+    return tuple(found)
+
+
+def test_sacct_is_optional(lab: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accounting is off in this Slurm; then sacct is not installed at all. An ended duplicate is not the slice."""
+    lab.run("scancel", lab.run(*sbatch("west-1", "us", GROUP)).strip())
+    gone = CloudSlice(name="west-1", state=CloudState.READY, group="west", incarnation="999999 5")
+    assert SlurmProvider("us", known(gone)).list() == ()
+    for name in ("squeue", "sinfo", "scontrol"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", str(tmp_path))
+        assert SlurmProvider("us", known(gone)).list() == ()
+
+
 def test_the_commands_get_no_secret_and_no_option_of_this_process(
     lab: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,35 +264,6 @@ def test_the_commands_get_no_secret_and_no_option_of_this_process(
     }
 
 
-def test_a_later_release_is_asked_for_json() -> None:
-    """A recorder stands for a Slurm that is not here; what it prints is in test_reading."""
-    commands: list[Sequence[str]] = []
-    comment = next(each for each in sbatch("west-1", "us", GROUP) if each.startswith("--comment=")).partition(
-        "="
-    )[2]
-    job = {
-        "job_id": 7,
-        "name": "west-1",
-        "comment": comment,
-        "job_state": ["PENDING"],
-        "state_reason": "Priority",
-    }
-
-    def run(command: Sequence[str]) -> Ran:
-        commands.append(command)
-        if "--version" in command:
-            return Ran(0, "slurm 23.11.4\n", "")
-        return Ran(0, json.dumps({"jobs": [job]}), "") if "--json" in command else Ran(1, "", "not asked")
-
-    [there] = SlurmProvider("us", run=run).list()
-    assert (there.state, there.group, there.remark) == (
-        CloudState.CREATING,
-        "west",
-        "Slurm job 7: PENDING (Priority)",
-    )
-    assert not any(each.startswith("--format") for command in commands for each in command)
-
-
 def test_errors_by_their_words() -> None:
     words = {
         "sbatch: error: Batch job submission failed: Invalid partition name specified": Refusal.INVALID,
@@ -197,6 +279,7 @@ def test_errors_by_their_words() -> None:
 
 def test_slurm_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ProviderError) as refused, contextlib.nullcontext():
-        run_here(["squeue"])
-    assert "is Slurm installed here?" in refused.value.message
+    with pytest.raises(ProviderError) as refused:
+        SlurmProvider("us").list()
+    assert refused.value.refusal is Refusal.DENIED
+    assert "is Slurm installed on this machine?" in refused.value.message

@@ -1,8 +1,15 @@
 """What iris reads from the output of Slurm's commands.
 
-The texts are written by hand, in the forms that Slurm's commands print: the columns of 22.05, which
-`test_allocations.py` also reads from a real Slurm, and the JSON of later releases (plugin v0.0.39: a state and plain
-times; v0.0.40: a list of states, and times with `set`). None of them is a recording.
+The columns are those of 22.05, which `test_allocations.py` also reads from a real Slurm. The JSON has the fields and
+types of recorded outputs of each release, with values of our own. The recordings:
+
+- 21.08.5 (v0.0.37): exporter/fixtures/squeue_out.json in rivosinc/prometheus-slurm-exporter
+- 22.05.8 (v0.0.38): recorded on the Slurm of these tests, with slurmctld running and stopped
+- 23.02.8 (v0.0.39): slurmweb/tests/assets/slurmrestd/23.02/slurm-job-pending.json in rackslab/Slurm-web
+- 23.11.1 (v0.0.40): the jobs of zocalo's tests of its Slurm API, in DiamondLightSource/python-zocalo
+- 24.05.3 (v0.0.40): slurmweb/tests/assets/slurmrestd/24.05/slurm-job-timeout.json in rackslab/Slurm-web
+
+slurmrestd and squeue print jobs with the same plugin.
 """
 
 from __future__ import annotations
@@ -16,7 +23,6 @@ from iris_cli.capacity.slurm.reading import (
     MARK,
     Grant,
     grants_of,
-    is_silent,
     job_of_sacct,
     jobs_of_json,
     jobs_of_squeue,
@@ -37,12 +43,12 @@ def test_jobs_of_22_05() -> None:
     text = "\n".join(
         (
             squeue(
-                "7", "1795680001", "N/A", "0", "PENDING", "Dependency", "", "west-0f1e-1", "iris-us:west:11"
+                "7", "1795680001", "NONE", "0", "PENDING", "", "west-0f1e-1", "iris-us:west:11", "Dependency"
             ),
             squeue(
-                "6", "1795680000", "1795683600", "0", "RUNNING", "None", "n[0-1]", "west-0f1e-1", "(null)"
+                "6", "1795680000", "1795683600", "0", "RUNNING", "n[0-1]", "west-0f1e-1", "(null)", "None"
             ),
-            squeue("5", "1795670000", "1795673600", "0", "TIMEOUT", "TimeLimit", "n2", "other", ""),
+            squeue("5", "1795670000", "1795673600", "0", "TIMEOUT", "n2", "other", "", "TimeLimit"),
             squeue("half", "a", "line"),
         )
     )
@@ -63,48 +69,87 @@ def number(value: int) -> dict[str, Any]:
     return {"set": True, "infinite": False, "number": value}
 
 
+RUNNING = {"job_id": 12, "name": "west-0f1e-1", "nodes": "n[0-1]", "state_reason": "None", "user_id": 1000}
+PLAIN_TIMES = {"submit_time": 1795680000, "end_time": 1795683600}
+TIMES_WITH_FLAGS = {name: number(value) for name, value in PLAIN_TIMES.items()}
+COMMENT = "iris-us:west:11"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"comment": COMMENT, "job_state": "RUNNING", "array_task_id": None, **PLAIN_TIMES},
+        {"comment": COMMENT, "job_state": "RUNNING", "state_description": "", **PLAIN_TIMES},
+        {"comment": COMMENT, "job_state": ["RUNNING"], "state_description": "", **TIMES_WITH_FLAGS},
+        {
+            "comment": {"administrator": "", "job": COMMENT, "system": ""},
+            "job_state": ["RUNNING"],
+            **TIMES_WITH_FLAGS,
+        },
+    ],
+    ids=["21.08 and 22.05", "23.02", "23.11 and 24.05", "comments as in sacct"],
+)
+def test_a_job_in_the_json_of_each_release(fields: dict[str, Any]) -> None:
+    [job] = jobs_of_json(in_json(**RUNNING, **fields))
+    plain = ("12", "1795680000", "1795683600", "1000", "RUNNING", "n[0-1]", "west-0f1e-1", COMMENT, "None")
+    assert [job] == jobs_of_squeue(squeue(*plain))
+
+
+@pytest.mark.parametrize("state", ["PENDING", ["PENDING"]], ids=["23.02", "24.05"])
+def test_a_pending_job_with_an_expected_start_in_json(state: str | list[str]) -> None:
+    """Slurm plans an end and nodes for it, but has granted none."""
+    planned = {"end_time": number(1795683600), "nodes": "", "scheduled_nodes": "cn[052-067]"}
+    [job] = jobs_of_json(in_json(job_id=326, job_state=state, state_reason="Resources", **planned))
+    assert (job.cloud_state, job.nodes) == (CloudState.CREATING, "")
+    assert job.words() == "Slurm job 326: PENDING (Resources)"
+
+
+def test_the_description_of_a_state_is_the_reason_as_in_the_columns() -> None:
+    [job] = jobs_of_json(
+        in_json(job_id=3, job_state="PENDING", state_reason="None", state_description="no license")
+    )
+    assert job.words() == "Slurm job 3: PENDING (no license)"
+
+
+def test_json_with_errors_is_no_list_of_jobs() -> None:
+    """As 22.05 prints it, with exit status 0, if slurmctld does not answer."""
+    error = {
+        "description": "Failed while looking for jobs",
+        "error_number": -1,
+        "error": "Unspecified error",
+        "source": "slurm_load_jobs",
+    }
+    with pytest.raises(ValueError, match="errors"):
+        jobs_of_json(json.dumps({"meta": {}, "errors": [error], "jobs": []}))
+
+
 @pytest.mark.parametrize(
     "text",
-    [
-        in_json(
-            job_id=12,
-            name="west-0f1e-1",
-            comment="iris-us:west:11",
-            job_state="RUNNING",
-            state_reason="None",
-            nodes="n[0-1]",
-            user_id=1000,
-            submit_time=1795680000,
-            end_time=1795683600,
-        ),
-        in_json(
-            job_id=12,
-            name="west-0f1e-1",
-            comment="iris-us:west:11",
-            job_state=["RUNNING"],
-            state_reason="None",
-            nodes="n[0-1]",
-            user_id=1000,
-            submit_time=number(1795680000),
-            end_time=number(1795683600),
-        ),
-    ],
-    ids=["23.02", "23.11"],
+    ["", "[]", "{}", '{"jobs": [{"job_state": "RUNNING"}]}', '{"jobs": [{"job_id": 1', "squeue: error"],
 )
-def test_a_job_in_the_json_of_later_releases(text: str) -> None:
-    [job] = jobs_of_json(text)
-    plain = squeue(
-        "12",
-        "1795680000",
-        "1795683600",
-        "1000",
-        "RUNNING",
-        "None",
-        "n[0-1]",
-        "west-0f1e-1",
-        "iris-us:west:11",
+def test_other_output_is_no_list_of_jobs(text: str) -> None:
+    with pytest.raises((LookupError, TypeError, ValueError, AttributeError)):
+        jobs_of_json(text)
+
+
+HOSTILE = "a\x1fb\x1c\x1d\x1e\x85\u2028 '\"$(id)\r\x1b[31m"
+
+
+def test_control_characters_in_a_reason_hide_no_job() -> None:
+    line = squeue("7", "5", "NONE", "0", "RUNNING", "n0", "west-1", COMMENT, f"{HOSTILE}\nmore")
+    [job] = jobs_of_squeue(line)
+    assert (job.id, job.name, job.comment, job.reason) == (7, "west-1", COMMENT, HOSTILE)
+
+
+def test_names_and_comments_with_control_characters_are_not_taken_for_ours() -> None:
+    lines = (
+        squeue("7", "5", "NONE", "0", "RUNNING", "n0", f"x{MARK}west-1", COMMENT, "None"),
+        squeue("8", "5", "NONE", "0", "RUNNING", "n0", f"x{MARK}west-1\n", COMMENT, "None"),
+        squeue("9", "5", "NONE", "0", "RUNNING", "n0", "west-1", COMMENT, "None"),
     )
-    assert [job] == jobs_of_squeue(plain)
+    assert [
+        job.id for job in jobs_of_squeue("\n".join(lines)) if (job.name, job.comment) == ("west-1", COMMENT)
+    ] == [9]
 
 
 def test_flags_and_unset_times_in_json() -> None:
@@ -112,31 +157,29 @@ def test_flags_and_unset_times_in_json() -> None:
     text = in_json(job_id=3, job_state=["TIMEOUT", "COMPLETING"], submit_time=number(5), end_time=unset)
     [job] = jobs_of_json(text)
     assert (job.cloud_state, job.ends_at) == (CloudState.DELETING, None)
-    with pytest.raises((LookupError, TypeError, ValueError, AttributeError)):
-        jobs_of_json("[]")
 
 
 def test_an_unknown_state_proves_nothing() -> None:
-    [job] = jobs_of_squeue(squeue("1", "5", "N/A", "0", "MELTING", "None", "", "a", "b"))
+    [job] = jobs_of_squeue(squeue("1", "5", "N/A", "0", "MELTING", "", "a", "b", "None"))
     assert (job.cloud_state, job.is_over) == (CloudState.CREATING, False)
 
 
 @pytest.mark.parametrize(("state", "swept"), [("TIMEOUT", True), ("NODE_FAIL", False), ("RUNNING", False)])
 def test_the_end_of_a_job_on_a_node_that_failed_proves_nothing(state: str, swept: bool) -> None:
-    [job] = jobs_of_squeue(squeue("1", "5", "N/A", "0", state, "None", "n0", "a", "b"))
+    [job] = jobs_of_squeue(squeue("1", "5", "N/A", "0", state, "n0", "a", "b", "None"))
     assert job.may_be_swept is swept
 
 
 def test_releases() -> None:
-    assert release_of("slurm-wlm 22.05.8\n") == (22, 5)
-    assert release_of("slurm 23.11.10-1") == (23, 11)
-    assert release_of("slurm 24.05\n") == (24, 5)
+    assert release_of("slurm-wlm 22.05.8\n") == (22, 5, 8)
+    assert release_of("slurm 23.11.10-1") == (23, 11, 10)
+    assert release_of("slurm 24.05\n") == (24, 5, 0)
     assert release_of("") == ()
 
 
 def test_the_end_of_a_job_in_the_accounts() -> None:
     """By the manual page of sacct, release 22.05: `--parsable2` separates fields by `|`."""
-    text = "12|1795680000|1795683600|1000|CANCELLED by 1000|None|n[0-1]|west-0f1e-1\n"
+    text = "12|1795680000|CANCELLED by 1000|n[0-1]|None\n"
     job = job_of_sacct(text, "12")
     assert job is not None
     assert (job.state, job.nodes, job.incarnation, job.is_over) == (
@@ -146,6 +189,9 @@ def test_the_end_of_a_job_in_the_accounts() -> None:
         True,
     )
     assert job_of_sacct(text, "1") is None
+    never_started = job_of_sacct("13|1795680000|CANCELLED by 1000|None assigned|None\n", "13")
+    assert never_started is not None
+    assert never_started.nodes == ""
     assert job_of_sacct("", "12") is None
 
 
@@ -167,14 +213,21 @@ def test_what_was_granted_on_each_node() -> None:
 def test_nodes_that_are_not_simply_up() -> None:
     lines = (
         squeue("n0", "mixed", "none"),
-        squeue("n1", "draining", "bad disk"),
+        squeue("n1", "draining", f"bad disk {HOSTILE}\nn2{MARK}idle{MARK}none"),
         squeue("n2", "down*", "Not responding"),
+        squeue("n2", "idle", "none"),
         squeue("n3", "idle~", "none"),
         squeue("n4", "allocated", ""),
+        squeue("n5", "inval", ""),
     )
-    found = node_troubles("\n".join(lines))
-    assert found == {"n1": "draining (bad disk)", "n2": "down* (Not responding)"}
-    assert all(map(is_silent, found.values()))
+    assert node_troubles("\n".join(lines)) == {
+        "n0": "",
+        "n1": f"draining (bad disk {HOSTILE})",
+        "n2": "down* (Not responding)",
+        "n3": "",
+        "n4": "",
+        "n5": "inval",
+    }
 
 
 def test_whether_processes_are_tracked_by_cgroup() -> None:
