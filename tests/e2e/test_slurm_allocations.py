@@ -13,9 +13,11 @@ from random import Random
 
 import pytest
 
+from iris_cli.demo.local_slurm import URGENT
 from tests.e2e.conftest import Lab
 from tests.e2e.slurm_site import GANG, SlurmSite, slurm_site
 from tests.support.slurm import Slurm
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -174,29 +176,88 @@ def test_work_that_needs_longer_than_the_time_left_is_not_placed(site: SlurmSite
 
 
 KILLS_ITS_CALLER = """#!/bin/sh
-{sbatch} "$@" || exit
+[ {moment} = before ] || {real} "$@" || exit
 rm "$0"
 kill -9 $PPID
 """
 
 
-def test_a_kill_between_sbatch_and_its_record_neither_leaks_nor_doubles_an_allocation(
+def test_a_kill_before_or_after_any_command_of_slurm_neither_leaks_nor_doubles_an_allocation(
     site: SlurmSite,
 ) -> None:
     programs = site.directory / "bin"
     programs.mkdir()
-    sbatch = programs / "sbatch"
-    sbatch.write_text(KILLS_ITS_CALLER.format(sbatch=shutil.which("sbatch")))
-    sbatch.chmod(0o755)
+    path = {"PATH": f"{programs}:{os.environ['PATH']}"}
+
+    def kill_at(command: str, moment: str) -> None:
+        """Run passes of the autoscaler until one is killed at that moment."""
+        trap = programs / command
+        trap.write_text(KILLS_ITS_CALLER.format(moment=moment, real=shutil.which(command)))
+        trap.chmod(0o755)
+
+        def killed() -> bool:
+            process = site.start("autoscale", "--once", env=path)
+            process.communicate()
+            return process.returncode == -signal.SIGKILL
+
+        until(killed)
+        assert not trap.exists()
+
+    def kill_at_each(*commands: str) -> None:
+        for command in commands:
+            kill_at(command, "before")
+            kill_at(command, "after")
+
     site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "true")
-    killed = site.start("autoscale", "--once", env={"PATH": f"{programs}:{os.environ['PATH']}"})
-    killed.communicate()
-    assert killed.returncode == -signal.SIGKILL
+    kill_at_each("squeue", "sbatch")
     [submitted] = site.live_jobs()
     assert site.of_type("SliceCreated") == []
+    kill_at_each("sinfo", "scontrol")
     site.run_until("train", "SUCCEEDED")
     assert (site.live_jobs(), site.allocation()) == ([submitted], submitted)
     assert len(site.of_type("SliceRequested")) == 1
+    site.configure(idle="1s")
+    kill_at_each("scancel")
+    site.cycle_until(lambda: not site.slices())
+    assert site.live_jobs() == []
+    assert len(site.of_type("SliceRequested")) == 1
+
+
+def test_invocations_at_the_same_time_create_one_allocation(site: SlurmSite) -> None:
+    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "true")
+    for _ in range(3):
+        for process in [site.start("autoscale", "--once") for _ in range(3)]:
+            process.communicate()
+    site.run_until("train", "SUCCEEDED")
+    assert site.live_jobs() == [site.allocation()]
+    assert len(site.of_type("SliceRequested")) == 1
+
+
+def test_a_requeued_allocation_is_replaced_and_no_rank_runs_twice(site: SlurmSite) -> None:
+    launch_once_at_a_time(site)
+    [first], job = site.slices(), site.allocation()
+    assert site.slurm is not None
+    site.slurm.run("scontrol", "update", f"JobId={job}", "Requeue=1")
+    site.slurm.run("scontrol", "requeue", job)
+    until(lambda: site.slurm and site.slurm.jobs(job)[0]["JobState"] == "PENDING")
+    site.run_until("train", "SUCCEEDED")
+    assert first not in site.slices()
+    assert site.allocation() != job
+    assert site.live_jobs() == [site.allocation()]
+
+
+def test_a_preempted_allocation_is_replaced_and_slurms_words_are_shown(site: SlurmSite) -> None:
+    site.configure("nodes: 2, preemptible: true, directives: [--exclusive]")
+    launch_once_at_a_time(site)
+    assert site.slurm is not None
+    urgent = ("--exclusive", "--output=/dev/null", "--wrap=sleep 600")
+    other = site.slurm.run("sbatch", "--parsable", f"--partition={URGENT}", "--nodes=4", *urgent).strip()
+    site.cycle_until(lambda: "PREEMPTED" in str(site.of_type("SliceDeletionRequested")))
+    site.cycle_until(lambda: "PENDING (Resources)" in site.iris("why", "train").out)
+    assert "PREEMPTED" in site.iris("history").out
+    site.slurm.run("scancel", other)
+    site.run_until("train", "SUCCEEDED")
+    assert site.live_jobs() == [site.allocation()]
 
 
 def test_an_idle_allocation_is_cancelled(site: SlurmSite) -> None:

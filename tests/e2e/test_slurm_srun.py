@@ -79,6 +79,46 @@ def test_a_workspace_an_output_file_a_command_and_stacks(site: SlurmSite) -> Non
     site.run_until("train", "KILLED")
 
 
+def test_a_slurmctld_that_has_ended_is_silence_and_nothing_is_lost_or_doubled(site: SlurmSite) -> None:
+    starts, end = site.directory / "starts", site.directory / "end"
+    script = f'echo $IRIS_TASK_INDEX >>"{starts}"; until [ -e "{end}" ]; do sleep 0.2; done'
+    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "sh", "-c", script)
+    site.cycle_until(lambda: site.state_of("train") == "RUNNING" and len(starts.read_text().split()) == 2)
+    job = site.allocation()
+    assert site.slurm is not None
+    site.slurm.stop_controller()
+    try:
+        for _ in range(2):
+            site.cycle()
+        assert site.state_of("train") == "RUNNING"
+        assert site.of_type("SliceDeletionRequested", "AttemptEnded", "AttemptStopRequested") == []
+    finally:
+        site.slurm.start_controller()
+    end.touch()
+    site.run_until("train", "SUCCEEDED")
+    assert sorted(starts.read_text().split()) == ["0", "1"]
+    assert (site.allocation(), site.live_jobs()) == (job, [job])
+
+
+def test_commands_that_need_ssh_to_the_node_say_so(site: SlurmSite) -> None:
+    site.iris("launch", "--no-schedule", "--name", "train", "--", "sleep", "600")
+    site.run_until("train", "RUNNING")
+    job = site.allocation()
+    where = f"of Slurm job {job} is reached by srun, which can't"
+    forwarded = site.iris("forward", "train", "6006", code=None)
+    assert forwarded.code
+    assert "which is reached by srun: srun can't forward ports" in forwarded.err
+    with site.terminal("run", "--", "true", columns=300) as terminal:
+        terminal.until(lambda screen: f"{where} open terminals for jobs" in screen.text, "the refusal")
+        assert terminal.end() == 255
+    assert site.iris("exec", "train", "--", "sh", "-c", "echo on $SLURMD_NODENAME").out.startswith("on n")
+    with site.terminal("ssh", "train") as terminal:
+        terminal.until(lambda screen: screen.text.strip(), "a prompt")
+        terminal.type("echo in:$IRIS_TASK_ID:; exit\n")
+        terminal.until(lambda screen: "in:train/task-0:" in screen.text, "the variable of the task")
+        assert terminal.end() == 0
+
+
 def test_twenty_launches_by_an_iris_that_is_killed_start_once(site: SlurmSite) -> None:
     chance, count = Random(20), 20
     starts = site.directory / "starts"

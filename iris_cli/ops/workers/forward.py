@@ -85,6 +85,13 @@ def find_task(cluster: Cluster, what: str, wanted: PortWanted) -> Task:
         raise UsageError(f"{clip(what)} has {count(len(tasks), 'task')}{having}", hint=hint)
     if _has_ended(tasks[0]):
         raise NotFoundError(_ended(cluster, tasks[0].id), hint=f"iris logs {tasks[0].id}")
+    attempt = tasks[0].current
+    worker = cluster.workers.get(attempt.worker) if attempt is not None else None
+    if worker is not None and worker.connection.allocation:
+        raise UsageError(
+            f"{tasks[0].id} is on {worker.id}, which is reached by srun: srun can't forward ports",
+            hint="a slice_template with transport: ssh needs SSH to the nodes",
+        )
     return tasks[0]
 
 

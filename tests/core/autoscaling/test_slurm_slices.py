@@ -21,6 +21,7 @@ from iris_cli.core.model.slice import (
     Provider,
     ScaleGroup,
     SliceHost,
+    SliceState,
     SliceTemplate,
     SlurmOptions,
     slice_attributes,
@@ -154,6 +155,15 @@ def test_a_job_that_slurm_has_forgotten_proves_nothing() -> None:
 def test_another_job_of_that_name_proves_nothing() -> None:
     made = follow(running(cgroup="12"), seen(CloudState.READY, hosts=HOSTS, incarnation="13 2000"))
     assert set(attempts(made).values()) == {AttemptState.STOPPING}
+
+
+def test_a_requeued_job_no_longer_holds_its_nodes() -> None:
+    """It has the same number and a later time of submission, and is pending or runs on other nodes."""
+    requeued = seen(CloudState.CREATING, incarnation="12 2000", detail="Slurm job 12: PENDING (BeginTime)")
+    made = follow(running(cgroup="12"), requeued)
+    assert set(attempts(made).values()) == {AttemptState.STOPPING}
+    assert made.cluster.slices[NAME].state is SliceState.DELETING
+    assert "PENDING (BeginTime)" in made.cluster.slices[NAME].reason
 
 
 def test_a_submission_may_arrive_until_its_deadline() -> None:
