@@ -60,7 +60,8 @@ _DIRECTIVE = pattern(r"(-[A-Za-z]|--[a-z][a-z-]{0,40})((=| )[^\x00-\x1f\x7f]{1,2
 _MAX_NODES = 4096
 _RESERVED_NAMES = (
     "job-name J comment dependency d nodes N ntasks-per-node chdir D output o error e partition p account A qos q"
-    " time t gres constraint C requeue no-requeue parsable wrap array a wait W test-only clusters M"
+    " time t gres constraint C requeue no-requeue parsable wrap array a wait W test-only clusters M cluster"
+    " help h usage version V"
 )
 _RESERVED = frozenset(_RESERVED_NAMES.split())
 
@@ -266,10 +267,12 @@ def _directive(setting: Setting) -> str:
     if _DIRECTIVE.fullmatch(found) is None:
         raise UsageError("not an option of sbatch", hint="write it like --exclusive or --mem=64G")
     name, _, value = found.lstrip("-").replace(" ", "=", 1).partition("=")
-    if name in _RESERVED:
+    is_long = found.startswith("--")
+    # sbatch accepts abbreviations of long options.
+    if name in _RESERVED or (is_long and any(each.startswith(name) for each in _RESERVED)):
         raise UsageError(
             f"{name} is set by iris", hint="some options are keys of slice_template: nodes, time, gres"
         )
-    if not found.startswith("--"):
+    if not is_long:
         return f"-{name}{value}"
     return f"--{name}={value}" if value else f"--{name}"

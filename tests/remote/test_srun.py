@@ -21,7 +21,7 @@ from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind
 from iris_cli.core.messages.stacks import threads_of
 from iris_cli.remote.output_calls import OutputCalls
-from iris_cli.remote.srun import SrunTransport
+from iris_cli.remote.srun import FIND_SLURM, SrunTransport
 from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
 from iris_cli.remote.transport import NoAnswer, Target
 from iris_cli.remote.worker_calls import CommandRequest
@@ -358,3 +358,15 @@ def test_without_slurm_the_error_names_the_command(tmp_path: Path, allocate: All
         )
     assert (caught.value.kind, caught.value.sent) == (SilenceKind.LOCAL, False)
     assert caught.value.hint == "Slurm's commands must be on the PATH of this machine"
+
+
+def test_a_login_host_without_a_profile(tmp_path: Path) -> None:
+    """In a POSIX shell, reading a missing file with `.` ends the shell."""
+    script = FIND_SLURM.replace("/etc/profile", str(tmp_path / "none")) + "echo goes on\n"
+    for shell in ("dash", "bash"):
+        found = shutil.which(shell)
+        if found is not None:
+            ran = subprocess.run(
+                [found, "-c", script], env={"PATH": "/nowhere"}, capture_output=True, text=True, check=False
+            )
+            assert ran.stdout == "goes on\n", shell

@@ -23,7 +23,7 @@ evict() {
     for each in $processes_to_end; do
         case $each in "$boot":*) targets="$targets ${each#*:}" ;; esac
     done
-    [ -z "$targets" ] || outlive evictor "$PWD" "$1" "$keep" "$targets"
+    [ -z "$targets" ] || run_detached evictor "$PWD" "$1" "$keep" "$targets"
     # shellcheck disable=SC2086
     if [ -n "$attempts_to_stop" ] && make_root && cd "$root/a"; then
         no_root=

@@ -8,29 +8,31 @@ has_holder() {
     [ "$holder_boot" = "$boot" ] && is_alive "$holder_pid" "$holder_start" && [ -p "$holder/$holder_pid" ]
 }
 
-# hand_over MARKER FILE ARGUMENT: let the holder `begin` it. False if there is no holder. Opened for both
-# directions, a pipe without a reader blocks no call: if the holder ends now, the request is lost, and
-# the caller finds nothing started.
+# hand_over MARKER FILE ARGUMENT: ask the holder to execute `sh FILE ARGUMENT` with the marker (begin.sh).
+# False if there is no holder. The pipe is opened for reading and writing, so that opening it does not block without
+# a reader. If the holder ends now, the request is lost, and a later call repeats it.
 hand_over() { has_holder && printf '%s %s %s\n' "$1" "$3" "$2" 2>/dev/null 1<>"$holder/$holder_pid"; }
 
-# outlive FUNCTION DIRECTORY ARGUMENTS: call a function of the library with DIRECTORY and the arguments, in a
-# process of its own. It gets the library through a pipe: the disk may be full. Without a holder that can
-# take it, it lives only as long as this call may: a later call starts another one.
-outlive() {
-    what=$1 where=$2 words=
+# run_detached FUNCTION DIRECTORY ARGUMENTS: call a function of the library with DIRECTORY and the arguments,
+# in a separate process. It gets the library through a pipe, because the disk may be full. If no holder accepts
+# it on a node of a Slurm job, Slurm may kill it when this call ends; a later call starts it again.
+run_detached() {
+    routine=$1 directory=$2 quoted=
     shift 2
-    for each; do words="$words '$each'"; done
-    file=$where/last.$nonce
+    for each; do quoted="$quoted '$each'"; done
+    file=$directory/last.$nonce
+    # Arguments with quotes can't be quoted by quotes.
     case $holder$* in
     '' | "$*" | *"'"*) ;;
     *)
-        printf '{ rm -f "$0"\n%s\n%s "${0%%/*}"%s\n}\n' "$library" "$what" "$words" 2>/dev/null >"$file" &&
+        printf '{ rm -f "$0"\n%s\n%s "${0%%/*}"%s\n}\n' "$library" "$routine" "$quoted" \
+            2>/dev/null >"$file" &&
             hand_over - "$file" - && return
         rm -f "$file"
         ;;
     esac
     (
         printf '%s\n%s "$@"\n}' "{
-$library" "$what" | detach sh -s "$where" "$@"
+$library" "$routine" | detach sh -s "$directory" "$@"
     ) >/dev/null 2>&1 &
 }

@@ -29,7 +29,7 @@ stop() {
         fi
         ;;
     esac
-    outlive stopper "$PWD/$1" "$stop" "$2"
+    run_detached stopper "$PWD/$1" "$stop" "$2"
 }
 
 # make_stop_dir TOKEN: for an attempt without a directory, make a tombstone and return false. If its processes
