@@ -28,7 +28,8 @@ EXIT_CODES = {
     ExitCode.NOT_FOUND: "no such job, task or worker",
     ExitCode.LOCKED: "another invocation holds the lock of the state directory; the message names it",
     ExitCode.LOG_DAMAGED: "the event log is damaged; nothing was written",
-    ExitCode.UNREACHABLE: "some workers did not answer",
+    ExitCode.UNREACHABLE: "some workers did not answer; a cycle (`schedule`, `watch`, `launch`) that polls a silent "
+    "worker still exits with 0",
     ExitCode.KILLED: "the job was cancelled",
     ExitCode.UNSCHEDULABLE: "no worker can run the job",
     ExitCode.NOT_WRITABLE: "the state directory can't be written; nothing was dispatched",

@@ -123,11 +123,11 @@ def _show(output: Output, finding: Finding, subject: str) -> None:
 
 
 def _subjects(subjects: list[str]) -> str:
-    """Return the folded subjects; `workers a-[0-3], b` if all are workers."""
+    """Return the folded subjects; `each of the workers a-[0-3], b` if all are workers."""
     names = [subject.removeprefix(_WORKER) for subject in subjects if subject.startswith(_WORKER)]
     if len(names) < max(2, len(subjects)):
         return fold(subjects)
-    return f"workers {fold(names)}"
+    return f"each of the workers {fold(names)}"
 
 
 def _summary(findings: list[Finding]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +18,13 @@ from iris_cli.ops.checks.findings import Finding
 from iris_cli.ops.cycle.cycle import CycleResult
 from iris_cli.ops.loop.cron.entry import last_lines
 from iris_cli.ops.views.cycles import VALIDATE, Cycles, cycles_words, fix_of
-from iris_cli.ops.views.view import CycleAge
+from iris_cli.ops.views.view import CycleAge, first_of_each_kind
 from iris_cli.render.console import Output
 from iris_cli.render.layout import clean_line
-from iris_cli.render.tables import fold
+from iris_cli.render.tables import by_words, fold
 
 if TYPE_CHECKING:
-    from iris_cli.core.scheduling import Assignment, Plan, ReasonKind
+    from iris_cli.core.scheduling import Plan, Reason, ReasonKind
     from iris_cli.journal.files.runners import LoopOrder, Runner
     from iris_cli.ops.loop.run import Turn
     from iris_cli.render.slices import PassDocument
@@ -101,28 +101,24 @@ def silence_lines(cluster: Cluster, result: CycleResult) -> Iterator[str]:
 
 
 def placement_lines(result: CycleResult) -> Iterator[str]:
-    """Yield a line per job with placements, and a line per reason with its pending tasks."""
-    if not result.assigned and not (result.plan and result.plan.waiting):
-        return
-
-    for some in _by_job(result.assigned):
-        where = fold(each.worker for each in some)
-        yield f"assigned {fold(str(each.task) for each in some)} to {where}"
-    for why, keys in _by_reason(result.plan).items():
+    """Yield a line per job with placements, and a line per set of reasons with its pending tasks."""
+    for _, group in groupby(result.assigned, key=lambda each: each.task.job):
+        placed = list(group)
+        where = fold(each.worker for each in placed)
+        yield f"assigned {fold(str(each.task) for each in placed)} to {where}"
+    for keys, why in by_words(_reasons(result.plan)):
         yield f"waiting {fold(keys)}: {why}"
 
 
-def _by_job(assigned: Iterable[Assignment]) -> Iterator[list[Assignment]]:
-    for _, some in groupby(assigned, key=lambda each: each.task.job):
-        yield list(some)
-
-
-def _by_reason(plan: Plan | None) -> dict[str, list[str]]:
-    """Return the pending tasks and gangs by their first reason."""
-    alike: dict[str, list[str]] = {}
+def _reasons(plan: Plan | None) -> Iterator[tuple[str, str]]:
+    """Yield each pending task or gang, and all its reasons as one text."""
     for key, reasons in plan.waiting.items() if plan else ():
-        alike.setdefault(reasons[0].text if reasons else "no reason known", []).append(str(key))
-    return alike
+        yield str(key), reason_words(reasons) or "no reason known"
+
+
+def reason_words(reasons: Sequence[Reason]) -> str:
+    """Return the texts of the first reason of each kind."""
+    return "; ".join(each.text for each in first_of_each_kind(reasons))
 
 
 class StartedDocument(Struct, frozen=True):
@@ -236,7 +232,8 @@ def show_loop(
     if output.quiet:
         return
     if invalid:
-        output.line(f"cluster.yaml is invalid{_consequence(cycles)}: {clean_line(invalid)}")
+        output.line(f"{invalid}{_consequence(cycles)}")
+        output.line(f"hint: {VALIDATE}")
     if mode is Mode.OFF:
         output.line("cluster.yaml says loop: off")
     elif order.stopped:
@@ -253,8 +250,8 @@ def show_loop(
 def _consequence(cycles: Cycles) -> str:
     """Return what an invalid cluster.yaml means for cycles. A running loop keeps the last valid configuration."""
     if not cycles.by:
-        return f", so no cycle runs ({VALIDATE})"
-    return f", so the loop places nothing ({VALIDATE})" if cycles.by == LOOP else f" ({VALIDATE})"
+        return "; no cycle runs until this is corrected"
+    return "; the loop places nothing until this is corrected" if cycles.by == LOOP else ""
 
 
 class InstalledDocument(Struct, frozen=True):
@@ -296,7 +293,9 @@ def show_installed(
         warnings = [each.text for each in (*keys, *lacking)]
         output.document(InstalledDocument(where, changed, warnings))
         return
-    output.done(f"{'installed' if changed else 'already installed'}: {where}")
+    output.done(
+        f"{'installed' if changed else 'nothing changed, already installed with these options'}: {where}"
+    )
     output.done("next: iris cron show (after the first cycle)")
 
 

@@ -19,6 +19,7 @@ from iris_cli.ops.loop.wait import WaitResult
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.failure import cause_words
 from iris_cli.render.console import Output
+from iris_cli.render.cycles import reason_words
 from iris_cli.render.tables import fold
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def show_launched(
     elif waiting:
         placed_words = f"{_where(tasks)}; " if any(map(_is_placed, tasks)) else ""
         pending = sum(task.state is TaskState.PENDING for task in tasks)
-        text = waiting[0].text
+        text = reason_words(waiting)
         why = f"{count(pending, 'task')} {text}" if text.startswith("waiting for ") else f"waiting: {text}"
         output.message(f"{job_id}: {placed_words}{why}; iris why {job_id}")
     elif unanswered:
@@ -176,7 +177,7 @@ def show_waited(
     if waited.open:
         names = " ".join(waited.open)
         continue_words = f"{', '.join(waited.open)} {'continues' if len(waited.open) == 1 else 'continue'}"
-        output.warning(f"timed out: {no_cycles or continue_words}")
+        output.warning(f"the wait timed out; {no_cycles or continue_words}")
         output.message(f"hint: iris wait {names}, iris why {waited.open[0]}, or iris cancel {names}")
         if waited.trouble is not None and not no_cycles:
             output.warning(f"no cycle could be run: {waited.trouble.message}")
@@ -361,7 +362,9 @@ def show_waited_inside(output: Output, found: Mapping[JobId, JobAnswer | None]) 
             print_line(f"{each.job}: {each.state}{reason}")
     left = [job for job, answer in found.items() if answer is None]
     if left:
-        output.warning(f"timed out: {', '.join(left)} {'continues' if len(left) == 1 else 'continue'}")
+        output.warning(
+            f"the wait timed out; {', '.join(left)} {'continues' if len(left) == 1 else 'continue'}"
+        )
 
 
 def show_cancelled_inside(output: Output, answers: Mapping[JobId, CancelAnswer]) -> None:
@@ -378,7 +381,7 @@ def show_cancelled_inside(output: Output, answers: Mapping[JobId, CancelAnswer])
     for job in cancelled:
         output.done(f"cancelled {job}")
     for job, state in over.items():
-        output.message(f"{job} had already ended" + (f": {state.value}" if state else ""))
+        output.message(f"{job} had already ended" + (f" ({state.value})" if state else ""))
 
 
 def _joined(*words: str | None) -> str:

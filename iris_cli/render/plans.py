@@ -112,14 +112,17 @@ def _show_tables(
         parts.append(table(("TASK", "WOULD RUN ON", "GPUS", "BECAUSE"), _placed_rows(placed, chosen)))
     if waiting:
         rows = folded(
-            [(_name(cluster, key), reason) for key, reasons in waiting.items() for reason in reasons],
-            lambda pair: pair[0],
-            lambda pair: (str(pair[1]),),
+            waiting.items(),
+            lambda entry: _name(cluster, entry[0]),
+            lambda entry: tuple(map(str, entry[1])),
         )
-        parts.append(table(("WOULD WAIT", "WHY"), rows))
+        lines = [
+            ("" if number else name, why) for name, *reasons in rows for number, why in enumerate(reasons)
+        ]
+        parts.append(table(("WOULD WAIT", "WHY"), lines))
     if ended:
         parts.append(text(f"would end: {fold(map(str, ended))}", "red"))
-    for number, part in enumerate(parts or [text("no job would wait", "dim")]):
+    for number, part in enumerate(parts or [text("no pending jobs", "dim")]):
         if number:
             output.line()
         output.show(part)

@@ -46,6 +46,9 @@ def show_initialized(
         steps = [offers[0].command, "iris doctor"]
     else:
         steps = [f"edit {config.path}", "iris config validate", "iris doctor"]
+    if not output.as_json:
+        output.done(f"wrote {config.path}")
+        output.done(f"created {state}")
     for message in (*config.warnings, *messages):
         output.message(message)
     if output.as_json:
@@ -60,8 +63,6 @@ def show_initialized(
             )
         )
         return
-    output.done(f"wrote {config.path}")
-    output.done(f"created {state}")
     for each in offers:
         output.done(f"found {_what(each)}: {each.command}")
     output.done(f"next: {', then '.join(steps)}")

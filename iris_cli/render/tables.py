@@ -83,12 +83,26 @@ def chain_words(again: str | None, tried_again: Sequence[str]) -> str:
     return f"resubmission of {again}" if again is not None else ""
 
 
-def folded(rows: Iterable[T], name: Callable[[T], str], cells: Callable[[T], Row]) -> list[Row]:
-    """Return the rows, with one row for all rows that differ only in name. Its first cell has the folded names."""
+def folded(
+    rows: Iterable[T], name: Callable[[T], str], cells: Callable[[T], Row], each: Collection[int] = ()
+) -> list[Row]:
+    """Return the rows, with one row for all rows that differ only in name. Its first cell has the folded names.
+
+    `each`: columns with numbers per row. In a folded row they have the word `each`.
+    """
     alike: dict[Row, list[str]] = {}
     for row in rows:
         alike.setdefault(cells(row), []).append(name(row))
-    return [(fold(names), *line) for line, names in alike.items()]
+    return [
+        (
+            fold(names),
+            *(
+                f"{cell} each" if column in each and len(names) > 1 else cell
+                for column, cell in enumerate(line, 1)
+            ),
+        )
+        for line, names in alike.items()
+    ]
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Table:

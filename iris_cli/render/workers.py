@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from iris_cli.core.units import format_memory
+from iris_cli.core.units import count, format_memory
 from iris_cli.ops.outcomes.causes import skew_words
 from iris_cli.ops.views.inventory import Inventory, WorkerDetails, WorkerRow, WorkerView
 from iris_cli.render.console import Output
@@ -67,25 +67,28 @@ def _cells(details: WorkerDetails) -> Row:
 
 
 def status_words(status: str, noun: str = "") -> str:
-    """Return the words for a worker's or slice's status: `stopping tasks`, with a `noun` `2 VMs stopping tasks`."""
-    number, _, word = status.rpartition(" ")
-    if word != "stopping":
-        return status
-    return (
-        f"{number} {noun}{'s' if number != '1' else ''} stopping tasks".lstrip()
-        if number
-        else "stopping tasks"
+    """Return the words for a worker's or slice's status: `stopping tasks`; with the `noun` VM `2 VMs suspect`."""
+    parts = (part.rpartition(" ") for part in status.split(", "))
+    return ", ".join(
+        (f"{count(int(number), noun)} " if number else "")
+        + ("stopping tasks" if word == "stopping" else word)
+        for number, _, word in parts
     )
 
 
+def is_use_known(row: WorkerRow) -> bool:
+    """Return whether the free resources are known. An attempt that is presumed gone may still run on a lost worker."""
+    return row.status not in ("lost", "unprobed")
+
+
 def cores(row: WorkerRow) -> str:
-    """Return free and total cores: `12/16`."""
-    return f"{row.cpu_free:g}/{row.cpu:g}"
+    """Return free and total cores: `12/16`; `-` if they are unknown."""
+    return f"{row.cpu_free:g}/{row.cpu:g}" if is_use_known(row) else "-"
 
 
 def memory(row: WorkerRow) -> str:
-    """Return free and total memory: `48GiB/64GiB`."""
-    return f"{format_memory(row.memory_free)}/{format_memory(row.memory)}"
+    """Return free and total memory: `48GiB/64GiB`; `-` if they are unknown."""
+    return f"{format_memory(row.memory_free)}/{format_memory(row.memory)}" if is_use_known(row) else "-"
 
 
 def worker_tables(
@@ -112,11 +115,15 @@ def worker_tables(
 
 def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
     row = details.worker
+    is_known, total = is_use_known(row), format_memory(row.memory)
     return [
         ("slice", f"{row.slice}, worker {row.index}" if row.slice else ""),
         ("device", row.device),
-        ("cores", f"{row.cpu_free:g} of {row.cpu:g} free"),
-        ("memory", f"{format_memory(row.memory_free)} of {format_memory(row.memory)} free"),
+        ("cores", f"{row.cpu_free:g} of {row.cpu:g} free" if is_known else f"{row.cpu:g}"),
+        (
+            "memory",
+            f"{format_memory(row.memory_free)} of {total} free" if is_known else total,
+        ),
         ("chips", f"{row.chips}, {'free' if row.chips_free else 'in use'}" if row.chips else ""),
         ("gpus", f"{row.gpus_free} of {row.gpus} free" if row.gpus else ""),
         ("condition", f"{details.condition.value}{f' ({details.reason})' if details.reason else ''}"),
@@ -147,7 +154,7 @@ def _connection(details: WorkerDetails) -> str:
     user = f"{way.user}@" if way.user else ""
     port = f":{way.port}" if way.port else ""
     jump = f" via {way.proxy_jump}" if way.proxy_jump else ""
-    return f"{user}{way.host}{port}{jump}, {way.remote_dir}, host keys {way.known_hosts}"
+    return f"{user}{way.host}{port}{jump}, {way.remote_dir}, known_hosts: {way.known_hosts}"
 
 
 def _claims(details: WorkerDetails, width: int) -> Renderable:

@@ -24,7 +24,7 @@ def test_each_finding_has_its_weight_and_equal_ones_are_one(capsys: pytest.Captu
     captured = capsys.readouterr()
     assert captured.out.splitlines() == [
         "ok    config: 2 workers",
-        "ok    workers a-[0-1]: answers",
+        "ok    each of the workers a-[0-1]: answers",
         "warn  worker a-2: its clock \\x1b[2J is wrong",
         "fail  log: line 3 [/] is damaged",
         f"      fix: iris log salvage {'x' * 300}",

@@ -150,7 +150,7 @@ def test_of_a_sound_site_it_says_so_in_few_lines(home: Home, capsys: pytest.Capt
     assert run(["doctor"]) == 0
     said = capsys.readouterr()
     assert [line.split(":")[0] for line in said.out.splitlines()] == [
-        *("ok    config", "ok    keys", "ok    workers a, b", "ok    log", "ok    cycles")
+        *("ok    config", "ok    keys", "ok    each of the workers a, b", "ok    log", "ok    cycles")
     ]
     assert said.err == "no problems found\n"
 
@@ -314,7 +314,7 @@ def cron_of_another_program(home: Home) -> None:
         (
             late_host,
             0,
-            "warn  worker b: its clock is 1h",
+            "warn  worker b: clock is 1h",
             "ssh -i {key} host-b sudo timedatectl set-ntp true",
         ),
         (

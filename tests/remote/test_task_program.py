@@ -240,7 +240,11 @@ def test_answers_are_read_and_printed(task: Task) -> None:
             "a/x: SUCCEEDED: ä SUCCEEDED\na/late: UNSCHEDULABLE: ä UNSCHEDULABLE\n",
         )
         code, out, err = task.iris("wait", "a/x", "a/slow", "--timeout", "500ms", "--json")
-        assert (code, json.loads(out)["timed_out"], err) == (1, True, "timed out: a/slow continues\n")
+        assert (code, json.loads(out)["timed_out"], err) == (
+            1,
+            True,
+            "the wait timed out; a/slow continues\n",
+        )
         assert json.loads(out)["jobs"] == [{"job": "a/x", "state": "SUCCEEDED", "reason": "ä SUCCEEDED"}]
         assert task.iris("cancel", "a/b") == (0, "cancelled a/b\n", "")
         assert task.iris("register-endpoint", "http", "80") == (0, "", "")

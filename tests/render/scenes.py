@@ -168,7 +168,7 @@ def about_to_start() -> Lab:
     """Nothing is placed yet: a gang and GPU tasks fit, one job is too late, one waits for another."""
     lab = Lab().slice("v5a", "v5litepod-16").worker("gpu-0", cpu=8, gpus=4)
     lab.job("train", tpu="v5litepod-16").job("infer", gpu="A100:2", replicas=3)
-    lab.job("late", cpu=500.0, scheduling_timeout=60.0).job("report", after=("train",))
+    lab.job("simulate", cpu=500.0, scheduling_timeout=60.0).job("report", after=("train",))
     lab.job("sweep", replicas=40, constraints=(Constraint.of("zone", ConstraintOp.EXISTS),))
     return lab.advance("5m")
 
@@ -203,19 +203,19 @@ def family() -> Lab:
 def ways_to_fail() -> Lab:
     """A child and so its parent, a set-up, a time limit; one found no place, one waited in vain, one goes again."""
     lab = Lab().worker("cpu-0", cpu=8).job("tune", command=("python3", "tune.py"))
-    lab.job("env", setup="pip install jx").job("slow", timeout=7200.0)
-    lab.job("again", max_retries_failure=2).schedule()
-    lab.reports("tune/* running", "slow/* running", "again/* running")
+    lab.job("jax-env", setup="pip install jx").job("bench", timeout=7200.0)
+    lab.job("resnet", max_retries_failure=2).schedule()
+    lab.reports("tune/* running", "bench/* running", "resnet/* running")
     no_package = "ERROR: No matching distribution found for jx\n"
-    lab.answers(lab.answer_of("cpu-0", _ended(lab, "env", 1, no_package, RemoteState.NOSTART, "setup")))
-    lab.job("after", after=(JobId("env"),))
-    lab.job("huge", cpu=96.0, scheduling_timeout=3600.0, force=True)
+    lab.answers(lab.answer_of("cpu-0", _ended(lab, "jax-env", 1, no_package, RemoteState.NOSTART, "setup")))
+    lab.job("plots", after=(JobId("jax-env"),))
+    lab.job("merge", cpu=96.0, scheduling_timeout=3600.0, force=True)
     Inside(lab, "tune/task-0").submit(name="trial")
     lab.schedule().reports("tune/trial/* running").advance("90m")
     lab.answers(lab.answer_of("cpu-0", _ended(lab, "tune/trial", 1, DISK_FULL)))
     lab.answers(lab.answer_of("cpu-0", _ended(lab, "tune", 2, "trial 7 failed, giving up\n")))
-    lab.answers(lab.answer_of("cpu-0", _ended(lab, "again", 1, DISK_FULL)))
-    return lab.schedule().reports("again/* running").advance("30m").reports("slow/* timeout").advance("5m")
+    lab.answers(lab.answer_of("cpu-0", _ended(lab, "resnet", 1, DISK_FULL)))
+    return lab.schedule().reports("resnet/* running").advance("30m").reports("bench/* timeout").advance("5m")
 
 
 def displays() -> Lab:
@@ -293,7 +293,7 @@ def hostile() -> Lab:
     )
     lab.answers(lab.answer_of(worker, crash)).drain("cpu-1", f"{EVIL} {'v' * 300}")
     lab.job("picky", constraints=(Constraint.of("pool", ConstraintOp.EQ, f"{EVIL} {'u' * 300}"),))
-    lab.job("over").cancel("over", EVIL)
+    lab.job("dropped").cancel("dropped", EVIL)
     return lab.advance("5m")
 
 

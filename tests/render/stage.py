@@ -336,7 +336,7 @@ def _configuration(lab: Lab) -> str:
             slices.setdefault(str(declared[TPU_NAME_ATTRIBUTE_KEY]), []).append(worker)
         else:
             free = {key: str(value) for key, value in declared.items() if key in ("pool", "rack")}
-            gpu = f", gpu: 'a100:{known.gpus}'" if known.gpus else ""
+            gpu = f", gpu: 'A100:{known.gpus}'" if known.gpus else ""
             workers.append(f"  - {{id: {worker}, host: {worker}{gpu}, attributes: {json.dumps(free)}}}")
     lines = ["cluster: {name: lab}", "slices:" if slices else ""]
     for name, hosts in slices.items():

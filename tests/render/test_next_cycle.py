@@ -105,7 +105,7 @@ def test_doctor_says_it_too(busy: Stage) -> None:
     assert "ok    cycles: background loop (pid 4711), last 3s ago" in busy.typed("doctor --offline")[0]
     busy.nobody_runs_cycles(720.0)
     assert (
-        "warn  cycles: no cycles are running, the last cycle was 12m ago; pending: 4 open jobs\n"
+        "warn  cycles: 4 open jobs must wait: no cycles are running (the last cycle was 12m ago)\n"
         "      fix: iris loop start, or iris cron install\n"
     ) in busy.typed("doctor --offline")[0]
 
@@ -339,4 +339,4 @@ def test_a_wait_whose_time_is_over_promises_only_cycles_that_come(
     lab = Lab().worker("w").job("job").schedule()
     result = WaitResult({JobId("job"): JobState.PENDING})
     show = partial(jobs.show_waited, cluster=lab.cluster, waited=result, no_cycles=no_cycles)
-    assert screen.told(show).splitlines()[0] == f"timed out: {then}"
+    assert screen.told(show).splitlines()[0] == f"the wait timed out; {then}"

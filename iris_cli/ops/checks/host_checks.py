@@ -15,10 +15,11 @@ from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_K
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
 from iris_cli.core.model.worker import MAX_SKEW
-from iris_cli.core.units import format_duration, format_memory
+from iris_cli.core.units import format_memory
 from iris_cli.errors import ExitCode
 from iris_cli.ops.checks.findings import Finding, Level, failure, success, warning
 from iris_cli.ops.cycle.answers import facts_of
+from iris_cli.ops.outcomes.causes import skew_words
 from iris_cli.ops.session import Session
 from iris_cli.remote.srun import srun_words, ssh_connection
 from iris_cli.remote.ssh.config import Hop, Routes
@@ -40,7 +41,7 @@ def check_keys(connections: Iterable[Connection]) -> list[Finding]:
         if fault is not None:
             faults.setdefault((fault.detail, fault.hint), []).append(connection.host)
     if not faults:
-        return [success("keys", "every host has a key to offer")] if unique else []
+        return [success("keys", "an SSH key is available for every host")] if unique else []
     findings = []
     for (detail, hint), hosts in faults.items():
         more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
@@ -107,7 +108,7 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
     if is_local_clock_wrong:
         yield warning(
             "clock",
-            f"this machine's clock is {_apart(-skews[0])} the clock of every host",
+            f"this machine's clock {skew_words(-skews[0], 'the clock of every host')}",
             "sudo timedatectl set-ntp true",
         )
     for each in results:
@@ -181,7 +182,7 @@ def host_findings(
         return findings
     cores = f"{report.cpus} cores, {format_memory(report.memory)}"
     chips = f", {report.chips} chips" if report.chips else ""
-    return [success(f"worker {worker.id}", f"up: {cores}{chips}")]
+    return [success(f"worker {worker.id}", f"up, {cores}{chips}")]
 
 
 def differences(host: HostConfig, report: ProbeReport) -> list[str]:
@@ -256,7 +257,7 @@ def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> I
     if abs(skew) > MAX_SKEW:
         yield warning(
             subject,
-            f"its clock is {_apart(skew)} this machine's",
+            f"clock {skew_words(skew)}",
             f"{_reach(worker.connection)} sudo timedatectl set-ntp true",
         )
     if report.disk_free < MIN_DISK:
@@ -268,10 +269,6 @@ def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> I
     for text in report.warnings:
         if not text.startswith("refused: "):
             yield warning(subject, text)
-
-
-def _apart(skew: float) -> str:
-    return f"{format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'}"
 
 
 def _google_slice(host: HostConfig) -> tuple[str, str]:

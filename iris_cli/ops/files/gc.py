@@ -208,7 +208,9 @@ def _next_calls(
         outputs = cluster.outputs.get(row.worker)
         batch = tuple(takewhile(wanted.__contains__, outputs.first)) if outputs is not None else ()
         if any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(row.worker)):
-            rows[row.worker] = structs.replace(row, problem="a task is starting or stopping: try again")
+            rows[row.worker] = structs.replace(
+                row, problem="a task is starting or stopping; run `iris gc` again"
+            )
         elif batch:
             reaped = {cluster.attempt(attempt).token: attempt for attempt in batch}
             known = structs.replace(observe.call_context(cluster, row.worker), reaped=reaped)

@@ -6,7 +6,7 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from iris_cli.core import AttemptId, Cluster, End, EndReason, Job, Task, count, format_duration
+from iris_cli.core import AttemptId, Cluster, End, EndReason, Job, Task, TaskId, count, format_duration
 from iris_cli.core.lifecycle.display import last_failures
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, signal_of
 from iris_cli.errors import NotWritableError
@@ -56,11 +56,11 @@ def exit_words(end: End | None) -> str:
     return f"{end.exit_code} ({name})" if name else str(end.exit_code)
 
 
-def skew_words(skew: float) -> str:
-    """Return the error of a worker's clock: `is 2m ahead of this machine`, or `is correct`."""
+def skew_words(skew: float, other: str = "this machine") -> str:
+    """Return the error of a clock: `is 2m ahead of this machine` (or of `other`), or `is correct`."""
     if not skew:
         return "is correct"
-    return f"is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine"
+    return f"is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} {other}"
 
 
 def reason_words(reason: EndReason) -> str:
@@ -143,6 +143,11 @@ def who_failed(job: Job, task: Task, failed: int = 1) -> str:
         allowed = f" (max_task_failures is {job.max_task_failures})" if job.max_task_failures else ""
         return f"{failed} of {job.replicas} tasks failed{allowed}, first task-{task.index}"
     return f"task-{task.index} failed" if job.replicas > 1 else "failed"
+
+
+def other_rank_words(task: TaskId, cause: str, first: TaskId, end: str) -> str:
+    """Return `rank 2: disk full (rank 0 ended first: exit 134)`: rank 2's output shows why the gang failed."""
+    return f"rank {task.index}: {cause} (rank {first.index} ended first: {end})"
 
 
 def job_cause(job: Job, cause: Task | None, failed: int = 1) -> str:

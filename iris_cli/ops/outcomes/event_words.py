@@ -37,8 +37,9 @@ def _worker_updated(event: ev.WorkerUpdated) -> str:
 def _worker_condition_changed(event: ev.WorkerConditionChanged) -> str:
     if event.condition is WorkerCondition.HEALTHY and not event.reason:
         return f"worker {event.worker} is healthy"
-    polls = f" ({event.failed_polls} failed polls)" if event.failed_polls > 1 else ""
-    return f"worker {event.worker} is {event.condition.replace('_', ' ')}{_reason(event.reason)}{polls}"
+    reason = f" ({event.reason})" if event.reason else ""
+    polls = f" after {event.failed_polls} failed polls" if event.failed_polls > 1 else ""
+    return f"worker {event.worker} is {event.condition.replace('_', ' ')}{polls}{reason}"
 
 
 def _silence_counted(event: ev.WorkerSilenceCounted) -> str:
@@ -128,8 +129,11 @@ def _attempts_reaped(event: ev.AttemptsReaped) -> str:
 
 
 def _task_ended(event: ev.TaskEnded) -> str:
-    state = DisplayWord.STOPPED if event.end.reason is EndReason.SIBLING else event.state
-    return f"{event.task} is {state}{_reason(end_words(event.end))}"
+    if event.end.reason is EndReason.SIBLING:
+        first = f" ({event.end.trigger} failed first)" if event.end.trigger else ""
+        return f"{event.task} ended: {DisplayWord.STOPPED}{first}"
+    words = end_words(event.end)
+    return f"{event.task} ended: {event.state}" + (f" ({words})" if words else "")
 
 
 def _worker_quarantined(event: ev.WorkerQuarantined) -> str:

@@ -243,8 +243,10 @@ def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
         return words
     known, _ = _explained(cluster, state, job, culprit, _end(culprit).log_tail)
     if known is not None and known.line:
+        if known.task != culprit.id and job.is_gang:
+            return causes.other_rank_words(known.task, known.cause, culprit.id, end_words(_end(culprit)))
         if known.task != culprit.id:
-            return f"{words}; cause found in {'rank ' if job.is_gang else 'task-'}{known.task.index}: {known.cause}"
+            return f"{words}; task-{known.task.index}: {known.cause}"
         return words if known.line in words else f"{words}: {known.cause}"
     child = next(iter(_failed_children(cluster, job, _end(culprit))), None)
     return words + (f"; child job {child.id}: {cause_words(cluster, child, state)}" if child else "")

@@ -158,7 +158,7 @@ def endpoint_rows(cluster: Cluster, job: JobId) -> Iterator[EndpointRow]:
 
 
 def needs_words(job: Job) -> str:
-    """Return the resources that one task needs: `v5litepod-16, 1 core, 1GiB`."""
+    """Return the resources that one task needs: `1 VM of v5litepod-16 (16 chips, 4 VMs), 1 core, 1GiB`."""
     resources = job.resources
     device = resources.device
     parts = [
@@ -166,7 +166,9 @@ def needs_words(job: Job) -> str:
         format_memory(resources.memory),
     ]
     if device is not None and device.kind == "tpu" and device.variant != "auto":
-        parts.insert(0, describe(device.variant, job.replicas // job.slices if job.is_gang else None))
+        vms = job.replicas // job.slices if job.is_gang else None
+        share = "1 VM of " if vms is not None and vms > 1 else ""
+        parts.insert(0, share + describe(device.variant, vms))
     elif device is not None:
         parts.insert(0, str(device))
     return ", ".join(parts)

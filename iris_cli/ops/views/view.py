@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from itertools import takewhile
@@ -93,7 +93,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         """Return why a task is pending, or what the next cycle will do with it, in a few words."""
         reasons = self.plan.waiting.get(job.id if job.is_gang else task)
         if reasons:
-            return str(reasons[0])
+            return "; ".join(map(str, first_of_each_kind(reasons)))
         if task in self.next_workers:
             return f"ready{self.next_words('starts in the next cycle')}"
         if task in self._timed_out:
@@ -129,6 +129,10 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         if self.cycles is None:
             return ""
         return f"; {follows}" if self.has_next_cycle else "; no cycles are running"
+
+
+def first_of_each_kind(reasons: Sequence[Reason]) -> list[Reason]:
+    return list({reason.kind: reason for reason in reversed(reasons)}.values())[::-1]
 
 
 def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) -> View:

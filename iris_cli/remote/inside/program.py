@@ -91,7 +91,9 @@ class Commands:
         left = [job for job, answer in zip(jobs, answers) if not answer]
         self.output.show_ended(found, timed_out=bool(left))
         if left:
-            self.output.warning(f"timed out: {', '.join(left)} {'continue' if left[1:] else 'continues'}")
+            self.output.warning(
+                f"the wait timed out; {', '.join(left)} {'continue' if left[1:] else 'continues'}"
+            )
             return 1
         states = [each["state"] for each in found]
         return next((code for state, code in EXIT_CODES.items() if state in states), 0)
@@ -110,7 +112,7 @@ class Commands:
         for job in cancelled if not self.output.quiet else ():
             self.output.line(f"cancelled {job}")
         for job, state in over.items():
-            self.output.message(f"{job} had already ended" + (f": {state}" if state else ""))
+            self.output.message(f"{job} had already ended" + (f" ({state})" if state else ""))
         return 0
 
     def logs(self, chosen: list[str], given: Json) -> int:

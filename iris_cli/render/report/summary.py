@@ -169,7 +169,15 @@ def _most_used(report: Report, narrow: bool) -> list[Text | Table]:
 def _job_cells(job: JobLine, sums: Sum) -> Row:
     job_retries = str(job.tries or "")
     why = "; ".join(filter(None, (job.why, chain_words(job.again, job.tried_again))))
-    return job.id, job.display, *_hours_of(sums), duration(job.waited), duration(job.ran), job_retries, why
+    return (
+        job.id,
+        word_of(job.display),
+        *_hours_of(sums),
+        duration(job.waited),
+        duration(job.ran),
+        job_retries,
+        why,
+    )
 
 
 _HOUR = 3600.0

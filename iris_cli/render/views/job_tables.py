@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from iris_cli.core import JobState, TaskId, TaskState, count
 from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.ops.outcomes.causes import other_rank_words
 from iris_cli.ops.views.failure import Explained, FailureCard, PeerGroup
 from iris_cli.ops.views.job_status import EndpointRow, JobStatus
 from iris_cli.ops.views.status import JobRow
@@ -234,7 +235,7 @@ def failure_card(failure: FailureCard) -> list[Renderable]:
     """Return the first failure: cause, worker, last log lines, peers, failed child jobs and the known cause."""
     where = f"{failure.attempt or failure.task}" + (f" on {failure.worker}" if failure.worker else "")
     card: list[Renderable] = [
-        text(f"{failure.headline}: {failure.cause}", "bold red"),
+        text(_headline(failure), "bold red"),
         text("; ".join(filter(None, (", ".join(filter(None, (where, failure.retries))), failure.counts)))),
     ]
     if failure.setup:
@@ -249,6 +250,13 @@ def failure_card(failure: FailureCard) -> list[Renderable]:
     if failure.known is not None:
         card += [text(""), *_known(failure.known, failure)]
     return card
+
+
+def _headline(failure: FailureCard) -> str:
+    known, is_gang = failure.known, bool(failure.counts)
+    if is_gang and known is not None and known.task != failure.task:
+        return other_rank_words(known.task, known.cause, failure.task, failure.cause)
+    return f"{failure.headline}: {failure.cause}"
 
 
 def next_line(command: str) -> Text:

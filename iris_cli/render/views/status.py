@@ -132,9 +132,7 @@ def _where_and_why(job: JobRow) -> str:
 
 def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:
     cells = _short_slice_cells if width < NARROW else _slice_cells
-    rows = folded(status.slices, lambda each: each.name, cells)
-    names = {each.name for each in status.slices}
-    rows = [(name, kind, vms if name in names else f"{vms} each", *rest) for name, kind, vms, *rest in rows]
+    rows = folded(status.slices, lambda each: each.name, cells, each=(2,))
     return [table(("SLICE", "TYPE", "VMS FREE", "STATUS", "JOBS"), rows)] if rows else []
 
 
@@ -159,9 +157,8 @@ def _hosts(status: ClusterStatus, width: int) -> list[Text | Table]:
         if status.past or status.scaling.groups:
             return []
         return [text("no workers yet: iris doctor checks the hosts in cluster.yaml", "dim")]
-    rows = folded(
-        [worker for worker in status.workers if worker.slice is None], lambda each: each.id, _host_cells
-    )
+    hosts = [worker for worker in status.workers if worker.slice is None]
+    rows = folded(hosts, lambda each: each.id, _host_cells, each=(2, 3))
     only = ("HOST", "CORES FREE", "STATUS", "JOBS") if width < NARROW else ()
     headers = ("HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS")
     return [table(headers, rows, only=only)] if rows else []
@@ -205,7 +202,7 @@ def group_tables(scaling: Scaling, width: int) -> list[Text | Table]:
 
 def _group_cells(row: ScaleGroupRow) -> Row:
     where = f"{row.region}{', preemptible' if row.preemptible else ''}".removeprefix(", ")
-    slices = f"{len(row.slices)} of {row.min_slices}-{row.max_slices}"
+    slices = f"{len(row.slices)} (min {row.min_slices}, max {row.max_slices})"
     return row.name, row.type, where, slices, str(row.wanted or ""), "; ".join(map(_now, row.slices))
 
 

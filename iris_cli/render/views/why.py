@@ -106,7 +106,7 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
         largest = (
             f", largest: {found.largest[0]} ({count(found.largest[1], 'worker')})" if found.largest else ""
         )
-        yield "groups", f"{found.groups_found} by {found.group_by}{largest}"
+        yield "groups", f"{found.groups_found} with a common {found.group_by}{largest}"
     yield "rejected", "; ".join(f"{count(number, 'worker')}: {kind}" for kind, number in found.refused)
     for taker in found.behind:
         yield "behind", f"{taker} on {fold(taker.workers)}"

@@ -37,7 +37,7 @@ from iris_cli.render.tables import (
 from iris_cli.render.views.job_tables import job_tables
 from iris_cli.render.views.status import tasks, where, without_kind
 from iris_cli.render.watch.news import News
-from iris_cli.render.workers import status_words
+from iris_cli.render.workers import is_use_known, status_words
 
 _MIN_LINES_FOR_GAPS = 16  # lower screens have no blank lines and headings
 _MIN_LINES_FOR_SLICES = 10  # lower screens have no slices and hosts
@@ -144,7 +144,7 @@ def _age(cycles: Cycles | None, since: float, now: float) -> Text:
 # Jobs
 
 Row = tuple[Text, ...]
-_HEADERS = ("JOB", "STATE", "TASKS", "TIME", "WHERE / WHY")
+_HEADERS = ("JOB", "STATE", "TASKS", "IN STATE", "WHERE / WHY")
 
 
 def _jobs(board: LiveView, now: float, width: int, height: int) -> _Section:
@@ -221,7 +221,7 @@ def _duration_words(job: LiveJob, now: float) -> str:
     """Return the time for which the job has been pending or running, or the time since its end."""
     row = job.row
     if row.state.terminal:
-        return f"{_seconds(row.ended_at, now)} ago"
+        return _seconds(row.ended_at, now)
     return _seconds(row.started_at if row.state is JobState.RUNNING else row.submitted_at, now)
 
 
@@ -250,9 +250,12 @@ def _slices(status: ClusterStatus, width: int) -> list[Text]:
     rows = [
         (*map(_text, row[:3]), _text(row[3], STYLES.get(row[3], "")), _text(row[4]))
         for row in (
-            *folded(status.slices, lambda each: each.name, _slice_cells),
+            *folded(status.slices, lambda each: each.name, _slice_cells, each=(2,)),
             *folded(
-                [each for each in status.workers if each.slice is None], lambda each: each.id, _host_cells
+                [each for each in status.workers if each.slice is None],
+                lambda each: each.id,
+                _host_cells,
+                each=(2,),
             ),
         )
     ]
@@ -265,7 +268,8 @@ def _slice_cells(row: SliceRow) -> tuple[str, ...]:
 
 
 def _host_cells(row: WorkerRow) -> tuple[str, ...]:
-    return row.device, f"{row.cpu_free:g}/{row.cpu:g} cores free", status_words(row.status), fold(row.jobs)
+    free = f"{row.cpu_free:g}/{row.cpu:g} cores free" if is_use_known(row) else ""
+    return row.device, free, status_words(row.status), fold(row.jobs)
 
 
 def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:

@@ -147,9 +147,9 @@ def test_json_says_all_of_it(lab: Path, cluster_import: Import) -> None:
     said = cluster_import("--json", "--from", "states.json", "--yes")
     document = json.loads(said.out)
     assert document["schema_version"] == 1
-    assert (document["written"], document["added"]) == (True, ["ready", "ill"])
-    assert {"name": "half", "zone": "us-central2-b"}.items() <= next(
-        each for each in document["left_out"] if each["name"] == "half"
+    assert (document["written"], document["added"]) == (True, ["tpu-ready", "tpu-ill"])
+    assert {"name": "tpu-half", "zone": "us-central2-b"}.items() <= next(
+        each for each in document["left_out"] if each["name"] == "tpu-half"
     ).items()
     assert said.err == ""
 

@@ -162,7 +162,7 @@ def test_who_came_before_is_named_with_the_workers_it_took() -> None:
     )
     assert [(str(each), each.workers) for each in own.behind] == [("first (high)", ("a",)), ("own", ("b",))]
     assert [str(each) for each in like.behind] == ["first (high)", "own", "after"]
-    words = "waiting for free cores (behind first (high), own)"
+    words = "waiting for free cores (taken by first (high), own)"
     assert [reason.text for reason in (*own.reasons, *like.reasons)] == [words, words]
 
 

@@ -48,6 +48,11 @@ ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
         job("j", device=Device("tpu", "v4-64")),
         "no_such_device: no worker or scale group has v4-64 (available: cpu); will never run",
     ),
+    (
+        [host("w", gpus=8)],
+        job("j", device=Device("gpu", "a100")),
+        "no_such_device: no worker or scale group has a100 (available: A100; did you mean 'A100'?); will never run",
+    ),
     ([host("w", region="us")], job("j", "region=eu"), "constraint: no worker satisfies region=eu"),
     (
         [host("w", region="us")],
@@ -286,7 +291,7 @@ def test_whose_stop_is_not_confirmed_is_named_and_nobody_who_runs_there() -> Non
 
 def test_what_went_to_others_in_this_cycle_is_behind() -> None:
     result = cycle([host("w")], job("a", cpu=16), job("b", cpu=16))
-    assert text_of(result, "b", 0) == "behind: waiting for free cores (behind a)"
+    assert text_of(result, "b", 0) == "behind: waiting for free cores (taken by a)"
 
 
 def test_tasks_that_wait_for_the_same_have_the_same_reason() -> None:

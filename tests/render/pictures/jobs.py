@@ -32,14 +32,14 @@ def _job_file(stage: Stage) -> None:
 
 PICTURES = {
     "launch": Picture(
-        line="iris launch --dry-run --name new --tpu v5litepod-16 -- python3 train.py",
+        line="iris launch --dry-run --name llama --tpu v5litepod-16 -- python3 train.py",
         then=(
-            "iris launch --no-schedule --name later -- true",
-            "iris launch --name new --cpu 1 -- python3 eval.py",
-            "iris launch --name array --array 0-9%2 --keep-going -- simulate",
-            "iris launch --name gang --tpu v5litepod-16 -- python3 train.py",
-            "iris launch --no-inherit-constraints --name free -- true",
-            "iris launch --force --tpu v5litepod-256 --name large -- true",
+            "iris launch --no-schedule --name cleanup -- true",
+            "iris launch --name score --cpu 1 -- python3 eval.py",
+            "iris launch --name sims --array 0-9%2 --keep-going -- simulate",
+            "iris launch --name llama --tpu v5litepod-16 -- python3 train.py",
+            "iris launch --no-inherit-constraints --name index -- true",
+            "iris launch --force --tpu v5litepod-256 --name bert -- true",
         ),
     ),
     "run": Picture(line="iris run --cpu 1 -- bash", then=("iris run --force -- python3",)),
@@ -53,11 +53,11 @@ PICTURES = {
         scene="two_regions",
     ),
     "launch-wait": Picture(
-        line="iris launch --wait --name new -- true",
-        then=("iris launch --follow --name newer -- true",),
+        line="iris launch --wait --name score -- true",
+        then=("iris launch --follow --name plots -- true",),
         prepare=_succeeds,
     ),
-    "launch-wait-fails": Picture(line="iris launch --wait --name new -- sh -c 'exit 3'", prepare=_fails),
+    "launch-wait-fails": Picture(line="iris launch --wait --name score -- sh -c 'exit 3'", prepare=_fails),
     "rejected": Picture(
         line="iris lunch",
         then=(

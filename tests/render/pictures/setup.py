@@ -78,7 +78,7 @@ def _by_hand(stage: Stage) -> None:
         "cluster: {name: lab}\nscale_groups:\n  - name: east\n"
         "    slice_template: {provider: manual, zone: us-central2-b, type: v4-32}\n"
     )
-    stage.typed("launch --no-schedule --name large --tpu v4-32 -- true")
+    stage.typed("launch --no-schedule --name bert --tpu v4-32 -- true")
 
 
 def _wrong(stage: Stage) -> None:
@@ -93,8 +93,8 @@ def _groups(stage: Stage) -> None:
     (stage.directory / "cluster.yaml").write_text(_GROUPS)
     for line in (
         "launch --no-schedule --name train --tpu v5e-16 --slices 3 -- true",
-        "launch --no-schedule --name large --tpu v4-32 -- true",
-        "launch --no-schedule --force --name far --tpu v5e-16 -c region=eu-west4 -- true",
+        "launch --no-schedule --name bert --tpu v4-32 -- true",
+        "launch --no-schedule --force --name llama --tpu v5e-16 -c region=eu-west4 -- true",
     ):
         stage.typed(line)
 

@@ -136,11 +136,11 @@ PICTURES = {
     "ways-to-fail": Picture(
         line="iris status tune",
         then=(
-            "iris status env",
-            "iris status slow",
-            "iris status again",
-            "iris status after",
-            "iris why huge",
+            "iris status jax-env",
+            "iris status bench",
+            "iris status resnet",
+            "iris status plots",
+            "iris why merge",
         ),
         scene="ways_to_fail",
     ),

@@ -78,7 +78,9 @@ def no_device(fleet: Fleet, device: Device | None) -> str:
     )
     named = reduce(or_, variants.values(), 0)
     offered = [*variants, *(kind for kind, workers in kinds.items() if workers & ~named)]
-    available = f" (available: {list_few(map(str, offered))})" if offered else ""
+    near = next((each for each in map(str, variants) if each.casefold() == wanted.casefold()), "")
+    hint = f"; did you mean {near!r}?" if near else ""
+    available = f" (available: {list_few(map(str, offered))}{hint})" if offered else ""
     if fleet.may_get_device(device):
         unknown = fleet.never_probed
         why = f"; {count(unknown, 'worker')} not probed yet (iris doctor)" if unknown else ""
