@@ -126,7 +126,7 @@ class Explained(Struct, frozen=True, kw_only=True):
     line: str
 
 
-class FailedChild(Struct, frozen=True, kw_only=True):
+class FailedChild(Struct, frozen=True):
     """A child job that failed before its parent, and the cause."""
 
     job: JobId
@@ -175,10 +175,8 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     known, next_command = _explained(cluster, view.state, job, culprit, output)
     failed = _failed_children(cluster, job, end)
     children = tuple(
-        FailedChild(
-            job=each.id, state=cluster.job_state(each.id), cause=cause_words(cluster, each, view.state)
-        )
-        for each in failed[:_MAX_CHILDREN]
+        FailedChild(child.id, cluster.job_state(child.id), cause_words(cluster, child, view.state))
+        for child in failed[:_MAX_CHILDREN]
     )
     if job.tried_again:
         next_command = f"iris status {job.tried_again[-1]}"
@@ -243,9 +241,9 @@ def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
         return words
     known, _ = _explained(cluster, state, job, culprit, _end(culprit).log_tail)
     if known is not None and known.line:
-        if known.task != culprit.id and job.is_gang:
-            return causes.other_rank_words(known.task, known.cause, culprit.id, end_words(_end(culprit)))
         if known.task != culprit.id:
+            if job.is_gang:
+                return causes.other_rank_words(known.task, known.cause, culprit.id, end_words(_end(culprit)))
             return f"{words}; task-{known.task.index}: {known.cause}"
         return words if known.line in words else f"{words}: {known.cause}"
     child = next(iter(_failed_children(cluster, job, _end(culprit))), None)

@@ -202,7 +202,7 @@ def group_tables(scaling: Scaling, width: int) -> list[Text | Table]:
 
 def _group_cells(row: ScaleGroupRow) -> Row:
     where = f"{row.region}{', preemptible' if row.preemptible else ''}".removeprefix(", ")
-    slices = f"{len(row.slices)} (min {row.min_slices}, max {row.max_slices})"
+    slices = f"{len(row.slices)} of {row.min_slices}-{row.max_slices}"
     return row.name, row.type, where, slices, str(row.wanted or ""), "; ".join(map(_now, row.slices))
 
 
