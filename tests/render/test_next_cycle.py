@@ -105,7 +105,7 @@ def test_doctor_says_it_too(busy: Stage) -> None:
     assert "ok    cycles: background loop (pid 4711), last 3s ago" in busy.typed("doctor --offline")[0]
     busy.nobody_runs_cycles(720.0)
     assert (
-        "warn  cycles: 4 open jobs must wait: no cycles are running (the last cycle was 12m ago)\n"
+        "warn  cycles: no cycles are running, the last cycle was 12m ago; 4 open jobs must wait\n"
         "      fix: iris loop start, or iris cron install\n"
     ) in busy.typed("doctor --offline")[0]
 

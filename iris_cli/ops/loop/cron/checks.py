@@ -78,7 +78,7 @@ def check_cycles(
         yield warning("cycles", f"{found.where} should run cycles, but {ago}{last}", found.daemon)
     elif cycles.needed and not (cycles.has_next_cycle or found.where):
         needs = jobs_need_cycles(cluster) or "notices or slices"
-        yield warning("cycles", f"{needs} must wait: no cycles are running ({ago})", cycles.fix)
+        yield warning("cycles", f"no cycles are running, {ago}; {needs} must wait", cycles.fix)
     else:
         by = f"; {found.where} runs them" if found.where and cycles.by in (None, CRON) else ""
         yield success("cycles", f"{cycles_words(cycles).removeprefix('cycles: ') if cycles.by else ago}{by}")
