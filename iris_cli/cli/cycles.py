@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from iris_cli.ops.loop.watch import Step
     from iris_cli.ops.session import Session
     from iris_cli.render.slices import PassDocument
-    from iris_cli.render.watch.board import Picture
+    from iris_cli.render.watch.board import DrawScreen
 
 
 _CRON = 60.0  # seconds between two cycles of cron (default)
@@ -128,11 +128,11 @@ def follow(
     iris: Context,
     session: Session,
     steps: Generator[Step],
-    look: Callable[[], Picture] | None = None,
+    look: Callable[[], DrawScreen] | None = None,
     *,
     until_idle: bool = False,
 ) -> int:
-    """Show the steps of a watch. `look` returns the picture to show on a terminal (default: the cluster).
+    """Show the steps of a watch. `look` returns the screen to draw on a terminal (default: the cluster).
 
     Ctrl-C ends only the watch.
     """
@@ -164,10 +164,10 @@ def _what_runs_cycles(iris: Context, session: Session) -> str:
     return cycles_words(cycles) if cycles.has_next_cycle else ""
 
 
-def _cluster(session: Session, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Picture:
-    from iris_cli.render.watch.board import of_cluster  # only needed for a terminal
+def _cluster(session: Session, labels: Sequence[str] = (), states: Sequence[str] = ()) -> DrawScreen:
+    from iris_cli.render.watch.board import cluster_screen  # only needed for a terminal
 
-    return of_cluster(session, labels=labels, states=states)
+    return cluster_screen(session, labels=labels, states=states)
 
 
 def status(
@@ -192,11 +192,11 @@ def status(
             return (job,)
         return [row.id for row in cluster_status(session, labels=labels, states=states, ended=0).jobs]
 
-    def one_job() -> Picture:
-        from iris_cli.render.watch.board import of_job
+    def one_job() -> DrawScreen:
+        from iris_cli.render.watch.board import job_screen
 
         assert job is not None
-        return of_job(iris.output, session, job, everything=everything)
+        return job_screen(iris.output, session, job, everything=everything)
 
     if job is not None:
         from iris_cli.ops.views.job_status import job_status

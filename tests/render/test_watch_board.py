@@ -13,8 +13,8 @@ from iris_cli.core.model.limits import Limits
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.history import Entry, history
 from iris_cli.ops.views.live_view import LiveView, Urgency, live_view
-from iris_cli.render.watch.board import Moment, frame
-from iris_cli.render.watch.news import News, news
+from iris_cli.render.watch.board import ScreenInput, draw_cluster
+from iris_cli.render.watch.recent_events import RecentEvent, fold_events
 from tests.render.scenes import SCENES, busy, failed_gang, many_tasks, retried_gang, session_of
 from tests.render.snapshots import check
 from tests.support.lab import Lab
@@ -28,9 +28,9 @@ def seen(lab: Lab, directory: Path) -> LiveView:
 
 
 def lines(shown: LiveView, width: int, height: int, *said: str) -> list[str]:
-    heard = [News(shown.status.at - len(said) + number, text) for number, text in enumerate(said)]
-    moment = Moment(now=shown.status.at + 2.0, news=heard)
-    return [line.plain for line in frame(shown, moment, width, height)]
+    heard = [RecentEvent(shown.status.at - len(said) + number, text) for number, text in enumerate(said)]
+    moment = ScreenInput(now=shown.status.at + 2.0, events=heard)
+    return [line.plain for line in draw_cluster(shown, moment, width, height)]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def lines(shown: LiveView, width: int, height: int, *said: str) -> list[str]:
 )
 def test_a_person_sees_this(scene: str, tmp_path: Path) -> None:
     session = session_of(SCENES[scene](), tmp_path / "state")
-    shown, said = live_view(session), [each.text for each in news(history(session, limit=2).entries)]
+    shown, said = live_view(session), [each.text for each in fold_events(history(session, limit=2).entries)]
     pages = [
         "\n".join([f"{'=' * 20} {width} columns, {height} lines", *lines(shown, width, height, *said), ""])
         for width, height in SIZES
@@ -72,8 +72,8 @@ def test_a_damage_that_was_mended_stands_there_no_more(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=60)
 @given(width=st.integers(1, 400), height=st.integers(1, 80), said=st.integers(0, 60))
 def test_it_fits_into_any_screen(width: int, height: int, said: int, crowded: LiveView) -> None:
-    moment = Moment(now=crowded.status.at, news=[News(0.0, HOSTILE)] * said, trouble=HOSTILE)
-    painted = frame(crowded, moment, width, height)
+    moment = ScreenInput(now=crowded.status.at, events=[RecentEvent(0.0, HOSTILE)] * said, trouble=HOSTILE)
+    painted = draw_cluster(crowded, moment, width, height)
     assert 1 <= len(painted) <= height
     assert all(cell_len(line.plain) <= width for line in painted)
     assert all(line.plain.isprintable() for line in painted)
@@ -176,15 +176,15 @@ def entry(text: str, kind: str = "TaskRunning", at: float = 1.0) -> Entry:
     ids=str,
 )
 def test_events_that_differ_only_in_numbers_are_one_line(said: list[str], told: list[str]) -> None:
-    assert [each.text for each in news([entry(text) for text in said])] == told
+    assert [each.text for each in fold_events([entry(text) for text in said])] == told
 
 
 def test_events_of_different_types_are_different_lines() -> None:
-    assert len(news([entry("a/task-0 x", "TaskRunning"), entry("a/task-1 x", "TaskEnded")])) == 2
+    assert len(fold_events([entry("a/task-0 x", "TaskRunning"), entry("a/task-1 x", "TaskEnded")])) == 2
 
 
 def test_a_line_for_many_has_the_time_of_the_last() -> None:
-    assert [each.at for each in news([entry("a-0 x", at=1.0), entry("a-1 x", at=3.0)])] == [3.0]
+    assert [each.at for each in fold_events([entry("a-0 x", at=1.0), entry("a-1 x", at=3.0)])] == [3.0]
 
 
 def test_looking_on_tells_what_is_about_these_jobs(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from iris_cli.core import JobState, count
 from iris_cli.core.lifecycle.display import in_words, word_of
@@ -11,7 +11,19 @@ from iris_cli.ops.views.scaling_rows import CreatedSliceRow, ScaleGroupRow, Scal
 from iris_cli.ops.views.status import ClusterStatus, JobRow, in_display_order
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Group, Table, Text
-from iris_cli.render.tables import NARROW, Row, age, banner, chain_words, duration, fold, folded, table, text
+from iris_cli.render.tables import (
+    NARROW,
+    Row,
+    age,
+    banner,
+    by_words,
+    chain_words,
+    duration,
+    fold,
+    folded,
+    table,
+    text,
+)
 from iris_cli.render.workers import cores, memory, status_words
 
 MAX_LISTED = 100
@@ -42,26 +54,31 @@ def show_cluster(
 def cluster_tables(status: ClusterStatus, width: int, *, everything: bool, chosen: bool = False) -> Group:
     """Return the view for a terminal of `width` columns. `chosen`: the jobs were filtered."""
     parts: list[Text | Table] = [*banner(status.messages, status.cycles), header(status)]
-    scaling = _groups(status, width)
     for part in (
         _jobs(status, width, everything, chosen),
         _slices(status, width),
-        scaling,
+        _groups(status.scaling, width),
         _hosts(status, width),
     ):
         parts += [text(""), *part] if part else []
-    problems = list(_problems(status.workers))
-    parts += [text(""), *problems] if problems else []
+    if problems := problem_lines(status.workers):
+        parts += [text(""), *(text(line, "yellow") for line in problems[:MAX_PROBLEMS])]
+    if len(problems) > MAX_PROBLEMS:
+        parts.append(text(f"{len(problems) - MAX_PROBLEMS} more: iris workers", "dim"))
     return Group(parts)
 
 
 def header(status: ClusterStatus) -> Text:
     """Return one line about the cluster and the runner of its cycles."""
-    healthy = sum(not worker.refuses for worker in status.workers)
-    workers = count(len(status.workers), "worker")
-    if healthy != len(status.workers):
-        workers += f", {healthy} accepting tasks"
+    workers = worker_counts(status)
     return Text.assemble(text(status.name, "bold"), "  ", workers, *age(status.cycles, status.at))
+
+
+def worker_counts(status: ClusterStatus) -> str:
+    """Return `11 workers, 9 accepting tasks`, or only the number of workers if all accept tasks."""
+    accepting = sum(not worker.refuses for worker in status.workers)
+    workers = count(len(status.workers), "worker")
+    return workers if accepting == len(status.workers) else f"{workers}, {accepting} accepting tasks"
 
 
 def _jobs(status: ClusterStatus, width: int, everything: bool, chosen: bool) -> list[Text | Table]:
@@ -136,13 +153,6 @@ def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:
     return [table(("SLICE", "TYPE", "VMS FREE", "STATUS", "JOBS"), rows)] if rows else []
 
 
-def _groups(status: ClusterStatus, width: int) -> list[Text | Table]:
-    if not status.scaling.groups:
-        return []
-
-    return group_tables(status.scaling, width)
-
-
 def _slice_cells(row: SliceRow) -> Row:
     return row.type, f"{row.free}/{len(row.workers)}", status_words(row.status, "VM"), fold(row.jobs)
 
@@ -168,20 +178,19 @@ def _host_cells(row: WorkerRow) -> Row:
     return row.device, cores(row), memory(row), status_words(row.status), fold(row.jobs)
 
 
-def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:
-    """Yield a line for each obstacle or warning, with its workers. An attempt that is being stopped is no problem."""
-    alike: dict[str, list[str]] = {}
+def problem_lines(workers: Iterable[WorkerRow]) -> list[str]:
+    """Return a line for each warning, and for each reason why workers accept no tasks.
+
+    An attempt that is being stopped is no such reason.
+    """
+    problems: list[tuple[str, str]] = []
     for worker in workers:
-        obstacles = worker.refuses[:1] if worker.status != "stopping" else ()
-        for words in dict.fromkeys((*obstacles, *worker.warnings)):
-            alike.setdefault(words, []).append(worker.id)
-    for words, names in list(alike.items())[:MAX_PROBLEMS]:
-        yield text(f"{fold(names)}: {words}", "yellow")
-    if len(alike) > MAX_PROBLEMS:
-        yield text(f"{len(alike) - MAX_PROBLEMS} more: iris workers", "dim")
+        reasons = worker.refuses[:1] if worker.status != "stopping" else ()
+        problems += [(worker.id, words) for words in dict.fromkeys((*reasons, *worker.warnings))]
+    return [f"{fold(names)}: {words}" for names, words in by_words(problems)]
 
 
-def group_tables(scaling: Scaling, width: int) -> list[Text | Table]:
+def _groups(scaling: Scaling, width: int) -> list[Text | Table]:
     """Return the scale groups, the state of their slices, and the unmet demand."""
     if not scaling.groups:
         return []

@@ -1,4 +1,4 @@
-"""Screens of a cluster or a job, fitted to the terminal: the most urgent jobs at the top, news at the bottom."""
+"""Screens of a cluster or a job, fitted to the terminal: urgent jobs at the top, recent events at the bottom."""
 
 from __future__ import annotations
 
@@ -35,109 +35,112 @@ from iris_cli.render.tables import (
     style_of,
 )
 from iris_cli.render.views.job_tables import job_tables
-from iris_cli.render.views.status import tasks, where, without_kind
-from iris_cli.render.watch.news import News
+from iris_cli.render.views.status import problem_lines, tasks, where, without_kind, worker_counts
+from iris_cli.render.watch.recent_events import RecentEvent
 from iris_cli.render.workers import is_use_known, status_words
 
-_MIN_LINES_FOR_GAPS = 16  # lower screens have no blank lines and headings
-_MIN_LINES_FOR_SLICES = 10  # lower screens have no slices and hosts
+_MIN_LINES_FOR_GAPS = 16  # with fewer lines, a screen has no blank lines and headings
+_MIN_LINES_FOR_SLICES = 10  # with fewer lines, a screen has no slices and hosts
 _MAX_TASK_GROUPS = 4
 _MIN_COLUMNS_FOR_NOTES = 90  # narrower screens omit the note of a state, such as `(1 of 3)`
 _COARSE_SECONDS = 600  # longer durations are shown in whole minutes
 _GAP = "  "
 
 
-class Moment(Struct, frozen=True, kw_only=True):
-    """Input of a picture: the time `now` in seconds since the epoch, and the news (log entries), newest last.
+class ScreenInput(Struct, frozen=True, kw_only=True):
+    """The changing input of a screen. `now` is in seconds since the epoch; the newest of the `events` is the last.
 
     `trouble`: why no cycle could run, otherwise ''.
     """
 
     now: float
-    news: Sequence[News] = ()
+    events: Sequence[RecentEvent] = ()
     trouble: str = ""
 
 
-Picture = Callable[[Moment, int, int], Sequence[Text]]
-"""Function that returns the lines of a screen for a moment, a number of columns and a number of lines."""
+DrawScreen = Callable[[ScreenInput, int, int], Sequence[Text]]
+"""Function that returns the lines of a screen for its input, a number of columns and a number of lines."""
 
 
 class _Section(Struct, frozen=True):
-    """A section of the screen: `least` to `most` of its lines are shown. `rest(n)` describes all after the first n."""
+    """A section of the screen, of which `min_lines` to `max_lines` are shown.
+
+    `hidden_words(n)` describes the lines after the first n; None: show the last lines.
+    """
 
     lines: Sequence[Text]
-    least: int
-    most: int
-    rest: Callable[[int], str] | None = None  # None: show the last lines
+    min_lines: int
+    max_lines: int
+    hidden_words: Callable[[int], str] | None = None
 
 
-def frame(board: LiveView, moment: Moment, width: int, height: int) -> list[Text]:
+def draw_cluster(view: LiveView, screen_input: ScreenInput, width: int, height: int) -> list[Text]:
     """Return the lines of a screen: at most `height`, each at most `width` columns wide."""
-    head = list(_header_lines(board.status, moment))[: max(1, height - 1)]
+    head = list(_header_lines(view.status, screen_input))[: max(1, height - 1)]
     has_gaps = height >= _MIN_LINES_FOR_GAPS
     sections = [
-        _jobs(board, moment.now, width, height),
+        _jobs(view, screen_input.now, width, height),
         _counted_section(
-            _slices(board.status, width), 8 if height >= _MIN_LINES_FOR_SLICES else 0, "slices and hosts"
+            _slices(view.status, width), 8 if height >= _MIN_LINES_FOR_SLICES else 0, "slices and hosts"
         ),
-        _counted_section(list(_problems(board.status.workers)), 4, "problems"),
-        _Section(list(map(_news_line, moment.news)), 4 if has_gaps else 1, 10 if has_gaps else 3),
+        _counted_section(
+            [_text(line, "yellow") for line in problem_lines(view.status.workers)], 4, "problems"
+        ),
+        _Section(list(map(_event_line, screen_input.events)), 4 if has_gaps else 1, 10 if has_gaps else 3),
     ]
     sections = [section for section in sections if section.lines]
     room = height - len(head) - has_gaps * len(sections)
     parts = [part for part in _fit(sections, room) if part]
     lines = head
     for number, part in enumerate(parts, 1):
-        if moment.news and 1 < number == len(parts):  # keep news at the bottom
+        if screen_input.events and 1 < number == len(parts):  # keep events at the bottom
             lines += [Text()] * (room - sum(map(len, parts)))
         lines += [*[Text()] * has_gaps, *part]
     return [_cut(line, width) for line in lines[:height]]
 
 
-def _counted_section(lines: Sequence[Text], most: int, nouns: str) -> _Section:
+def _counted_section(lines: Sequence[Text], max_lines: int, nouns: str) -> _Section:
     return _Section(
-        lines, min(1, most), most, lambda shown: f"{len(lines) - shown} more {nouns}: iris status"
+        lines, min(1, max_lines), max_lines, lambda shown: f"{len(lines) - shown} more {nouns}: iris status"
     )
 
 
 def _fit(sections: Sequence[_Section], room: int) -> list[Sequence[Text]]:
-    """Return each section's lines. Each section gets `least` lines; earlier sections then get up to `most` first."""
-    lines_of = [0] * len(sections)
-    for most in (False, True):
-        for place, section in enumerate(sections):
-            limit = min(len(section.lines), section.most if most else section.least)
-            lines_of[place] += max(0, min(limit - lines_of[place], room - sum(lines_of)))
-    return [_first_lines(section, lines) for section, lines in zip(sections, lines_of, strict=True)]
+    """Return each section's lines. Each gets its `min_lines`; then they are filled to `max_lines`, in order."""
+    numbers = [0] * len(sections)
+    for limits in ([each.min_lines for each in sections], [each.max_lines for each in sections]):
+        for index, section in enumerate(sections):
+            limit = min(len(section.lines), limits[index])
+            numbers[index] += max(0, min(limit - numbers[index], room - sum(numbers)))
+    return [_shown_lines(section, number) for section, number in zip(sections, numbers, strict=True)]
 
 
-def _first_lines(section: _Section, number: int) -> Sequence[Text]:
-    """Return `number` lines of the section; the last line counts the hidden lines."""
-    if section.rest is None or number < 2 or number >= len(section.lines):
-        return (
-            section.lines[len(section.lines) - number :] if section.rest is None else section.lines[:number]
-        )
-    return [*section.lines[: number - 1], _text(section.rest(number - 1), "dim")]
+def _shown_lines(section: _Section, number: int) -> Sequence[Text]:
+    """Return `number` lines of the section; the last line describes the hidden lines."""
+    lines = section.lines
+    if section.hidden_words is None:
+        return lines[len(lines) - number :]
+    if number < 2 or number >= len(lines):
+        return lines[:number]
+    return [*lines[: number - 1], _text(section.hidden_words(number - 1), "dim")]
 
 
-def _header_lines(status: ClusterStatus, moment: Moment) -> Iterator[Text]:
-    """Yield the cluster's name and workers, the age of the data, and problems of the log and of cycles."""
-    now = moment.now
-    taking = sum(not worker.refuses for worker in status.workers)
-    workers = count(len(status.workers), "worker")
-    workers += f", {taking} accepting tasks" if taking != len(status.workers) else ""
-    parts = [_text(status.name, "bold"), _text(workers), _text(f"{clock_time(now)[11:]} UTC", "dim")]
-    yield Text(_GAP).join(parts)
-    yield _age(status.cycles, now - status.at, now)
+def _header_lines(status: ClusterStatus, screen_input: ScreenInput) -> Iterator[Text]:
+    """Yield the cluster's name and workers, the runner of cycles, and problems of the log and of cycles."""
+    now = screen_input.now
+    time = _text(f"{clock_time(now)[11:]} UTC", "dim")
+    yield Text(_GAP).join([_text(status.name, "bold"), _text(worker_counts(status)), time])
+    yield _cycles_line(status.cycles, now - status.at, now)
     for line in banner(status.messages, status.cycles):
         yield _text(line.content, "bold red")
-    if moment.trouble:
-        yield _text(f"no cycle: {moment.trouble}", "bold yellow")
+    if screen_input.trouble:
+        yield _text(f"no cycle: {screen_input.trouble}", "bold yellow")
 
 
-def _age(cycles: Cycles | None, since: float, now: float) -> Text:
-    """Return who runs cycles and the age of the last cycle. `since`: seconds since `cycles` was read."""
+def _cycles_line(cycles: Cycles | None, read_ago: float, now: float) -> Text:
+    """Return who runs cycles and the age of the last cycle. `read_ago`: seconds since `cycles` was read."""
     if cycles is not None and cycles.last is not None:
-        cycles = replace(cycles, last=float(max(0, int(cycles.last + since))))
+        cycles = replace(cycles, last=float(max(0, int(cycles.last + read_ago))))
     return cycle_words(cycles, now).__rich__()
 
 
@@ -147,27 +150,27 @@ Row = tuple[Text, ...]
 _HEADERS = ("JOB", "STATE", "TASKS", "IN STATE", "WHERE / WHY")
 
 
-def _jobs(board: LiveView, now: float, width: int, height: int) -> _Section:
-    older = f"{count(board.status.older, 'older job')} not shown" if board.status.older else ""
-    if not board.jobs:
+def _jobs(view: LiveView, now: float, width: int, height: int) -> _Section:
+    older = f"{count(view.status.older, 'older job')} not shown" if view.status.older else ""
+    if not view.jobs:
         return _Section([_text(older or "no jobs: iris launch -- COMMAND", "dim")], 1, 1, str)
     rows: list[Row] = (
         [tuple(Text(header, style="dim") for header in _HEADERS)] if height >= _MIN_LINES_FOR_GAPS else []
     )
     begins = []  # the first row of each job
-    for job in board.jobs[:height]:  # more jobs do not fit
+    for job in view.jobs[:height]:  # more jobs do not fit
         begins.append(len(rows))
-        rows += _rows_of(board, job, now, width)
-    columns = _columns(width)
-    lines = _aligned([tuple(row[place] for place in columns) for row in rows], width)
+        rows += _rows_of(view, job, now, width)
+    columns = _shown_columns(width)
+    lines = _aligned([tuple(row[column] for column in columns) for row in rows], width)
 
-    def rest(shown: int) -> str:
-        hidden = board.jobs[sum(begin < shown for begin in begins) :]
+    def hidden_words(shown: int) -> str:
+        hidden = view.jobs[sum(begin < shown for begin in begins) :]
         return f"{count(len(hidden), 'more job')}: {_in_words(hidden)}" if hidden else "…"
 
-    if older and len(board.jobs) <= height:
+    if older and len(view.jobs) <= height:
         lines.append(_text(older, "dim"))
-    return _Section(lines, 3, len(lines), rest)
+    return _Section(lines, 3, len(lines), hidden_words)
 
 
 def _in_words(jobs: Iterable[LiveJob]) -> str:
@@ -176,7 +179,7 @@ def _in_words(jobs: Iterable[LiveJob]) -> str:
     return ", ".join(f"{number} {state.lower()}" for state, number in found.items())
 
 
-def _columns(width: int) -> Sequence[int]:
+def _shown_columns(width: int) -> Sequence[int]:
     if width < 40:
         return (0, 1)
     if width < 60:
@@ -184,7 +187,7 @@ def _columns(width: int) -> Sequence[int]:
     return (0, 1, 3, 4) if width < 90 else (0, 1, 2, 3, 4)
 
 
-def _rows_of(board: LiveView, job: LiveJob, now: float, width: int) -> Iterator[Row]:
+def _rows_of(view: LiveView, job: LiveJob, now: float, width: int) -> Iterator[Row]:
     row, style = job.row, _JOB_STYLES.get(job.urgency, "")
     display = row.display if width >= _MIN_COLUMNS_FOR_NOTES else word_of(row.display)
     yield (
@@ -192,7 +195,7 @@ def _rows_of(board: LiveView, job: LiveJob, now: float, width: int) -> Iterator[
         _text(display, style_of(display)),
         _text(tasks(row)),
         _text(_duration_words(job, now), "dim"),
-        _text(_where_and_why(board, job, now), style),
+        _text(_where_and_why(view, job, now), style),
     )
     for group in job.task_groups[:_MAX_TASK_GROUPS]:
         yield _group_row(group, now)
@@ -232,10 +235,10 @@ def _seconds(since: float | None, now: float) -> str:
     return duration(float(seconds - seconds % 60 if seconds >= _COARSE_SECONDS else seconds))
 
 
-def _where_and_why(board: LiveView, job: LiveJob, now: float) -> str:
+def _where_and_why(view: LiveView, job: LiveJob, now: float) -> str:
     row, why = job.row, job.row.why
     if job.overdue_since is not None:
-        why = f"{overdue_words(max(0.0, now - job.overdue_since), board.gang_reserve_after)}: {why}"
+        why = f"{overdue_words(max(0.0, now - job.overdue_since), view.gang_reserve_after)}: {why}"
     elif row.workers and why and not row.state.terminal:
         why = f"waiting: {without_kind(why)}"
     chain = chain_words(row.again, row.tried_again)
@@ -260,7 +263,7 @@ def _slices(status: ClusterStatus, width: int) -> list[Text]:
         )
     ]
     shown = (0, 3, 4) if width < NARROW else (0, 1, 2, 3, 4)
-    return _aligned([tuple(row[place] for place in shown) for row in rows], width)
+    return _aligned([tuple(row[column] for column in shown) for row in rows], width)
 
 
 def _slice_cells(row: SliceRow) -> tuple[str, ...]:
@@ -272,18 +275,7 @@ def _host_cells(row: WorkerRow) -> tuple[str, ...]:
     return row.device, free, status_words(row.status), fold(row.jobs)
 
 
-def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:
-    """Yield a line for each obstacle or warning, with its workers."""
-    alike: dict[str, list[str]] = {}
-    for worker in workers:
-        obstacles = worker.refuses[:1] if worker.status != "stopping" else ()
-        for words in dict.fromkeys((*obstacles, *worker.warnings)):
-            alike.setdefault(words, []).append(worker.id)
-    for words, names in alike.items():
-        yield _text(f"{fold(names)}: {words}", "yellow")
-
-
-def _news_line(each: News) -> Text:
+def _event_line(each: RecentEvent) -> Text:
     return Text.assemble((f"{clock_time(each.at)[11:]}{_GAP}", "dim"), clean_line(each.text))
 
 
@@ -300,14 +292,14 @@ def _aligned(rows: Sequence[Row], width: int) -> list[Text]:
         return []
     widths = [max(cell_len(cell.plain) for cell in column) for column in zip(*rows, strict=True)]
     widths[0] = min(widths[0], max(10, width // 3))
-    shown = [place for place, wide in enumerate(widths) if wide]
+    shown = [column for column, wide in enumerate(widths) if wide]
     lines = []
     for row in rows:
         cells = []
-        for place in shown:
-            cell = row[place].copy()
-            if place != shown[-1]:
-                cell.truncate(widths[place], overflow="ellipsis", pad=True)
+        for column in shown:
+            cell = row[column].copy()
+            if column != shown[-1]:
+                cell.truncate(widths[column], overflow="ellipsis", pad=True)
             cells.append(cell)
         lines.append(Text(_GAP, end="").join(cells))
     return lines
@@ -322,22 +314,22 @@ def _cut(line: Text, width: int) -> Text:
 
 
 def loading_lines() -> list[Text]:
-    """Return the lines to show until the first picture is ready."""
+    """Return the lines to show until the first screen is ready."""
     return [Text("reading the log …", style="dim")]
 
 
-def of_cluster(session: Session, *, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Picture:
-    """Return the picture of the cluster now, with the matching jobs. Raises UsageError."""
-    return partial(frame, live_view(session, labels=labels, states=states))
+def cluster_screen(session: Session, *, labels: Sequence[str] = (), states: Sequence[str] = ()) -> DrawScreen:
+    """Return the screen of the cluster now, with the matching jobs. Raises UsageError."""
+    return partial(draw_cluster, live_view(session, labels=labels, states=states))
 
 
-def of_job(output: Output, session: Session, job: str, *, everything: bool = False) -> Picture:
-    """Return the picture of one job now. `everything`: a line for each task. Raises NotFoundError."""
-    return partial(_job_frame, output, job_status(session, job), everything)
+def job_screen(output: Output, session: Session, job: str, *, everything: bool = False) -> DrawScreen:
+    """Return the screen of one job now. `everything`: a line for each task. Raises NotFoundError."""
+    return partial(_draw_job, output, job_status(session, job), everything)
 
 
-def _job_frame(
-    output: Output, status: JobStatus, everything: bool, moment: Moment, width: int, height: int
+def _draw_job(
+    output: Output, status: JobStatus, everything: bool, screen_input: ScreenInput, width: int, height: int
 ) -> list[Text]:
     """Return the first lines of `iris status JOB` that fit into `height`."""
     console = output.console
@@ -346,8 +338,8 @@ def _job_frame(
         Text.assemble(*((segment.text, segment.style or "") for segment in line))
         for line in console.render_lines(job_tables(status, width, everything=everything), options, pad=False)
     ]
-    if moment.trouble:
-        lines.insert(0, Text(f"no cycle: {clean_line(moment.trouble)}", style="bold yellow"))
+    if screen_input.trouble:
+        lines.insert(0, Text(f"no cycle: {clean_line(screen_input.trouble)}", style="bold yellow"))
     if len(lines) > height:
         lines = [
             *lines[: height - 1],

@@ -15,30 +15,30 @@ from iris_cli.ops.loop.watch import Step
 from iris_cli.ops.session import Session
 from iris_cli.render.console import Output, is_screen
 from iris_cli.render.tables import clock_time, fold
-from iris_cli.render.watch.news import News, news
+from iris_cli.render.watch.recent_events import RecentEvent, fold_events
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from iris_cli.render.watch.board import Picture
+    from iris_cli.render.watch.board import DrawScreen
     from iris_cli.render.watch.live import LiveScreen
 
-_MAX_NEWS = 50
-"""Maximum number of news entries kept for the screen."""
+_MAX_EVENTS = 50
+"""Maximum number of recent events kept for the screen."""
 
 
 class Screen:
     """Context manager for the output of a watch; restores the terminal at the end.
 
-    `look` returns a picture of the current state; it is called after each step.
+    `look` reads the current state and returns a function that draws it. It is called after each step.
     """
 
-    def __init__(self, output: Output, session: Session, look: Callable[[], Picture]) -> None:
+    def __init__(self, output: Output, session: Session, look: Callable[[], DrawScreen]) -> None:
         self._output = output
         self._session = session
         self._look = look
-        self._picture: Picture | None = None
-        self._news: deque[News] = deque(maxlen=_MAX_NEWS)
+        self._draw: DrawScreen | None = None
+        self._events: deque[RecentEvent] = deque(maxlen=_MAX_EVENTS)
         self._trouble = ""
         self._printed_messages: list[str] = []  # the log's messages that were printed last
         self._live: LiveScreen | None = None
@@ -61,19 +61,19 @@ class Screen:
     ) -> None:
         self._stack.close()
         if self._live is not None:
-            self._print_last_picture(*self._live.size())
+            self._print_last_screen(*self._live.size())
 
     def look(self) -> None:
         """Update the screen if there is one. Also called before the first step, because that step may take long."""
         if self._live is not None:
-            self._picture = self._look()
+            self._draw = self._look()
             self._live.update()
 
     def show(self, step: Step) -> None:
-        """Show the news of a step."""
-        new = news(step.news)
+        """Show the new events of a step."""
+        new = fold_events(step.news)
         if self._live is not None:
-            self._news.extend(new)
+            self._events.extend(new)
             self._trouble = step.trouble
             self.look()
             return
@@ -98,22 +98,24 @@ class Screen:
         self._printed_messages = self._session.messages
 
     def _add_message(self, message: str) -> None:
-        """Add a session's message to the news, because printing it would damage the screen."""
-        self._news.append(News(self._session.clock.now(), message))
+        """Add a session's message to the events, because printing it would damage the screen."""
+        self._events.append(RecentEvent(self._session.clock.now(), message))
         if self._live is not None:
             self._live.update()
 
     def _paint(self, width: int, height: int) -> Sequence[Text]:
         """Return the lines to show; runs in the painter thread."""
-        from iris_cli.render.watch.board import Moment, loading_lines
+        from iris_cli.render.watch.board import ScreenInput, loading_lines
 
-        moment = Moment(now=self._session.clock.now(), news=tuple(self._news), trouble=self._trouble)
-        picture = self._picture
-        return picture(moment, width, height) if picture is not None else loading_lines()
+        screen_input = ScreenInput(
+            now=self._session.clock.now(), events=tuple(self._events), trouble=self._trouble
+        )
+        draw = self._draw
+        return draw(screen_input, width, height) if draw is not None else loading_lines()
 
-    def _print_last_picture(self, width: int, height: int) -> None:
-        """Print the last picture on the restored terminal, without repeated blank lines."""
-        if self._picture is None:
+    def _print_last_screen(self, width: int, height: int) -> None:
+        """Print the last screen on the restored terminal, without repeated blank lines."""
+        if self._draw is None:
             return
         was_blank = True
         for line in self._paint(width, max(5, height - 2)):
@@ -123,7 +125,7 @@ class Screen:
             was_blank = is_blank
 
 
-def _words(each: News) -> str:
+def _words(each: RecentEvent) -> str:
     return f"{clock_time(each.at)}  {each.text}"
 
 

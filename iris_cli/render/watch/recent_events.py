@@ -1,4 +1,4 @@
-"""Recent events, folded: events that differ only in numbers of names become one line of news."""
+"""Recent events, folded: events that differ only in numbers of names become one line."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from iris_cli.render.tables import fold
 _NAME = pattern(r"(.{0,200}?[A-Za-z_.-])([0-9]{1,6})((?:/attempt-[0-9]{1,6})?[,:;]?)")
 
 
-class News(Struct, frozen=True):
+class RecentEvent(Struct, frozen=True):
     """One line: one or more folded events. `at` is the time of the newest event."""
 
     at: float
     text: str
 
 
-def news(entries: Iterable[Entry]) -> list[News]:
+def fold_events(entries: Iterable[Entry]) -> list[RecentEvent]:
     """Return the folded events, ordered by the first event of each."""
     alike: dict[tuple[str, tuple[str, ...]], list[Entry]] = {}
     for entry in entries:
         alike.setdefault((entry.type, _shape(entry.text)), []).append(entry)
-    return [News(max(each.at for each in group), _folded_text(group)) for group in alike.values()]
+    return [RecentEvent(max(each.at for each in group), _folded_text(group)) for group in alike.values()]
 
 
 def _shape(text: str) -> tuple[str, ...]:
