@@ -43,7 +43,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup has set it to be ignored
         signal.signal(signal.SIGHUP, _hang_up)
-    sys.unraisablehook = failures.unraised
+    sys.unraisablehook = failures.raise_dropped_interrupt
     open_streams()
     code = run(sys.argv[1:])
     gc.freeze()  # exit without a garbage collection

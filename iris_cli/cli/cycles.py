@@ -109,7 +109,7 @@ def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDoc
 
     done = operation.run(session, probe=not in_cycle)
     if done.objection is not None and not in_cycle:
-        raise ConfigError(str(done.objection), hint=render.way_out(done.objection))
+        raise ConfigError(str(done.objection), hint=render.owner_hint(done.objection))
     rows = scaling_rows(session.cluster, done.plan, session.clock.now())
     if in_cycle and iris.output.as_json:
         return render.pass_document(done, rows)

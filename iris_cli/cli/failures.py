@@ -86,7 +86,7 @@ def unexpected(error: Exception) -> IrisError:
     return fault
 
 
-def unraised(what: sys.UnraisableHookArgs) -> None:
+def raise_dropped_interrupt(what: sys.UnraisableHookArgs) -> None:
     """Raise again a KeyboardInterrupt from a finalizer, which Python would print and drop.
 
     Sends SIGTERM, which has the same handler, because background processes of scripts ignore SIGINT.

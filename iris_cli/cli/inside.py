@@ -71,9 +71,7 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
     try:
         replies = iris.outbox.final_answers(names, timeout)
     except KeyboardInterrupt:
-        iris.output.message(
-            f"stopped waiting; {' '.join(names)} {'continues' if len(names) == 1 else 'continue'}"
-        )
+        iris.output.message(f"stopped waiting; {render.continue_words(names)}")
         return ExitCode.INTERRUPTED
     answers = (None if each is None else answered(each, JobAnswer) for each in replies)
     found = dict(zip(names, answers, strict=True))

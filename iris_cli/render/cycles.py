@@ -21,7 +21,7 @@ from iris_cli.ops.views.cycles import VALIDATE, Cycles, cycles_words, fix_of
 from iris_cli.ops.views.view import CycleAge, first_of_each_kind
 from iris_cli.render.console import Output
 from iris_cli.render.layout import clean_line
-from iris_cli.render.tables import by_words, fold
+from iris_cli.render.tables import fold, group_by_text
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan, Reason, ReasonKind
@@ -106,7 +106,7 @@ def placement_lines(result: CycleResult) -> Iterator[str]:
         placed = list(group)
         where = fold(each.worker for each in placed)
         yield f"assigned {fold(str(each.task) for each in placed)} to {where}"
-    for keys, why in by_words(_reasons(result.plan)):
+    for keys, why in group_by_text(_reasons(result.plan)):
         yield f"waiting {fold(keys)}: {why}"
 
 
@@ -167,7 +167,7 @@ class LoopLog:
 
     def turn(self, cluster: Cluster, turn: Turn) -> None:
         """Write the lines of a turn that are new."""
-        lines = [f"no cycle: {turn.trouble}"] if turn.trouble else []
+        lines = [f"no cycle could be run: {turn.trouble}"] if turn.trouble else []
         if turn.result is not None:
             lines += [*placement_lines(turn.result), *silence_lines(cluster, turn.result)]
         if new := [line for line in lines if line not in self._before]:

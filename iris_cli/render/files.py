@@ -13,7 +13,7 @@ from iris_cli.ops.files.gc import Garbage, WorkerFiles
 from iris_cli.ops.files.pull import Pulled
 from iris_cli.ops.files.pull_attempt import PulledAttempt
 from iris_cli.render.console import Output
-from iris_cli.render.tables import NARROW, by_words, fold, table
+from iris_cli.render.tables import NARROW, fold, group_by_text, table
 
 
 class WorkerGarbage(Struct, frozen=True):
@@ -52,7 +52,7 @@ class GarbageDocument(Struct, frozen=True, kw_only=True):
 def show_garbage(output: Output, found: Garbage) -> None:
     """Print a line for each kind of garbage with its size, and a line for workers without an answer."""
     output.warnings(found.messages)
-    for names, words in by_words((row.worker, row.problem) for row in found.workers if row.problem):
+    for names, words in group_by_text((row.worker, row.problem) for row in found.workers if row.problem):
         output.line(f"{fold(names)}: {words}")
     for line in _totals(found):
         output.line(line)
@@ -71,7 +71,7 @@ def _totals(found: Garbage) -> Iterator[str]:
     if caches := [row for row in known if row.caches]:
         size = format_memory(sum(row.caches for row in caches))
         yield f"unused workspaces and set-ups on {_on_workers(caches)}: {size}"
-    for paths, what in by_words((str(file.path), file.what) for file in found.files):
+    for paths, what in group_by_text((str(file.path), file.what) for file in found.files):
         size = format_memory(sum(file.bytes for file in found.files if file.what == what))
         where = paths[0] if len(paths) == 1 else f"{len(paths)} in {Path(paths[0]).parent}"
         yield f"{what} ({where}): {size}"
@@ -85,7 +85,7 @@ def _on_workers(rows: Sequence[WorkerFiles]) -> str:
 def show_removed(output: Output, found: Garbage) -> None:
     """Print the bytes removed, attempts still being removed, and failures."""
     messages_by_worker = ((row.worker, row.problem or _still_removing(row)) for row in found.workers)
-    for names, words in by_words(each for each in messages_by_worker if each[1]):
+    for names, words in group_by_text(each for each in messages_by_worker if each[1]):
         output.failed(f"{fold(names)}: {words}")
     for file in found.files:
         if file.problem:

@@ -14,7 +14,7 @@ from iris_cli.ops.setup.cluster_import.plan import Plan
 from iris_cli.ops.setup.cluster_import.run import OldMachine, Proposal, ended_jobs
 from iris_cli.render.console import Output
 from iris_cli.render.layout import clean_line
-from iris_cli.render.tables import by_words, fold
+from iris_cli.render.tables import fold, group_by_text
 
 _MAX_SKIPPED = 30
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -156,5 +156,5 @@ def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iter
 
 def _grouped(notes: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield the notes. Equal notes on several entries become one line."""
-    for names, note in by_words(notes):
+    for names, note in group_by_text(notes):
         yield f"{fold(names)}: {note}" if any(names) else note

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
@@ -84,29 +84,25 @@ def show_launched(
         )
         return
     preparing = being_set_up(cluster, job_id)
-    silent = f"no answer from {fold(unanswered)} ({next(iter(unanswered.values()), '')})"
+    any_placed = any(map(_is_placed, tasks))
     if result is None:
-        output.message(f"{job_id}: submitted; {no_cycles or 'starts in the next cycle'}")
-    elif unanswered and not any(map(_is_placed, tasks)):
-        output.message(f"{job_id}: {silent}; iris why {job_id}")
+        words = f"submitted; {no_cycles or 'starts in the next cycle'}"
+    elif unanswered and not (waiting and any_placed):
+        words = f"no answer from {fold(unanswered)} ({next(iter(unanswered.values()))}); iris why {job_id}"
     elif waiting:
-        placed_words = f"{_where(tasks)}; " if any(map(_is_placed, tasks)) else ""
         pending = sum(task.state is TaskState.PENDING for task in tasks)
         text = reason_words(waiting)
         why = f"{count(pending, 'task')} {text}" if text.startswith("waiting for ") else f"waiting: {text}"
-        output.message(f"{job_id}: {placed_words}{why}; iris why {job_id}")
-    elif unanswered:
-        output.message(f"{job_id}: {silent}; iris why {job_id}")
+        words = f"{_where(tasks)}; {why}" if any_placed else why
+        words += f"; iris why {job_id}"
     elif preparing:
-        where = fold(dict.fromkeys(preparing))
-        next_words = (
-            "starts in a later cycle" if not no_cycles else f"no cycles are running: iris wait {job_id}"
-        )
-        output.message(f"{job_id}: being set up on {where}; {next_words}")
+        then = "starts in a later cycle" if not no_cycles else f"no cycles are running: iris wait {job_id}"
+        words = f"being set up on {fold(dict.fromkeys(preparing))}; {then}"
     else:
-        output.message(f"{job_id}: {_where(tasks)}")
-    is_printed = result is None or (preparing and not waiting and not unanswered)
-    if no_cycles and not is_printed and not cluster.job_state(job_id).terminal:
+        words = _where(tasks)
+    output.message(f"{job_id}: {words}")
+    names_no_cycles = result is None or (preparing and not waiting and not unanswered)
+    if no_cycles and not names_no_cycles and not cluster.job_state(job_id).terminal:
         output.message(no_cycles)
 
 
@@ -157,30 +153,37 @@ def show_waited(
     `files`: the state directory with copied output, in which causes are found. `no_cycles` and `cycles`: as in
     `show_launched`.
     """
-    causes = {job: cause_words(cluster, cluster.jobs[job], files) for job in waited.states}
-    displays = {job: job_display(cluster, job) for job in waited.states}
-    if output.as_json:
-        output.document(
-            WaitedDocument(
-                [
-                    WaitedJob(job=job, state=state, display=displays[job], reason=causes[job])
-                    for job, state in waited.states.items()
-                ],
-                timed_out=bool(waited.open),
-                cycles=cycles,
-            )
+    jobs = [
+        WaitedJob(
+            job=job,
+            state=state,
+            display=job_display(cluster, job),
+            reason=cause_words(cluster, cluster.jobs[job], files),
         )
+        for job, state in waited.states.items()
+    ]
+    if output.as_json:
+        output.document(WaitedDocument(jobs, timed_out=bool(waited.open), cycles=cycles))
     else:
-        for job, state in waited.states.items():
-            print_line = output.done if state is JobState.SUCCEEDED else output.failed
-            print_line(f"{job}: {displays[job]}" + (f": {causes[job]}" if causes[job] else ""))
+        _print_states(output, jobs)
     if waited.open:
         names = " ".join(waited.open)
-        continue_words = f"{', '.join(waited.open)} {'continues' if len(waited.open) == 1 else 'continue'}"
-        output.warning(f"the wait timed out; {no_cycles or continue_words}")
+        output.warning(f"the wait timed out; {no_cycles or continue_words(waited.open)}")
         output.message(f"hint: iris wait {names}, iris why {waited.open[0]}, or iris cancel {names}")
         if waited.trouble is not None and not no_cycles:
             output.warning(f"no cycle could be run: {waited.trouble.message}")
+
+
+def _print_states(output: Output, jobs: Iterable[WaitedJob]) -> None:
+    for each in jobs:
+        print_line = output.done if each.state is JobState.SUCCEEDED else output.failed
+        reason = f": {each.reason}" if each.reason else ""
+        print_line(f"{each.job}: {each.state if each.display is UNSET else each.display}{reason}")
+
+
+def continue_words(jobs: Sequence[str]) -> str:
+    """Return `train continues`, or `train, eval continue`."""
+    return f"{', '.join(jobs)} {'continues' if len(jobs) == 1 else 'continue'}"
 
 
 class CancelledDocument(Struct, frozen=True):
@@ -209,26 +212,27 @@ def show_cancelled(
     `waited`: the command waited for the stops. `no_cycles` and `cycles`: as in `show_launched`.
     """
     stopping = {attempt: cluster.attempt(attempt).worker for attempt in result.stopping}
+    over = {job: cluster.job_state(job) for job in result.over}
     if output.as_json:
-        over = {job: cluster.job_state(job) for job in result.over}
         output.document(CancelledDocument(result.cancelled, over, stopping, cycles))
         return
-    for job in result.cancelled:
+    _print_cancelled(output, result.cancelled, over)
+    are = f"{count(len(stopping), 'attempt')} {'is' if len(stopping) == 1 else 'are'}"
+    on = fold(dict.fromkeys(stopping.values()))
+    if stopping and waited:
+        then = no_cycles or "retried in every cycle: iris workers"
+        output.warning(f"{are} not proven gone on {on} (silent or unkillable); {then}")
+    elif stopping:
+        output.message(f"{are} being stopped on {on}; iris cancel --wait JOB waits for that")
+
+
+def _print_cancelled(
+    output: Output, cancelled: Iterable[JobId], over: Mapping[JobId, JobState | None]
+) -> None:
+    for job in cancelled:
         output.done(f"cancelled {job}")
-    for job in result.over:
-        output.message(f"{job} had already ended ({cluster.job_state(job).value})")
-    if stopping:
-        print_line = output.warning if waited else output.message
-        print_line(_stopping_words(stopping.values(), waited=waited, no_cycles=no_cycles))
-
-
-def _stopping_words(hosts: Collection[WorkerId], *, waited: bool, no_cycles: str) -> str:
-    are = f"{count(len(hosts), 'attempt')} {'is' if len(hosts) == 1 else 'are'}"
-    on = fold(dict.fromkeys(hosts))
-    if waited:
-        next_words = no_cycles or "retried in every cycle: iris workers"
-        return f"{are} not proven gone on {on} (silent or unkillable); {next_words}"
-    return f"{are} being stopped on {on}; iris cancel --wait JOB waits for that"
+    for job, state in over.items():
+        output.message(f"{job} had already ended" + (f" ({state.value})" if state else ""))
 
 
 class RetriedDocument(Struct, frozen=True):
@@ -378,10 +382,7 @@ def show_cancelled_inside(output: Output, answers: Mapping[JobId, CancelAnswer])
     if output.as_json:
         output.document(CancelledInside(cancelled, over))
         return
-    for job in cancelled:
-        output.done(f"cancelled {job}")
-    for job, state in over.items():
-        output.message(f"{job} had already ended" + (f" ({state.value})" if state else ""))
+    _print_cancelled(output, cancelled, over)
 
 
 def _joined(*words: str | None) -> str:

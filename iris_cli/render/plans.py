@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from iris_cli.core import JobId, TaskId, WorkerId, count, format_memory
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Renderable
-from iris_cli.render.tables import fold, folded, table, text
+from iris_cli.render.tables import fold, folded_rows, table, text
 
 if TYPE_CHECKING:
     from iris_cli.core import Cluster, Workspace
@@ -111,7 +111,7 @@ def _show_tables(
     if placed:
         parts.append(table(("TASK", "WOULD RUN ON", "GPUS", "BECAUSE"), _placed_rows(placed, chosen)))
     if waiting:
-        rows = folded(
+        rows = folded_rows(
             waiting.items(),
             lambda entry: _name(cluster, entry[0]),
             lambda entry: tuple(map(str, entry[1])),

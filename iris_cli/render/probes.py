@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -15,7 +16,7 @@ from iris_cli.render.tables import fold
 
 
 class ProbedWorker(Struct, frozen=True, kw_only=True):
-    """One worker. Without an answer `usable` and later fields are absent; with one, `kind`, `detail` and `hint`."""
+    """One worker. `kind`, `detail` and `hint` are set if it did not answer, `usable` and later fields if it did."""
 
     worker: WorkerId
     condition: WorkerCondition
@@ -43,22 +44,23 @@ def show_probes(output: Output, results: Sequence[ProbeResult]) -> None:
     if output.as_json:
         output.document(ProbesDocument([_probed(each) for each in results]))
         return
-    alike: dict[tuple[str, bool, str, tuple[str, ...]], list[str]] = {}
+    alike: dict[tuple[str, str, tuple[str, ...]], list[ProbeResult]] = {}
     for each in results:
-        is_silent = isinstance(each.seen, Silence)
         hint, warnings = (each.seen.hint, ()) if isinstance(each.seen, Silence) else ("", each.seen.warnings)
-        alike.setdefault((_probe_words(each), is_silent, hint, warnings), []).append(each.worker.id)
-    for (words, is_silent, hint, warnings), workers in alike.items():
-        (output.failed if is_silent else output.done)(f"{fold(workers)}: {words}")
+        alike.setdefault((_probe_words(each), hint, warnings), []).append(each)
+    for (words, hint, warnings), same in alike.items():
+        workers = fold(each.worker.id for each in same)
+        print_line = output.failed if isinstance(same[0].seen, Silence) else output.done
+        print_line(f"{workers}: {words}")
         if hint:
             output.message(f"hint: {hint}")
         for warning in warnings:
-            output.message(f"{fold(workers)}: {warning}")
+            output.message(f"{workers}: {warning}")
 
 
-def keys(shown: Sequence[HostKey]) -> list[str]:
+def host_key_lines(presented: Sequence[HostKey]) -> list[str]:
     """Return aligned lines: each worker and its host key."""
-    known = [(each.worker, each.key) for each in shown if not isinstance(each.key, Silence)]
+    known = [(each.worker, each.key) for each in presented if not isinstance(each.key, Silence)]
     longest = max((len(worker.id) for worker, _ in known), default=0)
     longest_host = max((len(worker.connection.host) for worker, _ in known), default=0)
     return [
@@ -67,19 +69,17 @@ def keys(shown: Sequence[HostKey]) -> list[str]:
     ]
 
 
-def who(stranger: ChangedHost) -> list[str]:
-    """Return lines with boot and incarnation, as answered and as recorded, and the attempts that would end."""
-    worker, seen = stranger.worker, stranger.seen
+def identity_lines(host: ChangedHost) -> list[str]:
+    """Return lines with boot id and incarnation, as answered and as recorded, and the attempts that would end."""
+    worker, seen = host.worker, host.seen
     if isinstance(seen, Silence):
         return [f"{worker.id} can't be identified ({seen.step}: {seen.detail})"]
     lines = [
         _compared("boot id", seen.boot_id, worker.boot_id, f"{worker.id} was rebooted"),
         _compared("incarnation", seen.incarnation, worker.incarnation, "new machine or new iris directory"),
     ]
-    if stranger.ended_attempts:
-        lines.append(
-            f"if you accept, these attempts count as ended: {', '.join(map(str, stranger.ended_attempts))}"
-        )
+    if host.ended_attempts:
+        lines.append(f"if you accept, these attempts count as ended: {', '.join(map(str, host.ended_attempts))}")
     return lines
 
 
@@ -87,11 +87,6 @@ def _compared(label: str, shown: str, recorded: str, meaning: str) -> str:
     if shown == recorded:
         return f"{label} {shown}, as recorded"
     return f"{label} {shown} (recorded: {recorded or 'none'})" + (f": {meaning}" if recorded else "")
-
-
-def silent(results: Sequence[ProbeResult]) -> list[ProbeResult]:
-    """Return the results without an answer."""
-    return [each for each in results if isinstance(each.seen, Silence)]
 
 
 def _probe_words(probed: ProbeResult) -> str:
@@ -107,20 +102,10 @@ def _probe_words(probed: ProbeResult) -> str:
 
 def _probed(probed: ProbeResult) -> ProbedWorker:
     worker, seen = probed.worker, probed.seen
+    new = partial(ProbedWorker, worker=worker.id, condition=worker.condition, reason=worker.reason)
     if isinstance(seen, Silence):
-        return ProbedWorker(
-            worker=worker.id,
-            condition=worker.condition,
-            reason=worker.reason,
-            answered=False,
-            kind=seen.kind,
-            detail=seen.detail,
-            hint=seen.hint,
-        )
-    return ProbedWorker(
-        worker=worker.id,
-        condition=worker.condition,
-        reason=worker.reason,
+        return new(answered=False, kind=seen.kind, detail=seen.detail, hint=seen.hint)
+    return new(
         answered=True,
         usable=not worker.unschedulable,
         cpu=worker.cpu,
@@ -132,15 +117,15 @@ def _probed(probed: ProbeResult) -> ProbedWorker:
 
 
 _WHOSE = {
-    Owner.IRIS: "of a live attempt, not stopped",
-    Owner.ENDED: "left over from an ended attempt",
-    Owner.UNKNOWN: "of an attempt that is not in the log",
+    Owner.IRIS: "its attempt is live and is not stopped",
+    Owner.ENDED: "its attempt has ended",
+    Owner.UNKNOWN: "its attempt is not in the log",
     Owner.OTHER: "not started by iris",
 }
 _DIRECTORY = {
-    Owner.IRIS: ": a live attempt, not stopped",
-    Owner.ENDED: " but has ended in the log",
-    Owner.UNKNOWN: " on the worker but not in the log",
+    Owner.IRIS: ": it is live and is not stopped",
+    Owner.ENDED: " on the worker, but has ended according to the log",
+    Owner.UNKNOWN: " on the worker, but is not in the log",
 }
 _LOCK = {
     LockFile.STALE: "stale lock file of libtpu; the next start removes it",

@@ -157,7 +157,7 @@ def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
         return
     if done.objection is not None:
         output.warning(f"no slice was created or deleted: {done.objection}")
-        output.message(way_out(done.objection))
+        output.message(owner_hint(done.objection))
         return
     for name in done.created:
         output.done(f"requested slice {name}")
@@ -178,7 +178,7 @@ def pass_document(done: Autoscaled, scaling: Scaling) -> PassDocument:
     return PassDocument(_document(done.plan, scaling), done.created, list(done.deleted), problems)
 
 
-def way_out(objection: OwnerConflict) -> str:
+def owner_hint(objection: OwnerConflict) -> str:
     """Return the hint for a state directory that must not manage the slices."""
     if objection.elsewhere:
         return "use that state directory; if it is gone for good: iris autoscale --adopt"

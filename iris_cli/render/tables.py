@@ -76,14 +76,14 @@ def table(
     )
 
 
-def chain_words(again: str | None, tried_again: Sequence[str]) -> str:
+def resubmission_words(again: str | None, tried_again: Sequence[str]) -> str:
     """Return `resubmitted as train-2`; for the last resubmission `resubmission of train`; '' for other jobs."""
     if tried_again:
         return f"resubmitted as {fold(tried_again)}"
     return f"resubmission of {again}" if again is not None else ""
 
 
-def folded(
+def folded_rows(
     rows: Iterable[T], name: Callable[[T], str], cells: Callable[[T], Row], each: Collection[int] = ()
 ) -> list[Row]:
     """Return the rows, with one row for all rows that differ only in name. Its first cell has the folded names.
@@ -157,10 +157,10 @@ def duration(seconds: float | None) -> str:
 
 
 _LONGEST = 9  # digits of a number
-MOST_PARTS = 6
+MAX_PARTS = 6
 
 
-def fold(names: Iterable[str], most: int = MOST_PARTS) -> str:
+def fold(names: Iterable[str], most: int = MAX_PARTS) -> str:
     """Fold names with equal stems: `w-[0-3,7], v`. Stems are in the order of first appearance, numbers ascend.
 
     Shows at most `most` stems, and at most `most` runs of numbers per stem; an ellipsis replaces the rest.
@@ -178,7 +178,7 @@ def fold(names: Iterable[str], most: int = MOST_PARTS) -> str:
     return ", ".join(words[:most]) + (", …" if len(words) > most else "")
 
 
-def by_words(said: Iterable[tuple[str, str]]) -> list[tuple[list[str], str]]:
+def group_by_text(said: Iterable[tuple[str, str]]) -> list[tuple[list[str], str]]:
     """Group pairs of name and text by text, in the order of first appearance."""
     names: dict[str, list[str]] = {}
     for name, words in said:

@@ -204,7 +204,7 @@ def test_whoever_is_left_while_it_runs_cycles_starts_the_loop(ann: Operator, lin
     ("line", "words"),
     [
         ("wait job", "stopped waiting; job continues: iris wait job, or iris cancel job"),
-        ("wait job more", "stopped waiting; job more continue: iris wait job more, or iris cancel job more"),
+        ("wait job more", "stopped waiting; job, more continue: iris wait job more, or iris cancel job more"),
         ("logs job --follow", "stopped following; job continues: iris logs job --follow"),
     ],
 )

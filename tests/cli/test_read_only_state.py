@@ -80,7 +80,7 @@ def left(ann: Operator, line: str) -> tuple[str, list[str]]:
     with begin(ann, line) as process:
         assert process.stderr is not None
         assert process.stdout is not None
-        said = [next(each.rstrip() for each in process.stderr if each.startswith("no cycle: "))]
+        said = [next(each.rstrip() for each in process.stderr if each.startswith("no cycle could be run: "))]
         process.send_signal(signal.SIGINT)
         out, rest = process.stdout.read(), process.stderr.read()  # both are short
         assert process.wait(PATIENCE) == 130, rest
@@ -128,7 +128,7 @@ def check(ann: Operator, why: str) -> None:
 
 def holds(out: str, said: list[str], why: str) -> None:
     text = "\n".join(said)
-    assert sum(line.startswith("no cycle: ") for line in said) == 1, text
+    assert sum(line.startswith("no cycle could be run: ") for line in said) == 1, text
     assert sum(why in line for line in said) == 1, text
     assert not [words for words in PROMISES if words in text + out], text + out
     assert not [words for words in ("internal error", "Traceback", "could not be started") if words in text]

@@ -259,7 +259,7 @@ def test_who_waits_sees_how_far_it_is_and_ctrl_c_leaves_one_line(tmp_path: Path)
         terminal.type("\x03")
         assert terminal.end() == 130
         *clock, last = [line for line in terminal.screen.shown if line]
-        assert last.startswith("stopped waiting; train prep continue")
+        assert last.startswith("stopped waiting; train, prep continue")
         assert all(line.startswith("the clock of this machine") for line in clock)  # that of the lab is ahead
 
 

@@ -169,9 +169,9 @@ def test_it_is_told_in_words_and_as_json(site: Site, capsys: pytest.CaptureFixtu
     found = unwedge.look(site.session(), "w0")
     show_wedge(Output(), found)
     assert capsys.readouterr().out.splitlines() == [
-        "process 10 holds /dev/accel0; of a live attempt, not stopped (now/task-0/attempt-0); command: x",
+        "process 10 holds /dev/accel0; its attempt is live and is not stopped (now/task-0/attempt-0); command: x",
         "process 11 holds /dev/accel0; not started by iris; command: x",
-        f"the attempt with token {UNKNOWN} is LOST on the worker but not in the log",
+        f"the attempt with token {UNKNOWN} is LOST on the worker, but is not in the log",
     ]
     process = {"devices": ["/dev/accel0"], "command": "x"}
     assert plain(wedge_document(found, None)) == {

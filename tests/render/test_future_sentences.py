@@ -47,8 +47,6 @@ OF_CYCLES = {
     ),
     ("jobs.py", "continues"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
     ("jobs.py", "continue"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
-    ("wait.py", "continues"): LEFT,
-    ("wait.py", "continue"): LEFT,
     ("logs.py", "continues: iris logs"): LEFT,
     ("wording.py", ", after the cool-down of"): (
         f"{NEXT}test_a_change_that_only_a_cycle_can_see_is_promised_only_where_cycles_come"
@@ -61,8 +59,6 @@ OF_CYCLES = {
 
 NOT_OF_CYCLES = {
     ("autoscale.py", "nothing will be created or deleted:"): "who owns the slices decides",
-    ("inside.py", "continues"): "a task can't know who polls it",
-    ("inside.py", "continue"): "a task can't know who polls it",
     ("wording.py", "; will never run"): "no cycle changes that",
     (
         "timer.py",

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.status import cluster_status
 from iris_cli.render.console import Output
-from iris_cli.render.tables import folded, table
+from iris_cli.render.tables import folded_rows, table
 from iris_cli.render.views.job_tables import show_job
 from iris_cli.render.views.status import show_cluster
 from tests.render.scenes import busy, failed_gang, many_tasks, session_of
@@ -114,7 +114,10 @@ def test_a_column_without_content_is_left_out(screen: Screen) -> None:
 
 def test_rows_that_differ_only_in_name_are_one_line() -> None:
     rows = [("w-0", "idle"), ("w-1", "busy"), ("w-2", "idle")]
-    assert folded(rows, lambda row: row[0], lambda row: (row[1],)) == [("w-[0,2]", "idle"), ("w-1", "busy")]
+    assert folded_rows(rows, lambda row: row[0], lambda row: (row[1],)) == [
+        ("w-[0,2]", "idle"),
+        ("w-1", "busy"),
+    ]
 
 
 @pytest.mark.parametrize("width", ["", "abc", "0", "-5", " 80 x"])

@@ -54,8 +54,7 @@ def wait_and_print(
         result = wait_for(session, jobs, timeout=timeout)
     except KeyboardInterrupt:
         names = " ".join(jobs)
-        verb = "continues" if len(jobs) == 1 else "continue"
-        continues = f"{names} {verb}: iris wait {names}, or iris cancel {names}"
+        continues = f"{render.continue_words(jobs)}: iris wait {names}, or iris cancel {names}"
         iris.output.message(f"stopped waiting; {iris.no_cycles() or continues}")
         return ExitCode.INTERRUPTED
     no_cycles = iris.no_cycles() if result.open else ""

@@ -124,6 +124,7 @@ def probe(
     yes: Annotated[bool, flag("--yes", "Don't ask.")] = False,
 ) -> int:
     """Probe workers now, ignoring back-off."""
+    from iris_cli.core.messages.observations import Silence
     from iris_cli.ops.workers import workers as operation
     from iris_cli.render import probes as render
 
@@ -134,8 +135,8 @@ def probe(
     else:
         results = operation.probe(session, workers or [])
     render.show_probes(iris.output, results)
-    silent = render.silent(results)
-    return ExitCode.UNREACHABLE if silent else ExitCode.OK
+    is_any_silent = any(isinstance(each.seen, Silence) for each in results)
+    return ExitCode.UNREACHABLE if is_any_silent else ExitCode.OK
 
 
 def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bool) -> "list[ProbeResult]":
@@ -148,11 +149,13 @@ def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bo
             "all workers have a host key on record",
             hint="for a re-created host: iris worker probe --accept-key WORKER",
         )
-    first = _take_first(iris, session, new, yes=yes) if new else []
+    first = _accept_new_keys(iris, session, new, yes=yes) if new else []
     return [*first, *(_accept(iris, session, worker.id, yes=yes) for worker in known)]
 
 
-def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: bool) -> "list[ProbeResult]":
+def _accept_new_keys(
+    iris: Context, session: "Session", new: "list[Worker]", *, yes: bool
+) -> "list[ProbeResult]":
     from iris_cli.core.messages.observations import Silence
     from iris_cli.ops.workers import workers
     from iris_cli.ops.workers.workers import ProbeResult
@@ -161,7 +164,7 @@ def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: 
     shown = workers.read_keys(session, iris.transport, new)
     silent = [ProbeResult(each.key, each.worker) for each in shown if isinstance(each.key, Silence)]
     keys = [each for each in shown if not isinstance(each.key, Silence)]
-    for line in render.keys(keys):
+    for line in render.host_key_lines(keys):
         (iris.output.message if yes else iris.output.warning)(line)
     if not keys:
         return silent
@@ -186,17 +189,17 @@ def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Prob
         return ProbeResult(silence.silence(worker.id), worker)
     known = iris.transport.known_fingerprints(target)
     with iris.transport.trusting(worker.id, presented) as transport:
-        stranger = operation.probe_unrecorded(iris.session("iris worker probe", transport), name)
+        host = operation.probe_unrecorded(iris.session("iris worker probe", transport), name)
     print_line = iris.output.message if yes else iris.output.warning
     print_line(
         f"{name} shows {presented.type} {presented.fingerprint} (recorded: {', '.join(known) or 'none'})"
     )
-    for line in render.who(stranger):
+    for line in render.identity_lines(host):
         print_line(line)
-    is_new = presented.fingerprint not in known or stranger.differs
+    is_new = presented.fingerprint not in known or host.differs
     consent.require(iris, "Trust this key?", yes=yes or not is_new, to="accept", undone="no key was accepted")
     iris.transport.accept_key(worker.id, presented)
-    return operation.accept(session, stranger)
+    return operation.accept(session, host)
 
 
 def drain(context: typer.Context, workers: Workers, reason: Reason = "") -> None:

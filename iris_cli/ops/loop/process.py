@@ -65,7 +65,7 @@ def await_configuration(workplace: Workplace, say: Callable[[str], None]) -> boo
             workplace.config  # noqa: B018 - loads it, cached if it is valid
             return True
         except ConfigError as error:
-            problem = f"no cycle: {error.message}"
+            problem = f"no cycle could be run: {error.message}"
         if problem != last_problem:
             say(problem)
             last_problem = problem

@@ -126,7 +126,7 @@ class CycleRunner:
             self.trouble = error
             if error.message != self._printed:
                 self._printed = error.message
-                self.session.tell(f"no cycle: {error.message}")
+                self.session.tell(f"no cycle could be run: {error.message}")
 
 
 class WaitResult(Struct, frozen=True):

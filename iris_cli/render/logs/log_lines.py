@@ -17,7 +17,7 @@ from iris_cli.ops.logs.logs import TaskLog
 from iris_cli.ops.workers.execute import CommandResult
 from iris_cli.render.console import Output
 from iris_cli.render.logs.log_fold import Block, LiveFold, merged
-from iris_cli.render.tables import by_words, duration, fold
+from iris_cli.render.tables import duration, fold, group_by_text
 
 if TYPE_CHECKING:
     from iris_cli.ops.logs.follow import Step
@@ -297,7 +297,7 @@ def show_executed(output: Output, results: Sequence[CommandResult]) -> None:
             output.lines(readable(text), prefix)
     output.flush()
     notes = ((str(each.task or each.worker), _words(each)) for each in results)
-    for names, text in by_words(each for each in notes if each[1]):
+    for names, text in group_by_text(each for each in notes if each[1]):
         output.warning(f"{fold(names)}: {text}")
 
 

@@ -13,7 +13,7 @@ from iris_cli.ops.outcomes.stack_places import call_words, own_call
 from iris_cli.remote.worker_calls import Program
 from iris_cli.render.console import Output
 from iris_cli.render.logs.log_lines import rank_prefix
-from iris_cli.render.tables import by_words, fold
+from iris_cli.render.tables import fold, group_by_text
 
 _FULL_STACKS = (
     "for full stacks: `pip install py-spy` on the worker, or add to the program:",
@@ -93,7 +93,7 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
     for is_silent, print_line in ((True, output.warning), (False, output.message)):
         alike = [each for each in results if (each.silence is not None) is is_silent]
         notes = ((str(each.task), text) for each in alike for text in dict.fromkeys(_notes(each, what)))
-        for tasks, text in by_words(notes):
+        for tasks, text in group_by_text(notes):
             print_line(f"{fold(tasks)}: {text}")
     if any(program.how == "silent" for each in results for program, _ in each.programs()):
         for line in _FULL_STACKS:

@@ -33,7 +33,7 @@ from iris_cli.ops.views.report import (
 )
 from iris_cli.render.layout import clean_line
 from iris_cli.render.report.summary import counted, hours, share, share_of_available
-from iris_cli.render.tables import chain_words, clock_time, duration, fold
+from iris_cli.render.tables import clock_time, duration, fold, resubmission_words
 
 _MAX_ROWS = 100
 """Maximum number of labels, and of workers, in a table."""
@@ -156,10 +156,10 @@ def _sums(what: str, sums: list[Sum], unnamed: str = "") -> str:
         )
         for each in sums[:_MAX_ROWS]
     ]
-    return table(headers, rows) + _beyond(len(sums))
+    return table(headers, rows) + _more_words(len(sums))
 
 
-def _beyond(number: int) -> str:
+def _more_words(number: int) -> str:
     return f"<p>and {number - _MAX_ROWS:,} more</p>" if number > _MAX_ROWS else ""
 
 
@@ -194,7 +194,7 @@ def _workers_with_losses(used: list[Use]) -> str:
         alike.setdefault(cells, []).append(use.worker.id)
     rows = [(Cell(fold(names)), *cells) for cells, names in alike.items()]
     headers = ("Worker", "Slice", "Lost", "Attempts", "Busy")
-    return table(headers, rows[:_MAX_ROWS]) + _beyond(len(rows)) if rows else ""
+    return table(headers, rows[:_MAX_ROWS]) + _more_words(len(rows)) if rows else ""
 
 
 _HEADERS = (
@@ -223,7 +223,7 @@ def _job(job: JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
         Cell(job.id, kind="job"),
         Cell(job.display.lower(), kind=f"mark {_KINDS.get(word_of(job.display), 'stopped')}"),
         Cell(
-            "; ".join(filter(None, (job.why, chain_words(job.again, job.tried_again)))),
+            "; ".join(filter(None, (job.why, resubmission_words(job.again, job.tried_again)))),
             kind="why",
             lines=last_lines,
         ),

@@ -15,7 +15,17 @@ from iris_cli.ops.views.report import JobLine, Report, Sum, Use, by_label, ends,
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.report.as_json import report_document
-from iris_cli.render.tables import NARROW, Row, chain_words, clock_time, duration, facts, folded, table, text
+from iris_cli.render.tables import (
+    NARROW,
+    Row,
+    clock_time,
+    duration,
+    facts,
+    folded_rows,
+    resubmission_words,
+    table,
+    text,
+)
 from iris_cli.render.views.job_tables import next_line
 
 _MOST_ROWS = 10
@@ -109,7 +119,7 @@ def _labels(report: Report, narrow: bool) -> list[Text | Table]:
         )
         for each in sums[:_MOST_ROWS]
     ]
-    return [table(headers, rows, only=only, right=_RIGHT), *_beyond(len(sums), "label")]
+    return [table(headers, rows, only=only, right=_RIGHT), *_more_words(len(sums), "label")]
 
 
 def _hours_of(each: Sum) -> tuple[str, str, str]:
@@ -122,7 +132,7 @@ def _column(seconds: float) -> str:
     return f"{seconds / 3600:,.2f}" if seconds else ""
 
 
-def _beyond(number: int, noun: str) -> Iterator[Text]:
+def _more_words(number: int, noun: str) -> Iterator[Text]:
     if number > _MOST_ROWS:
         yield text(f"{count(number - _MOST_ROWS, f'more {noun}')} not shown: --html, --json", "dim")
 
@@ -144,10 +154,10 @@ def _ends(report: Report) -> list[Text | Table]:
 
 def _hosts(used: Sequence[Use]) -> list[Text | Table]:
     """Return the table of hosts, most lost attempts first. Hosts with equal rows share a row."""
-    rows = folded(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
+    rows = folded_rows(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
     headers = ("HOST", "SLICE", "BUSY", "ATTEMPTS PER HOST", "LOST PER HOST")
     tables: list[Text | Table] = [table(headers, rows[:_MOST_ROWS], right=_RIGHT)] if rows else []
-    return [*tables, *_beyond(len(rows), "host")]
+    return [*tables, *_more_words(len(rows), "host")]
 
 
 def _host_cells(use: Use) -> Row:
@@ -163,12 +173,12 @@ def _most_used(report: Report, narrow: bool) -> list[Text | Table]:
     only = ("JOB", "STATE", "CHIP-HOURS", "TASK-HOURS") if narrow else ()
     rows = [_job_cells(job, sums) for job, sums in costs[:_MOST_ROWS]]
     tables: list[Text | Table] = [table(headers, rows, only=only, right=_RIGHT)] if rows else []
-    return [*tables, *_beyond(len(costs), "job")]
+    return [*tables, *_more_words(len(costs), "job")]
 
 
 def _job_cells(job: JobLine, sums: Sum) -> Row:
     job_retries = str(job.tries or "")
-    why = "; ".join(filter(None, (job.why, chain_words(job.again, job.tried_again))))
+    why = "; ".join(filter(None, (job.why, resubmission_words(job.again, job.tried_again))))
     return (
         job.id,
         word_of(job.display),

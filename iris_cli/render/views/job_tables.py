@@ -16,7 +16,7 @@ from iris_cli.render.console import Output
 from iris_cli.render.layout import Group, Renderable, Table, Text
 from iris_cli.render.plans import workspace_words
 from iris_cli.render.tables import (
-    MOST_PARTS,
+    MAX_PARTS,
     NARROW,
     Row,
     age,
@@ -31,7 +31,7 @@ from iris_cli.render.tables import (
     table,
     text,
 )
-from iris_cli.render.views.status import overdue_reason, where, without_kind
+from iris_cli.render.views.status import overdue_reason, where, without_reason_kind
 
 FOLD_ABOVE = 16
 """Maximum number of tasks that get a line each. More tasks are folded."""
@@ -114,7 +114,7 @@ def _reason(status: JobStatus) -> tuple[str, str]:
     """Return why the job is pending or ended. For a running job, return why some tasks are pending."""
     job, pending = status.job, status.job.tasks.get(TaskState.PENDING, 0)
     if job.workers and job.why and pending and not (job.stopping or job.state.terminal):
-        return "pending", f"{count(pending, 'task')}: {without_kind(job.why)}"
+        return "pending", f"{count(pending, 'task')}: {without_reason_kind(job.why)}"
     return "why", overdue_reason(job) if status.failure is None else ""
 
 
@@ -143,7 +143,7 @@ def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
     narrow = width < NARROW
     only = {"TASK", "STATE", "WORKER", "RAN", "WHY"}
     if len(tasks) > FOLD_ABOVE and not everything:
-        rows = _folded_tasks(tasks, 2 if narrow else MOST_PARTS)
+        rows = _folded_tasks(tasks, 2 if narrow else MAX_PARTS)
         return table(headers, rows, only={"TASK", "STATE", "WHY"} if narrow else only)
     if not everything:
         waiting = [task for task in tasks if task.state is TaskState.PENDING and task.worker is None]
@@ -175,7 +175,7 @@ def _why(task: TaskRow) -> str:
     return more[2:] if more[:2] in (": ", "; ") else more
 
 
-def _folded_tasks(tasks: Iterable[TaskRow], most: int = MOST_PARTS) -> list[Row]:
+def _folded_tasks(tasks: Iterable[TaskRow], most: int = MAX_PARTS) -> list[Row]:
     alike: dict[tuple[str, str], list[TaskRow]] = {}
     for task in tasks:
         alike.setdefault((task.display, _why(task)), []).append(task)

@@ -16,11 +16,11 @@ from iris_cli.render.tables import (
     Row,
     age,
     banner,
-    by_words,
-    chain_words,
     duration,
     fold,
-    folded,
+    folded_rows,
+    group_by_text,
+    resubmission_words,
     table,
     text,
 )
@@ -106,7 +106,14 @@ def _jobs(status: ClusterStatus, width: int, everything: bool, chosen: bool) -> 
 
 
 def _job_cells(job: JobRow) -> Row:
-    return (job.id, job.display, tasks(job), duration(job.age), duration(job.duration), _where_and_why(job))
+    return (
+        job.id,
+        job.display,
+        tasks(job),
+        duration(job.age),
+        duration(job.duration),
+        where_and_why(job, job.overdue),
+    )
 
 
 def _short_job_cells(job: JobRow) -> Row:
@@ -128,7 +135,7 @@ def where(job: JobRow) -> str:
     return f"{'stopping on ' if job.stopping else ''}{fold(job.workers)}" if job.workers else ""
 
 
-def without_kind(why: str) -> str:
+def without_reason_kind(why: str) -> str:
     """Return a reason for a pending task without its kind: `no worker has 64 cores` for `cpu: no worker ...`."""
     kind, colon, words = why.partition(": ")
     return words if colon and kind.isidentifier() and kind.islower() else why
@@ -139,17 +146,19 @@ def overdue_reason(job: JobRow) -> str:
     return ": ".join(filter(None, (job.overdue, job.why)))
 
 
-def _where_and_why(job: JobRow) -> str:
+def where_and_why(job: JobRow, overdue: str) -> str:
     """Return the job's workers, why tasks are pending, why it ended, its retry and its resubmissions."""
-    has_pending = job.workers and job.why and not job.state.terminal
-    why = f"waiting: {without_kind(job.why)}" if has_pending else overdue_reason(job)
-    chain = chain_words(job.again, job.tried_again)
-    return "; ".join(part for part in (where(job), why, job.quiet, job.retry, chain) if part)
+    if job.workers and job.why and not job.state.terminal:
+        why = f"waiting: {without_reason_kind(job.why)}"
+    else:
+        why = ": ".join(filter(None, (overdue, job.why)))
+    resubmissions = resubmission_words(job.again, job.tried_again)
+    return "; ".join(filter(None, (where(job), why, job.quiet, job.retry, resubmissions)))
 
 
 def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:
     cells = _short_slice_cells if width < NARROW else _slice_cells
-    rows = folded(status.slices, lambda each: each.name, cells, each=(2,))
+    rows = folded_rows(status.slices, lambda each: each.name, cells, each=(2,))
     return [table(("SLICE", "TYPE", "VMS FREE", "STATUS", "JOBS"), rows)] if rows else []
 
 
@@ -168,7 +177,7 @@ def _hosts(status: ClusterStatus, width: int) -> list[Text | Table]:
             return []
         return [text("no workers yet: iris doctor checks the hosts in cluster.yaml", "dim")]
     hosts = [worker for worker in status.workers if worker.slice is None]
-    rows = folded(hosts, lambda each: each.id, _host_cells, each=(2, 3))
+    rows = folded_rows(hosts, lambda each: each.id, _host_cells, each=(2, 3))
     only = ("HOST", "CORES FREE", "STATUS", "JOBS") if width < NARROW else ()
     headers = ("HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS")
     return [table(headers, rows, only=only)] if rows else []
@@ -187,7 +196,7 @@ def problem_lines(workers: Iterable[WorkerRow]) -> list[str]:
     for worker in workers:
         reasons = worker.refuses[:1] if worker.status != "stopping" else ()
         problems += [(worker.id, words) for words in dict.fromkeys((*reasons, *worker.warnings))]
-    return [f"{fold(names)}: {words}" for names, words in by_words(problems)]
+    return [f"{fold(names)}: {words}" for names, words in group_by_text(problems)]
 
 
 def _groups(scaling: Scaling, width: int) -> list[Text | Table]:

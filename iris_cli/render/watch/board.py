@@ -26,16 +26,15 @@ from iris_cli.render.tables import (
     NARROW,
     STYLES,
     banner,
-    chain_words,
     clock_time,
     cycle_words,
     duration,
     fold,
-    folded,
+    folded_rows,
     style_of,
 )
 from iris_cli.render.views.job_tables import job_tables
-from iris_cli.render.views.status import problem_lines, tasks, where, without_kind, worker_counts
+from iris_cli.render.views.status import problem_lines, tasks, where_and_why, worker_counts
 from iris_cli.render.watch.recent_events import RecentEvent
 from iris_cli.render.workers import is_use_known, status_words
 
@@ -134,7 +133,7 @@ def _header_lines(status: ClusterStatus, screen_input: ScreenInput) -> Iterator[
     for line in banner(status.messages, status.cycles):
         yield _text(line.content, "bold red")
     if screen_input.trouble:
-        yield _text(f"no cycle: {screen_input.trouble}", "bold yellow")
+        yield _text(f"no cycle could be run: {screen_input.trouble}", "bold yellow")
 
 
 def _cycles_line(cycles: Cycles | None, read_ago: float, now: float) -> Text:
@@ -195,13 +194,13 @@ def _rows_of(view: LiveView, job: LiveJob, now: float, width: int) -> Iterator[R
         _text(display, style_of(display)),
         _text(tasks(row)),
         _text(_duration_words(job, now), "dim"),
-        _text(_where_and_why(view, job, now), style),
+        _text(where_and_why(row, _overdue(view, job, now)), style),
     )
     for group in job.task_groups[:_MAX_TASK_GROUPS]:
         yield _group_row(group, now)
     if len(job.task_groups) > _MAX_TASK_GROUPS:
         rest = job.task_groups[_MAX_TASK_GROUPS:]
-        words = f"{sum(len(group.tasks) for group in rest)} more in {len(rest)} ways"
+        words = f"{sum(len(group.tasks) for group in rest)} more tasks in {len(rest)} groups"
         yield _text("  …"), Text(), Text(), Text(), _text(words, "dim")
 
 
@@ -210,13 +209,13 @@ _JOB_STYLES = {Urgency.FAILING: "bold", Urgency.OVERDUE: "bold yellow", Urgency.
 
 def _group_row(group: TaskGroup, now: float) -> Row:
     names = fold((f"task-{task.index}" for task in group.tasks), 3)
-    on = fold(group.workers, 3)
+    hosts = fold(group.workers, 3)
     return (
         _text(f"  {names}"),
         _text(word_of(group.state), style_of(group.state)),
         _text(str(len(group.tasks))),
         _text(_seconds(group.changed_at, now), "dim"),
-        _text(f"{group.why} ({on})" if group.why and on else group.why or on),
+        _text(f"{group.why} ({hosts})" if group.why and hosts else group.why or hosts),
     )
 
 
@@ -235,14 +234,10 @@ def _seconds(since: float | None, now: float) -> str:
     return duration(float(seconds - seconds % 60 if seconds >= _COARSE_SECONDS else seconds))
 
 
-def _where_and_why(view: LiveView, job: LiveJob, now: float) -> str:
-    row, why = job.row, job.row.why
-    if job.overdue_since is not None:
-        why = f"{overdue_words(max(0.0, now - job.overdue_since), view.gang_reserve_after)}: {why}"
-    elif row.workers and why and not row.state.terminal:
-        why = f"waiting: {without_kind(why)}"
-    chain = chain_words(row.again, row.tried_again)
-    return "; ".join(filter(None, (where(row), why, row.quiet, row.retry, chain)))
+def _overdue(view: LiveView, job: LiveJob, now: float) -> str:
+    if job.overdue_since is None:
+        return ""
+    return overdue_words(max(0.0, now - job.overdue_since), view.gang_reserve_after)
 
 
 # Slices, hosts and problems
@@ -253,8 +248,8 @@ def _slices(status: ClusterStatus, width: int) -> list[Text]:
     rows = [
         (*map(_text, row[:3]), _text(row[3], STYLES.get(row[3], "")), _text(row[4]))
         for row in (
-            *folded(status.slices, lambda each: each.name, _slice_cells, each=(2,)),
-            *folded(
+            *folded_rows(status.slices, lambda each: each.name, _slice_cells, each=(2,)),
+            *folded_rows(
                 [each for each in status.workers if each.slice is None],
                 lambda each: each.id,
                 _host_cells,
@@ -339,7 +334,9 @@ def _draw_job(
         for line in console.render_lines(job_tables(status, width, everything=everything), options, pad=False)
     ]
     if screen_input.trouble:
-        lines.insert(0, Text(f"no cycle: {clean_line(screen_input.trouble)}", style="bold yellow"))
+        lines.insert(
+            0, Text(f"no cycle could be run: {clean_line(screen_input.trouble)}", style="bold yellow")
+        )
     if len(lines) > height:
         lines = [
             *lines[: height - 1],

@@ -86,7 +86,7 @@ class Screen:
                 self._output.line(_words(each))
         self._warn_of_log_problems()
         if step.trouble and step.trouble != self._trouble:
-            self._output.warning(f"no cycle: {step.trouble}")
+            self._output.warning(f"no cycle could be run: {step.trouble}")
         self._trouble = step.trouble
         self._output.flush()
 

@@ -104,7 +104,7 @@ def test_one_that_begins_while_the_configuration_is_invalid_waits_until_it_is_me
     config.write_text(CONFIG + "loop: of\n")
     with subprocess.Popen(program, cwd=operator.directory, env=operator.environ()) as begun:
         try:
-            until(lambda: "no cycle: " in operator.log)
+            until(lambda: "no cycle could be run: " in operator.log)
             config.write_text(CONFIG)
             operator.has_run_a_cycle()
             assert operator.pid() == begun.pid
@@ -116,7 +116,7 @@ def test_one_that_waits_for_a_valid_configuration_ends_with_its_state_directory(
     (operator.directory / "cluster.yaml").write_text(CONFIG + "loop: of\n")
     program = start.loop_program(operator.place())
     with subprocess.Popen(program, cwd=operator.directory, env=operator.environ()) as begun:
-        until(lambda: "no cycle: " in operator.log)
+        until(lambda: "no cycle could be run: " in operator.log)
         shutil.rmtree(operator.directory / "state")
         assert begun.wait() == 0
 
