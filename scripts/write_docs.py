@@ -21,9 +21,8 @@ from transitions_page import with_transitions
 from typer.main import get_command
 
 from iris_cli import client
-from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS
 from iris_cli.cli.command_types import example_lines, panel_of
-from iris_cli.cli.tree import build
+from iris_cli.cli.tree import COMMANDS, build
 from iris_cli.client.fields import JobFields
 from iris_cli.core import constraints, resources, topology
 from iris_cli.core.autoscaling import (
@@ -242,7 +241,7 @@ def cli() -> Iterator[str]:
     yield from ("", "## Quiet output", "", *QUIET)
     yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
     yield from (f"| {code.value} | {EXIT_CODES[code]} |" for code in ExitCode)
-    root = get_command(build((*COMMANDS, *SETUP_COMMANDS)))
+    root = get_command(build(COMMANDS))
     yield from _command("iris", root)
 
 

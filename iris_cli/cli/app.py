@@ -24,16 +24,6 @@ FLAGS = frozenset({"--json", "--quiet", "-q", "--no-color", "--verbose", "-v"})
 VALUED = frozenset({"--config", "--state-dir", "--lock-timeout"})
 _HELP = frozenset({"--help", "-h"})
 
-# Each module `cli/commands/NAME.py` has a function NAME and EXAMPLES, or `register(app)`.
-COMMANDS = (
-    *("launch", "run", "status", "schedule", "autoscale", "watch", "cancel", "retry"),
-    *("hold", "release", "set"),
-    *("logs", "pull", "wait", "why"),
-    *("history", "report", "metrics", "workers", "exec", "stacks", "ssh", "forward", "register-endpoint"),
-    "export",
-)
-SETUP_COMMANDS = ("worker", "init", "cluster", "config", "cron", "loop", "doctor", "log", "gc", "demo")
-
 
 def main() -> None:
     """Run the `iris` command.
@@ -47,7 +37,7 @@ def main() -> None:
     open_streams()
     code = run(sys.argv[1:])
     gc.freeze()  # exit without a garbage collection
-    if code == ExitCode.INTERRUPTED or _leaves_threads():
+    if code == ExitCode.INTERRUPTED or _has_running_threads():
         leave(code)
     sys.exit(code)
 
@@ -68,7 +58,7 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _leaves_threads() -> bool:
+def _has_running_threads() -> bool:
     """Return whether threads still run, such as calls to hosts that timed out."""
     threading = sys.modules.get("threading")
     return threading is not None and threading.active_count() > 1
@@ -113,30 +103,27 @@ def _code_of(act: Callable[[], int | None], *, verbose: bool, as_json: bool) -> 
 
 
 def _run(arguments: Sequence[str], clock: Clock) -> int:
+    """Run a command line. Only the commands that it names are imported."""
     try:
-        return _act(hoist(arguments), clock)
+        words = hoist(arguments)
+        if "_IRIS_COMPLETE" not in os.environ:
+            return tree.run(words, _commands_of(words), clock)
+        from iris_cli.cli import complete
+
+        with complete.completion_request(os.environ) as typed:  # typer finds the words itself
+            return tree.run(words, _commands_of(typed) or tree.COMMANDS, clock)
     finally:
         progress = sys.modules.get("iris_cli.render.progress")
         if progress is not None:
             progress.LINE.end()  # clear the progress line before an error is printed
 
 
-def _act(words: Sequence[str], clock: Clock) -> int:
-    """Run a command line. Only the commands that it names are imported."""
-    if "_IRIS_COMPLETE" not in os.environ:
-        return tree.run(words, _commands_of(words), clock)
-    from iris_cli.cli import complete  # a completion request: typer finds the words itself
-
-    with complete.completion_request(os.environ) as typed:
-        return tree.run(words, _commands_of(typed) or (*COMMANDS, *SETUP_COMMANDS), clock)
-
-
 def _commands_of(words: Sequence[str]) -> tuple[str, ...]:
     """Return the commands to build: the named command, all for --help or an unknown name, none without a name."""
-    named, every = _command_of(words), (*COMMANDS, *SETUP_COMMANDS)
-    if named in every:
+    named = _command_of(words)
+    if named in tree.COMMANDS:
         return (named,)
-    return every if named or not _HELP.isdisjoint(words) else ()
+    return tree.COMMANDS if named or not _HELP.isdisjoint(words) else ()
 
 
 def hoist(arguments: Sequence[str]) -> list[str]:

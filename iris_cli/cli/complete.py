@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager, redirect_stdout, suppress
-from enum import StrEnum
 from io import StringIO
 from itertools import islice
 from pathlib import Path
@@ -45,7 +44,7 @@ def completion_request(environ: MutableMapping[str, str]) -> Iterator[list[str]]
             yield line.split(" ")[1:-1]
         return
     typed = environ["COMP_WORDS"].split("\n")
-    words, cut = _joined(typed[: int(environ.get("COMP_CWORD") or len(typed)) + 1])
+    words, cut = _join_split_words(typed[: int(environ.get("COMP_CWORD") or len(typed)) + 1])
     environ.update(COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
     with _each_line(lambda line: line.removeprefix(cut)):
         yield words[1:-1]
@@ -74,7 +73,7 @@ def _with_option(shell: str, typed: str) -> Callable[[str], str]:
     return lambda line: line.replace(old, new, 1) if line.strip() else line
 
 
-def _joined(words: list[str]) -> tuple[list[str], str]:
+def _join_split_words(words: list[str]) -> tuple[list[str], str]:
     """Join the words of a line that bash has split at `=`, `:` and `@`.
 
     Also return the part of the word at the cursor that bash keeps, because bash replaces only the last piece.
@@ -106,11 +105,11 @@ def offer(*kinds: Kind) -> Callback:
     return complete
 
 
-def words(kind: type[StrEnum]) -> Callback:
-    """Return a callback that offers the words of an enumeration."""
+def words(values: Iterable[str]) -> Callback:
+    """Return a callback that offers these words, such as those of an enumeration."""
 
     def complete(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the library calls it
-        return offered((each.value for each in kind), incomplete)
+        return offered(map(str, values), incomplete)
 
     return complete
 
@@ -120,11 +119,6 @@ def states(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the lib
     from iris_cli.ops.names import STATES
 
     return offered(STATES, incomplete)
-
-
-def stream(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the library calls it
-    """Offer the values of `--stream`."""
-    return offered(("out", "err", "both"), incomplete)
 
 
 def offered(names: Iterable[str], incomplete: str) -> list[str]:
@@ -212,4 +206,5 @@ WORKER = offer(workers)
 LABEL = offer(labels)
 TPU = offer(types)
 ATTRIBUTE = offer(attributes)
+STREAM = words(("out", "err", "both"))
 STATE = states

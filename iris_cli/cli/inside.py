@@ -46,14 +46,10 @@ def launch(
     elif not (wait or follow):
         iris.output.document(answered(answer, Submitted))
     if follow:
-        logs(iris, job, _everything(), follow=True, folded=True)
+        from iris_cli.ops.logs.log_reading import Query
+
+        logs(iris, job, Query(tail=None), follow=True, folded=True)
     return wait_for(iris, [job], None) if wait or follow else ExitCode.OK
-
-
-def _everything() -> Query:
-    from iris_cli.ops.logs.log_reading import Query
-
-    return Query(tail=None)
 
 
 def status(iris: Context, job: str | None) -> int:
@@ -101,7 +97,7 @@ def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) 
     if not follow:
         show_logs(iris.output, list(_task_logs(iris, what, query)), folded=folded)
         return ExitCode.OK
-    job, ranks = _named(what)
+    job, ranks = _parse_job_or_task(what)
     iris.outbox.check_no_deadlock(job)
     ranks = ranks or query.ranks
     count = len(ranks) or len(iris.outbox.status(job).tasks)
@@ -118,7 +114,7 @@ def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) 
 def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
     from iris_cli.client.outbox import tasks_of
 
-    job, ranks = _named(what)
+    job, ranks = _parse_job_or_task(what)
     for task in tasks_of(iris.outbox.status(job), ranks or query.ranks):
         lines: list[LogLine] = []
         if task.attempt is not None:
@@ -139,7 +135,7 @@ def _task_log(task: TaskStatus, lines: Sequence[Line], attempt: int | None) -> T
     )
 
 
-def _named(what: str) -> tuple[JobId, tuple[int, ...]]:
+def _parse_job_or_task(what: str) -> tuple[JobId, tuple[int, ...]]:
     """Return the job, and the index of its task if `what` names a task."""
     if "/task-" not in what:
         return parse_job_id(what), ()

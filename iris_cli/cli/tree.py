@@ -56,6 +56,10 @@ class Root(Group):
         TyperCommand.format_options(cast(TyperCommand, self), ctx, formatter)
 
 
+COMMANDS = tuple(name for names in Root.sections.values() for name in names)
+"""All commands. Each module `cli/commands/NAME.py` has a function NAME and EXAMPLES, or `register(app)`."""
+
+
 def run(words: Sequence[str], commands: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
     """Run a command line with these commands; return the exit code. Raises UsageError for an invalid line."""
     try:

@@ -239,7 +239,7 @@ def test_states_and_display_words_are_offered() -> None:
 
 
 def test_so_are_those_of_streams() -> None:
-    assert complete.stream(None, "") == [*BOTH, "both"]
+    assert complete.STREAM(None, "") == [*BOTH, "both"]
 
 
 # Real shells

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS
-from iris_cli.cli.tree import build
+from iris_cli.cli.tree import COMMANDS, build
 from iris_cli.core.known_causes import rules
 
 OF_OTHERS = {"--ipc", "--scopes", "--shm-size"}  # docker, gcloud
@@ -18,7 +17,7 @@ OF_OTHERS = {"--ipc", "--scopes", "--shm-size"}  # docker, gcloud
 
 @pytest.fixture(scope="module")
 def iris() -> Any:
-    return get_command(build((*COMMANDS, *SETUP_COMMANDS)))
+    return get_command(build(COMMANDS))
 
 
 def command(iris: Any, words: list[str]) -> tuple[Any, list[str]]:

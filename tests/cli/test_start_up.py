@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 
 from bench.cluster_files import ClusterFiles, finished
-from iris_cli.cli import app, cycles
+from iris_cli.cli import app, cycles, tree
 from iris_cli.cli.context import Context
 from iris_cli.core.events.events import WorkerDrained
 
 SCRIPT = """
 import sys
-from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS, run
+from iris_cli.cli.app import run
+from iris_cli.cli.tree import COMMANDS
 code = run(sys.argv[1:])
-modules = {name: "iris_cli.cli.commands." + name.replace("-", "_") for name in (*COMMANDS, *SETUP_COMMANDS)}
+modules = {name: "iris_cli.cli.commands." + name.replace("-", "_") for name in COMMANDS}
 loaded = [name for name, module in modules.items() if module in sys.modules]
 print(f"\\n{code} {'all' if len(loaded) == len(modules) else ','.join(loaded)}")
 """
@@ -51,7 +52,7 @@ def test_only_the_command_that_is_meant_is_loaded(words: list[str], outcome: str
 
 
 def test_annotations_of_options_are_objects_which_are_evaluated_once() -> None:
-    names = ("tree", "command_types", *(f"commands.{name}" for name in (*app.COMMANDS, *app.SETUP_COMMANDS)))
+    names = ("tree", "command_types", *(f"commands.{name}" for name in tree.COMMANDS))
     modules = [import_module(f"iris_cli.cli.{name.replace('-', '_')}") for name in names]
     assert [each.__name__ for each in modules if hasattr(each, "annotations")] == []  # that of __future__
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS
+from iris_cli.cli.tree import COMMANDS
 from tests.support.site import Site
 
 CONFIG = """\
@@ -174,7 +174,7 @@ def test_global_options_may_stand_anywhere(site: Site) -> None:
 
 
 def test_every_command_explains_itself(unchanged: Site) -> None:
-    for command in (*COMMANDS, *SETUP_COMMANDS):
+    for command in COMMANDS:
         assert "iris" in unchanged.iris(command, "--help").out
 
 

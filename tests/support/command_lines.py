@@ -15,7 +15,7 @@ from iris_cli.cli.command_types import Group
 @cache
 def root() -> Any:
     """Return the tree of commands."""
-    return typer.main.get_command(tree.build((*app.COMMANDS, *app.SETUP_COMMANDS)))
+    return typer.main.get_command(tree.build(tree.COMMANDS))
 
 
 def parsed(line: str) -> Any:

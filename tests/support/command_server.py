@@ -107,12 +107,12 @@ def _serve() -> None:
     import paramiko  # noqa: F401,RUF100 - loaded before the first fork, not after each
 
     import iris_cli
-    from iris_cli.cli import app, tree
+    from iris_cli.cli import tree
 
     for module in pkgutil.walk_packages(iris_cli.__path__, "iris_cli."):
         if not module.name.endswith(".__main__"):
             importlib.import_module(module.name)
-    tree.build((*app.COMMANDS, *app.SETUP_COMMANDS))
+    tree.build(tree.COMMANDS)
     gc.freeze()
     running = set()
     for line in sys.stdin:

@@ -29,7 +29,7 @@ Tail = Annotated[
 Stream = Annotated[
     str,
     option(
-        "out|err|both", "Standard output, standard error, or both.", offer=complete.stream, show_default=True
+        "out|err|both", "Standard output, standard error, or both.", offer=complete.STREAM, show_default=True
     ),
 ]
 What = Annotated[str, argument("JOB|TASK", "Job or task.", complete.JOB_OR_TASK)]
