@@ -79,7 +79,9 @@ def identity_lines(host: ChangedHost) -> list[str]:
         _compared("incarnation", seen.incarnation, worker.incarnation, "new machine or new iris directory"),
     ]
     if host.ended_attempts:
-        lines.append(f"if you accept, these attempts count as ended: {', '.join(map(str, host.ended_attempts))}")
+        lines.append(
+            f"if you accept, these attempts count as ended: {', '.join(map(str, host.ended_attempts))}"
+        )
     return lines
 
 
