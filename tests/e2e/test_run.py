@@ -189,6 +189,56 @@ def test_it_waits_for_its_turn_and_ctrl_c_or_a_killed_client_takes_it_out_of_the
         assert terminal.end() == 7
 
 
+def test_a_retry_is_refused_and_its_screens_propose_what_works(desk: Desk) -> None:
+    """A retry would start the program again under the hands of its user."""
+    with desk.run("--name", "mine", "--", "sh", "-c", "echo here; read answer; exit 3") as terminal:
+        terminal.until(lambda screen: "here" in screen.text)
+        desk.until(lambda: desk.job("mine")["state"] == "RUNNING")
+        for subject in ("mine", "mine/task-0"):
+            refused = desk.iris("retry", subject, code=ExitCode.USAGE)
+            assert refused.err.splitlines() == [
+                "error: mine is an interactive job, which has no retries",
+                "hint: iris cancel mine",
+            ]
+        assert "hint: iris why mine" in desk.iris("launch", "--again", "mine", code=ExitCode.USAGE).err
+        assert desk.iris("logs", "mine").err == "mine/task-0: no output: it is on the terminal of iris run\n"
+        assert desk.job("mine")["next"] == "iris history mine"
+        terminal.type("\n")
+        assert terminal.end() == 3
+    assert "mine: FAILED exit 3" in terminal.screen.shown
+    for command in ("retry", "hold"):
+        ended = desk.iris(command, "mine", code=ExitCode.USAGE)
+        assert "hint: iris run [OPTIONS] -- COMMAND ..." in ended.err
+    assert "launch --again" not in desk.iris("status", "mine").out
+
+
+def test_an_end_that_the_exit_code_does_not_explain_is_explained(desk: Desk) -> None:
+    with desk.run("--name", "slow", "--timeout", "1s", "--", "sleep", "600") as terminal:
+        assert terminal.end() == 128 + signal.SIGTERM
+        assert "slow: FAILED: exceeded its time limit" in terminal.screen.text
+    with desk.run("--name", "unset", "--setup", "echo no pip; exit 3", "--", "sh") as terminal:
+        assert terminal.end() == ExitCode.NOT_RUN
+        assert "unset: FAILED: setup failed" in terminal.screen.text
+    with desk.run("--name", "none", "--", "no-such-program") as terminal:
+        assert terminal.end() == 127
+        assert "no-such-program: not found" in terminal.screen.text
+
+
+def test_a_machine_that_is_gone_leaves_no_program(desk: Desk) -> None:
+    """Its connections stay open on the worker, which hears nothing any more: the lease ends the program."""
+    with desk.run("--lease", "2s", "--", "sh", "-c", desk.stubborn()) as terminal:
+        terminal.until(lambda screen: "here" in screen.text)
+        program = desk.pid
+        desk.network.freeze()
+        terminal.process.send_signal(signal.SIGKILL)
+        terminal.process.wait(PATIENCE)
+        until(lambda: not alive(program))
+        assert desk.job("sh-1")["state"] in ("PENDING", "RUNNING")  # the log knows no end
+        desk.network.thaw()
+        desk.until(lambda: desk.has_ended("sh-1"))
+        assert desk.chips_are_free()
+
+
 def test_nobody_but_its_client_starts_it(desk: Desk) -> None:
     """Cycles of others set it up and leave it there."""
     gate = desk.directory / "gate"

@@ -74,5 +74,5 @@ def _run(iris: Context, fields: Mapping[str, Any], command: tuple[str, ...]) -> 
     if iris.output.as_json:
         iris.output.document(RunDocument(ran.job, ran.worker, ran.exit_code, ran.display))
     elif code:
-        iris.output.message(f"{ran.job}: {ran.display}")
+        iris.output.message(f"{ran.job}: {ran.display}" + (f": {ran.cause}" if ran.cause else ""))
     return code

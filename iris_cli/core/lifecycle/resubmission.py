@@ -13,6 +13,7 @@ from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.errors import UsageError
 
 LAUNCH_AGAIN = "iris launch --again "
+RUN_AGAIN = "iris run [OPTIONS] -- COMMAND ..."
 _MAX_STEM = 55  # characters: leaves room for the number
 
 
@@ -25,10 +26,10 @@ def resubmission_request(cluster: Cluster, job: Job, given: JobRequest) -> JobRe
     if not state.terminal:
         raise UsageError(
             f"{clip(job.id)} has not ended ({state})",
-            hint=f"iris {'retry' if state is JobState.RUNNING else 'why'} {clip(job.id)}",
+            hint=f"iris {'retry' if state is JobState.RUNNING and not job.client else 'why'} {clip(job.id)}",
         )
     if job.client:
-        raise UsageError(f"{clip(job.id)} was an interactive job", hint="iris run [OPTIONS] -- COMMAND ...")
+        raise UsageError(f"{clip(job.id)} was an interactive job", hint=RUN_AGAIN)
     new = JobRequest(name=given.name or next_name(cluster, job), array=_failed_indexes(cluster, job, given))
     return merge_requests(merge_requests(new, given), JobRequest(**_copied_fields(job, given)))
 
@@ -47,6 +48,8 @@ def next_name(cluster: Cluster, job: Job) -> JobId:
 
 def resubmit_command(cluster: Cluster, job: Job) -> str:
     """Return the command that resubmits an ended job, or only the unsuccessful tasks of an array."""
+    if job.client:
+        return RUN_AGAIN
     some = bool(job.indexes) and any(task.state is TaskState.SUCCEEDED for task in cluster.tasks_of(job.id))
     return f"{LAUNCH_AGAIN}{job.id}{' --failed' if some else ''}"
 

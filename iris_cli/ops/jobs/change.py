@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from iris_cli.core import JobId, Priority, clip
 from iris_cli.core.lifecycle import jobs
+from iris_cli.core.lifecycle.resubmission import resubmit_command
 from iris_cli.errors import UsageError
 from iris_cli.ops.names import find_jobs
 from iris_cli.ops.session import Session
@@ -37,7 +38,10 @@ def change(
         for job in found:
             state = draft.cluster.job_state(job)
             if state.terminal:
-                raise UsageError(f"{clip(job)} has ended ({state})", hint=f"iris launch --again {clip(job)}")
+                raise UsageError(
+                    f"{clip(job)} has ended ({state})",
+                    hint=resubmit_command(draft.cluster, draft.cluster.jobs[job]),
+                )
         changed = [
             job
             for job in found

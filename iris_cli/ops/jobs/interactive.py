@@ -21,6 +21,7 @@ from iris_cli.ops.jobs.launch import launch
 from iris_cli.ops.loop.wait import CycleRunner
 from iris_cli.ops.loop.watch import TRANSIENT_ERRORS
 from iris_cli.ops.session import Session
+from iris_cli.ops.views.failure import cause_words
 from iris_cli.remote.launch_request import terminal_command
 from iris_cli.remote.transport import NoAnswer
 
@@ -52,12 +53,16 @@ class Terminal(Protocol):
 
 
 class ProgramEnd(Struct, frozen=True, kw_only=True):
-    """End of the program: its exit code, the displayed state of its task, and its worker. None: unknown."""
+    """End of the program: its exit code, the displayed state of its task, and its worker. None: unknown.
+
+    `cause`: why the job ended, unless the exit code says so.
+    """
 
     job: JobId
     worker: WorkerId | None
     exit_code: int | None
     display: str
+    cause: str = ""
 
 
 def run(
@@ -184,11 +189,15 @@ class _Client(Struct):
 
     def _program_end(self, cluster: Cluster, task: Task, attempt: Attempt | None) -> ProgramEnd:
         end = attempt.end if attempt is not None else None
+        if end is not None and end.reason not in _PROGRAM_ENDS:
+            end = None
+        is_told = end is not None and end.reason is not EndReason.TIMEOUT
         return ProgramEnd(
             job=self._job,
             worker=attempt.worker if attempt is not None else None,
-            exit_code=end.exit_code if end is not None and end.reason in _PROGRAM_ENDS else None,
+            exit_code=None if end is None else end.exit_code,
             display=task_displays(cluster, self._job)[task.index],
+            cause="" if is_told else cause_words(cluster, cluster.jobs[self._job], self._session.state),
         )
 
 

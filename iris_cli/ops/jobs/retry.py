@@ -29,7 +29,7 @@ def retry(session: Session, name: str) -> Retried:
     """Commit the stop of a job's or a task's live attempts, and send the stops once. A gang's whole round is stopped.
 
     The tasks are placed again, uncharged, when all these attempts have ended. Raises NotFoundError, or UsageError for a
-    job or a task that has ended.
+    job or a task that has ended, or for an interactive job.
     """
     with session.transaction() as draft:
         job, task = _target(draft.cluster, name)
@@ -57,6 +57,10 @@ def _target(cluster: Cluster, name: str) -> tuple[JobId, Task | None]:
         raise UsageError(
             f"{clip(job)} has ended ({state}): nothing to retry",
             hint=resubmit_command(cluster, cluster.jobs[job]),
+        )
+    if cluster.jobs[job].client:
+        raise UsageError(
+            f"{clip(job)} is an interactive job, which has no retries", hint=f"iris cancel {clip(job)}"
         )
     if task is not None and task.state.terminal:
         raise UsageError(

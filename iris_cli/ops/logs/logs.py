@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from iris_cli.core import Attempt, Cluster, Task, TaskId, WorkerId, format_duration
+from iris_cli.core import Attempt, Cluster, Job, Task, TaskId, WorkerId, format_duration
 from iris_cli.core.messages.observations import Silence
 from iris_cli.journal.files.pulled_logs import PulledLogs
 from iris_cli.ops.logs.log_reading import (
@@ -189,10 +189,10 @@ class LogFetch:
         note = left.note if left is not None else ""
         is_unreachable = _is_unreachable(self._view.cluster, reading)
         if is_unreachable if left is None else not (is_unreachable or left.anything):
-            note = _no_output_words(attempt)
+            note = _no_output_words(self._view.cluster.jobs[task.job], attempt)
         lines = _lines([*texts, *reading.rest()], reading)
         if not lines and task.id not in self._begun and not note and reading.query.tail != 0:
-            note = _no_output_words(attempt)
+            note = _no_output_words(self._view.cluster.jobs[task.job], attempt)
         return TaskLog(
             task=task.id,
             state=task.state,
@@ -266,10 +266,12 @@ def _lines(texts: Sequence[LogText], reading: Reading) -> tuple[LogLine, ...]:
     return tuple(found)
 
 
-def _no_output_words(attempt: Attempt) -> str:
+def _no_output_words(job: Job, attempt: Attempt) -> str:
     if attempt.end is not None and attempt.started_at is None:
         return f"attempt {attempt.number} never started: {end_words(attempt.end)}"
     if attempt.end is None and attempt.started_at is None:
         progress = "is being set up" if attempt.acknowledged else "is being sent"
         return f"has not started: {progress} on worker {attempt.worker}"
+    if job.client:
+        return "no output: it is on the terminal of iris run"
     return "no output" + ("" if attempt.end is not None else " yet")

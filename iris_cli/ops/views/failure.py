@@ -180,7 +180,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     )
     if job.tried_again:
         next_command = f"iris status {job.tried_again[-1]}"
-    elif next_command.startswith(DRAIN) and parent_of(job.id) is None:
+    elif next_command.startswith(DRAIN) and parent_of(job.id) is None and not job.client:
         next_command += f" && {resubmit_command(cluster, job)}"
     elif not next_command and children:
         next_command = f"iris status {children[0].job}"
@@ -385,12 +385,12 @@ def _known(state: StateDir | None, task: Task, output: str) -> KnownCause | None
 
 
 def _command(cluster: Cluster, template: str, task: Task) -> str:
-    """Return a rule's command for the task; '' if the worker is gone, or if the command would submit a child job."""
+    """Return a rule's command for the task; '' if the worker is gone, or for a relaunch that is not possible."""
     worker = task.current.worker if task.current is not None else None
     if "{worker}" in template and worker not in cluster.workers:
         return ""
     if template.startswith(LAUNCH_AGAIN):
-        if parent_of(task.job) is not None:
+        if parent_of(task.job) is not None or cluster.jobs[task.job].client:
             return ""
         template = template.replace(
             f"{LAUNCH_AGAIN}{{job}}", resubmit_command(cluster, cluster.jobs[task.job])

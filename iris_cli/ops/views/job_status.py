@@ -193,6 +193,8 @@ def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
             parent is not None and parent in cluster.jobs and cluster.jobs[parent].end is not None
         )
         return f"iris status {parent}" if ended_with_parent else f"iris history {job.id}"
+    if job.client:  # its output was on the terminal
+        return f"iris history {job.id}"
     return f"iris logs {job.id}" + (" --follow" if state is JobState.RUNNING else "")
 
 
