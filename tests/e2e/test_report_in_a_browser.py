@@ -187,6 +187,33 @@ def test_at_each_width_the_reason_is_seen_its_lines_are_one_click_away_and_the_t
     assert said.split("|") == told
 
 
+SPY = """<script>
+const pen = CanvasRenderingContext2D.prototype, draw = pen.fillText, names = [], shares = [];
+pen.fillText = function (text, x, y) {
+  const wide = this.measureText(text).width;
+  if (this.textAlign === "right") shares.push(x - wide);
+  else if (x === 6) names.push([text.trim(), x + wide]);
+  return draw.call(this, text, x, y);
+};
+addEventListener("load", () => {
+  const ends = names.map((each) => each[1]);
+  parent.document.body.dataset.said =
+    [Math.max(...ends) < Math.min(...shares), ...new Set(names.map((each) => each[0].slice(-2)))].join("|");
+});
+</script></head>"""
+
+
+def test_on_a_phone_the_names_of_workers_keep_their_ends(browser: Browser, tmp_path: Path) -> None:
+    """Their beginnings are alike, and the column is narrow."""
+    text = without_policy(page(report(session_of(failed_gang(), tmp_path / "state"))))
+    text = text.replace("v5a", "slice-of-a-long-name-v5a").replace("</head>", SPY)
+    framed = f'<iframe width="390" height="900" srcdoc="{escape(text)}"></iframe>'
+    found, console = browser.elements(f"<!doctype html><body>{framed}</body>", width=500)
+    assert console == []
+    (said,) = re.findall(r'<body data-said="([^"]*)"', found)
+    assert said.split("|") == ["true", "5a", "-0", "-1", "-2", "-3"]
+
+
 def without_policy(text: str) -> str:
     return re.sub(r"<meta http-equiv=[^>]*>", "", text)
 

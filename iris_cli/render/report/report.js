@@ -188,7 +188,7 @@
     shown = rows.flatMap((row) => [row, ...(row.open ? row.workers : [])]);
     let top = AXIS;
     for (const row of shown) { row.top = top; top += row.high; }
-    left = Math.min(230, Math.max(90, frame.clientWidth * 0.24));
+    left = Math.min(230, Math.max(110, frame.clientWidth * 0.24));
     const limit = Math.min(innerHeight * 0.7, 900);
     high = Math.ceil(Math.min(top + 2, limit));
     wide = frame.clientWidth;
@@ -245,7 +245,7 @@
     pen.globalAlpha = 1;
   }
 
-  function drawName(name, x, y, room) { // cut at the start: similar names differ at the end
+  function drawName(name, x, y, room) { // cut like `fitting`, but faster
     const most = Math.floor(room / 6.8);
     pen.fillText(name.length > most ? `…${name.slice(1 - most)}` : name, x, y);
   }
@@ -268,21 +268,23 @@
     drawLabel(row, y);
   }
 
+  function fitting(name, room) { // cut at the start: similar names differ at the end
+    let cut = 0;
+    const shown = () => (cut ? `…${name.slice(cut)}` : name);
+    while (cut < name.length && pen.measureText(shown()).width > room) cut += 1;
+    return shown();
+  }
+
   function drawLabel(row, y) {
     pen.fillStyle = colours.ground;
     pen.fillRect(0, y, left - 4, row.high);
     const mark = row.workers ? (row.open ? "▾ " : "▸ ") : row.inside ? "    " : "";
-    pen.save();
-    pen.beginPath();
-    pen.rect(0, y, left - 44, row.high);
-    pen.clip();
+    const room = left - 58, text = mark + fitting(row.name, room - pen.measureText(mark).width);
     pen.fillStyle = row.inside ? colours.soft : colours.text;
-    pen.fillText(mark + row.name, 6, y + 14);
-    const taken = pen.measureText(mark + row.name).width;
+    pen.fillText(text, 6, y + 14);
+    const taken = pen.measureText(text).width;
     pen.fillStyle = colours.soft;
-    pen.fillText(row.note, 14 + taken, y + 14);
-    pen.restore();
-    pen.fillStyle = colours.soft;
+    if (taken + 8 + pen.measureText(row.note).width <= room) pen.fillText(row.note, 14 + taken, y + 14);
     pen.textAlign = "right";
     pen.fillText(row.share, left - 8, y + 14);
     pen.textAlign = "left";
