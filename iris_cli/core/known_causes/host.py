@@ -172,7 +172,7 @@ ACCESS = (
              "shell or its file, then launch the job again."),
 )
 
-# Messages of iris, docker and podman about a container that could not be started.
+# Messages of iris, docker and podman about a container that could not be started, or whose end is unknown.
 CONTAINERS = (
     Rule(name="container-runtime", source="https://docs.docker.com/engine/install/linux-postinstall/",
          next="iris ssh {worker}",
@@ -192,4 +192,10 @@ CONTAINERS = (
          cause="the image has no such program",
          fix="iris looks the program up in the image and does not use the image's ENTRYPOINT: give the program's path "
              "inside the image, or ship the program with --workdir and write ./PROGRAM."),
+    Rule(name="container-monitor", source="https://github.com/containers/podman/issues/18860",
+         next="iris exec {worker} -- dmesg -T",
+         text=("getting exit code of container *from DB: no such exit code",),
+         cause="podman lost the process that monitors the container (conmon), and with it the exit code",
+         fix="Look in the kernel log of the worker for a killed conmon, such as out of memory. The exit code 127 is "
+             "podman's own, not that of the program."),
 )

@@ -195,6 +195,10 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         ' runtime create failed: runc create failed: unable to start container process: exec: "./run.sh": stat'
         " ./run.sh: no such file or directory: unknown\n",
     ),
+    "container-monitor": (
+        'time="2026-11-26T12:19:46Z" level=error msg="Waiting for container b87701c2: getting exit code of container'
+        ' b87701c2 from DB: no such exit code (container in state running)"\n',
+    ),
     "disk-quota": ("OSError: [Errno 122] Disk quota exceeded: '/home/me/.cache/pip'\n",),
     "disk-read-only": ("OSError: [Errno 30] Read-only file system: '/mnt/data/ckpt'\n",),
     "nfs-stale": ("OSError: [Errno 116] Stale file handle\n",),
