@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import random
@@ -273,6 +274,19 @@ def test_a_lost_connection_is_told_and_the_next_one_is_made_again(relayed: tuple
                 received(held)
         until(lambda: "a-0: the SSH connection was lost: connections closed" in printed.read_text())
         assert asked(here).endswith("attempt 0")
+
+
+def test_a_task_is_reached_over_a_jump_host(ssh_lab: Callable[..., list[SshHost]], tmp_path: Path) -> None:
+    bastion, host = ssh_lab(2)
+    site = Site(tmp_path, [bastion, host])
+    (site.directory / "server.py").write_text(SERVER)
+    user = getpass.getuser()
+    inner = f"id: inner, host: {host.address}, port: {host.port}, proxy_jump: '{user}@{bastion.address}:{bastion.port}'"
+    site.write_config({}, tpu="", extra=f"workers:\n  - {{{inner}}}\n")
+    port, here = free_port(), free_port()
+    launch(site, "board", port=str(port))
+    with forwarding(site, "board", f"{here}:{port}") as (_, printed):
+        until(lambda: asked(here) == "inner attempt 0", printed.read_text)
 
 
 def test_a_port_that_nobody_listens_on_is_told_once_and_the_end_of_the_task_ends_it(site: Site) -> None:

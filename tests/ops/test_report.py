@@ -63,6 +63,14 @@ def test_a_job_waits_until_its_first_task_starts_and_one_that_never_does_waits_o
     assert (first.ran, second.ran) == (600.0, None)
 
 
+def test_a_held_job_is_told_as_held_until_its_release_or_end(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("sweep").change("sweep", held=True)
+    assert told(lab, tmp_path / "held").jobs[0].why == "held"
+    assert told(lab.change("sweep", held=False), tmp_path / "released").jobs[0].why == ""
+    lab.change("sweep", held=True).cancel("sweep")
+    assert told(lab, tmp_path / "ended").jobs[0].why == "cancelled"
+
+
 def test_retries_are_counted_as_made_and_preemptions_as_charged(tmp_path: Path) -> None:
     (gang,) = told(retried_gang(), tmp_path).jobs
     assert (gang.retries, gang.preemptions) == (1, 0)
