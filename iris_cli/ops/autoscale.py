@@ -111,10 +111,8 @@ def _list_all(session: Session) -> tuple[list[slices.Listing], dict[Scope, str]]
     def list_scope(scope: Scope) -> tuple[Scope, tuple[CloudSlice, ...], str | None]:
         try:
             return scope, _provider(session, scope).list(), None
-        except ProviderError as error:
-            return scope, (), error.message
         except Exception as error:  # the lists of other providers, and the cycle, continue
-            return scope, (), f"{type(error).__name__}: {error}"
+            return scope, (), _error_words(error)
 
     batches = session.fan_out(list(scopes), list_scope, what="listing slices", noun="place")
     found = sorted((each for batch in batches for each in batch), key=lambda each: each[0])
@@ -214,12 +212,14 @@ def _send_requests(session: Session, listings: Sequence[slices.Listing], result:
 def _outcome(each: Slice, call: Callable[[], None]) -> CallOutcome:
     try:
         call()
-    except ProviderError as error:
-        return CallOutcome(slice=each.name, refusal=error.refusal, error=error.message)
     except Exception as error:
-        words = f"{type(error).__name__}: {error}"
-        return CallOutcome(slice=each.name, refusal=Refusal.UNANSWERED, error=words)
+        refusal = error.refusal if isinstance(error, ProviderError) else Refusal.UNANSWERED
+        return CallOutcome(slice=each.name, refusal=refusal, error=_error_words(error))
     return CallOutcome(slice=each.name)
+
+
+def _error_words(error: Exception) -> str:
+    return error.message if isinstance(error, ProviderError) else f"{type(error).__name__}: {error}"
 
 
 # New VMs

@@ -189,7 +189,7 @@ STATES = tuple(word.lower() for word in (*JobState, *DisplayWord))
 
 def job_filter(labels: Sequence[str], states: Sequence[str]) -> JobFilter:
     """Return a filter for labels written as `key=value` or `key`, and for states in any case. Raises UsageError."""
-    return JobFilter(tuple(map(_label, labels)), tuple(map(_state, states)))
+    return JobFilter(tuple(map(_label, labels)), tuple(one_of(each, STATES).upper() for each in states))
 
 
 def _label(text: str) -> tuple[str, str | None]:
@@ -197,7 +197,3 @@ def _label(text: str) -> tuple[str, str | None]:
     if not key:
         raise UsageError(f"{clip(text)!r} is not a label", hint="write --label key=value, or --label key")
     return key, value if equals else None
-
-
-def _state(text: str) -> str:
-    return one_of(text, STATES).upper()

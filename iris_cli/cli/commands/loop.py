@@ -176,9 +176,13 @@ def _run(iris: Context, lock_fd: int | None) -> None:
         start.rotate_loop_log(session.state.path)
 
     ended = process.serve(iris, program, lock_fd, begin=begin, report=report)
-    log.say("another loop runs already" if ended is None else f"ended: {ended.reason}")
-    if ended is not None and ended.reason is LoopEnd.UPGRADE:
-        process.replace_process(program, ended.held)
+    if ended is None:
+        log.say("another loop runs already")
+        return
+    reason, held = ended
+    log.say(f"ended: {reason}")
+    if reason is LoopEnd.UPGRADE:
+        process.replace_process(program, held)
 
 
 def _is_needed(iris: Context) -> bool:

@@ -33,7 +33,7 @@ def size_of_log(directory: Path) -> int:
 
 
 def compact_if_large(session: Session, limit: int | None = None) -> Compacted | None:
-    """Compact a log of more than `limit` bytes (default: LARGE_LOG). Report a failure instead of raising it."""
+    """Compact a log of more than `limit` bytes (default: LARGE_LOG). Print a failure instead of raising it."""
     if size_of_log(session.state.path) <= (LARGE_LOG if limit is None else limit):
         return None
     session.state.save_snapshot(session.cluster, always=True)  # the snapshot, so that readers need no archive

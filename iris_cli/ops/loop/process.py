@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 
-from msgspec import Struct
-
 import iris_cli
 from iris_cli.config.load import load_cluster_config
 from iris_cli.core.model.slice import Provider
@@ -28,13 +26,6 @@ _NOT_NEEDED = (
     *("iris_cli.capacity.gcp", "iris_cli.render.watch", "iris_cli.render.report"),
 )
 _LIBRARIES = ("paramiko", "cryptography.hazmat.primitives.asymmetric.ed25519", "yaml", "urllib.request")
-
-
-class LoopResult(Struct, frozen=True):
-    """The reason why a loop ended, and its lock."""
-
-    reason: LoopEnd
-    held: HeldRunner
 
 
 def load_everything() -> None:
@@ -81,8 +72,8 @@ def serve(
     *,
     begin: Callable[[Session], None],
     report: Callable[[Session, Turn], None],
-) -> LoopResult | None:
-    """Run the loop to its end. Return None if another loop runs. Raises IrisError, OSError.
+) -> tuple[LoopEnd, HeldRunner] | None:
+    """Run the loop. Return why it ended, and its lock; None if another loop runs. Raises IrisError, OSError.
 
     `program`: the words that run a loop. `lock_fd`: descriptor of the lock if another process took the lock. `begin`
     gets the session before the first turn, `report` gets each turn.
@@ -114,7 +105,7 @@ def serve(
         upgraded=Installed(program).new_version,
         has_owner_ended=has_owner_ended,
     )
-    return LoopResult(loop.run(), loop.held)
+    return loop.run(), loop.held
 
 
 def replace_process(program: Sequence[str], held: HeldRunner) -> None:

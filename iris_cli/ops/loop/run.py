@@ -31,23 +31,6 @@ SHORT_PAUSE = 1.0
 """Seconds to the next cycle after a change: something started, ended or was submitted, or a task sent a request."""
 
 
-class Pace(Struct):
-    """The pauses between cycles. `interval` is the longest pause in seconds."""
-
-    interval: float
-    _pause: float = 0.0
-
-    def pause(self, cluster: Cluster, now: float, *, changed: bool) -> float:
-        """Return the seconds to the next cycle: twice the last pause, or SHORT_PAUSE after a change.
-
-        `changed`: True if the log has grown or a task has sent a request. The pause ends early if the time limit or the
-        grace period of a live attempt ends.
-        """
-        self._pause = min(SHORT_PAUSE if changed else max(SHORT_PAUSE, 2 * self._pause), self.interval)
-        waits = (at + SHORT_PAUSE - now for at in _deadlines(cluster))
-        return min([self._pause, *(each for each in waits if each > 0)])
-
-
 def _deadlines(cluster: Cluster) -> Iterator[float]:
     """Yield the times at which time limits and grace periods of live attempts end."""
     for attempt_id, attempt in cluster.live_attempts():
@@ -147,13 +130,13 @@ class Loop(Struct):
     upgraded: Callable[[], str] = str
     has_owner_ended: Callable[[], bool] = bool
     _trouble: str = ""
+    _pause: float = 0.0  # to the next cycle, in seconds
     _scaled_at: float = float("-inf")
 
     def run(self) -> LoopEnd:
         """Run cycles until there is a reason to end. Raises IrisError if no cycle can ever run again."""
         session = self.session
         session.runs_as, session.cycle_details = LOOP, self._cycle_details
-        pace = Pace(session.limits.loop_interval)
         with Dispatcher(session) as dispatcher:
             if (end_reason := self._end_reason()) is not None:
                 return end_reason
@@ -163,12 +146,20 @@ class Loop(Struct):
                 self.report(self._turn(cycles))
                 if not self._trouble and not self._open_work() and self._release():
                     return LoopEnd.DONE
-                pace.interval = session.limits.loop_interval
                 has_requests, requests = dispatcher.requests != requests, dispatcher.requests
                 changed = (session.cluster.seq != seq or has_requests) and not self._trouble
-                pause = pace.pause(session.cluster, session.clock.now(), changed=changed)
-                if (end_reason := self._wait(cycles, pause)) is not None:
+                if (end_reason := self._wait(cycles, self._next_pause(changed=changed))) is not None:
                     return end_reason
+
+    def _next_pause(self, *, changed: bool) -> float:
+        """Return the seconds to the next cycle: twice the last pause, or SHORT_PAUSE if a task or the log `changed`.
+
+        The pause ends early if the time limit or the grace period of a live attempt ends.
+        """
+        session, pause = self.session, SHORT_PAUSE if changed else max(SHORT_PAUSE, 2 * self._pause)
+        self._pause = min(pause, session.limits.loop_interval)
+        waits = (at + SHORT_PAUSE - session.clock.now() for at in _deadlines(session.cluster))
+        return min([self._pause, *(each for each in waits if each > 0)])
 
     def _end_reason(self) -> LoopEnd | None:
         if not self.held.is_in_place():

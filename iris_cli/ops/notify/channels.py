@@ -203,8 +203,6 @@ def _words(error: object) -> str:
 BUDGET = 10.0
 """Seconds after which no further notice is sent in this cycle."""
 
-_WRITE_INTERVAL = 1.0  # seconds; after a crash, notices sent since the last write are sent again
-
 Send = Callable[[Notice, Event], str]
 """Function that sends one notice. Returns the problem, "" after a success. Must return soon after the event is set."""
 
@@ -220,17 +218,14 @@ class Sender(Struct):
     limits: Limits
     budget: float = BUDGET
     stop: Event = field(default_factory=Event)
-    _written: float = 0.0
 
     def run(self) -> None:
         """Send notices for at most `budget` seconds, then release the lock. Channels with failures come last."""
         try:
             until = self.clock.monotonic() + self.budget
-            self._written = self.clock.monotonic()
             for name in sorted(self.channels, key=lambda each: self.records.channels[each].failures):
                 while self._is_due(name) and self.clock.monotonic() < until and not self.stop.is_set():
                     self._send_one(name)
-            self.file.write(self.records)
         finally:
             os.close(self.lock)
 
@@ -249,9 +244,7 @@ class Sender(Struct):
         after = channel.with_failure(problem, now, self.limits) if problem else channel.with_delivery(now)
         self.records = structs.replace(self.records, channels={**self.records.channels, name: after})
         # Write the record AFTER sending: a crash between the two repeats the notice instead of losing it.
-        if self.clock.monotonic() - self._written >= _WRITE_INTERVAL:
-            self.file.write(self.records)
-            self._written = self.clock.monotonic()
+        self.file.write(self.records)
 
 
 _RUNNING: list[tuple[Sender, threading.Thread]] = []
