@@ -203,10 +203,7 @@ class Session(Struct, dict=True):
             return rule(draft)
 
     def take_turn(self) -> None:
-        """Take the lock once, so that an invocation with a read-only state directory fails before any other work.
-
-        Raises the errors of `transaction`.
-        """
+        """Take the lock once, to fail early if the state directory is read-only. Raises like `transaction`."""
         if not self.begun:
             with self.transaction():
                 pass

@@ -69,8 +69,7 @@ class Api:
         except Exception as error:
             raise error_of(error, project) from error
 
-    # Lists are complete. Only with `partial`, zones that Google can't reach may be missing; `unreachable` has their
-    # names.
+    # Lists are complete, except with `partial`: then zones that Google can't reach are missing, and in `unreachable`.
 
     def nodes(self) -> list[Any]:
         """Return all nodes as protocol buffers."""
@@ -83,10 +82,7 @@ class Api:
         return [tpu_v2.QueuedResource.pb(each) for page in pages for each in page.queued_resources]
 
     def operations(self) -> list[dict[str, Any]]:
-        """Return all operations that Google still lists, as JSON.
-
-        They are read without Google's client, which can't read a list that contains an operation of an unknown type.
-        """
+        """Return all operations as JSON, read without Google's client, which can't read operations of unknown types."""
         pages = self._pages(self._ask_for_operations, dict)
         return [operation for page in pages for operation in page.operations]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core import AttemptId, Cluster, Token, Worker, WorkerId
+from iris_cli.core import AttemptId, Cluster, Token, WorkerId
 from iris_cli.core.messages.observations import Silence, SilenceKind
 from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import observe
@@ -21,7 +20,7 @@ from iris_cli.ops.cycle.environment import (
     listens,
     placement_of,
 )
-from iris_cli.ops.cycle.observe import CallContext, Poll, WorkerAnswer, call_context
+from iris_cli.ops.cycle.observe import CallContext, Poll, WorkerAnswer
 from iris_cli.ops.cycle.requests import Key, LogReading
 from iris_cli.ops.progress import ProgressState
 from iris_cli.ops.secret_values import secret_values
@@ -202,35 +201,3 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
     )
     command_text(request), environment_text(request)
     return request
-
-
-def prepare_call(
-    session: Session,
-    cluster: Cluster,
-    worker: Worker,
-    requests: Mapping[AttemptId, LaunchRequest],
-    *,
-    go: bool,
-) -> Call:
-    """Return the call that prepares attempts; if `go` is True, it also starts them."""
-    act = partial(
-        session.runner.prepare,
-        session.target(worker),
-        list(requests.values()),
-        boot_id=worker.boot_id,
-        incarnation=worker.incarnation,
-        go=go,
-    )
-    return Call(context=call_context(cluster, worker.id), act=act, starts=tuple(requests))
-
-
-def go_call(session: Session, cluster: Cluster, worker: Worker, tokens: Sequence[Token]) -> Call:
-    """Return the call that starts prepared attempts. The worker rejects it after a reboot or re-creation."""
-    act = partial(
-        session.runner.go,
-        session.target(worker),
-        tokens,
-        boot_id=worker.boot_id,
-        incarnation=worker.incarnation,
-    )
-    return Call(context=call_context(cluster, worker.id), act=act, goes=tuple(tokens))

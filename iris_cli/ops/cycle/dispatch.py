@@ -21,7 +21,7 @@ from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKin
 from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation
-from iris_cli.ops.cycle.calls import Call, Calls, StopCondition, go_call, launch_request, prepare_call
+from iris_cli.ops.cycle.calls import Call, Calls, StopCondition, launch_request
 from iris_cli.ops.cycle.observe import Poll, WorkerAnswer
 from iris_cli.ops.cycle.orders import Readiness, find_attempt, stale_attempts, stop_order
 from iris_cli.ops.cycle.reap import reap_call
@@ -82,10 +82,7 @@ class Dispatcher:
             self._release({attempt_id for call in calls for attempt_id in call.launching})
 
     def _release(self, launching: set[AttemptId]) -> None:
-        """Let other invocations dispatch the attempts `launching` and the unsent ones at once.
-
-        If the log can't be written, other invocations must wait until the dispatch lease has expired.
-        """
+        """Let other invocations dispatch `launching` and the unsent attempts before the dispatch lease expires."""
 
         def rule(draft: Draft) -> None:
             live = draft.cluster.live_attempts()
@@ -238,10 +235,7 @@ class Dispatcher:
         return Call(context=known, act=act, poll=poll)
 
     def _start_call(self, worker: Worker) -> Call | None:
-        """Return the next call that starts attempts on the worker, or None.
-
-        A task without files, set-up, gang or terminal needs only one call.
-        """
+        """Return the next call that prepares or starts attempts on the worker, or None."""
         direct: list[Item] = []
         staged: list[Item] = []
         ready: list[Token] = []
@@ -262,8 +256,12 @@ class Dispatcher:
         for items, go in ((direct, True), (staged, False)):
             if (call := self._prepare_call(worker, items, go=go)) is not None:
                 return call
+        if not ready:
+            return None
         self._readiness.record_go(ready)
-        return go_call(self.session, self.cluster, worker, ready) if ready else None
+        runner, target = self.session.runner, self.session.target(worker)
+        act = partial(runner.go, target, ready, boot_id=worker.boot_id, incarnation=worker.incarnation)
+        return Call(context=observe.call_context(self.cluster, worker.id), act=act, goes=tuple(ready))
 
     def _is_to_prepare(self, attempt: Attempt) -> bool:
         """Return True if this invocation has not sent the attempt yet, or must send the attempt again in this cycle."""
@@ -289,7 +287,10 @@ class Dispatcher:
                 self._not_sent[attempt.token] = (attempt_id, f"can't send it: {error}")
         if not requests:
             return None
-        return prepare_call(self.session, self.cluster, worker, requests, go=go)
+        prepare, target = partial(self.session.runner.prepare, go=go), self.session.target(worker)
+        all_requests, boot_id, incarnation = list(requests.values()), worker.boot_id, worker.incarnation
+        act = partial(prepare, target, all_requests, boot_id=boot_id, incarnation=incarnation)
+        return Call(context=observe.call_context(self.cluster, worker.id), act=act, starts=tuple(requests))
 
     def _mark_sent(self, attempt: Attempt) -> bool:
         """Record that the attempt is sent in its present state. Return True if it was not yet sent so in this cycle."""

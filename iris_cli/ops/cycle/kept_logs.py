@@ -58,10 +58,7 @@ def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
 
 
 def _due(session: Session) -> list[Due]:
-    """Return the attempts whose output is due, earliest end first.
-
-    Attempts that ended more than a day ago are removed from the list of due output.
-    """
+    """Return the attempts whose output is due, earliest end first. Forget attempts that ended more than a day ago."""
     cluster, files = session.cluster, session.state.logs_due
     due = files.all()
     for token, attempt_id in due.items():

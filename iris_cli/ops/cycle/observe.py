@@ -34,14 +34,11 @@ States = dict[Token, RemoteState]
 
 
 class Poll(Struct, frozen=True):
-    """Up to three calls to a worker: probe it (if `probe`), stop its ghosts (`stops`), poll its live attempts.
-
-    `stops` are the tokens of the ghosts, each with its grace period in seconds.
-    """
+    """Up to three calls to a worker: probe it if `probe`, stop the ghosts `stops`, poll the live attempts."""
 
     worker: WorkerId
     probe: bool
-    stops: tuple[tuple[Token, float], ...] = ()
+    stops: tuple[tuple[Token, float], ...] = ()  # each with its grace period in seconds
 
 
 class CallContext(Struct, frozen=True):

@@ -23,13 +23,10 @@ Reading = messages.Status | messages.Tasks | messages.Endpoints
 
 def reply(cluster: Cluster, requester: AttemptId, request: Reading | messages.Wait) -> messages.Answer:
     """Return the answer to a read-only request of a task. Raises NotFoundError for a job that it may not see."""
-    job = visible_job(cluster, requester, request.job)
-    answer = job_answer(cluster, job)
-    if isinstance(request, messages.Tasks):
-        return {"tasks": to_builtins(answer.tasks)}
-    if isinstance(request, messages.Endpoints):
-        return {"endpoints": to_builtins(answer.endpoints)}
-    fields: Mapping[str, Any] = to_builtins(answer)
+    fields: Mapping[str, Any] = to_builtins(job_answer(cluster, visible_job(cluster, requester, request.job)))
+    if isinstance(request, messages.Tasks | messages.Endpoints):
+        name = "tasks" if isinstance(request, messages.Tasks) else "endpoints"
+        return {name: fields[name]}
     return fields
 
 

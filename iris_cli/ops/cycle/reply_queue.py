@@ -134,10 +134,7 @@ class ReplyQueue:
     def call_to_deliver(
         self, session: Session, cluster: Cluster, worker: Worker, queued: Mapping[Key, bytes]
     ) -> Call | None:
-        """Return a call that delivers the queued answers to a worker and polls it; None if their attempts have ended.
-
-        Answers beyond _MAX_BYTES stay queued.
-        """
+        """Return a call that delivers up to _MAX_BYTES of queued answers to a worker and polls the worker, or None."""
         context = call_context(cluster, worker.id)
         chosen, bytes_left = [], _MAX_BYTES
         for (token, request), text in queued.items():

@@ -94,19 +94,20 @@ def rotate_loop_log(directory: Path) -> None:
             return
         sys.stdout.flush()
         os.replace(path, path.with_name(f"{LOOP_LOG}.1"))
-        fd = open_loop_log(directory)
-        for stream in (1, 2):
-            os.dup2(fd, stream)
-        os.close(fd)
+        _redirect(open_loop_log(directory), 1, 2)
 
 
 def redirect_streams(directory: Path) -> None:
     """Redirect output to the loop's log and input from /dev/null. A loop that a user starts has a terminal."""
     sys.stdout.flush()
-    for fd, streams in ((os.open(os.devnull, os.O_RDONLY), (0,)), (open_loop_log(directory), (1, 2))):
-        for stream in streams:
-            os.dup2(fd, stream)
-        os.close(fd)
+    _redirect(os.open(os.devnull, os.O_RDONLY), 0)
+    _redirect(open_loop_log(directory), 1, 2)
+
+
+def _redirect(fd: int, *streams: int) -> None:
+    for stream in streams:
+        os.dup2(fd, stream)
+    os.close(fd)
 
 
 def write_loop_log(lines: Iterable[str], now: float) -> None:
@@ -122,10 +123,7 @@ OWNER = "IRIS_LOOP_OWNER"
 
 @contextmanager
 def own_loops(file: Path, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
-    """Make this process the owner of the loops that the block starts. They end with it, even if it is killed.
-
-    Raises OSError.
-    """
+    """Make this process own the loops that the block starts: they end when it ends or is killed. Raises OSError."""
     with file.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         environ[OWNER] = str(file)
@@ -239,10 +237,9 @@ def start_if_needed(workplace: Workplace, session: Session) -> int | None:
 
 
 def order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> LoopOrder:
-    """Record and return the operator's order that every running loop must end.
+    """Record the order that every running loop must end. Return the order. Raises NotWritableError.
 
-    If `stopped`, no loop may start until `iris loop start`. `command` is recorded with the order. Raises
-    NotWritableError.
+    If `stopped`, no loop may start until `iris loop start`. `command` is recorded with the order.
     """
     new_order = LoopOrder(
         turn=SYSTEM_RANDOMNESS.hexadecimal(8),
