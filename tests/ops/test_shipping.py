@@ -11,6 +11,7 @@ from iris_cli.core.messages.observations import RemoteState, SilenceKind
 from iris_cli.core.model.job import JobState, Workspace
 from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.ops.cycle.transfers import Shipping
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.views.view import look
 from tests.support.fake_runner import Site
@@ -223,12 +224,10 @@ def test_it_says_how_far_it_is(tmp_path: Path) -> None:
     session = site.session()
     onlooker = Onlooker()
     session.progress = onlooker
-    from iris_cli.ops.cycle.transfers import Progress
-
-    sending = Progress(session)
+    shipping = Shipping(session)
     with session.state.workspaces.open(packed(site).hash) as file:
         sizes = [0]
-        for piece in sending.read(packed(site), 1 << 20, file):
+        for piece in shipping.chunks(packed(site), 1 << 20, file):
             assert onlooker.sees("sending") == ("sending code to 1 worker", sum(sizes), 1 << 20, "bytes")
             sizes.append(len(piece))
     assert onlooker.sees("sending")[1] == sum(sizes) > 0

@@ -62,7 +62,6 @@ def run(context: typer.Context, **fields: Any) -> int:
 def _run(iris: Context, fields: Mapping[str, Any], command: tuple[str, ...]) -> int:
     from iris_cli.cli.job_request import request
     from iris_cli.cli.local_terminal import LocalTerminal
-    from iris_cli.ops.jobs.interactive import exit_code
     from iris_cli.ops.jobs.interactive import run as operation
 
     wanted = request(fields, command)
@@ -70,7 +69,7 @@ def _run(iris: Context, fields: Mapping[str, Any], command: tuple[str, ...]) -> 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("iris run needs a terminal", hint="iris launch --follow -- COMMAND ...")
     ran = operation(session, iris.transport, wanted, LocalTerminal(), iris.output.message)
-    code = exit_code(ran)
+    code = ExitCode.NOT_RUN if ran.exit_code is None else ran.exit_code
     if iris.output.as_json:
         iris.output.document(RunDocument(ran.job, ran.worker, ran.exit_code, ran.display))
     elif code:

@@ -328,7 +328,7 @@ class Dispatcher:
         if (next_poll := observe.next_poll(call.poll, answer)) is not None:
             self._to_poll[worker] = next_poll
         if not isinstance(observation, Silence):
-            self._readiness.record_go_answer(call.goes)
+            self._readiness.answered.update(call.goes)
             if isinstance(observation, WorkerReport) and observation.lacking and call.starts:
                 self._requeue(call, observation)
         else:

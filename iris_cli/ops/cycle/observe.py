@@ -20,6 +20,7 @@ from iris_cli.core.messages.observations import (
     SilenceKind,
     WorkerReport,
 )
+from iris_cli.core.messages.requests import Submit
 from iris_cli.ops.cycle import requests
 from iris_cli.ops.cycle.answers import MAX_UPTIME, LogChunks, Observation, WorkspaceFetch, facts_of, validated
 from iris_cli.ops.cycle.quiet import with_stack_places
@@ -333,7 +334,8 @@ def _record_report(
     record_attempts(has_ended=False)
     task_requests = (each for each in answer.requests if by_token.get(each.token) == each.attempt)
     outcomes = requests.carry_out(session, draft, task_requests)
-    deferred.update(token for (token, _), each in outcomes.items() if each.needs_workspace)
+    # The workspace of a child job must be fetched before such a request can be decided.
+    deferred.update(token for (token, _), each in outcomes.items() if isinstance(each.result, Submit))
     record_attempts(has_ended=True)
     return {report.token: report.state for report in observation.attempts}, outcomes
 

@@ -23,14 +23,14 @@ class Readiness:
     def __init__(self) -> None:
         self.states: dict[Token, RemoteState] = {}
         self._goes: Counter[Token] = Counter()
-        self._answered: Counter[Token] = Counter()  # answered `go` calls, in all cycles
+        self.answered: Counter[Token] = Counter()  # answered `go` calls, in all cycles
         self._gangs: dict[JobId, bool] = {}
 
     def begin(self, cluster: Cluster) -> None:
         """Begin a new cycle: discard the reports of the last cycle."""
-        if self._answered:  # discard the counts of ended attempts
+        if self.answered:  # discard the counts of ended attempts
             live = {attempt.token for _, attempt in cluster.live_attempts()}
-            self._answered = Counter({token: n for token, n in self._answered.items() if token in live})
+            self.answered = Counter({token: n for token, n in self.answered.items() if token in live})
         self.states.clear()
         self._goes.clear()
         self._gangs.clear()
@@ -65,10 +65,6 @@ class Readiness:
             self.states[token] = RemoteState.LAUNCHING
             self._goes[token] += 1
 
-    def record_go_answer(self, tokens: Iterable[Token]) -> None:
-        """Record that the worker has answered a `go` call for these attempts."""
-        self._answered.update(tokens)
-
     def fence_late(
         self,
         draft: Draft,
@@ -85,7 +81,7 @@ class Readiness:
         late = [
             attempt_id
             for attempt_id, attempt in live
-            if self._answered[attempt.token] >= _MIN_ANSWERED_GOES
+            if self.answered[attempt.token] >= _MIN_ANSWERED_GOES
             and states.get(attempt.token) is RemoteState.PREPARED
             and attempt.state is AttemptState.ASSIGNED
             and _is_late(draft, attempt, ages.get(attempt.token), limits)

@@ -51,11 +51,6 @@ class Outcome(Struct, frozen=True):
     request: TaskRequest
     result: messages.Answer | messages.Request
 
-    @property
-    def needs_workspace(self) -> bool:
-        """True if the workspace of the child job must be fetched before the request can be decided."""
-        return isinstance(self.result, messages.Submit)
-
 
 Outcomes = dict[Key, Outcome]
 

@@ -35,7 +35,10 @@ class Shipping:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._progress = Progress(session)
+        self._lock = Lock()  # for the progress, which the threads of the transfers change
+        self._sending = 0  # number of workers that are being sent a workspace
+        self._total = self._sent = 0  # bytes since the last time when no transfer was open
+        self._name = ""
         self._wanted: dict[Delivery, dict[Token, AttemptId]] = {}  # the attempts that wait for each delivery
         self._open: set[Delivery] = set()
         self._done: set[Delivery] = set()  # deliveries that ended in this cycle, successful or not
@@ -111,7 +114,7 @@ class Shipping:
                 hash=workspace.hash,
                 size=workspace.size,
                 packed_size=size,
-                chunks=lambda: self._progress.read(workspace, size, file),
+                chunks=lambda: self.chunks(workspace, size, file),
                 limit=session.limits.workspace_size,
             )
             return session.runner.ship(
@@ -122,18 +125,7 @@ class Shipping:
                 incarnation=worker.incarnation,
             )
 
-
-class Progress:
-    """Progress of the transfers. Thread-safe."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._lock = Lock()
-        self._sending = 0  # number of workers that are being sent a workspace
-        self._total = self._sent = 0  # bytes since the last time when no transfer was open
-        self._name = ""
-
-    def read(self, workspace: Workspace, size: int, file: BinaryIO) -> Iterator[bytes]:
+    def chunks(self, workspace: Workspace, size: int, file: BinaryIO) -> Iterator[bytes]:
         """Yield the file of a workspace in pieces. A piece counts as sent when the next piece is requested."""
         with self._lock:
             if not self._sending:

@@ -15,7 +15,7 @@ from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.core.model.job import JobRequest
 from iris_cli.core.model.task import PROGRAM_FAILURES
-from iris_cli.errors import ExitCode, IrisError, NotWritableError, UnreachableError
+from iris_cli.errors import IrisError, NotWritableError, UnreachableError
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.jobs.launch import launch
 from iris_cli.ops.loop.wait import CycleRunner
@@ -199,8 +199,3 @@ class _Client(Struct):
             display=task_displays(cluster, self._job)[task.index],
             cause="" if is_told else cause_words(cluster, cluster.jobs[self._job], self._session.state),
         )
-
-
-def exit_code(end: ProgramEnd) -> int:
-    """Return the exit code of the program, or NOT_RUN if it has none."""
-    return ExitCode.NOT_RUN if end.exit_code is None else end.exit_code

@@ -31,16 +31,6 @@ SHORT_PAUSE = 1.0
 """Seconds to the next cycle after a change: something started, ended or was submitted, or a task sent a request."""
 
 
-def _deadlines(cluster: Cluster) -> Iterator[float]:
-    """Yield the times at which time limits and grace periods of live attempts end."""
-    for attempt_id, attempt in cluster.live_attempts():
-        job = cluster.jobs[attempt_id.task.job]
-        if attempt.stop is not None:
-            yield attempt.stop.at + job.grace
-        elif attempt.started_at is not None and job.timeout:
-            yield attempt.started_at + job.timeout
-
-
 _RESTART = "run `iris loop start` in a shell that has"
 _MAX_NAMES = 3  # maximum number of jobs named in one message
 
@@ -158,8 +148,15 @@ class Loop(Struct):
         """
         session, pause = self.session, SHORT_PAUSE if changed else max(SHORT_PAUSE, 2 * self._pause)
         self._pause = min(pause, session.limits.loop_interval)
-        waits = (at + SHORT_PAUSE - session.clock.now() for at in _deadlines(session.cluster))
-        return min([self._pause, *(each for each in waits if each > 0)])
+        pauses, now = [self._pause], session.clock.now()
+        for attempt_id, attempt in session.cluster.live_attempts():
+            job, end = session.cluster.jobs[attempt_id.task.job], 0.0
+            if attempt.stop is not None:
+                end = attempt.stop.at + job.grace
+            elif attempt.started_at is not None and job.timeout:
+                end = attempt.started_at + job.timeout
+            pauses += [end + SHORT_PAUSE - now] if end + SHORT_PAUSE > now else []
+        return min(pauses)
 
     def _end_reason(self) -> LoopEnd | None:
         if not self.held.is_in_place():
