@@ -165,7 +165,11 @@ def facts_of(session: Session, cluster: Cluster, report: ProbeReport) -> WorkerU
     worker = cluster.workers[report.worker]
     host = session.hosts.get(worker.id)
     declared = dict(host.attributes) if host is not None else worker.own_attributes
-    built = build_worker_attributes(_probed_attributes(report), declared)
+    probed: dict[str, object] = {constraints.PREEMPTIBLE_ATTRIBUTE_KEY: "false", **dict(report.metadata)}
+    if report.gpus:
+        probed[constraints.DEVICE_TYPE_ATTRIBUTE_KEY] = "gpu"
+        probed[constraints.DEVICE_VARIANT_ATTRIBUTE_KEY] = report.gpu_variant or "unknown"
+    built = build_worker_attributes(probed, declared)
     accelerator = built.get(constraints.TPU_TOPOLOGY_ATTRIBUTE_KEY)
     topology = lookup(str(accelerator.value)) if accelerator is not None else None
     return WorkerUpdated(
@@ -183,15 +187,6 @@ def facts_of(session: Session, cluster: Cluster, report: ProbeReport) -> WorkerU
         vm=dict(report.metadata).get("instance-id", ""),
         refusal=_refusal(cluster, worker, report, built.errors),
     )
-
-
-def _probed_attributes(report: ProbeReport) -> dict[str, object]:
-    found: dict[str, object] = dict(report.metadata)
-    if report.gpus:
-        found[constraints.DEVICE_TYPE_ATTRIBUTE_KEY] = "gpu"
-        found[constraints.DEVICE_VARIANT_ATTRIBUTE_KEY] = report.gpu_variant or "unknown"
-    found.setdefault(constraints.PREEMPTIBLE_ATTRIBUTE_KEY, "false")
-    return found
 
 
 def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tuple[str, ...]) -> str:

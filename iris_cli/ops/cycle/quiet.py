@@ -8,7 +8,7 @@ from msgspec import structs
 
 from iris_cli.core import AttemptId, Cluster, Token
 from iris_cli.core.lifecycle.attempts import went_quiet
-from iris_cli.core.messages.observations import AttemptReport, RemoteState, Silence, WorkerReport
+from iris_cli.core.messages.observations import RemoteState, Silence, WorkerReport
 from iris_cli.ops.outcomes.stack_places import place_of
 from iris_cli.ops.session import Session
 
@@ -34,7 +34,14 @@ def with_stack_places(
     """
     if isinstance(report, Silence):
         return report
-    quiet = [each.token for each in report.attempts if _has_gone_quiet(session, cluster, attempts, each)]
+    now, limits = session.clock.now(), session.limits
+    quiet = [
+        each.token
+        for each in report.attempts
+        if each.token in attempts
+        and each.state in (RemoteState.RUNNING, RemoteState.ORPHANED)
+        and went_quiet(cluster, attempts[each.token], each, now, limits)
+    ]
     if not quiet:
         return report
     called_at = session.clock.monotonic()
@@ -57,15 +64,4 @@ def with_stack_places(
     )
     return structs.replace(
         report, attempts=tuple(reports), clock=report.clock + passed, uptime=report.uptime + passed
-    )
-
-
-def _has_gone_quiet(
-    session: Session, cluster: Cluster, attempts: Mapping[Token, AttemptId], report: AttemptReport
-) -> bool:
-    attempt_id = attempts.get(report.token)
-    return (
-        attempt_id is not None
-        and report.state in (RemoteState.RUNNING, RemoteState.ORPHANED)
-        and went_quiet(cluster, attempt_id, report, session.clock.now(), session.limits)
     )

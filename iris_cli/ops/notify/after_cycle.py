@@ -68,22 +68,8 @@ def _is_due(records: NoticeState, now: float) -> bool:
 
 
 def _start(session: Session, records: NoticeState, lock: int) -> None:
-    from iris_cli.ops.notify.channels import Sender, start
-
-    start(
-        Sender(
-            file=session.state.notices,
-            lock=lock,
-            records=records,
-            channels=_channels(session),
-            clock=session.clock,
-            limits=session.limits,
-        )
-    )
-
-
-def _channels(session: Session) -> dict[str, Send]:
-    from iris_cli.ops.notify.channels import Command, Webhook, body_of, environment_of
+    """Start a sender of the notices in `records`, which releases the lock."""
+    from iris_cli.ops.notify.channels import Command, Sender, Webhook, body_of, environment_of, start
 
     config, clock = session.config, session.clock
     directory = config.path.absolute().parent
@@ -93,7 +79,16 @@ def _channels(session: Session) -> dict[str, Send]:
         "command": lambda notice, stop: command.run(environment_of(notice, config.name), stop),
         "webhook": lambda notice, stop: webhook.post(body_of(notice, config.name), stop),
     }
-    return {name: senders[name] for name in config.notify.channels}
+    start(
+        Sender(
+            file=session.state.notices,
+            lock=lock,
+            records=records,
+            channels={name: senders[name] for name in config.notify.channels},
+            clock=clock,
+            limits=session.limits,
+        )
+    )
 
 
 def _observation(

@@ -60,7 +60,7 @@ def remove(entry: CronEntry) -> bool:
 
 def installed(entry: CronEntry) -> str:
     """Return the installed lines, or ''."""
-    found = _block(entry).search(_with_line_feed(read()))
+    found = _block(entry).search(read())
     return found[1].rstrip("\n") if found else ""
 
 
@@ -68,7 +68,7 @@ def _set_lines(entry: CronEntry, wanted: str) -> bool:
     before = read()
     first, last = _marks(entry)
     block = f"{first}\n{wanted}\n{last}\n" if wanted else ""
-    head, *rest = _block(entry).sub("\0", _with_line_feed(before)).split("\0")
+    head, *rest = _block(entry).sub("\0", before).split("\0")
     after = head + block + "".join(rest)
     if after == before:
         return False
@@ -79,10 +79,10 @@ def _set_lines(entry: CronEntry, wanted: str) -> bool:
 
 
 def read() -> str:
-    """Return the crontab's text. Raises IrisError."""
+    """Return the crontab's text, with a line feed at its end. Raises IrisError."""
     result = run_tool(_LIST, hint=_ALTERNATIVE)
     if result.returncode == 0:
-        return result.stdout
+        return result.stdout + ("\n" if result.stdout[-1:] not in ("", "\n") else "")
     if not result.stdout and any(word in result.stderr.lower() for word in _NO_CRONTAB):
         return ""
     raise failed(_LIST, result)
@@ -100,7 +100,3 @@ def _block(entry: CronEntry) -> re.Pattern[str]:
     """Return the pattern of the cluster's block. Its group is the lines between the marks."""
     first, last = map(re.escape, _marks(entry))
     return re.compile(f"^{first}\\n((?:(?!{first}\\n).*\\n)*?){last}\\n", re.MULTILINE)
-
-
-def _with_line_feed(text: str) -> str:
-    return text if text.endswith("\n") or not text else f"{text}\n"
