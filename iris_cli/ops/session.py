@@ -81,9 +81,7 @@ class Session(Struct, dict=True):
     begun: bool = False  # True if this invocation has held the lock
     _last_news: int = 0  # sequence number of the last transaction in `news`
     _header: Header | None = None
-    _without_story: list[IllegalTransitionError] = field(
-        default_factory=list
-    )  # their events are not printed yet
+    _faults: list[IllegalTransitionError] = field(default_factory=list)  # whose events are not printed yet
 
     @property
     def limits(self) -> Limits:
@@ -130,7 +128,7 @@ class Session(Struct, dict=True):
         return self.make_runner(self.cluster_id)
 
     def view(self) -> Cluster:
-        """Return the cluster according to the present log, without the lock. Sets `messages` if the log is damaged."""
+        """Read the log without the lock, and return the cluster. Sets `messages` if the log is damaged."""
         self._read_log()
         return self.cluster
 
@@ -181,10 +179,8 @@ class Session(Struct, dict=True):
     def _take_header(self, header: Header | None) -> None:
         known = self._header
         if known is not None and header is not None and known.cluster_id != header.cluster_id:
-            raise LogDamagedError(
-                "the event log was replaced by one of another cluster",
-                hint="run the command again",
-            )
+            message = "the event log was replaced by one of another cluster"
+            raise LogDamagedError(message, hint="run the command again")
         self._header = header
 
     def decide(self, rule: Callable[[Draft], R]) -> R:
@@ -286,7 +282,7 @@ class Session(Struct, dict=True):
             self.faults.append(text)
             self.tell(f"internal error while {text}; please report it")
             if isinstance(error, IllegalTransitionError):
-                self._without_story.append(error)
+                self._faults.append(error)
 
     @contextmanager
     def _story_added(self) -> Iterator[None]:
@@ -296,7 +292,7 @@ class Session(Struct, dict=True):
         except IllegalTransitionError as error:
             self._add_story(error)
             raise
-        errors, self._without_story = self._without_story, []
+        errors, self._faults = self._faults, []
         for each in errors:
             self._add_story(each)
             self._tell(each.story)
@@ -311,7 +307,7 @@ class Session(Struct, dict=True):
             self.tell(message)
 
     def target(self, worker: Worker) -> Target:
-        """Return how to reach a worker, from the configuration if it lists the worker, otherwise from the log."""
+        """Return a worker with its connection: as configured, or as in the log if it is not configured."""
         from iris_cli.remote.transport import Target
 
         host = self.hosts.get(worker.id)
