@@ -26,7 +26,7 @@ from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, Refusal, Scope
 from iris_cli.core.messages.observations import FINAL_STATES, AttemptReport, RemoteState, WorkerReport
 from iris_cli.core.model.slice import Provider, Slice, SliceState, slice_name, slice_of, with_template
 from iris_cli.ops.cycle import observe
-from iris_cli.ops.cycle.answers import token_of
+from iris_cli.ops.cycle.answers import set_up_token
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.scale_status import objection, plan_of, this_owner
 from iris_cli.ops.workers.execute import worker_environment
@@ -290,7 +290,7 @@ def _run_set_ups(session: Session, names: Collection[str] | None = None) -> None
     if not due:
         return
     _ = session.runner  # created once, before any thread uses it
-    for batch in session.fan_out(due, lambda one: _launched(session, *one), what="setting up", noun="VM"):
+    for batch in session.fan_out(due, lambda one: _poll_set_up(session, *one), what="setting up", noun="VM"):
         ended = [each for each in batch if each is not None]
 
         def rule(draft: Draft, ended: list[SliceSetUp] = ended) -> None:
@@ -301,11 +301,11 @@ def _run_set_ups(session: Session, names: Collection[str] | None = None) -> None
         session.decide(rule)
 
 
-def _launched(session: Session, each: Slice, vm: int) -> SliceSetUp | None:
+def _poll_set_up(session: Session, each: Slice, vm: int) -> SliceSetUp | None:
     """Return the end of a VM's set-up; None if it still runs, or if the worker is silent."""
     worker = session.cluster.workers[each.workers[vm]]
     request = LaunchRequest(
-        token=token_of(worker.id, worker.incarnation),
+        token=set_up_token(worker.id, worker.incarnation),
         argv=("sh", "-c", each.setup),
         env=worker_environment(session, worker),
         timeout=session.limits.slice_boot_timeout,

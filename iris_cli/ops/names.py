@@ -22,7 +22,7 @@ def find_job(cluster: Cluster, text: str) -> JobId:
     """Return the job with exactly this id. Raises NotFoundError."""
     if text in cluster.jobs:
         return JobId(text)
-    raise unknown(cluster, text, "job")
+    raise unknown_name(cluster, text, "job")
 
 
 def find_jobs(cluster: Cluster, names: list[str], *, prefix: bool = False) -> list[JobId]:
@@ -41,15 +41,15 @@ def find_worker(cluster: Cluster, text: str) -> Worker:
     """Return the worker with exactly this id. Raises NotFoundError."""
     if text in cluster.workers:
         return cluster.workers[WorkerId(text)]
-    raise unknown(cluster, text, "worker")
+    raise unknown_name(cluster, text, "worker")
 
 
-def unknown(cluster: Cluster, text: str, kinds: str) -> NotFoundError:
+def unknown_name(cluster: Cluster, text: str, kinds: str) -> NotFoundError:
     """Return the error for an unknown id. `kinds`: what the id could be, such as `job, task or worker`."""
     return NotFoundError(f"no {kinds} {clip(text)!r}", hint=_hint(cluster, text, kinds))
 
 
-def no_task(cluster: Cluster, task: TaskId) -> NotFoundError:
+def unknown_task(cluster: Cluster, task: TaskId) -> NotFoundError:
     """Return the error for a task index that a job does not have."""
     last = TaskId(task.job, cluster.jobs[task.job].replicas - 1)
     return NotFoundError(f"{clip(task.job)} has no task-{task.index}", hint=f"the last task is {last}")
@@ -140,11 +140,11 @@ def _parse_subject(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task],
         try:
             task_id = parse_task_id(what)
         except UsageError:
-            raise unknown(cluster, what, kinds) from None
+            raise unknown_name(cluster, what, kinds) from None
     if task_id.job not in cluster.jobs:
-        raise unknown(cluster, what, kinds)
+        raise unknown_name(cluster, what, kinds)
     if task_id not in cluster.tasks:
-        raise no_task(cluster, task_id)
+        raise unknown_task(cluster, task_id)
     return [cluster.tasks[task_id]], number
 
 

@@ -50,7 +50,7 @@ def _value(job: Job, name: str) -> str:
     return value
 
 
-def known_values(job: Job) -> tuple[bytes, ...]:
+def values_to_mask(job: Job) -> tuple[bytes, ...]:
     """Return the secret values to mask in a job's output: values that can be read now and are not too short."""
     values = []
     for name in job.secrets:
@@ -59,7 +59,7 @@ def known_values(job: Job) -> tuple[bytes, ...]:
     return tuple(sorted((each for each in values if len(each) >= _MIN_LENGTH), key=len, reverse=True))
 
 
-def masked(data: bytes, values: Iterable[bytes]) -> bytes:
+def mask(data: bytes, values: Iterable[bytes]) -> bytes:
     """Return `data` with every secret value replaced by asterisks, one per byte.
 
     If `data` begins with the end of a secret value, that end is replaced, too.

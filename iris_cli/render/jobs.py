@@ -13,7 +13,7 @@ from iris_cli.core.messages.requests import CancelAnswer, JobAnswer, JobPart, Ta
 from iris_cli.core.units import count
 from iris_cli.ops.jobs.cancel import Cancelled
 from iris_cli.ops.jobs.change import Changed
-from iris_cli.ops.jobs.launch import being_set_up
+from iris_cli.ops.jobs.launch import workers_in_set_up
 from iris_cli.ops.jobs.retry import Retried
 from iris_cli.ops.loop.wait import WaitResult
 from iris_cli.ops.views.cycles import Cycles
@@ -83,7 +83,7 @@ def show_launched(
             )
         )
         return
-    preparing = being_set_up(cluster, job_id)
+    preparing = workers_in_set_up(cluster, job_id)
     any_placed = any(map(_is_placed, tasks))
     if result is None:
         words = f"submitted; {no_cycles or 'starts in the next cycle'}"

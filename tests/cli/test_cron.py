@@ -16,7 +16,7 @@ from iris_cli.cli.app import run
 from iris_cli.errors import UsageError
 from iris_cli.ops.loop.cron.crontab import line, time_fields
 from iris_cli.ops.loop.cron.entry import CronEntry
-from iris_cli.ops.loop.cron.timer import units
+from iris_cli.ops.loop.cron.timer import unit_files
 
 OTHERS = "# mine\nMAILTO=me@example.org\n\n0 5 * * 1 tar czf /backups/home.tgz ~ # 100\\%\n"
 
@@ -332,7 +332,7 @@ def test_a_unit_says_exactly_these_words(home: Path) -> None:
     entry = CronEntry(
         cluster="a%b", config=Path('/x y/$HOME "q" \\ %h.yaml'), state=Path("/s"), program=("/bin/iris",)
     )
-    service = next(text for name, text in units(entry).items() if name.endswith(".service"))
+    service = next(text for name, text in unit_files(entry).items() if name.endswith(".service"))
     assert '"--config" "/x y/$$HOME \\"q\\" \\\\ %%h.yaml"' in service
     assert "cycle of a%%b" in service
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.task import TaskState
-from iris_cli.ops.cycle.environment import array_variables, line_of, placement_of
+from iris_cli.ops.cycle.environment import array_variables, placement_of, read_line
 from tests.support.fake_runner import Site
 
 
 def variables(site: Site, index: int) -> dict[str, str]:
     place = placement_of(site.cluster, AttemptId(TaskId(JobId("j"), index), 0))
-    return array_variables(place, line_of(site.session().state, place.job, place.index))
+    return array_variables(place, read_line(site.session().state, place.job, place.index))
 
 
 def test_each_task_is_told_its_line_and_its_index(tmp_path: Path) -> None:

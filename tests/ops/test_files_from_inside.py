@@ -20,7 +20,7 @@ from iris_cli.core.model.task import TaskState
 from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.ops.cycle import reply_queue
 from iris_cli.ops.cycle.answers import WorkspaceFetch
-from iris_cli.ops.cycle.environment import line_of
+from iris_cli.ops.cycle.environment import read_line
 from iris_cli.ops.cycle.transfers import MAX_FETCHES, fetch
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace.archive import END, padded_size, tar_header
@@ -335,4 +335,4 @@ def test_lines_travel_in_the_request_and_are_kept_as_those_of_a_launch(tmp_path:
     assert task.told("1") == {"job": "train/eval", "created": True}
     child = site.cluster.jobs[JobId("train/eval")]
     assert (child.replicas, child.each_line and child.each_line.count) == (3, 3)
-    assert [line_of(site.session().state, child, index) for index in range(3)] == ["first", "", "dritte Ä"]
+    assert [read_line(site.session().state, child, index) for index in range(3)] == ["first", "", "dritte Ä"]

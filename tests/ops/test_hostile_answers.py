@@ -21,7 +21,7 @@ from iris_cli.core.model.job import JobState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.journal.log.record import decode_event, encode_event
 from iris_cli.ops.cycle import cycle, observe
-from iris_cli.ops.cycle.answers import MAX_TEXT, MAX_UPTIME, Observation, validated
+from iris_cli.ops.cycle.answers import MAX_TEXT, MAX_UPTIME, Observation, validate
 from iris_cli.ops.session import Session
 from tests.support.fake_runner import Site
 
@@ -111,7 +111,7 @@ def check(session: Session, seen: Observation) -> None:
         assert draft.cluster.workers[each].condition is WorkerCondition.HEALTHY
     untouched = [task for task in session.cluster.tasks.values() if task.job == "one"]
     assert untouched == [task for task in draft.cluster.tasks.values() if task.job == "one"]
-    if isinstance(validated(seen, W0, observe.call_context(session.cluster, W0).tokens), Silence):
+    if isinstance(validate(seen, W0, observe.call_context(session.cluster, W0).tokens), Silence):
         distrusted = draft.cluster.workers[W0]
         assert distrusted.condition is WorkerCondition.SUSPECT
         assert distrusted.reason.startswith("answer: implausible answer: ")
@@ -170,7 +170,7 @@ PROBE = ProbeReport(worker=W0, boot_id="boot-1", incarnation="w0-life", cpus=4, 
     ],
 )
 def test_what_can_t_be_true_is_no_answer(seen: Observation, why: str) -> None:
-    refused = validated(seen, W0, frozenset({FORGED}))
+    refused = validate(seen, W0, frozenset({FORGED}))
     assert isinstance(refused, Silence)
     assert (refused.kind, refused.step) == ("protocol", "answer")
     assert why in refused.detail
@@ -178,7 +178,7 @@ def test_what_can_t_be_true_is_no_answer(seen: Observation, why: str) -> None:
 
 @pytest.mark.parametrize("seen", [HONEST, replace(HONEST, attempts=(EXITED,)), PROBE])
 def test_what_can_be_true_is_taken_as_it_is(seen: Observation) -> None:
-    assert validated(seen, W0, frozenset({FORGED})) is seen
+    assert validate(seen, W0, frozenset({FORGED})) is seen
 
 
 def fails(*_: object) -> None:

@@ -15,7 +15,7 @@ from iris_cli.core.model.job import JobRequest
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops import autoscale
 from iris_cli.ops.cycle import cycle
-from iris_cli.ops.cycle.answers import token_of
+from iris_cli.ops.cycle.answers import set_up_token
 from iris_cli.ops.jobs import launch
 from iris_cli.ops.views.scale_status import scaling_rows
 from iris_cli.ops.views.why import why
@@ -80,7 +80,7 @@ def test_it_is_launched_on_each_vm_by_the_same_token_until_it_has_ended(site: Si
     first, second = vm(site, 0), vm(site, 1)
     assert sorted(worker for worker, _ in hosts(site).launched) == [first] * 2 + [second] * 3
     tokens = {(worker, request.token) for worker, request in hosts(site).launched}
-    assert tokens == {(each, token_of(WorkerId(each), f"{each}-life-1")) for each in (first, second)}
+    assert tokens == {(each, set_up_token(WorkerId(each), f"{each}-life-1")) for each in (first, second)}
     asked = hosts(site).launched[0][1]
     assert (asked.argv, asked.env["WHERE"], asked.exclusive) == (("sh", "-c", "./prepare"), "west", False)
 
@@ -185,7 +185,7 @@ def test_what_it_runs_there_is_no_attempt_that_the_log_never_saw(site: Site) -> 
     worker = vm(site, 0)
     seen = hosts(site).probes[worker]
     for tokens, refusal in (
-        ((token_of(seen.worker, seen.incarnation),), ""),
+        ((set_up_token(seen.worker, seen.incarnation),), ""),
         ((Token("f" * 32),), "1 attempt not in the log"),
     ):
         hosts(site).probes[worker] = replace(seen, tokens=tokens)

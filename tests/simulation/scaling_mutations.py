@@ -200,7 +200,7 @@ def _no_clock_is_ever_wrong() -> AbstractContextManager[Any]:
 def _set_up_anew() -> Iterator[None]:
     """By another token each time that somebody asks how it goes."""
     numbers = count()
-    with patch.object(autoscale, "token_of", lambda *_: Token(f"{next(numbers):032x}")):
+    with patch.object(autoscale, "set_up_token", lambda *_: Token(f"{next(numbers):032x}")):
         yield
 
 

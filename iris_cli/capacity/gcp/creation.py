@@ -21,7 +21,7 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _PATIENCE = 10.0
 
 
-def node_of(group: ScaleGroup, owner: str) -> tpu_v2.Node:
+def build_node(group: ScaleGroup, owner: str) -> tpu_v2.Node:
     """Return the node to create for a scale group. Raises ProviderError."""
     template, options = group.template, group.template.gcp
     node = tpu_v2.Node(
@@ -49,12 +49,12 @@ def node_of(group: ScaleGroup, owner: str) -> tpu_v2.Node:
     return node
 
 
-def queued_resource_of(name: str, parent: str, group: ScaleGroup, owner: str) -> tpu_v2.QueuedResource:
+def build_queued_resource(name: str, parent: str, group: ScaleGroup, owner: str) -> tpu_v2.QueuedResource:
     """Return the queued resource to create for a scale group. Its node gets the same name. Raises ProviderError.
 
     Queued resources can't have preemptible nodes, so spot nodes are requested instead.
     """
-    node = node_of(group, owner)
+    node = build_node(group, owner)
     options = group.template.gcp
     if group.template.preemptible:
         node.scheduling_config = tpu_v2.SchedulingConfig()

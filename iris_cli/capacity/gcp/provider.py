@@ -9,14 +9,14 @@ from google.protobuf.json_format import MessageToDict
 from msgspec.structs import replace
 
 from iris_cli.capacity.gcp.api import Api, RetryPolicy, default_project
-from iris_cli.capacity.gcp.creation import OWNER, node_of, queued_resource_of
+from iris_cli.capacity.gcp.creation import OWNER, build_node, build_queued_resource
 from iris_cli.capacity.gcp.reading import (
     cloud_slice,
     failed_creation,
     is_being_deleted,
     label_of_request,
-    merged,
-    short,
+    merge_resources,
+    short_name,
 )
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
@@ -48,7 +48,7 @@ class GcpProvider:
     def list(self) -> tuple[CloudSlice, ...]:
         """Return all slices. Read queued resources BEFORE nodes, so that the node of an ACTIVE resource is found."""
         requests = self._api.queued_resources()
-        found = merged(requests, self._api.nodes(), self._owner)
+        found = merge_resources(requests, self._api.nodes(), self._owner)
         now = self._clock.now()
         listed = [
             cloud_slice(name, each, now, self._known.get(name), self._host_keys)
@@ -59,10 +59,10 @@ class GcpProvider:
     def create(self, name: str, group: ScaleGroup) -> None:
         """Create a node or a queued resource, unless the owner has a slice with that name."""
         if group.template.gcp.queued:
-            wanted = queued_resource_of(name, self._api.parent, group, self._owner)
+            wanted = build_queued_resource(name, self._api.parent, group, self._owner)
             is_created = self._api.create_queued_resource(name, wanted)
         else:
-            is_created = self._api.create_node(name, node_of(group, self._owner))
+            is_created = self._api.create_node(name, build_node(group, self._owner))
         if not is_created and not self._exists(name):
             raise ProviderError(Refusal.UNANSWERED, f"{name} could not be created")
 
@@ -95,7 +95,9 @@ class GcpProvider:
     def _is_ours(self, node: Any, request: Any | None) -> bool:
         """Return True if a node is the owner's. `request` is the owner's queued resource of the same name, or None."""
         by_label = bool(node.labels.get(OWNER) == self._owner)
-        return by_label or (request is not None and short(node.queued_resource) == short(request.name))
+        return by_label or (
+            request is not None and short_name(node.queued_resource) == short_name(request.name)
+        )
 
     def _host_keys(self, name: str) -> Sequence[Mapping[str, str]]:
         """Return the host keys of a node; () if they can't be read."""
@@ -144,7 +146,7 @@ def nodes_as_json(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[
     return {
         "nodes": [MessageToDict(each) for each in nodes],
         "queuedResources": [MessageToDict(each) for each in without_node],
-        "unreachable": [short(each) for each in api.unreachable],
+        "unreachable": [short_name(each) for each in api.unreachable],
     }
 
 

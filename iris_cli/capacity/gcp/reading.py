@@ -72,19 +72,21 @@ class Resources(NamedTuple):
     node: Any | None
 
 
-def merged(requests: Sequence[Any], nodes: Sequence[Any], owner: str) -> dict[str, Resources]:
+def merge_resources(requests: Sequence[Any], nodes: Sequence[Any], owner: str) -> dict[str, Resources]:
     """Return an owner's resources by short name: those with its label, and the nodes of its queued resources."""
     ours = {
-        short(each.name): Resources(each, None) for each in requests if label_of_request(each, OWNER) == owner
+        short_name(each.name): Resources(each, None)
+        for each in requests
+        if label_of_request(each, OWNER) == owner
     }
     for node in nodes:
-        name = short(node.name)
-        if node.labels.get(OWNER) == owner or (name in ours and short(node.queued_resource) == name):
+        name = short_name(node.name)
+        if node.labels.get(OWNER) == owner or (name in ours and short_name(node.queued_resource) == name):
             ours[name] = Resources(ours[name].request if name in ours else None, node)
     return {name: ours[name] for name in sorted(ours)}
 
 
-def short(name: str) -> str:
+def short_name(name: str) -> str:
     """Return the last part of a resource name."""
     return name.rpartition("/")[2]
 
@@ -127,7 +129,7 @@ def failed_creation(name: str, operations: Iterable[Mapping[str, Any]]) -> Cloud
     found: dict[str, Mapping[str, Any]] = {}
     for each in operations:
         about = each.get("metadata", {})
-        if short(about.get("target", "")) == name and about.get("verb") == "create":
+        if short_name(about.get("target", "")) == name and about.get("verb") == "create":
             found[about.get("createTime", "").rstrip("Z")] = each  # "12:00:01" must sort before "12:00:01.5"
     if not found:
         return None
@@ -179,7 +181,7 @@ def _slice_from_node(name: str, node: Any, now: float, known: Slice | None, keys
             if settling and not all(host.key for host in hosts):
                 hosts, state, detail = (), CloudState.CREATING, "its VMs have not reported host keys yet"
     elif node.health_description:
-        detail = f"{detail or word}: {one_line_of(node.health_description)}"
+        detail = f"{detail or word}: {one_line(node.health_description)}"
     return CloudSlice(
         name=name,
         state=state,
@@ -211,7 +213,7 @@ def _vms(node: Any) -> int:
         if arranged.topology:
             kind = arranged_type(tpu_v2.AcceleratorConfig.Type(arranged.type_).name, arranged.topology)
         else:
-            kind = canonical_type(short(node.accelerator_type))
+            kind = canonical_type(short_name(node.accelerator_type))
     except (UsageError, ValueError):
         return 0
     known = lookup(kind)
@@ -278,27 +280,27 @@ def error_of(error: Exception, project: str) -> ProviderError:
     if isinstance(error, DefaultCredentialsError):
         words = f": {_LOG_IN} ({_NAMED_FILE} is not set)"
         if os.environ.get(_NAMED_FILE):  # it overrides a login
-            words = f" from {_NAMED_FILE}: {one_line_of(str(error.args[0]))}"
+            words = f" from {_NAMED_FILE}: {one_line(str(error.args[0]))}"
         return ProviderError(Refusal.DENIED, f"no Google Cloud credentials{words}")
     if isinstance(error, RefreshError) and not error.retryable:
-        why = one_line_of(str(error.args[0])) if error.args else "no reason given"
+        why = one_line(str(error.args[0])) if error.args else "no reason given"
         return ProviderError(
             Refusal.DENIED,
             f"the Google Cloud credentials have expired or were revoked: {why} ({_LOG_IN})",
         )
     is_login = isinstance(error, GoogleAuthError)
     kind = "no way to log in to Google Cloud" if is_login else "no answer from Google"
-    return ProviderError(Refusal.UNANSWERED, f"{kind}: {type(error).__name__}: {one_line_of(str(error))}")
+    return ProviderError(Refusal.UNANSWERED, f"{kind}: {type(error).__name__}: {one_line(str(error))}")
 
 
-def one_line_of(text: str) -> str:
+def one_line(text: str) -> str:
     """Return Google's text as one line of bounded length, without the request's method and URL."""
     line = " ".join(_CALL.sub("", text, count=1).split())
     return line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 1]}…"
 
 
 def _error_of_answer(error: GoogleAPICallError, project: str) -> ProviderError:
-    code, words, reason = error.code or 0, one_line_of(str(error.message)), _reason(error)
+    code, words, reason = error.code or 0, one_line(str(error.message)), _reason(error)
     if code == 401:
         return ProviderError(Refusal.DENIED, f"Google does not accept the credentials: {words} ({_LOG_IN})")
     if code == 403:
@@ -336,7 +338,7 @@ def _denied(words: str, reason: str, project: str) -> str:
 
 def status_of(code: int, words: str) -> tuple[Refusal, str]:
     """Return the kind of refusal for a google.rpc.Status, and its message as one line."""
-    message = one_line_of(words) or f"error {code} without a message"
+    message = one_line(words) or f"error {code} without a message"
     if code in (_EXHAUSTED, _UNAVAILABLE) and _NO_MACHINES.search(message):
         return Refusal.STOCKOUT, message
     return _REFUSALS.get(code, Refusal.UNANSWERED), message

@@ -66,7 +66,7 @@ def install(
     if systemd:
         changed = timer.install(entry, units_directory())
         with suppress(IrisError):
-            if not timer.lingers(user_name()):
+            if not timer.has_lingering(user_name()):
                 iris.output.message("the timer stops when you log out; to avoid that: loginctl enable-linger")
         with suppress(IrisError):
             crontab.remove(entry)
@@ -114,13 +114,13 @@ def remove(context: typer.Context) -> None:
 
 
 def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> "CronEntry":
-    from iris_cli.ops.loop.cron.entry import CronEntry, absolute
+    from iris_cli.ops.loop.cron.entry import CronEntry, absolute_path
     from iris_cli.ops.workplace import this_program
 
     return CronEntry(
         cluster=iris.config.name,
-        config=absolute(iris.config_file),
-        state=absolute(iris.state_path_in_use),
+        config=absolute_path(iris.config_file),
+        state=absolute_path(iris.state_path_in_use),
         program=this_program(),
         every=every,
         autoscale=autoscale,

@@ -25,7 +25,7 @@ from iris_cli.journal.layout import LOG, LOOP_LOG
 from iris_cli.ops.checks.findings import Finding
 from iris_cli.ops.checks.host_checks import SSH_CONFIG, all_workers
 from iris_cli.ops.checks.redaction import Redactor
-from iris_cli.ops.secret_values import known_values
+from iris_cli.ops.secret_values import values_to_mask
 from iris_cli.ops.session import Session
 from iris_cli.ops.workplace import user_name
 from iris_cli.remote.ssh.config import Hop, Routes
@@ -140,7 +140,7 @@ def _register_session(session: Session, redactor: Redactor) -> None:
         redactor.know_hosts([hop.host, hop.label, hop.key_name])
         redactor.know_users([hop.user])
     for job in cluster.jobs.values():
-        redactor.know_secrets(value.decode("utf-8", "replace") for value in known_values(job))
+        redactor.know_secrets(value.decode("utf-8", "replace") for value in values_to_mask(job))
     redactor.know_secrets([session.config.notify.webhook])
 
 

@@ -18,7 +18,7 @@ from iris_cli.core.model.worker import MAX_SKEW
 from iris_cli.core.units import format_memory
 from iris_cli.errors import ExitCode
 from iris_cli.ops.checks.findings import Finding, Level, failure, success, warning
-from iris_cli.ops.cycle.answers import facts_of
+from iris_cli.ops.cycle.answers import worker_facts
 from iris_cli.ops.outcomes.causes import skew_words
 from iris_cli.ops.session import Session
 from iris_cli.remote.srun import srun_words, ssh_connection
@@ -114,7 +114,7 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
     for each in results:
         if isinstance(each.report, ProbeReport):
             known = each.worker.id in cluster.workers
-            refusal = facts_of(session, cluster, each.report).refusal if known else ""
+            refusal = worker_facts(session, cluster, each.report).refusal if known else ""
             host = session.hosts.get(each.worker.id)
             skew = 0.0 if is_local_clock_wrong else each.skew
             yield from host_findings(each.worker, host, each.report, skew, refusal)

@@ -56,7 +56,7 @@ class WorkspaceFetch(AnswerHeader, frozen=True, kw_only=True):
 Observation = WorkerReport | ProbeReport | ReapReport | LogChunks | WorkspaceFetch | Silence
 
 
-def validated(answer: Observation, worker: WorkerId, tokens: frozenset[Token]) -> Observation:
+def validate(answer: Observation, worker: WorkerId, tokens: frozenset[Token]) -> Observation:
     """Return the answer of `worker` to a call about the attempts `tokens`. Replace an implausible one by a Silence."""
     problem = next(_problems(answer, worker, tokens), None)
     if problem is None:
@@ -155,12 +155,12 @@ def _is_text(text: str) -> bool:
     return len(text) <= MAX_TEXT and not any("\ud800" <= char <= "\udfff" for char in text)
 
 
-def token_of(worker: WorkerId, incarnation: str) -> Token:
+def set_up_token(worker: WorkerId, incarnation: str) -> Token:
     """Return the token of the set-up of a worker of a slice. It need not be recorded, because it is computed."""
     return Token(sha256(f"set-up of {worker} {incarnation}".encode()).hexdigest()[:32])
 
 
-def facts_of(session: Session, cluster: Cluster, report: ProbeReport) -> WorkerUpdated:
+def worker_facts(session: Session, cluster: Cluster, report: ProbeReport) -> WorkerUpdated:
     """Return the facts to record for a worker that answered a probe."""
     worker = cluster.workers[report.worker]
     host = session.hosts.get(worker.id)
@@ -196,7 +196,7 @@ def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tupl
         if other.id != worker.id and other.incarnation and other.incarnation == report.incarnation:
             reasons.append(f"same host as {other.id}: two workers share one iris directory")
             break
-    set_up = token_of(worker.id, report.incarnation)
+    set_up = set_up_token(worker.id, report.incarnation)
     unknown = cluster.foreign(token for token in report.tokens if token != set_up)
     if unknown:
         reasons.append(

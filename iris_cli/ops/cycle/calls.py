@@ -16,9 +16,9 @@ from iris_cli.ops.cycle.environment import (
     array_variables,
     coordinator_port,
     environment,
-    line_of,
     listens,
     placement_of,
+    read_line,
 )
 from iris_cli.ops.cycle.observe import CallContext, Poll, WorkerAnswer
 from iris_cli.ops.cycle.requests import Key, LogReading
@@ -178,7 +178,7 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
 
     placement = placement_of(cluster, attempt_id)
     secrets = secret_values(placement.job)
-    line = line_of(session.state, placement.job, placement.index)
+    line = read_line(session.state, placement.job, placement.index)
     host = session.hosts.get(placement.worker.id)
     default_env = host.env if host is not None else session.config.defaults.env
     request = LaunchRequest(

@@ -157,7 +157,7 @@ class Cycles(Struct):
         def rule(draft: Draft) -> None:
             workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
             attempts.take_over(draft, session.limits)
-            jobs.cancel_without_client(draft, _without_client(session, draft.cluster))
+            jobs.cancel_without_client(draft, _jobs_without_client(session, draft.cluster))
             unable = missing_for_jobs(draft.cluster, session.state).jobs
             observe.settle(session, draft, dict.fromkeys(attempts.fence_unstartable(draft, unable)))
 
@@ -278,7 +278,7 @@ def copy_ended_logs(dispatcher: Dispatcher) -> None:
         dispatcher.session.fault("copying logs of ended attempts", error)
 
 
-def _without_client(session: Session, cluster: Cluster) -> list[JobId]:
+def _jobs_without_client(session: Session, cluster: Cluster) -> list[JobId]:
     """Return the open interactive jobs whose client has ended or was killed: the client's lock is free."""
     return [
         job.id
@@ -302,7 +302,7 @@ def _plan(session: Session, draft: Draft, unanswered: Collection[WorkerId]) -> P
     from iris_cli.core.scheduling import plan
 
     return plan(
-        _without(draft.cluster, unanswered),
+        _with_suspects(draft.cluster, unanswered),
         draft.at,
         limits=session.limits,
         missing=missing_for_jobs(draft.cluster, session.state),
@@ -314,7 +314,7 @@ def _new_token(session: Session) -> Callable[[], Token]:
     return lambda: Token(session.randomness.hexadecimal(16))
 
 
-def _without(cluster: Cluster, unanswered: Collection[WorkerId]) -> Cluster:
+def _with_suspects(cluster: Cluster, unanswered: Collection[WorkerId]) -> Cluster:
     """Return the cluster with these workers marked SUSPECT, so that nothing is placed on them."""
     if not unanswered:
         return cluster

@@ -240,24 +240,24 @@ def device_guards(worker: Worker) -> dict[str, str]:
     }
 
 
-def text_of(lines: Sequence[str]) -> bytes:
+def encode_lines(lines: Sequence[str]) -> bytes:
     """Return the content of a stored file with these lines, in UTF-8."""
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def with_lines(request: JobRequest) -> JobRequest:
+def hash_lines(request: JobRequest) -> JobRequest:
     """Return the request with the hash, number and size of its lines. The log does not record the lines."""
     if request.each_line is None:
         return request
     from hashlib import sha256
 
-    text = text_of(request.each_line)
+    text = encode_lines(request.each_line)
     return structs.replace(
         request, lines=Lines(hash=sha256(text).hexdigest(), count=len(request.each_line), size=len(text))
     )
 
 
-def line_of(state: StateDir, job: Job, index: int) -> str | None:
+def read_line(state: StateDir, job: Job, index: int) -> str | None:
     """Return the line of the task with this index, None without `--each-line`. Raises ValueError if it is gone."""
     if job.each_line is None:
         return None

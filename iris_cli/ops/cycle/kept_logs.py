@@ -16,7 +16,7 @@ from iris_cli.core.model.task import PROGRAM_FAILURES, Attempt, End, EndReason, 
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.files.pulled_logs import MAX_EXCERPT
 from iris_cli.ops.outcomes.causes import KEPT, cause_in
-from iris_cli.ops.secret_values import known_values, masked
+from iris_cli.ops.secret_values import mask, values_to_mask
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import attempt_of, logs_to_copy
 
@@ -44,20 +44,22 @@ def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
     if ended:
         session.state.logs_due.add(ended)
     by_worker: dict[WorkerId, list[Due]] = {}
-    for attempt_id, attempt in _due(session):
+    for attempt_id, attempt in _attempts_due(session):
         attempts = by_worker.setdefault(attempt.worker, [])
         if len(attempts) < _MAX_PER_WORKER:
             attempts.append((attempt_id, attempt))
     if not by_worker:
         return
     _ = session.runner  # creates it before threads use it
-    to_search = _to_search(session.cluster, [due for attempts in by_worker.values() for due in attempts])
+    to_search = _attempts_to_search(
+        session.cluster, [due for attempts in by_worker.values() for due in attempts]
+    )
     act = partial(_copy_from, session, by_worker, to_search)
     for _batch in session.fan_out(list(by_worker), act, what="copying logs", patience=_PATIENCE):
         pass
 
 
-def _due(session: Session) -> list[Due]:
+def _attempts_due(session: Session) -> list[Due]:
     """Return the attempts whose output is due, earliest end first. Forget attempts that ended more than a day ago."""
     cluster, files = session.cluster, session.state.logs_due
     due = files.all()
@@ -83,8 +85,8 @@ def _copy_from(
         if found is None:
             return
         for (attempt_id, attempt), streams in zip(batch, found, strict=True):
-            values = known_values(session.cluster.jobs[attempt_id.task.job])
-            kept = {name: (offset, masked(data, values)) for name, (offset, data) in streams.items()}
+            values = values_to_mask(session.cluster.jobs[attempt_id.task.job])
+            kept = {name: (offset, mask(data, values)) for name, (offset, data) in streams.items()}
             try:
                 _write(session, attempt_id, kept, listed_at)
                 if attempt_id in to_search and attempt.end is not None:
@@ -140,7 +142,7 @@ def _write(
         logs.finish(attempt_id, listed_at)
 
 
-def _to_search(cluster: Cluster, ended: Sequence[Due]) -> frozenset[AttemptId]:
+def _attempts_to_search(cluster: Cluster, ended: Sequence[Due]) -> frozenset[AttemptId]:
     """Return the failed attempts whose output is searched for a cause.
 
     Their output is longer than the log tail in the event log, and no log tail of their job shows a cause.

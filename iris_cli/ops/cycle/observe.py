@@ -22,10 +22,17 @@ from iris_cli.core.messages.observations import (
 )
 from iris_cli.core.messages.requests import Submit
 from iris_cli.ops.cycle import requests
-from iris_cli.ops.cycle.answers import MAX_UPTIME, LogChunks, Observation, WorkspaceFetch, facts_of, validated
+from iris_cli.ops.cycle.answers import (
+    MAX_UPTIME,
+    LogChunks,
+    Observation,
+    WorkspaceFetch,
+    validate,
+    worker_facts,
+)
 from iris_cli.ops.cycle.quiet import with_stack_places
 from iris_cli.ops.cycle.requests import Key, Outcomes, TaskRequest
-from iris_cli.ops.secret_values import known_values, masked
+from iris_cli.ops.secret_values import mask, values_to_mask
 from iris_cli.ops.session import ReadAt, Session
 
 _STARTING = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
@@ -101,8 +108,8 @@ def validated_answer(
     launching: tuple[AttemptId, ...] = (),
 ) -> WorkerAnswer:
     """Return the answer of a worker after validation: an implausible answer becomes a Silence."""
-    valid = validated(observation, context.worker, context.tokens)
-    task_requests = requests.read(valid, context.attempts)
+    valid = validate(observation, context.worker, context.tokens)
+    task_requests = requests.read_requests(valid, context.attempts)
     return WorkerAnswer(valid, session.clock.now(), context, called_at, task_requests, launching=launching)
 
 
@@ -281,7 +288,7 @@ def _record_answer(session: Session, draft: Draft, answer: WorkerAnswer) -> tupl
     if answer.called_at is not None:
         workers.record_clock(draft, observation.worker, observation.clock, answer.called_at, answer.at)
     if isinstance(observation, ProbeReport):
-        found = facts_of(session, draft.cluster, observation)
+        found = worker_facts(session, draft.cluster, observation)
         identity.apply_probe(draft, found, session.limits)
         return _NO_RESULT
     if isinstance(observation, ReapReport):
@@ -333,7 +340,7 @@ def _record_report(
 
     record_attempts(has_ended=False)
     task_requests = (each for each in answer.requests if by_token.get(each.token) == each.attempt)
-    outcomes = requests.carry_out(session, draft, task_requests)
+    outcomes = requests.decide_requests(session, draft, task_requests)
     # The workspace of a child job must be fetched before such a request can be decided.
     deferred.update(token for (token, _), each in outcomes.items() if isinstance(each.result, Submit))
     record_attempts(has_ended=True)
@@ -357,10 +364,10 @@ def _with_current_ages(report: AttemptReport, waited: float, max_age: float) -> 
 
 def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> AttemptReport:
     """Return the report with the job's secret values masked in its log tail."""
-    values = known_values(draft.cluster.jobs[attempt_id.task.job]) if report.log_tail else ()
+    values = values_to_mask(draft.cluster.jobs[attempt_id.task.job]) if report.log_tail else ()
     if not values:
         return report
-    tail = masked(report.log_tail.encode("utf-8", "replace"), values).decode("utf-8", "replace")
+    tail = mask(report.log_tail.encode("utf-8", "replace"), values).decode("utf-8", "replace")
     return structs.replace(report, log_tail=tail)
 
 

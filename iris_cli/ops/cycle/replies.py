@@ -12,7 +12,7 @@ from iris_cli.core.lifecycle.children import visible_job
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.messages import requests as messages
 from iris_cli.errors import NotFoundError
-from iris_cli.ops.names import no_task
+from iris_cli.ops.names import unknown_task
 from iris_cli.ops.outcomes.causes import end_words
 from iris_cli.ops.outcomes.durations import attempt_ran
 from iris_cli.ops.views.failure import cause_words
@@ -84,7 +84,7 @@ def log_location(cluster: Cluster, requester: AttemptId, request: messages.Logs)
     """Return the worker and the token of the attempt that wrote a log. Raises NotFoundError if the log was deleted."""
     visible_job(cluster, requester, request.task.job)
     if request.task not in cluster.tasks:
-        raise no_task(cluster, request.task)
+        raise unknown_task(cluster, request.task)
     attempts = cluster.tasks[request.task].attempts
     number = len(attempts) - 1 if request.attempt is None else request.attempt
     if not 0 <= number < len(attempts):

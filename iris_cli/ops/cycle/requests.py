@@ -17,7 +17,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.messages import requests as messages
 from iris_cli.core.messages.observations import OutboxFile, WorkerReport
 from iris_cli.errors import IrisError, UsageError
-from iris_cli.ops.cycle.environment import text_of, with_lines
+from iris_cli.ops.cycle.environment import encode_lines, hash_lines
 from iris_cli.ops.session import Session
 
 Key = tuple[Token, RequestId]  # of a request: the token of the requesting attempt, and the request's id
@@ -55,7 +55,7 @@ class Outcome(Struct, frozen=True):
 Outcomes = dict[Key, Outcome]
 
 
-def read(observation: object, attempts: Mapping[Token, AttemptId]) -> tuple[TaskRequest, ...]:
+def read_requests(observation: object, attempts: Mapping[Token, AttemptId]) -> tuple[TaskRequest, ...]:
     """Return the requests in a worker's answer, without those of unknown attempts."""
     found = observation.requests if isinstance(observation, WorkerReport) else ()
     return tuple(_request_of(attempts[each.token], each) for each in found if each.token in attempts)
@@ -77,7 +77,7 @@ def _request_of(attempt: AttemptId, file: OutboxFile) -> TaskRequest:
     return TaskRequest(attempt, file.token, file.id, request, digest)
 
 
-def carry_out(session: Session, draft: Draft, request: Iterable[TaskRequest]) -> Outcomes:
+def decide_requests(session: Session, draft: Draft, request: Iterable[TaskRequest]) -> Outcomes:
     """Decide the requests in order on the draft. A failing request is refused, and affects no other request."""
     outcomes: Outcomes = {}
     for each in request:
@@ -129,11 +129,11 @@ def _submit(
     context = Submission(
         fleet=fleet(session, draft.cluster), defaults=session.config.defaults.job, limits=session.limits
     )
-    child, created = submit_child(draft, origin, with_lines(wanted), context)
+    child, created = submit_child(draft, origin, hash_lines(wanted), context)
     if any(isinstance(event, JobSubmitted) for event in draft.events[events_before:]):
         if wanted.workspace is not None and not session.state.workspaces.has(wanted.workspace.hash):
             draft.roll_back(events_before)
             return request.request  # type: ignore[return-value]  # an unreadable request never comes here
         if wanted.each_line is not None:
-            session.state.lines.put([text_of(wanted.each_line)])
+            session.state.lines.put([encode_lines(wanted.each_line)])
     return {"job": child, "created": created}

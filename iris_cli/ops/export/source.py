@@ -24,7 +24,7 @@ from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobRequest
 from iris_cli.core.topology import lookup
 from iris_cli.errors import ConfigError, UsageError
-from iris_cli.ops.cycle.environment import line_of, with_lines
+from iris_cli.ops.cycle.environment import hash_lines, read_line
 from iris_cli.ops.export.gke_tpu import gke_types
 from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
@@ -58,7 +58,7 @@ def from_state(session: Session, name: str) -> Source:
     job = cluster.jobs[find_job(cluster, name)]
     if job.client:
         raise UsageError(f"{clip(job.id)} ran on a terminal", hint="write a job file for its command")
-    lines = (line_of(session.state, job, index) for index in range(job.replicas if job.each_line else 0))
+    lines = (read_line(session.state, job, index) for index in range(job.replicas if job.each_line else 0))
     try:
         kept = tuple(line or "" for line in lines)
     except ValueError as error:
@@ -83,7 +83,7 @@ def from_file(path: Path, defaults: Defaults) -> Source:
     request = merge_requests(job_request, defaults.job)
     after = tuple(map(parse_job_id, request.after or ()))
     # The job's dependencies, its image and its resources belong to the other engine, so they are not checked.
-    accepted = structs.replace(with_lines(request), after=None, image=None, force=True)
+    accepted = structs.replace(hash_lines(request), after=None, image=None, force=True)
     job = accept(Cluster(), accepted, _fictitious_workers(request))
     lines = request.each_line
     return Source(

@@ -37,17 +37,17 @@ def cancel(
     """
     result = Cancelled()
     with session.transaction() as draft:
-        chosen = _chosen(draft.cluster, names, prefix, wanted)
+        chosen = _choose_jobs(draft.cluster, names, prefix, wanted)
         for job in chosen:
             (result.over if draft.cluster.job_state(job).terminal else result.cancelled).append(job)
         for job in result.cancelled:
             jobs.cancel(draft, job, reason)  # no effect on a child job that has just ended with its parent
     send_stops(session)
-    result.stopping = _stopping(session.cluster, result.cancelled + result.over)
+    result.stopping = _live_attempts(session.cluster, result.cancelled + result.over)
     return result
 
 
-def _chosen(cluster: Cluster, names: list[str], prefix: bool, wanted: JobFilter) -> list[JobId]:
+def _choose_jobs(cluster: Cluster, names: list[str], prefix: bool, wanted: JobFilter) -> list[JobId]:
     found = find_jobs(cluster, names, prefix=prefix) if names else [job.id for job in cluster.open_jobs()]
     matching = [job for job in found if wanted.matches(cluster, cluster.jobs[job])]
     if not matching:
@@ -62,7 +62,7 @@ def wait_until_stopped(session: Session, result: Cancelled) -> bool:
     with session.progress(lambda: ("stopping", total - len(result.stopping), total, "task")):
         while result.stopping:
             run(session, schedule=False)
-            result.stopping = _stopping(session.cluster, result.cancelled + result.over)
+            result.stopping = _live_attempts(session.cluster, result.cancelled + result.over)
             if not result.stopping:
                 return True
             if all(_is_unreachable(session, attempt) for attempt in result.stopping):
@@ -71,7 +71,7 @@ def wait_until_stopped(session: Session, result: Cancelled) -> bool:
     return True
 
 
-def _stopping(cluster: Cluster, cancelled: list[JobId]) -> list[AttemptId]:
+def _live_attempts(cluster: Cluster, cancelled: list[JobId]) -> list[AttemptId]:
     prefixes = tuple(f"{each}/" for each in cancelled)
     with_children = [job.id for job in cluster.open_jobs() if f"{job.id}/".startswith(prefixes)]
     return [attempt_id for job in with_children for attempt_id, _ in cluster.live_of(job)]

@@ -26,7 +26,7 @@ from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.core.resources import AUTO
 from iris_cli.errors import LockedError, UsageError, WorkspaceGoneError
-from iris_cli.ops.cycle.environment import text_of, with_lines
+from iris_cli.ops.cycle.environment import encode_lines, hash_lines
 from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.offered import offers
@@ -47,8 +47,8 @@ def launch(session: Session, request: JobRequest) -> JobId:
     The job's directory is packed BEFORE the lock is taken. The lines of the `--each-line` file are stored in a separate
     file, and the log contains the hash of that file.
     """
-    request = with_lines(request)
-    if _ships(request):
+    request = hash_lines(request)
+    if _has_files(request):
         _submit(session, Draft(session.view(), session.clock.now()), request)  # raises errors early
         from iris_cli.ops.workspace.pack import packed
 
@@ -61,7 +61,7 @@ def launch(session: Session, request: JobRequest) -> JobId:
                 f"the packed workspace {request.workspace.hash[:12]} was removed", hint="launch the job again"
             )
         if request.each_line is not None:
-            session.state.lines.put([text_of(request.each_line)])
+            session.state.lines.put([encode_lines(request.each_line)])
     _warn(session, warnings)
     return job
 
@@ -71,7 +71,7 @@ def wait_for_set_up(session: Session, job: JobId) -> None:
     from iris_cli.ops.cycle.cycle import run
 
     until, pause = session.clock.monotonic() + _SET_UP_WAIT, _FIRST_PAUSE
-    left = total = len(being_set_up(session.cluster, job))
+    left = total = len(workers_in_set_up(session.cluster, job))
     with session.progress(lambda: ("setting up", total - left, total, "worker")):
         while left and session.clock.monotonic() + pause < until:
             session.clock.sleep(pause)
@@ -80,15 +80,15 @@ def wait_for_set_up(session: Session, job: JobId) -> None:
                 run(session, schedule=False, job=job)
             except LockedError:  # another invocation runs a cycle
                 return
-            left = len(being_set_up(session.cluster, job))
+            left = len(workers_in_set_up(session.cluster, job))
 
 
-def being_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
+def workers_in_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
     """Return the workers that unpack files or run the set-up command for tasks of this job."""
     record = cluster.jobs[job]
     if not record.workspace and not record.setup:
         return []
-    silent = _silent(cluster, job)
+    silent = _unreachable(cluster, job)
     if silent and record.is_gang:
         return []  # no rank of a gang starts before all ranks are set up
     last = [task.attempts[-1] for task in cluster.tasks_of(job) if task.attempts]
@@ -98,7 +98,7 @@ def being_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
 
 def unreachable_workers(session: Session, job: JobId, *, has_next_cycle: bool) -> dict[WorkerId, str]:
     """Return the unreachable workers of tasks that have not started, each with the reason and the next call's time."""
-    silent = _silent(session.cluster, job)
+    silent = _unreachable(session.cluster, job)
     if not silent:
         return {}
     from iris_cli.ops.views.inventory import next_retry_words
@@ -110,7 +110,7 @@ def unreachable_workers(session: Session, job: JobId, *, has_next_cycle: bool) -
     }
 
 
-def _silent(cluster: Cluster, job: JobId) -> dict[WorkerId, Worker]:
+def _unreachable(cluster: Cluster, job: JobId) -> dict[WorkerId, Worker]:
     waiting = (TaskState.PENDING, TaskState.ASSIGNED)
     tasks = [task for task in cluster.tasks_of(job) if task.attempts and task.state in waiting]
     workers = [cluster.workers.get(task.attempts[-1].worker) for task in tasks]
@@ -121,7 +121,7 @@ def _silent(cluster: Cluster, job: JobId) -> dict[WorkerId, Worker]:
     }
 
 
-def _ships(request: JobRequest) -> bool:
+def _has_files(request: JobRequest) -> bool:
     """Return True if files are packed for the job."""
     return request.workdir is not None or request.job_script is not None
 
@@ -141,7 +141,7 @@ def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, 
     from iris_cli.ops.cycle.cycle import assign  # loads the scheduler, which a launch may not need
 
     draft = Draft(session.view(), session.clock.now())
-    request = request and with_lines(request)
+    request = request and hash_lines(request)
     job, warnings = _submit(session, draft, request) if request is not None else (None, [])
     plan, _ = assign(session, draft)
     _warn(session, warnings)
@@ -237,7 +237,7 @@ def _check_can_start(request: JobRequest, job: Job) -> None:
     if (
         "/" in program
         and not program.startswith("/")
-        and not (_ships(request) or request.workspace or request.setup)
+        and not (_has_files(request) or request.workspace or request.setup)
     ):
         raise UsageError(
             f"{clip(program)} is not shipped: a task starts in an empty directory",

@@ -9,7 +9,7 @@ from iris_cli.core.lifecycle import jobs
 from iris_cli.core.lifecycle.resubmission import resubmit_command
 from iris_cli.errors import UsageError
 from iris_cli.ops.cycle.cycle import send_stops
-from iris_cli.ops.names import select_tasks, unknown
+from iris_cli.ops.names import select_tasks, unknown_name
 from iris_cli.ops.session import Session
 
 
@@ -49,7 +49,7 @@ def _target(cluster: Cluster, name: str) -> tuple[JobId, Task | None]:
     job, task = JobId(name), None
     if name not in cluster.jobs:
         if "/attempt-" in name:
-            raise unknown(cluster, name, "job or task")
+            raise unknown_name(cluster, name, "job or task")
         ((task, _),) = select_tasks(cluster, name)
         job = task.job
     state = cluster.job_state(job)

@@ -61,7 +61,7 @@ class CycleRunner:
     ) -> None:
         with self._runner, self._dispatcher:
             if kind is None and self._dispatcher.calls.has_orders:  # healthy hosts answer soon
-                self._do(partial(self._dispatcher.process_calls, patience=PATIENCE))
+                self._try(partial(self._dispatcher.process_calls, patience=PATIENCE))
         if kind is None:
             copy_ended_logs(self._dispatcher)
             send_notices(self.session)
@@ -70,7 +70,7 @@ class CycleRunner:
         """Run a cycle if it is due. Return the newest cluster."""
         if self.session.clock.monotonic() >= self._due:
             self.trouble = None
-            self._do(self._cycles.run)
+            self._try(self._cycles.run)
             self._has_requests = self._has_new_requests()
             is_soon = self._expects_more() or self._between == _FIRST
             between = _MIN_BETWEEN if is_soon else 2 * self._between or _FIRST
@@ -102,7 +102,7 @@ class CycleRunner:
         if self._expects_more():
             until = min(until, self._due)
         ended = len(self._dispatcher.ended)
-        self._do(partial(self._cycles.finish_calls, until=until))
+        self._try(partial(self._cycles.finish_calls, until=until))
         if len(self._dispatcher.ended) == ended:
             clock.sleep(max(0.0, until - clock.monotonic()))
         if self._has_new_requests():
@@ -119,7 +119,7 @@ class CycleRunner:
         before, self._requests = self._requests, self._dispatcher.requests
         return self._requests > before
 
-    def _do(self, act: Callable[[], object]) -> None:
+    def _try(self, act: Callable[[], object]) -> None:
         try:
             act()
         except TRANSIENT_ERRORS as error:

@@ -69,15 +69,15 @@ def _is_due(records: NoticeState, now: float) -> bool:
 
 def _start(session: Session, records: NoticeState, lock: int) -> None:
     """Start a sender of the notices in `records`, which releases the lock."""
-    from iris_cli.ops.notify.channels import Command, Sender, Webhook, body_of, environment_of, start
+    from iris_cli.ops.notify.channels import Command, Sender, Webhook, notice_json, notice_variables, start
 
     config, clock = session.config, session.clock
     directory = config.path.absolute().parent
     command = Command(words=config.notify.command, directory=directory, clock=clock, timeout=TIMEOUT)
     webhook = Webhook(url=config.notify.webhook, clock=clock, timeout=TIMEOUT)
     senders: dict[str, Send] = {
-        "command": lambda notice, stop: command.run(environment_of(notice, config.name), stop),
-        "webhook": lambda notice, stop: webhook.post(body_of(notice, config.name), stop),
+        "command": lambda notice, stop: command.run(notice_variables(notice, config.name), stop),
+        "webhook": lambda notice, stop: webhook.post(notice_json(notice, config.name), stop),
     }
     start(
         Sender(

@@ -24,7 +24,7 @@ _MAX_TEXT = 1000  # characters of text from users or workers
 _URL = pattern(r"(https?://)(?:[^\s/@]*@)?([^\s/?#'\"]+)[^\s'\"]*")
 
 
-def environment_of(notice: Notice, cluster: str) -> dict[str, str]:
+def notice_variables(notice: Notice, cluster: str) -> dict[str, str]:
     """Return the variables that are added to the environment of the operator's command."""
     return {
         "IRIS_EVENT": notice.event,
@@ -36,7 +36,7 @@ def environment_of(notice: Notice, cluster: str) -> dict[str, str]:
     }
 
 
-def body_of(notice: Notice, cluster: str) -> bytes:
+def notice_json(notice: Notice, cluster: str) -> bytes:
     """Return the JSON body for the webhook. `text` is one sentence, as chat services expect."""
     entry = {
         "schema_version": 1,
@@ -59,7 +59,7 @@ def one_line(text: str) -> str:
     return line if len(line) <= _MAX_TEXT else line[: _MAX_TEXT - 1] + "…"
 
 
-def without_secrets(text: str) -> str:
+def cut_urls(text: str) -> str:
     """Return the text with each URL cut after its host, because a path may be a secret."""
     return _URL.sub(r"\1\2/...", text)
 
@@ -141,7 +141,7 @@ def _problem(code: int | None, tail: bytes | None, timeout: float) -> str:
     ended = f"the command was ended by signal {-code}" if code < 0 else f"the command failed with exit {code}"
     lines = [one_line(line) for line in tail.decode("utf-8", "replace").splitlines()]
     last = next((line for line in reversed(lines) if line), "")
-    return f"{ended}: {without_secrets(last)[:_MAX_LINE]}" if last else ended
+    return f"{ended}: {cut_urls(last)[:_MAX_LINE]}" if last else ended
 
 
 class Webhook(Struct, frozen=True, kw_only=True):

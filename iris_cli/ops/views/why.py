@@ -25,7 +25,7 @@ from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.model.waiting import overdue, quiet_of, quiet_words
 from iris_cli.errors import UsageError
 from iris_cli.journal.log.recovery import Damage
-from iris_cli.ops.names import no_task, unknown
+from iris_cli.ops.names import unknown_name, unknown_task
 from iris_cli.ops.outcomes.causes import retry_words, task_end_words
 from iris_cli.ops.outcomes.durations import elapsed
 from iris_cli.ops.session import Session
@@ -175,8 +175,8 @@ def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
     if task_id in cluster.tasks:
         return cluster.tasks[task_id]
     if task_id is not None and task_id.job in cluster.jobs:
-        raise no_task(cluster, task_id)
-    raise unknown(cluster, subject, "job, task or worker")
+        raise unknown_task(cluster, task_id)
+    raise unknown_name(cluster, subject, "job, task or worker")
 
 
 def _why(view: View, subject: str, kind: str, state: str, display: str, **parts: Any) -> Why:

@@ -12,7 +12,13 @@ from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotFoundError, UsageError
-from iris_cli.ops.cycle.environment import array_variables, device_guards, environment, line_of, placement_of
+from iris_cli.ops.cycle.environment import (
+    array_variables,
+    device_guards,
+    environment,
+    placement_of,
+    read_line,
+)
 from iris_cli.ops.names import find_worker, select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
@@ -111,7 +117,7 @@ def task_environment(session: Session, cluster: Cluster, task: Task, attempt: At
     hidden = dict.fromkeys(placement.job.secrets, "") if placement.job.image else {}
     env = {**environment(placement, _default_env(session, placement.worker), {}), **hidden}
     try:
-        line = line_of(session.state, placement.job, placement.index)
+        line = read_line(session.state, placement.job, placement.index)
     except ValueError:
         line = None
     return {**env, **array_variables(placement, line), **device_guards(placement.worker)}

@@ -11,7 +11,7 @@ from iris_cli.core import AttemptId, Cluster, Token, WorkerId
 from iris_cli.core.events.events import WorkerUnwedged
 from iris_cli.core.messages.observations import ChipHolder, LockFile, RemoteState, Silence, UnwedgeReport
 from iris_cli.errors import IrisError, UnreachableError
-from iris_cli.ops.cycle.answers import token_of
+from iris_cli.ops.cycle.answers import set_up_token
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
 from iris_cli.ops.workers import workers
@@ -133,7 +133,7 @@ def _read_report(
         if attempt.worker == worker_id and not attempt.live
     ]
     keep = [attempt.token for _, attempt in cluster.live_on(worker_id)]
-    keep.append(token_of(worker.id, worker.incarnation))  # the VM's set-up, which is not an attempt
+    keep.append(set_up_token(worker.id, worker.incarnation))  # the VM's set-up, which is not an attempt
     report = session.runner.unwedge(session.target(worker), keep=keep, known=known, clear=stop, grace=grace)
     if isinstance(report, Silence):
         raise UnreachableError(

@@ -15,7 +15,7 @@ from iris_cli.core.messages.observations import ProbeReport, Silence
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.journal.log.writer import Writer
 from iris_cli.ops.cycle import observe
-from iris_cli.ops.cycle.answers import facts_of
+from iris_cli.ops.cycle.answers import worker_facts
 from iris_cli.ops.cycle.cycle import send_stops
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
@@ -118,7 +118,9 @@ def accept(session: Session, changed_host: ChangedHost) -> ProbeResult:
             live_jobs = dict.fromkeys(
                 attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)
             )
-            identity.apply_probe(draft, facts_of(session, draft.cluster, seen), session.limits, trusted=True)
+            identity.apply_probe(
+                draft, worker_facts(session, draft.cluster, seen), session.limits, trusted=True
+            )
             observe.settle(session, draft, live_jobs)
     known = observe.call_context(session.cluster, worker.id)
     rest = _poll_after_reboot(

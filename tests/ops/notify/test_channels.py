@@ -15,7 +15,7 @@ import pytest
 from iris_cli.clock import Clock, SystemClock
 from iris_cli.config.schema import Notify
 from iris_cli.core.messages.notices import Notice
-from iris_cli.ops.notify.channels import Command, Webhook, body_of, environment_of
+from iris_cli.ops.notify.channels import Command, Webhook, notice_json, notice_variables
 from tests.ops.notify.processes import A_LONG_TIME, is_written, number_in, until_gone
 from tests.support.listener import SECRET, Listener
 
@@ -121,11 +121,11 @@ def test_a_server_that_stalls_or_drips_or_is_not_there_costs_no_more_than_its_ti
 def test_no_text_of_a_user_can_break_what_is_told() -> None:
     reason = "a\0b\n\x1b[31m\ud800 " + "x" * 5000
     notice = Notice(event="job_ended", job="j", state="FAILED", reason=reason)
-    said = environment_of(notice, "lab")["IRIS_REASON"]
+    said = notice_variables(notice, "lab")["IRIS_REASON"]
     assert said.startswith("a b [31m x")
     assert len(said) == 1000
     os.fsencode(said)
-    assert b"\n" not in body_of(notice, "lab")
+    assert b"\n" not in notice_json(notice, "lab")
 
 
 def test_the_url_is_in_no_repr() -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from iris_cli.core.units import format_duration
 from iris_cli.errors import UsageError
-from iris_cli.ops.loop.cron.entry import CronEntry, failed, run_tool
+from iris_cli.ops.loop.cron.entry import CronEntry, run_tool, tool_error
 
 _LIST = ("crontab", "-l")
 _WRITE = ("crontab", "-")
@@ -74,7 +74,7 @@ def _set_lines(entry: CronEntry, wanted: str) -> bool:
         return False
     result = run_tool(_WRITE, after, hint=_ALTERNATIVE)
     if result.returncode:
-        raise failed(_WRITE, result)
+        raise tool_error(_WRITE, result)
     return True
 
 
@@ -85,7 +85,7 @@ def read() -> str:
         return result.stdout + ("\n" if result.stdout[-1:] not in ("", "\n") else "")
     if not result.stdout and any(word in result.stderr.lower() for word in _NO_CRONTAB):
         return ""
-    raise failed(_LIST, result)
+    raise tool_error(_LIST, result)
 
 
 def _marks(entry: CronEntry) -> tuple[str, str]:

@@ -51,7 +51,7 @@ class CronEntry(Struct, frozen=True, kw_only=True):
         return f"iris-{self.cluster}-{hashlib.sha256(os.fsencode(self.config)).hexdigest()[:8]}"
 
 
-def absolute(path: Path) -> Path:
+def absolute_path(path: Path) -> Path:
     """Return the absolute path. Raises UsageError for a name that a crontab can't contain."""
     if any(ord(character) < 32 for character in str(path)):
         raise UsageError(f"{clip(str(path))!r} has control characters in its name")
@@ -92,7 +92,7 @@ def last_lines(log: Path) -> list[str]:
         return []
 
 
-def failed(words: Sequence[str], result: subprocess.CompletedProcess[str]) -> IrisError:
+def tool_error(words: Sequence[str], result: subprocess.CompletedProcess[str]) -> IrisError:
     """Return an error with a tool's message."""
     message = clip((result.stderr or result.stdout).strip().replace("\n", "; "))
     return IrisError(f"{' '.join(words)} failed: {message or f'exit {result.returncode}'}")

@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 
 from iris_cli.errors import NotWritableError
-from iris_cli.ops.loop.cron.entry import CronEntry, failed, run_tool
+from iris_cli.ops.loop.cron.entry import CronEntry, run_tool, tool_error
 
 _SYSTEMCTL = ("systemctl", "--user")
 _ALTERNATIVE = "iris cron install uses the crontab"
 
 
-def units(entry: CronEntry) -> dict[str, str]:
+def unit_files(entry: CronEntry) -> dict[str, str]:
     """Return the unit files by name."""
     service = f"""\
 [Unit]
@@ -42,7 +42,7 @@ WantedBy=timers.target
 
 def install(entry: CronEntry, directory: Path) -> bool:
     """Install and start the timer. Return False if it was already installed. Raises IrisError, NotWritableError."""
-    wanted = units(entry)
+    wanted = unit_files(entry)
     changed = any(_text(directory / name) != text for name, text in wanted.items())
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def install(entry: CronEntry, directory: Path) -> bool:
 
 def remove(entry: CronEntry, directory: Path) -> bool:
     """Stop and remove the timer. Return False if there was none."""
-    existing = [directory / name for name in units(entry) if (directory / name).is_file()]
+    existing = [directory / name for name in unit_files(entry) if (directory / name).is_file()]
     if not existing:
         return False
     _call("disable", "--now", f"{entry.name}.timer")
@@ -95,7 +95,7 @@ def directory_of(home: Path, config_home: str) -> Path:
     return base / "systemd" / "user"
 
 
-def lingers(user: str) -> bool:
+def has_lingering(user: str) -> bool:
     """Return True if the timer also runs when the user is not logged in."""
     result = run_tool(("loginctl", "show-user", user, "--property=Linger"))
     return result.stdout.strip() != "Linger=no"
@@ -104,7 +104,7 @@ def lingers(user: str) -> bool:
 def _call(*words: str) -> None:
     result = run_tool([*_SYSTEMCTL, *words], hint=_ALTERNATIVE)
     if result.returncode:
-        raise failed([*_SYSTEMCTL, *words], result)
+        raise tool_error([*_SYSTEMCTL, *words], result)
 
 
 def _text(path: Path) -> str:
