@@ -62,7 +62,7 @@ def list_nodes(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[str
     An empty `project` means the default project, an empty `zone` means all zones.
     """
     with _client_of_google():
-        from iris_cli.capacity.gcp.provider import nodes_as_json
+        from iris_cli.capacity.gcp.api import nodes_as_json
     return nodes_as_json(project, zone, clock=clock)
 
 

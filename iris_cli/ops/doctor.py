@@ -52,7 +52,7 @@ def examine(
         cluster = session.view()
     except IrisError as error:
         log_error = None if isinstance(error, NotFoundError) else error  # a new cluster has no log
-    yield from _check_workers(session, cluster, offline=offline)
+    yield from _check_hosts(session, cluster, offline=offline)
     yield from check_state(session.state)
     yield from check_log(session.state, progress=session.progress)
     if log_error is not None:
@@ -66,7 +66,7 @@ def examine(
     yield from check_cycles(cycles, cluster, find_cron(), this_command)
 
 
-def _check_workers(session: Session, cluster: Cluster, *, offline: bool) -> Iterator[Finding]:
+def _check_hosts(session: Session, cluster: Cluster, *, offline: bool) -> Iterator[Finding]:
     """Yield findings on keys, then on hosts, then on drained and quarantined workers. `offline`: don't call hosts."""
     workers = all_workers(session, cluster)
     keys = check_keys(session.target(worker).connection for worker in workers)

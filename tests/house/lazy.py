@@ -14,7 +14,7 @@ from tests.house.rules import PACKAGE, Module
 
 LAZY: Mapping[str, str] = {
     # Google's library is an extra, and slow to import: only a configuration with its groups pays for it.
-    "capacity.opening": "capacity.gcp.provider capacity.slurm.provider",
+    "capacity.opening": "capacity.gcp.api capacity.gcp.provider capacity.slurm.provider",
     # A task has no state directory, and outside of a task there is no outbox.
     "client.iris_client": "client.outbox client.state_directory",
     "client.outbox": "journal.files.workspaces ops.workspace.pack",

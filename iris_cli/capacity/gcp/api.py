@@ -19,10 +19,11 @@ from google.auth import default as default_credentials
 from google.auth.credentials import AnonymousCredentials
 from google.auth.transport.requests import AuthorizedSession
 from google.cloud import tpu_v2
-from google.protobuf.json_format import ParseError
+from google.protobuf.json_format import MessageToDict, ParseError
 from msgspec import Struct
 
-from iris_cli.capacity.gcp.reading import error_of
+from iris_cli.capacity.gcp.creation import OWNER
+from iris_cli.capacity.gcp.reading import error_of, label_of_request, short_name
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.messages.cloud import Refusal
@@ -225,3 +226,33 @@ def default_project() -> str:
         return _credentials()[1]
     except Exception as error:
         raise error_of(error, "") from error
+
+
+def nodes_as_json(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, list[Any]]:
+    """Return the slices of all owners: `nodes`, `queuedResources` without a node, and `unreachable` (zones).
+
+    Queued resources that iris created are omitted. An empty `project` means the default project, an empty `zone` means
+    all zones. Raises ProviderError.
+    """
+    project = project or default_project()
+    if not project:
+        raise ProviderError(Refusal.INVALID, "no Google Cloud project is set")
+    api = Api(project, zone or "-", clock=clock, partial=not zone)
+    requests = api.queued_resources()
+    nodes = api.nodes()
+    with_node = {_in_project(node.queued_resource) for node in nodes}
+    without_node = [
+        each
+        for each in requests
+        if _in_project(each.name) not in with_node and not label_of_request(each, OWNER)
+    ]
+    return {
+        "nodes": [MessageToDict(each) for each in nodes],
+        "queuedResources": [MessageToDict(each) for each in without_node],
+        "unreachable": [short_name(each) for each in api.unreachable],
+    }
+
+
+def _in_project(name: str) -> str:
+    """Return a resource name without the project, which may be its id or its number."""
+    return name.partition("/locations/")[2]

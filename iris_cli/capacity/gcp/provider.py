@@ -1,14 +1,13 @@
-"""The slices of one owner in one zone of Google Cloud, and a list of all slices of a project."""
+"""The slices of one owner in one zone of Google Cloud."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict
 from msgspec.structs import replace
 
-from iris_cli.capacity.gcp.api import Api, RetryPolicy, default_project
+from iris_cli.capacity.gcp.api import Api, RetryPolicy
 from iris_cli.capacity.gcp.creation import OWNER, build_node, build_queued_resource
 from iris_cli.capacity.gcp.reading import (
     cloud_slice,
@@ -123,33 +122,3 @@ class GcpProvider:
             unlisted = failed_creation(each.name, operations)
             if unlisted is not None:
                 yield replace(unlisted, group=each.group)
-
-
-def nodes_as_json(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, list[Any]]:
-    """Return the slices of all owners: `nodes`, `queuedResources` without a node, and `unreachable` (zones).
-
-    Queued resources that iris created are omitted. An empty `project` means the default project, an empty `zone` means
-    all zones. Raises ProviderError.
-    """
-    project = project or default_project()
-    if not project:
-        raise ProviderError(Refusal.INVALID, "no Google Cloud project is set")
-    api = Api(project, zone or "-", clock=clock, partial=not zone)
-    requests = api.queued_resources()
-    nodes = api.nodes()
-    with_node = {_in_project(node.queued_resource) for node in nodes}
-    without_node = [
-        each
-        for each in requests
-        if _in_project(each.name) not in with_node and not label_of_request(each, OWNER)
-    ]
-    return {
-        "nodes": [MessageToDict(each) for each in nodes],
-        "queuedResources": [MessageToDict(each) for each in without_node],
-        "unreachable": [short_name(each) for each in api.unreachable],
-    }
-
-
-def _in_project(name: str) -> str:
-    """Return a resource name without the project, which may be its id or its number."""
-    return name.partition("/locations/")[2]

@@ -25,9 +25,9 @@ from iris_cli.ops.session import Session
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Assignment, Plan
 
-PROMPT = 1.0
+_EARLY_TIMEOUT = 1.0
 """Seconds without an answer after which jobs are placed if they fit on the workers that have answered."""
-PATIENCE = 3.0
+ANSWER_TIMEOUT = 3.0
 """Seconds without an answer after which the remaining jobs are placed without the silent workers."""
 _EXTRA_WAIT = 0.5
 """Seconds for which a launch waits for calls about other jobs when its own job needs no more answers, and then for the
@@ -49,7 +49,7 @@ class CycleResult(Struct):
 
 
 def run(
-    session: Session, *, schedule: bool = True, patience: float = PATIENCE, job: JobId | None = None
+    session: Session, *, schedule: bool = True, patience: float = ANSWER_TIMEOUT, job: JobId | None = None
 ) -> CycleResult:
     """Run one cycle and wait for its calls. With `job`, wait only for the calls that affect this job.
 
@@ -77,7 +77,7 @@ class Cycles(Struct):
 
     dispatcher: Dispatcher
     schedule: bool = True
-    patience: float = PATIENCE
+    patience: float = ANSWER_TIMEOUT
     job: JobId | None = None
     result: CycleResult = field(default_factory=CycleResult)
     _decided: set[JobId] = field(
@@ -176,11 +176,11 @@ class Cycles(Struct):
     def _listen(self) -> None:
         """Receive answers until none arrives for `patience` seconds.
 
-        Jobs that no missing answer affects are placed at once. After `PROMPT` seconds without an answer, jobs that fit
-        on the workers that have answered are placed, too.
+        Jobs that no missing answer affects are placed at once. After `_EARLY_TIMEOUT` seconds without an answer, jobs
+        that fit on the workers that have answered are placed, too.
         """
         dispatcher = self.dispatcher
-        strict, prompt = True, min(PROMPT, self.patience)
+        strict, prompt = True, min(_EARLY_TIMEOUT, self.patience)
         while True:
             before = self._missing
             if before and self._must_place(dispatcher.cluster):

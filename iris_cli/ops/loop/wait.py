@@ -12,7 +12,7 @@ from msgspec import Struct
 from iris_cli.core import Cluster, JobId, JobState, TaskId, Token
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.errors import ExitCode, IrisError
-from iris_cli.ops.cycle.cycle import PATIENCE, Cycles, copy_ended_logs, send_notices
+from iris_cli.ops.cycle.cycle import ANSWER_TIMEOUT, Cycles, copy_ended_logs, send_notices
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.loop.watch import TRANSIENT_ERRORS, runner_lock
 from iris_cli.ops.session import Session
@@ -61,7 +61,7 @@ class CycleRunner:
     ) -> None:
         with self._runner, self._dispatcher:
             if kind is None and self._dispatcher.calls.has_orders:  # healthy hosts answer soon
-                self._try(partial(self._dispatcher.process_calls, patience=PATIENCE))
+                self._try(partial(self._dispatcher.process_calls, patience=ANSWER_TIMEOUT))
         if kind is None:
             copy_ended_logs(self._dispatcher)
             send_notices(self.session)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import IrisError, LockedError, LogReplacedError, NotWritableError
-from iris_cli.ops.cycle.cycle import PATIENCE, Cycles, run
+from iris_cli.ops.cycle.cycle import ANSWER_TIMEOUT, Cycles, run
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.loop.changes import change_warning
 from iris_cli.ops.session import Session
@@ -64,7 +64,7 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
     a hanging worker stays open during the next cycles, and other workers are polled on time. If another invocation
     holds the lock, or the state directory is not writable, no cycle runs until the next interval.
     """
-    clock, patience, trouble = session.clock, min(PATIENCE, interval), ""
+    clock, patience, trouble = session.clock, min(ANSWER_TIMEOUT, interval), ""
     warn_of_change = change_warning(session.config.path, session.tell)
     collect_news(session)
     session.worked = True

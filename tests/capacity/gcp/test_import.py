@@ -97,7 +97,7 @@ def test_a_queued_resource_that_waits_is_named_and_one_of_iris_is_not(
 def test_a_request_whose_node_is_there_is_found_also_where_its_project_is_a_number(
     place: GcpPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from iris_cli.capacity.gcp.provider import nodes_as_json
+    from iris_cli.capacity.gcp.api import nodes_as_json
 
     as_it_is = shapes.node
 
