@@ -134,13 +134,13 @@ def _parse_subject(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task],
         return cluster.tasks_of(JobId(what)), None
     number = None
     try:
-        attempt_id = parse_attempt_id(what)
-        task_id, number = attempt_id.task, attempt_id.number
-    except UsageError:
-        try:
+        if "/attempt-" in what:
+            attempt_id = parse_attempt_id(what)
+            task_id, number = attempt_id.task, attempt_id.number
+        else:
             task_id = parse_task_id(what)
-        except UsageError:
-            raise unknown_name(cluster, what, kinds) from None
+    except UsageError:
+        raise unknown_name(cluster, what, kinds) from None
     if task_id.job not in cluster.jobs:
         raise unknown_name(cluster, what, kinds)
     if task_id not in cluster.tasks:

@@ -81,7 +81,7 @@ def show_cycle(
                     if reasons
                 ],
                 [SilentWorker(each.worker, each.kind, each.detail) for each in result.silent],
-                result.asked,
+                result.polled,
                 UNSET if scaling is None else scaling,
             )
         )

@@ -37,13 +37,13 @@ starts and stops that follow from the answers."""
 class CycleResult(Struct):
     """Result of one cycle.
 
-    `plan` is None if nothing is pending. `asked` is the number of polled workers. `late`: pending tasks were placed
+    `plan` is None if nothing is pending. `polled`: number of polled workers. `late`: pending tasks were placed
     before all workers had answered, or were not placed yet.
     """
 
     plan: Plan | None = None
     assigned: list[Assignment] = field(default_factory=list)
-    asked: int = 0
+    polled: int = 0
     silent: list[Silence] = field(default_factory=list)
     late: bool = False
 
@@ -102,7 +102,7 @@ class Cycles(Struct):
         self.result = CycleResult()
         self._decided.clear()
         self._begin()
-        self.result.asked = self.dispatcher.begin()
+        self.result.polled = self.dispatcher.begin()
         self._listen()
         self.result.late = self._needs_no_answer()
         if not self.result.late:
@@ -124,7 +124,7 @@ class Cycles(Struct):
         # The heartbeat is written after the last call, so that nothing else is lost if the write fails.
         now = session.clock.now()
         session.state.write_heartbeat(
-            {"at": now, "asked": self.result.asked, "silent": len(self.result.silent)},
+            {"at": now, "asked": self.result.polled, "silent": len(self.result.silent)},
             session.runs_as,
             {"at": now, **session.cycle_details()},
         )

@@ -84,8 +84,9 @@ def _copy_from(
         found = _read(session, worker_id, [attempt.token for _, attempt in batch])
         if found is None:
             return
-        for (attempt_id, attempt), streams in zip(batch, found, strict=True):
+        for attempt_id, attempt in batch:
             values = values_to_mask(session.cluster.jobs[attempt_id.task.job])
+            streams = {name: found[attempt.token, name] for name in _STREAMS}
             kept = {name: (offset, mask(data, values)) for name, (offset, data) in streams.items()}
             try:
                 _write(session, attempt_id, kept, listed_at)
@@ -99,8 +100,8 @@ def _copy_from(
 
 def _read(
     session: Session, worker_id: WorkerId, tokens: Sequence[Token]
-) -> list[dict[str, tuple[int, bytes]]] | None:
-    """Return both streams of each attempt as (offset, bytes), or None if the worker does not answer."""
+) -> dict[tuple[Token, str], tuple[int, bytes]] | None:
+    """Return the offset and the bytes of both streams of each attempt, or None if the worker does not answer."""
     from iris_cli.remote.output_calls import MAX_LOG_PIECE, LogPiece
 
     target = session.target(session.cluster.workers[worker_id])
@@ -113,19 +114,19 @@ def _read(
         answer = session.runner.pieces(target, wanted)
         return None if isinstance(answer, Silence) else answer
 
-    ends = pieces([(token, name, -MAX_LOG_PIECE) for token in tokens for name in _STREAMS])
+    streams = [(token, name) for token in tokens for name in _STREAMS]
+    ends = pieces([(token, name, -MAX_LOG_PIECE) for token, name in streams])
     if ends is None:
         return None
-    found: list[dict[str, tuple[int, bytes]]] = [{} for _ in tokens]
-    for number, end in enumerate(ends):
-        name, token = _STREAMS[number % len(_STREAMS)], tokens[number // len(_STREAMS)]
+    found = {}
+    for (token, name), end in zip(streams, ends, strict=True):
         start, read = 0 if end.size <= session.limits.keep_logs else end.offset, b""
         while (offset := start + len(read)) < end.offset:
             more = pieces([(token, name, offset)])
             if more is None or not more[0].data:
                 return None
             read += more[0].data[: end.offset - offset]
-        found[number // len(_STREAMS)][name] = (start, read + end.data)
+        found[token, name] = (start, read + end.data)
     return found
 
 
