@@ -43,7 +43,7 @@ def _counted_each_time() -> AbstractContextManager[Any]:
 
 
 def _not_waited_for() -> AbstractContextManager[Any]:
-    return patch.object(ReplyQueue, "with_deferred", lambda _self, answer: answer)
+    return patch.object(ReplyQueue, "mark_deferred", lambda _self, answer: answer)
 
 
 @pytest.mark.parametrize("broken", [_counted_each_time, _not_waited_for])

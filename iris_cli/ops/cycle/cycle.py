@@ -151,7 +151,7 @@ class Cycles(Struct):
         return self.job not in competing or self.job in unaffected_jobs(cluster, dispatcher.unanswered, now)
 
     def _begin(self) -> None:
-        """Record changes due to time and configuration. They are written before any worker is polled."""
+        """Record changes due to time and configuration, before any worker is polled."""
         session = self.session
 
         def rule(draft: Draft) -> None:

@@ -67,8 +67,8 @@ class Dispatcher:
         self._unsent: set[Token] = set()  # attempts assigned by this invocation and not sent yet
         self._stale: dict[WorkerId, dict[Token, float]] = {}  # see `stale_attempts`
         self._sent: set[tuple[Token, AttemptState]] = set()  # in this cycle
-        self._answers: list[WorkerAnswer] = []  # not recorded yet
-        self._silent: set[WorkerId] = set()  # in this cycle; polled again in the next one
+        self._answers: list[WorkerAnswer] = []  # answers that are not recorded yet
+        self._silent: set[WorkerId] = set()  # in this cycle: not called again before the next cycle
         self._not_sent: dict[Token, tuple[AttemptId, str]] = {}  # not recorded yet; with the reason
 
     def __enter__(self) -> Dispatcher:
@@ -144,7 +144,7 @@ class Dispatcher:
         return len(self._to_poll)
 
     def end_cycle(self) -> None:
-        """End the cycle: later answers belong to the next one. Queue the removal of files on workers that answered."""
+        """End the cycle: later answers belong to the next cycle. Queue the deletion of old files."""
         self._old = len(self.observations)
         self._to_reap = {each.worker: None for each in self.observations if not isinstance(each, Silence)}
 
@@ -293,7 +293,7 @@ class Dispatcher:
         return Call(context=observe.call_context(self.cluster, worker.id), act=act, starts=tuple(requests))
 
     def _mark_sent(self, attempt: Attempt) -> bool:
-        """Record that the attempt is sent in its present state. Return True if it was not yet sent so in this cycle."""
+        """Note that the attempt is sent in its present state. Return False if that was done in this cycle."""
         is_new = (attempt.token, attempt.state) not in self._sent
         self._sent.add((attempt.token, attempt.state))
         return is_new
@@ -321,7 +321,7 @@ class Dispatcher:
         if isinstance(observation, WorkerReport):
             self.with_output.update(report.token for report in observation.attempts if report.output_bytes)
         self.requests += len(answer.requests)
-        self._answers.append(self._replies.with_deferred(answer))
+        self._answers.append(self._replies.mark_deferred(answer))
         self._to_stop[worker] = self._to_start[worker] = None  # there may be more to send now
         if call.poll is not None:
             self.observations.append(observation)
@@ -348,7 +348,7 @@ class Dispatcher:
                 self._unsent.add(token)
 
     def _end_shipment(self, call: Call, observation: Observation) -> None:
-        """Let the attempts that waited for the workspace be prepared. After a failed transfer, record why not."""
+        """Let the attempts that waited for the workspace be prepared. After a failed transfer, note the reason."""
         self._was_shipped = True
         for token, attempt_id in self._shipping.end_shipment(call, observation).items():
             self._sent.discard((token, AttemptState.ASSIGNED))

@@ -51,7 +51,7 @@ class ReplyQueue:
         """Begin a new cycle: reset the number of polls of each worker."""
         self._polls.clear()
 
-    def with_deferred(self, answer: WorkerAnswer) -> WorkerAnswer:
+    def mark_deferred(self, answer: WorkerAnswer) -> WorkerAnswer:
         """Return the answer with `deferred` set: attempts whose end is recorded only after their open requests."""
         observation = answer.observation
         if not isinstance(observation, WorkerReport):

@@ -158,7 +158,7 @@ class _Client(Struct):
             self._run_cycles(stream)
         finally:
             link.abort()
-        self._runner.hurry()
+        self._runner.make_cycle_due()
         self._runner.look()
         if stream.exit_status() is None or self._runner.reported_state(attempt.token) in _ALIVE:
             self._end()
@@ -185,7 +185,7 @@ class _Client(Struct):
                 self._session.decide(lambda draft: jobs.cancel_without_client(draft, [self._job]))
                 break
             self._runner.pause(_PAUSE)
-        self._runner.hurry()
+        self._runner.make_cycle_due()
 
     def _program_end(self, cluster: Cluster, task: Task, attempt: Attempt | None) -> ProgramEnd:
         end = attempt.end if attempt is not None else None

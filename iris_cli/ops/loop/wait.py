@@ -78,7 +78,7 @@ class CycleRunner:
             self._due = self.session.clock.monotonic() + self._between
         return self.session.view()
 
-    def hurry(self) -> None:
+    def make_cycle_due(self) -> None:
         """Make the next cycle due."""
         self._due = 0.0
 
