@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlsplit
 
 from google.api_core.client_options import ClientOptions
@@ -95,7 +96,9 @@ class Api:
         if answer.status_code >= HTTPStatus.BAD_REQUEST:
             raise from_http_response(answer)
         page = answer.json()
-        return _Operations(page.get("operations", []), page.get("nextPageToken", ""))
+        return SimpleNamespace(
+            operations=page.get("operations", []), next_page_token=page.get("nextPageToken", "")
+        )
 
     def _pages(self, ask: Callable[..., Any], kind: Callable[..., Any]) -> Iterator[Any]:
         token = ""
@@ -192,11 +195,6 @@ class Api:
                     raise problem from error
             clock.sleep(policy.pause * 2**attempt)
         raise AssertionError("there is at least one try")
-
-
-class _Operations(NamedTuple):
-    operations: list[dict[str, Any]]
-    next_page_token: str
 
 
 def _endpoint_and_credentials() -> tuple[str, Any]:

@@ -258,7 +258,7 @@ def hash_lines(request: JobRequest) -> JobRequest:
 
 
 def read_line(state: StateDir, job: Job, index: int) -> str | None:
-    """Return the line of the task with this index, None without `--each-line`. Raises ValueError if it can't be read."""
+    """Return the line of the task with this index, None without `--each-line`. Raises ValueError if it is lost."""
     if job.each_line is None:
         return None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -77,19 +77,22 @@ _TIMEOUT = 120.0  # seconds for the new version to import everything: the machin
 
 def check(program: Sequence[str]) -> str:
     """Return the version of a program; '' if it can't import everything that a loop needs."""
-    try:
-        result = subprocess.run(  # noqa: S603 - our own program
-            [*program, "--check"],
+    return (output_of([*program, "--check"], os.environ, _TIMEOUT) or "").strip()
+
+
+def output_of(words: Sequence[str], environ: Mapping[str, str], timeout: float) -> str | None:
+    """Run a program, and return its output; None if it failed or did not end in time."""
+    with suppress(OSError, ValueError, subprocess.SubprocessError):
+        return subprocess.run(  # noqa: S603 - iris itself, or a fixed tool name with our arguments
+            words,
+            env=environ,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
             text=True,
-            timeout=_TIMEOUT,
-            check=False,
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return ""
-    return result.stdout.strip() if result.returncode == 0 else ""
+            timeout=timeout,
+            check=True,
+        ).stdout
+    return None
 
 
 class Installed:

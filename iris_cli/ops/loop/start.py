@@ -27,6 +27,7 @@ from iris_cli.journal.files.runners import (
 from iris_cli.journal.layout import LOOP_LOG, LOOP_ORDER
 from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.loop.changes import output_of
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import cycles_of, work_left
 from iris_cli.ops.workplace import Workplace, this_program
@@ -46,30 +47,15 @@ def scope_of(environ: Mapping[str, str]) -> tuple[str, ...]:
     name = environ.get("LOGNAME") or environ.get("USER") or ""
     has_lingering = bool(name) and "/" not in name and (_LINGER_DIRECTORY / name).exists()
     can_try = manager.is_socket() and has_lingering and shutil.which(_SCOPE[0])
-    return _SCOPE if can_try and _output_of((*_SCOPE, "true"), environ) is not None else ()
+    return _SCOPE if can_try and output_of((*_SCOPE, "true"), environ, _TOOL_TIMEOUT) is not None else ()
 
 
 def logout_kills_processes(environ: Mapping[str, str]) -> bool:
     """Return True if the login manager kills the remaining processes of a session at logout."""
     if scope_of(environ) or not shutil.which("loginctl"):
         return False
-    output = _output_of(("loginctl", "show-user", "--property=KillUserProcesses"), environ)
+    output = output_of(("loginctl", "show-user", "--property=KillUserProcesses"), environ, _TOOL_TIMEOUT)
     return output is not None and output.strip() == "KillUserProcesses=yes"
-
-
-def _output_of(words: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
-    """Return the output of a system tool; None if it failed or did not end in time."""
-    with suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(  # noqa: S603 - fixed tool name, our arguments
-            words,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TOOL_TIMEOUT,
-            check=True,
-        ).stdout
-    return None
 
 
 MAX_LOOP_LOG = 256 << 10
