@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -128,16 +129,9 @@ def _provider(session: Session, scope: Scope) -> SliceProvider:
     if session.make_provider is not None:
         return session.make_provider(scope, session.cluster_id)
     known = {each.name: each for each in session.cluster.slices.values() if Scope.of(each.template) == scope}
-    directory = session.config.path.absolute().parent
-    return open_provider(
-        scope,
-        session.cluster_id,
-        directory,
-        known,
-        session.clock,
-        lambda host: _on_login_host(session, host),
-        holder_script,
-    )
+    directory, log_in = session.config.path.absolute().parent, partial(_on_login_host, session)
+    owner, clock = session.cluster_id, session.clock
+    return open_provider(scope, owner, directory, known, clock, log_in, holder_script)
 
 
 def _on_login_host(session: Session, host: str) -> Run:

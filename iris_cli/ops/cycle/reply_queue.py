@@ -231,13 +231,8 @@ def _read_logs(session: Session, worker: Worker, readings: Sequence[LogReading])
     from iris_cli.remote.output_calls import LogPiece
 
     wanted = [
-        LogPiece(
-            token=each.token,
-            stream=each.wanted.stream,
-            offset=each.wanted.offset,
-            limit=each.wanted.limit,
-        )
-        for each in readings
+        LogPiece(token=token, stream=logs.stream, offset=logs.offset, limit=logs.limit)
+        for token, logs in ((each.token, each.wanted) for each in readings)
     ]
     chunks = session.runner.pieces(session.target(worker), wanted)
     if isinstance(chunks, Silence):

@@ -65,15 +65,13 @@ def _request_of(attempt: AttemptId, file: OutboxFile) -> TaskRequest:
     from iris_cli.config.request_reading import read_request  # slow to import, rarely needed
     from iris_cli.config.request_text import digest_of
 
-    request: messages.Request | Exception
-    digest = ""
     try:
         if file.data is None:
             raise UsageError(f"a request takes at most {messages.MOST_BYTES} bytes, not {file.size}")
         request = read_request(file.data)
         digest = digest_of(request.job) if isinstance(request, messages.Submit) else ""
     except Exception as error:  # catch internal errors, too: the rest of the report must be recorded
-        request = error
+        return TaskRequest(attempt, file.token, file.id, error)
     return TaskRequest(attempt, file.token, file.id, request, digest)
 
 
