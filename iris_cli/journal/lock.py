@@ -9,7 +9,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from filelock import lock_descriptor, unlock_descriptor
@@ -64,29 +64,21 @@ class StateLock:
         """
         deadline = SYSTEM_CLOCK.monotonic() + timeout
         while True:
-            with self._opened() as fd:  # reopened for each attempt, as the file may have been replaced
-                if self._try_lock(fd):
-                    try:
-                        with recorded_holder(self._directory, holder):
-                            yield HeldLock(self._path, fd)
-                        return
-                    finally:
-                        unlock_descriptor(fd)  # a process that was just forked may have the descriptor
+            with ExitStack() as stack:
+                try:  # reopen the file for each attempt, because it may have been replaced
+                    fd = stack.enter_context(opened(self._path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK))
+                    is_locked = lock_descriptor(fd, blocking=False)
+                except OSError as error:
+                    raise _lock_error(self._path, error) from error
+                if is_locked:
+                    # Unlock explicitly, because a process that was just forked may have the descriptor.
+                    stack.callback(unlock_descriptor, fd)
+                    with recorded_holder(self._directory, holder):
+                        yield HeldLock(self._path, fd)
+                    return
             if SYSTEM_CLOCK.monotonic() >= deadline:
                 raise _locked_error(self._directory, holder)
             SYSTEM_CLOCK.sleep(_POLL_INTERVAL)
-
-    def _opened(self) -> opened:
-        try:
-            return opened(self._path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
-        except OSError as error:
-            raise _lock_error(self._path, error) from error
-
-    def _try_lock(self, fd: int) -> bool:
-        try:
-            return lock_descriptor(fd, blocking=False)
-        except OSError as error:
-            raise _lock_error(self._path, error) from error
 
 
 def _locked_error(directory: Path, waiter: LockHolder) -> LockedError:

@@ -70,13 +70,13 @@ class SnapshotCache:
 
     def files(self, fits: Callable[[Position], bool]) -> SnapshotFiles | None:
         """Return the files of the newest usable snapshot, or None. Reads only their first lines."""
-        from iris_cli.journal.snapshot.reading import UNUSABLE, SnapshotFile, SnapshotFiles
+        from iris_cli.journal.snapshot.reading import UNUSABLE, SnapshotFile, files_of_snapshot
 
         for path in self._paths():
             with suppress(*UNUSABLE):
                 file = SnapshotFile(path)
                 if fits(file.header.position):
-                    return SnapshotFiles.of(self._directory, file, archived=path != self._path)
+                    return files_of_snapshot(self._directory, file, archived=path != self._path)
         return None
 
     @property

@@ -128,15 +128,6 @@ class SnapshotFiles:
         self._directory = directory
         self._open = {} if last is None else {last.header.position.seq: last}
 
-    @staticmethod
-    def of(directory: Path, file: SnapshotFile, *, archived: bool) -> SnapshotFiles:
-        """Return a snapshot with all earlier snapshots. `archived`: the snapshot itself is archived."""
-        if not archived:
-            return SnapshotFiles(directory, file, file.header.moments)
-        position = file.header.position
-        newest = Archived(position.seq, file.crc, position.earliest or 0.0)
-        return SnapshotFiles(directory, None, (*file.header.moments, newest))
-
     def archived(self, seq: int) -> SnapshotFile:
         """Return the snapshot with this seq. Raises the errors in `UNUSABLE`."""
         if seq not in self._open:
@@ -169,6 +160,15 @@ class SnapshotFiles:
         if self.last is not None:
             yield self.last
         yield from (self.archived(moment.seq) for moment in reversed(self.moments))
+
+
+def files_of_snapshot(directory: Path, file: SnapshotFile, *, archived: bool) -> SnapshotFiles:
+    """Return the files of the snapshot in `file`. `archived`: this file is itself in the archive."""
+    if not archived:
+        return SnapshotFiles(directory, file, file.header.moments)
+    position = file.header.position
+    newest = Archived(position.seq, file.crc, position.earliest or 0.0)
+    return SnapshotFiles(directory, None, (*file.header.moments, newest))
 
 
 class Snapshot(Past):
@@ -330,7 +330,7 @@ def read_snapshot(
     header, live = file.header, file.decode(Live, file.header.live)
     with raising_damaged():
         held = open_jobs(live)
-    past = Snapshot(SnapshotFiles.of(directory, file, archived=archived), held, live.last, replay)
+    past = Snapshot(files_of_snapshot(directory, file, archived=archived), held, live.last, replay)
     raws = file.decode(dict[WorkerId, Raw], header.outputs)
     outputs = Table({}, OutputTexts(raws), len(raws))
     return cluster_of(live.fleet, past, held, (header.jobs, header.tasks, header.parents), outputs)
