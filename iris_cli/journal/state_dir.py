@@ -192,10 +192,7 @@ class StateDir:
         return self._snapshots.exists
 
     def save_snapshot(self, cluster: Cluster, *, always: bool = False) -> Cluster:
-        """Write a snapshot if it is due, or if `always`. Return an equal cluster that may use less memory.
-
-        Raises no OSError.
-        """
+        """Write a snapshot if it is due, or if `always`. Return an equal cluster that may use less memory."""
         end = self._store.end
         return self._write_snapshot(cluster, end, always=always) if cluster.seq == end.seq else cluster
 
@@ -220,10 +217,7 @@ class StateDir:
         return cluster, self._reading(lines, archive=True)
 
     def history_since(self, time: float) -> tuple[Cluster, Reading]:
-        """Return the cluster at some time before `time`, and all later transactions.
-
-        Raises the errors of `read_history`.
-        """
+        """Return the cluster at some time before `time`, and all later transactions. Raises like `history_before`."""
         cluster, lines = self._line_ranges.range_before(time)
         return cluster, self._reading(replace(lines, until=sys.maxsize), archive=True)
 

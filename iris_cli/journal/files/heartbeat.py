@@ -39,11 +39,12 @@ def write_heartbeat(
 
 def forget_runner(directory: Path, disk: Disk, runner: str) -> None:
     """Delete the entry of a kind of runner that no longer exists. Raises OSError."""
+    if runner not in runners_of(read_heartbeat(directory)):
+        return
     with _locked(directory):
         stored = read_heartbeat(directory) or {}
-        runners = runners_of(stored)
-        if runners.pop(runner, None) is not None:
-            _write(directory, disk, {**stored, _RUNNERS: runners})
+        others = {kind: entry for kind, entry in runners_of(stored).items() if kind != runner}
+        _write(directory, disk, {**stored, _RUNNERS: others})
 
 
 def read_heartbeat(directory: Path) -> dict[str, Any] | None:
