@@ -1,4 +1,4 @@
-"""Attribute keys, typed values, and the merge of probe and configuration into attributes."""
+"""The keys and values of worker attributes, and how probe and configuration are merged into attributes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ ZONE_ATTRIBUTE_KEY: Final = "zone"
 PREEMPTIBLE_ATTRIBUTE_KEY: Final = "preemptible"  # "true" or "false"
 SCALE_GROUP_ATTRIBUTE_KEY: Final = "scale-group"
 ALLOCATION_ATTRIBUTE_KEY: Final = "slurm-job"  # the Slurm job whose allocation the worker belongs to
-CGROUP_OF_JOB_ATTRIBUTE_KEY: Final = (
-    "slurm-cgroup"  # the Slurm job whose cgroup contained the probe's process
-)
+CGROUP_OF_JOB_ATTRIBUTE_KEY: Final = "slurm-cgroup"  # the Slurm job in whose cgroup the probe ran
 GPU_INDEXES_ATTRIBUTE_KEY: Final = "gpu-indexes"  # the granted GPUs by their numbers on the node: "2,3"
 WORKER_ID_ATTRIBUTE_KEY: Final = "worker-id"  # the worker's own id, always text
 TAINT_KEY_PREFIX: Final = "taint:"
@@ -34,7 +32,7 @@ RawValue = str | int | float | bool
 
 _INTEGER = pattern(r"[-+]?(0|[1-9][0-9]{0,999})")
 _DECIMAL = pattern(r"[-+]?((0|[1-9][0-9]{0,999})(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,9})?")
-_TOO_LARGE = 10**1000  # Python does not even print integers from 10**4300 on
+_TOO_LARGE = 10**1000  # Python can't print integers from 10**4300 on
 _TYPE_WORDS = {str: "text", int: "integer", float: "decimal"}
 
 
@@ -66,10 +64,10 @@ class AttributeValue:
     def __lt__(self, other: AttributeValue) -> bool:
         if not isinstance(other, AttributeValue):
             return NotImplemented
-        own, others = self.value, other.value
-        if type(own) is not type(others):
-            raise TypeError(f"{self.type_word} {own!r} and {other.type_word} {others!r} have no order")
-        return own < others  # type: ignore[operator]  # both are of one type
+        left, right = self.value, other.value
+        if type(left) is not type(right):
+            raise TypeError(f"{self.type_word} {left!r} and {other.type_word} {right!r} have no order")
+        return left < right  # type: ignore[operator]  # both are of one type
 
     def __str__(self) -> str:
         return str(self.value)
@@ -80,7 +78,7 @@ class AttributeValue:
 
     @property
     def type_word(self) -> str:
-        """`text`, `integer` or `decimal`: for messages about a type mismatch."""
+        """The type for messages about a type mismatch: `text`, `integer` or `decimal`."""
         return _TYPE_WORDS[type(self.value)]
 
 
@@ -102,7 +100,7 @@ def _plain(value: object) -> str | int | float:
 
 
 def wrap(value: AttributeValue | RawValue) -> AttributeValue:
-    """Return an attribute value unchanged, and a raw value as an AttributeValue. Raises ValueError."""
+    """Return a raw value as an AttributeValue; an AttributeValue unchanged. Raises ValueError."""
     return value if isinstance(value, AttributeValue) else AttributeValue(value)
 
 
@@ -141,12 +139,12 @@ def build_worker_attributes(
 
     `metadata` is the result of the probe. Its keys are keys of the TPU metadata server (`accelerator-type`,
     `agent-worker-number`, `instance-id`, `worker-network-endpoints`, `zone`) or attribute keys (`device-type`,
-    `device-variant`, `tpu-name`, `preemptible`, ...); other keys and blank values are ignored. `declared` comes from
-    the configuration. It overrides the probe, and the result contains all of it.
+    `device-variant`, `tpu-name`, `preemptible`, ...); other keys and blank values are ignored. The attributes in
+    `declared` come from the configuration: they override the probe, and all of them are in the result.
 
     `device-type` and `preemptible` are always in the result; `region` is derived from the zone. A VM of a multi-host
     slice (or of a slice of unknown size) must have a whole number as worker id; otherwise the result has an error. The
-    VM count in `metadata` overrides the table of types. A type that is not in the table gives a warning.
+    VM count in `metadata` overrides the table of TPU types. A type that is not in the table gives a warning.
     """
     facts, warnings = _facts(metadata, declared or {}), list[str]()
     tpu_type = _tpu_type(facts, warnings)

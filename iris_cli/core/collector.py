@@ -14,9 +14,9 @@ _MIN_THRESHOLD = 50_000  # objects, as in `__main__`
 
 
 def gc_paused(act: Callable[P, R]) -> Callable[P, R]:
-    """Pause the collector while `act` runs. Records form no reference cycles, but each collection visits all records.
+    """Pause the collector while `act` runs: each collection visits all records, which form no reference cycles.
 
-    The first collection after `act` waits for many more new objects.
+    The first collection after `act` happens only after many more objects were created.
     """
 
     @wraps(act)

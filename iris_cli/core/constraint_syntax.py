@@ -14,7 +14,7 @@ from iris_cli.errors import UsageError
 _MAX_LENGTH = 4096  # characters
 _QUOTED = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
 _BARE_KEY = r"[A-Za-z0-9_][A-Za-z0-9_.:/-]*"
-# A value with a sign, comma, quote or line break that would be ambiguous needs quotes.
+# A value needs quotes if it begins with a sign, or contains a comma, a quote or a line break.
 _BARE_VALUE = r"[^\s,\"'=<>!~](?:[^,\"'\r\n]*[^\s,\"'])?"
 _KEY = rf"(?P<key>{_QUOTED}|{_BARE_KEY})"
 _VALUE = rf"(?:{_QUOTED}|{_BARE_VALUE})"
@@ -113,14 +113,16 @@ def _unquote(word: str) -> str:
     return re.sub(r"(?s)\\(.)", r"\1", word[1:-1]) if word[0] in "\"'" else word
 
 
-_WANTED = frozenset({ConstraintOp.EQ, ConstraintOp.IN})
-_ABSENCE = frozenset({ConstraintOp.NOT_EXISTS, ConstraintOp.NE})
+_NEED_A_VALUE = frozenset({ConstraintOp.EQ, ConstraintOp.IN})
 
 
 def typo_warnings(
     constraints: Iterable[Constraint], fleet: Sequence[Mapping[str, AttributeValue]]
 ) -> Iterator[str]:
-    """Yield a warning for each key or value that no worker has, if a worker has a similar one."""
+    """Yield a warning for each key or value that no worker has, if a worker has a similar key or value.
+
+    `fleet` has the attributes of each worker.
+    """
     known: dict[str, dict[AttributeValue, None]] = {}
     for attributes in fleet:
         for key, value in attributes.items():
@@ -128,9 +130,9 @@ def typo_warnings(
     for constraint in constraints:
         if constraint.key not in known:
             meant = did_you_mean(constraint.key, known)
-            if meant and constraint.op not in _ABSENCE:
+            if meant and constraint.op not in (ConstraintOp.NOT_EXISTS, ConstraintOp.NE):
                 yield f"no worker has an attribute {clip(constraint.key)!r}; {meant}"
-        elif constraint.op in _WANTED:
+        elif constraint.op in _NEED_A_VALUE:
             values = known[constraint.key]
             for wanted in constraint.operands:
                 if wanted not in values and (meant := _meant(wanted, values)):

@@ -46,11 +46,11 @@ class ConstraintOp(StrEnum):
     LE = "LE"
     IN = "IN"
 
-    __hash__ = str.__hash__  # the hash of the equal string; an enum's own hash is much slower
+    __hash__ = str.__hash__  # an enum's own hash is much slower
 
 
 class ConstraintMode(StrEnum):
-    """Required constraints filter workers; preferred constraints only rank them."""
+    """A required constraint excludes workers that do not satisfy it; a preferred constraint only ranks workers."""
 
     REQUIRED = "REQUIRED"
     PREFERRED = "PREFERRED"
@@ -119,7 +119,10 @@ class Constraint(Value, frozen=True):
         return self.values if self.value is None else (self.value,)
 
     def matches(self, attributes: Mapping[str, AttributeValue]) -> bool:
-        """Return whether a worker with these attributes satisfies it. A value of another type does not satisfy it."""
+        """Return whether a worker with these attributes satisfies the constraint.
+
+        A value of another type satisfies only NE and EXISTS.
+        """
         found = attributes.get(self.key)
         if found is None:
             return self.op is ConstraintOp.NOT_EXISTS
@@ -159,7 +162,7 @@ def _in_order(op: ConstraintOp, found: AttributeValue, bound: AttributeValue) ->
 
 
 class NormalizedConstraints(Struct, frozen=True):
-    """The required constraints on the canonical keys; None: any value."""
+    """What the required constraints allow for the canonical keys `preemptible` and `region`; None: any value."""
 
     preemptible: bool | None
     required_regions: frozenset[str] | None
@@ -188,7 +191,7 @@ def region_constraint(regions: Sequence[str]) -> Constraint:
 
 
 def preemptible_preference_from_constraints(constraints: Iterable[Constraint]) -> bool | None:
-    """Return the required value of `preemptible`; None without a required constraint on it. Raises ValueError."""
+    """Return the value of `preemptible` that is required; None if any value is allowed. Raises ValueError."""
     wanted: set[bool] = set()
     for constraint in _required_on(PREEMPTIBLE_ATTRIBUTE_KEY, constraints):
         text = constraint.value.value if constraint.value is not None else None
@@ -217,7 +220,7 @@ def required_regions_from_constraints(constraints: Iterable[Constraint]) -> froz
 
 
 def normalize_constraints(constraints: Iterable[Constraint]) -> NormalizedConstraints:
-    """Return the required constraints on the canonical keys. Raises ValueError."""
+    """Return what the required constraints allow for the canonical keys. Raises ValueError."""
     constraints = tuple(constraints)
     return NormalizedConstraints(
         preemptible=preemptible_preference_from_constraints(constraints),

@@ -1,4 +1,7 @@
-"""Split a file into lines, one for each task. The program inside tasks includes this module, so it is Python 3.8."""
+"""Split a file into lines, one for each task.
+
+This module is part of the program inside tasks, so it must work in Python 3.8.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ LINE_VARIABLE = "IRIS_EACH_LINE"
 
 
 def split_lines(file: str, data: bytes) -> tuple[str, ...]:
-    """Return the lines of a file without line ends. Raises UsageError if there are none or a line is no valid text."""
+    """Return the lines of a file without line ends. Raises UsageError without lines, or for a line that isn't text."""
     name = clip(file)
     lines = re.sub(rb"\A\xef\xbb\xbf|\n\Z", b"", data).split(b"\n") if data else []
     if not lines:

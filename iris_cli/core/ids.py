@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     StoredWorkerId = WorkerId
 else:
     StoredToken = StoredWorkerId = str
-"""The types of ids in records. They are not checked: records come from snapshots with checksums, and a check takes 1
-µs."""
+"""The types of ids in records. They are not checked, because snapshots have checksums, and a check would take 1 µs."""
 
 _LETTERS_AND_DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _NAME_CHARACTERS = _LETTERS_AND_DIGITS + "._-"
@@ -114,12 +113,12 @@ class AttemptId(_Numbered):
 
 def is_name(text: str) -> bool:
     """Return whether `text` may name a worker, a slice, a taint or one part of a job id."""
-    # No regular expressions here: ids are parsed very often, and a pattern takes twice as long.
+    # No regular expression, because ids are parsed very often, and a pattern takes twice as long.
     return 0 < len(text) <= _MAX_NAME and text[0] in _LETTERS_AND_DIGITS and not text.strip(_NAME_CHARACTERS)
 
 
 def _number(text: str) -> int | None:
-    """Return a canonical number of at most nine digits; None for any other text."""
+    """Return the number for at most nine digits without leading zeros; None for any other text."""
     plain = len(text) <= 9 and text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
     return int(text) if plain else None
 

@@ -1,4 +1,4 @@
-"""Conditions that hold in every state of a cluster. `breaches` reports all violations."""
+"""Conditions that every state of a cluster must meet. `breaches` reports all violations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def breaches(cluster: Cluster) -> list[str]:
 def _worker(cluster: Cluster, worker: Worker, live: set[AttemptId]) -> Iterator[str]:
     if live != set(worker.claims):
         claims = sorted(map(str, worker.claims))
-        yield f"{worker.id}: claims of {claims}, live attempts {sorted(map(str, live))}"
+        yield f"{worker.id}: claims of {claims}, but live attempts {sorted(map(str, live))}"
     yield from _over_committed(worker)
     for attempt_id, claim in worker.claims.items():
         job = cluster.jobs.get(attempt_id.task.job)
@@ -58,15 +58,15 @@ def _tokens(cluster: Cluster) -> Iterator[str]:
 def _ghosts(cluster: Cluster) -> Iterator[str]:
     for worker, ghosts in cluster.ghosts.items():
         if not ghosts:
-            yield f"{worker}: remembers ghosts, and has none"
+            yield f"{worker}: has an empty list of ghosts"
         for ghost, times in Counter(ghosts).items():
             task = cluster.tasks.get(ghost.attempt.task)
             number = ghost.attempt.number
             attempt = task.attempts[number] if task is not None and number < len(task.attempts) else None
             if times > 1 or attempt is None or (attempt.worker, attempt.token) != (worker, ghost.token):
-                yield f"{worker}: its ghost {ghost.attempt} is no attempt that was there"
+                yield f"{worker}: its ghost {ghost.attempt} is not an attempt on this worker"
             elif not attempt.presumed:
-                yield f"{worker}: its ghost {ghost.attempt} was never presumed gone"
+                yield f"{worker}: its ghost {ghost.attempt} was not presumed gone"
 
 
 def _outputs(cluster: Cluster) -> Iterator[str]:
@@ -77,9 +77,9 @@ def _outputs(cluster: Cluster) -> Iterator[str]:
             attempt = cluster.attempt(attempt_id)
             ended = not attempt.live and attempt_id not in ghosts
             if times > 1 or worker not in cluster.workers or attempt.worker != worker or not ended:
-                yield f"{worker}: its output of {attempt_id} is not to be removed"
+                yield f"{worker}: its output of {attempt_id} must not be deleted"
             elif attempt.reaped_at is not None:
-                yield f"{worker}: its output of {attempt_id} was removed already"
+                yield f"{worker}: its output of {attempt_id} is already deleted"
 
 
 def _family(cluster: Cluster) -> Iterator[str]:
@@ -92,15 +92,15 @@ def _family(cluster: Cluster) -> Iterator[str]:
             continue
         children.setdefault(parent, []).append(job.id)
         if cluster.jobs[parent].order > job.order:
-            yield f"{job.id}: was there before its parent"
+            yield f"{job.id}: was submitted before its parent"
         if job.end is None and cluster.jobs[parent].end is not None:
-            yield f"{job.id}: continues, but its parent has ended"
+            yield f"{job.id}: is open, but its parent has ended"
         for origin in filter(None, (job.origin, job.adopted)):
             task = cluster.tasks.get(origin.attempt.task)
             if task is None or task.job != parent or origin.attempt.number >= len(task.attempts):
-                yield f"{job.id}: was submitted by {origin.attempt}, which is no attempt of its parent"
+                yield f"{job.id}: was submitted by {origin.attempt}, which is not an attempt of its parent"
     if cluster.children and children != {parent: [*known] for parent, known in cluster.children.items()}:
-        yield "the children of jobs are not those that name them as parents"
+        yield "the table of child jobs does not match the parents of jobs"
     yield from _requests(cluster)
 
 
@@ -117,12 +117,12 @@ def _again(cluster: Cluster) -> Iterator[str]:
     pairs = [(job.again, job.id) for job in cluster.jobs.values() if job.again is not None]
     known = [(job.id, next_job) for job in cluster.jobs.values() for next_job in job.tried_again]
     if sorted(pairs) != sorted(known):
-        yield "the jobs that were submitted again are not those that name the one before"
+        yield "the resubmitted jobs do not match the jobs that name a predecessor"
     for before, after in pairs:
         if before not in cluster.jobs or cluster.jobs[before].end is None:
-            yield f"{after}: is {before} again, which has not ended"
+            yield f"{after}: resubmits {before}, which has not ended"
         elif cluster.jobs[before].order > cluster.jobs[after].order:
-            yield f"{after}: was there before {before}"
+            yield f"{after}: was submitted before {before}, which it resubmits"
 
 
 def _endpoints(cluster: Cluster) -> Iterator[str]:
@@ -131,10 +131,10 @@ def _endpoints(cluster: Cluster) -> Iterator[str]:
         task = cluster.tasks.get(attempt_id.task)
         live = task is not None and attempt_id.number < len(task.attempts)
         if task is None or not live or not task.attempts[attempt_id.number].live:
-            yield f"{attempt_id}: has endpoints, and doesn't live"
+            yield f"{attempt_id}: has endpoints, but is not live"
         for what in (announced.names, announced.requests):
             if len(set(what)) != len(what):
-                yield f"{attempt_id}: one of its endpoints, or of the requests for them, counts twice"
+                yield f"{attempt_id}: an endpoint, or a request for one, is listed twice"
 
 
 def _slices(cluster: Cluster) -> Iterator[str]:
@@ -143,15 +143,15 @@ def _slices(cluster: Cluster) -> Iterator[str]:
     for group, count in counts.items():
         record = cluster.scale_groups.get(group)
         if record is None or record.requested < count:
-            yield f"scale group {group}: {count} slices, and {record.requested if record else 0} were requested"
+            yield f"scale group {group}: {count} slices, but {record.requested if record else 0} were requested"
     for name, each in cluster.slices.items():
         up = each.state in (SliceState.BOOTING, SliceState.READY)
         if name != each.name or (up and not each.hosts) or (up and each.started_at is None):
-            yield f"slice {name}: is {each.state}, and has {len(each.hosts)} hosts since {each.started_at}"
+            yield f"slice {name}: is {each.state} with {len(each.hosts)} hosts, started at {each.started_at}"
         if (each.state is SliceState.DELETING) != (each.deleting_at is not None):
-            yield f"slice {name}: is {each.state}, and was to be deleted at {each.deleting_at}"
+            yield f"slice {name}: is {each.state}, with its deletion requested at {each.deleting_at}"
     machines = Counter(each.incarnation for each in cluster.slices.values() if each.incarnation)
-    yield from (f"{count} slices are the machine {one}" for one, count in machines.items() if count > 1)
+    yield from (f"{count} slices have the incarnation {one}" for one, count in machines.items() if count > 1)
 
 
 def _over_committed(worker: Worker) -> Iterator[str]:
@@ -166,11 +166,11 @@ def _over_committed(worker: Worker) -> Iterator[str]:
         yield f"{worker.id}: {memory} of {worker.memory} bytes of memory are committed"
     tenants = sum(claim.chips for claim in claims)
     if tenants > 1:
-        yield f"{worker.id}: its chips have {tenants} tenants"
+        yield f"{worker.id}: {tenants} attempts hold its chips"
     handed_out_since = {gpu for claim in newer for gpu in claim.gpus}
     for gpu, count in Counter(gpu for claim in claims for gpu in claim.gpus).items():
         if count > 1 or (gpu >= worker.gpus and gpu in handed_out_since):
-            yield f"{worker.id}: GPU {gpu} is handed out {count} times, of {worker.gpus}"
+            yield f"{worker.id}: GPU {gpu} is assigned {count} times, of {worker.gpus} GPUs"
 
 
 def _task(cluster: Cluster, task: Task) -> Iterator[str]:
@@ -181,39 +181,39 @@ def _task(cluster: Cluster, task: Task) -> Iterator[str]:
         yield f"{task.id}: attempt numbers {[attempt.number for attempt in task.attempts]}"
     for attempt in task.attempts:
         if attempt.refused and attempt.started_at is not None:
-            yield f"{task.id}/attempt-{attempt.number}: started, and refused"
+            yield f"{task.id}/attempt-{attempt.number}: started, but is marked as refused"
     live = [attempt for attempt in task.attempts if attempt.live]
     if len(live) > 1:
         yield f"{task.id}: {len(live)} live attempts"
     if any(attempt is not task.attempts[-1] for attempt in live):
-        yield f"{task.id}: an attempt lives that is not the last one"
+        yield f"{task.id}: a live attempt is not the last attempt"
     for attempt in live:
         claims = cluster.workers[attempt.worker].claims if attempt.worker in cluster.workers else {}
         if AttemptId(task.id, attempt.number) not in claims:
-            yield f"{task.id}/attempt-{attempt.number}: lives, but holds nothing of {attempt.worker}"
+            yield f"{task.id}/attempt-{attempt.number}: is live, but has no claim on {attempt.worker}"
         if attempt.state is not AttemptState.STOPPING and (
             task.state.terminal or task.state is TaskState.PENDING
         ):
             yield f"{task.id}: {task.state} with a live attempt that is {attempt.state}"
         if attempt.state is AttemptState.RUNNING and task.state is TaskState.ASSIGNED:
-            yield f"{task.id}: ASSIGNED, and its attempt runs"
+            yield f"{task.id}: ASSIGNED, but its attempt is running"
     if task.state.terminal != (task.end is not None):
-        yield f"{task.id}: {task.state}, and its end is {task.end}"
+        yield f"{task.id}: {task.state}, but its end is {task.end}"
     placed = task.state in (TaskState.ASSIGNED, TaskState.RUNNING)
     if placed and not live and not _in_flight(cluster.jobs[task.job]):
         yield f"{task.id}: {task.state} without a live attempt"
     ended_well = any(attempt.end and attempt.end.reason is EndReason.OK for attempt in task.attempts[-1:])
     if task.state is TaskState.SUCCEEDED and not ended_well:
-        yield f"{task.id}: SUCCEEDED, and its last attempt did not"
+        yield f"{task.id}: SUCCEEDED, but its last attempt did not"
     yield from _charges(cluster.jobs[task.job], task)
 
 
 def _charges(job: Job, task: Task) -> Iterator[str]:
     """Check that no more retries are charged than allowed. Each retry is charged before it starts."""
     if task.failures > job.max_retries_failure:
-        yield f"{task.id}: {task.failures} failures charged, of {job.max_retries_failure}"
+        yield f"{task.id}: {task.failures} failures charged, {job.max_retries_failure} allowed"
     if task.preemptions > job.max_retries_preemption:
-        yield f"{task.id}: {task.preemptions} lost hosts charged, of {job.max_retries_preemption}"
+        yield f"{task.id}: {task.preemptions} lost hosts charged, {job.max_retries_preemption} allowed"
 
 
 def _in_flight(job: Job) -> bool:
@@ -228,9 +228,9 @@ def _job(cluster: Cluster, job: Job) -> Iterator[str]:
         return
     still_open = [str(task.id) for task in cluster.tasks_of(job.id) if not task.state.terminal]
     if job.end is not None and still_open:
-        yield f"{job.id}: has ended, but {', '.join(still_open)} not"
+        yield f"{job.id}: has ended, but not {', '.join(still_open)}"
     if job.end is None and cluster.job_state(job.id).terminal:
-        yield f"{job.id}: is {cluster.job_state(job.id)}, and has no end"
+        yield f"{job.id}: is {cluster.job_state(job.id)}, but has no end"
     unknown = [after for after in job.after if after not in cluster.jobs]
     if unknown:
         yield f"{job.id}: waits for {', '.join(unknown)}, which does not exist"
@@ -243,21 +243,21 @@ def _job(cluster: Cluster, job: Job) -> Iterator[str]:
 def _rounds(cluster: Cluster, job: Job) -> Iterator[str]:
     """Check that a round begins only after the previous one has a verdict and no live attempts."""
     if not 0 <= job.rounds - job.settled_rounds <= 1:
-        yield f"{job.id}: {job.settled_rounds} of {job.rounds} rounds are settled"
+        yield f"{job.id}: {job.settled_rounds} of {job.rounds} rounds have a verdict"
     if job.failed_rounds + job.preempted_rounds > job.settled_rounds:
         yield f"{job.id}: {job.failed_rounds + job.preempted_rounds} of {job.settled_rounds} rounds are charged"
     tasks = cluster.tasks_of(job.id)
     if len({attempt.round for task in tasks for attempt in task.attempts if attempt.live}) > 1:
-        yield f"{job.id}: attempts of several rounds live"
+        yield f"{job.id}: attempts of several rounds are live"
     for task in tasks:
         rounds = [attempt.round for attempt in task.attempts]
         if rounds != sorted(set(rounds)) or (rounds and rounds[-1] >= job.rounds):
-            yield f"{task.id}: attempts of the rounds {rounds}, of {job.rounds}"
+            yield f"{task.id}: attempts of rounds {rounds}, of {job.rounds} rounds"
     states = {task.state for task in tasks}
     if TaskState.SUCCEEDED in states and len(states) > 1:
-        yield f"{job.id}: some of its ranks SUCCEEDED, and some did not"
+        yield f"{job.id}: some of its ranks SUCCEEDED, others did not"
     if job.end is None and not _in_flight(job) and states != {TaskState.PENDING}:
-        yield f"{job.id}: between two rounds, and its ranks are {', '.join(sorted(states))}"
+        yield f"{job.id}: between two rounds, but its ranks are {', '.join(sorted(states))}"
 
 
 def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
@@ -278,7 +278,7 @@ def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
         groups.setdefault(worker.all_attributes.get(job.coscheduling.group_by), []).append(worker)
     if len(groups) != job.slices or None in groups:
         names = ", ".join(str(key.value) if key else "no group" for key in groups)
-        yield f"{job.id}: stands on {names}, not on {job.slices} groups of {job.coscheduling.group_by}"
+        yield f"{job.id}: is on {names}, not on {job.slices} groups of {job.coscheduling.group_by}"
     device = job.resources.device
     if device is not None and device.kind == "tpu":
         yield from (breach for group in groups.values() for breach in _slice(job, group))

@@ -9,7 +9,10 @@ AUTO = "auto"  # any variant of a device
 
 
 class Device(Value, frozen=True):
-    """An accelerator: a TPU type or GPU model. GPUs are counted; a TPU task uses its whole VM. Raises ValueError."""
+    """A device: a TPU type, a GPU model with the number of GPUs, or `cpu`. A TPU task uses its whole VM.
+
+    Raises ValueError.
+    """
 
     kind: str
     variant: str = AUTO
@@ -54,10 +57,9 @@ class Resources(Value, frozen=True):
 
 
 DEFAULT_RESOURCES = Resources()
-"""The resources of a task without a request. It is one shared object: the log omits it and recognizes it by
-identity."""
+"""The resources of a task without a request. The log omits these resources: it recognizes this object by identity."""
 
 
 def device_compatible(job_device_type: str, worker_device_type: str) -> bool:
-    """Return whether a worker's device type suits a job's. Jobs of type `''`, `none` or `cpu` run anywhere."""
+    """Return whether a job can run on a worker by their device types. Jobs of type `''`, `none`, `cpu` run anywhere."""
     return job_device_type in ("", "none", "cpu") or job_device_type == worker_device_type

@@ -1,7 +1,7 @@
 """Base classes of stored structs, and the JSON form of ids and attribute values.
 
-Values never change. Records are the entries of the cluster's tables; only `evolve` changes records. Values and records
-are decoded strictly and encoded without fields at their default, so the defaults are part of the format.
+Values never change. Records are the entries of the cluster's tables; only `evolve` changes records. Both are decoded
+strictly, and encoded without fields that have their default value. So the defaults are part of the format.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Value(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class Record(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """An entry of the cluster's tables. Several clusters may share it, so a draft changes only its own copy."""
+    """An entry of the cluster's tables. Several clusters may share an entry, so a draft changes only a copy of it."""
 
 
 def plain(value: object) -> object:
@@ -45,7 +45,7 @@ def typed(kind: type, content: object) -> object:
         raise ValueError(error.message) from error
 
 
-_text = cache(AttributeValue)  # for text only, because many workers have equal attributes
+_text = cache(AttributeValue)  # many workers have equal texts as attributes
 
 
 def _attribute(content: object) -> AttributeValue:

@@ -31,7 +31,7 @@ class _Uncompiled:
 def nearest(word: str, words: Iterable[str]) -> str | None:
     """Return the most similar of `words`, ignoring case, or None if no word is similar.
 
-    A word that begins with `word` has precedence, then a word with two adjacent letters swapped (`tup` for `tpu`).
+    Words that begin with `word` have precedence, then words with two adjacent letters swapped (`tup` for `tpu`).
     """
     wanted = word.casefold()
     by_folded = {each.casefold(): each for each in sorted(words, reverse=True)}

@@ -17,7 +17,7 @@ from iris_cli.errors import UsageError
 
 
 class Topology(Struct, frozen=True):
-    """One accelerator type. `topology` is the arrangement of its chips, '' if it varies."""
+    """One accelerator type. `topology` is the arrangement of its chips (`2x2x4`), '' if several exist."""
 
     accelerator_type: str
     family: str
@@ -27,8 +27,8 @@ class Topology(Struct, frozen=True):
     topology: str
 
 
-# Arrangements of chips, by family. The number in the name of a type counts TensorCores (two per chip), but chips for
-# v5e and v6e. A plain number in these lists is a number of chips that has several arrangements.
+# Arrangements of chips, by family. The number in a type's name counts TensorCores (two per chip); for v5e and v6e it
+# counts chips. A single number in these lists is a number of chips for which several arrangements exist.
 _V4 = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8 384 8x8x8 8x8x12 8x8x16 8x16x16"
 _V5P = (
     "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8 4x4x20 4x8x12 4x4x28 8x8x8 4x8x20 8x8x12 4x8x28 "
@@ -117,7 +117,7 @@ def _table() -> dict[str, Topology]:
 
 def _entry(family: str, arrangement: str) -> Topology:
     chips = prod(int(side) for side in arrangement.split("x"))
-    # A VM has four chips. Smaller types have one VM, and a v5e or v6e type with eight chips has one VM.
+    # A VM has four chips. Types with fewer chips, and v5e and v6e types with eight chips, have one VM.
     per_vm = chips if chips < 4 or (chips == 8 and family in _NAMED_BY_CHIPS) else 4
     size = chips if family in _NAMED_BY_CHIPS else 2 * chips
     topology = arrangement if "x" in arrangement else ""

@@ -17,7 +17,7 @@ def relative_paths(text: str, token: Token) -> str:
     """Return `text` with each path below the attempt's work directory made relative, and the directory itself as `.`.
 
     The directory is recognized as `.../a/TOKEN/work`, because this machine does not know the worker's home directory
-    and symlinks. Only whole components of absolute paths match. Takes time linear in the length of the text.
+    and symlinks. Only whole components of absolute paths match. The time is linear in the length of the text.
     """
     tail = f"/a/{token}/work"
     at = text.find(tail)

@@ -89,7 +89,7 @@ class Truth:
         for job in after.jobs.values():
             parent = after.jobs.get(parent_of(job.id) or job.id)
             if parent is not None and parent.end is not None and job.end is None:
-                self.story.breach(f"{job.id} continues, but its parent has ended")
+                self.story.breach(f"{job.id} is open, but its parent has ended")
         self._charges(before)
         self._siblings(transaction)
         for judge in self.judges:
@@ -357,7 +357,7 @@ class Truth:
             cpu += other.cpu_millis
             gpus += other.gpus
         if tenants > 1:
-            self.story.breach(f"{machine.name}: its chips have {tenants} tenants")
+            self.story.breach(f"{machine.name}: {tenants} attempts hold its chips")
         if len(set(gpus)) < len(gpus) or any(gpu >= machine.facts.gpus for gpu in gpus):
             self.story.breach(f"{machine.name}: the GPUs {gpus} are in use, of {machine.facts.gpus}")
         if cpu > machine.facts.cpus * 1000:

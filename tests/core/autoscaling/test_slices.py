@@ -363,9 +363,9 @@ def test_an_event_that_does_not_fit_is_refused(event: ev.Event) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"hosts": ()}, "is ready, and has 0 hosts"),
-        ({"started_at": None}, "is ready, and has 4 hosts since None"),
-        ({"deleting_at": 1.0}, "is ready, and was to be deleted at 1.0"),
+        ({"hosts": ()}, "is ready with 0 hosts"),
+        ({"started_at": None}, "is ready with 4 hosts, started at None"),
+        ({"deleting_at": 1.0}, "is ready, with its deletion requested at 1.0"),
         ({"name": "x"}, f"slice {NAME}: is ready"),
     ],
 )
@@ -379,10 +379,10 @@ def test_slices_that_nobody_requested_and_one_machine_twice_are_breaches() -> No
     made = ready()
     one = made.cluster.slices[NAME]
     twice = replace(made.cluster, slices={NAME: one, "other": replace(one, name="other")})
-    assert "scale group west: 2 slices, and 1 were requested" in breaches(twice)
-    assert "2 slices are the machine machine-1" in breaches(twice)
+    assert "scale group west: 2 slices, but 1 were requested" in breaches(twice)
+    assert "2 slices have the incarnation machine-1" in breaches(twice)
     lost = replace(made.cluster, scale_groups={"west": GroupRecord(name="west")})
-    assert "scale group west: 1 slices, and 0 were requested" in breaches(lost)
+    assert "scale group west: 1 slices, but 0 were requested" in breaches(lost)
 
 
 def test_the_way_to_a_vm_is_that_of_its_group_with_the_address_of_its_provider() -> None:
