@@ -9,9 +9,10 @@ from operator import or_
 from msgspec import Struct
 
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
-from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.model.worker import Amounts, WorkerCapacity
 from iris_cli.core.scheduling.fleet import Fleet
+from iris_cli.core.scheduling.reasons import WaitingKey
 from iris_cli.core.scheduling.sets import Dimension, Group, Levels, mask_of
 
 RoomChange = tuple[int, Amounts | None]
@@ -97,11 +98,9 @@ class SchedulingContext:
         self._distinct_loads: dict[tuple[Amounts | int, ...], Load] = {}
         self.version = 0
         self.open = fleet.all_workers
-        self.reserved_by: dict[int, TaskId | JobId] = {}
-        self.reservations: dict[TaskId | JobId, list[Group]] = {}
-        self._withheld: dict[
-            int, Amounts
-        ] = {}  # by reserved worker: free amounts that other tasks may not take
+        self.reserved_by: dict[int, WaitingKey] = {}
+        self.reservations: dict[WaitingKey, list[Group]] = {}
+        self._withheld: dict[int, Amounts] = {}  # free amounts that only the reserving task may take
         self._shares: dict[tuple[int, Amounts], tuple[Amounts, int, Amounts]] = {}  # equal for many workers
         self._set_idle_slices()
 
@@ -114,9 +113,8 @@ class SchedulingContext:
         packed = {amounts: self._packing.pack_free(amounts) for amounts in by_amounts}
         self._packed_free = [packed[amounts] for amounts in left]
         columns = list(zip(*needs, strict=True)) or [()] * len(Amounts._fields)
-        self._largest_needs = self._packing.pack(
-            Amounts(*(max(column, default=0) for column in columns))
-        ).packed
+        largest = Amounts(*(max(column, default=0) for column in columns))
+        self._largest_needs = self._packing.pack(largest).packed
         self.cpu, self.memory, self.gpus, self.chips = self.dimensions = [
             Dimension(levels, column, self.fleet.all_workers)
             for levels, column in zip(_levels(by_amounts), columns, strict=True)
@@ -219,6 +217,7 @@ class SchedulingContext:
     def _idle(self) -> list[Amounts]:
         return list(map(Amounts.idle, self.fleet.workers))
 
+    @cached_by_argument
     def large_enough(self, need: Amounts) -> int:
         """Return the workers that have room for one task when they are idle."""
         found = self.fleet.all_workers
@@ -226,7 +225,7 @@ class SchedulingContext:
             found &= levels.with_at_least([amount])[amount]
         return found
 
-    def reserve(self, key: TaskId | JobId, groups: list[Group], spare: Mapping[int, Amounts]) -> None:
+    def reserve(self, key: WaitingKey, groups: list[Group], spare: Mapping[int, Amounts]) -> None:
         """Reserve workers of `groups` for a gang or a task. Other tasks may still take the `spare` amounts of each."""
         for position, amounts in spare.items():
             share = self._packed_free[position], amounts

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from iris_cli.core import Amounts, Device, Job, JobId, Limits, Task, TaskId, Worker, WorkerId, collector
-from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import wording
 from iris_cli.core.scheduling.explain.explain import Unmet, Waiting
@@ -95,7 +94,7 @@ def find_assignments(
             key: tuple(str(group.key) for group in groups) for key, groups in context.reservations.items()
         },
         reserved_for={fleet.ids[position]: key for position, key in context.reserved_by.items()},
-        notable_choices=_Choices(context, requirement_of, record).notable,
+        notable_choices=partial(_notable_choices, context, record, requirement_of),
     )
 
 
@@ -122,13 +121,13 @@ def _place_all(
     result = _Placements([], [], {}, {})
     placed, timed_out, malformed, unmet = result
     gangs, now = GangPlacer(context, reservations), context.fleet.now
-    for _, _, job_id, job, tasks, number, overdue in queue:
+    for _, _, job_id, job, tasks, sample, overdue in queue:
         if overdue:
             late, tasks = split_overdue(job, tasks, now)
             timed_out += [task.id for task in late]
             if not tasks:
                 continue
-        requirement = requirements[number]
+        requirement = requirements[sample]
         if requirement.shape is not None:
             problem = why_malformed(job, tasks)
             if problem is not None:
@@ -163,53 +162,41 @@ _WORDS = {
 _MAX_CHECKED = 64  # maximum number of workers or groups that are examined for a job
 
 
-class _Choices:
-    """The reasons for the placements of a cycle."""
-
-    def __init__(
-        self, context: SchedulingContext, requirement_of: Callable[[JobId], Requirement], record: CycleRecord
-    ) -> None:
-        self._context = context
-        self._requirement_of = requirement_of
-        self._record = record
-
-    def notable(self) -> dict[TaskId, str]:
-        """Return, for the first placed task of each job, why workers that rank higher were not chosen."""
-        by_job: dict[JobId, list[Assignment]] = {}
-        for each in self._record.placed:
-            if each.task.job not in by_job or self._requirement_of(each.task.job).shape:
-                by_job.setdefault(each.task.job, []).append(each)
-        reasons = {placed[0].task: self._in_words(job, placed) for job, placed in by_job.items()}
-        return {task: text for task, text in reasons.items() if ": " in text}
-
-    def _in_words(self, job: JobId, placed: list[Assignment]) -> str:
-        requirement = self._requirement_of(job)
-        chosen = dict.fromkeys(group_with(self._context, requirement, each.worker) for each in placed)
-        names = ", ".join(str(group.key) for group in chosen)
+def _notable_choices(
+    context: SchedulingContext, record: CycleRecord, requirement_of: Callable[[JobId], Requirement]
+) -> dict[TaskId, str]:
+    """Return, for the first placed task of each job, why workers that rank higher were not chosen."""
+    by_job: dict[JobId, list[Assignment]] = {}
+    for each in record.placed:
+        if each.task.job not in by_job or requirement_of(each.task.job).shape:
+            by_job.setdefault(each.task.job, []).append(each)
+    found: dict[TaskId, str] = {}
+    for job, placed in by_job.items():
+        requirement = requirement_of(job)
+        chosen = dict.fromkeys(group_with(context, requirement, each.worker) for each in placed)
         first = min(chosen, key=lambda group: group.number)
-        rejected = wording.list_few(self._rejected_before(job, requirement, first))
-        return f"chose {names}" + (f": {rejected}" if rejected else "")
+        rejected = wording.list_few(_rejected_before(context, record, job, requirement, first))
+        if rejected:
+            names = ", ".join(str(group.key) for group in chosen)
+            found[placed[0].task] = f"chose {names}: {rejected}"
+    return found
 
-    def _rejected_before(self, job: JobId, requirement: Requirement, chosen: Group) -> Iterator[str]:
-        """Yield a text for each group before `chosen` that is as preferred, but busy, unhealthy or taken by others."""
-        context = self._context
-        before = rejected_before(Case(context, requirement, context.open), chosen.number)
-        for check in islice(before, _MAX_CHECKED):
-            if not _is_as_good(context, requirement, check.group, chosen):
-                continue
-            if check.kind is ReasonKind.BEHIND:
-                workers = [context.fleet.ids[position] for position in positions_of(check.rejected)]
-                taker = self._record.first_taker(job, workers)
-                if taker is not None:
-                    yield f"{check.group.key} taken by {taker}"
-            elif check.kind is not None and fits(
-                check.group, requirement.shape, self._fitting_if_idle(requirement)
-            ):
-                yield f"{check.group.key} {_state_word(context, check)}"
 
-    @cached_by_argument
-    def _fitting_if_idle(self, requirement: Requirement) -> int:
-        return requirement.selected & self._context.large_enough(requirement.need)
+def _rejected_before(
+    context: SchedulingContext, record: CycleRecord, job: JobId, requirement: Requirement, chosen: Group
+) -> Iterator[str]:
+    """Yield a text for each group before `chosen` that is as preferred, but busy, unhealthy or taken by others."""
+    fitting_if_idle = requirement.selected & context.large_enough(requirement.need)
+    before = rejected_before(Case(context, requirement, context.open), chosen.number)
+    for check in islice(before, _MAX_CHECKED):
+        if not _is_as_good(context, requirement, check.group, chosen):
+            continue
+        if check.kind is ReasonKind.BEHIND:
+            taker = record.first_taker(job, [context.fleet.ids[at] for at in positions_of(check.rejected)])
+            if taker is not None:
+                yield f"{check.group.key} taken by {taker}"
+        elif check.kind is not None and fits(check.group, requirement.shape, fitting_if_idle):
+            yield f"{check.group.key} {_state_word(context, check)}"
 
 
 def _is_as_good(context: SchedulingContext, requirement: Requirement, one: Group, chosen: Group) -> bool:
@@ -222,7 +209,7 @@ def _is_as_good(context: SchedulingContext, requirement: Requirement, one: Group
 
 
 def _met_preferences(requirement: Requirement, group: Group) -> int:
-    """Return the sum of the preferences that the workers of a group meet. Only as many of the best as needed count."""
+    """Return the sum of the preferences that the workers of a group meet: only of the best, as many as are needed."""
     wanted, found = requirement.shape.size if requirement.shape else 1, 0
     for met, level in zip(reversed(range(len(requirement.levels))), requirement.levels, strict=True):
         used = min(wanted, (group.mask & requirement.selected & level).bit_count())

@@ -13,11 +13,12 @@ from itertools import accumulate
 from math import gcd, inf
 from operator import and_, sub
 
-from iris_cli.core import Amounts, JobId, TaskId
+from iris_cli.core import Amounts, TaskId
 from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.scheduling.context import Load, SchedulingContext
 from iris_cli.core.scheduling.explain.group_checks import group_of_one
 from iris_cli.core.scheduling.placement import Requirement
+from iris_cli.core.scheduling.reasons import WaitingKey
 from iris_cli.core.scheduling.sets import Group, Levels, first_of
 
 _MAX_SUMS = 1 << 16  # sums of amounts that are examined, in units of the greatest common divisor
@@ -38,7 +39,7 @@ class Reservations:
         """Return the attempts in the way of tasks with this need, by worker."""
         return Waits(self._context, need)
 
-    def reserve(self, key: TaskId | JobId, groups: list[Group], positions: list[int], need: Amounts) -> None:
+    def reserve(self, key: WaitingKey, groups: list[Group], positions: list[int], need: Amounts) -> None:
         """Reserve room for one task on each of these workers, which belong to the groups."""
         spare = self.waits(need).spare
         self._context.reserve(key, groups, {position: spare(position) for position in positions})
