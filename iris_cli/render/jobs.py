@@ -289,10 +289,14 @@ def show_changed(
     result: Changed,
     what: str,
     *,
+    unchanged: str = "",
     no_cycles: str = "",
     cycles: Cycles | None = None,
 ) -> None:
-    """Print the changed jobs. `what`: the change in words. `no_cycles` and `cycles`: as in `show_launched`."""
+    """Print the changed jobs. `what`: the change in words. `no_cycles` and `cycles`: as in `show_launched`.
+
+    `unchanged`: the words for a job that had the new values before (default: already `what`).
+    """
     changed = frozenset(result.changed)
     if output.as_json:
         states = {}
@@ -310,7 +314,7 @@ def show_changed(
         )
         output.done(f"{job_id}: {what}{continues}")
     for job_id in result.unchanged:
-        output.message(f"{job_id}: already {what}")
+        output.message(f"{job_id}: {unchanged or f'already {what}'}")
     if no_cycles:
         output.message(no_cycles)
 

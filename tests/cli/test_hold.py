@@ -58,6 +58,13 @@ def test_a_held_job_says_so_and_what_to_type(config: Path, capsys: pytest.Captur
     assert "job late held" in capsys.readouterr().out
 
 
+def test_a_job_that_was_never_held_is_not_told_to_be_released(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["--config", str(config), "release", "late"]) == ExitCode.OK
+    assert "late: not held" in capsys.readouterr().err.splitlines()
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message", "hint"),
     [

@@ -29,4 +29,12 @@ def release(
     session = iris.session("iris release")
     result = change(session, jobs, held=False)
     cycles = iris.cycles_for_json(session)
-    show_changed(iris.output, session.cluster, result, "released", no_cycles=iris.no_cycles(), cycles=cycles)
+    show_changed(
+        iris.output,
+        session.cluster,
+        result,
+        "released",
+        unchanged="not held",
+        no_cycles=iris.no_cycles(),
+        cycles=cycles,
+    )
