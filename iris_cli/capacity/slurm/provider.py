@@ -22,9 +22,9 @@ _JSON_SINCE = (24, 5, 1)
 class SlurmProvider:
     """A provider whose slices are jobs of this user. Their comments name the owner.
 
-    `known` are the slices in the log: an ended job is listed as long as its slice is there, and granted resources are
-    not queried again. `run` runs Slurm's commands, here or on a login node. `holder` returns the lines of a batch
-    script that let the transport srun start processes on its nodes, for the directory of iris there.
+    `known` are the slices in the log: an ended job is listed until its slice is deleted, and granted resources are
+    not queried again. `run` runs Slurm's commands, on this machine or on a login host. `holder` returns, for the
+    directory of iris on the nodes, the lines of a batch script by which the transport `srun` can start processes.
     """
 
     def __init__(
@@ -175,9 +175,9 @@ class SlurmProvider:
         may_be_swept = tracked and job.may_be_swept
         if job.nodes and (may_be_swept or any(troubles.values())):
             names = self._hostnames(job.nodes)
-        its = [f"{node} is {troubles[node]}" for node in names if troubles.get(node)]
-        said = "" if state is CloudState.READY and job.state == "RUNNING" else job.words()
-        remark = printable("; ".join([said, *its] if said else its))
+        node_words = [f"{node} is {troubles[node]}" for node in names if troubles.get(node)]
+        job_words = "" if state is CloudState.READY and job.state == "RUNNING" else job.describe()
+        remark = printable("; ".join(filter(None, (job_words, *node_words))))
         return CloudSlice(
             name=name,
             state=state,

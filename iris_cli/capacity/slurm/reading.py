@@ -54,14 +54,12 @@ _STATES = {
 _LESS_CERTAIN = frozenset({"NODE_FAIL", "BOOT_FAIL", "REVOKED", "LAUNCH_FAILED"})
 _ABSENT = frozenset({"", "None", "(null)", "None assigned"})
 """Texts for an absent reason or node list."""
-_UNDER_WAY = (
-    "COMPLETING",
-    "CONFIGURING",
-)  # flags that squeue prints instead of the state, and JSON in addition
+_FLAGS = ("COMPLETING", "CONFIGURING")
+"""Flags that squeue prints in place of the state, and that JSON has in addition to the state."""
 
 
 class SlurmJob(Struct, frozen=True, kw_only=True):
-    """One job as Slurm tells it. Times are seconds since the epoch, None if unknown; `nodes` is a host list."""
+    """A job as Slurm reports it. Times are seconds since the epoch, None if unknown; `nodes` is a host list."""
 
     id: int
     state: str
@@ -97,7 +95,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
         """True if it ended on nodes that answered Slurm."""
         return self.is_over and self.state not in _LESS_CERTAIN
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Return its state and Slurm's reason: `Slurm job 12: TIMEOUT (TimeLimit)`."""
         reason = "" if self.reason in _ABSENT else f" ({self.reason})"
         return f"Slurm job {self.id}: {self.state}{reason}"
@@ -146,11 +144,11 @@ def jobs_of_json(text: str) -> list[SlurmJob]:
     for each in document["jobs"]:
         states = each.get("job_state") or ["UNKNOWN"]
         words = [states] if isinstance(states, str) else list(states)
-        under_way = [word for word in words if word in _UNDER_WAY]
+        flags = [word for word in words if word in _FLAGS]
         found.append(
             SlurmJob(
                 id=int(each["job_id"]),
-                state=(under_way or words)[0],
+                state=(flags or words)[0],
                 name=str(each.get("name") or ""),
                 comment=_text(each.get("comment")),
                 uid=str(each.get("user_id", "")),
@@ -219,7 +217,7 @@ _UP = re.compile(r"(idle|mixed|allocated|completing|reserved|planned|blocked)[~#
 
 
 def tracks_by_cgroup(text: str) -> bool:
-    """Return whether `scontrol show config` says that a job's processes are tracked, and killed, by cgroup."""
+    """Return whether Slurm tracks and kills processes by cgroup, by the output of `scontrol show config`."""
     return re.search(r"^ProctrackType\s*=\s*proctrack/cgroup\s*$", text, re.MULTILINE) is not None
 
 

@@ -54,11 +54,11 @@ def test_jobs_of_22_05() -> None:
     )
     pending, running, over = jobs_of_squeue(text)
     assert (pending.id, pending.cloud_state, pending.ends_at) == (7, CloudState.CREATING, None)
-    assert pending.words() == "Slurm job 7: PENDING (Dependency)"
+    assert pending.describe() == "Slurm job 7: PENDING (Dependency)"
     assert (running.nodes, running.ends_at, running.uid) == ("n[0-1]", 1795683600, "0")
     assert (running.incarnation, running.cloud_state) == ("6 1795680000", CloudState.READY)
     assert over.is_over
-    assert over.words() == "Slurm job 5: TIMEOUT (TimeLimit)"
+    assert over.describe() == "Slurm job 5: TIMEOUT (TimeLimit)"
 
 
 def in_json(**fields: Any) -> str:
@@ -101,14 +101,14 @@ def test_a_pending_job_with_an_expected_start_in_json(state: str | list[str]) ->
     planned = {"end_time": number(1795683600), "nodes": "", "scheduled_nodes": "cn[052-067]"}
     [job] = jobs_of_json(in_json(job_id=326, job_state=state, state_reason="Resources", **planned))
     assert (job.cloud_state, job.nodes) == (CloudState.CREATING, "")
-    assert job.words() == "Slurm job 326: PENDING (Resources)"
+    assert job.describe() == "Slurm job 326: PENDING (Resources)"
 
 
 def test_the_description_of_a_state_is_the_reason_as_in_the_columns() -> None:
     [job] = jobs_of_json(
         in_json(job_id=3, job_state="PENDING", state_reason="None", state_description="no license")
     )
-    assert job.words() == "Slurm job 3: PENDING (no license)"
+    assert job.describe() == "Slurm job 3: PENDING (no license)"
 
 
 def test_json_with_errors_is_no_list_of_jobs() -> None:
