@@ -151,7 +151,7 @@ def test_ctrl_c_while_python_cleans_up_is_neither_shown_nor_lost(pressed: str, b
         "    old = Old()\n"
         "    del old\n"
         "    SystemClock().sleep(3600.0)\n"
-        "app._act = act\n"
+        "app._run = act\n"
         "from iris_cli.__main__ import main; main()"
     )
     assert _outcome(program, "schedule") == (ExitCode.INTERRUPTED, "", "interrupted\n")
@@ -253,7 +253,7 @@ def test_threads_of_hosts_that_nobody_waits_for_do_not_spoil_the_exit_code(ends:
         "    threading.Thread(target=Hash, args=(Slow(),), daemon=True).start()\n"
         "    begun.wait(60)\n"
         f"    {ends}\n"
-        "app._act = act\n"
+        "app._run = act\n"
         "from iris_cli.__main__ import main; main()"
     )
     code, _, said = _outcome(program)
