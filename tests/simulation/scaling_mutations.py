@@ -121,7 +121,7 @@ def _unknown_slices_stay() -> AbstractContextManager[Any]:
 
 
 def _not_stuck() -> AbstractContextManager[Any]:
-    return patch.object(scaling, "stuck", lambda *_: ())
+    return patch.object(scaling, "stuck_slices", lambda *_: ())
 
 
 def _seen_as(state: CloudState, taken_for: CloudState) -> AbstractContextManager[Any]:
@@ -193,7 +193,7 @@ def _asked_before_it_is_written() -> AbstractContextManager[Any]:
 
 
 def _no_clock_is_ever_wrong() -> AbstractContextManager[Any]:
-    return patch.object(scaling, "_is_over", lambda since, wait, now: now - since >= wait)
+    return patch.object(scaling, "_has_passed", lambda since, wait, now: now - since >= wait)
 
 
 @contextmanager

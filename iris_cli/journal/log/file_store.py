@@ -294,6 +294,10 @@ def _record_is_at(fd: int, position: Position) -> bool:
     return position.seq == 0 or os.pread(fd, len(mark), max(0, position.offset - len(mark))) == mark
 
 
+def _same(cluster: Cluster) -> Cluster:
+    return cluster
+
+
 class Fold(Struct):
     """Replays records while they are read, without keeping all in memory. `cluster` is the result.
 
@@ -305,7 +309,7 @@ class Fold(Struct):
     kept_after: int | None
     until: int = sys.maxsize
     every: int = sys.maxsize
-    keep: Callable[[Cluster], Cluster] = lambda cluster: cluster
+    keep: Callable[[Cluster], Cluster] = _same
     cluster: Cluster = field(default_factory=Cluster)
 
     def __call__(self, records: Iterable[LogRecord]) -> tuple[LogRecord, ...]:
