@@ -133,7 +133,7 @@ def _unfit(cluster: Cluster, each: Slice, group: ScaleGroup | None) -> str:
             return f"{worker_id} was forgotten"
         if worker.condition is WorkerCondition.LOST:
             return f"{worker_id} is lost: {worker.reason}"
-    if group is not None and not group.makes(each.template):
+    if group is not None and group.template != each.template:
         return f"slice_template of {each.group} changed"
     return ""
 
@@ -356,7 +356,7 @@ def _missing_min_slices(cluster: Cluster, state: GroupState) -> int:
     there = sum(
         each.group == state.name
         and each.state is not SliceState.DELETING
-        and state.group.makes(each.template)
+        and state.group.template == each.template
         for each in cluster.slices.values()
     )
     return max(0, state.group.min_slices - there)

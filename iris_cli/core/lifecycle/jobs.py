@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from iris_cli.core import AttemptId, Job, JobId, JobState, Priority, TaskId
 from iris_cli.core.events.events import AttemptStopRequested, JobCancelled, JobChanged, JobEnded, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.model.task import AttemptState, End, EndReason, Task, TaskState
+
+CLIENT_GONE = "its terminal is gone"
+"""Reason to cancel an interactive job whose client has ended."""
 
 
 def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:
@@ -18,12 +19,6 @@ def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:
     _end_open_tasks(draft, job, End(reason=EndReason.CANCELLED, at=draft.at, error=reason))
     end_if_decided(draft, job)
     return True
-
-
-def cancel_without_client(draft: Draft, gone: Collection[JobId]) -> None:
-    """Cancel the interactive jobs whose clients are `gone`."""
-    for job in gone:
-        cancel(draft, job, "its terminal is gone")
 
 
 def retry(draft: Draft, job: JobId, index: int | None = None) -> list[AttemptId]:

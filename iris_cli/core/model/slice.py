@@ -170,10 +170,6 @@ class ScaleGroup(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = field(default_factory=dict)
     connection: Connection = NOWHERE
 
-    def makes(self, template: SliceTemplate) -> bool:
-        """Return whether the group creates slices from this template. Its older slices may have another template."""
-        return template == self.template
-
 
 def slice_attributes(group: ScaleGroup) -> dict[str, AttributeValue]:
     """Return the attributes of every worker of the group's slices. Declared attributes override derived ones."""

@@ -157,7 +157,8 @@ class Cycles(Struct):
         def rule(draft: Draft) -> None:
             workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
             attempts.take_over(draft, session.limits)
-            jobs.cancel_without_client(draft, _jobs_without_client(session, draft.cluster))
+            for job in _jobs_without_client(session, draft.cluster):
+                jobs.cancel(draft, job, jobs.CLIENT_GONE)
             unable = missing_for_jobs(draft.cluster, session.state).jobs
             observe.settle(session, draft, dict.fromkeys(attempts.fence_unstartable(draft, unable)))
 

@@ -182,7 +182,7 @@ class _Client(Struct):
         """Cancel the job unless it has ended, because its program may still run without the terminal."""
         while not self._session.cluster.job_state(self._job).terminal:
             with suppress(*TRANSIENT_ERRORS):
-                self._session.decide(lambda draft: jobs.cancel_without_client(draft, [self._job]))
+                self._session.decide(lambda draft: jobs.cancel(draft, self._job, jobs.CLIENT_GONE))
                 break
             self._runner.pause(_PAUSE)
         self._runner.make_cycle_due()

@@ -205,7 +205,7 @@ def _slices_change(cluster: Cluster, config: ClusterConfig) -> bool:
     groups = {group.name: group for group in config.scale_groups}
     for each in cluster.slices.values():
         group = groups.get(each.group)
-        if each.state is not SliceState.READY or (group is not None and not group.makes(each.template)):
+        if each.state is not SliceState.READY or (group is not None and group.template != each.template):
             return True
     minimum = Counter({group.name: group.min_slices for group in config.scale_groups})
     return Counter(each.group for each in cluster.slices.values()) != minimum
