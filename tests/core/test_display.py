@@ -11,8 +11,8 @@ from iris_cli.core import Attempt, AttemptState, EndReason, JobId, JobState, Tas
 from iris_cli.core.events.events import AttemptStopped, AttemptStopRequested, GangRoundEnded, TaskRequeued
 from iris_cli.core.lifecycle.display import (
     DisplayWord,
+    counts_in_words,
     filter_words,
-    in_words,
     job_display,
     retry_count,
     task_displays,
@@ -317,7 +317,7 @@ def test_jobs_that_can_never_run_keep_their_state() -> None:
     ],
 )
 def test_counts_of_tasks_in_words(counts: dict[str, int], said: str) -> None:
-    assert in_words(counts) == said
+    assert counts_in_words(counts) == said
 
 
 def test_no_display_word_is_a_state() -> None:

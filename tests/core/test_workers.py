@@ -10,7 +10,7 @@ from iris_cli.core.events.events import WorkerConditionChanged
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.worker import Worker, WorkerCondition, cooling
+from iris_cli.core.model.worker import Worker, WorkerCondition, is_cooling_down
 from tests.support.lab import START, Lab
 from tests.support.reports import parse_report
 
@@ -94,7 +94,7 @@ def test_a_healthy_answer_is_no_event() -> None:
     [(0.0, False), (99.0, False), (100.0, False), (101.0, True), (700.0, True), (701.0, False)],
 )
 def test_a_wait_longer_than_the_longest_back_off_counts_as_over(until: float, is_cooling: bool) -> None:
-    assert cooling(Worker(id=W, cooldown_until=until), 100.0, Limits()) is is_cooling
+    assert is_cooling_down(Worker(id=W, cooldown_until=until), 100.0, Limits()) is is_cooling
 
 
 def test_the_back_off_doubles_up_to_its_maximum() -> None:
@@ -265,7 +265,7 @@ def test_another_vm_under_the_same_boot_and_incarnation_is_doubtful_whatever_the
 def test_tokens_are_foreign_if_no_attempt_ever_had_them() -> None:
     lab = busy().reports("train/* exited 1").schedule()
     known, unknown = lab.attempt("train", 0, 0).token, Token("f" * 32)
-    assert lab.cluster.foreign([unknown, known]) == (unknown,)
+    assert lab.cluster.unknown_tokens([unknown, known]) == (unknown,)
 
 
 def test_an_answer_of_a_worker_that_was_never_probed_makes_it_no_healthy_one() -> None:

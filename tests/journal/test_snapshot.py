@@ -60,7 +60,7 @@ def glance(cluster: Cluster, whole: Cluster, dice: random.Random) -> None:
     assert cluster.last_ended(most) == whole.last_ended(most)
     tokens = [attempt.token for task in whole.tasks.values() for attempt in task.attempts]
     asked = [*dice.sample(tokens, min(2, len(tokens))), Token("f" * 32)]
-    assert cluster.foreign(asked) == whole.foreign(asked) == (Token("f" * 32),)
+    assert cluster.unknown_tokens(asked) == whole.unknown_tokens(asked) == (Token("f" * 32),)
     assert cluster.open_jobs() == whole.open_jobs()
     assert list(cluster.pending_tasks()) == list(whole.pending_tasks())
 
@@ -227,7 +227,7 @@ def test_a_token_is_not_foreign_because_its_page_is_damaged(tmp_path: Path) -> N
         write(log.snapshot, sound[:start] + sound[start:].replace(token.encode(), token.encode()[:-1] + b"X"))
         seen = log.look(every=NEVER)
         assert seen.past is not None
-        assert seen.foreign([token, Token("e" * 32)]) == (Token("e" * 32),)
+        assert seen.unknown_tokens([token, Token("e" * 32)]) == (Token("e" * 32),)
 
 
 def test_a_damaged_page_is_not_copied_into_the_next_snapshot(tmp_path: Path) -> None:

@@ -47,14 +47,14 @@ def stuck_slices(
         if each.group in surplus and each.requested_at:
             surplus[each.group] -= 1
     for each in reversed(cluster.slices.values()):
-        if each.coming and each.group not in surplus:
+        if each.is_coming and each.group not in surplus:
             yield Removal(each.name, "its scale group is no longer in cluster.yaml")
             continue
         if each.state is SliceState.REQUESTED and surplus[each.group] < 0:
             surplus[each.group] += 1
             yield Removal(each.name, "its group has more than max_slices slices")
             continue
-        if each.coming and not each.expected(now, limits.slice_request_timeout):
+        if each.is_coming and not each.expected(now, limits.slice_request_timeout):
             words = (
                 f"its provider accepted no request for it in {format_duration(limits.slice_request_timeout)}"
             )

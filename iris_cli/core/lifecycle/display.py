@@ -80,7 +80,7 @@ def displays_of(job: Job, tasks: Sequence[Task]) -> list[str]:
     return [_task_display(task, retrying.get(task.id, TaskState.PENDING)) for task in tasks]
 
 
-def counted(displays: Iterable[str]) -> dict[str, int]:
+def count_displays(displays: Iterable[str]) -> dict[str, int]:
     """Return the number of tasks by the word of their display, in the order `_WORST_FIRST`."""
     found = Counter[str]()
     for display, number in Counter(displays).items():
@@ -88,7 +88,7 @@ def counted(displays: Iterable[str]) -> dict[str, int]:
     return {word: found[word] for word in _WORST_FIRST if word in found}
 
 
-def in_words(counts: Mapping[str, int]) -> str:
+def counts_in_words(counts: Mapping[str, int]) -> str:
     """Return `17 pending, 3 succeeded` or `1 failed, 3 stopped with it`."""
     words = {word: word.lower().replace("_", " ") for word in counts}
     failed = counts.get(TaskState.FAILED, 0) + counts.get(TaskState.WORKER_FAILED, 0)

@@ -211,7 +211,7 @@ def _apply_listed(
     reason = entry.detail or entry.state.value
     if recreated:
         reason = f"it was created again ({reason})"
-    if known.coming:
+    if known.is_coming:
         back_off(draft, known.group, f"{known.name}: {reason}", limits, quota=entry.quota)
     remove(draft, Removal(known.name, reason), limits)
     if entry.state is CloudState.ENDED:
@@ -242,7 +242,7 @@ def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
         draft.record(events.SliceDeleted(slice=known.name))
         return affected
     reason = "no longer listed by its provider"
-    if known.coming:
+    if known.is_coming:
         back_off(draft, known.group, f"{known.name}: {reason}", limits)
     remove(draft, Removal(known.name, reason), limits)
     return _end_attempts(draft, known, reason)

@@ -8,7 +8,7 @@ from iris_cli.core import INCOMPLETE, AttemptState, Cluster, EndReason, Limits, 
 from iris_cli.core.events import events
 from iris_cli.core.evolve import Draft
 from iris_cli.core.messages.observations import SILENT, Silence, SilenceKind
-from iris_cli.core.model.worker import Connection, Worker, WorkerCondition, cooling
+from iris_cli.core.model.worker import Connection, Worker, WorkerCondition, is_cooling_down
 
 REMOVED = "removed from cluster.yaml"
 VM_IS_PREEMPTED = "its VM is being preempted"
@@ -43,7 +43,7 @@ def remove_worker(draft: Draft, worker_id: WorkerId, reason: str) -> None:
 def hold_until_complete(draft: Draft, worker_id: WorkerId) -> None:
     """Drain a VM until its slice is complete, even if the operator registered it again or uncordoned it."""
     known = draft.cluster.slices.get(slice_of(worker_id))
-    if known is not None and known.coming:
+    if known is not None and known.is_coming:
         draft.record(events.WorkerDrained(worker=worker_id, reason=INCOMPLETE))
 
 
@@ -170,7 +170,7 @@ def is_quarantine_over(worker: Worker, now: float, limits: Limits) -> bool:
 
 def is_backing_off(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> bool:
     """Return whether the worker must not be called now. A healthy worker is always polled, also in a cool-down."""
-    if worker.condition is WorkerCondition.HEALTHY or not cooling(worker, now, limits):
+    if worker.condition is WorkerCondition.HEALTHY or not is_cooling_down(worker, now, limits):
         return False
     last = worker.unwell.last if worker.unwell is not None else now
     return now - last < limits.backoff_first or not _is_awaited_for_verdict(cluster, worker, now, limits)

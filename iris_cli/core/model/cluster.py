@@ -159,11 +159,11 @@ class Cluster(Struct, kw_only=True, eq=False):
             raise KeyError(str(attempt))
         return attempts[attempt.number]
 
-    def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
+    def unknown_tokens(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
         """Return the tokens that no attempt ever had."""
         known = {attempt.token for task in in_memory(self.tasks) for attempt in task.attempts}
         unknown = tuple(token for token in tokens if token not in known)
-        return self.past.foreign(unknown) if self.past is not None and unknown else unknown
+        return self.past.unknown_tokens(unknown) if self.past is not None and unknown else unknown
 
     def live_attempts(self) -> Iterator[tuple[AttemptId, Attempt]]:
         """Yield every attempt that isn't ENDED, worker by worker."""

@@ -36,7 +36,7 @@ class Past:
         """Return up to `limit` of the jobs that ended last, in any order."""
         raise NotImplementedError
 
-    def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
+    def unknown_tokens(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
         """Return the tokens that no attempt of a stored job had."""
         raise NotImplementedError
 

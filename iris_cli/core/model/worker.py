@@ -168,7 +168,7 @@ def has_wrong_clock(worker: Worker) -> bool:
     return abs(worker.skew) > MAX_SKEW
 
 
-def cooling(worker: Worker, now: float, limits: Limits) -> bool:
+def is_cooling_down(worker: Worker, now: float, limits: Limits) -> bool:
     """Return whether the worker is in a cool-down. A cool-down longer than the maximum back-off is ignored."""
     return 0 < worker.cooldown_until - now <= limits.backoff_max
 

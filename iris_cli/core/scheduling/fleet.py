@@ -9,7 +9,7 @@ from operator import or_
 
 from iris_cli.core import AttributeValue, Constraint, JobId, Limits, WorkerId, attributes
 from iris_cli.core.method_cache import cached_by_argument
-from iris_cli.core.model.worker import Worker, WorkerCondition, cooling
+from iris_cli.core.model.worker import Worker, WorkerCondition, is_cooling_down
 from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.core.scheduling.sets import GroupIndex, mask_of, vm_count
 
@@ -40,7 +40,7 @@ class Fleet:
         stopping = frozenset(unconfirmed_stops)
         self.healthy = self._all_but(not accepts_tasks(worker) for worker in self.workers)
         self.not_cooling_down = self._all_but(
-            worker.cooldown_until > now and cooling(worker, now, limits) for worker in self.workers
+            worker.cooldown_until > now and is_cooling_down(worker, now, limits) for worker in self.workers
         )
         self.without_unconfirmed_stops = self._all_but(worker_id in stopping for worker_id in self.ids)
         self.taints = self._taints()

@@ -232,11 +232,11 @@ class Snapshot(Past):
             return self._last[:limit]
         return [whole.job.id for whole in self.everything() if whole.job.end is not None]
 
-    def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
+    def unknown_tokens(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
         wanted = tuple(tokens)
-        return self._query(lambda: self._foreign(wanted), lambda log: log.foreign(wanted))
+        return self._query(lambda: self._unknown_tokens(wanted), lambda log: log.unknown_tokens(wanted))
 
-    def _foreign(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
+    def _unknown_tokens(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
         missing = dict.fromkeys(tokens)
         for text in (text for file in self.files.newest_first() for text in file.texts()):
             for token in [token for token in missing if token.encode() in text]:

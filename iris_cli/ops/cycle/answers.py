@@ -197,7 +197,7 @@ def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tupl
             reasons.append(f"same host as {other.id}: two workers share one iris directory")
             break
     set_up = set_up_token(worker.id, report.incarnation)
-    unknown = cluster.foreign(token for token in report.tokens if token != set_up)
+    unknown = cluster.unknown_tokens(token for token in report.tokens if token != set_up)
     if unknown:
         reasons.append(
             f"{count(len(unknown), 'attempt')} not in the log (was the state directory restored?): "

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from iris_cli.core import Attempt, Cluster, EndReason, Job, JobState, Task, TaskState, format_duration
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
-from iris_cli.core.lifecycle.display import counted, in_words, last_failures, task_displays
+from iris_cli.core.lifecycle.display import count_displays, counts_in_words, last_failures, task_displays
 from iris_cli.core.lifecycle.resubmission import LAUNCH_AGAIN, resubmit_command
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, Fact, FactKind, fact_of
 from iris_cli.core.text import pattern
@@ -199,7 +199,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         others=tuple(_peer_groups(cluster, job, culprit, last_line(shown))),
         known=known,
         next=next_command or _next(cluster, culprit, output),
-        counts=in_words(counted(task_displays(cluster, job.id))) if job.is_gang else "",
+        counts=counts_in_words(count_displays(task_displays(cluster, job.id))) if job.is_gang else "",
         setup=job.setup if end.reason is EndReason.SETUP_FAILED else "",
         retries=_retries(job, end),
         children=children,

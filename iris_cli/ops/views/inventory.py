@@ -17,8 +17,8 @@ from iris_cli.core.model.worker import (
     Worker,
     WorkerCapacity,
     WorkerCondition,
-    cooling,
     has_wrong_clock,
+    is_cooling_down,
 )
 from iris_cli.core.units import format_duration
 from iris_cli.journal.log.recovery import Damage
@@ -170,7 +170,7 @@ def worker_details(view: View, row: WorkerRow, kind: type[D], *, briefly: bool =
         containment=worker.containment,
         failed_polls=worker.failed_polls,
         silent_since_at=worker.silent_since,
-        cooldown_until_at=worker.cooldown_until if cooling(worker, view.now, view.limits) else None,
+        cooldown_until_at=worker.cooldown_until if is_cooling_down(worker, view.now, view.limits) else None,
         quarantined_at=worker.quarantined_at if worker.quarantined else None,
         skew=worker.skew,
     )
@@ -274,7 +274,7 @@ def _status(view: View, worker: Worker) -> str:
         "quarantined": worker.quarantined,
         "draining": worker.draining,
         "unusable": worker.unschedulable,
-        "cooling": cooling(worker, view.now, view.limits),
+        "cooling": is_cooling_down(worker, view.now, view.limits),
         "stopping": worker.id in view.stopping_on or worker.id in view.cluster.ghosts,
     }
     return next((word for word, holds in words.items() if holds), worker.condition.value)
@@ -299,7 +299,7 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
         yield "draining" + (f": {worker.drain_reason}" if worker.drain_reason else "")
     if worker.unschedulable:
         yield f"unusable: {worker.reason}"
-    if worker.condition is WorkerCondition.HEALTHY and cooling(worker, view.now, view.limits):
+    if worker.condition is WorkerCondition.HEALTHY and is_cooling_down(worker, view.now, view.limits):
         left = format_duration(worker.cooldown_until - view.now)
         why = f": {worker.reason}" if worker.reason else ""
         yield f"cooling down, {left} left{why}"
@@ -353,7 +353,7 @@ def _condition_words(view: View, worker: Worker) -> str:
 
 def next_retry_words(worker: Worker, now: float, limits: Limits) -> str:
     """Return the time of the next call to a silent worker: `polled again in 40s`."""
-    if not cooling(worker, now, limits):
+    if not is_cooling_down(worker, now, limits):
         return "polled again in the next cycle"
     return f"polled again in {format_duration(worker.cooldown_until - now)}"
 

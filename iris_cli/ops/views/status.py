@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from iris_cli.core import Cluster, Job, JobId, JobState, Priority, WorkerId, depth_of, root_of, state_of
 from iris_cli.core.collector import gc_paused
-from iris_cli.core.lifecycle.display import DisplayWord, counted, display_of, displays_of, word_of
+from iris_cli.core.lifecycle.display import DisplayWord, count_displays, display_of, displays_of, word_of
 from iris_cli.core.model.task import Ended, EndReason, Stopping, Task, TaskState
 from iris_cli.core.model.waiting import overdue, quiet_words
 from iris_cli.journal.log.recovery import Damage
@@ -182,7 +182,7 @@ def job_row(view: View, job: Job) -> JobRow:
         state=state_of(job, tasks),
         display=display_of(job, tasks),
         tasks=_counts(tasks),
-        task_displays=counted(displays_of(job, tasks)),
+        task_displays=count_displays(displays_of(job, tasks)),
         replicas=job.replicas,
         gang=job.is_gang,
         workers=tuple([attempt.worker for attempt in live]),

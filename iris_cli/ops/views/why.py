@@ -147,7 +147,7 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
     outcomes = demand_outcomes(plan_of(session, view.cluster, view.now))
     new_slices: dict[JobId | None, list[str]] = {}
     for each in view.cluster.slices.values():
-        for job in (each.wanted_by or (None,)) if each.coming else ():
+        for job in (each.wanted_by or (None,)) if each.is_coming else ():
             new_slices.setdefault(job, []).append(_state_of(each))
 
     def demand(wait: Wait) -> str:

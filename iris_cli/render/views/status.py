@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from iris_cli.core import JobState, count
-from iris_cli.core.lifecycle.display import in_words, word_of
+from iris_cli.core.lifecycle.display import counts_in_words, word_of
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow
 from iris_cli.ops.views.scaling_rows import CreatedSliceRow, ScaleGroupRow, Scaling
 from iris_cli.ops.views.status import ClusterStatus, JobRow, in_display_order
@@ -127,7 +127,7 @@ def _short_job_cells(job: JobRow) -> Row:
 def tasks(job: JobRow) -> str:
     """Return the number of tasks. If tasks have other displays than the job, return the number for each display."""
     uniform = list(job.task_displays) == [word_of(job.display)]
-    return str(job.replicas) if uniform else in_words(job.task_displays)
+    return str(job.replicas) if uniform else counts_in_words(job.task_displays)
 
 
 def where(job: JobRow) -> str:
