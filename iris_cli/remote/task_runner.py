@@ -269,14 +269,6 @@ class TaskRunner(WorkerCalls):
         read = partial(usage_report, worker=target.worker, tokens=tokens)
         return self.ask(target, "usage", call, read, room=64 * len(tokens), patience=_USAGE_PATIENCE)
 
-    def logs(
-        self, target: Target, token: Token, *, stream: str, offset: int, limit: int
-    ) -> LogChunk | Silence:
-        """Fetch at most `limit` bytes of a stream from `offset` on. A negative offset counts from the end."""
-        piece = LogPiece(token=token, stream=stream, offset=offset, limit=limit)
-        answer = self.pieces(target, [piece])
-        return answer if isinstance(answer, Silence) else answer[0]
-
     def pieces(self, target: Target, wanted: Sequence[LogPiece]) -> tuple[LogChunk, ...] | Silence:
         """Fetch pieces of logs in one round trip, each of at most MAX_LOG_PIECE bytes."""
         wanted = [replace(each, limit=max(0, min(each.limit, MAX_LOG_PIECE))) for each in wanted]

@@ -17,9 +17,10 @@ from tests.support.worker_host import WorkerHost
 
 
 def piece(host: WorkerHost, token: Token, offset: int, limit: int, stream: str = "out") -> LogChunk:
-    chunk = host.runner.logs(host.target, token, stream=stream, offset=offset, limit=limit)
-    assert isinstance(chunk, LogChunk), chunk
-    return chunk
+    wanted = [LogPiece(token=token, stream=stream, offset=offset, limit=limit)]
+    answer = host.runner.pieces(host.target, wanted)
+    assert not isinstance(answer, Silence), answer
+    return answer[0]
 
 
 def test_a_piece_begins_where_it_was_asked_for(host: WorkerHost) -> None:
@@ -100,8 +101,9 @@ def test_a_missing_output_is_an_empty_file(host: WorkerHost) -> None:
 
 def test_an_invalid_stream_or_token_is_rejected_before_sending(dash_host: WorkerHost) -> None:
     for token, stream in [("0" * 32, "../../x"), ("../x", "out")]:
+        wanted = [LogPiece(token=Token(token), stream=stream, offset=0, limit=1)]
         with pytest.raises(ValueError):  # noqa: PT011 - each has its own words
-            dash_host.runner.logs(dash_host.target, Token(token), stream=stream, offset=0, limit=1)
+            dash_host.runner.pieces(dash_host.target, wanted)
 
 
 def test_the_time_of_the_last_write_is_reported_if_requested(host: WorkerHost) -> None:

@@ -59,7 +59,6 @@ def scripts_of_every_call(host: WorkerHost, tmp_path: Path, bystander: int) -> l
     host.runner.go(host.target, [prepared], boot_id=host.boot_id, incarnation=host.incarnation)
     host.runner.stop(host.target, [(prepared, 0.0), (fresh.token, 0.0)])
     host.runner.poll(host.target, [prepared])
-    host.runner.logs(host.target, prepared, stream="out", offset=0, limit=10)
     host.runner.pieces(host.target, [LogPiece(token=prepared, stream="err", offset=-10, limit=10)])
     host.runner.stacks.read(host.target, [prepared], consent="USR1")
     host.runner.reap(host.target, [prepared])

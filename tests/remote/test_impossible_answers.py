@@ -12,6 +12,7 @@ from iris_cli.core.messages.observations import ChipHolder, LockFile, Silence
 from iris_cli.core.model.worker import Connection
 from iris_cli.remote.answers import probe_report, unwedge_report, worker_report
 from iris_cli.remote.frames import Frame, parse_frame
+from iris_cli.remote.output_calls import LogPiece
 from iris_cli.remote.task_runner import TaskRunner
 from iris_cli.remote.transport import NoAnswer, Output, Target
 
@@ -79,7 +80,7 @@ def test_the_last_words_of_a_call_that_failed_can_be_shown(status: int, stderr: 
         partial(runner.probe, target),
         partial(runner.stop, target, [(token, 1.0)]),
         partial(runner.unwedge, target, keep=[]),
-        partial(runner.logs, target, token, stream="out", offset=0, limit=10),
+        partial(runner.pieces, target, [LogPiece(token=token, stream="out", offset=0, limit=10)]),
     ):
         silence = call()
         assert isinstance(silence, Silence)

@@ -20,7 +20,7 @@ from iris_cli.core import Connection
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind
 from iris_cli.core.messages.stacks import threads_of
-from iris_cli.remote.output_calls import OutputCalls
+from iris_cli.remote.output_calls import LogPiece, OutputCalls
 from iris_cli.remote.srun import FIND_SLURM, SrunTransport
 from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
 from iris_cli.remote.transport import NoAnswer, Target
@@ -207,7 +207,7 @@ def calls_about(cut: TaskRunner, worker: SrunWorker, token: Token) -> list[Call]
     at = worker.target
     return [
         lambda: cut.poll(at, [token]),
-        lambda: cut.logs(at, token, stream="out", offset=0, limit=100),
+        lambda: cut.pieces(at, [LogPiece(token=token, stream="out", offset=0, limit=100)]),
         lambda: cut.commands.run(at, command()),
         lambda: cut.stacks.read(at, [token]),
         lambda: OutputCalls(cut).list_files(at, [token]),

@@ -16,7 +16,8 @@ from pathlib import Path
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import AttemptReport, ProbeReport, RemoteState, Silence, WorkerReport
 from iris_cli.core.model.worker import Connection
-from iris_cli.remote.task_runner import LaunchRequest, LogChunk, Shipment, TaskRunner
+from iris_cli.remote.output_calls import LogPiece
+from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import HostPaths
 from tests.support.local_transport import LocalTransport
@@ -205,8 +206,10 @@ class WorkerHost:
         """Return all output of an attempt, by the product's call."""
         data = b""
         while True:
-            chunk = self.runner.logs(self.target, token, stream=stream, offset=len(data), limit=1 << 18)
-            assert isinstance(chunk, LogChunk), chunk
+            wanted = [LogPiece(token=token, stream=stream, offset=len(data), limit=1 << 18)]
+            answer = self.runner.pieces(self.target, wanted)
+            assert not isinstance(answer, Silence), answer
+            (chunk,) = answer
             data += chunk.data
             if len(data) >= chunk.size:
                 return data
