@@ -19,7 +19,7 @@ from iris_cli.errors import LogDamagedError
 from iris_cli.journal import state_dir
 from iris_cli.journal.durable import DISK
 from iris_cli.journal.files.heartbeat import runners_of
-from iris_cli.journal.files.runners import LOOP, LoopOrder, write_loop_order
+from iris_cli.journal.files.runners import LOOP, HeldRunner, LoopOrder, write_loop_order
 from iris_cli.ops.cycle.cycle import Cycles
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.loop.run import LoopEnd
@@ -270,38 +270,41 @@ def test_a_log_that_lost_its_end_under_it_ends_it(lab: LoopLab) -> None:
 # Its end
 
 
-def test_a_job_that_comes_while_it_ends_is_not_left_alone(lab: LoopLab) -> None:
+def test_a_job_that_comes_while_it_ends_is_not_left_alone(
+    lab: LoopLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who launched it saw the lock held, and so started no loop."""
     lab.site.launch("first")
     lab.ends(20.0, "first/task-0")
     loop = lab.loop()
-    release, jobs = loop.held.release, ["second"]
+    release, jobs = HeldRunner.release, ["second"]
 
-    def launch_at_the_last_moment() -> None:
+    def launch_at_the_last_moment(held: HeldRunner) -> None:
         if jobs:
             lab.site.launch(jobs.pop())
             lab.ends(lab.now + 20.0, "second/task-0")
             assert [each.kind for each in lab.site.session().state.runners.live_runners()] == [LOOP]
-        release()
+        release(held)
 
-    loop.held.release = launch_at_the_last_moment  # type: ignore[method-assign]  # a moment to hold on to
+    monkeypatch.setattr(HeldRunner, "release", launch_at_the_last_moment)
     assert loop.run() is LoopEnd.DONE
     assert lab.site.state_of("second") is JobState.SUCCEEDED
 
 
-def test_of_two_loops_that_could_go_on_one_does(lab: LoopLab) -> None:
+def test_of_two_loops_that_could_go_on_one_does(lab: LoopLab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.site.launch("first")
     lab.ends(20.0, "first/task-0")
     loop = lab.loop()
-    release = loop.held.release
+    first, release = loop.held, HeldRunner.release
     others = []
 
-    def let_another_one_in() -> None:
-        release()
-        lab.site.launch("second")
-        others.append(lab.site.session().state.runners.hold(LOOP, "other", interval=10.0, since=0.0))
+    def let_another_one_in(held: HeldRunner) -> None:
+        release(held)
+        if held is first:
+            lab.site.launch("second")
+            others.append(lab.site.session().state.runners.hold(LOOP, "other", interval=10.0, since=0.0))
 
-    loop.held.release = let_another_one_in  # type: ignore[method-assign]  # a moment to hold on to
+    monkeypatch.setattr(HeldRunner, "release", let_another_one_in)
     assert loop.run() is LoopEnd.DONE
     assert others[0] is not None
 
