@@ -16,7 +16,7 @@ from filelock import lock_descriptor, unlock_descriptor
 from msgspec import Struct
 
 from iris_cli.clock import SYSTEM_CLOCK
-from iris_cli.errors import IrisError, LockedError, NotWritableError
+from iris_cli.errors import LockedError, NotWritableError
 from iris_cli.journal.durable import is_in_place, not_writable, opened
 from iris_cli.journal.holder import LockHolder, is_stopped, read_holder, recorded_holder
 from iris_cli.journal.layout import LOCK
@@ -69,7 +69,9 @@ class StateLock:
                     fd = stack.enter_context(opened(self._path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK))
                     is_locked = lock_descriptor(fd, blocking=False)
                 except OSError as error:
-                    raise _lock_error(self._path, error) from error
+                    if error.errno in _NO_LOCKS:
+                        raise _no_locks_error(self._directory) from error
+                    raise not_writable(self._path, error) from error
                 if is_locked:
                     # Unlock explicitly, because a process that was just forked may have the descriptor.
                     stack.callback(unlock_descriptor, fd)
@@ -91,12 +93,6 @@ def _locked_error(directory: Path, waiter: LockHolder) -> LockedError:
         f"{directory} is locked by {holder or 'another command'}",
         hint="wait, or raise --lock-timeout; the lock ends with that process",
     )
-
-
-def _lock_error(path: Path, error: OSError) -> IrisError:
-    if error.errno in _NO_LOCKS:
-        return _no_locks_error(path.parent)
-    return not_writable(path, error)
 
 
 def _no_locks_error(directory: Path) -> NotWritableError:

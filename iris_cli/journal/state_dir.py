@@ -21,7 +21,7 @@ from iris_cli.journal.access import check_readable, check_writable, network_file
 from iris_cli.journal.durable import DISK, PRIVATE_DIRECTORY, Disk, make_directory, reading, writing
 from iris_cli.journal.files.heartbeat import forget_runner, read_heartbeat, write_heartbeat
 from iris_cli.journal.holder import LockHolder, read_holder
-from iris_cli.journal.log.file_store import FileStore, Fold, Keep, Loaded
+from iris_cli.journal.log.file_store import FileStore, Fold, Keep
 from iris_cli.journal.log.position import Header, Position
 from iris_cli.journal.log.recovery import Damage, damage_of, repair
 from iris_cli.journal.log.timestamps import iso_time
@@ -314,7 +314,13 @@ class StateDir:
         with self._lock.hold(holder, timeout) as lock:
             if self._on_network:
                 lock.check_exclusive()
-            loaded, messages = self._recover(after_seq, accept_loss=accept_loss)
+            with writing(self._log):
+                loaded = self._store.load(after_seq)
+                damage = damage_of(self._log, loaded)
+                if damage is not None and not (accept_loss and damage.forgivable):
+                    raise damage.error()
+                self._check_cluster(loaded.end.header, self._cluster_name)
+                messages = repair(self.path, loaded, self._disk, self._now())
             if must_exist and loaded.end.header is None:
                 raise NotFoundError(f"no event log in {self.path}", hint="iris init creates it")
             actor = f"{self.actor} {command}"
@@ -323,15 +329,6 @@ class StateDir:
                 yield writer
             finally:
                 writer.close()
-
-    def _recover(self, after_seq: int, *, accept_loss: bool) -> tuple[Loaded, list[str]]:
-        with writing(self._log):
-            loaded = self._store.load(after_seq)
-            damage = damage_of(self._log, loaded)
-            if damage is not None and not (accept_loss and damage.forgivable):
-                raise damage.error()
-            self._check_cluster(loaded.end.header, self._cluster_name)
-            return loaded, repair(self.path, loaded, self._disk, self._now())
 
     def _check_cluster(self, header: Header | None, expected: str | None) -> None:
         if header is not None and expected is not None and header.cluster_name != expected:

@@ -70,7 +70,12 @@ def salvage(
     holder = LockHolder(pid=os.getpid(), actor=actor, command="iris log salvage", since=iso_time(now))
     with StateLock(directory).hold(holder, timeout), writing(log):
         report = verify(directory, replayed=replayed)
-        _check_salvageable(log, report)
+        for fault in report.findings:
+            if fault.kind is FaultKind.NEWER:
+                where = directory / fault.file
+                raise LogDamagedError(f"{where} is too new, {fault}", hint="install that iris")
+            if fault.kind is FaultKind.FOREIGN:
+                raise LogDamagedError(f"{log}: {fault.what}", hint="restore the right log")
         kept = report.sound_until.seq
         if report.ok:
             return SalvageReport(kept=kept, lost=0, findings=(), old_log=None)
@@ -93,14 +98,6 @@ def salvage(
         old_log=old_log,
         old_segments=old_segments,
     )
-
-
-def _check_salvageable(log: Path, report: VerifyReport) -> None:
-    for fault in report.findings:
-        if fault.kind is FaultKind.NEWER:
-            raise LogDamagedError(f"{log.parent / fault.file} is too new, {fault}", hint="install that iris")
-        if fault.kind is FaultKind.FOREIGN:
-            raise LogDamagedError(f"{log}: {fault.what}", hint="restore the right log")
 
 
 def _restore_from_archive(directory: Path, disk: Disk, report: VerifyReport) -> tuple[Segment, ...]:

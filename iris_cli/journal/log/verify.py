@@ -69,36 +69,29 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
         try:
             stream = stack.enter_context(open(log, "rb", opener=open_safely))
         except FileNotFoundError:
-            if (chain := segments(directory)) or head is not None:
-                return _verify_archive(chain, verifier)
-            raise NotFoundError(
-                f"no event log in {directory}", hint="name a directory with --state-dir"
-            ) from None
+            if not segments(directory) and head is None:
+                raise NotFoundError(
+                    f"no event log in {directory}", hint="name a directory with --state-dir"
+                ) from None
+            return _verify(directory, None, verifier)
         if (edit := find_edit(stream)) is None:
             return _verify(directory, stream, verifier)
         report = _verify(directory, stack.enter_context(restored_copy(stream)), verifier)
         return replace(report, findings=(edit, *report.findings))
 
 
-def _verify(directory: Path, stream: BinaryIO, verifier: _Verifier) -> VerifyReport:
-    size, origin = os.fstat(stream.fileno()).st_size, origin_of(stream)
-    unknown = origin == START and _first_line_is_unreadable(stream)
+def _verify(directory: Path, stream: BinaryIO | None, verifier: _Verifier) -> VerifyReport:
+    """Verify archive, log and HEAD. `stream` is None if the log is missing."""
+    origin = START if stream is None else origin_of(stream)
+    unknown = stream is None or (origin == START and _first_line_is_unreadable(stream))
     chain = segments(directory) if unknown else segments(directory, before=origin.seq + 1)
     for segment in chain:
         verifier.read_segment(segment)
     if not unknown:
         verifier.begin_file(LOG, origin.seq + 1, origin)
-    verifier.read_file(LOG, stream, size)
+    if stream is not None:
+        verifier.read_file(LOG, stream, os.fstat(stream.fileno()).st_size)
     if chain and unknown:
-        verifier.report_empty_log()
-    return verifier.report(len(chain))
-
-
-def _verify_archive(chain: tuple[Segment, ...], verifier: _Verifier) -> VerifyReport:
-    """Verify the archive and HEAD of a log that is missing."""
-    for segment in chain:
-        verifier.read_segment(segment)
-    if chain:
         verifier.report_missing_log()
     return verifier.report(len(chain))
 
@@ -165,15 +158,12 @@ class _Verifier:
         if len(self._findings) > known:
             self._end = replace(self._end, seq=segment.last, crc=_UNKNOWN)
 
-    def report_empty_log(self) -> None:
-        """Report an empty log as missing if there is an archive: a log is never empty after a compaction."""
+    def report_missing_log(self) -> None:
+        """Report a log without valid lines as missing, because a log is never empty after a compaction."""
         if not self._findings or self._findings[-1].file != LOG:
             self._unfinished = None
-            self.report_missing_log()
-
-    def report_missing_log(self) -> None:
-        self._end = start_after(self._end)
-        self._findings.append(fault_at(self._end, LOG, LOG_IS_MISSING))
+            self._end = start_after(self._end)
+            self._findings.append(fault_at(self._end, LOG, LOG_IS_MISSING))
 
     def read_file(self, file: str, stream: BinaryIO, size: int) -> None:
         """Read a file from its start. For a damaged segment raises an error in `UNREADABLE`."""

@@ -101,7 +101,6 @@ def job_set(source: Source, queue: str | None) -> tuple[Fields, list[ExportNote]
             ],
         },
     }
-    _check_script(document)
     lost_notes = lost_constraints(each for each in job.constraints if not _is_exported(each))
     notes = [*lost_fields(job, Engine.JOBSET), *_notes(source, shape), *lost_notes]
     return _without_empty(document), notes
@@ -240,12 +239,17 @@ def _is_exported(constraint: Constraint) -> bool:
 
 def _container(source: Source, shape: Shape) -> Fields:
     job = source.job
-    script = pod_script.script(source, shape.slices, shape.pods)
+    script = _literal(pod_script.script(source, shape.slices, shape.pods))
+    if (size := len(script.encode())) > MAX_STRING:
+        raise UsageError(
+            f"the script with the lines of --each-line takes {size} bytes, more than {MAX_STRING}",
+            hint="put the lines into the image, and use --array",
+        )
     setup = [job.setup] if job.setup else []
     return {
         "name": "task",
         "image": source.image or NO_IMAGE,
-        "command": ["/bin/sh", "-c", _literal(script), "iris"],
+        "command": ["/bin/sh", "-c", script, "iris"],
         "args": [_literal(word) for word in (*setup, *job.command)],
         "env": [*_env(source, shape)],
         "resources": _resources(job, shape.tpu),
@@ -285,15 +289,6 @@ def _resources(job: Job, tpu: GkeTpu | None) -> Fields:
         "requests": {"cpu": f"{job.resources.cpu_millis}m", "memory": str(job.resources.memory), **limits},
         "limits": limits,
     }
-
-
-def _check_script(document: Fields) -> None:
-    container = document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
-    if (size := len(container["command"][2].encode())) > MAX_STRING:
-        raise UsageError(
-            f"the script with the lines of --each-line takes {size} bytes, more than {MAX_STRING}",
-            hint="put the lines into the image, and use --array",
-        )
 
 
 def _without_empty(value: Any) -> Any:
