@@ -32,7 +32,7 @@ from iris_cli.core import JobId, JobRequest, TaskId, Workspace, clip, count, par
 from iris_cli.core.messages.requests import (
     FORMAT,
     MAX_LOG_PIECE,
-    MOST_BYTES,
+    MAX_REQUEST_BYTES,
     OPS,
     Cancel,
     Endpoints,
@@ -64,8 +64,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 def read_request(raw: bytes) -> Request:
     """Parse a request of a task. Raises UsageError with the first problem."""
-    if len(raw) > MOST_BYTES:
-        raise UsageError(f"a request takes at most {MOST_BYTES} bytes", hint="put the data into a file")
+    if len(raw) > MAX_REQUEST_BYTES:
+        raise UsageError(
+            f"a request takes at most {MAX_REQUEST_BYTES} bytes", hint="put the data into a file"
+        )
     report = Report(Path("request"))
     try:
         root = _NodeBuilder().node(_parse_json(raw), 1)

@@ -11,7 +11,7 @@ from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.messages.requests import FORMAT, MOST_BYTES, Answer, Refusal, Request, Submit
+from iris_cli.core.messages.requests import FORMAT, MAX_REQUEST_BYTES, Answer, Refusal, Request, Submit
 from iris_cli.core.model.job import JobRequest
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
 from iris_cli.decoding import prepared
@@ -27,9 +27,10 @@ def write_request(request: Request) -> bytes:
         fields = {name: getattr(request, name) for name in request.__struct_fields__}
         document |= {name: _plain_value(value) for name, value in fields.items() if value is not None}
     raw = _json_line(document)
-    if len(raw) > MOST_BYTES:
+    if len(raw) > MAX_REQUEST_BYTES:
         raise UsageError(
-            f"the request takes {len(raw)} bytes, more than {MOST_BYTES}", hint="put the data into a file"
+            f"the request takes {len(raw)} bytes, more than {MAX_REQUEST_BYTES}",
+            hint="put the data into a file",
         )
     return raw
 

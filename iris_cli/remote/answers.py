@@ -24,7 +24,7 @@ from iris_cli.core.messages.observations import (
     UsageReport,
     WorkerReport,
 )
-from iris_cli.core.messages.requests import MOST_BYTES
+from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
 from iris_cli.remote.frames import Frame, add_facts, malformed
 
 MAX_TAIL = 8 << 10
@@ -87,7 +87,7 @@ def worker_report(
     If boot id and incarnation of the host are not the `expected` ones, the answer must be empty. The report lists which
     of `workspaces` (hashes) the worker lacks, and the requests of the attempts in `with_requests`. Raises NoAnswer.
     """
-    clock, uptime, records = records_of(frame, MOST_BYTES if with_requests else MAX_TAIL)
+    clock, uptime, records = records_of(frame, MAX_REQUEST_BYTES if with_requests else MAX_TAIL)
     is_other_host = expected is not None and (frame.boot_id, frame.incarnation) != expected
     facts: dict[Token, tuple[Fact, ...]] = {}
     records = [record for record in records if not add_facts(facts, record.line, record.data, tokens)]
@@ -121,9 +121,9 @@ def _split_requests(
             size, token = int(match[3]), Token(match[1])
             if token not in with_requests or match.group(1, 2) in found or not is_request_id(match[2]):
                 raise malformed("the answer has an unexpected request")
-            if size <= MOST_BYTES and len(record.data) < size:
+            if size <= MAX_REQUEST_BYTES and len(record.data) < size:
                 continue  # the request was deleted while it was read, because another process has answered it
-            data = record.data if size <= MOST_BYTES else None
+            data = record.data if size <= MAX_REQUEST_BYTES else None
             found[token, match[2]] = OutboxFile(token=token, id=RequestId(match[2]), size=size, data=data)
         elif match := _MORE_REQUESTS.fullmatch(record.line):
             asking[Token(match[1])] = None

@@ -15,7 +15,7 @@ from iris_cli.client.records import ANSWER_TIMEOUT
 from iris_cli.client.request_channel import UnansweredError
 from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.lifecycle.children import PACKED_SIZE_FACTOR, inherited_constraints
-from iris_cli.core.messages.requests import MOST_BYTES
+from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
 from iris_cli.core.model.cluster import MAX_ENDPOINT_CHANGES
 from iris_cli.core.model.limits import Limits
 from iris_cli.ops.cycle.reply_queue import MAX_WAITS
@@ -77,7 +77,7 @@ def test_the_limits_are_these() -> None:
     limits = Limits()
     told = re.findall(r"^\| .* \| (.*) \|$", PAGE.partition("## Limits")[2], re.MULTILINE)[1:]
     assert told == [
-        f"{MOST_BYTES >> 10} KiB",
+        f"{MAX_REQUEST_BYTES >> 10} KiB",
         f"`limits.workspace_size`, {limits.workspace_size >> 30} GiB; four times that",
         f"`limits.max_children`, {limits.max_children}",
         f"`limits.max_job_depth`, {limits.max_job_depth}",

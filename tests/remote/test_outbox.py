@@ -13,7 +13,7 @@ import pytest
 
 from iris_cli.core.ids import RequestId, Token
 from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind, WorkerReport
-from iris_cli.core.messages.requests import MOST_BYTES
+from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
 from tests.remote.conftest import MakeHost
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost
@@ -79,13 +79,13 @@ def test_a_poll_reports_requests_in_order(host: WorkerHost) -> None:
 
 def test_a_too_large_request_is_reported_without_its_text(host: WorkerHost) -> None:
     token = host.running(*STAY)
-    put(host, token, "a", b"x" * MOST_BYTES)
-    put(host, token, "b", b"x" * (MOST_BYTES + 1))
+    put(host, token, "a", b"x" * MAX_REQUEST_BYTES)
+    put(host, token, "b", b"x" * (MAX_REQUEST_BYTES + 1))
     put(host, token, "c", b"x" * (10 << 20))
     report = poll(host, token)
     assert [(each.id, each.size, each.data is None) for each in report.requests] == [
-        ("a", MOST_BYTES, False),
-        ("b", MOST_BYTES + 1, True),
+        ("a", MAX_REQUEST_BYTES, False),
+        ("b", MAX_REQUEST_BYTES + 1, True),
         ("c", 10 << 20, True),
     ]
 
@@ -106,7 +106,7 @@ def test_no_answer_becomes_too_long_for_many_large_ones(host: WorkerHost) -> Non
     tokens = [host.running(*STAY) for _ in range(3)]
     for token in tokens:
         for number in range(3):
-            put(host, token, str(number), b"x" * MOST_BYTES)
+            put(host, token, str(number), b"x" * MAX_REQUEST_BYTES)
     report = poll(host, *tokens)
     assert 3 <= len(report.requests) <= 5
     assert report.asking
@@ -253,7 +253,7 @@ def test_a_file_that_changes_while_it_is_read_spoils_no_answer(dash_host: Worker
     def change() -> None:
         size = 0
         while not over.is_set():
-            size = (size * 7 + 4099) % (2 * MOST_BYTES)
+            size = (size * 7 + 4099) % (2 * MAX_REQUEST_BYTES)
             path.write_bytes(b"x" * size)
             path.unlink()
             path.touch()

@@ -17,7 +17,7 @@ from iris_cli.core import JobId, JobRequest, TaskId
 from iris_cli.errors import ExitCode, IrisError, UsageError
 
 FORMAT = 1
-MOST_BYTES = 64 << 10  # maximum size of a request in bytes: a larger request is refused unread
+MAX_REQUEST_BYTES = 64 << 10  # maximum size of a request in bytes: a larger request is refused unread
 MAX_LOG_PIECE = 64 << 10  # bytes of a log in one answer
 
 

@@ -25,7 +25,7 @@ from iris_cli.core.messages.observations import (
     SilenceKind,
     WorkerReport,
 )
-from iris_cli.core.messages.requests import MOST_BYTES
+from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
 from iris_cli.core.topology import lookup
 from iris_cli.ops.session import Session
 
@@ -106,7 +106,9 @@ def _request_problems(answer: WorkerReport, tokens: frozenset[Token]) -> Iterato
         yield "an attempt has too many requests"
     elif len({(each.token, each.id) for each in answer.requests}) != len(answer.requests):
         yield "an attempt used a request id twice"
-    elif any(not is_request_id(each.id) or len(each.data or b"") > MOST_BYTES for each in answer.requests):
+    elif any(
+        not is_request_id(each.id) or len(each.data or b"") > MAX_REQUEST_BYTES for each in answer.requests
+    ):
         yield "a request is malformed"
 
 

@@ -67,7 +67,7 @@ def _request_of(attempt: AttemptId, file: OutboxFile) -> TaskRequest:
 
     try:
         if file.data is None:
-            raise UsageError(f"a request takes at most {messages.MOST_BYTES} bytes, not {file.size}")
+            raise UsageError(f"a request takes at most {messages.MAX_REQUEST_BYTES} bytes, not {file.size}")
         request = read_request(file.data)
         digest = digest_of(request.job) if isinstance(request, messages.Submit) else ""
     except Exception as error:  # catch internal errors, too: the rest of the report must be recorded

@@ -146,18 +146,13 @@ def _annotations(source: Source, shape: Shape) -> Fields:
 
 def _failure_policy(source: Source) -> Fields:
     """Return the policy for restarts of a gang: no restart after a timeout, uncounted restarts after a lost node."""
-    job = source.job
+    if not source.starts_together:
+        return {"failurePolicy": {"maxRestarts": 0}}
     rules = [{"name": "timelimit", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}]
-    if job.max_retries_preemption:
-        rules.append(
-            {
-                "name": "disruption",
-                "action": "RestartJobSetAndIgnoreMaxRestarts",
-                "onJobFailureReasons": ["PodFailurePolicy"],
-            }
-        )
-    restarts = job.max_retries_failure if source.starts_together else 0
-    return {"failurePolicy": {"maxRestarts": restarts, "rules": rules if source.starts_together else []}}
+    if source.job.max_retries_preemption:
+        action, reasons = "RestartJobSetAndIgnoreMaxRestarts", ["PodFailurePolicy"]
+        rules.append({"name": "disruption", "action": action, "onJobFailureReasons": reasons})
+    return {"failurePolicy": {"maxRestarts": source.job.max_retries_failure, "rules": rules}}
 
 
 def _child(source: Source, shape: Shape) -> Fields:

@@ -13,7 +13,7 @@ from iris_cli.core.text import did_you_mean, one_of
 from iris_cli.core.units import parse_duration, parse_index, parse_memory, parse_number, parse_whole
 from iris_cli.errors import UsageError
 from iris_cli.remote.inside.requests import Json
-from iris_cli.remote.inside.values import MOST_BYTES, OPTIONS
+from iris_cli.remote.inside.values import MAX_REQUEST_BYTES, OPTIONS
 
 Options = Dict[str, Tuple[str, str, Tuple[str, ...]]]
 # For each flag: the name of its option, the kind of its value, and the allowed words, () if any text is allowed.
@@ -137,12 +137,12 @@ def lines(path: str) -> tuple[str, ...]:
     """Return the lines of a file."""
     try:
         with open(path, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(MAX_REQUEST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{clip(path)}: {error.strerror}") from error
-    if len(data) > MOST_BYTES:
+    if len(data) > MAX_REQUEST_BYTES:
         raise UsageError(
-            f"{clip(path)} takes more than {MOST_BYTES} bytes", hint="split it into several jobs"
+            f"{clip(path)} takes more than {MAX_REQUEST_BYTES} bytes", hint="split it into several jobs"
         )
     return split_lines(path, data)
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Callable, Dict, Sequence
 
 from iris_cli.errors import ExitCode, IrisError, UsageError
-from iris_cli.remote.inside.values import FORMAT, MOST_BYTES
+from iris_cli.remote.inside.values import FORMAT, MAX_REQUEST_BYTES
 
 READ_ONLY = ("status", "wait", "logs")
 ANSWER_TIMEOUT = 300.0  # seconds
@@ -142,8 +142,8 @@ class TaskRequests(RequestFiles):
         request = {"v": FORMAT, "op": op, **{key: each for key, each in fields.items() if each is not None}}
         try:
             raw = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-            if len(raw) > MOST_BYTES:
-                problem = f"the request takes {len(raw)} bytes, more than {MOST_BYTES}"
+            if len(raw) > MAX_REQUEST_BYTES:
+                problem = f"the request takes {len(raw)} bytes, more than {MAX_REQUEST_BYTES}"
                 raise UsageError(problem, hint="put the data into a file")
             self.write(name, raw)
         except UnicodeEncodeError as error:

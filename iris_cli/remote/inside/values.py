@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iris_cli.core.messages.requests import FORMAT, MAX_LOG_PIECE, MOST_BYTES
+from iris_cli.core.messages.requests import FORMAT, MAX_LOG_PIECE, MAX_REQUEST_BYTES
 from iris_cli.core.model.array import MAX_INDEXES
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
 from iris_cli.core.model.variables import MAX_STRING
 
-__all__ = ["FORMAT", "MAX_INDEXES", "MAX_LOG_PIECE", "MAX_STRING", "MOST_BYTES", "OPTIONS"]
+__all__ = ["FORMAT", "MAX_INDEXES", "MAX_LOG_PIECE", "MAX_REQUEST_BYTES", "MAX_STRING", "OPTIONS"]
 
 OPTIONS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     flag: (row.file_key, kind, tuple(map(str, row.choices or ())))
