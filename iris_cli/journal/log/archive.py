@@ -151,7 +151,8 @@ class ArchiveScan:
         self._known, self._skip, self._about, self._until = known, skip, about, until
         self.position = START
         self.fault: Fault | None = None
-        self.scan: Scan | None = None  # of the current or last segment
+        self.current: Scan | None = None
+        """The scan of the current or last segment."""
         begin = next((at for at, each in enumerate(chain) if each.first <= known.seq <= each.last), 0)
         self._chain = chain[begin:]
         if begin > 0:
@@ -166,13 +167,9 @@ class ArchiveScan:
                 return
 
     @property
-    def current(self) -> Scan | None:
-        return self.scan
-
-    @property
     def progress(self) -> ReadProgress:
         """Progress of reading. Safe to call from any thread."""
-        read = self.position if self.scan is None else self.scan.position
+        read = self.position if self.current is None else self.current.position
         return read.seq, self._chain[-1].last if self._chain else 0, "transaction"
 
     def _records(self, segment: Segment) -> Iterator[LogRecord]:
@@ -186,7 +183,7 @@ class ArchiveScan:
                 if self._skip and segment.first == self._known.seq - self._known.line + 1:
                     start = self._known  # the segment has the same offsets as the former log
                     stream.seek(start.offset)
-                scan = self.scan = Scan(stream, sys.maxsize, start, about=self._about, until=self._until)
+                scan = self.current = Scan(stream, sys.maxsize, start, about=self._about, until=self._until)
                 yield from scan
         except PermissionError:
             raise  # an error of reading, not damage

@@ -14,14 +14,7 @@ from msgspec import Struct
 
 from iris_cli.core.events.events import LogCompacted
 from iris_cli.errors import LogDamagedError
-from iris_cli.journal.durable import (
-    Disk,
-    make_directory,
-    open_safely,
-    replacing,
-    unused_path,
-    write_all,
-)
+from iris_cli.journal.durable import Disk, make_directory, open_safely, replacing, unused_path, write_all
 from iris_cli.journal.layout import ARCHIVE, LOG, OLD_SUFFIX
 from iris_cli.journal.log.archive import GZIP, Segment, segment_of, segments
 from iris_cli.journal.log.head import advance_head

@@ -156,11 +156,8 @@ class SnapshotCache:
             grown = position.offset
         if position.seq - self._last.seq >= lines or grown >= size:
             return True
-        return grown >= _MIN_BYTES and self._length() <= _MAX_RATIO * grown
-
-    def _length(self) -> int:
-        """Return the size of the last snapshot in bytes, 0 if absent."""
         try:
-            return self._path.lstat().st_size
+            length = self._path.lstat().st_size
         except OSError:
-            return 0
+            length = 0
+        return grown >= _MIN_BYTES and length <= _MAX_RATIO * grown

@@ -54,7 +54,8 @@ class SnapshotFile:
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
             raise DamagedSnapshotError("other users can write it")
-        line = self._first_line()
+        with os.fdopen(self._fd, "rb", _BLOCK, closefd=False) as stream:
+            line = stream.readline().removesuffix(b"\n")
         if not is_intact(line):
             raise DamagedSnapshotError("the first line has a wrong checksum")
         with raising_damaged():
@@ -102,15 +103,6 @@ class SnapshotFile:
 
     def _page(self, number: int) -> StoredJobs:
         return self.decode(dict[str, Raw], self.header.pages[number].piece)
-
-    def _first_line(self) -> bytes:
-        read = b""
-        while b"\n" not in read:
-            more = os.pread(self._fd, _BLOCK, len(read))
-            if not more:
-                raise DamagedSnapshotError("the first line is incomplete")
-            read += more
-        return read[: read.index(b"\n")]
 
 
 class SnapshotFiles:
