@@ -124,13 +124,16 @@ def make_directory(disk: Disk, path: Path) -> None:
 
 
 @contextmanager
-def replacing(disk: Disk, path: Path, check: Callable[[], None] = lambda: None) -> Iterator[int]:
+def replacing(
+    disk: Disk, path: Path, check: Callable[[], None] = lambda: None, *, draft_name: str = ""
+) -> Iterator[int]:
     """Yield the descriptor of a draft, which durably replaces `path` at the end of the block. The caller holds a lock.
 
-    `check` is called when the draft is synced, just before it is renamed. If the block, `check` or another step raises
-    an error, the draft is deleted: it may have filled the disk.
+    `draft_name` is the name of the draft (default: derived from `path`). `check` is called when the draft is synced,
+    just before it is renamed. If the block, `check` or another step raises an error, the draft is deleted: it may have
+    filled the disk.
     """
-    draft = path.with_name(path.name + DRAFT_SUFFIX)
+    draft = path.with_name(draft_name or path.name + DRAFT_SUFFIX)
     try:
         with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
             yield fd

@@ -56,7 +56,8 @@ def compact(
     for other in segments(directory):
         if other.last >= segment.first:  # left by an interrupted compaction or a salvage
             set_aside(disk, other, at)
-    with replacing(disk, segment.path) as fd:
+    # The constant name lets a compaction overwrite the draft that a killed compaction has left.
+    with replacing(disk, segment.path, draft_name="segment.tmp") as fd:
         packer = zlib.compressobj(wbits=GZIP)
         with open(log, "rb", opener=open_safely) as stream:
             for chunk in _verified_chunks(log, bounded_lines(stream, end.offset), end):
