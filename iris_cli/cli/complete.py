@@ -28,7 +28,7 @@ TIME_LIMIT = 2.0
 Kind = Callable[["Cluster", str], Iterable[str]]
 Callback = Callable[[Any, str], list[str]]
 
-_CUTS = frozenset("=:@")
+_WORD_BREAKS = frozenset("=:@")
 _OPTION = pattern(r".* (--[a-z-]+=)[^ ]*")
 _WHOLE_WORDS = {"complete_zsh": '"', "complete_fish": ""}
 """Shells that replace the whole word, and the characters before the value in each line of typer's output for them."""
@@ -81,7 +81,7 @@ def _join_split_words(words: list[str]) -> tuple[list[str], str]:
     whole: list[str] = []
     before, joins = "", False
     for word in words:
-        cuts = bool(word) and _CUTS.issuperset(word)
+        cuts = bool(word) and _WORD_BREAKS.issuperset(word)
         if whole and (cuts or (joins and word and not word.startswith("-"))):
             before = whole[-1] + (word if cuts else "")
             whole[-1] += word

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from iris_cli.remote.ssh.stream import ByteStream
 
-_PIECE = 32 << 10
-_RESIZED, _OVER = b"r", b"o"
+_MAX_READ = 32 << 10
+_RESIZED, _ENDED = b"r", b"o"
 
 
 class LocalTerminal:
@@ -39,16 +39,18 @@ class LocalTerminal:
         In the block the terminal is raw: no echo, and Ctrl-C and Ctrl-Z reach the program. It is restored at the end.
         """
         ended = threading.Event()
-        woken, wake = os.pipe()
+        wake_input, wake_output = os.pipe()
 
         def resized(*_: object) -> None:
-            os.write(wake, _RESIZED)
+            os.write(wake_output, _RESIZED)
 
         threads = [
-            threading.Thread(target=self._send_keys, args=(stream, woken), name="iris-keys", daemon=True),
+            threading.Thread(
+                target=self._send_keys, args=(stream, wake_input), name="iris-keys", daemon=True
+            ),
             threading.Thread(target=self._show_output, args=(stream, ended), name="iris-screen", daemon=True),
         ]
-        before, told = termios.tcgetattr(self._keys), signal.signal(signal.SIGWINCH, resized)
+        old_modes, old_handler = termios.tcgetattr(self._keys), signal.signal(signal.SIGWINCH, resized)
         try:
             tty.setraw(self._keys, termios.TCSANOW)
             for each in threads:
@@ -56,25 +58,25 @@ class LocalTerminal:
             resized()  # the size may have changed before the handler was set
             yield ended
         finally:
-            signal.signal(signal.SIGWINCH, told)
+            signal.signal(signal.SIGWINCH, old_handler)
             stream.close()
-            os.write(wake, _OVER)
+            os.write(wake_output, _ENDED)
             with suppress(termios.error):  # the window is closed
-                termios.tcsetattr(self._keys, termios.TCSANOW, before)
+                termios.tcsetattr(self._keys, termios.TCSANOW, old_modes)
             if threads[0].is_alive():
                 threads[0].join()
-            os.close(wake)
-            os.close(woken)
+            os.close(wake_output)
+            os.close(wake_input)
 
-    def _send_keys(self, stream: ByteStream, woken: int) -> None:
+    def _send_keys(self, stream: ByteStream, wake_input: int) -> None:
         with suppress(OSError):  # the window or the stream is closed
             while True:
-                ready, _, _ = select.select([self._keys, woken], [], [])
-                if woken in ready:
-                    if _OVER in os.read(woken, _PIECE):
+                ready, _, _ = select.select([self._keys, wake_input], [], [])
+                if wake_input in ready:
+                    if _ENDED in os.read(wake_input, _MAX_READ):
                         return
                     stream.resize(*self.size())
-                elif keys := os.read(self._keys, _PIECE):
+                elif keys := os.read(self._keys, _MAX_READ):
                     stream.send(keys)
                 else:
                     return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from msgspec import Struct
 
-from iris_cli.render.layout import Group, Renderable, Table, Text, clean, clean_line
+from iris_cli.render.layout import Renderable, Table, Text, clean, clean_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _COLOUR_SWITCHES = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # variables with which rich treats a pipe as a terminal
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     return None
 
 
@@ -32,16 +32,21 @@ class Output(Struct, dict=True):
     quiet: bool = False
     color: bool = True
     in_lines: bool = False  # print each JSON document on one line
-    _before_results: Callable[[], None] = _nothing
-    _before_messages: Callable[[], None] = _nothing
+    _before_results: Callable[[], None] = _do_nothing
+    _before_messages: Callable[[], None] = _do_nothing
 
     @cached_property
     def console(self) -> Console:
         from rich.console import Console
 
-        wanted = self.color and not os.environ.get("NO_COLOR")
+        has_colors = self.color and not os.environ.get("NO_COLOR")
         return Console(
-            no_color=not wanted, highlight=False, markup=False, emoji=False, width=_width(), soft_wrap=False
+            no_color=not has_colors,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            width=_width(),
+            soft_wrap=False,
         )
 
     @property
@@ -49,19 +54,20 @@ class Output(Struct, dict=True):
         """Width of the output in columns."""
         return _width() or self.console.width
 
-    def show(self, renderable: Renderable) -> None:
-        """Print a table or a Text."""
+    def show(self, *parts: Renderable) -> None:
+        """Print tables and Texts, one below the other."""
         self._before_results()
-        if _may_have_colours():
-            self.console.print(renderable)
-            return
-        lines = renderable.lines(self.width) if isinstance(renderable, Group | Table | Text) else None
-        if lines is None:
-            with self.console.capture() as captured:
-                self.console.print(renderable)
-            lines = captured.get().removesuffix("\n").split("\n")
-        # The last cell of a line may be padded to the width of its column.
-        sys.stdout.write("".join(f"{line.rstrip(' ')}\n" for line in lines))
+        for part in parts:
+            if _may_have_colours():
+                self.console.print(part)
+                continue
+            lines = part.lines(self.width) if isinstance(part, Table | Text) else None
+            if lines is None:
+                with self.console.capture() as captured:
+                    self.console.print(part)
+                lines = captured.get().splitlines()
+            # The last cell of a line may be padded to the width of its column.
+            sys.stdout.write("".join(f"{line.rstrip(' ')}\n" for line in lines))
 
     def view(
         self,
@@ -78,8 +84,7 @@ class Output(Struct, dict=True):
             for name in names:
                 self.line(name)
         else:
-            for part in draw():
-                self.show(part)
+            self.show(*draw())
 
     def line(self, text: str = "") -> None:
         """Print one line of a result to stdout."""
@@ -132,7 +137,7 @@ class Output(Struct, dict=True):
         for text in texts:
             self.warning(text)
 
-    def progress(self, how_far: GetProgress) -> AbstractContextManager[None]:
+    def progress(self, get_progress: GetProgress) -> AbstractContextManager[None]:
         """Return a context with a progress line. Print no line with --json or --quiet, or if stderr is no terminal."""
         if self.as_json or self.quiet or not is_screen(sys.stderr):
             return nullcontext()
@@ -141,7 +146,7 @@ class Output(Struct, dict=True):
         self._before_messages = LINE.wipe
         if sys.stdout.isatty():
             self._before_results = LINE.wipe
-        return LINE(how_far)
+        return LINE(get_progress)
 
     def flush(self) -> None:
         sys.stdout.flush()
@@ -160,6 +165,6 @@ def _width() -> int | None:
     """Return the width in columns; None if the terminal's width applies."""
     if sys.stdout.isatty():
         return None
-    said = os.environ.get("COLUMNS", "")
-    # Lines are long if stdout is no terminal: the reader of a pipe must get the ends of lines.
-    return int(said) if said.isdecimal() and int(said) > 0 else 200
+    columns = os.environ.get("COLUMNS", "")
+    # Without a terminal lines are long, so that the reader of a pipe gets all text.
+    return int(columns) if columns.isdecimal() and int(columns) > 0 else 200

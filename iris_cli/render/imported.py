@@ -60,10 +60,10 @@ def show_proposal(output: Output, proposal: Proposal, machines: Sequence[OldMach
     """Print the diff on stdout, and all other text on stderr."""
     for line in proposal.diff:
         _show_line(output, line)
-    for line in _remarks(proposal.plan, machines, prune=prune):
+    for line in _notes(proposal.plan, machines, prune=prune):
         output.message(line)
     if not proposal.diff and not proposal.by_hand:
-        output.done(_nothing(proposal))
+        output.done(_no_change_words(proposal))
 
 
 def show_written(output: Output, proposal: Proposal) -> None:
@@ -124,14 +124,14 @@ def _removed(proposal: Proposal) -> list[str]:
     return [name for name in proposal.plan.gone if name not in kept]
 
 
-def _nothing(proposal: Proposal) -> str:
+def _no_change_words(proposal: Proposal) -> str:
     number = len(proposal.plan.unchanged)
     if number:
         return f"nothing to change: {proposal.path} already has {'it' if number == 1 else f'all {number}'}"
     return "nothing to import"
 
 
-def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iterator[str]:
+def _notes(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iterator[str]:
     for each in plan.skipped[:_MAX_SKIPPED]:
         yield f"skipped {each.name}: {each.why}" + (f"; {each.fix}" if each.fix else "")
     if len(plan.skipped) > _MAX_SKIPPED:

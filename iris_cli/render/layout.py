@@ -6,7 +6,7 @@ rich would print exactly the same bytes. Rich lays out all other output.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
@@ -77,7 +77,7 @@ class Table(Struct, frozen=True, kw_only=True):
         right = self.right or (False,) * len(widths)
         return [
             (" " * _GAP).join(
-                cell.rjust(wide) if flush else cell.ljust(wide)
+                cell.rstrip().rjust(wide) if flush else cell.ljust(wide)
                 for cell, wide, flush in zip(line, widths, right, strict=True)
             )
             for line in lines
@@ -103,28 +103,6 @@ class Table(Struct, frozen=True, kw_only=True):
         for row in self.rows:
             laid_out_table.add_row(*row)
         return laid_out_table
-
-
-class Group:
-    """Renderables that are printed one below the other."""
-
-    def __init__(self, parts: Iterable[Renderable]) -> None:
-        self._parts = tuple(parts)
-
-    def lines(self, width: int) -> list[str] | None:
-        """Return the lines, None if not plain."""
-        lines: list[str] = []
-        for part in self._parts:
-            laid_out = part.lines(width) if isinstance(part, Text | Table) else None
-            if laid_out is None:
-                return None
-            lines += laid_out
-        return lines
-
-    def __rich__(self) -> rich.console.Group:
-        from rich.console import Group as RichGroup
-
-        return RichGroup(*self._parts)
 
 
 def _is_plain(line: str) -> bool:

@@ -16,15 +16,15 @@ from iris_cli.render.layout import clean_line
 if TYPE_CHECKING:
     from iris_cli.ops.progress import GetProgress, ProgressState
 
-AFTER = 1.0
+SHOW_AFTER = 1.0
 """Seconds until the line is shown. Shorter operations show no line."""
 
-EVERY = 0.25
+UPDATE_INTERVAL = 0.25
 """Seconds between two updates."""
 
 _SAME_WORK = 0.5  # seconds: an operation that begins sooner after another counts as the same work
-_BAR = 24  # columns
-_ROOM_FOR_A_BAR = 72  # columns
+_BAR_WIDTH = 24  # columns
+_MIN_WIDTH_FOR_BAR = 72  # columns
 
 
 class ProgressLine:
@@ -36,30 +36,30 @@ class ProgressLine:
     def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
         self._clock = clock
         self._lock = threading.RLock()
-        self._under_way: list[tuple[float, GetProgress]] = []  # running operations and their start times
-        self._begun = self._ended = -AFTER
+        self._operations: list[tuple[float, GetProgress]] = []  # running operations and their start times
+        self._began_at = self._ended_at = -SHOW_AFTER
         self._shown = ""
-        self._shower: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
 
     @contextmanager
-    def __call__(self, how_far: GetProgress) -> Iterator[None]:
+    def __call__(self, get_progress: GetProgress) -> Iterator[None]:
         """Track an operation that may take long, until the block ends."""
         with self._lock:
-            if not self._under_way and self._clock() - self._ended > _SAME_WORK:
-                self._begun = self._clock()
-            mine = self._clock(), how_far
-            self._under_way.append(mine)
-            if self._shower is None:
-                self._shower = threading.Thread(target=self._show, name="iris-progress", daemon=True)
-                self._shower.start()
+            if not self._operations and self._clock() - self._ended_at > _SAME_WORK:
+                self._began_at = self._clock()
+            operation = self._clock(), get_progress
+            self._operations.append(operation)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._show, name="iris-progress", daemon=True)
+                self._thread.start()
         try:
             yield
         finally:
             with self._lock:
-                if mine in self._under_way:
-                    self._under_way.remove(mine)
-                self._ended = self._clock()
-                if not self._under_way:
+                if operation in self._operations:
+                    self._operations.remove(operation)
+                self._ended_at = self._clock()
+                if not self._operations:
                     self.wipe()
 
     def wipe(self) -> None:
@@ -72,46 +72,50 @@ class ProgressLine:
     def end(self) -> None:
         """Drop all operations, including interrupted ones, and remove the line."""
         with self._lock:
-            self._under_way.clear()
+            self._operations.clear()
             self.wipe()
 
-    def look(self) -> None:
-        """Update the line if the work has lasted AFTER seconds."""
+    def update(self) -> None:
+        """Update the line if the work has lasted SHOW_AFTER seconds."""
         with self._lock:
             now = self._clock()
-            seconds = now - self._begun
-            if not self._under_way or seconds < AFTER:
+            seconds = now - self._began_at
+            if not self._operations or seconds < SHOW_AFTER:
                 return
             # Prefer slow operations, the innermost first: a quick operation is mostly a part of a slow one.
-            slow = [how_far for began, how_far in reversed(self._under_way) if now - began >= AFTER]
-            quick = [how_far for began, how_far in self._under_way if now - began < AFTER]
-            far = next(filter(None, map(_progress_of, (*slow, *quick))), None)
-            line = words(far, seconds, _width()) if far is not None else ""
+            slow = [
+                get_progress
+                for began, get_progress in reversed(self._operations)
+                if now - began >= SHOW_AFTER
+            ]
+            quick = [get_progress for began, get_progress in self._operations if now - began < SHOW_AFTER]
+            progress = next(filter(None, map(_progress_of, (*slow, *quick))), None)
+            line = words(progress, seconds, _width()) if progress is not None else ""
             if line and line != self._shown:
                 self._shown = line
                 _write(f"\r{line}\x1b[K")
 
     def _show(self) -> None:
-        """Update the line until no operation has run for AFTER seconds."""
+        """Update the line until no operation has run for SHOW_AFTER seconds."""
         idle = 0.0
-        while idle < AFTER:
-            SYSTEM_CLOCK.sleep(EVERY)
+        while idle < SHOW_AFTER:
+            SYSTEM_CLOCK.sleep(UPDATE_INTERVAL)
             with self._lock:
-                idle = 0.0 if self._under_way else idle + EVERY
-                self.look()
-                if idle >= AFTER:
-                    self._shower = None
+                idle = 0.0 if self._operations else idle + UPDATE_INTERVAL
+                self.update()
+                if idle >= SHOW_AFTER:
+                    self._thread = None
 
 
-def words(far: ProgressState, seconds: float, width: int) -> str:
+def words(progress: ProgressState, seconds: float, width: int) -> str:
     """Return `probing  ━━━━━━━━────────────  12 of 64 workers  3s`, in less than `width` columns."""
-    what, done, total, noun = far
+    what, done, total, noun = progress
     parts = [what]
     if total == 1 and noun != "bytes":
         noun = ""  # "0 of 1" is no information
-    elif total > 0 and width >= _ROOM_FOR_A_BAR:
-        full = min(_BAR, _BAR * done // total)
-        parts.append("━" * full + "─" * (_BAR - full))
+    elif total > 0 and width >= _MIN_WIDTH_FOR_BAR:
+        full = min(_BAR_WIDTH, _BAR_WIDTH * done // total)
+        parts.append("━" * full + "─" * (_BAR_WIDTH - full))
     if noun == "bytes":
         parts.append(f"{format_memory(done)} of {format_memory(total)}" if total else format_memory(done))
     elif noun:
@@ -121,13 +125,13 @@ def words(far: ProgressState, seconds: float, width: int) -> str:
     return line if len(line) < width else line[: max(0, width - 2)] + "…"
 
 
-def _progress_of(how_far: GetProgress) -> ProgressState | None:
+def _progress_of(get_progress: GetProgress) -> ProgressState | None:
     """Return the progress; None if it has no text, or raises because its data changed during the call."""
     try:
-        far = how_far()
+        progress = get_progress()
     except Exception:
         return None
-    return far if far[0] else None
+    return progress if progress[0] else None
 
 
 def _width() -> int:

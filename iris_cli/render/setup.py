@@ -15,7 +15,7 @@ from iris_cli.ops.setup.next_steps import NextSteps, Situation, Step
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.status import ClusterStatus, in_display_order
 from iris_cli.render.console import Output
-from iris_cli.render.layout import Group, Table, Text
+from iris_cli.render.layout import Table, Text
 from iris_cli.render.tables import fold, text
 from iris_cli.render.views.status import header
 
@@ -64,17 +64,17 @@ def show_initialized(
         )
         return
     for each in offers:
-        output.done(f"found {_what(each)}: {each.command}")
+        output.done(f"found {_offer_words(each)}: {each.command}")
     output.done(f"next: {', then '.join(steps)}")
 
 
-def _what(offer: Offer) -> str:
+def _offer_words(offer: Offer) -> str:
     if offer.slices:
         return f"a list of {count(offer.slices, 'TPU slice')}"
     return f"an SSH configuration with {count(offer.hosts, 'host')}" if offer.hosts else "gcloud"
 
 
-_WIDEST = 44
+_MAX_COMMAND_WIDTH = 44
 """Width of a command in columns, up to which its description is on the same line; otherwise it is on the next line."""
 
 
@@ -106,18 +106,18 @@ def show_next_steps(output: Output, found: NextSteps) -> None:
         for step in found.steps:
             output.line(step.command)
     else:
-        output.show(Group([*_head(found), text("")]))
+        output.show(*_head(found), text(""))
         steps = [*found.steps, Step(command="iris --help", words="all commands")]
         for step in steps:
-            if len(step.command) > _WIDEST:
+            if len(step.command) > _MAX_COMMAND_WIDTH:
                 output.line(f"  {step.command}")  # not wrapped, so that users can paste it
                 output.show(_words(step, "    "))
         rows = [
             [text(f"  {step.command}", "bold"), _words(step)]
             for step in steps
-            if len(step.command) <= _WIDEST
+            if len(step.command) <= _MAX_COMMAND_WIDTH
         ]
-        output.show(Group([Table(styles=("", ""), rows=rows)]))
+        output.show(Table(styles=("", ""), rows=rows))
 
 
 def _document(found: NextSteps) -> NextStepsDocument:

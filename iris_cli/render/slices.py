@@ -95,9 +95,9 @@ def show_plan(output: Output, plan: ScalingPlan, scaling: Scaling) -> None:
 def _lines(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
     if not plan.demand:
         yield "demand: none"
-    fate_of = demand_outcomes(plan)
+    outcomes = demand_outcomes(plan)
     for entry in plan.demand:
-        yield f"demand {entry.key} ({_needs(entry)}): {fate_of[entry.task_ids[0]]}"
+        yield f"demand {entry.key} ({_needs(entry)}): {outcomes[entry.task_ids[0]]}"
     yield from _actions(plan, scaling)
 
 
@@ -185,7 +185,7 @@ def owner_hint(objection: OwnerConflict) -> str:
     return "restore the newest log; or delete the unknown slices and their tasks: iris autoscale --adopt"
 
 
-def question(objection: OwnerConflict) -> str:
+def adopt_question(objection: OwnerConflict) -> str:
     """Return the question that confirms `--adopt`, with its consequences."""
     lost = f"Delete {', '.join(objection.unknown)} and stop all tasks there" if objection.unknown else ""
     if not objection.elsewhere:
@@ -195,12 +195,12 @@ def question(objection: OwnerConflict) -> str:
 
 
 def show_adopted(output: Output, objection: OwnerConflict | None, *, done: bool) -> None:
-    unheard_of = list(objection.unknown) if objection is not None else []
+    unknown = list(objection.unknown) if objection is not None else []
     if output.as_json:
-        output.document(AdoptedDocument(done, unheard_of if done else []))
+        output.document(AdoptedDocument(done, unknown if done else []))
     elif objection is None:
         output.done("this state directory already manages the slices")
     elif done:
         output.done("this state directory now manages the slices")
-        for name in unheard_of:
+        for name in unknown:
             output.done(f"to be deleted by iris autoscale: {name}")

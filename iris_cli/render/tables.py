@@ -62,25 +62,25 @@ def table(
     """
     rows = list(rows)
     shown = [
-        (place, header)
-        for place, header in enumerate(headers)
-        if (not only or header in only) and any(row[place] for row in rows)
+        (column, header)
+        for column, header in enumerate(headers)
+        if (not only or header in only) and any(row[column] for row in rows)
     ]
     return Table(
         headers=[header for _, header in shown],
         right=[header in right for _, header in shown],
         rows=[
-            [state(row[place]) if header in _COLOURED else text(row[place]) for place, header in shown]
+            [state(row[column]) if header in _COLOURED else text(row[column]) for column, header in shown]
             for row in rows
         ],
     )
 
 
-def resubmission_words(again: str | None, tried_again: Sequence[str]) -> str:
+def resubmission_words(origin: str | None, resubmissions: Sequence[str]) -> str:
     """Return `resubmitted as train-2`; for the last resubmission `resubmission of train`; '' for other jobs."""
-    if tried_again:
-        return f"resubmitted as {fold(tried_again)}"
-    return f"resubmission of {again}" if again is not None else ""
+    if resubmissions:
+        return f"resubmitted as {fold(resubmissions)}"
+    return f"resubmission of {origin}" if origin is not None else ""
 
 
 def folded_rows(
@@ -156,14 +156,14 @@ def duration(seconds: float | None) -> str:
     return "" if seconds is None else format_duration(seconds)
 
 
-_LONGEST = 9  # digits of a number
+_MAX_DIGITS = 9  # digits of a number
 MAX_PARTS = 6
 
 
-def fold(names: Iterable[str], most: int = MAX_PARTS) -> str:
+def fold(names: Iterable[str], max_parts: int = MAX_PARTS) -> str:
     """Fold names with equal stems: `w-[0-3,7], v`. Stems are in the order of first appearance, numbers ascend.
 
-    Shows at most `most` stems, and at most `most` runs of numbers per stem; an ellipsis replaces the rest.
+    Shows at most `max_parts` stems, and at most `max_parts` runs of numbers per stem; an ellipsis replaces the rest.
     Leading zeros belong to the stem: `w-01` must not become `w-1`.
     """
     stems: dict[tuple[str, bool], set[int]] = {}
@@ -172,25 +172,25 @@ def fold(names: Iterable[str], most: int = MAX_PARTS) -> str:
         if not digits:
             stems[name, False] = set()
             continue
-        number = digits[-_LONGEST:].lstrip("0") or "0"
+        number = digits[-_MAX_DIGITS:].lstrip("0") or "0"
         stems.setdefault((name[: -len(number)], True), set()).add(int(number))
-    words = [_folded_word(stem, numbers, most) for (stem, _), numbers in stems.items()]
-    return ", ".join(words[:most]) + (", …" if len(words) > most else "")
+    words = [_folded_word(stem, numbers, max_parts) for (stem, _), numbers in stems.items()]
+    return ", ".join(words[:max_parts]) + (", …" if len(words) > max_parts else "")
 
 
-def group_by_text(said: Iterable[tuple[str, str]]) -> list[tuple[list[str], str]]:
+def group_by_text(pairs: Iterable[tuple[str, str]]) -> list[tuple[list[str], str]]:
     """Group pairs of name and text by text, in the order of first appearance."""
     names: dict[str, list[str]] = {}
-    for name, words in said:
+    for name, words in pairs:
         names.setdefault(words, []).append(name)
-    return [(those, words) for words, those in names.items()]
+    return [(same, words) for words, same in names.items()]
 
 
-def _folded_word(stem: str, numbers: set[int], most: int) -> str:
+def _folded_word(stem: str, numbers: set[int], max_parts: int) -> str:
     runs = format_indexes(sorted(numbers)).split(",")
     if len(numbers) < 2:
         return stem + "".join(runs)
-    return f"{stem}[{','.join(runs[:most])}{',…' if len(runs) > most else ''}]"
+    return f"{stem}[{','.join(runs[:max_parts])}{',…' if len(runs) > max_parts else ''}]"
 
 
 def banner(messages: Sequence[str], cycles: Cycles | None) -> list[Text]:

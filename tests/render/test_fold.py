@@ -30,12 +30,12 @@ def test_names_are_folded_by_their_last_number(names: list[str], folded: str) ->
 
 
 def test_fewer_parts_are_shown_where_there_is_less_room() -> None:
-    assert fold(["w-0", "w-2", "w-4", "x", "y"], most=2) == "w-[0,2,…], x, …"
+    assert fold(["w-0", "w-2", "w-4", "x", "y"], max_parts=2) == "w-[0,2,…], x, …"
 
 
 @given(st.sets(st.integers(0, 40), min_size=2, max_size=12))
 def test_folding_loses_no_number_and_invents_none(numbers: set[int]) -> None:
-    words = fold((f"w-{number}" for number in numbers), most=99).removeprefix("w-[").removesuffix("]")
+    words = fold((f"w-{number}" for number in numbers), max_parts=99).removeprefix("w-[").removesuffix("]")
     found: set[int] = set()
     for run in words.split(","):
         first, _, last = run.partition("-")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from iris_cli.render.layout import Group, Table, Text
+from iris_cli.render.layout import Table, Text
 from iris_cli.render.tables import facts, fold, state, table, text
 
 _WORDS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=12) | st.sampled_from(
@@ -21,7 +21,6 @@ _HEADERS = ("JOB", "STATE", "AGE", "WHERE / WHY")
 _ROWS = st.lists(st.tuples(*[_WORDS] * len(_HEADERS)), max_size=4)
 _TABLES = st.builds(table, st.just(_HEADERS), _ROWS, only=st.just(()) | st.just(("JOB", "AGE")))
 _FACTS = st.builds(facts, st.lists(st.tuples(_WORDS, _WORDS), max_size=4))
-_GROUPS = st.lists(_LINES | _TABLES | _FACTS, max_size=4).map(Group)
 
 
 def by_rich(renderable: RenderableType, width: int) -> str:
@@ -32,16 +31,16 @@ def by_rich(renderable: RenderableType, width: int) -> str:
 
 
 @settings(max_examples=100, deadline=None)
-@given(_LINES | _TABLES | _FACTS | _GROUPS, st.integers(1, 100))
-def test_what_is_laid_out_here_is_what_rich_makes_of_it(made: Text | Table | Group, width: int) -> None:
+@given(_LINES | _TABLES | _FACTS, st.integers(1, 100))
+def test_what_is_laid_out_here_is_what_rich_makes_of_it(made: Text | Table, width: int) -> None:
     lines = made.lines(width)
     if lines is not None:
         assert "".join(f"{line}\n" for line in lines) == by_rich(made, width)
 
 
 def test_an_ordinary_table_is_laid_out_here() -> None:
-    made = Group([text("lab", "bold"), table(_HEADERS, [("train", "RUNNING", "2h", "s[0-3]")])])
-    assert made.lines(40) == ["lab", "JOB    STATE    AGE  WHERE / WHY", "train  RUNNING   2h  s[0-3]     "]
+    made = table(_HEADERS, [("train", "RUNNING", "2h", "s[0-3]")])
+    assert made.lines(40) == ["JOB    STATE    AGE  WHERE / WHY", "train  RUNNING   2h  s[0-3]     "]
 
 
 def test_a_table_with_folded_names_is_laid_out_here() -> None:
@@ -57,4 +56,3 @@ def test_a_table_with_folded_names_is_laid_out_here() -> None:
 def test_what_needs_more_care_is_left_to_rich(content: str) -> None:
     for made in (Text(((content, ""),)), Table(rows=[[Text(((content, ""),))]], styles=[""])):
         assert made.lines(40) is None
-        assert Group([made]).lines(40) is None

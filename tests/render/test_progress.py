@@ -76,7 +76,7 @@ def test_a_line_says_what_is_done_how_far_and_for_how_long(
 def test_what_is_quick_shows_nothing(line: ProgressLine, time: Time, terminal: Terminal) -> None:
     with line(lambda: ("probing", 1, 2, "worker")):
         time.at = 0.9
-        line.look()
+        line.update()
     assert terminal.getvalue() == ""
 
 
@@ -85,8 +85,8 @@ def test_it_comes_after_a_second_and_is_gone_at_the_end(
 ) -> None:
     with line(lambda: ("probing", 1, 2, "worker")):
         time.at = 1.0
-        line.look()
-        line.look()
+        line.update()
+        line.update()
         shown = terminal.getvalue()
         assert shown.startswith("\rprobing  ━")
         assert shown.count("probing") == 1
@@ -103,9 +103,9 @@ def test_it_makes_way_for_what_is_said_and_comes_back(
     output = Output()
     with output.progress(lambda: ("reading the log", 0, 0, "")):
         time.at = 2.0
-        line.look()
+        line.update()
         output.message("torn line set aside")
-        line.look()
+        line.update()
     wiped = "\r\x1b[K"
     shown = "\rreading the log  2s\x1b[K"
     assert terminal.getvalue() == f"{shown}{wiped}torn line set aside\n{shown}{wiped}"
@@ -115,14 +115,14 @@ def test_many_short_things_are_one_long_one(line: ProgressLine, time: Time, term
     for turn in range(3):
         with line(lambda: ("removing", 1, 2, "worker")):
             time.at = turn * 0.4 + 0.3
-            line.look()
+            line.update()
     assert "removing" in terminal.getvalue()
 
 
 def test_after_a_pause_it_begins_anew(line: ProgressLine, time: Time, terminal: Terminal) -> None:
     for time.at in (0.0, 0.9, 5.0):
         with line(lambda: ("removing", 1, 2, "worker")):
-            line.look()
+            line.update()
     assert terminal.getvalue() == ""
 
 
@@ -139,7 +139,7 @@ def test_the_newest_that_has_something_to_say_is_shown(
         line(broken),
     ):
         time.at = 1.0
-        line.look()
+        line.update()
     assert terminal.getvalue() == "\rinner  1s\x1b[K\r\x1b[K"
 
 
@@ -149,9 +149,9 @@ def test_an_interrupted_command_leaves_no_line_behind(
     left = line(lambda: ("probing", 1, 2, "worker"))
     left.__enter__()
     time.at = 1.0
-    line.look()
+    line.update()
     line.end()
-    line.look()
+    line.update()
     assert terminal.getvalue().endswith("\x1b[K\r\x1b[K")
 
 

@@ -65,7 +65,9 @@ def _adopt(iris: Context, *, yes: bool) -> int:
     found, silent = operation.find_owner_conflict(session)
     for scope, words in silent.items():
         iris.output.warning(f"{scope} did not list its slices: {words}")
-    done = found is not None and consent.given(iris, render.question(found), yes=yes, to="adopt the slices")
+    done = found is not None and consent.given(
+        iris, render.adopt_question(found), yes=yes, to="adopt the slices"
+    )
     if found is not None and done:
         operation.adopt(session, found.unknown)
     render.show_adopted(iris.output, found, done=done)

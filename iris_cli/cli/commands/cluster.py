@@ -105,7 +105,7 @@ def _write(
         raise edit_error(proposal)
     if dry_run or not proposal.diff:
         return False
-    question = f"Write {proposal.path}{_and_forget(machines)}?"
+    question = f"Write {proposal.path}{_forget_words(machines)}?"
     consent.require(iris, question, yes=yes, to="write", undone="nothing was written")
     proposal.write()
     if not iris.output.as_json:
@@ -146,7 +146,7 @@ def _old_machines(iris: Context, proposal: "Proposal") -> "list[OldMachine]":
         return []
 
 
-def _and_forget(machines: "list[OldMachine]") -> str:
+def _forget_words(machines: "list[OldMachine]") -> str:
     from iris_cli.render.tables import fold
 
     old = [each.worker for each in machines if each.kept is None]

@@ -22,7 +22,7 @@ def register(app: Commands) -> None:
 
 def execute(
     context: typer.Context,
-    what: Annotated[str, argument("JOB|TASK|WORKER", "Job, task or worker.", complete.LIVE_OR_WORKER)],
+    target: Annotated[str, argument("JOB|TASK|WORKER", "Job, task or worker.", complete.LIVE_OR_WORKER)],
     rank: Ranks = None,
     timeout: Annotated[str, option("TIME", "Kill it after this long: 30s, 10m.", show_default=True)] = "60s",
 ) -> int:
@@ -40,7 +40,7 @@ def execute(
     if not 0 < seconds <= 86_400:
         raise UsageError(f"--timeout {timeout[:20]} must be between 0 and one day")
     session = iris.session("iris exec")
-    results = run(session, what, command_of(context), ranks=tuple(rank or ()), timeout=seconds)
+    results = run(session, target, command_of(context), ranks=tuple(rank or ()), timeout=seconds)
     show_executed(iris.output, results)
     if any(each.silence for each in results):
         return ExitCode.UNREACHABLE

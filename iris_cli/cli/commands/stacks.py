@@ -18,7 +18,7 @@ iris stacks train/task-0 --signal USR1
 
 def stacks(
     context: typer.Context,
-    what: Annotated[str, argument("JOB|TASK", "Job or task.", complete.LIVE)],
+    target: Annotated[str, argument("JOB|TASK", "Job or task.", complete.LIVE)],
     rank: Ranks = None,
     signal: Annotated[
         str,
@@ -40,8 +40,8 @@ def stacks(
 
     iris: Context = context.obj
     consent = one_of(signal.strip().upper().removeprefix("SIG"), SIGNALS) if signal else ""
-    results = ask(iris.session("iris stacks"), what, ranks=tuple(rank or ()), consent=consent)
-    show_stacks(iris.output, results, what)
+    results = ask(iris.session("iris stacks"), target, ranks=tuple(rank or ()), consent=consent)
+    show_stacks(iris.output, results, target)
     if any(each.silence for each in results):
         return ExitCode.UNREACHABLE
     queried = [each for each in results if each.was_polled]

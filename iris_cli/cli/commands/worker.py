@@ -150,7 +150,7 @@ def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bo
             hint="for a re-created host: iris worker probe --accept-key WORKER",
         )
     first = _accept_new_keys(iris, session, new, yes=yes) if new else []
-    return [*first, *(_accept(iris, session, worker.id, yes=yes) for worker in known)]
+    return [*first, *(_accept_known_host(iris, session, worker.id, yes=yes) for worker in known)]
 
 
 def _accept_new_keys(
@@ -173,7 +173,7 @@ def _accept_new_keys(
     return [*workers.accept_keys(session, iris.transport, keys), *silent]
 
 
-def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "ProbeResult":
+def _accept_known_host(iris: Context, session: "Session", name: str, *, yes: bool) -> "ProbeResult":
     """Show host key, boot and incarnation of the host that answers as this worker. Accept the host after consent."""
     from iris_cli.ops.names import find_worker
     from iris_cli.ops.workers import workers as operation

@@ -32,7 +32,7 @@ from iris_cli.ops.views.report import (
     uses,
 )
 from iris_cli.render.layout import clean_line
-from iris_cli.render.report.summary import counted, hours, share, share_of_available
+from iris_cli.render.report.summary import hours, share, share_of_available, state_counts
 from iris_cli.render.tables import clock_time, duration, fold, resubmission_words
 
 _MAX_ROWS = 100
@@ -41,7 +41,7 @@ _MAX_ROWS = 100
 
 def page(report: Report) -> str:
     """Return the page as HTML: one file without external references. Its security policy allows only its own script."""
-    style, script = _part("report.css"), _part("report.js")
+    style, script = _asset("report.css"), _asset("report.js")
     used = uses(report)
     policy = f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
     data = embedded(chart(report, used))
@@ -65,7 +65,7 @@ def page(report: Report) -> str:
 """
 
 
-def _part(name: str) -> str:
+def _asset(name: str) -> str:
     return (resources.files("iris_cli") / "render" / "report" / name).read_text("utf-8")
 
 
@@ -110,7 +110,7 @@ def _tiles(report: Report, used: list[Use]) -> str:
     everything = total(report.jobs)
     wasted_share = share(everything.wasted, everything.chip_seconds)
     tiles = [
-        ("jobs", f"{len(report.jobs):,}", counted(report)),
+        ("jobs", f"{len(report.jobs):,}", state_counts(report)),
         ("chip-hours", hours(everything.chip_seconds), share_of_available(everything.chip_seconds, used)),
         ("wasted", hours(everything.wasted), f"{wasted_share} of used chip-hours" if wasted_share else ""),
         ("task-hours", hours(everything.task_seconds), count(sum(use.attempts for use in used), "attempt")),
@@ -348,21 +348,22 @@ def kind_of(reason: EndReason | None) -> str:
 
 
 def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
-    """Return the chart's data. Times are in `unit`s of seconds. `jobs` has a name and the `_numbers` of attempts."""
+    """Return the chart's data. Times are in `unit`s of seconds. `jobs` has names and `_attempt_numbers`."""
     unit = 1.0 if report.at - report.since > _LONG else 0.01
     return {
         "since": report.since,
         "unit": unit,
         "length": _units(report.at - report.since, unit),
         "reasons": [["" if each is None else reason_words(each), kind_of(each)] for each in _REASONS],
-        "workers": [_lane(report, use, unit) for use in uses],
+        "workers": [_worker_data(report, use, unit) for use in uses],
         "jobs": [
-            [clean_line(job.id), list(_numbers(job.attempts, report.since, unit))] for job in report.jobs
+            [clean_line(job.id), list(_attempt_numbers(job.attempts, report.since, unit))]
+            for job in report.jobs
         ],
     }
 
 
-def _lane(report: Report, use: Use, unit: float) -> list[Any]:
+def _worker_data(report: Report, use: Use, unit: float) -> list[Any]:
     """Return a worker's name, slice, type, chips, seconds configured, seconds busy, and configured spans in `unit`s."""
     worker = use.worker
     spans = [_units(each - report.since, unit) for span in worker.configured_spans for each in span]
@@ -377,7 +378,7 @@ def _lane(report: Report, use: Use, unit: float) -> list[Any]:
     ]
 
 
-def _numbers(attempts: Iterable[AttemptSpan], since: float, unit: float) -> Iterator[int]:
+def _attempt_numbers(attempts: Iterable[AttemptSpan], since: float, unit: float) -> Iterator[int]:
     """Yield task, attempt, worker, placed (since the previous), started (since placed; or -1), length, reason."""
     before = 0
     for each in attempts:

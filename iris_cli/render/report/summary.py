@@ -13,7 +13,7 @@ from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.outcomes.causes import reason_words
 from iris_cli.ops.views.report import JobLine, Report, Sum, Use, by_label, ends, total, uses
 from iris_cli.render.console import Output
-from iris_cli.render.layout import Group, Table, Text
+from iris_cli.render.layout import Table, Text
 from iris_cli.render.report.as_json import report_document
 from iris_cli.render.tables import (
     NARROW,
@@ -46,17 +46,17 @@ def show_report(output: Output, report: Report) -> None:
         for job in report.jobs:
             output.line(job.id)
     else:
-        output.show(_summary(report, output.width))
+        output.show(*_summary(report, output.width))
 
 
-def _summary(report: Report, width: int) -> Group:
+def _summary(report: Report, width: int) -> list[Text | Table]:
     used = uses(report)
     narrow = width < NARROW
     parts: list[Text | Table] = [text(message, "bold red") for message in report.messages]
     parts += [_header(report), text(""), _figures(report, used)]
     for some in (_labels(report, narrow), _ends(report), _hosts(used), _most_used(report, narrow)):
         parts += [text(""), *some] if some else []
-    return Group([*parts, text(""), _next(report)])
+    return [*parts, text(""), _next(report)]
 
 
 def _header(report: Report) -> Text:
@@ -84,7 +84,7 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
     attempts = count(sum(use.attempts for use in used), "attempt")
     return facts(
         [
-            ("jobs", f"{len(report.jobs):,}: {counted(report)}{older}"),
+            ("jobs", f"{len(report.jobs):,}: {state_counts(report)}{older}"),
             ("chip-hours", f"{hours(everything.chip_seconds)} used, {share_words}" if chips else ""),
             (
                 "wasted",
@@ -212,7 +212,7 @@ def share_of_available(chip_seconds: float, used: Iterable[Use]) -> str:
     return f"{share(chip_seconds, offered)} of {hours(offered)} available" if offered else "no chips"
 
 
-def counted(report: Report) -> str:
+def state_counts(report: Report) -> str:
     """Return the number of jobs per state: `1 failed, 2 running`."""
     states = [word_of(job.display).lower() for job in report.jobs]
     return ", ".join(f"{states.count(each):,} {each}" for each in sorted(set(states)))

@@ -13,7 +13,7 @@ from iris_cli.ops.views.job_status import EndpointRow, JobStatus
 from iris_cli.ops.views.status import JobRow
 from iris_cli.ops.views.task_rows import AttemptRow, TaskRow
 from iris_cli.render.console import Output
-from iris_cli.render.layout import Group, Renderable, Table, Text
+from iris_cli.render.layout import Renderable, Table, Text
 from iris_cli.render.plans import workspace_words
 from iris_cli.render.tables import (
     MAX_PARTS,
@@ -45,11 +45,11 @@ def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> 
         status,
         status.messages,
         (str(task.id) for task in status.tasks),
-        lambda: [job_tables(status, output.width, everything=everything)],
+        lambda: job_tables(status, output.width, everything=everything),
     )
 
 
-def job_tables(status: JobStatus, width: int, *, everything: bool) -> Group:
+def job_tables(status: JobStatus, width: int, *, everything: bool) -> list[Renderable]:
     """Return the view of a job for a terminal of `width` columns."""
     parts: list[Renderable] = [*banner(status.messages, status.cycles), _header(status)]
     if status.failure is not None:
@@ -58,7 +58,7 @@ def job_tables(status: JobStatus, width: int, *, everything: bool) -> Group:
     earlier = [attempt for task in status.tasks for attempt in task.attempts[:-1]]
     if earlier:
         parts += [text(""), text("earlier attempts", "dim"), _attempts(earlier, everything)]
-    return Group([*parts, text(""), next_line(status.next)])
+    return [*parts, text(""), next_line(status.next)]
 
 
 def _header(status: JobStatus) -> Text:

@@ -10,7 +10,7 @@ from iris_cli.ops.views.inventory import SliceRow, WorkerRow
 from iris_cli.ops.views.scaling_rows import CreatedSliceRow, ScaleGroupRow, Scaling
 from iris_cli.ops.views.status import ClusterStatus, JobRow, in_display_order
 from iris_cli.render.console import Output
-from iris_cli.render.layout import Group, Table, Text
+from iris_cli.render.layout import Table, Text
 from iris_cli.render.tables import (
     NARROW,
     Row,
@@ -47,11 +47,11 @@ def show_cluster(
         status,
         status.messages,
         (job.id for job in status.jobs),
-        lambda: [cluster_tables(status, output.width, everything=everything, chosen=chosen)],
+        lambda: _parts(status, output.width, everything=everything, chosen=chosen),
     )
 
 
-def cluster_tables(status: ClusterStatus, width: int, *, everything: bool, chosen: bool = False) -> Group:
+def _parts(status: ClusterStatus, width: int, *, everything: bool, chosen: bool) -> list[Text | Table]:
     """Return the view for a terminal of `width` columns. `chosen`: the jobs were filtered."""
     parts: list[Text | Table] = [*banner(status.messages, status.cycles), header(status)]
     for part in (
@@ -65,7 +65,7 @@ def cluster_tables(status: ClusterStatus, width: int, *, everything: bool, chose
         parts += [text(""), *(text(line, "yellow") for line in problems[:MAX_PROBLEMS])]
     if len(problems) > MAX_PROBLEMS:
         parts.append(text(f"{len(problems) - MAX_PROBLEMS} more: iris workers", "dim"))
-    return Group(parts)
+    return parts
 
 
 def header(status: ClusterStatus) -> Text:

@@ -331,7 +331,8 @@ def _draw_job(
     options = console.options.update(width=width, height=None)
     lines = [
         Text.assemble(*((segment.text, segment.style or "") for segment in line))
-        for line in console.render_lines(job_tables(status, width, everything=everything), options, pad=False)
+        for part in job_tables(status, width, everything=everything)
+        for line in console.render_lines(part, options, pad=False)
     ]
     if screen_input.trouble:
         lines.insert(

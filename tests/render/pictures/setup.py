@@ -122,7 +122,7 @@ def _adopts(objection: OwnerConflict) -> Show:
 
     def show(output: Output) -> None:
         if not output.as_json:
-            output.message(slices.question(objection))
+            output.message(slices.adopt_question(objection))
         slices.show_adopted(output, objection, done=True)
 
     return show
