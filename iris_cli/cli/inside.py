@@ -25,7 +25,7 @@ from iris_cli.render import jobs as render
 
 if TYPE_CHECKING:
     from iris_cli.cli.context import Context
-    from iris_cli.client.records import LogLine, TaskStatus
+    from iris_cli.client.records import LogLine
     from iris_cli.ops.logs.log_reading import LogLine as Line
     from iris_cli.ops.logs.log_reading import Query
     from iris_cli.ops.logs.logs import TaskLog
@@ -113,26 +113,21 @@ def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) 
 
 def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
     from iris_cli.client.outbox import tasks_of
+    from iris_cli.ops.logs.logs import TaskLog
 
     job, ranks = _parse_job_or_task(what)
     for task in tasks_of(iris.outbox.status(job), ranks or query.ranks):
         lines: list[LogLine] = []
         if task.attempt is not None:
             lines = iris.outbox.logs(task.id, tail=query.tail, attempt=query.attempt, streams=query.streams)
-        yield _task_log(task, [_line(each) for each in lines], query.attempt)
-
-
-def _task_log(task: TaskStatus, lines: Sequence[Line], attempt: int | None) -> TaskLog:
-    from iris_cli.ops.logs.logs import TaskLog
-
-    return TaskLog(
-        task=parse_task_id(task.id),
-        state=task.state,
-        attempt=task.attempt if attempt is None else attempt,
-        worker=task.worker,
-        lines=tuple(lines),
-        note="" if lines else task.why if task.attempt is None else "has written nothing",
-    )
+        yield TaskLog(
+            task=parse_task_id(task.id),
+            state=task.state,
+            attempt=task.attempt if query.attempt is None else query.attempt,
+            worker=task.worker,
+            lines=tuple(map(_line, lines)),
+            note="" if lines else task.why if task.attempt is None else "has written nothing",
+        )
 
 
 def _parse_job_or_task(what: str) -> tuple[JobId, tuple[int, ...]]:

@@ -177,25 +177,24 @@ class LoopLog:
         self._before = frozenset(lines)
 
 
-def show_started(output: Output, loop: Runner) -> None:
+def show_started(output: Output, loop: Runner | None) -> None:
+    """Print the pid of the loop; None: no loop was started, because no job is open."""
     if output.as_json:
-        output.document(StartedDocument(loop.pid or None, running=True))
+        output.document(StartedDocument(_pid_of(loop), running=loop is not None))
+    elif loop is None:
+        output.done("nothing to do: no open jobs")
     else:
         output.done(f"background loop running (pid {loop.pid}); it ends with the last job")
 
 
-def show_nothing_to_do(output: Output) -> None:
-    if output.as_json:
-        output.document(StartedDocument(None, running=False))
-    else:
-        output.done("nothing to do: no open jobs")
+def _pid_of(loop: Runner | None) -> int | None:
+    return loop.pid or None if loop is not None else None
 
 
 def show_stopped(output: Output, loop: Runner | None) -> None:
     if output.as_json:
-        output.document(StoppedDocument(stopped=True, pid=loop.pid or None if loop is not None else None))
-        return
-    if loop is None:
+        output.document(StoppedDocument(stopped=True, pid=_pid_of(loop)))
+    elif loop is None:
         output.done("no loop was running; to start one: iris loop start")
     else:
         output.done(f"stopped the background loop (pid {loop.pid}); to start it again: iris loop start")

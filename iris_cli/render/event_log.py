@@ -126,14 +126,19 @@ def show_salvage(output: Output, report: SalvageReport) -> None:
 
 def show_compacted(output: Output, done: Compacted | None) -> None:
     """Print the transactions moved to the archive, and the sizes of log and archive."""
+    if done is None:
+        if output.as_json:
+            output.document(CompactedDocument(compacted=False))
+        else:
+            output.done("nothing to move to the archive")
+        return
+    file, first, last = done.segment.file, done.segment.first, done.segment.last
     if output.as_json:
-        output.document(_compacted(done) if done is not None else CompactedDocument(compacted=False))
-    elif done is None:
-        output.done("nothing to move to the archive")
+        sizes = (done.bytes_before, done.bytes_archived, done.bytes_after)
+        output.document(CompactedDocument(True, file, first, last, *sizes))
     else:
-        first, last = done.segment.first, done.segment.last
         before, archived = (f"{size / (1 << 20):.1f}MiB" for size in (done.bytes_before, done.bytes_archived))
-        output.done(f"moved transactions {first}-{last} to {done.segment.file}")
+        output.done(f"moved transactions {first}-{last} to {file}")
         output.done(f"{before} of log compressed to {archived}")
 
 
@@ -145,12 +150,6 @@ def show_accepted(output: Output, messages: Sequence[str], seq: int) -> None:
     for message in messages:
         output.failed(message)
     output.done(f"next seq: {seq}")
-
-
-def _compacted(done: Compacted) -> CompactedDocument:
-    segment = done.segment
-    sizes = (done.bytes_before, done.bytes_archived, done.bytes_after)
-    return CompactedDocument(True, segment.file, segment.first, segment.last, *sizes)
 
 
 def show_history(output: Output, history: History) -> None:

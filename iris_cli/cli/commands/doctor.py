@@ -89,10 +89,7 @@ def _cycles(iris: Context) -> "Cycles | None":
     """Return the runner of cycles; None without a readable configuration."""
     from iris_cli.ops.views.cycles import cycles_of
 
-    try:
-        return cycles_of(iris.state, iris.clock.now(), iris.config.loop)
-    except IrisError:
-        return None
+    return _if_readable(lambda: cycles_of(iris.state, iris.clock.now(), iris.config.loop))
 
 
 def _cron(iris: Context) -> "Installed":
@@ -100,10 +97,7 @@ def _cron(iris: Context) -> "Installed":
     from iris_cli.cli.commands.cron import cron_entry, units_directory
     from iris_cli.ops.loop.cron.checks import Installed, installed
 
-    try:
-        return installed(cron_entry(iris), units_directory())
-    except IrisError:
-        return Installed()
+    return _if_readable(lambda: installed(cron_entry(iris), units_directory())) or Installed()
 
 
 def _session(iris: Context, config: "ClusterConfig | None") -> "Session":

@@ -64,7 +64,7 @@ def start(context: typer.Context) -> None:
     if not work_left(session.view(), session.config, session.state):
         operation.order(iris.state, iris.clock, stopped=False, command=session.command)
         operation.end(iris.state, iris.clock)
-        render.show_nothing_to_do(iris.output)
+        render.show_started(iris.output, None)
         return
     render.show_started(iris.output, operation.start(iris))
     if logout_kills_processes(os.environ):

@@ -7,7 +7,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.journal.files.runners import LOOP, LoopOrder, Runner
 from iris_cli.ops.views.cycles import Cycles, with_invalid_configuration
 from iris_cli.render.console import Output
-from iris_cli.render.cycles import show_loop, show_nothing_to_do, show_started, show_stopped
+from iris_cli.render.cycles import show_loop, show_started, show_stopped
 from tests.render.pictures.picture import Picture, Show
 
 _LOG = [
@@ -83,7 +83,7 @@ PICTURES = {
         line="iris loop start",
         show=lambda output: show_started(output, Runner(kind=LOOP, pid=4711)),
     ),
-    "loop-start-idle": Picture(line="iris loop start", show=lambda output: show_nothing_to_do(output)),
+    "loop-start-idle": Picture(line="iris loop start", show=lambda output: show_started(output, None)),
     "loop-stop": Picture(
         line="iris loop stop",
         show=lambda output: show_stopped(output, Runner(kind=LOOP, pid=4711)),
