@@ -53,7 +53,7 @@ def test_a_held_job_says_so_and_what_to_type(config: Path, capsys: pytest.Captur
     assert capsys.readouterr().out.splitlines() == ["late: held", "train: held; 2 started tasks continue"]
     for words in (["status"], ["status", "late"], ["why", "late"]):
         assert app.run(["--config", str(config), *words]) == ExitCode.OK
-        assert "held (iris release late)" in capsys.readouterr().out
+        assert "held until `iris release late`" in capsys.readouterr().out
     assert app.run(["--config", str(config), "history", "late"]) == ExitCode.OK
     assert "job late held" in capsys.readouterr().out
 

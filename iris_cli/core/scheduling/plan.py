@@ -199,7 +199,7 @@ class _Gate:
                 Reason(kind=ReasonKind.SECRET, text=text, need=len(job.secrets), refused=len(missing))
             )
         if job.held_at is not None:
-            reasons.append(Reason(kind=ReasonKind.AFTER, text=f"held (iris release {job.id})"))
+            reasons.append(Reason(kind=ReasonKind.AFTER, text=f"held until `iris release {job.id}`"))
         unfinished = [dependency for dependency, state in states.items() if state is not JobState.SUCCEEDED]
         if unfinished:
             text = f"waiting for {', '.join(unfinished)} to succeed"
