@@ -211,9 +211,9 @@ def required_regions_from_constraints(constraints: Iterable[Constraint]) -> froz
             raise ValueError(f"{REGION_ATTRIBUTE_KEY} takes only = and in, not {constraint.op}")
         names = frozenset(_region_name(each) for each in constraint.operands)
         if allowed is not None and not allowed & names:
+            one, other = (", ".join(sorted(each)) for each in (allowed, names))
             raise ValueError(
-                f"no {REGION_ATTRIBUTE_KEY} satisfies all constraints: one allows {_listed(allowed)}, "
-                f"another {_listed(names)}"
+                f"no {REGION_ATTRIBUTE_KEY} satisfies all constraints: one allows {one}, another {other}"
             )
         allowed = names if allowed is None else allowed & names
     return allowed
@@ -285,10 +285,6 @@ def _region_name(value: AttributeValue) -> str:
     if not isinstance(value.value, str) or not value.value.strip():
         raise ValueError(f"{REGION_ATTRIBUTE_KEY} takes a name, not {value.value!r}")
     return value.value
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
 
 
 # fmt: off

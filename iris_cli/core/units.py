@@ -85,16 +85,11 @@ def parse_duration(value: str | int | float) -> float:
     if _DURATION.fullmatch(text):
         seconds = math.fsum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
     else:
-        seconds = _bare_seconds(value)
+        is_number = not isinstance(value, bool) and _NUMBER.fullmatch(text)
+        seconds = float(text) if is_number else -1.0
     if not 0 <= seconds <= _MAX_SECONDS:
         raise UsageError(f"{text[:80]!r} is not a duration", hint="examples: 90s, 10m, 2h")
     return seconds
-
-
-def _bare_seconds(value: str | int | float) -> float:
-    """Return a number without a unit as seconds; -1 for any other text."""
-    text = str(value).strip()
-    return -1.0 if isinstance(value, bool) or not _NUMBER.fullmatch(text) else float(text)
 
 
 def format_duration(seconds: float) -> str:

@@ -1,13 +1,13 @@
 """The scheduler: assign pending tasks to workers, with a typed reason for each task that stays pending."""
 
 from iris_cli.core.scheduling.cycle import SchedulingResult, find_assignments
-from iris_cli.core.scheduling.explain.expected import ExpectedStart
 from iris_cli.core.scheduling.explain.explain import Waiting
 from iris_cli.core.scheduling.explain.explanation import (
     Change,
     ChangeKind,
     ConstraintCount,
     DimensionCount,
+    ExpectedStart,
     Explanation,
     NearMiss,
     Taker,

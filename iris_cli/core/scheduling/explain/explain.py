@@ -7,17 +7,17 @@ reasons are all kinds that make suitable workers unavailable now.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial, reduce
 from operator import or_
 
-from iris_cli.core import Cluster, Job, TaskId, WorkerId
+from iris_cli.core import AttemptId, AttemptState, Cluster, Job, TaskId, WorkerId
 from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import explanation, wording
 from iris_cli.core.scheduling.explain.change import single_change
-from iris_cli.core.scheduling.explain.expected import ExpectedStart, expected_start
-from iris_cli.core.scheduling.explain.explanation import CycleRecord
+from iris_cli.core.scheduling.explain.explanation import CycleRecord, ExpectedStart, without_claims
 from iris_cli.core.scheduling.explain.group_checks import (
     Case,
     GroupCheck,
@@ -30,7 +30,7 @@ from iris_cli.core.scheduling.explain.group_checks import (
     suitability_criteria,
 )
 from iris_cli.core.scheduling.placement import REGION, VARIANT, Requirement, Shape, Sites
-from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
+from iris_cli.core.scheduling.reasons import BUSY_KINDS, Reason, ReasonKind, WaitingKey
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, mask_of, positions_of
 
 _MAX_NEAR_MISSES = 5
@@ -142,7 +142,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         """Return the estimated start if only tasks with time limits block the task or gang, otherwise None."""
         if not isinstance(self._unmet.get(key), Requirement):
             return None
-        return expected_start(self._record, self._job_of(key), self[key], cluster)
+        return _expected_start(self._record, self._job_of(key), self[key], cluster)
 
     def _job_of(self, key: WaitingKey) -> Job:
         job = self._record.get_job(key.job if isinstance(key, TaskId) else key)
@@ -317,3 +317,49 @@ def _apart(requirement: Requirement, sites: Sites, groups: list[int], *, free: b
 
 def _largest(groups: list[Group]) -> Group | None:
     return max(groups, key=lambda group: (len(group.members), -group.number), default=None)
+
+
+# The expected start of a pending job that only tasks with time limits block
+
+
+def _expected_start(
+    record: CycleRecord, job: Job, reasons: Iterable[Reason], cluster: Cluster
+) -> ExpectedStart | None:
+    """Return the expected start of one more task of a job, or of a gang; None if it can't be known.
+
+    It can't be known if a task without a time limit is in the way, or if jobs ahead would take the room.
+    """
+    if any(reason.kind not in BUSY_KINDS for reason in reasons):
+        return None
+    claims = {attempt for worker in record.workers for attempt in worker.claims}
+    ends = {attempt: _end_by_limit(cluster, attempt) for attempt in claims}
+    times = sorted({end for end in ends.values() if end is not None and end > record.now})
+
+    def fits_at(time: float, *, at_best: bool) -> bool:
+        """Return whether the task or gang fits when all attempts with an earlier time limit have ended.
+
+        `at_best`: assume that all attempts without a time limit have ended, too, and that no job is ahead.
+        """
+
+        def has_ended(attempt: AttemptId) -> bool:
+            end = ends[attempt]
+            return at_best if end is None else end <= time
+
+        workers = [without_claims(worker, has_ended) for worker in record.workers]
+        return record.places_more(job, workers, alone=at_best)
+
+    if not times or fits_at(record.now, at_best=True):
+        return None
+    found = bisect_left(times, True, key=partial(fits_at, at_best=True))
+    if found == len(times) or not fits_at(times[found], at_best=False):
+        return None
+    last = sorted({attempt.task.job for attempt, end in ends.items() if end == times[found]})
+    return ExpectedStart(not_before_at=times[found], jobs=tuple(last))
+
+
+def _end_by_limit(cluster: Cluster, attempt_id: AttemptId) -> float | None:
+    """Return the time at which the time limit ends an attempt, or None. An attempt that exceeds it is not retried."""
+    attempt, limit = cluster.attempt(attempt_id), cluster.jobs[attempt_id.task.job].timeout
+    if attempt.state is not AttemptState.RUNNING or attempt.started_at is None or attempt.orphaned:
+        return None  # no wrapper enforces its limit
+    return attempt.started_at + limit if limit > 0 else None

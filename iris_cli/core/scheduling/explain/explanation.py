@@ -91,6 +91,16 @@ class Explanation(Struct, frozen=True, kw_only=True):
     change: Change | None = None
 
 
+class ExpectedStart(Struct, frozen=True, kw_only=True):
+    """The estimated start: the time when the tasks of `jobs` end, if they run until their time limits.
+
+    `not_before_at` is in seconds since the epoch.
+    """
+
+    not_before_at: float
+    jobs: tuple[JobId, ...]
+
+
 UnconfirmedStops = Mapping[WorkerId, Collection[JobId | None]] | Collection[WorkerId]
 """The workers with attempts whose stop is not confirmed, and the jobs of these attempts. The job of a ghost is None,
 because the end of its job does not confirm that it was stopped."""
