@@ -31,15 +31,15 @@ Seat = tuple[int, int]
 class OpenSlices:
     """The slices that a group will create in this pass (open slices), and the amounts that are free on their VMs.
 
-    Slices are only added, and free amounts only shrink. So each search continues at `_search_from`: the first seat that
-    may still be free, by need and VM numbers for single tasks, and by need for whole slices.
+    Slices are only added, and free amounts only shrink. So each search continues at `_search_from`: for single tasks,
+    the number of the first seat that may still be free, by need and VM numbers; for whole slices, that of the slice.
     """
 
     def __init__(self, state: GroupState) -> None:
         self.state = state
         self.count = 0
         self._left: list[list[Amounts]] = []
-        self._search_from: dict[tuple[Amounts, tuple[int, ...] | None], Seat] = {}
+        self._search_from: dict[tuple[Amounts, tuple[int, ...] | None], int] = {}
 
     def open(self, slices: int, vms: int) -> None:
         """Add slices with `vms` VMs each."""
@@ -90,9 +90,8 @@ class OpenSlices:
                 (number, vm) for number, row in enumerate(self._left) for vm in seats if row[vm].covers(need)
             )
             return [[seat] for seat in islice(free, most)]
-        start, _ = self._search_from.get((need, None), (0, 0))
         rows: list[list[Seat]] = []
-        for number in range(start, len(self._left)):
+        for number in range(self._search_from.get((need, None), 0), len(self._left)):
             row = self._left[number]
             fitting = [(number, vm) for vm in seats if row[vm].covers(need)]
             if len(fitting) >= entry.shape.size:
@@ -100,21 +99,14 @@ class OpenSlices:
                 if len(rows) == most:
                     break
         if entry.shape.whole:
-            self._search_from[need, None] = (rows[0][0][0] if rows else len(self._left), 0)
+            self._search_from[need, None] = rows[0][0][0] if rows else len(self._left)
         return rows
 
     def _first_free(self, need: Amounts, seats: tuple[int, ...]) -> Seat | None:
-        number, at = self._search_from.get((need, seats), (0, 0))
-        while number < len(self._left):
-            row = self._left[number]
-            while at < len(seats):
-                if row[seats[at]].covers(need):
-                    self._search_from[need, seats] = (number, at)
-                    return number, seats[at]
-                at += 1
-            number, at = number + 1, 0
-        self._search_from[need, seats] = (number, at)
-        return None
+        start, each, end = self._search_from.get((need, seats), 0), len(seats), len(self._left) * len(seats)
+        numbers = (at for at in range(start, end) if self._left[at // each][seats[at % each]].covers(need))
+        found = self._search_from[need, seats] = next(numbers, end)
+        return (found // each, seats[found % each]) if found < end else None
 
     def _occupy(self, seats: list[Seat], need: Amounts) -> bool:
         for number, vm in seats:
