@@ -48,7 +48,21 @@ class Fleet:
     @cached_by_argument
     def positions_by_value(self, key: str) -> dict[AttributeValue, list[int]]:
         """Return, for each value of an attribute, the positions of its workers in ascending order."""
-        return dict(self._by_value(key).values())
+        if key == attributes.WORKER_ID_ATTRIBUTE_KEY:
+            return {AttributeValue(each): [position] for position, each in enumerate(self.ids)}
+        # The hash of an AttributeValue is slow, so the keys are raw texts, or types and numbers.
+        found: dict[object, tuple[AttributeValue, list[int]]] = {}
+        for position, worker in enumerate(self.workers):
+            value = worker.attributes.get(key)
+            if value is None:
+                continue
+            raw = value.value
+            same = raw if type(raw) is str else (type(raw), raw)
+            if same in found:
+                found[same][1].append(position)
+            else:
+                found[same] = (value, [position])
+        return dict(found.values())
 
     @cached_by_argument
     def workers_by_value(self, key: str) -> dict[AttributeValue, int]:
@@ -88,7 +102,7 @@ class Fleet:
         return self._accepted(key, lambda kind: device_compatible(job_device_type, str(kind or "cpu")))
 
     def _accepted(self, key: str, accepts: Callable[[AttributeValue | None], bool]) -> int:
-        """Return the workers whose value of an attribute is accepted. It is None for workers without the attribute."""
+        """Return the workers whose value of an attribute is accepted. The value is None if a worker lacks it."""
         found = self.all_workers & ~self.with_attribute(key) if accepts(None) else 0
         for value, workers in self.workers_by_value(key).items():
             if accepts(value):
@@ -97,11 +111,11 @@ class Fleet:
 
     def with_device(self, device: Device | None) -> int:
         """Return the workers with a compatible device: a suitable type, and the same variant if one is requested."""
-        right_type = self.with_device_type(device.kind if device else "cpu")
+        suitable = self.with_device_type(device.kind if device else "cpu")
         if device is None or device.kind == "cpu" or device.variant == AUTO:
-            return right_type
+            return suitable
         variants = self.workers_by_value(attributes.DEVICE_VARIANT_ATTRIBUTE_KEY)
-        return right_type & variants.get(AttributeValue(device.variant), 0)
+        return suitable & variants.get(AttributeValue(device.variant), 0)
 
     def may_get_device(self, device: Device | None) -> bool:
         """Return whether scale groups could add a worker with this device, or a worker never probed may have it."""
@@ -126,6 +140,7 @@ class Fleet:
         for position in positions:
             yield from filter(None, self._stops.get(self.ids[position], ()))
 
+    @cached_by_argument
     def lasting(self, seconds: float) -> int:
         """Return the workers whose allocation does not end within this time; all workers for 0, "no time limit"."""
         if not seconds:
@@ -150,26 +165,6 @@ class Fleet:
     def _all_but(self, exceptions: Iterable[object]) -> int:
         """Return all workers except exceptions. `exceptions` has a true value for each exception, by position."""
         return self.all_workers & ~mask_of(list(compress(count(), exceptions)))
-
-    def _by_value(self, key: str) -> dict[object, tuple[AttributeValue, list[int]]]:
-        """Return each value of an attribute with the positions of its workers.
-
-        The keys identify the values, because the hash of an AttributeValue is slow: a text itself, or type and number.
-        """
-        found: dict[object, tuple[AttributeValue, list[int]]] = {}
-        if key == attributes.WORKER_ID_ATTRIBUTE_KEY:
-            return {each: (AttributeValue(each), [position]) for position, each in enumerate(self.ids)}
-        for position, worker in enumerate(self.workers):
-            value = worker.attributes.get(key)
-            if value is None:
-                continue
-            plain = value.value
-            same = plain if type(plain) is str else (type(plain), plain)
-            if same in found:
-                found[same][1].append(position)
-            else:
-                found[same] = (value, [position])
-        return found
 
     def _taints(self) -> dict[str, int]:
         keys = dict.fromkeys(chain.from_iterable(worker.attributes for worker in self.workers))
