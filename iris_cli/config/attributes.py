@@ -7,44 +7,27 @@ from functools import partial
 
 from iris_cli.config.reading import Section, Setting, boolean, list_of, scalar, scalar_text, text
 from iris_cli.config.schema import check_region
+from iris_cli.core import attributes as keys
 from iris_cli.core import clip, is_name, pattern
-from iris_cli.core.attributes import (
-    ALLOCATION_ATTRIBUTE_KEY,
-    CGROUP_OF_JOB_ATTRIBUTE_KEY,
-    DEVICE_TYPE_ATTRIBUTE_KEY,
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
-    GPU_INDEXES_ATTRIBUTE_KEY,
-    PREEMPTIBLE_ATTRIBUTE_KEY,
-    REGION_ATTRIBUTE_KEY,
-    SCALE_GROUP_ATTRIBUTE_KEY,
-    TAINT_KEY_PREFIX,
-    TPU_NAME_ATTRIBUTE_KEY,
-    TPU_TOPOLOGY_ATTRIBUTE_KEY,
-    TPU_VM_COUNT_ATTRIBUTE_KEY,
-    TPU_WORKER_ID_ATTRIBUTE_KEY,
-    WORKER_ID_ATTRIBUTE_KEY,
-    ZONE_ATTRIBUTE_KEY,
-    AttributeValue,
-    taint_key,
-)
+from iris_cli.core.attributes import AttributeValue, taint_key
 from iris_cli.errors import UsageError
 
 _KEY = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
 _MAX_LABEL = 63  # characters, Google's limit for keys and values
-_FROM_SLICE = frozenset({REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, PREEMPTIBLE_ATTRIBUTE_KEY})
+_FROM_SLICE = frozenset({keys.REGION_ATTRIBUTE_KEY, keys.ZONE_ATTRIBUTE_KEY, keys.PREEMPTIBLE_ATTRIBUTE_KEY})
 _RESERVED = frozenset(
     {
-        TPU_NAME_ATTRIBUTE_KEY,
-        TPU_WORKER_ID_ATTRIBUTE_KEY,
-        TPU_TOPOLOGY_ATTRIBUTE_KEY,
-        TPU_VM_COUNT_ATTRIBUTE_KEY,
-        DEVICE_TYPE_ATTRIBUTE_KEY,
-        DEVICE_VARIANT_ATTRIBUTE_KEY,
-        SCALE_GROUP_ATTRIBUTE_KEY,
-        WORKER_ID_ATTRIBUTE_KEY,
-        ALLOCATION_ATTRIBUTE_KEY,
-        CGROUP_OF_JOB_ATTRIBUTE_KEY,
-        GPU_INDEXES_ATTRIBUTE_KEY,
+        keys.TPU_NAME_ATTRIBUTE_KEY,
+        keys.TPU_WORKER_ID_ATTRIBUTE_KEY,
+        keys.TPU_TOPOLOGY_ATTRIBUTE_KEY,
+        keys.TPU_VM_COUNT_ATTRIBUTE_KEY,
+        keys.DEVICE_TYPE_ATTRIBUTE_KEY,
+        keys.DEVICE_VARIANT_ATTRIBUTE_KEY,
+        keys.SCALE_GROUP_ATTRIBUTE_KEY,
+        keys.WORKER_ID_ATTRIBUTE_KEY,
+        keys.ALLOCATION_ATTRIBUTE_KEY,
+        keys.CGROUP_OF_JOB_ATTRIBUTE_KEY,
+        keys.GPU_INDEXES_ATTRIBUTE_KEY,
     }
 )
 
@@ -52,11 +35,13 @@ _RESERVED = frozenset(
 def attributes_of(entry: Section) -> dict[str, AttributeValue]:
     """Return all attributes of a slice or worker. `attributes` override `labels`, the zone implies the region."""
     attributes = {**(entry.get("labels", _mapping_of(_label)) or {}), **operator_attributes(entry)}
-    for key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
+    for key in (keys.REGION_ATTRIBUTE_KEY, keys.ZONE_ATTRIBUTE_KEY):
         _declare(attributes, entry, key, entry.get(key, text))
-    _declare(attributes, entry, PREEMPTIBLE_ATTRIBUTE_KEY, entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean))
-    path = () if REGION_ATTRIBUTE_KEY in entry else ("attributes",)
-    check_region(attributes, entry.setting.child(*path, REGION_ATTRIBUTE_KEY))
+    _declare(
+        attributes, entry, keys.PREEMPTIBLE_ATTRIBUTE_KEY, entry.get(keys.PREEMPTIBLE_ATTRIBUTE_KEY, boolean)
+    )
+    path = () if keys.REGION_ATTRIBUTE_KEY in entry else ("attributes",)
+    check_region(attributes, entry.setting.child(*path, keys.REGION_ATTRIBUTE_KEY))
     return attributes
 
 
@@ -92,7 +77,7 @@ def label_fault(key: str, value: object) -> str:
     """Return why a provider's label can't become an attribute; "" if the label is valid."""
     if key in _FROM_SLICE:
         return "iris takes it from the slice"
-    if key in _RESERVED or key.startswith(TAINT_KEY_PREFIX):
+    if key in _RESERVED or key.startswith(keys.TAINT_KEY_PREFIX):
         return "the name is reserved"
     if _KEY.fullmatch(key) is None:
         return "not a valid attribute name"
@@ -102,9 +87,9 @@ def label_fault(key: str, value: object) -> str:
 
 
 def _attribute(key: str, setting: Setting) -> AttributeValue:
-    if key.startswith(TAINT_KEY_PREFIX):
+    if key.startswith(keys.TAINT_KEY_PREFIX):
         raise UsageError(
-            "taints are not attributes", hint=f"write taints: [{key.removeprefix(TAINT_KEY_PREFIX)}]"
+            "taints are not attributes", hint=f"write taints: [{key.removeprefix(keys.TAINT_KEY_PREFIX)}]"
         )
     if key in _RESERVED:
         raise UsageError(f"{key!r} is reserved", hint="iris sets it from the type or the probe")
@@ -112,9 +97,9 @@ def _attribute(key: str, setting: Setting) -> AttributeValue:
         raise UsageError(
             f"{clip(key)!r} can't be the key of an attribute", hint="use letters, digits and _ . : / -"
         )
-    if key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
+    if key in (keys.REGION_ATTRIBUTE_KEY, keys.ZONE_ATTRIBUTE_KEY):
         return AttributeValue(text(setting))
-    return AttributeValue(boolean(setting) if key == PREEMPTIBLE_ATTRIBUTE_KEY else scalar(setting))
+    return AttributeValue(boolean(setting) if key == keys.PREEMPTIBLE_ATTRIBUTE_KEY else scalar(setting))
 
 
 def _declare(

@@ -7,18 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from iris_cli.config import reading
 from iris_cli.config.locate import expand_home
-from iris_cli.config.reading import (
-    Section,
-    Setting,
-    integer,
-    matching,
-    one_of,
-    scalar_text,
-    section,
-    text,
-    word_of,
-)
+from iris_cli.config.reading import Section, Setting
 from iris_cli.config.variable_files import env
 from iris_cli.core import NOWHERE, Connection, ReplaceLost, clip, pattern
 from iris_cli.errors import UsageError
@@ -49,37 +40,37 @@ def inherit(entry: Section, base: Inherited) -> Inherited:
     return Inherited(
         connection=replace(connection, remote_dir=entry.get("remote_dir", remote_dir, connection.remote_dir)),
         env={**base.env, **(entry.get("env", env) or {})},
-        replace_lost=entry.get("replace_lost", one_of(ReplaceLost), base.replace_lost),
+        replace_lost=entry.get("replace_lost", reading.one_of(ReplaceLost), base.replace_lost),
     )
 
 
 def ssh_block(setting: Setting, base: Connection) -> Connection:
     """Parse an `ssh:` mapping. Omitted keys are taken from `base`."""
-    with section(setting) as block:
+    with reading.section(setting) as block:
         return _ssh_keys(block, base)
 
 
 def _ssh_keys(entry: Section, base: Connection) -> Connection:
     return replace(
         base,
-        user=entry.get("user", matching(_USER, "a user name"), base.user),
-        port=entry.get("port", integer(1, 65535), base.port),
+        user=entry.get("user", reading.matching(_USER, "a user name"), base.user),
+        port=entry.get("port", reading.integer(1, 65535), base.port),
         key=entry.get("key", _key_file, base.key),
         proxy_jump=entry.get(
-            "proxy_jump", matching(_JUMPS, "a jump host", "[user@]host[:port]"), base.proxy_jump
+            "proxy_jump", reading.matching(_JUMPS, "a jump host", "[user@]host[:port]"), base.proxy_jump
         ),
-        known_hosts=entry.get("known_hosts", word_of(("strict", "accept-new")), base.known_hosts),
+        known_hosts=entry.get("known_hosts", reading.word_of(("strict", "accept-new")), base.known_hosts),
     )
 
 
 def remote_dir(setting: Setting) -> str:
     hint = "write a directory like ~/.iris or /mnt/disk/iris"
-    return matching(_REMOTE_DIR, "a directory for iris", hint)(setting).rstrip("/")
+    return reading.matching(_REMOTE_DIR, "a directory for iris", hint)(setting).rstrip("/")
 
 
 def _key_file(setting: Setting) -> str:
     """Parse the path of a private key. A relative path is relative to the configuration file."""
-    return str(setting.report.file.absolute().parent / expand_home(text(setting)))
+    return str(setting.report.file.absolute().parent / expand_home(reading.text(setting)))
 
 
 # Hosts
@@ -87,7 +78,7 @@ def _key_file(setting: Setting) -> str:
 
 def host_name(setting: Setting) -> str:
     """Parse one host name or address."""
-    return matching(_HOST, "a host name or an address")(setting)
+    return reading.matching(_HOST, "a host name or an address")(setting)
 
 
 def slice_hosts(base: Connection) -> Callable[[Setting], list[tuple[Connection, Setting]]]:
@@ -115,9 +106,9 @@ def slice_hosts(base: Connection) -> Callable[[Setting], list[tuple[Connection, 
 
 def _connections(setting: Setting, base: Connection) -> list[Connection]:
     if not isinstance(setting.node.value, dict):
-        return [host_connection(name, base) for name in expand_hosts(scalar_text(setting))]
-    with section(setting) as entry:
-        names = entry.need("host", lambda host: expand_hosts(scalar_text(host)), [])
+        return [host_connection(name, base) for name in expand_hosts(reading.scalar_text(setting))]
+    with reading.section(setting) as entry:
+        names = entry.need("host", lambda host: expand_hosts(reading.scalar_text(host)), [])
         settings = _ssh_keys(entry, base)
     return [replace(settings, host=name) for name in names]
 

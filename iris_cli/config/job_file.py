@@ -7,24 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from iris_cli.config import reading
 from iris_cli.config.locate import expand_home
-from iris_cli.config.reading import (
-    Section,
-    Setting,
-    boolean,
-    integer,
-    list_of,
-    mapping_of,
-    matching,
-    number,
-    one_of,
-    scalar_text,
-    section,
-    text,
-)
+from iris_cli.config.reading import Section, Setting
 from iris_cli.config.variable_files import env, read_env_file, read_lines
 from iris_cli.config.yaml_source import Report, read_yaml
-from iris_cli.core import Constraint, canonical_type, parse_array, parse_job_id, pattern, secret_source
+from iris_cli.core import canonical_type, parse_array, parse_job_id, pattern, secret_source
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.model.job import JobRequest, parse_early_signal
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
@@ -48,21 +36,21 @@ def load_job_file(path: Path) -> JobRequest:
 
 def duration(setting: Setting) -> float:
     """Parse seconds from `90s`, `10m`, `2h` or a number."""
-    return parse_duration(scalar_text(setting))
+    return parse_duration(reading.scalar_text(setting))
 
 
 def size(setting: Setting) -> int:
     """Parse bytes from `512MiB` or `8GB`."""
-    return parse_memory(scalar_text(setting))
+    return parse_memory(reading.scalar_text(setting))
 
 
 def cores(setting: Setting) -> float:
-    return Resources(cpu=number(setting)).cpu
+    return Resources(cpu=reading.number(setting)).cpu
 
 
 def tpu_type(setting: Setting) -> str:
     """Parse a TPU type into its canonical form."""
-    return canonical_type(text(setting))
+    return canonical_type(reading.text(setting))
 
 
 def gpu(setting: Setting) -> str:
@@ -73,7 +61,7 @@ def gpu(setting: Setting) -> str:
 
 def gpu_device(setting: Setting) -> Device:
     """Parse the same texts as `gpu` into a Device."""
-    variant, _, count = scalar_text(setting).partition(":")
+    variant, _, count = reading.scalar_text(setting).partition(":")
     if variant.isdecimal() and not count:
         variant, count = AUTO, variant
     if count and not (count.isascii() and count.isdecimal() and len(count) <= 3):
@@ -86,8 +74,8 @@ def gpu_device(setting: Setting) -> Device:
 def argv(setting: Setting) -> tuple[str, ...]:
     """Parse an argument vector: a list of words, or a line that is split into words as a shell does."""
     if isinstance(setting.node.value, tuple):
-        return list_of(scalar_text)(setting)
-    words = tuple(shlex.split(text(setting)))
+        return reading.list_of(reading.scalar_text)(setting)
+    words = tuple(shlex.split(reading.text(setting)))
     if operators := _SHELL_OPERATORS.intersection(words):
         raise UsageError(
             f"{min(operators)!r} has a meaning only in a shell",
@@ -98,24 +86,16 @@ def argv(setting: Setting) -> tuple[str, ...]:
 
 def _script(setting: Setting) -> tuple[str, ...]:
     """Return the argument vector that runs this shell script."""
-    body = text(setting)
+    body = reading.text(setting)
     if body.startswith("#!") and _SHEBANG_OF_SH.match(body) is None:
         raise UsageError("a script runs with sh", hint="put it in a file and write command: [...]")
     return ("/bin/bash" if "bash" in body.partition("\n")[0] else "/bin/sh", "-c", body)
 
 
-def _constraint(setting: Setting) -> Constraint:
-    return parse_constraint(scalar_text(setting))
-
-
 def _secret(setting: Setting) -> str:
     """Parse `NAME` or `NAME=@FILE`. A path relative to the job file becomes absolute."""
-    name, file = secret_source(text(setting))
+    name, file = secret_source(reading.text(setting))
     return f"{name}=@{setting.report.file.absolute().parent / expand_home(file)}" if file else name
-
-
-def _tpu_or_auto(setting: Setting) -> str:
-    return AUTO if setting.node.value == AUTO else tpu_type(setting)
 
 
 def _validated(parse: Callable[[str], object], words: str) -> str:
@@ -126,23 +106,23 @@ def _validated(parse: Callable[[str], object], words: str) -> str:
 
 def _each_line(setting: Setting) -> tuple[str, ...]:
     """Read the lines of a file. The path is relative to the job file."""
-    return read_lines(setting.report.file.parent / expand_home(text(setting)))
+    return read_lines(setting.report.file.parent / expand_home(reading.text(setting)))
 
 
 def _group_by(setting: Setting) -> str:
-    with section(setting) as coscheduling:
-        return coscheduling.need("group_by", text, "")
+    with reading.section(setting) as coscheduling:
+        return coscheduling.need("group_by", reading.text, "")
 
 
 def _workdir(setting: Setting) -> str:
     """Parse a directory. The path is relative to the job file."""
-    return str(setting.report.file.parent / expand_home(text(setting)))
+    return str(setting.report.file.parent / expand_home(reading.text(setting)))
 
 
 def _env_files(setting: Setting) -> dict[str, str]:
     """Read variables from one or more files. Later files override earlier ones. Paths are relative to the job file."""
     is_list = isinstance(setting.node.value, tuple)
-    names = [scalar_text(item) for item in setting.items()] if is_list else [text(setting)]
+    names = [reading.scalar_text(item) for item in setting.items()] if is_list else [reading.text(setting)]
     found: dict[str, str] = {}
     for name in names:
         try:
@@ -154,27 +134,27 @@ def _env_files(setting: Setting) -> dict[str, str]:
 
 
 _READERS: Mapping[Kind, Callable[[Setting], Any]] = {
-    Kind.NAME: lambda setting: str(parse_job_id(scalar_text(setting))),
-    Kind.TEXT: text,
+    Kind.NAME: lambda setting: str(parse_job_id(reading.scalar_text(setting))),
+    Kind.TEXT: reading.text,
     Kind.COMMAND: argv,
     Kind.SCRIPT: _script,
-    Kind.TPU: _tpu_or_auto,
+    Kind.TPU: lambda setting: AUTO if setting.node.value == AUTO else tpu_type(setting),
     Kind.GPU: gpu,
     Kind.CORES: cores,
     Kind.SIZE: size,
-    Kind.POSITIVE: integer(1),
-    Kind.COUNT: integer(0),
-    Kind.FLAG: boolean,
+    Kind.POSITIVE: reading.integer(1),
+    Kind.COUNT: reading.integer(0),
+    Kind.FLAG: reading.boolean,
     Kind.DURATION: duration,
-    Kind.SIGNAL: lambda setting: _validated(parse_early_signal, scalar_text(setting)),
-    Kind.ARRAY: lambda setting: _validated(parse_array, scalar_text(setting)),
-    Kind.CONSTRAINTS: list_of(_constraint),
-    Kind.TAINTS: list_of(matching(_NAME, "the name of a taint")),
-    Kind.JOBS: list_of(lambda setting: str(parse_job_id(scalar_text(setting)))),
-    Kind.PORTS: list_of(scalar_text),
-    Kind.SECRETS: list_of(_secret),
+    Kind.SIGNAL: lambda setting: _validated(parse_early_signal, reading.scalar_text(setting)),
+    Kind.ARRAY: lambda setting: _validated(parse_array, reading.scalar_text(setting)),
+    Kind.CONSTRAINTS: reading.list_of(lambda setting: parse_constraint(reading.scalar_text(setting))),
+    Kind.TAINTS: reading.list_of(reading.matching(_NAME, "the name of a taint")),
+    Kind.JOBS: reading.list_of(lambda setting: str(parse_job_id(reading.scalar_text(setting)))),
+    Kind.PORTS: reading.list_of(reading.scalar_text),
+    Kind.SECRETS: reading.list_of(_secret),
     Kind.VARIABLES: env,
-    Kind.LABELS: mapping_of(scalar_text),
+    Kind.LABELS: reading.mapping_of(reading.scalar_text),
     Kind.GROUP: _group_by,
     Kind.DIRECTORY: _workdir,
     Kind.VARIABLE_FILE: _env_files,
@@ -184,7 +164,7 @@ _READERS: Mapping[Kind, Callable[[Setting], Any]] = {
 
 def reader_of(row: JobField) -> Callable[[Setting], Any]:
     """Return the reader of a field's value."""
-    return one_of(row.choices) if row.choices is not None else _READERS[row.kind]
+    return reading.one_of(row.choices) if row.choices is not None else _READERS[row.kind]
 
 
 def read_field(found: Section, row: JobField) -> Any:
@@ -194,7 +174,7 @@ def read_field(found: Section, row: JobField) -> Any:
 
 def job_request(setting: Setting) -> JobRequest:
     """Parse the root of a job file."""
-    with section(setting) as job:
+    with reading.section(setting) as job:
         fields = {row.name: read_field(job, row) for row in JOB_FIELDS if row.job_file}
         if "command" in job and "script" in job:
             job.at("script").problem("a command is already given", "keep one of command and script")

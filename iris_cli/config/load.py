@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.config import schema
+from iris_cli.config import reading, schema
 from iris_cli.config.attributes import attributes_of
 from iris_cli.config.hosts import (
     MAX_HOSTS,
@@ -21,30 +21,13 @@ from iris_cli.config.hosts import (
     ssh_block,
 )
 from iris_cli.config.job_file import argv, cores, duration, gpu_device, read_field, size, tpu_type
-from iris_cli.config.reading import (
-    Section,
-    Setting,
-    integer,
-    list_of,
-    matching,
-    one_of,
-    scalar_text,
-    section,
-    text,
-)
+from iris_cli.config.reading import Section, Setting
 from iris_cli.config.scale_groups import read_scale_group
 from iris_cli.config.schema import ClusterConfig, Defaults, HostConfig, Mode, Notify
 from iris_cli.config.yaml_source import Report, read_yaml
 from iris_cli.core import NOWHERE, Limits, ReplaceLost, lookup, pattern
-from iris_cli.core.attributes import (
-    DEVICE_TYPE_ATTRIBUTE_KEY,
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
-    TPU_NAME_ATTRIBUTE_KEY,
-    TPU_TOPOLOGY_ATTRIBUTE_KEY,
-    TPU_VM_COUNT_ATTRIBUTE_KEY,
-    TPU_WORKER_ID_ATTRIBUTE_KEY,
-    AttributeValue,
-)
+from iris_cli.core import attributes as keys
+from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.ids import parse_worker_id
 from iris_cli.core.model.job_fields import JOB_FIELDS, request_of
 from iris_cli.core.resources import AUTO, Device
@@ -77,18 +60,20 @@ def load_cluster_config(path: Path, data: bytes | None = None) -> ClusterConfig:
 
 
 def _cluster(setting: Setting) -> ClusterConfig:
-    with section(setting) as top:
+    with reading.section(setting) as top:
         name = top.get("cluster", _cluster_name, "cluster")
         ssh = top.get("ssh", lambda block: ssh_block(block, NOWHERE), NOWHERE)
         defaults = top.get("defaults", _defaults, Defaults())
         base = Inherited(
             connection=replace(ssh, remote_dir=top.get("remote_dir", remote_dir, NOWHERE.remote_dir)),
             env=defaults.env,
-            replace_lost=top.get("replace_lost", one_of(ReplaceLost), ReplaceLost.PREEMPTIBLE),
+            replace_lost=top.get("replace_lost", reading.one_of(ReplaceLost), ReplaceLost.PREEMPTIBLE),
         )
         slices = top.get("slices", lambda entries: _slices(entries, base), [])
-        workers = top.get("workers", list_of(lambda entry: _worker(entry, base)), ())
-        groups = top.get("scale_groups", list_of(lambda entry: (entry, read_scale_group(entry, base))), ())
+        workers = top.get("workers", reading.list_of(lambda entry: _worker(entry, base)), ())
+        groups = top.get(
+            "scale_groups", reading.list_of(lambda entry: (entry, read_scale_group(entry, base))), ()
+        )
         entries = [each for some in (*slices, *workers) for each in some]
         _check_names(entries)
         if not entries and not groups:
@@ -104,8 +89,8 @@ def _cluster(setting: Setting) -> ClusterConfig:
             scale_groups=tuple(group for _, group in groups),
             replace_lost=base.replace_lost,
             notify=top.get("notify", _notify, Notify()),
-            loop=top.get("loop", one_of(Mode), Mode.AUTO),
-            autoscale=top.get("autoscale", one_of(Mode), Mode.OFF),
+            loop=top.get("loop", reading.one_of(Mode), Mode.AUTO),
+            autoscale=top.get("autoscale", reading.one_of(Mode), Mode.OFF),
             limits=replace(limits, silent_after=silent_after),
             defaults=defaults,
         )
@@ -121,8 +106,8 @@ def _check_names(entries: list[_HostEntry]) -> None:
 
 
 def _cluster_name(setting: Setting) -> str:
-    with section(setting) as entry:
-        return entry.need("name", matching(_NAME, "a name", _NAME_HINT), "cluster")
+    with reading.section(setting) as entry:
+        return entry.need("name", reading.matching(_NAME, "a name", _NAME_HINT), "cluster")
 
 
 def _slices(setting: Setting, base: Inherited) -> list[list[_HostEntry]]:
@@ -138,15 +123,15 @@ def _slices(setting: Setting, base: Inherited) -> list[list[_HostEntry]]:
 
 def _slice(setting: Setting, base: Inherited) -> list[_HostEntry]:
     """Return the workers of one slice, named `{slice}-{index}`, in the order of the slice's hosts."""
-    with section(setting) as entry:
-        name = entry.need("name", matching(_NAME, "a name", _NAME_HINT), "")
+    with reading.section(setting) as entry:
+        name = entry.need("name", reading.matching(_NAME, "a name", _NAME_HINT), "")
         kind = entry.need("type", tpu_type, "")
         settings = inherit(entry, base)
         hosts = entry.need("hosts", slice_hosts(settings.connection), [])
         shared = attributes_of(entry)
         if kind and hosts:
             schema.check_host_count(kind, len(hosts), entry.at("hosts"))
-        entry.get("incarnation", text)  # only `iris cluster import` uses the value
+        entry.get("incarnation", reading.text)  # only `iris cluster import` uses the value
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
     if not (name and kind):
         return []
@@ -169,15 +154,15 @@ def _slice(setting: Setting, base: Inherited) -> list[_HostEntry]:
 
 def _worker(setting: Setting, base: Inherited) -> list[_HostEntry]:
     """Return one worker, [] if the entry is invalid. A worker with a TPU is a slice of one VM with the same name."""
-    with section(setting) as entry:
-        name = entry.need("id", matching(_NAME, "a worker id", _NAME_HINT), "")
+    with reading.section(setting) as entry:
+        name = entry.need("id", reading.matching(_NAME, "a worker id", _NAME_HINT), "")
         settings = inherit(entry, base)
         connection = entry.need(
             "host", lambda each: host_connection(host_name(each), settings.connection), NOWHERE
         )
         attributes = attributes_of(entry)
         device = _device(entry)
-        entry.get("incarnation", text)
+        entry.get("incarnation", reading.text)
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
     if not (name and connection.host):
         return []
@@ -214,26 +199,26 @@ def _device_attributes(worker: str, device: Device | None) -> dict[str, Attribut
         return {}
     if device.kind == "tpu":
         return _slice_attributes(worker, device.variant, 0, 1)
-    attributes = {DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue(device.kind)}
+    attributes = {keys.DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue(device.kind)}
     if device.variant != AUTO:
-        attributes[DEVICE_VARIANT_ATTRIBUTE_KEY] = AttributeValue(device.variant)
+        attributes[keys.DEVICE_VARIANT_ATTRIBUTE_KEY] = AttributeValue(device.variant)
     return attributes
 
 
 def _slice_attributes(slice_name: str, kind: str, index: int, vms: int) -> dict[str, AttributeValue]:
     """Return the attributes that a worker has as VM number `index` of a slice."""
     return {
-        TPU_NAME_ATTRIBUTE_KEY: AttributeValue(slice_name),
-        TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index),
-        TPU_TOPOLOGY_ATTRIBUTE_KEY: AttributeValue(kind),
-        TPU_VM_COUNT_ATTRIBUTE_KEY: AttributeValue(vms),
-        DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue("tpu"),
-        DEVICE_VARIANT_ATTRIBUTE_KEY: AttributeValue(kind),
+        keys.TPU_NAME_ATTRIBUTE_KEY: AttributeValue(slice_name),
+        keys.TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index),
+        keys.TPU_TOPOLOGY_ATTRIBUTE_KEY: AttributeValue(kind),
+        keys.TPU_VM_COUNT_ATTRIBUTE_KEY: AttributeValue(vms),
+        keys.DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue("tpu"),
+        keys.DEVICE_VARIANT_ATTRIBUTE_KEY: AttributeValue(kind),
     }
 
 
 def _defaults(setting: Setting) -> Defaults:
-    with section(setting) as entry:
+    with reading.section(setting) as entry:
         fields = {row.name: read_field(entry, row) for row in JOB_FIELDS if row.defaults}
     env = fields.pop(
         "env"
@@ -243,13 +228,13 @@ def _defaults(setting: Setting) -> Defaults:
 
 
 def _notify(setting: Setting) -> Notify:
-    with section(setting) as entry:
+    with reading.section(setting) as entry:
         return Notify(command=entry.get("command", argv, ()), webhook=entry.get("webhook", _webhook, ""))
 
 
 def _webhook(setting: Setting) -> str:
     """Parse a URL. Error messages do not contain the URL, because anyone who knows the URL can post to it."""
-    found = text(setting)
+    found = reading.text(setting)
     if _URL.fullmatch(found) is None:
         raise UsageError("not a URL to post to", hint="write https://host/... without user or blanks")
     return found
@@ -258,7 +243,7 @@ def _webhook(setting: Setting) -> str:
 def _limits(setting: Setting) -> Limits:
     """Parse all fields of Limits. Durations may have units."""
     fields: dict[str, Any] = {}
-    with section(setting) as entry:
+    with reading.section(setting) as entry:
         for name in Limits.__struct_fields__:
             if name == "silent_after":
                 continue  # this limit has a key of its own at the top
@@ -266,7 +251,7 @@ def _limits(setting: Setting) -> Limits:
             if name in _SIZES:
                 fields[name] = entry.get(name, size, default)
             elif isinstance(default, int):
-                fields[name] = entry.get(name, integer(1, 10_000), default)
+                fields[name] = entry.get(name, reading.integer(1, 10_000), default)
             else:
                 reader = duration if name in _MAY_BE_ZERO else _positive_duration
                 fields[name] = entry.get(name, reader, default)
@@ -278,4 +263,4 @@ def _limits(setting: Setting) -> Limits:
 def _positive_duration(setting: Setting) -> float:
     if seconds := duration(setting):
         return seconds
-    raise UsageError(f"{scalar_text(setting)} is too short")
+    raise UsageError(f"{reading.scalar_text(setting)} is too short")

@@ -14,37 +14,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from iris_cli.config import reading
 from iris_cli.config.job_file import job_request
-from iris_cli.config.reading import (
-    Section,
-    Setting,
-    boolean,
-    integer,
-    list_of,
-    mapping_of,
-    matching,
-    scalar_text,
-    section,
-    word_of,
-)
+from iris_cli.config.reading import Section, Setting
 from iris_cli.config.yaml_source import Node, Report
 from iris_cli.core import JobId, JobRequest, TaskId, Workspace, clip, count, parse_job_id, parse_task_id
-from iris_cli.core.messages.requests import (
-    FORMAT,
-    MAX_LOG_PIECE,
-    MAX_REQUEST_BYTES,
-    OPS,
-    Cancel,
-    Endpoints,
-    Logs,
-    RegisterEndpoint,
-    RemoveEndpoint,
-    Request,
-    Status,
-    Submit,
-    Tasks,
-    Wait,
-)
+from iris_cli.core.messages import requests
+from iris_cli.core.messages.requests import Request
 from iris_cli.core.model.array import MAX_INDEXES
 from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.core.text import did_you_mean
@@ -64,9 +40,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 def read_request(raw: bytes) -> Request:
     """Parse a request of a task. Raises UsageError with the first problem."""
-    if len(raw) > MAX_REQUEST_BYTES:
+    if len(raw) > requests.MAX_REQUEST_BYTES:
         raise UsageError(
-            f"a request takes at most {MAX_REQUEST_BYTES} bytes", hint="put the data into a file"
+            f"a request takes at most {requests.MAX_REQUEST_BYTES} bytes", hint="put the data into a file"
         )
     report = Report(Path("request"))
     try:
@@ -148,27 +124,27 @@ def _valid_text(text: str) -> str:
 def _request(setting: Setting) -> Request:
     if not isinstance(setting.node.value, dict):
         raise UsageError('a request is a JSON object, such as {"v": 1, "op": "status"}')
-    with section(setting) as entry:
-        entry.need("v", integer(FORMAT, FORMAT), FORMAT)
-        op = entry.need("op", word_of(list(OPS)), "")
+    with reading.section(setting) as entry:
+        entry.need("v", reading.integer(requests.FORMAT, requests.FORMAT), requests.FORMAT)
+        op = entry.need("op", reading.word_of(list(requests.OPS)), "")
         if not op:
             raise UsageError("op is missing")
         return _READERS[op](entry)
 
 
 def _job_id(setting: Setting) -> JobId:
-    return parse_job_id(scalar_text(setting))
+    return parse_job_id(reading.scalar_text(setting))
 
 
 def _task_id(setting: Setting) -> TaskId:
-    return parse_task_id(scalar_text(setting))
+    return parse_task_id(reading.scalar_text(setting))
 
 
 def _text_up_to(limit: int) -> Callable[[Setting], str]:
     """Return a reader of text with at most `limit` characters."""
 
     def read(setting: Setting) -> str:
-        found = scalar_text(setting)
+        found = reading.scalar_text(setting)
         if len(found) > limit:
             raise UsageError(f"takes at most {limit} characters")
         return found
@@ -177,7 +153,7 @@ def _text_up_to(limit: int) -> Callable[[Setting], str]:
 
 
 def _metadata(setting: Setting) -> Mapping[str, str]:
-    found = mapping_of(scalar_text)(setting)
+    found = reading.mapping_of(reading.scalar_text)(setting)
     if len(found) > MAX_ENTRIES or any(len(text) > MAX_METADATA for text in (*found, *found.values())):
         raise UsageError(f"takes at most {MAX_ENTRIES} entries, each of at most {MAX_METADATA} characters")
     return found
@@ -196,7 +172,7 @@ def _job(setting: Setting) -> JobRequest:
         else:
             found.problem("unknown key", did_you_mean(clip(key), FIELDS))
     if "secrets" in known:
-        setting.child("secrets").read(list_of(_reject_secret_file))
+        setting.child("secrets").read(reading.list_of(_reject_secret_file))
     no_setup = "setup" in known and known["setup"].value == ""
     if no_setup:
         del known["setup"]
@@ -211,19 +187,19 @@ def _job(setting: Setting) -> JobRequest:
 
 def _reject_secret_file(setting: Setting) -> None:
     """Reject a secret that is read from a file, because the file would be on the operator's machine."""
-    if "=" in scalar_text(setting):
+    if "=" in reading.scalar_text(setting):
         raise UsageError("write only the name of a secret")
 
 
 def _lines(setting: Setting) -> tuple[str, ...]:
-    found = list_of(_line_text)(setting)
+    found = reading.list_of(_line_text)(setting)
     if not 0 < len(found) <= MAX_INDEXES:
         raise UsageError(f"{len(found)} lines; a job has 1 to {MAX_INDEXES}")
     return found
 
 
 def _line_text(setting: Setting) -> str:
-    line = scalar_text(setting)
+    line = reading.scalar_text(setting)
     if "\0" in line or "\n" in line:
         raise UsageError("a line has a NUL character or a line break")
     return line
@@ -231,22 +207,22 @@ def _line_text(setting: Setting) -> str:
 
 def _workspace(setting: Setting) -> Workspace | None:
     """Parse the description of a workspace that was packed inside the task. The workspace is fetched later."""
-    with section(setting) as entry:
+    with reading.section(setting) as entry:
         found = entry.need("hash", _sha256, "")
-        size = entry.need("size", integer(0, _MAX_SIZE), 0)
+        size = entry.need("size", reading.integer(0, _MAX_SIZE), 0)
         files, name = (
-            entry.get("files", integer(0, MAX_FILES), 0),
+            entry.get("files", reading.integer(0, MAX_FILES), 0),
             entry.get("name", _text_up_to(_MAX_NAME), ""),
         )
         return Workspace(hash=found, size=size, files=files, name=name) if found else None
 
 
-_sha256 = matching(re.compile("[0-9a-f]{64}"), "a SHA-256", "64 hexadecimal digits")
+_sha256 = reading.matching(re.compile("[0-9a-f]{64}"), "a SHA-256", "64 hexadecimal digits")
 
 _ONLY_INSIDE: Mapping[str, Callable[[Setting], Any]] = {
     "each_line": _lines,
     "workspace": _workspace,
-    "inherit_constraints": boolean,
+    "inherit_constraints": reading.boolean,
 }
 """Readers of the fields that only requests have, and of fields with the content of a file instead of its path."""
 _NOT_INSIDE = {row.file_key: row.not_inside for row in JOB_FIELDS if row.not_inside}
@@ -255,36 +231,28 @@ FIELDS = frozenset(row.file_key for row in JOB_FIELDS) - _ONLY_INSIDE.keys() - _
 """The fields of a job file that a task may use."""
 
 
-def _logs(entry: Section) -> Logs:
-    return Logs(
-        task=entry.need("task", _task_id, TaskId(JobId(""), 0)),
-        stream=entry.get("stream", word_of(("out", "err")), "out"),
-        offset=entry.get("offset", integer(-(1 << 50), 1 << 50), 0),
-        limit=entry.get("limit", integer(0, MAX_LOG_PIECE), MAX_LOG_PIECE),
-        attempt=entry.get("attempt", integer(0)),
-    )
-
-
-def _register(entry: Section) -> RegisterEndpoint:
-    return RegisterEndpoint(
-        name=entry.need("name", _endpoint_name, ""),
-        port=entry.need("port", integer(1, 65535), 0),
-        metadata=entry.get("metadata", _metadata, {}),
-    )
-
-
-_endpoint_name = matching(_NAME, "the name of an endpoint", "use letters, digits, '.', '_' and '-'")
+_endpoint_name = reading.matching(_NAME, "the name of an endpoint", "use letters, digits, '.', '_' and '-'")
 
 _READERS: Mapping[str, Callable[[Section], Request]] = {
-    "submit": lambda entry: Submit(job=entry.need("job", _job, JobRequest())),
-    "cancel": lambda entry: Cancel(
+    "submit": lambda entry: requests.Submit(job=entry.need("job", _job, JobRequest())),
+    "cancel": lambda entry: requests.Cancel(
         job=entry.need("job", _job_id, JobId("")), reason=entry.get("reason", _text_up_to(MAX_REASON), "")
     ),
-    "status": lambda entry: Status(job=entry.get("job", _job_id)),
-    "tasks": lambda entry: Tasks(job=entry.get("job", _job_id)),
-    "wait": lambda entry: Wait(job=entry.need("job", _job_id, JobId(""))),
-    "logs": _logs,
-    "endpoints": lambda entry: Endpoints(job=entry.get("job", _job_id)),
-    "register_endpoint": _register,
-    "remove_endpoint": lambda entry: RemoveEndpoint(name=entry.need("name", _endpoint_name, "")),
+    "status": lambda entry: requests.Status(job=entry.get("job", _job_id)),
+    "tasks": lambda entry: requests.Tasks(job=entry.get("job", _job_id)),
+    "wait": lambda entry: requests.Wait(job=entry.need("job", _job_id, JobId(""))),
+    "logs": lambda entry: requests.Logs(
+        task=entry.need("task", _task_id, TaskId(JobId(""), 0)),
+        stream=entry.get("stream", reading.word_of(("out", "err")), "out"),
+        offset=entry.get("offset", reading.integer(-(1 << 50), 1 << 50), 0),
+        limit=entry.get("limit", reading.integer(0, requests.MAX_LOG_PIECE), requests.MAX_LOG_PIECE),
+        attempt=entry.get("attempt", reading.integer(0)),
+    ),
+    "endpoints": lambda entry: requests.Endpoints(job=entry.get("job", _job_id)),
+    "register_endpoint": lambda entry: requests.RegisterEndpoint(
+        name=entry.need("name", _endpoint_name, ""),
+        port=entry.need("port", reading.integer(1, 65535), 0),
+        metadata=entry.get("metadata", _metadata, {}),
+    ),
+    "remove_endpoint": lambda entry: requests.RemoveEndpoint(name=entry.need("name", _endpoint_name, "")),
 }

@@ -6,22 +6,11 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from iris_cli.config import reading
 from iris_cli.config.attributes import operator_attributes
 from iris_cli.config.hosts import Inherited, host_name, inherit
 from iris_cli.config.job_file import duration, tpu_type
-from iris_cli.config.reading import (
-    Section,
-    Setting,
-    boolean,
-    integer,
-    list_of,
-    mapping_of,
-    matching,
-    one_of,
-    scalar_text,
-    section,
-    text,
-)
+from iris_cli.config.reading import Section, Setting
 from iris_cli.config.schema import check_region
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.ids import clip
@@ -68,8 +57,8 @@ _RESERVED = frozenset(_RESERVED_NAMES.split())
 
 def _slice_template(setting: Setting) -> SliceTemplate:
     """Parse the template of a group's slices, for any provider."""
-    with section(setting) as entry:
-        provider = entry.need("provider", one_of(Provider), Provider.MANUAL)
+    with reading.section(setting) as entry:
+        provider = entry.need("provider", reading.one_of(Provider), Provider.MANUAL)
         if provider is Provider.SLURM:
             return _slurm_template(entry)
         _reject_keys(entry, SlurmOptions.__struct_fields__, Provider.SLURM)
@@ -79,10 +68,10 @@ def _slice_template(setting: Setting) -> SliceTemplate:
         return SliceTemplate(
             provider=provider,
             type=entry.need("type", tpu_type, ""),
-            project=entry.get("project", text, ""),
-            zone=entry.get(ZONE_ATTRIBUTE_KEY, text, ""),
-            runtime=entry.get("runtime", text, ""),
-            preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean, False),
+            project=entry.get("project", reading.text, ""),
+            zone=entry.get(ZONE_ATTRIBUTE_KEY, reading.text, ""),
+            runtime=entry.get("runtime", reading.text, ""),
+            preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, reading.boolean, False),
         )
 
 
@@ -98,12 +87,12 @@ def _gcp_template(entry: Section) -> SliceTemplate:
     template = SliceTemplate(
         provider=Provider.GCP,
         type=_type(entry, options.topology),
-        project=entry.need("project", matching(_PROJECT, "a project id"), ""),
+        project=entry.need("project", reading.matching(_PROJECT, "a project id"), ""),
         zone=entry.need(
-            ZONE_ATTRIBUTE_KEY, matching(_CLOUD_NAME, "a zone", "write a zone such as us-west4-a"), ""
+            ZONE_ATTRIBUTE_KEY, reading.matching(_CLOUD_NAME, "a zone", "write a zone such as us-west4-a"), ""
         ),
-        runtime=entry.need("runtime", matching(_RUNTIME, "the name of a runtime version"), ""),
-        preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean, options.spot),
+        runtime=entry.need("runtime", reading.matching(_RUNTIME, "the name of a runtime version"), ""),
+        preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, reading.boolean, options.spot),
         gcp=options,
     )
     _check_tier(entry, template)
@@ -111,27 +100,27 @@ def _gcp_template(entry: Section) -> SliceTemplate:
 
 
 def _gcp_options(entry: Section) -> GcpOptions:
-    reservation = entry.get("reservation", matching(_RESOURCE, "the name of a reservation"), "")
+    reservation = entry.get("reservation", reading.matching(_RESOURCE, "the name of a reservation"), "")
     return GcpOptions(
-        topology=entry.get("topology", scalar_text, ""),
-        spot=entry.get("spot", boolean, False),
-        reserved=entry.get("reserved", boolean, bool(reservation)),
+        topology=entry.get("topology", reading.scalar_text, ""),
+        spot=entry.get("spot", reading.boolean, False),
+        reserved=entry.get("reserved", reading.boolean, bool(reservation)),
         reservation=reservation,
-        queued=entry.get("queued", boolean, False),
-        addresses=entry.get("addresses", one_of(Addresses), Addresses.EXTERNAL),
-        network=entry.get("network", matching(_RESOURCE, "a network"), ""),
-        subnetwork=entry.get("subnetwork", matching(_RESOURCE, "a subnetwork"), ""),
+        queued=entry.get("queued", reading.boolean, False),
+        addresses=entry.get("addresses", reading.one_of(Addresses), Addresses.EXTERNAL),
+        network=entry.get("network", reading.matching(_RESOURCE, "a network"), ""),
+        subnetwork=entry.get("subnetwork", reading.matching(_RESOURCE, "a subnetwork"), ""),
         service_account=entry.get(
-            "service_account", matching(_EMAIL, "the address of a service account"), ""
+            "service_account", reading.matching(_EMAIL, "the address of a service account"), ""
         ),
-        tags=entry.get("tags", list_of(matching(_CLOUD_NAME, "a network tag")), ()),
+        tags=entry.get("tags", reading.list_of(reading.matching(_CLOUD_NAME, "a network tag")), ()),
         labels=entry.get("labels", _labels, {}),
     )
 
 
 def _labels(setting: Setting) -> dict[str, str]:
     hint = "a-z, 0-9, '-' and '_', at most 63; a key begins with a letter"
-    found = mapping_of(matching(_LABEL_VALUE, "the value of a label", hint))(setting)
+    found = reading.mapping_of(reading.matching(_LABEL_VALUE, "the value of a label", hint))(setting)
     for key, entry in setting.entries().items():
         if _LABEL_KEY.fullmatch(key) is None:
             entry.problem(f"{clip(key)!r} is not the key of a label", hint)
@@ -159,7 +148,7 @@ def _type(entry: Section, topology: str) -> str:
 
 
 def _family(setting: Setting) -> str:
-    return family_of(scalar_text(setting))
+    return family_of(reading.scalar_text(setting))
 
 
 def _check_tier(entry: Section, template: SliceTemplate) -> None:
@@ -179,19 +168,21 @@ def _check_tier(entry: Section, template: SliceTemplate) -> None:
 
 def read_scale_group(setting: Setting, base: Inherited) -> ScaleGroup:
     """Parse one scale group. Problems are added to the report."""
-    with section(setting) as entry:
-        name = entry.need("name", matching(_NAME, "a name", "use a-z, 0-9 and '-', a letter first"), "")
+    with reading.section(setting) as entry:
+        name = entry.need(
+            "name", reading.matching(_NAME, "a name", "use a-z, 0-9 and '-', a letter first"), ""
+        )
         template = entry.need(
             "slice_template", _slice_template, SliceTemplate(provider=Provider.MANUAL, type="")
         )
         group = ScaleGroup(
             name=name,
             template=template,
-            min_slices=entry.get("min_slices", integer(0, 10_000), 0),
-            max_slices=entry.get("max_slices", integer(0, 10_000), 1),
-            priority=entry.get("priority", integer(-1_000_000, 1_000_000), 0),
+            min_slices=entry.get("min_slices", reading.integer(0, 10_000), 0),
+            max_slices=entry.get("max_slices", reading.integer(0, 10_000), 1),
+            priority=entry.get("priority", reading.integer(-1_000_000, 1_000_000), 0),
             idle_timeout=entry.get("idle_timeout", duration, 600.0),
-            setup=entry.get("setup", text, ""),
+            setup=entry.get("setup", reading.text, ""),
             env=base.env,
             connection=base.connection,
         )
@@ -209,7 +200,7 @@ def read_scale_group(setting: Setting, base: Inherited) -> ScaleGroup:
 
 
 def _with_worker(group: ScaleGroup, setting: Setting, base: Inherited) -> ScaleGroup:
-    with section(setting) as entry:
+    with reading.section(setting) as entry:
         settings = inherit(entry, base)
         return replace(
             group, attributes=operator_attributes(entry), env=settings.env, connection=settings.connection
@@ -240,30 +231,30 @@ def _check_attributes(
 def _slurm_template(entry: Section) -> SliceTemplate:
     """Parse the template of Slurm allocations. If the time limit is 0 or omitted, the partition's default is used."""
     hint = "see `sinfo`, `sacctmgr show assoc`, `scontrol show partition`"
-    name = matching(_SLURM_NAME, "a name of Slurm's", hint)
+    name = reading.matching(_SLURM_NAME, "a name of Slurm's", hint)
     options = SlurmOptions(
-        nodes=entry.get("nodes", integer(1, _MAX_NODES), 1),
+        nodes=entry.get("nodes", reading.integer(1, _MAX_NODES), 1),
         partition=entry.get("partition", name, ""),
         account=entry.get("account", name, ""),
         qos=entry.get("qos", name, ""),
         time=entry.get("time", duration, 0.0),
         gres=entry.get("gres", name, ""),
         constraint=entry.get("constraint", name, ""),
-        directives=entry.get("directives", list_of(_directive), ()),
+        directives=entry.get("directives", reading.list_of(_directive), ()),
         login=entry.get("login", host_name, ""),
-        transport=entry.get("transport", one_of(NodeAccess), NodeAccess.SSH),
+        transport=entry.get("transport", reading.one_of(NodeAccess), NodeAccess.SSH),
     )
     return SliceTemplate(
         provider=Provider.SLURM,
         type="",
-        preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean, False),
+        preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, reading.boolean, False),
         slurm=options,
     )
 
 
 def _directive(setting: Setting) -> str:
     """Parse an option of sbatch that has no key of its own, such as `--mem=64G`, into one argument."""
-    found = scalar_text(setting)
+    found = reading.scalar_text(setting)
     if _DIRECTIVE.fullmatch(found) is None:
         raise UsageError("not an option of sbatch", hint="write it like --exclusive or --mem=64G")
     name, _, value = found.lstrip("-").replace(" ", "=", 1).partition("=")

@@ -12,17 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from iris_cli.demo import processes
 from iris_cli.demo.home import make_key
-from iris_cli.demo.processes import (
-    MODULE,
-    await_host,
-    configure_host,
-    end_processes,
-    kill_hosts,
-    remove_tree,
-    spawn_host,
-    vm_metadata,
-)
 from iris_cli.errors import IrisError
 
 _MARKER = ".iris-demo-cluster"
@@ -73,21 +64,23 @@ class LocalCluster:
         """Create keys, start a server for each host, and write `cluster.yaml` and the host keys. Raises IrisError."""
         public = make_key(self.root / "id_ed25519")
         hosts = [(each, index) for each in slices for index in range(each.hosts)]
-        processes = self._processes = [spawn_host() for _ in hosts]
+        started = self._processes = [processes.spawn_host() for _ in hosts]
         # Write the pids before the hosts are configured. A host without configuration ends by itself.
-        (self.root / _HOSTS).write_text(json.dumps([process.pid for process in processes]), encoding="utf-8")
-        for process, (each, index) in zip(processes, hosts, strict=True):
-            configure_host(
+        (self.root / _HOSTS).write_text(json.dumps([process.pid for process in started]), encoding="utf-8")
+        for process, (each, index) in zip(started, hosts, strict=True):
+            processes.configure_host(
                 process,
                 self.root / "hosts" / f"{each.name}-{index}",
-                metadata=vm_metadata(each.type, each.zone, each.name, index, each.hosts, preemptible=False),
+                metadata=processes.vm_metadata(
+                    each.type, each.zone, each.name, index, each.hosts, preemptible=False
+                ),
                 client_key=public,
                 stay=self.keep,
             )
         try:
-            answers = [await_host(process) for process in processes]
+            answers = [processes.await_host(process) for process in started]
         except ValueError:
-            hint = f"try it by hand: {sys.executable} -m {MODULE}"
+            hint = f"try it by hand: {sys.executable} -m {processes.MODULE}"
             raise IrisError("a local SSH server did not start", hint=hint) from None
         self._write_files(slices, answers)
 
@@ -108,7 +101,7 @@ class LocalCluster:
     def stop(self) -> int:
         """End the servers of a kept cluster and remove its directory. Return the number of servers."""
         self.check()
-        ended = kill_hosts(self.root / _HOSTS)
+        ended = processes.kill_hosts(self.root / _HOSTS)
         self._remove()
         return ended
 
@@ -142,5 +135,5 @@ class LocalCluster:
     def _remove(self) -> None:
         # Remove only a directory that `claim` marked as a demo's directory.
         if self._is_claimed():
-            end_processes(self.root)
-            remove_tree(self.root)
+            processes.end_processes(self.root)
+            processes.remove_tree(self.root)

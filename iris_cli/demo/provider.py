@@ -17,16 +17,7 @@ from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core import ScaleGroup, SliceHost, lookup
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
-from iris_cli.demo.processes import (
-    await_host,
-    configure_host,
-    end_processes,
-    kill_hosts,
-    live_hosts,
-    remove_tree,
-    spawn_host,
-    vm_metadata,
-)
+from iris_cli.demo import processes
 
 _MARKER = ".iris-local-slices"
 _UNFINISHED_FOR = 60.0
@@ -70,12 +61,12 @@ class LocalProvider:
         path = self._root / name
         if not self._is_mine(path):
             return
-        kill_hosts(path / "pids")
-        end_processes(path)
+        processes.kill_hosts(path / "pids")
+        processes.end_processes(path)
         # Delete only a slice that this class created, below a root that it marked.
         if (self._root / _MARKER).is_file() and (path / "owner.json").is_file():
             with suppress(OSError):
-                remove_tree(path)
+                processes.remove_tree(path)
 
     # One slice
 
@@ -110,7 +101,7 @@ class LocalProvider:
             hosts = tuple(
                 SliceHost(host="127.0.0.1", port=each["port"], key=each["key"]) for each in made["hosts"]
             )
-            ended = len(hosts) - len(live_hosts([each["pid"] for each in made["hosts"]]))
+            ended = len(hosts) - len(processes.live_hosts([each["pid"] for each in made["hosts"]]))
             if ended:
                 state, detail = CloudState.STOPPED, f"{ended} of {len(hosts)} hosts have ended"
         return CloudSlice(
@@ -124,22 +115,22 @@ class LocalProvider:
 
     def _start(self, path: Path, name: str, group: ScaleGroup, vms: int) -> None:
         """Start the hosts. Their pids are written first, because a host without configuration ends by itself."""
-        template, processes = group.template, [spawn_host() for _ in range(vms)]
-        _write(path / "pids", [process.pid for process in processes])
+        template, started = group.template, [processes.spawn_host() for _ in range(vms)]
+        _write(path / "pids", [process.pid for process in started])
         try:
-            for index, process in enumerate(processes):
-                configure_host(
+            for index, process in enumerate(started):
+                processes.configure_host(
                     process,
                     path / "hosts" / f"{name}-{index}",
-                    metadata=vm_metadata(
+                    metadata=processes.vm_metadata(
                         template.type, template.zone, name, index, vms, preemptible=template.preemptible
                     ),
                     client_key_file=group.connection.key,
                     stay=True,
                 )
-            hosts = [await_host(process) for process in processes]
+            hosts = [processes.await_host(process) for process in started]
         except (OSError, ValueError) as error:
-            for process in processes:
+            for process in started:
                 process.kill()
             raise ProviderError(Refusal.UNANSWERED, f"a local SSH server did not start: {error}") from error
         _write(path / "slice.json", {"hosts": hosts})

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 LOCK_TIMEOUT = 10.0
 """Default timeout for the lock in seconds."""
+
 _CLOCK_STEP = 300.0  # seconds by which the clock may be behind the last transaction without a warning
 _READS = 3  # maximum number of tries if the log looks damaged: it may have been replaced during a read
 _ALLOWED_BEFORE_INIT = frozenset({"README.md", ".gitignore", layout.LOCK, layout.HOLDER})

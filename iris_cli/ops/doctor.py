@@ -17,9 +17,9 @@ from iris_cli.ops.checks.host_checks import all_workers, check_hosts, check_keys
 from iris_cli.ops.checks.log_checks import check_log
 from iris_cli.ops.loop.cron.checks import Installed, check_cycles
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.channels import FIX, channel_problems, last_notice
 from iris_cli.ops.views.cycles import cycles_of, work_left
 from iris_cli.ops.views.scale_status import objection
+from iris_cli.ops.views.view import channel_problems, last_notice
 
 _POSITION = pattern(r"([^\n]+?):([0-9]+): ")
 _MAX_BREACHES = 20  # maximum number shown, because one error often violates many invariants
@@ -165,5 +165,8 @@ def check_notify(session: Session, *, has_next_cycle: bool) -> Iterator[Finding]
     if not session.config.notify.channels:
         return
     problems = channel_problems(session, has_next_cycle=has_next_cycle)
-    found = [warning("notify", text.removeprefix("notify: "), FIX) for text in problems]
+    found = [
+        warning("notify", text.removeprefix("notify: "), "correct notify in cluster.yaml")
+        for text in problems
+    ]
     yield from found or [success("notify", last_notice(session))]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from iris_cli.clock import local_minute
 from iris_cli.core import format_duration, format_indexes
 from iris_cli.journal.log.timestamps import iso_time
-from iris_cli.ops.views.cycles import Cycles, cycles_words, trouble_lines
+from iris_cli.ops.views.cycles import Cycles, cycles_words
 from iris_cli.render.layout import Table, Text, clean, clean_line
 
 if TYPE_CHECKING:
@@ -195,7 +195,8 @@ def _folded_word(stem: str, numbers: set[int], max_parts: int) -> str:
 
 def banner(messages: Sequence[str], cycles: Cycles | None) -> list[Text]:
     """Return a line for each problem of the log and of the background loop. They are printed before the view."""
-    return [text(each, "bold red") for each in (*messages, *(trouble_lines(cycles) if cycles else ()))]
+    troubles = [f"background loop: {each}" for each in cycles.troubles] if cycles else []
+    return [text(each, "bold red") for each in (*messages, *troubles)]
 
 
 def cycle_words(cycles: Cycles | None, at: float) -> Text:

@@ -85,16 +85,16 @@ def test_deleting_ends_its_hosts_and_leaves_nothing(here: Place, tmp_path: Path)
 def test_a_request_that_was_killed_half_way_is_listed_and_can_be_deleted(here: Place, tmp_path: Path) -> None:
     """Its hosts end by themselves if nobody told them what to be; those that were told are ended by their pids."""
     script = (
-        "import os, signal; from pathlib import Path; import iris_cli.demo.provider as local\n"
+        "import os, signal; from pathlib import Path; from iris_cli.demo import processes, provider\n"
         "from tests.support.scale import scale_group\n"
         "from iris_cli.core.model.worker import Connection\n"
-        "told = local.configure_host\n"
+        "told = processes.configure_host\n"
         "def tell(process, settings, **how):\n"
         "    told(process, settings, **how)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "local.configure_host = tell\n"
+        "processes.configure_host = tell\n"
         f"group = scale_group('west', 'v4-16', connection=Connection(host='', key={str(tmp_path / 'id_ed25519')!r}))\n"
-        f"local.LocalProvider(Path({str(tmp_path / 'slices')!r}), 'us', 'us-west4-a').create('west-1', group)\n"
+        f"provider.LocalProvider(Path({str(tmp_path / 'slices')!r}), 'us', 'us-west4-a').create('west-1', group)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2], check=False)
     assert done.returncode == -signal.SIGKILL

@@ -129,7 +129,7 @@ def test_addresses_are_changed_in_the_way_they_are_written(before: str, after: s
 )
 def test_what_an_entry_says_is_changed_or_added(before: str, after: str) -> None:
     def change(file: ClusterFile) -> None:
-        file.set_text(file.entries[0], "incarnation", "p 1")
+        file.set_value(file.entries[0], "incarnation", "p 1")
 
     assert edited(f"slices:\n  {before}\n", change) == f"slices:\n  {after}\n"
 
@@ -234,7 +234,7 @@ def test_nothing_changes_outside_the_entries_that_are_touched(text: str, data: s
     if what == "address":
         file.set_addresses(chosen, ["other"])
     elif what == "text":
-        file.set_text(chosen, "incarnation", "p: {1} #2")
+        file.set_value(chosen, "incarnation", "p: {1} #2")
     elif what == "remove":
         file.remove(chosen)
     else:
@@ -253,7 +253,7 @@ def test_nothing_changes_outside_the_entries_that_are_touched(text: str, data: s
 def test_a_diff_makes_of_the_old_file_the_new_one(text: str, data: st.DataObject) -> None:
     file = ClusterFile(PATH, text.replace("\r", "").encode())
     for entry in (each for each in file.entries if data.draw(st.booleans())):
-        file.set_text(entry, "incarnation", "p 1")
+        file.set_value(entry, "incarnation", "p 1")
         file.set_addresses(entry, [f"other-{entry.name}"])
     if data.draw(st.booleans()):
         file.add(SLICES, [slice_lines(NEW)])

@@ -63,7 +63,7 @@ LAZY: Mapping[str, str] = {
     "ops.views.inventory": "core.lifecycle.identity",
     "ops.views.job_status": "ops.views.failure",
     "ops.views.status": "ops.views.failure ops.views.scale_status",
-    "ops.views.view": "core.evolve core.scheduling.plan ops.views.channels ops.secret_values",
+    "ops.views.view": "core.evolve core.scheduling.plan ops.secret_values",
     "ops.views.why": "core.scheduling ops.views.scale_status",
     "ops.workplace": (
         "config.load config.locate journal.state_dir ops.session remote.srun remote.ssh remote.task_runner"

@@ -170,12 +170,9 @@ class ClusterFile:
             self.edits.append(Edit(section.start, section.end, ""))
             self.edits.append(self._insertion(self._line_end(section.end), _indent(entries, 2)))
 
-    def set_text(self, entry: Entry, key: str, value: str) -> None:
-        """Set a key of an entry to this text."""
-        self._set(entry, key, quote(value))
-
-    def set_flag(self, entry: Entry, key: str, *, value: bool) -> None:
-        self._set(entry, key, "true" if value else "false")
+    def set_value(self, entry: Entry, key: str, value: str | bool) -> None:
+        """Set a key of an entry to this text, or to `true` or `false`."""
+        self._set(entry, key, quote(value) if isinstance(value, str) else str(value).lower())
 
     def rename(self, entry: Entry, name: str) -> Entry:
         """Rename an entry and return it."""

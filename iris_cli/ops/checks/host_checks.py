@@ -98,10 +98,13 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
     results = sorted(_probe(session, all_workers(session, cluster)), key=lambda each: each.worker.id)
     silent_slices = _silent_slices(session, results)
     for each in results:
-        if isinstance(each.report, Silence) and not _is_reported(each.report, reported):
+        silence = each.report
+        if not isinstance(silence, Silence):
+            continue
+        if silence.step != "key" or not any(silence.detail in text for text in reported):
             host = session.hosts.get(each.worker.id)
             is_whole_slice = host is not None and host.slice in silent_slices
-            yield silence_finding(each.worker, each.report, host, whole_slice=is_whole_slice)
+            yield silence_finding(each.worker, silence, host, whole_slice=is_whole_slice)
     reports = [each.report for each in results if isinstance(each.report, ProbeReport)]
     skews = [each.skew for each in results if isinstance(each.report, ProbeReport)]
     is_local_clock_wrong = len(skews) > 1 and (min(skews) > MAX_SKEW or max(skews) < -MAX_SKEW)
@@ -119,10 +122,6 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
             skew = 0.0 if is_local_clock_wrong else each.skew
             yield from host_findings(each.worker, host, each.report, skew, refusal)
     yield from directory_findings(reports)
-
-
-def _is_reported(silence: Silence, reported: Collection[str]) -> bool:
-    return silence.step == "key" and any(silence.detail in text for text in reported)
 
 
 def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
@@ -156,12 +155,13 @@ def silence_finding(
     fix = silence.hint or _FIXES.get(silence.kind, "").format(
         login=_login(worker.connection), reach=_reach(worker.connection), id=worker.id
     )
-    slice_name, zone = _google_slice(host) if host is not None else ("", "")
-    if slice_name and silence.kind is SilenceKind.AUTH:
-        login = f"gcloud compute tpus tpu-vm ssh {slice_name} --zone {zone} --worker all --command true"
-        fix = f"{login}  # adds your key; or {fix}"
-    if slice_name and whole_slice:
-        fix = f"gcloud compute tpus tpu-vm describe {slice_name} --zone {zone}  # does it still exist?"
+    zone = host.attributes.get(ZONE_ATTRIBUTE_KEY) if host is not None else None
+    if host is not None and host.slice is not None and zone is not None:  # a slice in Google Cloud
+        if silence.kind is SilenceKind.AUTH:
+            login = f"gcloud compute tpus tpu-vm ssh {host.slice} --zone {zone} --worker all --command true"
+            fix = f"{login}  # adds your key; or {fix}"
+        if whole_slice:
+            fix = f"gcloud compute tpus tpu-vm describe {host.slice} --zone {zone}  # does it still exist?"
     # Omit worker and address, which are in the subject and the fix, so that equal findings can be merged.
     address = re.compile(rf"worker {re.escape(worker.id)} at \S+: ")
     text = f"no answer ({silence.step}: {address.sub('', silence.detail, count=1)})"
@@ -269,12 +269,6 @@ def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> I
     for text in report.warnings:
         if not text.startswith("refused: "):
             yield warning(subject, text)
-
-
-def _google_slice(host: HostConfig) -> tuple[str, str]:
-    """Return the slice of a host and the zone of the slice, for gcloud commands; ("", "") outside Google Cloud."""
-    zone = host.attributes.get(ZONE_ATTRIBUTE_KEY)
-    return (host.slice, str(zone)) if host.slice is not None and zone is not None else ("", "")
 
 
 _UNREACHABLE_KINDS = (SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT)

@@ -56,7 +56,7 @@ class Redactor:
     def know_hosts(self, names: Iterable[str]) -> None:
         """Register names and addresses of hosts. The port of `host:port` or `[v6]:port` is ignored."""
         for name in names:
-            self._pseudonym("host", _without_port(name))
+            self._host(name)
 
     def know_users(self, names: Iterable[str]) -> None:
         for name in names:
@@ -82,14 +82,6 @@ class Redactor:
         if len(path) > 1:
             self._paths[path.rstrip("/")] = name
 
-    def host(self, name: str) -> str:
-        """Return the pseudonym of a host."""
-        return self._pseudonym("host", _without_port(name))
-
-    def user(self, name: str) -> str:
-        """Return the pseudonym of a user."""
-        return self._pseudonym("user", name)
-
     def text(self, text: str) -> str:
         """Return the text without secrets, addresses, URLs, names of hosts and users, and registered paths.
 
@@ -101,12 +93,15 @@ class Redactor:
             text = text.replace(path, self._paths[path])
         text = _GIVEN.sub(r"\1<secret>", text)
         text = _URL.sub(lambda _: "<url>", text)
-        text = _LOGIN.sub(lambda found: f"{self.user(found[1])}@{self.host(found[2])}", text)
-        text = _HOME.sub(lambda found: self.user(found[0]), text)
+        text = _LOGIN.sub(lambda found: f"{self._pseudonym('user', found[1])}@{self._host(found[2])}", text)
+        text = _HOME.sub(lambda found: self._pseudonym("user", found[0]), text)
         text = _TOKEN.sub(lambda found: self._pseudonym("token", found[0]), text)
         for pattern in (_NAME, _IPV4, _IPV6):
-            text = pattern.sub(lambda found: self.host(found[0]), text)
+            text = pattern.sub(lambda found: self._host(found[0]), text)
         return self._known.sub(lambda found: self._names[found[0].lower()], text)
+
+    def _host(self, name: str) -> str:
+        return self._pseudonym("host", _without_port(name))
 
     def _pseudonym(self, kind: str, name: str) -> str:
         folded = name.strip("[]").lower()

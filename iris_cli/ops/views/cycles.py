@@ -228,11 +228,6 @@ def cycles_words(cycles: Cycles) -> str:
     return f"cycles: {who}, {last}"
 
 
-def trouble_lines(cycles: Cycles) -> list[str]:
-    """Return the problems of the background loop, one line each with its fix."""
-    return [f"background loop: {each}" for each in cycles.troubles]
-
-
 def fix_of(trouble: str) -> str:
     """Return the command that a problem of the loop names, or the command that shows the loop's log."""
     named = [each for each in ("iris loop start", VALIDATE) if each in trouble]

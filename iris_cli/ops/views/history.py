@@ -10,14 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from iris_cli.core import AttemptId, Cluster, JobId, Origin, TaskId, WorkerId, clip, did_you_mean
-from iris_cli.core.events.events import (
-    AttemptEvent,
-    AttemptsReaped,
-    Event,
-    JobSubmitted,
-    TaskAssigned,
-    Transaction,
-)
+from iris_cli.core.events import events as ev
+from iris_cli.core.events.events import Event, Transaction
 from iris_cli.errors import IrisError, NotFoundError
 from iris_cli.journal.log.reading import Reading
 from iris_cli.journal.log.recovery import Damage, log_messages
@@ -200,7 +194,7 @@ def _with_subjects(
     """Yield each event with its subjects: the names of its jobs, tasks and workers."""
     for transaction in transactions:
         for event in transaction.events:
-            if isinstance(event, TaskAssigned):
+            if isinstance(event, ev.TaskAssigned):
                 workers[event.attempt_id] = event.worker
             yield transaction, event, _subjects(event, workers)
 
@@ -211,15 +205,15 @@ def _submitter(origin: Origin | None) -> tuple[str, ...]:
 
 
 def _subjects(event: Event, workers: _WorkersOfAttempts) -> set[str]:
-    if isinstance(event, JobSubmitted):
+    if isinstance(event, ev.JobSubmitted):
         return {event.job.id, *filter(None, (event.job.again,)), *_submitter(event.origin)}
     subjects = {str(getattr(event, name)) for name in ("worker", "job", "task") if hasattr(event, name)}
     subjects.update(_submitter(getattr(event, "origin", None)))
     task = getattr(event, "task", None)
     if isinstance(task, TaskId):
         subjects.add(task.job)
-    if isinstance(event, AttemptsReaped):
+    if isinstance(event, ev.AttemptsReaped):
         subjects.update(name for attempt in event.attempts for name in (str(attempt.task), attempt.task.job))
-    if isinstance(event, AttemptEvent) and (worker := workers[event.attempt_id]) is not None:
+    if isinstance(event, ev.AttemptEvent) and (worker := workers[event.attempt_id]) is not None:
         subjects.add(worker)
     return subjects

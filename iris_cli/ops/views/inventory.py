@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -21,14 +21,10 @@ from iris_cli.core.model.worker import (
     is_cooling_down,
 )
 from iris_cli.core.units import format_duration
-from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.outcomes.causes import skew_words
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.cycles import Cycles
-from iris_cli.ops.views.view import View, look
-
-D = TypeVar("D", bound="WorkerDetails")
+from iris_cli.ops.views.view import View, ViewResult, look
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True):
@@ -105,24 +101,16 @@ class WorkerDetails(Struct, frozen=True, kw_only=True):
     skew: float
 
 
-class WorkerView(Struct, frozen=True, kw_only=True):
-    """The result of `iris worker show`. `messages` name problems of the log."""
+class WorkerView(ViewResult, frozen=True, kw_only=True):
+    """The result of `iris worker show`."""
 
     FLATTENED: ClassVar = ("details",)
     details: WorkerDetails
-    at: float
-    cycles: Cycles | None
-    messages: tuple[str, ...]
-    log_damage: Damage | None
 
 
-class Inventory(Struct, frozen=True, kw_only=True):
-    """The result of `iris workers`: all workers, in the order of `worker_rows`. `messages` name problems of the log."""
+class Inventory(ViewResult, frozen=True, kw_only=True):
+    """The result of `iris workers`: all workers, in the order of `worker_rows`."""
 
-    at: float
-    cycles: Cycles | None
-    messages: tuple[str, ...]
-    log_damage: Damage | None
     workers: tuple[WorkerDetails, ...]
     slices: tuple[SliceRow, ...]
 
@@ -133,11 +121,8 @@ def inventory(session: Session, *, briefly: bool = False) -> Inventory:
     view = look(session)
     rows = worker_rows(view)
     return Inventory(
-        at=view.now,
-        cycles=view.cycles,
-        messages=view.messages,
-        log_damage=view.log_damage,
-        workers=tuple(worker_details(view, row, WorkerDetails, briefly=briefly) for row in rows),
+        **view.result_fields,
+        workers=tuple(worker_details(view, row, briefly=briefly) for row in rows),
         slices=() if briefly else slice_rows(view, rows),
     )
 
@@ -145,19 +130,14 @@ def inventory(session: Session, *, briefly: bool = False) -> Inventory:
 def show(session: Session, name: str) -> WorkerView:
     """Return all details of one worker. Raises NotFoundError."""
     view = look(session)
-    return WorkerView(
-        details=worker_details(view, worker_row(view, find_worker(view.cluster, name)), WorkerDetails),
-        at=view.now,
-        cycles=view.cycles,
-        messages=view.messages,
-        log_damage=view.log_damage,
-    )
+    details = worker_details(view, worker_row(view, find_worker(view.cluster, name)))
+    return WorkerView(**view.result_fields, details=details)
 
 
-def worker_details(view: View, row: WorkerRow, kind: type[D], *, briefly: bool = False) -> D:
+def worker_details(view: View, row: WorkerRow, *, briefly: bool = False) -> WorkerDetails:
     """Return the details of this row's worker. `briefly`: omit the claims."""
     worker = view.cluster.workers[row.id]
-    return kind(
+    return WorkerDetails(
         worker=row,
         condition=worker.condition,
         reason=worker.reason,

@@ -13,13 +13,11 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.job import Job, JobState, Workspace
 from iris_cli.core.model.task import TaskState
-from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.status import JobRow, job_row
 from iris_cli.ops.views.task_rows import TaskRow, task_row, waiting_words
-from iris_cli.ops.views.view import CycleAge, View, look
+from iris_cli.ops.views.view import CycleAge, View, ViewResult, look
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import ExpectedStart
@@ -38,7 +36,7 @@ class EndpointRow(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, str]
 
 
-class JobStatus(Struct, frozen=True, kw_only=True):
+class JobStatus(ViewResult, frozen=True, kw_only=True):
     """One job as of `at`. `next` is the command to type next.
 
     `expected_start` is an estimate for a pending job, or None. `origin` is the attempt that submitted the job from
@@ -47,12 +45,8 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     """
 
     FLATTENED: ClassVar = ("job",)
-    at: float
     past: bool
     cycle: CycleAge | None
-    cycles: Cycles | None
-    messages: tuple[str, ...]
-    log_damage: Damage | None
     job: JobRow
     command: tuple[str, ...]
     needs: str
@@ -81,12 +75,9 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
     row, displays = job_row(view, job), task_displays(view.cluster, job.id)
     failure, follow_up = _failure(view, row, job)
     return JobStatus(
-        at=view.now,
+        **view.result_fields,
         past=view.cycle is None,
         cycle=view.cycle,
-        cycles=view.cycles,
-        messages=view.messages,
-        log_damage=view.log_damage,
         job=row,
         command=job.command,
         needs=needs_words(job),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from statistics import median
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -129,7 +130,7 @@ def report(session: Session, since: str | None = None, *, every_job: bool = Fals
     begin = min(fleet.begin if wanted is None else wanted, now)
     workers = fleet.lines(begin, now)
     indexes = {each.id: index for index, each in enumerate(workers)}
-    jobs, older = _jobs(cluster, _Clip(begin, now), fleet, indexes, every_job=every_job)
+    jobs, older = _jobs(cluster, _Span(begin, now), fleet, indexes, every_job=every_job)
     return Report(
         name=cluster.name or session.config.name,
         since=begin,
@@ -142,21 +143,21 @@ def report(session: Session, since: str | None = None, *, every_job: bool = Fals
     )
 
 
-class _Clip:
-    """A function that clips times to the reported span, so that wrong clocks don't extend the span."""
+class _Span(NamedTuple):
+    """The reported span. Times are clipped to the span, so that wrong clocks don't extend it."""
 
-    def __init__(self, begin: float, end: float) -> None:
-        self.begin, self.end = begin, end
+    begin: float
+    end: float
 
-    def __call__(self, at: float) -> float:
+    def clip(self, at: float) -> float:
         return min(max(at, self.begin), self.end)
 
 
 def _jobs(
-    cluster: Cluster, clip: _Clip, fleet: Fleet, indexes: dict[WorkerId, int], *, every_job: bool
+    cluster: Cluster, span: _Span, fleet: Fleet, indexes: dict[WorkerId, int], *, every_job: bool
 ) -> tuple[tuple[JobLine, ...], int]:
     """Return the newest jobs within the limits, in order of submission, and the number of omitted jobs."""
-    reported = [job for job in in_memory(cluster.jobs) if job.end is None or job.end.at >= clip.begin]
+    reported = [job for job in in_memory(cluster.jobs) if job.end is None or job.end.at >= span.begin]
     lines: list[JobLine] = []
     left = MAX_ATTEMPTS
     for job in sorted(reported, key=attrgetter("order"), reverse=True):
@@ -164,8 +165,8 @@ def _jobs(
         left -= sum(len(task.attempts) for task in tasks)
         if lines and not every_job and (left < 0 or len(lines) == MAX_JOBS):
             break
-        attempts = tuple(_attempt_spans(tasks, job, clip, fleet, indexes))
-        lines.append(_line(cluster, job, tasks, attempts, clip.end))
+        attempts = tuple(_attempt_spans(tasks, job, span, fleet, indexes))
+        lines.append(_line(cluster, job, tasks, attempts, span.end))
     return tuple(reversed(lines)), len(reported) - len(lines)
 
 
@@ -201,17 +202,17 @@ def _line(
 
 
 def _attempt_spans(
-    tasks: Iterable[Task], job: Job, clip: _Clip, fleet: Fleet, indexes: dict[WorkerId, int]
+    tasks: Iterable[Task], job: Job, span: _Span, fleet: Fleet, indexes: dict[WorkerId, int]
 ) -> Iterator[AttemptSpan]:
     """Yield the attempts within the reported span."""
     on_tpu = job.resources.device_type == "tpu"
     for task in tasks:
         for each in task.attempts:
-            over_at = clip.end if each.ended_at is None else each.ended_at
-            if over_at < clip.begin or each.worker not in indexes:
+            over_at = span.end if each.ended_at is None else each.ended_at
+            if over_at < span.begin or each.worker not in indexes:
                 continue
-            placed_at = clip(each.assigned_at)
-            started_at = None if each.started_at is None else max(placed_at, clip(each.started_at))
+            placed_at = span.clip(each.assigned_at)
+            started_at = None if each.started_at is None else max(placed_at, span.clip(each.started_at))
             attempt_id = AttemptId(task.id, each.number)
             yield AttemptSpan(
                 task=task.index,
@@ -220,7 +221,7 @@ def _attempt_spans(
                 chips=fleet.chips_of(attempt_id) if on_tpu else len(each.gpus),
                 placed_at=placed_at,
                 started_at=started_at,
-                over_at=max(placed_at, started_at or 0.0, clip(over_at)),
+                over_at=max(placed_at, started_at or 0.0, span.clip(over_at)),
                 reason=each.end.reason if each.end else None,
             )
 

@@ -6,21 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 
-from iris_cli.core import AttemptId, Cluster, WorkerId, pattern
-from iris_cli.core.constraints import (
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
-    TPU_NAME_ATTRIBUTE_KEY,
-    TPU_WORKER_ID_ATTRIBUTE_KEY,
-    AttributeValue,
-)
-from iris_cli.core.events.events import (
-    Event,
-    TaskAssigned,
-    Transaction,
-    WorkerForgotten,
-    WorkerRegistered,
-    WorkerUpdated,
-)
+from iris_cli.core import AttemptId, Cluster, WorkerId, constraints, pattern
+from iris_cli.core.constraints import AttributeValue
+from iris_cli.core.events import events as ev
+from iris_cli.core.events.events import Event, Transaction
 
 
 class WorkerLine(Struct, frozen=True, kw_only=True):
@@ -87,17 +76,17 @@ class Fleet:
 
     def _record(self, event: Event, at: float) -> None:
         match event:
-            case WorkerRegistered():
+            case ev.WorkerRegistered():
                 self._known.setdefault(event.worker, _Known()).since = at
-            case WorkerUpdated():
+            case ev.WorkerUpdated():
                 known = self._known[event.worker]
                 known.attributes, known.chips, known.gpus = event.attributes, event.chips, event.gpus
-            case WorkerForgotten():
+            case ev.WorkerForgotten():
                 known = self._known[event.worker]
                 if known.since is not None:
                     known.configured_spans.append((known.since, at))
                 known.since = None
-            case TaskAssigned():
+            case ev.TaskAssigned():
                 self._chips[event.attempt_id] = self._known[event.worker].chips
 
     def chips_of(self, attempt: AttemptId) -> int:
@@ -121,12 +110,12 @@ def _sort_key(line: WorkerLine) -> tuple[bool, list[str | int], int, list[str | 
 def _line(worker: WorkerId, known: _Known, begin: float, end: float) -> WorkerLine:
     spans = [*known.configured_spans, *([(known.since, end)] if known.since is not None else [])]
     clipped = ((max(first, begin), min(last, end)) for first, last in spans)
-    index = known.attributes.get(TPU_WORKER_ID_ATTRIBUTE_KEY)
+    index = known.attributes.get(constraints.TPU_WORKER_ID_ATTRIBUTE_KEY)
     return WorkerLine(
         id=worker,
-        slice=known.text(TPU_NAME_ATTRIBUTE_KEY),
+        slice=known.text(constraints.TPU_NAME_ATTRIBUTE_KEY),
         index=index.value if index is not None and isinstance(index.value, int) else 0,
-        type=known.text(DEVICE_VARIANT_ATTRIBUTE_KEY) or "",
+        type=known.text(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY) or "",
         chips=known.chips or known.gpus,
         configured_spans=tuple((first, last) for first, last in clipped if first < last),
     )

@@ -11,16 +11,14 @@ from iris_cli.core.collector import gc_paused
 from iris_cli.core.lifecycle.display import DisplayWord, count_displays, display_of, displays_of, word_of
 from iris_cli.core.model.task import Ended, EndReason, Stopping, Task, TaskState
 from iris_cli.core.model.waiting import overdue, quiet_words
-from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import job_filter
 from iris_cli.ops.outcomes.causes import job_cause, retry_words
 from iris_cli.ops.outcomes.durations import elapsed, job_ran
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
 from iris_cli.ops.views.scaling_rows import NO_SCALING, Scaling
 from iris_cli.ops.views.task_rows import culprit_of
-from iris_cli.ops.views.view import CycleAge, View, look
+from iris_cli.ops.views.view import CycleAge, View, ViewResult, look
 
 
 class JobRow(Struct, frozen=True, kw_only=True):
@@ -58,19 +56,15 @@ class JobRow(Struct, frozen=True, kw_only=True):
     tried_again: tuple[JobId, ...]
 
 
-class ClusterStatus(Struct, frozen=True, kw_only=True):
-    """Overview of the cluster as of `at`. `messages` name problems of the log.
+class ClusterStatus(ViewResult, frozen=True, kw_only=True):
+    """Overview of the cluster as of `at`.
 
     `jobs` are the open jobs and the jobs that ended last. `older` is the number of jobs that ended earlier.
     """
 
     name: str
-    at: float
     past: bool
     cycle: CycleAge | None
-    cycles: Cycles | None
-    messages: tuple[str, ...]
-    log_damage: Damage | None
     jobs: tuple[JobRow, ...]
     older: int
     slices: tuple[SliceRow, ...]
@@ -98,18 +92,13 @@ def cluster_status(
     chosen = [
         job for job in _jobs(view.cluster, None if wanted else ended) if wanted.matches(view.cluster, job)
     ]
+    unknown_labels = wanted.unknown_labels(view.cluster) if not chosen else ()
+    messages = (*view.messages, *unknown_labels, *_other_directory(session, view))
     return ClusterStatus(
+        **{**view.result_fields, "messages": messages},
         name=view.cluster.name or session.config.name,
-        at=view.now,
         past=view.cycle is None,
         cycle=view.cycle,
-        cycles=view.cycles,
-        messages=(
-            *view.messages,
-            *(wanted.unknown_labels(view.cluster) if not chosen else ()),
-            *_other_directory(session, view),
-        ),
-        log_damage=view.log_damage,
         jobs=tuple(job_row(view, job) for job in chosen),
         older=0 if wanted else len(view.cluster.jobs) - len(chosen),
         slices=slice_rows(view, workers),

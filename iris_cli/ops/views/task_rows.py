@@ -8,14 +8,7 @@ from iris_cli.core import AttemptId, Cluster, Job, TaskId, WorkerId
 from iris_cli.core.model.task import Attempt, AttemptState, EndReason, Task, TaskState
 from iris_cli.core.model.waiting import quiet_of
 from iris_cli.core.work_paths import relative_paths
-from iris_cli.ops.outcomes.causes import (
-    LOG_LINES,
-    end_words,
-    exit_words,
-    known_words,
-    stop_words,
-    task_end_words,
-)
+from iris_cli.ops.outcomes import causes
 from iris_cli.ops.outcomes.durations import attempt_ran
 from iris_cli.ops.views.inventory import problem_of
 from iris_cli.ops.views.view import View
@@ -110,7 +103,7 @@ def last_lines(cluster: Cluster, job: Job) -> tuple[str, ...]:
     if attempt is None or attempt.end is None or job.end is None or job.end.reason in _NOT_FAILED:
         return ()
     output = relative_paths(attempt.end.log_tail, attempt.token).rstrip()
-    return tuple(line[:_LONGEST_LINE] for line in output.split("\n")[-LOG_LINES:]) if output else ()
+    return tuple(line[:_LONGEST_LINE] for line in output.split("\n")[-causes.LOG_LINES :]) if output else ()
 
 
 _LONGEST_LINE = 400  # characters
@@ -129,7 +122,7 @@ def _why(view: View, task: Task, last: AttemptRow | None, waiting: str) -> str:
     if task.state is TaskState.PENDING:
         return waiting
     if task.end is not None:
-        return task_end_words(task, view.state)
+        return causes.task_end_words(task, view.state)
     if last is not None and last.state is AttemptState.STOPPING:
         return last.why
     if task.state is TaskState.ASSIGNED:
@@ -168,7 +161,7 @@ def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
         duration=attempt_ran(attempt, view.now),
         reason=end.reason if end else stop.reason if stop else None,
         exit_code=end.exit_code if end else None,
-        exit=exit_words(end),
+        exit=causes.exit_words(end),
         why=_attempt_words(view, task, attempt),
         trigger=end.trigger if end else stop.trigger if stop else None,
         presumed=attempt.presumed,
@@ -177,10 +170,10 @@ def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
 
 def _attempt_words(view: View, task: TaskId, attempt: Attempt) -> str:
     if attempt.end is not None:
-        known = known_words(attempt.end, view.state, AttemptId(task, attempt.number))
-        return f"{end_words(attempt.end)}{known}"
+        known = causes.known_words(attempt.end, view.state, AttemptId(task, attempt.number))
+        return f"{causes.end_words(attempt.end)}{known}"
     if attempt.stop is not None:
         stuck = ", and a process of it can't be killed" if attempt.unkillable else ""
-        return f"{stop_words(attempt.stop.reason)}{stuck}"
+        return f"{causes.stop_words(attempt.stop.reason)}{stuck}"
     wrapper = "running without its wrapper" if attempt.orphaned else ""
     return ", ".join(filter(None, (wrapper, quiet_of(attempt, view.now))))

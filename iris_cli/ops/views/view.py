@@ -12,7 +12,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from iris_cli.core import Cluster, Device, Job, Limits, Stopping, TaskId, WorkerId, in_memory
-from iris_cli.core.units import parse_duration
+from iris_cli.core.messages.notices import MAX_TRIES, Channel
+from iris_cli.core.units import count, format_duration, parse_duration
 from iris_cli.errors import UsageError
 from iris_cli.journal.access import disk_problem
 from iris_cli.journal.files.runners import LOOP
@@ -39,6 +40,18 @@ class CycleAge(Struct, frozen=True, kw_only=True):
     stale: bool = True
 
 
+class ViewResult(Struct, frozen=True, kw_only=True):
+    """Fields of all views: the time of the view, the runner of the cycles, and the problems of the log.
+
+    `cycles` is None in a view of the past. `messages` name the problems of the log and of the state directory.
+    """
+
+    at: float
+    cycles: Cycles | None
+    messages: tuple[str, ...]
+    log_damage: Damage | None
+
+
 class View(Struct, frozen=True, kw_only=True, dict=True):
     """The cluster at the time `now`. `offered` are devices that scale groups could add.
 
@@ -55,6 +68,12 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
     messages: tuple[str, ...] = ()
     log_damage: Damage | None = None
     state: StateDir | None = None
+
+    @property
+    def result_fields(self) -> dict[str, Any]:
+        """The fields of a ViewResult by name."""
+        problems = {"messages": self.messages, "log_damage": self.log_damage}
+        return {"at": self.now, "cycles": self.cycles, **problems}
 
     @cached_property
     def plan(self) -> Plan:
@@ -163,10 +182,7 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
         cycles = replace(cycles, next=None)
         messages.append(write_problem)
     has_next_cycle = (cycles.has_next_cycle or runs_cycles) and not write_problem
-    if session.config.notify.channels:
-        from iris_cli.ops.views.channels import channel_problems
-
-        messages += channel_problems(session, has_next_cycle=has_next_cycle)
+    messages += channel_problems(session, has_next_cycle=has_next_cycle)
     return View(
         cluster=cluster,
         now=now,
@@ -238,3 +254,40 @@ def parse_moment(text: str, now: float) -> float:
         raise UsageError(
             f"{text[:80]!r} is not a time", hint="write 2h for two hours ago, or 2026-11-20T14:03 (UTC)"
         ) from None
+
+
+# Health of the notification channels
+
+
+def channel_problems(session: Session, *, has_next_cycle: bool) -> Iterator[str]:
+    """Yield a sentence for each failing channel. `has_next_cycle`: True if another cycle is expected."""
+    names = session.config.notify.channels
+    records = session.state.notices.read() if names else None
+    if records is None:
+        return
+    for name in names:
+        channel = records.channels.get(name)
+        if channel is not None and channel.failures:
+            yield _problem_words(channel, session.clock.now(), has_next_cycle=has_next_cycle)
+
+
+def last_notice(session: Session) -> str:
+    """Return the age of the last notice that was sent, and the number of dropped notices."""
+    records = session.state.notices.read()
+    channels = records.channels if records is not None else {}
+    ages = [session.clock.now() - each.told_at for each in channels.values() if each.told_at]
+    last = f"last sent {format_duration(max(0.0, min(ages)))} ago" if ages else "nothing sent yet"
+    dropped = sum(channel.given_up for channel in channels.values())
+    return f"{last}; {count(dropped, 'notice')} dropped" if dropped else last
+
+
+def _problem_words(channel: Channel, now: float, *, has_next_cycle: bool) -> str:
+    failures = f" ({channel.failures} times in a row)" if channel.failures > 1 else ""
+    wait = channel.retry_at - now
+    retry = f"retried in {format_duration(wait) if wait > 0 else 'the next cycle'}"
+    next_step = retry if has_next_cycle else "no cycles are running"
+    waiting = f"{count(len(channel.waiting), 'notice')} to send, {next_step}" if channel.waiting else ""
+    dropped = (
+        f"{count(channel.given_up, 'notice')} dropped after {MAX_TRIES} tries" if channel.given_up else ""
+    )
+    return "; ".join(filter(None, (f"notify: {channel.trouble}{failures}", waiting, dropped)))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from iris_cli.core import (
     AttemptId,
@@ -14,7 +14,6 @@ from iris_cli.core import (
     Job,
     JobId,
     JobState,
-    Slice,
     TaskId,
     Worker,
     WorkerId,
@@ -24,17 +23,15 @@ from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.model.waiting import overdue, quiet_of, quiet_words
 from iris_cli.errors import UsageError
-from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import unknown_name, unknown_task
 from iris_cli.ops.outcomes.causes import retry_words, task_end_words
 from iris_cli.ops.outcomes.durations import elapsed
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card, has_failed
 from iris_cli.ops.views.inventory import WorkerDetails, full_resources, problem_of, worker_details, worker_row
 from iris_cli.ops.views.job_status import inherited_from, next_command
 from iris_cli.ops.views.task_rows import culprit_of
-from iris_cli.ops.views.view import CycleAge, View, look
+from iris_cli.ops.views.view import CycleAge, View, ViewResult, look
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Change, ExpectedStart, Explanation
@@ -92,7 +89,7 @@ class DetailsWithRow(WorkerDetails, frozen=True, kw_only=True):
     FLATTENED: ClassVar = ()
 
 
-class Why(Struct, frozen=True, kw_only=True):
+class Why(ViewResult, frozen=True, kw_only=True):
     """Result of `iris why`.
 
     `kind` is `job`, `task` or `worker`. `display` is the state of `subject` as shown on the screen. For a worker, only
@@ -105,9 +102,7 @@ class Why(Struct, frozen=True, kw_only=True):
     subject: str
     kind: str
     state: str
-    at: float
     cycle: CycleAge | None
-    cycles: Cycles | None
     display: str = ""
     cause: str = ""
     waits: tuple[Wait, ...] = ()
@@ -117,8 +112,6 @@ class Why(Struct, frozen=True, kw_only=True):
     worker: DetailsWithRow | None = None
     occupied: tuple[str, ...] = ()
     inherited: Mapping[str, JobId] = field(default_factory=dict)
-    messages: tuple[str, ...] = ()
-    log_damage: Damage | None = None
     retry: str = ""
     overdue: str = ""
     quiet: str = ""
@@ -130,7 +123,7 @@ def why(session: Session, subject: str) -> Why:
     view = look(session)
     found = find(view.cluster, subject)
     if isinstance(found, Worker):
-        details = worker_details(view, worker_row(view, found), DetailsWithRow)
+        details = DetailsWithRow(**asdict(worker_details(view, worker_row(view, found))))
         occupied = tuple(full_resources(view, found))
         status = details.worker.status
         return _why(view, found.id, "worker", status, status, worker=details, occupied=occupied)
@@ -147,8 +140,10 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
     outcomes = demand_outcomes(plan_of(session, view.cluster, view.now))
     new_slices: dict[JobId | None, list[str]] = {}
     for each in view.cluster.slices.values():
+        # The remark says why Slurm keeps the allocation pending, or what its nodes lack.
+        remark = f": {each.remark}" if each.remark else ""
         for job in (each.wanted_by or (None,)) if each.is_coming else ():
-            new_slices.setdefault(job, []).append(_state_of(each))
+            new_slices.setdefault(job, []).append(f"{each.name} is {each.state}{remark}")
 
     def demand(wait: Wait) -> str:
         for_all = new_slices.get(None, [])  # slices that were requested for no job in particular
@@ -156,11 +151,6 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
         return "; ".join(dict.fromkeys(each for each in words if each))
 
     return tuple(replace(wait, demand=demand(wait)) for wait in waits)
-
-
-def _state_of(each: Slice) -> str:
-    """Return the state of a slice, with its provider's remark: why Slurm keeps it pending, what its nodes lack."""
-    return f"{each.name} is {each.state}" + (f": {each.remark}" if each.remark else "")
 
 
 def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
@@ -185,11 +175,8 @@ def _why(view: View, subject: str, kind: str, state: str, display: str, **parts:
         kind=kind,
         state=state,
         display=display,
-        at=view.now,
         cycle=view.cycle,
-        cycles=view.cycles,
-        messages=view.messages,
-        log_damage=view.log_damage,
+        **view.result_fields,
         **parts,
     )
 

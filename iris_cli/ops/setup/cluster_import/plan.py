@@ -265,7 +265,7 @@ def _update(
     changes = list(_changes(plan, file, entry, found, wanted))
     old, new = entry.incarnation, found.incarnation
     if new and new != old:
-        file.set_text(entry, "incarnation", new)
+        file.set_value(entry, "incarnation", new)
         if old:
             workers = tuple(worker.worker for worker in entry.workers)
             plan.recreated.append(Recreated(entry.name, workers, found.created_at, how))
@@ -293,16 +293,16 @@ def _changes(
     zone = _zone(entry)
     if found.zone and zone != found.zone:
         if not zone or ZONE_ATTRIBUTE_KEY in entry.node.entries:
-            file.set_text(entry, ZONE_ATTRIBUTE_KEY, found.zone)
+            file.set_value(entry, ZONE_ATTRIBUTE_KEY, found.zone)
             yield ZONE_ATTRIBUTE_KEY
         else:
             _add_wrong_attribute(plan, entry, ZONE_ATTRIBUTE_KEY, zone)
         if REGION_ATTRIBUTE_KEY in entry.node.entries:
-            file.set_text(entry, REGION_ATTRIBUTE_KEY, region_of_zone(found.zone))
+            file.set_value(entry, REGION_ATTRIBUTE_KEY, region_of_zone(found.zone))
     preemptible = entry.text_of(PREEMPTIBLE_ATTRIBUTE_KEY).lower()
     if found.preemptible is not None and preemptible != str(found.preemptible).lower():
         if PREEMPTIBLE_ATTRIBUTE_KEY in entry.node.entries or (found.preemptible and not preemptible):
-            file.set_flag(entry, PREEMPTIBLE_ATTRIBUTE_KEY, value=found.preemptible)
+            file.set_value(entry, PREEMPTIBLE_ATTRIBUTE_KEY, found.preemptible)
             yield PREEMPTIBLE_ATTRIBUTE_KEY
         elif preemptible:
             _add_wrong_attribute(plan, entry, PREEMPTIBLE_ATTRIBUTE_KEY, preemptible)

@@ -218,7 +218,9 @@ def _filtered(found: SourceContent, patterns: Sequence[str]) -> SourceContent:
     named = [*(each.name for each in found.slices), *(each.worker for each in found.hosts)]
     others = [each for each in found.skipped if matches(each.name)]
     if not any(map(matches, (*named, *(each.name for each in others)))):
-        raise UsageError(f"no host matches {clip(' or '.join(patterns))}", hint=_available(named))
+        more = " and more" if len(named) > 20 else ""
+        hint = f"available: {clip(', '.join(named[:20]))}{more}" if named else ""
+        raise UsageError(f"no host matches {clip(' or '.join(patterns))}", hint=hint)
     return structs.replace(
         found,
         slices=tuple(each for each in found.slices if matches(each.name)),
@@ -226,12 +228,6 @@ def _filtered(found: SourceContent, patterns: Sequence[str]) -> SourceContent:
         skipped=tuple(others),
         scopes=frozenset(),  # items that the patterns exclude still exist
     )
-
-
-def _available(names: Sequence[str]) -> str:
-    if not names:
-        return ""
-    return f"available: {clip(', '.join(names[:20]))}" + (" and more" if len(names) > 20 else "")
 
 
 _MAX_FILES = 20
