@@ -33,7 +33,7 @@ _RESERVED = frozenset(
 
 
 def attributes_of(entry: Section) -> dict[str, AttributeValue]:
-    """Return all attributes of a slice or worker. `attributes` override `labels`, the zone implies the region."""
+    """Return all attributes of a slice or worker. `attributes` override `labels`. The zone determines the region."""
     attributes = {**(entry.get("labels", _mapping_of(_label)) or {}), **operator_attributes(entry)}
     for key in (keys.REGION_ATTRIBUTE_KEY, keys.ZONE_ATTRIBUTE_KEY):
         _declare(attributes, entry, key, entry.get(key, text))

@@ -223,7 +223,7 @@ class Report(Struct):
 
     @property
     def has_many(self) -> bool:
-        """True if there are so many problems that further ones are not shown."""
+        """True if there are so many problems that further problems are not shown."""
         return len(self.problems) >= _MAX_PROBLEMS
 
     def raise_if_any(self) -> None:

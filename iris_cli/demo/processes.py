@@ -134,7 +134,7 @@ def _processes_below(root: Path) -> list[_Process]:
             if _has_home(process.pid, root):
                 found.append(process)
     seen = set(found)
-    for parent in found:  # the list grows
+    for parent in found:  # the loop adds the children to `found`
         new = [each for each in children.get(parent.pid, ()) if each not in seen]
         seen.update(new)
         found += new

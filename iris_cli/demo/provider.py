@@ -40,7 +40,7 @@ class LocalProvider:
         return tuple(self._read_slice(path) for path in sorted(self._root.iterdir()) if self._is_mine(path))
 
     def create(self, name: str, group: ScaleGroup) -> None:
-        """Start the hosts, and return when they serve. They accept the group's `ssh.key`."""
+        """Start the hosts, and return when they serve. The hosts accept the key in the group's `ssh.key`."""
         known = lookup(group.template.type)
         if known is None:
             raise ProviderError(Refusal.INVALID, f"TPU type {group.template.type} is not known")

@@ -187,7 +187,7 @@ class EndedDocument(Struct, frozen=True):
 
 
 class Tour:
-    """Runs iris commands on the cluster that the file `config` describes."""
+    """Run iris commands on the cluster that the file `config` describes."""
 
     def __init__(self, output: Output, config: Path) -> None:
         self.output = output
@@ -195,7 +195,7 @@ class Tour:
         self._workplace = Workplace(config_path=config)
         self.steps: list[TourStep] = []
         self.last_duration = 0.0
-        """Duration of the last command of `run` in seconds."""
+        """Seconds that the last command of `run` took."""
 
     def step(self, words: str, command: tuple[str, ...]) -> None:
         """Print an explanation and a command, and run it. Raises IrisError if it fails."""

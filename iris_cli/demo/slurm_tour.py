@@ -81,7 +81,7 @@ def _write(root: Path, hosts: list[subprocess.Popen[str]]) -> None:
 
 
 class _SlurmTour(Tour):
-    """Runs iris commands, Slurm's commands, and cycles in between."""
+    """Run iris commands and Slurm's commands, and run cycles between them."""
 
     def __init__(self, output: Output, config: Path, slurm: LocalSlurm) -> None:
         super().__init__(output, config)

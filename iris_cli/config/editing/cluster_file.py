@@ -28,10 +28,8 @@ from iris_cli.errors import ConfigError
 _PORT = pattern(r"[^:]+(:[0-9]{1,5})")
 SLICES = "slices"
 WORKERS = "workers"
-_KEYS = {
-    SLICES: ("name", "type", "hosts"),
-    WORKERS: ("id", "tpu", "host"),
-}  # keys of name, TPU type and addresses
+_KEYS = {SLICES: ("name", "type", "hosts"), WORKERS: ("id", "tpu", "host")}
+"""The keys of an entry's name, TPU type and addresses, by the kind of the entry."""
 _COMMENT_OR_BLANK = pattern(r"[ \t]*(#[^\n]*)?\r?\n?")
 _END_OF_DOCUMENT = pattern(r"(^|\n)(\.\.\.|---)")
 

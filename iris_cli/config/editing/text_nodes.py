@@ -119,10 +119,8 @@ def _sorted_edits(edits: Sequence[Edit]) -> list[Edit]:
 
 def unified_diff(text: str, edits: Sequence[Edit], name: str) -> list[str]:
     """Return the edits in the format of `diff -u`, line by line; [] if nothing changes."""
-    old, new = (
-        StringIO(text),
-        StringIO(apply_edits(text, edits)),
-    )  # unlike `splitlines`, splits only at line feeds
+    # StringIO splits only at line feeds, unlike `splitlines`.
+    old, new = StringIO(text), StringIO(apply_edits(text, edits))
     shown: list[str] = []
     for line in difflib.unified_diff([*old], [*new], name if text else "/dev/null", name):
         shown.append(line.removesuffix("\n").removesuffix("\r"))

@@ -20,9 +20,7 @@ from iris_cli.ops.checks.findings import Finding, failure, failure_of, success, 
 from iris_cli.ops.cycle.compaction import LARGE_LOG, size_of_log
 from iris_cli.ops.progress import Progress, ProgressState
 
-_MAX_PER_FIX = (
-    10  # findings shown for each fix: one flipped bit in compressed bytes damages thousands of lines
-)
+_MAX_PER_FIX = 10  # findings for each fix: one flipped bit in compressed bytes damages thousands of lines
 
 
 def verified(directory: Path, progress: Progress) -> VerifyReport:

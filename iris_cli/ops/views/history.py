@@ -60,9 +60,11 @@ def history(session: Session, subject: str = "", *, limit: int = 0, archive: boo
     found = _found(session, [session.state.read_history(archive=archive)], subject, limit, names)
     archived = 0 if archive else found.archived
     if not found.entries:
-        raise NotFoundError(
-            f"the log knows no job, task or worker {clip(subject)!r}", hint=_hint(subject, names, archived)
-        )
+        name = clip(subject)
+        hint = did_you_mean(name, names) or "`iris history` shows everything"
+        if archived:
+            hint = f"look in the archive, too: iris history {name} --all"
+        raise NotFoundError(f"the log knows no job, task or worker {name!r}", hint=hint)
     return replace(found, archived=archived)
 
 
@@ -135,12 +137,6 @@ def _found(
         log_damage=damage,
         archived=archived,
     )
-
-
-def _hint(subject: str, names: dict[str, None], archived: int) -> str:
-    if archived:
-        return f"look in the archive, too: iris history {clip(subject)} --all"
-    return did_you_mean(clip(subject), names) or "`iris history` shows everything"
 
 
 def entries_of(transactions: Iterable[Transaction]) -> tuple[Entry, ...]:

@@ -163,17 +163,19 @@ def worker_rows(view: View) -> tuple[WorkerRow, ...]:
 
 
 def worker_row(view: View, worker: Worker) -> WorkerRow:
-    """Return one worker in one line."""
+    """Return the row of one worker."""
     capacity = WorkerCapacity.of(worker)
     left = capacity.left
+    slice_name = worker.attributes.get(constraints.TPU_NAME_ATTRIBUTE_KEY)
     index = worker.attributes.get(constraints.TPU_WORKER_ID_ATTRIBUTE_KEY)
+    device_keys = (constraints.DEVICE_TYPE_ATTRIBUTE_KEY, constraints.DEVICE_VARIANT_ATTRIBUTE_KEY)
     jobs = dict.fromkeys(attempt_id.task.job for attempt_id in worker.claims)
     return WorkerRow(
         id=worker.id,
         worker=worker.id,
-        slice=slice_of(worker),
+        slice=None if slice_name is None else str(slice_name),
         index=index.value if index is not None and isinstance(index.value, int) else None,
-        device=_device(worker),
+        device=" ".join(str(worker.attributes[key]) for key in device_keys if key in worker.attributes),
         status=_status(view, worker),
         refuses=tuple(refusals(view, worker)),
         warnings=tuple(_warnings(view, worker)),
@@ -192,12 +194,6 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
         gpus_free=len(capacity.gpus),
         jobs=tuple(jobs),
     )
-
-
-def slice_of(worker: Worker) -> str | None:
-    """Return the name of the worker's slice, or None."""
-    name = worker.attributes.get(constraints.TPU_NAME_ATTRIBUTE_KEY)
-    return None if name is None else str(name)
 
 
 def slice_rows(view: View, rows: Iterable[WorkerRow]) -> tuple[SliceRow, ...]:
@@ -239,12 +235,6 @@ def _slice_status(rows: list[WorkerRow]) -> str:
     if list(counts.values()) == [len(rows)]:
         return next(iter(counts))
     return ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "healthy"
-
-
-def _device(worker: Worker) -> str:
-    kind = worker.attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
-    variant = worker.attributes.get(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY)
-    return " ".join(str(each) for each in (kind, variant) if each is not None)
 
 
 def _status(view: View, worker: Worker) -> str:

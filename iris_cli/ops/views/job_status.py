@@ -173,9 +173,10 @@ def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
     if quiet:
         return f"iris stacks {job.id}"
     if state is JobState.UNSCHEDULABLE:
-        failed = (each for each in job.after if each in cluster.jobs and _has_failed(cluster.job_state(each)))
-        awaited = next(failed, None)
-        return f"iris status {awaited}" if awaited is not None else "iris workers"
+        states = {each: cluster.job_state(each) for each in job.after if each in cluster.jobs}
+        failed = (each for each in states if states[each].terminal and states[each] is not JobState.SUCCEEDED)
+        failed_job = next(failed, None)
+        return f"iris status {failed_job}" if failed_job is not None else "iris workers"
     if state is JobState.PENDING:
         return f"iris why {job.id}"
     if state is JobState.KILLED:
@@ -199,7 +200,3 @@ def _failure(view: View, row: JobRow, job: Job) -> tuple[FailureCard | None, str
     if failure is not None:
         return failure, failure.next
     return None, drain_command(view, job) if row.retry else ""
-
-
-def _has_failed(state: JobState) -> bool:
-    return state.terminal and state is not JobState.SUCCEEDED

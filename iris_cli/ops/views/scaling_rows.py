@@ -1,4 +1,4 @@
-"""Rows about scale groups. The module `scale_status` fills them. It is separate because it is slow to import."""
+"""Rows about scale groups. The module `scale_status` creates the rows; it is slow to import, this module is not."""
 
 from __future__ import annotations
 

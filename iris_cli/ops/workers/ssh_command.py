@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from iris_cli.core import Attempt, Connection, Worker, WorkerId, clip
+from iris_cli.core import Connection, Worker, WorkerId, clip
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.cycle.environment import device_guards
 from iris_cli.ops.names import select_tasks
@@ -43,7 +43,9 @@ def ssh_command(session: Session, what: str) -> list[str]:
     del all_variables["IRIS_TASK_DEFAULT_ENV_JSON"]
     env = {name: value for name, value in all_variables.items() if name.startswith("IRIS_") or name in guards}
     image = cluster.jobs[task.id.job].image
-    return _command_line(session, worker, _shell(_directory(session, worker, attempt), env, image))
+    root = directory_word(session.target(worker).connection.remote_dir)
+    directory = f"{root}/{session.cluster_id}/{worker.id}/a/{attempt.token}"
+    return _command_line(session, worker, _shell(directory, env, image))
 
 
 def _command_line(session: Session, worker: Worker, shell: list[str]) -> list[str]:
@@ -79,12 +81,6 @@ def _config_word(path: str) -> str:
     if '"' in path or "${" in path or any(ord(char) < 32 for char in path):
         raise UsageError(f"{clip(path)!r} can't be passed to ssh", hint="choose a path without quotes")
     return f'"{path.replace("%", "%%")}"'
-
-
-def _directory(session: Session, worker: Worker, attempt: Attempt) -> str:
-    """Return the directory of an attempt, as a shell word."""
-    root = directory_word(session.target(worker).connection.remote_dir)
-    return f"{root}/{session.cluster_id}/{worker.id}/a/{attempt.token}"
 
 
 def _shell(directory: str, env: Mapping[str, str], image: str = "") -> list[str]:

@@ -186,9 +186,9 @@ def _items(text: str) -> tuple[list[Any], list[str], bool]:
         if not isinstance(document, Mapping):
             raise UsageError("this JSON is not a list of TPU VMs", hint=LIST_COMMAND)
         if "error" in document:
-            raise UsageError(
-                f"this is an error, not a list: {clip(_message(document['error']))}", hint=LIST_COMMAND
-            )
+            error = document["error"]
+            message = str(error.get("message", "") if isinstance(error, Mapping) else error)
+            raise UsageError(f"this is an error, not a list: {clip(message)}", hint=LIST_COMMAND)
         if isinstance(document.get("name"), str):
             items.append(document)
             complete = False
@@ -227,10 +227,6 @@ def _skip(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t\r\n\ufeff":
         at += 1
     return at
-
-
-def _message(error: object) -> str:
-    return str(error.get("message", "")) if isinstance(error, Mapping) else str(error)
 
 
 # One item of a list
