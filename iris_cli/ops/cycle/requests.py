@@ -120,13 +120,12 @@ def _submit(
 ) -> messages.Answer | messages.Request:
     """Submit the child job and return the answer. If a valid job's workspace is missing, return the request."""
     from iris_cli.core.lifecycle.children import Submission, submit_child
-    from iris_cli.ops.views.offered import fleet
+    from iris_cli.ops.views.offered import offers
 
     events_before = len(draft.events)
     origin = Origin(request.attempt, request.id, request.digest)
-    context = Submission(
-        fleet=fleet(session, draft.cluster), defaults=session.config.defaults.job, limits=session.limits
-    )
+    fleet = [each.attributes for each in offers(session, draft.cluster)]
+    context = Submission(fleet=fleet, defaults=session.config.defaults.job, limits=session.limits)
     child, created = submit_child(draft, origin, hash_lines(wanted), context)
     if any(isinstance(event, JobSubmitted) for event in draft.events[events_before:]):
         if wanted.workspace is not None and not session.state.workspaces.has(wanted.workspace.hash):

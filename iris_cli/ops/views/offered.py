@@ -10,16 +10,11 @@ from iris_cli.core.lifecycle.feasibility import Offer
 from iris_cli.ops.session import Session
 
 
-def fleet(session: Session, cluster: Cluster) -> list[Mapping[str, AttributeValue]]:
-    """Return the attributes of every worker that exists or could be created, in the order of `offers`."""
-    return [each.attributes for each in offers(session, cluster)]
-
-
 def offers(session: Session, cluster: Cluster) -> list[Offer]:
     """Return every worker that exists or could be created.
 
-    Attributes in cluster.yaml override recorded attributes, because the next probe will record them. A scale group
-    offers workers with the attributes that its slices will have.
+    Attributes in cluster.yaml override recorded attributes, because the next probe will record them. All workers that a
+    scale group could create are one Offer, with the attributes that they will have.
     """
     probed = [worker for worker in cluster.workers.values() if worker.incarnation]
     names = {worker.id for worker in probed}
