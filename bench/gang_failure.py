@@ -17,7 +17,7 @@ from bench.ssh_hosts import directory
 from iris_cli.cli.context import Context
 from iris_cli.core.ids import WorkerId
 from iris_cli.ops.cycle import cycle
-from iris_cli.remote.transport import Output, Payload, Target
+from iris_cli.remote.transport import Payload, ScriptResult, Target
 
 LATENCY = 0.5
 """Duration of each call in seconds: long, so that the CPU time of this machine hardly counts."""
@@ -75,7 +75,7 @@ class RecordingTransport:
         limit: int = 1 << 20,
         first_contact: bool = False,
         payload: Payload | None = None,
-    ) -> Output:
+    ) -> ScriptResult:
         """Answer a script (see Transport.run)."""
         with self._lock:
             self.begun = self.begun or time.monotonic()
@@ -83,7 +83,7 @@ class RecordingTransport:
         with self._lock:
             self.calls[target.worker].append((time.monotonic(), b"\nstop " in script))
         time.sleep(self.latency / 2)
-        return Output(stdout=self.worker.answer(script), stderr=b"", status=0)
+        return ScriptResult(stdout=self.worker.answer(script), stderr=b"", status=0)
 
     def close(self) -> None:
         """Do nothing: no connection is open."""

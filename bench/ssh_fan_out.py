@@ -25,7 +25,7 @@ from bench.stopwatch import cpu, medians, seconds, wall
 from iris_cli.core.ids import Token
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.transport import Output, Target
+from iris_cli.remote.transport import ScriptResult, Target
 
 LIMITS = {256: 2.7, 1024: 11.0}
 THREADS = 128
@@ -75,7 +75,7 @@ def _script_of(known_hosts: Path, target: Target) -> bytes:
     sent: list[bytes] = []
 
     class Listening(SshTransport):
-        def run(self, target: Target, script: bytes, **options: Any) -> Output:
+        def run(self, target: Target, script: bytes, **options: Any) -> ScriptResult:
             sent.append(script)
             return super().run(target, script, **options)
 

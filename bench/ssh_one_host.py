@@ -15,7 +15,7 @@ from bench.stopwatch import medians, seconds, wall
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import ProbeReport, SilenceKind
 from iris_cli.remote.task_runner import TaskRunner
-from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
+from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target
 from tests.support.sshd import SshHost
 
 Identity = tuple[str, str]
@@ -118,7 +118,7 @@ class _Recorder:
         limit: int = 1 << 20,
         first_contact: bool = False,
         payload: Payload | None = None,
-    ) -> Output:
+    ) -> ScriptResult:
         self.script = script
         raise NoAnswer(SilenceKind.LOCAL, "configuration", "nothing is sent")
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.task import Fact, FactKind
-from iris_cli.remote.transport import NoAnswer, Output
+from iris_cli.remote.transport import NoAnswer, ScriptResult
 
 MAX_LINE = 512
 _PLAIN = bytes(range(0x20, 0x7F)) + b"\n"
@@ -63,7 +63,7 @@ def malformed(detail: str, *, hint: str = "") -> NoAnswer:
     return NoAnswer(SilenceKind.PROTOCOL, "answer", detail, hint=hint)
 
 
-def failed(output: Output) -> NoAnswer:
+def failed(output: ScriptResult) -> NoAnswer:
     """Return the error for a script that did not run to its end."""
     text = output.stderr.decode("utf-8", "replace").strip().splitlines()
     words = "".join(char if char.isprintable() else "?" for char in text[-1][:200]) if text else "no message"

@@ -21,7 +21,7 @@ class Target(Struct, frozen=True, kw_only=True):
     connection: Connection
 
 
-class Output(Struct, frozen=True, kw_only=True):
+class ScriptResult(Struct, frozen=True, kw_only=True):
     """The result of a script: stdout, stderr and the exit status (-1 if none was received)."""
 
     stdout: bytes
@@ -105,7 +105,7 @@ class Transport(Protocol):
         limit: int = 1 << 20,
         first_contact: bool = False,
         payload: Payload | None = None,
-    ) -> Output:
+    ) -> ScriptResult:
         """Feed `script` to `exec /bin/sh -s` on the target and wait for its end.
 
         `connect_timeout` (seconds) covers everything up to an authenticated connection, `timeout` covers the rest.

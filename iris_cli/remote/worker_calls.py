@@ -19,7 +19,7 @@ from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.answers import Record, records_of
 from iris_cli.remote.frames import Frame, failed, malformed, parse_frame
 from iris_cli.remote.launch_request import LaunchRequest, environment_text, hundredths, side_command_text
-from iris_cli.remote.transport import NoAnswer, Output, Payload, Target, Transport
+from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target, Transport
 from iris_cli.remote.worker_script import HostPaths, directory_word, quote, worker_script
 
 R = TypeVar("R")
@@ -48,7 +48,7 @@ class WorkerCalls:
         self._timeout = timeout
         self._paths = paths or HostPaths()
 
-    def run_script(self, target: Target, script: bytes, *, timeout: float, limit: int) -> Output:
+    def run_script(self, target: Target, script: bytes, *, timeout: float, limit: int) -> ScriptResult:
         """Run a script that is no call of the worker protocol (see Transport.run). Raises NoAnswer."""
         return self._transport.run(
             target,

@@ -21,7 +21,7 @@ from iris_cli.ops.logs import follow, log_reading
 from iris_cli.ops.logs.follow import Follower, Step
 from iris_cli.ops.logs.log_reading import Query
 from iris_cli.remote.task_runner import TaskRunner
-from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
+from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target
 from tests.ops.world import World
 from tests.support.lab import Lab
 
@@ -47,16 +47,16 @@ class CutTransport:
         limit: int = 1 << 20,
         first_contact: bool = False,
         payload: Payload | None = None,
-    ) -> Output:
+    ) -> ScriptResult:
         answer = self._answer(script)
         assert len(answer) <= limit
         cut = next(self.cuts, None)
         if cut is None:
-            return Output(stdout=answer, stderr=b"", status=0)
+            return ScriptResult(stdout=answer, stderr=b"", status=0)
         if cut == 1.0:
             raise NoAnswer(SilenceKind.TIMEOUT, "output", "nothing came")
         # A server may close a channel in order although what it led to was killed.
-        return Output(stdout=answer[: int(cut * len(answer))], stderr=b"", status=0)
+        return ScriptResult(stdout=answer[: int(cut * len(answer))], stderr=b"", status=0)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -26,7 +26,7 @@ from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.remote.answers import probe_report, unwedge_report, worker_report
 from iris_cli.remote.frames import Frame, parse_frame
 from iris_cli.remote.output_calls import LogChunk, LogPiece, log_chunks
-from iris_cli.remote.transport import NoAnswer, Output, Target
+from iris_cli.remote.transport import NoAnswer, ScriptResult, Target
 from tests.support.devices import Devices
 from tests.support.local_transport import tools_of
 from tests.support.worker_host import WorkerHost
@@ -60,7 +60,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Case]]:
     answers: list[tuple[str, bytes]] = []
     run = host.transport.run
 
-    def recorded(target: Target, script: bytes, **settings: Any) -> Output:
+    def recorded(target: Target, script: bytes, **settings: Any) -> ScriptResult:
         output = run(target, script, **settings)
         nonce = re.search(rb"^nonce=([0-9a-f]{32})$", script, re.MULTILINE)
         assert nonce is not None

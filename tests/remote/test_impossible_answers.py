@@ -14,7 +14,7 @@ from iris_cli.remote.answers import probe_report, unwedge_report, worker_report
 from iris_cli.remote.frames import Frame, parse_frame
 from iris_cli.remote.output_calls import LogPiece
 from iris_cli.remote.task_runner import TaskRunner
-from iris_cli.remote.transport import NoAnswer, Output, Target
+from iris_cli.remote.transport import NoAnswer, ScriptResult, Target
 
 WORKER = WorkerId("w0")
 LONGEST_REASON = 300
@@ -58,9 +58,9 @@ class Liar:
     """A transport that gives the same answer to all calls."""
 
     def __init__(self, stdout: bytes, stderr: bytes, status: int) -> None:
-        self.output = Output(stdout=stdout, stderr=stderr, status=status)
+        self.output = ScriptResult(stdout=stdout, stderr=stderr, status=status)
 
-    def run(self, target: Target, script: bytes, **settings: object) -> Output:
+    def run(self, target: Target, script: bytes, **settings: object) -> ScriptResult:
         return self.output
 
     def close(self) -> None:

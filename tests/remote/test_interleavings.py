@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from iris_cli.core.messages.observations import RemoteState
-from iris_cli.remote.transport import Output, Target
+from iris_cli.remote.transport import ScriptResult, Target
 from iris_cli.remote.worker_script import HostPaths, worker_script
 from tests.remote.conftest import MakeHost
 from tests.support.gates import Gate
@@ -32,7 +32,7 @@ class Halting(LocalTransport):
         super().__init__(host.transport.home, host.tools)
         self.step, self.halt = step.encode(), halt.encode()
 
-    def run(self, target: Target, script: bytes, **settings: Any) -> Output:
+    def run(self, target: Target, script: bytes, **settings: Any) -> ScriptResult:
         assert script.count(self.step) == 1
         return super().run(target, script.replace(self.step, self.halt + b"; " + self.step), **settings)
 

@@ -14,7 +14,7 @@ from paramiko import Transport
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.transport import NoAnswer, Output, Target
+from iris_cli.remote.transport import NoAnswer, ScriptResult, Target
 from tests.support.relay import Fault, closed_port, deaf_port, relay
 from tests.support.sshd import SshHost, SshLab
 from tests.support.waiting import LIMITS, PATIENCE, until
@@ -22,7 +22,7 @@ from tests.support.waiting import LIMITS, PATIENCE, until
 pytestmark = pytest.mark.ssh
 
 SCRIPT = b"{ echo before; sleep 0.1; echo after; echo error >&2; exit 7; }\n"
-ANSWER = Output(stdout=b"before\nafter\n", stderr=b"error\n", status=7)
+ANSWER = ScriptResult(stdout=b"before\nafter\n", stderr=b"error\n", status=7)
 
 
 def silence(ssh: SshTransport, target: Target, step: str, script: bytes = SCRIPT) -> NoAnswer:
@@ -35,7 +35,7 @@ def silence(ssh: SshTransport, target: Target, step: str, script: bytes = SCRIPT
     raise AssertionError(f"never got to {step}: {caught.value}")
 
 
-def outcome(lab: SshLab, host: SshHost, fault: Fault, *, timeout: float) -> Output | NoAnswer:
+def outcome(lab: SshLab, host: SshHost, fault: Fault, *, timeout: float) -> ScriptResult | NoAnswer:
     """Return the result of a call over a new connection through a faulty relay."""
     ssh = SshTransport(lab.known_hosts, ssh_config=None, user_known_hosts=None)
     with relay(host.port, fault) as way:
@@ -198,7 +198,7 @@ def test_a_cut_at_any_byte_never_gives_a_wrong_answer(
     for fault, result in fan_out(
         faults, lambda fault: outcome(ssh_lab, host, fault, timeout=PATIENCE), parallelism=8
     ):
-        if isinstance(result, Output) and result.status != -1:
+        if isinstance(result, ScriptResult) and result.status != -1:
             assert result == ANSWER, fault
             complete += 1
         elif isinstance(result, NoAnswer):

@@ -14,7 +14,7 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.worker import Connection
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.transport import NoAnswer, Output, Target
+from iris_cli.remote.transport import NoAnswer, ScriptResult, Target
 from tests.remote.test_ssh_deadline import silence
 from tests.support.relay import Fault, closed_port, deaf_port, relay
 from tests.support.sshd import SshHost, SshLab, know, write_key
@@ -45,11 +45,11 @@ def opener(ssh_lab: SshLab, tmp_path: Path) -> Iterator[Opener]:
 
 def run(
     ssh: SshTransport, target: Target, script: bytes = b'echo "$HOME"', timeout: float = PATIENCE
-) -> Output:
+) -> ScriptResult:
     return ssh.run(target, script, connect_timeout=timeout, timeout=timeout)
 
 
-def is_at(host: SshHost, output: Output) -> bool:
+def is_at(host: SshHost, output: ScriptResult) -> bool:
     return output.stdout.decode().strip() == str(host.home)
 
 

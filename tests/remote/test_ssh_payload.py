@@ -13,7 +13,7 @@ from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.ssh.call import SshCall
 from iris_cli.remote.ssh.script_run import PIECE
-from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
+from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target
 from tests.support.relay import Fault, relay
 from tests.support.sshd import SshHost, SshLab
 from tests.support.waiting import PATIENCE
@@ -41,7 +41,7 @@ def mebibytes(count: int) -> Payload:
 
 def run(
     ssh: SshTransport, target: Target, script: str, payload: Payload, timeout: float = PATIENCE
-) -> Output:
+) -> ScriptResult:
     return ssh.run(target, script.encode(), connect_timeout=PATIENCE, timeout=timeout, payload=payload)
 
 

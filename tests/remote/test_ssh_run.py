@@ -18,7 +18,7 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport, dialer, link
 from iris_cli.remote.ssh.link import MAX_SESSIONS, Link
-from iris_cli.remote.transport import NoAnswer, Output, Target
+from iris_cli.remote.transport import NoAnswer, ScriptResult, Target
 from tests.support.relay import Fault, relay
 from tests.support.sshd import SshLab
 from tests.support.waiting import PATIENCE, until
@@ -26,7 +26,7 @@ from tests.support.waiting import PATIENCE, until
 pytestmark = pytest.mark.ssh
 
 
-def run(ssh: SshTransport, target: Target, script: str, *, limit: int = 1 << 20) -> Output:
+def run(ssh: SshTransport, target: Target, script: str, *, limit: int = 1 << 20) -> ScriptResult:
     return ssh.run(target, script.encode(), connect_timeout=PATIENCE, timeout=PATIENCE, limit=limit)
 
 
@@ -75,7 +75,7 @@ def test_a_session_that_is_refused_disturbs_no_other(ssh_lab: SshLab, ssh: SshTr
     gate = host.home / "gate"
     started = host.home / "started"
 
-    def wait_for_it() -> Output:
+    def wait_for_it() -> ScriptResult:
         return run(ssh, host.target(), f"touch {started}; until [ -e {gate} ]; do sleep 0.05; done; exit 3")
 
     with ThreadPoolExecutor() as pool:
@@ -96,7 +96,7 @@ def test_a_call_that_times_out_in_the_queue_aborts_no_other(ssh_lab: SshLab, ssh
     (host,) = ssh_lab()
     gate = host.home / "gate"
 
-    def wait_for_it(number: int) -> Output:
+    def wait_for_it(number: int) -> ScriptResult:
         wait = f"touch {host.home}/started-{number}; until [ -e {gate} ]; do sleep 0.05; done; exit 3"
         return run(ssh, host.target(), wait)
 

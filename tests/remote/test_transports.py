@@ -13,7 +13,7 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.srun import SrunTransport
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.transport import NoAnswer, Output, Payload, Target, Transport
+from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target, Transport
 from tests.support.allocation import Allocate
 from tests.support.sshd import SshLab
 from tests.support.waiting import PATIENCE
@@ -41,7 +41,7 @@ class Way:
         limit: int = 1 << 20,
         timeout: float = PATIENCE,
         connect_timeout: float = PATIENCE,
-    ) -> Output:
+    ) -> ScriptResult:
         return self.transport.run(
             self.target,
             script.encode(),
@@ -101,11 +101,11 @@ def nothing() -> Iterator[bytes]:
 
 def test_a_script_gives_back_both_streams_and_its_status(way: Way) -> None:
     output = way.run("echo out; echo err >&2; exit 3\n")
-    assert output == Output(stdout=b"out\n", stderr=b"err\n", status=3)
+    assert output == ScriptResult(stdout=b"out\n", stderr=b"err\n", status=3)
 
 
 def test_a_shell_that_dies_by_a_signal_has_no_status(way: Way) -> None:
-    assert way.run("echo before; kill -9 $$\n") == Output(stdout=b"before\n", stderr=b"", status=-1)
+    assert way.run("echo before; kill -9 $$\n") == ScriptResult(stdout=b"before\n", stderr=b"", status=-1)
 
 
 def test_a_shell_that_ends_before_it_has_read_everything_is_no_error(way: Way) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
+from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target
 from tests.support.waiting import PATIENCE
 
 SHELLS = ("dash", "busybox", "bash")
@@ -46,7 +46,7 @@ class LocalTransport:
         limit: int = 1 << 20,
         first_contact: bool = False,
         payload: Payload | None = None,
-    ) -> Output:
+    ) -> ScriptResult:
         self.scripts.append(script)
         if payload is not None:
             return self._run_with(payload, script)
@@ -68,9 +68,9 @@ class LocalTransport:
             raise NoAnswer(SilenceKind.TIMEOUT, "script", "no end") from error
         if max(len(done.stdout), len(done.stderr)) > limit:
             raise NoAnswer(SilenceKind.PROTOCOL, "script", "too much output")
-        return Output(stdout=done.stdout, stderr=done.stderr, status=done.returncode)
+        return ScriptResult(stdout=done.stdout, stderr=done.stderr, status=done.returncode)
 
-    def _run_with(self, payload: Payload, script: bytes) -> Output:
+    def _run_with(self, payload: Payload, script: bytes) -> ScriptResult:
         """Send the payload when the script requests it; cut the connection after `cut_after` bytes of it."""
         process = subprocess.Popen(
             ["sh", "-s"],
@@ -103,7 +103,7 @@ class LocalTransport:
             said += process.stdout.read()
         if self.cut_after is not None:
             raise NoAnswer(SilenceKind.PROTOCOL, "payload", "the connection was closed")
-        return Output(stdout=said, stderr=b"", status=process.returncode)
+        return ScriptResult(stdout=said, stderr=b"", status=process.returncode)
 
     def close(self) -> None:
         """Do nothing: no connection is kept."""

@@ -15,7 +15,7 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.slice import SLURM_VARIABLES
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.srun.local_shell import LocalShell
-from iris_cli.remote.transport import NoAnswer, Output, Payload, Target, Transport, max_sending_time
+from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target, Transport, max_sending_time
 
 FIND_SLURM = "command -v srun >/dev/null 2>&1 || [ ! -r /etc/profile ] || . /etc/profile >/dev/null 2>&1\n"
 """The first line of scripts for a login host: a site may set PATH for Slurm's commands only in login shells."""
@@ -49,7 +49,7 @@ class SrunTransport:
         limit: int = 1 << 20,
         first_contact: bool = False,
         payload: Payload | None = None,
-    ) -> Output:
+    ) -> ScriptResult:
         """Run a script (see Transport.run). `connect_timeout` includes the start of the step."""
         connection = target.connection
         if not connection.allocation:
@@ -119,7 +119,7 @@ class _Step:
         detail = f"srun started no step on {where} within {seconds:g} s"
         return NoAnswer(SilenceKind.UNREACHABLE, "srun", detail, sent=False)
 
-    def answer(self, output: Output, connection: Connection, limit: int) -> Output:
+    def answer(self, output: ScriptResult, connection: Connection, limit: int) -> ScriptResult:
         """Return the output of the script alone. Raises NoAnswer."""
         _, begun, stdout = output.stdout.partition(self.mark + b"\n")
         ending = max(_SRUN_ENDS.finditer(output.stderr), key=re.Match.start, default=None)
@@ -132,7 +132,7 @@ class _Step:
             if len(stream) > limit:
                 raise NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {limit} bytes on {name}")
         by_signal = ending is not None and ending[1] is None
-        return Output(stdout=stdout, stderr=stderr, status=-1 if by_signal else output.status)
+        return ScriptResult(stdout=stdout, stderr=stderr, status=-1 if by_signal else output.status)
 
 
 def ssh_connection(connection: Connection) -> Connection | None:
@@ -163,7 +163,7 @@ def _command(connection: Connection, mark: bytes, longest: float) -> bytes:
     return f"{FIND_SLURM}exec timeout {math.ceil(longest)} {shlex.join(words)}\n".encode()
 
 
-def _no_step(output: Output, connection: Connection) -> NoAnswer:
+def _no_step(output: ScriptResult, connection: Connection) -> NoAnswer:
     """Return why `srun` has ended without a step: nothing was sent."""
     lines = output.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
     words = "".join(char if char.isprintable() else "?" for char in lines[-1][:200])

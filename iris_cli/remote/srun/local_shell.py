@@ -11,7 +11,7 @@ from typing import IO
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh.call import Abandoned, SshCall
-from iris_cli.remote.transport import NoAnswer, Output, Payload, Target, chunks_of, max_sending_time
+from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target, chunks_of, max_sending_time
 
 _PIECE = 64 << 10
 _POLL_INTERVAL = 0.25
@@ -40,15 +40,17 @@ class LocalShell:
         limit: int = 1 << 20,
         first_contact: bool = False,  # noqa: ARG002 - it has no key
         payload: Payload | None = None,
-    ) -> Output:
+    ) -> ScriptResult:
         """Run a script (see Transport.run)."""
-        call = SshCall[Output](timeout, timeout)
+        call = SshCall[ScriptResult](timeout, timeout)
         return call.perform(lambda: self._work(call, script, limit, payload))
 
     def close(self) -> None:
         """Do nothing: no connection is kept."""
 
-    def _work(self, call: SshCall[Output], script: bytes, limit: int, payload: Payload | None) -> Output:
+    def _work(
+        self, call: SshCall[ScriptResult], script: bytes, limit: int, payload: Payload | None
+    ) -> ScriptResult:
         call.enter("shell")
         try:
             process = subprocess.Popen(
@@ -79,7 +81,7 @@ class LocalShell:
 class _Exchange:
     """The bytes from and to a process. Each of its outputs is read by a thread, which a full pipe never blocks."""
 
-    def __init__(self, call: SshCall[Output], process: subprocess.Popen[bytes], limit: int) -> None:
+    def __init__(self, call: SshCall[ScriptResult], process: subprocess.Popen[bytes], limit: int) -> None:
         assert process.stdin
         assert process.stdout
         assert process.stderr
@@ -109,7 +111,7 @@ class _Exchange:
             payload = payload.then
         self._input.close()
 
-    def finish(self) -> Output:
+    def finish(self) -> ScriptResult:
         """Wait for the end of the process and of its output."""
         self._call.enter("output")
         self._wait(lambda: not self._open)
@@ -120,7 +122,7 @@ class _Exchange:
             SYSTEM_CLOCK.sleep(_POLL_INTERVAL)
         with self._news:
             out, err = (bytes(self._read[name]) for name in ("stdout", "stderr"))
-        return Output(stdout=out, stderr=err, status=max(self._process.returncode, -1))
+        return ScriptResult(stdout=out, stderr=err, status=max(self._process.returncode, -1))
 
     def _collect(self, name: str, stream: IO[bytes]) -> None:
         """Read an output to its end; an ended call needs no more of it."""

@@ -18,7 +18,7 @@ from iris_cli.errors import NotWritableError
 from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, PresentedKey
 from iris_cli.remote.ssh.call import SshCall
-from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
+from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target
 
 if TYPE_CHECKING:
     from iris_cli.remote.ssh.dialer import Dialer
@@ -61,7 +61,7 @@ class SshTransport:
         limit: int = 1 << 20,
         first_contact: bool = False,
         payload: Payload | None = None,
-    ) -> Output:
+    ) -> ScriptResult:
         """Run a script (see Transport.run).
 
         If a kept connection is dead before anything was sent, open a new one. A payload gets a separate connection,
@@ -70,7 +70,7 @@ class SshTransport:
         dialer = self._loaded()
         from iris_cli.remote.ssh.script_run import ScriptRequest
 
-        call = SshCall[Output](connect_timeout, timeout)
+        call = SshCall[ScriptResult](connect_timeout, timeout)
         request = ScriptRequest(script=script, limit=limit, payload=payload)
         separate = payload is not None
         return call.perform(

@@ -17,7 +17,7 @@ from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.ssh.call import Abandoned, SshCall
 from iris_cli.remote.ssh.script_run import POLL_INTERVAL, ScriptRequest, ScriptRun
 from iris_cli.remote.ssh.stream import CREDIT, ByteStream, Stream
-from iris_cli.remote.transport import NoAnswer, Output, max_sending_time
+from iris_cli.remote.transport import NoAnswer, ScriptResult, max_sending_time
 
 COMMAND = "exec /bin/sh -s"
 MAX_SESSIONS = 4
@@ -190,7 +190,7 @@ class Link:
             raise NoAnswer(SilenceKind.PROTOCOL, "terminal", readable(error), hint=hint) from error
         return ByteStream(channel, self.stream)
 
-    def execute(self, call: SshCall[Any], request: ScriptRequest, *, start_next: bool) -> Output:
+    def execute(self, call: SshCall[Any], request: ScriptRequest, *, start_next: bool) -> ScriptResult:
         """Run the script. With `start_next` also start the shell of the next call.
 
         Raises LinkLost if the connection was lost before anything was sent, otherwise NoAnswer.
@@ -214,7 +214,7 @@ class Link:
             self.abort()
             raise lost from error
 
-    def _run(self, call: SshCall[Any], request: ScriptRequest, *, start_next: bool) -> Output:
+    def _run(self, call: SshCall[Any], request: ScriptRequest, *, start_next: bool) -> ScriptResult:
         call.enter("channel")
         self._check_alive()
         run = ScriptRun(self._take_spare() or self._open_shell(), request, self.is_alive)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from paramiko import Channel
 
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.remote.transport import NoAnswer, Output, Payload, chunks_of
+from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, chunks_of
 
 PIECE = 32 << 10
 POLL_INTERVAL = 0.25
@@ -56,7 +56,7 @@ class ScriptRun:
             self._channel.shutdown_write()
         self.step = "output"
 
-    def finish(self) -> Output:
+    def finish(self) -> ScriptResult:
         """Read the output to its end and return it."""
         while self._read():
             pass
@@ -68,7 +68,7 @@ class ScriptRun:
             pass
         status = self._channel.recv_exit_status() if self._channel.status_event.is_set() else -1
         self._channel.close()
-        return Output(stdout=bytes(self._out), stderr=bytes(self._err), status=status)
+        return ScriptResult(stdout=bytes(self._out), stderr=bytes(self._err), status=status)
 
     def _send(self, data: bytes, progressed: Callable[[], None]) -> bool:
         """Send the data. Return False if the shell accepts no more input."""
