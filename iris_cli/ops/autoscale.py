@@ -253,7 +253,7 @@ def _add_host_keys(session: Session, listed: Iterable[CloudSlice]) -> None:
         for line in parse(f"{each.name}-{index} {host.key}")
     }
     if new:
-        own.put_all(new)
+        own.put(new)
 
 
 def _is_deleted_vm(session: Session, worker: str) -> bool:

@@ -15,7 +15,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -111,16 +111,12 @@ class HostKeys:
     def add_first(self, owner: str, key: PresentedKey) -> bool:
         """Record `key` if `owner` has none. Return False if a different key is on record."""
         with self._rewriting() as lines:
-            recorded = _keys_of(owner, parse("\n".join(lines)))
+            recorded = _by_owner(parse("\n".join(lines))).get(owner, ())
             if not recorded:
                 lines.append(_format(owner, key))
         return not recorded or key in recorded
 
-    def put(self, owner: str, key: PresentedKey) -> None:
-        """Make `key` the only one on record for `owner`."""
-        self.put_all({owner: key})
-
-    def put_all(self, keys: Mapping[str, PresentedKey]) -> None:
+    def put(self, keys: Mapping[str, PresentedKey]) -> None:
         """Make each of these keys the only one on record for its owner."""
         with self._rewriting() as lines:
             lines[:] = [raw for raw in lines if _owner_of(raw) not in keys]
@@ -135,10 +131,6 @@ class HostKeys:
         if any(is_obsolete(_owner_of(raw)) for raw in _read(self._own, trusted=True).splitlines()):
             with self._rewriting() as lines:
                 lines[:] = [raw for raw in lines if not is_obsolete(_owner_of(raw))]
-
-    def drop(self, owners: Container[str]) -> None:
-        """Remove the keys of these owners."""
-        self.forget(lambda owner: owner in owners)
 
     def _own_keys(self, owner: str) -> tuple[PresentedKey, ...]:
         with self._lock:
@@ -205,10 +197,6 @@ def _is_hash_of(hashed: str, name: str) -> bool:
     except (ValueError, binascii.Error):
         return False
     return version == "1" and hmac.compare_digest(hmac.digest(key, name.lower().encode(), "sha1"), wanted)
-
-
-def _keys_of(owner: str, lines: Sequence[Line]) -> tuple[PresentedKey, ...]:
-    return tuple(line.key for line in lines if line.patterns == owner and not line.marker)
 
 
 def _owner_of(raw: str) -> str:

@@ -14,13 +14,7 @@ from iris_cli.core.ids import Token
 from iris_cli.core.model.job import SIGNALS, EarlySignal
 from iris_cli.core.model.variables import is_read_by_container_clients, is_reserved_by_shells, is_variable
 from iris_cli.remote.transport import Target
-from iris_cli.remote.worker_script import (
-    container_text,
-    directory_word,
-    early_signal_text,
-    memory_text,
-    quote,
-)
+from iris_cli.remote.worker_script import directory_word, library_part, quote
 
 MARKER = "IRIS_ATTEMPT_TOKEN"
 """The environment variable by which all processes of an attempt are found."""
@@ -92,8 +86,9 @@ def command_text(request: LaunchRequest) -> str:
     if not request.argv or not request.argv[0] or request.argv[0].startswith("-"):
         raise ValueError("a command needs the name of a program that doesn't begin with '-'")
     arguments = [f"{name}={value}" for name, value in request.env.items() if _is_argument(request, name)]
-    if request.image:
-        return f'task_cmd() {{\nexec "$@" {" ".join(map(_word, _in_container(request, arguments)))}\n}}\n'
+    if request.image:  # container.sh calls it with docker or podman and the first arguments
+        words = [*_variables(request, arguments), request.image, *request.argv]
+        return f'task_cmd() {{\nexec "$@" {" ".join(map(_word, words))}\n}}\n'
     if arguments and "=" in request.argv[0]:
         raise ValueError(f"{request.argv[0][:40]!r} can't be told from a variable")
     # A shell can't export variables whose names it reserves, but the program `env` can set them. None of them is a
@@ -119,12 +114,8 @@ def container_steps(variables: Sequence[str], argv: Sequence[str]) -> str:
     )
 
 
-def _in_container(request: LaunchRequest, arguments: Sequence[str]) -> list[str]:
-    """Return the last arguments of docker or podman. `-e NAME` copies a variable of the docker or podman process."""
-    return [*_variables(request, arguments), request.image, *request.argv]
-
-
 def _variables(request: LaunchRequest, arguments: Sequence[str]) -> list[str]:
+    """Return the options of docker or podman for all variables. `-e NAME` copies a variable of docker or podman."""
     names = [name for name in request.env if not _is_argument(request, name)]
     return [word for each in (*arguments, *names, *_IRIS_VARIABLES) for word in ("-e", each)]
 
@@ -182,14 +173,14 @@ def settings_text(request: LaunchRequest) -> str:
 
 
 def _memory(limit: int) -> list[str]:
-    return [f"memory_limit={limit:d}", memory_text().rstrip("\n")] if limit else []
+    return [f"memory_limit={limit:d}", library_part("memory")] if limit else []
 
 
 def _early(signal: EarlySignal | None) -> list[str]:
     if signal is None:
         return []
     numbers = f"early_number={SIGNALS[signal.name]}\nearly_lead={hundredths(signal.lead)}"
-    return [f"early_name={signal.name}", numbers, early_signal_text().rstrip("\n")]
+    return [f"early_name={signal.name}", numbers, library_part("early")]
 
 
 def _workspace_settings(request: LaunchRequest) -> list[str]:
@@ -207,7 +198,7 @@ def _image_settings(request: LaunchRequest) -> list[str]:
     copied = "set_up_copy && " if request.workspace or request.setup else ""
     set_up = f"set_up() {{ have_runtime && {copied}have_image; }}"
     settings = [f"image={_word(request.image)}", f"gpus={int(request.gpus)}", set_up]
-    return [*settings, container_text().rstrip("\n")]
+    return [*settings, library_part("container")]
 
 
 def set_up_key(workspace: str, command: str) -> str:

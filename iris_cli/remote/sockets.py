@@ -123,18 +123,12 @@ def start_proxy(command: str) -> ProxySocket:
     return sock
 
 
-def allow_many_connections() -> int:
-    """Raise the soft limit of open files, for one socket per host (macOS starts with 256). Return the limit."""
+def max_connections(*, may_raise: bool) -> int:
+    """Return the soft limit of open files. With `may_raise` first raise it to 8192 (macOS starts with 256)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    if may_raise and soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
-    return wanted if soft == resource.RLIM_INFINITY else soft
-
-
-def max_connections() -> int:
-    """Return the current limit of open files."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 8192 if soft == resource.RLIM_INFINITY else soft

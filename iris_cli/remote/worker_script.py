@@ -114,19 +114,9 @@ def holder_text() -> str:
     return _variables(HostPaths()) + _shell("host", "begin", "holder")
 
 
-def early_signal_text() -> str:
-    """Return the library part that follows the settings of an attempt with an early signal."""
-    return _shell("early")
-
-
-def container_text() -> str:
-    """Return the library part that follows the settings of an attempt with an image."""
-    return _shell("container")
-
-
-def memory_text() -> str:
-    """Return the library part that follows the settings of an attempt with a memory limit."""
-    return _shell("memory")
+def library_part(name: str) -> str:
+    """Return a part of the library, without its last newline."""
+    return _shell(name).rstrip("\n")
 
 
 def directory_word(remote_dir: str) -> str:

@@ -15,7 +15,7 @@ import pytest
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.job import SIGNALS, EarlySignal
 from iris_cli.remote.launch_request import settings_text
-from iris_cli.remote.worker_script import early_signal_text
+from iris_cli.remote.worker_script import library_part
 from tests.support.local_transport import SHELLS, tools_of
 from tests.support.waiting import LIMITS, until
 from tests.support.worker_host import WorkerHost, marked, until_gone
@@ -103,7 +103,7 @@ def test_handlers_are_found_for_each_signal(shell: str, tmp_path: Path) -> None:
             asked = "\n".join(
                 f"is_handled {process.pid} {number} && echo {name}" for name, number in SIGNALS.items()
             )
-            script = f"iris_proc=/proc\n{early_signal_text()}\n{asked}\n:"
+            script = f"iris_proc=/proc\n{library_part('early')}\n{asked}\n:"
             shell_path = tools_of(shell, tmp_path / "tools") / "sh"
             told = subprocess.run(
                 [shell_path, "-c", script], capture_output=True, check=True, text=True

@@ -130,7 +130,7 @@ def test_our_own_entry_wins_over_the_users(tmp_path: Path) -> None:
     users.write_text(line("host", OTHER))
     keys = HostKeys(tmp_path / "own")
     assert keys.of_worker("w", "host", [users]).keys == (OTHER,)
-    keys.put("w", KEY)
+    keys.put({"w": KEY})
     assert keys.of_worker("w", "host", [users]).keys == (KEY,)
 
 
@@ -138,7 +138,7 @@ def test_the_users_entry_of_a_jump_host_has_priority(tmp_path: Path) -> None:
     users = tmp_path / "users"
     users.write_text(line("bastion", OTHER))
     keys = HostKeys(tmp_path / "own")
-    keys.put("bastion", KEY)
+    keys.put({"bastion": KEY})
     assert keys.of_jump_host("bastion", [users]).keys == (OTHER,)
     assert keys.of_jump_host("bastion", []).keys == (KEY,)
 
@@ -154,7 +154,7 @@ def test_a_revocation_counts_even_for_a_key_that_we_recorded(tmp_path: Path) -> 
     users = tmp_path / "users"
     users.write_text(line("*", KEY, "@revoked"))
     keys = HostKeys(tmp_path / "own")
-    keys.put("w", KEY)
+    keys.put({"w": KEY})
     assert keys.of_worker("w", "host", [users]).revoked == {KEY.base64}
 
 
@@ -187,9 +187,9 @@ def test_changes_by_other_processes_are_seen(tmp_path: Path) -> None:
     looping, other = HostKeys(tmp_path / "own"), HostKeys(tmp_path / "own")
     assert not looping.has("west-1-0")
     for key in (KEY, OTHER):
-        other.put("west-1-0", key)
+        other.put({"west-1-0": key})
         assert looping.of_worker("west-1-0", "a", []).keys == (key,)
-    other.drop(["west-1-0"])
+    other.forget(lambda owner: owner == "west-1-0")
     assert not looping.has("west-1-0")
 
 
@@ -198,7 +198,7 @@ def test_putting_a_key_replaces_the_workers_others_and_touches_nothing_else(tmp_
     own.touch(mode=0o600)
     kept = "# kept\n" + line("w2", OTHER) + "garbage\n"
     own.write_text(line("w") + kept + line("w", some_key(2, "ssh-rsa")))
-    HostKeys(own).put("w", OTHER)
+    HostKeys(own).put({"w": OTHER})
     assert own.read_text() == kept + line("w", OTHER)
 
 
@@ -206,7 +206,7 @@ def test_our_file_and_its_directory_are_private(tmp_path: Path) -> None:
     own = tmp_path / "state" / "known_hosts"
     old = os.umask(0)
     try:
-        HostKeys(own).put("w", KEY)
+        HostKeys(own).put({"w": KEY})
     finally:
         os.umask(old)
     assert stat.S_IMODE(own.stat().st_mode) == 0o600
@@ -221,7 +221,7 @@ def test_a_symbolic_link_in_the_place_of_our_file_is_refused(tmp_path: Path) -> 
     with pytest.raises(OSError, match="own"):
         keys.of_worker("w", "host", [])
     with pytest.raises(OSError, match="own"):
-        keys.put("w", KEY)
+        keys.put({"w": KEY})
     assert (tmp_path / "elsewhere").read_text() == line("w", OTHER)
 
 
@@ -250,13 +250,13 @@ def test_many_writers_lose_nothing(tmp_path: Path) -> None:
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = tmp_path / "own"
-    HostKeys(own).put("w", KEY)
+    HostKeys(own).put({"w": KEY})
 
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        HostKeys(own).put("w", OTHER)
+        HostKeys(own).put({"w": OTHER})
     assert own.read_text() == line("w")
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

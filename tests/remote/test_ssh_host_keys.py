@@ -125,14 +125,14 @@ def test_first_contact_records_a_key_in_the_users_files(
 def test_the_operator_accepts_the_key_that_was_shown(ssh_lab: SshLab, invocation: Opener) -> None:
     (host,) = ssh_lab()
     ssh = invocation()
-    ssh.accept_key(host.worker, presented(write_key(host.directory / "old")))
+    ssh.accept_keys({host.worker: presented(write_key(host.directory / "old"))})
     target = host.target()
     assert refusal(ssh, target).kind is SilenceKind.HOST_KEY
     shown = ssh.presented_key(target, PATIENCE)
     assert shown == presented(host.public_host_key)
-    assert shown.fingerprint not in ssh.known_fingerprints(target)
-    ssh.accept_key(host.worker, shown)
-    assert ssh.known_fingerprints(target) == (shown.fingerprint,)
+    assert shown not in ssh.known_keys(target)
+    ssh.accept_keys({host.worker: shown})
+    assert ssh.known_keys(target) == (shown,)
     assert answers(ssh, target)
     assert answers(invocation(), target)
 
@@ -141,7 +141,7 @@ def test_each_worker_is_checked_by_its_own_key_even_at_the_same_address(
     ssh_lab: SshLab, ssh: SshTransport
 ) -> None:
     (host,) = ssh_lab()
-    ssh.accept_key(WorkerId("twin"), presented(write_key(host.directory / "other")))
+    ssh.accept_keys({WorkerId("twin"): presented(write_key(host.directory / "other"))})
     assert answers(ssh, host.target())
     twin = Target(worker=WorkerId("twin"), connection=host.connection())
     assert refusal(ssh, twin).kind is SilenceKind.HOST_KEY
@@ -152,7 +152,7 @@ def test_a_key_that_can_not_be_recorded_is_an_error_of_the_state(ssh_lab: SshLab
     (tmp_path / "own").symlink_to("elsewhere")
     ssh = SshTransport(tmp_path / "own", ssh_config=None, user_known_hosts=None)
     with pytest.raises(NotWritableError, match="host-0"):
-        ssh.accept_key(host.worker, presented(host.public_host_key))
+        ssh.accept_keys({host.worker: presented(host.public_host_key)})
     assert refusal_kind(ssh, host.target()) is SilenceKind.LOCAL
 
 
@@ -169,7 +169,7 @@ def test_a_revoked_key_is_refused_though_it_is_on_record(
     know(tmp_path / "users", host)
     with (tmp_path / "users").open("a") as users:
         users.write(f"@revoked * {host.public_host_key}\n")
-    invocation().accept_key(host.worker, presented(host.public_host_key))
+    invocation().accept_keys({host.worker: presented(host.public_host_key)})
     error = refusal(invocation(), host.target())
     assert error.kind is SilenceKind.HOST_KEY
     assert "@revoked" in error.detail

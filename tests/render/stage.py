@@ -142,16 +142,14 @@ class Keys:
         return Key()
 
     def known_keys(self, target: Target) -> list[Key]:
-        return [Key(fingerprint=each) for each in self.known_fingerprints(target)]
-
-    def known_fingerprints(self, target: Target) -> list[str]:
-        return [] if target.worker == "gpu-0" else ["SHA256:oldoldoldoldoldoldoldoldoldoldoldoldoldold1"]
+        old = Key(fingerprint="SHA256:oldoldoldoldoldoldoldoldoldoldoldoldoldold1")
+        return [] if target.worker == "gpu-0" else [old]
 
     @contextmanager
     def trusting(self, _worker: WorkerId, _key: Key) -> Iterator[Keys]:
         yield self
 
-    def accept_key(self, _worker: WorkerId, _key: Key) -> None:
+    def accept_keys(self, _keys: dict[WorkerId, Key]) -> None:
         pass
 
     def forget_keys(self, _workers: object) -> None:

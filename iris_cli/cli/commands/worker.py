@@ -187,7 +187,7 @@ def _accept_known_host(iris: Context, session: "Session", name: str, *, yes: boo
         presented = iris.transport.presented_key(target, session.limits.connect_timeout)
     except NoAnswer as silence:
         return ProbeResult(silence.silence(worker.id), worker)
-    known = iris.transport.known_fingerprints(target)
+    known = [key.fingerprint for key in iris.transport.known_keys(target)]
     with iris.transport.trusting(worker.id, presented) as transport:
         host = operation.probe_unrecorded(iris.session("iris worker probe", transport), name)
     print_line = iris.output.message if yes else iris.output.warning
@@ -198,7 +198,7 @@ def _accept_known_host(iris: Context, session: "Session", name: str, *, yes: boo
         print_line(line)
     is_new = presented.fingerprint not in known or host.differs
     consent.require(iris, "Trust this key?", yes=yes or not is_new, to="accept", undone="no key was accepted")
-    iris.transport.accept_key(worker.id, presented)
+    iris.transport.accept_keys({worker.id: presented})
     return operation.accept(session, host)
 
 

@@ -121,18 +121,10 @@ class SshTransport:
         route = dialer.route(target)
         return dialer.known(route, route.end).keys
 
-    def known_fingerprints(self, target: Target) -> tuple[str, ...]:
-        """Return the host keys on record as `SHA256:` fingerprints. Raises NoAnswer (LOCAL)."""
-        return tuple(key.fingerprint for key in self.known_keys(target))
-
-    def accept_key(self, worker: WorkerId, key: PresentedKey) -> None:
-        """Make `key` the only one on record for the worker. Raises NotWritableError."""
-        self.accept_keys({worker: key})
-
     def accept_keys(self, keys: Mapping[WorkerId, PresentedKey]) -> None:
         """Make each of these keys the only one on record for its worker. Raises NotWritableError."""
         try:
-            self._host_keys.put_all({str(worker): key for worker, key in keys.items()})
+            self._host_keys.put({str(worker): key for worker, key in keys.items()})
         except OSError as error:
             hint = f"ls -l {self._known_hosts}"
             whose = ", ".join(keys)
@@ -141,7 +133,7 @@ class SshTransport:
     def forget_keys(self, workers: Collection[WorkerId]) -> None:
         """Remove the recorded keys of these workers. Raises NotWritableError."""
         try:
-            self._host_keys.drop(workers)
+            self._host_keys.forget(lambda owner: owner in workers)
         except OSError as error:
             hint = f"ls -l {self._known_hosts}"
             raise NotWritableError(f"can't forget host keys: {error}", hint=hint) from error
@@ -157,7 +149,7 @@ class SshTransport:
             other = SshTransport(known_hosts, ssh_config=self._ssh_config)
             other._user_known_hosts = self._user_known_hosts
             try:
-                other.accept_key(worker, key)
+                other.accept_keys({worker: key})
                 yield other
             finally:
                 other.close()
@@ -178,8 +170,7 @@ class SshTransport:
 
                 if not self._shared:
                     _tune_interpreter()
-                files = sockets.max_connections() if self._shared else sockets.allow_many_connections()
-                max_unused = min(MAX_UNUSED, files // 2)
+                max_unused = min(MAX_UNUSED, sockets.max_connections(may_raise=not self._shared) // 2)
                 self._dialer = Dialer(
                     Routes(self._ssh_config), self._host_keys, self._user_known_hosts, max_unused
                 )
