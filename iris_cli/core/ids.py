@@ -172,6 +172,12 @@ def parse_attempt_id(text: str) -> AttemptId:
     return AttemptId(parse_task_id(task), number)
 
 
+def is_attempt_name(text: str) -> bool:
+    """Return True if the text ends like an attempt id. No job id and no task id does."""
+    _, separator, number = text.rpartition("/attempt-")
+    return bool(separator) and number.isdecimal()
+
+
 def parse_token(text: object) -> Token:
     """Validate a launch token. Raises ValueError."""
     if not isinstance(text, str) or len(text) != 32 or text.strip(_HEX_DIGITS):

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from iris_cli.core import Attempt, AttributeValue, Cluster, JobId, Task, TaskId, Worker, WorkerId, clip
 from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY
-from iris_cli.core.ids import parse_attempt_id, parse_task_id
+from iris_cli.core.ids import is_attempt_name, parse_attempt_id, parse_task_id
 from iris_cli.core.lifecycle.display import DisplayWord, filter_words
 from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.text import did_you_mean, nearest, one_of
@@ -134,7 +134,7 @@ def _parse_subject(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task],
         return cluster.tasks_of(JobId(what)), None
     number = None
     try:
-        if "/attempt-" in what:
+        if is_attempt_name(what):
             attempt_id = parse_attempt_id(what)
             task_id, number = attempt_id.task, attempt_id.number
         else:

@@ -11,6 +11,7 @@ from iris_cli.cli import app
 from iris_cli.core.ids import JobId
 from iris_cli.errors import ExitCode
 from tests.render.scenes import session_of
+from tests.support.inside import Inside
 from tests.support.lab import Lab
 
 
@@ -29,6 +30,19 @@ def config(tmp_path: Path) -> Path:
     path = tmp_path / "cluster.yaml"
     path.write_text("cluster: {name: lab}\nworkers: []\n")
     return path
+
+
+def test_a_job_may_be_named_almost_like_an_attempt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Lab().worker("w").job("train", cpu=0.5).schedule().reports("train/* running")
+    Inside(made).submit(name="attempt-a")
+    made.schedule()
+    session_of(made, tmp_path / "state")
+    path = tmp_path / "cluster.yaml"
+    path.write_text("cluster: {name: lab}\nworkers: []\n")
+    assert app.run(["--config", str(path), "--json", "retry", "train/attempt-a/task-0"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["retried"] == ["train/attempt-a/task-0/attempt-0"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from iris_cli.core.events.events import (
     WorkerUpdated,
 )
 from iris_cli.core.evolve import Draft, replay
-from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
+from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId, is_attempt_name
 from iris_cli.core.invariants import breaches
 from iris_cli.core.lifecycle import (
     attempts,
@@ -362,7 +362,7 @@ class Lab:
 
     def attempts_named(self, names: str) -> list[AttemptId]:
         """`train/*`, `train/task-1` or `train/task-1/attempt-0`; without a number the last attempt."""
-        head, slash, number = names.partition("/attempt-")
+        head, slash, number = names.rpartition("/attempt-") if is_attempt_name(names) else (names, "", "")
         if names.endswith("/*"):
             tasks = self.cluster.tasks_of(JobId(names.removesuffix("/*")))
         else:

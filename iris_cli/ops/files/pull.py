@@ -9,6 +9,7 @@ from threading import Lock
 from msgspec import Struct
 
 from iris_cli.core import Attempt, AttemptId, Cluster, JobId, WorkerId
+from iris_cli.core.ids import is_attempt_name
 from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotWritableError, UsageError
 from iris_cli.journal.log.recovery import Damage
@@ -76,7 +77,7 @@ def _attempts_with_files(
 ) -> list[tuple[AttemptId, Attempt]]:
     """Return the selected attempts that may have written files, by task and number."""
     found = select_tasks(cluster, what, ranks=ranks, attempt=number)
-    only_one = number is not None or "/attempt-" in what
+    only_one = number is not None or is_attempt_name(what)
     return [
         (AttemptId(task.id, each.number), each)
         for task, attempt in found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from iris_cli.core import AttemptId, AttemptState, Cluster, JobId, Task, TaskId, clip
+from iris_cli.core.ids import is_attempt_name
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.lifecycle.resubmission import resubmit_command
 from iris_cli.errors import UsageError
@@ -48,7 +49,7 @@ def _target(cluster: Cluster, name: str) -> tuple[JobId, Task | None]:
     """Return the open job of this name; for an open task, its job and the task. Raises NotFoundError, UsageError."""
     job, task = JobId(name), None
     if name not in cluster.jobs:
-        if "/attempt-" in name:
+        if is_attempt_name(name):
             raise unknown_name(cluster, name, "job or task")
         ((task, _),) = select_tasks(cluster, name)
         job = task.job

@@ -10,6 +10,7 @@ from functools import partial
 from msgspec import Struct, field, structs
 
 from iris_cli.core import Attempt, Cluster, Task, TaskId, TaskState, WorkerId
+from iris_cli.core.ids import is_attempt_name
 from iris_cli.ops.logs.log_reading import LogLine, LogText, Query, Reading, by_worker, poll_worker, take_turns
 from iris_cli.ops.logs.logs import (
     has_output_on_worker,
@@ -94,7 +95,7 @@ class Follower:
         self._waits: dict[TaskId, str] = {}  # last reason printed for each pending retry
         view = look(session, runs_cycles=True)
         chosen = select_tasks(view.cluster, what, ranks=query.ranks, attempt=query.attempt)
-        self._only_one = query.attempt is not None or "/attempt-" in what
+        self._only_one = query.attempt is not None or is_attempt_name(what)
         self._followed: dict[TaskId, _FollowedAttempt | None] = {
             task.id: self._begin(task, attempt, query.tail) if attempt else None for task, attempt in chosen
         }

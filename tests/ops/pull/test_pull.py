@@ -14,6 +14,7 @@ from iris_cli.ops.progress import ProgressState
 from iris_cli.remote.output_calls import PIECE
 from tests.ops.pull.conftest import pulled, row, tree
 from tests.ops.world import World
+from tests.support.inside import Inside
 from tests.support.lab import Lab
 from tests.support.onlooker import Onlooker
 from tests.support.remote_files import LONG_AGO, RemoteFile, RemoteFiles
@@ -316,6 +317,17 @@ def test_every_attempt_is_fetched_unless_one_is_named(tmp_path: Path, remote: Re
     for what, options in [("flaky", {"number": 1}), ("flaky/task-0/attempt-1", {})]:
         found = pulled(world, remote, here, what, **options)
         assert [each.attempt.number for each in found.attempts] == [1]
+
+
+def test_every_attempt_of_a_job_that_is_named_almost_like_an_attempt_is_fetched(
+    tmp_path: Path, remote: RemoteFiles
+) -> None:
+    lab = Lab().worker("w").job("train", cpu=0.5).schedule().reports("train/* running")
+    Inside(lab).submit(name="attempt-a", max_retries_failure=1)
+    lab.schedule().reports("train/attempt-a/* running").reports("train/attempt-a/* exited 1").schedule()
+    lab.reports("train/attempt-a/* running")
+    found = pulled(World(lab, tmp_path / "state"), remote, tmp_path / "x/y/z", "train/attempt-a")
+    assert [each.attempt.number for each in found.attempts] == [0, 1]
 
 
 def test_a_list_that_is_cut_is_asked_for_alone(tmp_path: Path, remote: RemoteFiles) -> None:
