@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.ids import JobId
+from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.messages.observations import AttemptReport, RemoteState, WorkerReport
 from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode
 from iris_cli.ops.cycle.cycle import Cycles
-from iris_cli.ops.loop.wait import WaitResult, wait_for
+from iris_cli.ops.loop.wait import CycleRunner, WaitResult, wait_for
 from tests.ops.world import World
 from tests.support.fake_hosts import Entry, Host
 from tests.support.fake_runner import Clock, Site
@@ -145,6 +145,32 @@ def test_whoever_waits_runs_the_cycles_if_nobody_else_does(tmp_path: Path) -> No
     session = world.session()
     assert wait_for(session, [JobId("train")], timeout=600).states == {"train": S}
     assert session.view().job_state(JobId("train")) is S
+
+
+def test_why_a_task_is_pending_stays_known_while_no_cycle_can_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iris_cli.ops.session.LOCK_TIMEOUT", 0.01)
+    site = Site(tmp_path, "w0")
+    site.launch("first", cpu=3.0)
+    site.launch("second", cpu=3.0)
+    second = TaskId(JobId("second"), 0)
+    session = site.session()
+    session.lock_timeout = 0.01
+    with CycleRunner(session) as runner:
+        runner.look()
+        why = runner.reason(second)
+        assert "taken by first" in why
+        runner.pause(1.0)  # the answers of the host arrive
+        site.hosts["w0"].exits("first")
+        with site.session().state.locked("iris log salvage", 0.0):
+            runner.make_cycle_due()
+            runner.look()
+        assert "iris log salvage" in str(runner.trouble)
+        assert runner.reason(second) == why
+        runner.make_cycle_due()
+        runner.look()
+        assert (runner.trouble, runner.reason(second)) == (None, "")
 
 
 def test_an_end_that_a_late_answer_tells_is_seen_without_a_pause(tmp_path: Path) -> None:

@@ -89,9 +89,17 @@ class Cycles(Struct):
         return self.dispatcher.session
 
     def run(self) -> None:
-        """Run one cycle. Calls without an answer stay open for `finish_calls`. Raises the errors of `cycle.run`."""
-        self.poll_and_place()
-        self.end()
+        """Run one cycle. Calls without an answer stay open for `finish_calls`. Raises the errors of `cycle.run`.
+
+        After an error, `result` is still the result of the cycle before.
+        """
+        before = self.result
+        try:
+            self.poll_and_place()
+            self.end()
+        except Exception:
+            self.result = before
+            raise
 
     def poll_and_place(self) -> None:
         """Begin a cycle: poll the workers, and place tasks on the workers that have answered."""
