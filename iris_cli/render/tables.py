@@ -88,7 +88,7 @@ def folded_rows(
 ) -> list[Row]:
     """Return the rows, with one row for all rows that differ only in name. Its first cell has the folded names.
 
-    `each`: columns with numbers per row. In a folded row they have the word `each`.
+    `each`: columns with numbers per row. In a folded row they have the word `each`, unless the number is unknown.
     """
     alike: dict[Row, list[str]] = {}
     for row in rows:
@@ -97,7 +97,7 @@ def folded_rows(
         (
             fold(names),
             *(
-                f"{cell} each" if column in each and len(names) > 1 else cell
+                f"{cell} each" if column in each and len(names) > 1 and cell not in ("", "-") else cell
                 for column, cell in enumerate(line, 1)
             ),
         )

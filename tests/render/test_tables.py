@@ -120,6 +120,19 @@ def test_rows_that_differ_only_in_name_are_one_line() -> None:
     ]
 
 
+def test_a_number_of_each_row_is_said_to_be_that_of_each_if_it_is_known() -> None:
+    rows = [
+        ("w-0", "4/8", "1"),
+        ("w-1", "4/8", "1"),
+        ("v", "4/8", "1"),
+        *(("x-0", "-", ""), ("x-1", "-", "")),
+    ]
+    assert folded_rows(rows, lambda row: row[0], lambda row: ("cpu", *row[1:]), each=(2, 3)) == [
+        ("w-[0-1], v", "cpu", "4/8 each", "1 each"),
+        ("x-[0-1]", "cpu", "-", ""),
+    ]
+
+
 @pytest.mark.parametrize("width", ["", "abc", "0", "-5", " 80 x"])
 def test_a_width_that_is_none_is_not_used(
     width: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
