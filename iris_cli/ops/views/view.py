@@ -22,7 +22,7 @@ from iris_cli.ops.views.cycles import Cycles, cycles_of, read_number, work_left
 
 if TYPE_CHECKING:
     from iris_cli.core.events.events import Transaction
-    from iris_cli.core.scheduling import ExpectedStart, Plan, Reason
+    from iris_cli.core.scheduling import ExpectedStart, Plan, Reason, ReasonKind
     from iris_cli.journal.log.reading import Reading
     from iris_cli.journal.state_dir import StateDir
     from iris_cli.ops.progress import Progress
@@ -151,7 +151,11 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def first_of_each_kind(reasons: Sequence[Reason]) -> list[Reason]:
-    return list({reason.kind: reason for reason in reversed(reasons)}.values())[::-1]
+    """Return the first reason of each kind, in order."""
+    found: dict[ReasonKind, Reason] = {}
+    for reason in reasons:
+        found.setdefault(reason.kind, reason)
+    return list(found.values())
 
 
 def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) -> View:
