@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -37,25 +37,53 @@ class Row(Struct, frozen=True, kw_only=True):
 def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
     """Yield all events after `after_seq`, in order. Raises NotFoundError, and LogDamagedError after the valid lines."""
     reading = state.read_history(archive=True)
-    workers: dict[AttemptId, WorkerId] = {}  # most events of an attempt don't contain its worker
+    workers = WorkersOfAttempts()
     for transaction in reading:
         for index, event in enumerate(transaction.events):
-            if isinstance(event, ev.TaskAssigned):
-                workers[event.attempt_id] = event.worker
+            worker = workers.read(event)
             if transaction.seq > after_seq:
-                yield _row(transaction, index, event, workers)
+                yield _row(transaction, index, event, worker)
     if reading.damage is not None:
         raise reading.damage.error()
     if not reading.log_exists:
         raise NotFoundError(f"no event log in {state.path}", hint="name a directory with --state-dir")
 
 
-def _row(
-    transaction: ev.Transaction, index: int, event: ev.Event, workers: Mapping[AttemptId, WorkerId]
-) -> Row:
-    worker = getattr(event, "worker", None)
-    if isinstance(event, ev.AttemptEvent):
-        worker = workers.get(event.attempt_id)
+class WorkersOfAttempts(dict[AttemptId, WorkerId]):
+    """The worker of each attempt, which most events of the attempt don't contain.
+
+    Attempts are removed with their last event, because the log may contain more attempts than fit into memory.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._presumed_gone: set[AttemptId] = set()
+
+    def read(self, event: ev.Event) -> WorkerId | None:
+        """Return the worker of the next event, or None. Events must be passed in order."""
+        if not isinstance(event, ev.AttemptEvent):
+            worker_id: WorkerId | None = getattr(event, "worker", None)
+            return worker_id
+        attempt = event.attempt_id
+        if isinstance(event, ev.TaskAssigned):
+            self[attempt] = event.worker
+        worker = self.get(attempt)
+        if isinstance(
+            event, ev.AttemptPresumedGone
+        ):  # another event records its end, and a later event the proof
+            self._presumed_gone.add(attempt)
+        elif isinstance(event, ev.AttemptProvenGone):
+            self._presumed_gone.discard(attempt)
+            self.pop(attempt, None)
+        elif isinstance(event, _ENDS) and attempt not in self._presumed_gone:
+            self.pop(attempt, None)
+        return worker
+
+
+_ENDS = (ev.AttemptEnded, ev.AttemptStopped, ev.TaskDispatchFailed)
+
+
+def _row(transaction: ev.Transaction, index: int, event: ev.Event, worker: WorkerId | None) -> Row:
     task = getattr(event, "task", None)
     job = event.job.id if isinstance(event, ev.JobSubmitted) else getattr(event, "job", None)
     if isinstance(task, TaskId):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
+import pytest
+
 from iris_cli.core.events.events import Event
-from iris_cli.ops.event_rows import rows
+from iris_cli.ops.event_rows import WorkersOfAttempts, rows
 from tests.journal.samples import HELD_UP, LOSSES, NOON, REAPING, STORY, state_in
 
 
@@ -30,6 +33,16 @@ def test_a_place_is_forgotten_when_the_attempt_is_over_for_certain(tmp_path: Pat
     assert [worker for kind, worker in told if kind == "AttemptEnded"] == ["spot-0", "spot-0"]
     ended = exported(tmp_path / "other", HELD_UP)
     assert {worker for kind, worker in ended if kind.startswith(("Task", "Attempt"))} == {"spot-0"}
+
+
+@pytest.mark.parametrize("story", [LOSSES, REAPING])
+def test_no_attempt_is_kept_in_memory_after_its_last_event(story: tuple[tuple[Event, ...], ...]) -> None:
+    workers = WorkersOfAttempts()
+    counts = []
+    for event in chain.from_iterable(story):
+        workers.read(event)
+        counts.append(len(workers))
+    assert (max(counts) > 0, counts[-1]) == (True, 0)
 
 
 def test_what_is_about_no_worker_names_none(tmp_path: Path) -> None:
