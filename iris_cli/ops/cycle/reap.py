@@ -56,10 +56,12 @@ def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None
     if not due or any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(worker.id)):
         return None
     reaped = {cluster.attempt(attempt_id).token: attempt_id for attempt_id in due}
+    # Not in the thread of the call: the tables of ended jobs are read on demand, and are not thread-safe.
+    uses_caches = use_caches(cluster, due)
 
     def reap() -> ReapReport | Silence:
         report = session.runner.reap(session.target(worker), list(reaped))
-        if not isinstance(report, Silence) and use_caches(cluster, due):
+        if uses_caches and not isinstance(report, Silence):
             unused_bytes(session, cluster, worker, session.limits.reap_after, remove=True)
         return report
 
