@@ -1,4 +1,4 @@
-"""Calls for files on a worker: output of attempts, and workspaces that tasks packed.
+"""Calls for files on a worker: output of attempts, caches, and workspaces that tasks packed.
 
 The results are untrusted: names are raw bytes. This module writes no files.
 """
@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from iris_cli.core.ids import Token, parse_token
-from iris_cli.core.messages.observations import Silence
+from iris_cli.core.ids import Token, WorkerId, parse_token
+from iris_cli.core.messages.observations import CacheReport, Silence
 from iris_cli.remote.answers import Record, records_of
 from iris_cli.remote.frames import Frame, malformed
 from iris_cli.remote.transport import Target
@@ -217,10 +217,65 @@ def _piece(frame: Frame, *, longest: int, start: int, offset: int, limit: int) -
     return FilePiece(data=data, offset=offset, version=version)
 
 
+MIN_UNUSED = 600.0
+"""Seconds for which a cache entry is kept in any case: another invocation may be about to use it."""
+
 PACKED = "outbox/.packed"
 """Directory for workspaces that a task has packed, relative to the attempt's directory."""
 
+_CACHES_PATIENCE = 30.0  # seconds: for a slow disk with many files
 _HASH = re.compile("[0-9a-f]{64}")
+_CACHE_SIZE = re.compile(r"S ([ws]/[0-9a-f]{64}) (0|[1-9][0-9]{0,14})")
+
+
+class CacheCalls:
+    """The call for caches of workspaces and set-ups."""
+
+    def __init__(self, calls: WorkerCalls) -> None:
+        self._calls = calls
+
+    def unused(
+        self,
+        target: Target,
+        *,
+        boot_id: str,
+        incarnation: str,
+        keep: Sequence[str],
+        unused_for: float,
+        remove: bool = False,
+    ) -> CacheReport | Silence:
+        """Return the sizes of cached workspaces and set-ups unused for `unused_for` seconds (at least ten minutes).
+
+        `keep` are the hashes of workspaces and set-ups of live attempts, which are omitted. With `remove` the unused
+        caches are deleted first. Deletion may take longer than this call: repeat the call until none is left. A
+        different host, or the same host after a reboot, does nothing. Raises ValueError if `keep` contains something
+        other than hashes.
+        """
+        wrong = [each for each in keep if _HASH.fullmatch(each) is None]
+        if wrong:
+            raise ValueError(f"{wrong[0][:80]!r} is no hash")
+        minutes = int(max(unused_for, MIN_UNUSED) // 60)
+        step = f"caches {minutes} {quote(' '.join(keep))} {int(remove)}"
+        step = f"if is_intended_host {quote(boot_id)} {quote(incarnation)}; then {step}; fi"
+        call = [self._calls.open_line(target), "unused=", step, "begin_frame", "print_unused", "end_frame"]
+        read = partial(_cache_report, worker=target.worker)
+        return self._calls.ask(target, "caches", call, read, room=1 << 20, patience=_CACHES_PATIENCE)
+
+
+def _cache_report(frame: Frame, worker: WorkerId) -> CacheReport:
+    _, _, records = records_of(frame, 0)
+    matches = [_CACHE_SIZE.fullmatch(record.line) for record in records]
+    sizes: dict[str, int] = {}
+    for match in matches:
+        if match is None:
+            raise malformed("the answer has a line that is about no cache")
+        sizes[match[1]] = sizes.get(match[1], 0) + (int(match[2]) << 10)
+    return CacheReport(
+        worker=worker,
+        boot_id=frame.boot_id,
+        incarnation=frame.incarnation,
+        sizes=tuple(sizes.items()),
+    )
 
 
 # Pieces of logs

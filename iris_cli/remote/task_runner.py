@@ -32,6 +32,7 @@ from iris_cli.remote.launch_request import (
 )
 from iris_cli.remote.output_calls import (
     MAX_LOG_PIECE,
+    CacheCalls,
     LogChunk,
     LogPiece,
     OutputCalls,
@@ -40,7 +41,7 @@ from iris_cli.remote.output_calls import (
     room_for,
 )
 from iris_cli.remote.transport import Payload, Target, time_to_arrive
-from iris_cli.remote.worker_calls import WorkerCalls, unique
+from iris_cli.remote.worker_calls import CommandCalls, StackCalls, WorkerCalls, unique
 from iris_cli.remote.worker_script import quote
 
 __all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]
@@ -65,12 +66,24 @@ class TaskRunner(WorkerCalls):
     """The calls of the worker protocol. Thread-safe.
 
     A call returns a complete answer or a Silence. After a Silence the worker may or may not have executed the call. All
-    calls except `run_command` can be repeated. A call raises ValueError for arguments that can't be sent.
+    calls except `commands.run` can be repeated. A call raises ValueError for arguments that can't be sent.
     """
+
+    @property
+    def commands(self) -> CommandCalls:
+        return CommandCalls(self)
+
+    @property
+    def stacks(self) -> StackCalls:
+        return StackCalls(self)
 
     @property
     def outputs(self) -> OutputCalls:
         return OutputCalls(self)
+
+    @property
+    def caches(self) -> CacheCalls:
+        return CacheCalls(self)
 
     def probe(
         self, target: Target, *, first_contact: bool = False, make: bool = True

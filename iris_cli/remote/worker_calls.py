@@ -1,4 +1,4 @@
-"""Send a script to a worker and read its answer. The calls for commands, stacks and caches."""
+"""Send a script to a worker and read its answer; calls for commands and stacks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.core.ids import Token, WorkerId, is_name, parse_token
-from iris_cli.core.messages.observations import CacheReport, RemoteState, Silence
+from iris_cli.core.ids import Token, is_name, parse_token
+from iris_cli.core.messages.observations import RemoteState, Silence
 from iris_cli.core.messages.stacks import KernelThread, kernel_threads
 from iris_cli.core.model.limits import extra_time
 from iris_cli.core.text import pattern
@@ -26,87 +26,6 @@ R = TypeVar("R")
 
 _ROOM = 64 << 10  # bytes of an answer besides its data: a login shell may print a lot
 _ROOM_PER_ATTEMPT = 8 << 10
-
-MAX_OUTPUT = 512 << 10
-_ENDING_TIME = 20.0  # seconds: SIGTERM, SIGKILL, and searches for processes
-_COMMAND_ANSWER = re.compile(r"X (gone|none|[0-9]{1,3}) ([01])")
-
-
-class CommandRequest(Struct, frozen=True, kw_only=True):
-    """A command to run on a worker, or for an `attempt` on the worker, for at most `timeout` seconds.
-
-    A command for an attempt runs in the attempt's directory, and in its container if there is an `image`. The first
-    `limit` bytes of its output (stdout and stderr merged) are returned. `token` identifies the command.
-    """
-
-    token: Token
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    attempt: Token | None = None
-    image: str = ""
-    timeout: float = 60.0
-    limit: int = 256 << 10
-
-
-class CommandEnd(Struct, frozen=True, kw_only=True):
-    """The result of a command.
-
-    `exit_code` is None if iris killed the command, or if the directory of its attempt is `gone`. `timed_out`: the
-    command was killed at its timeout. `cut`: `output` is truncated.
-    """
-
-    exit_code: int | None
-    output: bytes
-    timed_out: bool = False
-    gone: bool = False
-    cut: bool = False
-
-
-SIGNALS = ("USR1", "USR2")
-"""Signals by which a program can be asked for its stacks."""
-
-_STACKS_TIME = 30.0  # seconds for requesting stacks on one host
-_STACKS_ENDING = 20.0  # additional seconds for listing processes, and for the last stack
-_MAX_STACKS = 160 << 10  # bytes for one program: three files of 48 KiB at most
-_STACKS_ROOM = 1 << 20  # bytes of an answer for each attempt: half a MiB in base64
-_ATTEMPT = pattern(r"N ([0-9a-f]{32}) ([A-Z]+) (-|0|[1-9][0-9]{0,6})")
-_PROGRAM = pattern(
-    r"P ([1-9][0-9]{0,9}) ([A-Za-z]) (spy|handler|deaf|silent|other|late|catches\.(?:USR1|USR2))"
-)
-
-
-class Program(Struct, frozen=True, kw_only=True):
-    """A process of a task. `state` is the kernel's letter: `R` running, `S` sleeping, `D` waiting for a device.
-
-    `how` is the source of the stacks in `dump`: `spy` (py-spy) or `handler` (a signal handler). Otherwise it is the
-    reason why `dump` is empty: `deaf` (no reaction to the signal), `catches.USR1` (has a handler for the signal, maybe
-    not faulthandler's), `silent` (Python without a handler), `other` (not Python), `late` (no time or room left).
-    `trouble` is py-spy's error message. `threads` is the kernel's view of a program without a dump.
-    """
-
-    pid: int
-    state: str
-    how: str
-    command: str
-    trouble: str = ""
-    dump: str = ""
-    threads: tuple[KernelThread, ...] = ()
-
-
-class Programs(Struct, frozen=True, kw_only=True):
-    """The programs of an attempt, oldest first. `count` is the number of the attempt's processes, None if unknown."""
-
-    token: Token
-    state: RemoteState
-    count: int | None
-    programs: tuple[Program, ...] = ()
-
-
-MIN_UNUSED = 600.0
-"""Seconds for which a cache entry is kept in any case: another invocation may be about to use it."""
-_CACHES_PATIENCE = 30.0  # seconds: for a slow disk with many files
-_HASH = re.compile("[0-9a-f]{64}")
-_CACHE_SIZE = re.compile(r"S ([ws]/[0-9a-f]{64}) (0|[1-9][0-9]{0,14})")
 
 
 class WorkerCalls:
@@ -191,7 +110,54 @@ class WorkerCalls:
         except NoAnswer as silence:
             return silence.silence(target.worker)
 
-    def run_command(self, target: Target, request: CommandRequest) -> CommandEnd | Silence:
+
+def unique(tokens: Sequence[Token]) -> list[Token]:
+    """Return the tokens without duplicates, in order. Raises ValueError for an invalid token."""
+    return [parse_token(token) for token in dict.fromkeys(tokens)]
+
+
+MAX_OUTPUT = 512 << 10
+_ENDING_TIME = 20.0  # seconds: SIGTERM, SIGKILL, and searches for processes
+_COMMAND_ANSWER = re.compile(r"X (gone|none|[0-9]{1,3}) ([01])")
+
+
+class CommandRequest(Struct, frozen=True, kw_only=True):
+    """A command to run on a worker, or for an `attempt` on the worker, for at most `timeout` seconds.
+
+    A command for an attempt runs in the attempt's directory, and in its container if there is an `image`. The first
+    `limit` bytes of its output (stdout and stderr merged) are returned. `token` identifies the command.
+    """
+
+    token: Token
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    attempt: Token | None = None
+    image: str = ""
+    timeout: float = 60.0
+    limit: int = 256 << 10
+
+
+class CommandEnd(Struct, frozen=True, kw_only=True):
+    """The result of a command.
+
+    `exit_code` is None if iris killed the command, or if the directory of its attempt is `gone`. `timed_out`: the
+    command was killed at its timeout. `cut`: `output` is truncated.
+    """
+
+    exit_code: int | None
+    output: bytes
+    timed_out: bool = False
+    gone: bool = False
+    cut: bool = False
+
+
+class CommandCalls:
+    """Calls for commands of the operator. Only `run` can't be repeated."""
+
+    def __init__(self, calls: WorkerCalls) -> None:
+        self._calls = calls
+
+    def run(self, target: Target, request: CommandRequest) -> CommandEnd | Silence:
         """Run a command without input and return its result. Raises ValueError for text with a NUL.
 
         If the connection is lost, the command continues until its timeout or `end`.
@@ -204,7 +170,7 @@ class WorkerCalls:
         step = f"run_command {token} {hundredths(request.timeout)} {limit + 1}"
         call = [
             "mask=$(umask) timed_out=0",
-            self.open_line(target),
+            self._calls.open_line(target),
             f'dir="{home}"',
             environment_text(launch, directories=bool(home)),
             side_command_text(launch),
@@ -212,16 +178,77 @@ class WorkerCalls:
             "end_frame",
         ]
         read, patience = partial(_command_end, limit=limit), request.timeout + _ENDING_TIME
-        return self.ask(target, "exec", call, read, room=2 * limit, patience=patience)
+        return self._calls.ask(target, "exec", call, read, room=2 * limit, patience=patience)
 
-    def end_commands(self, target: Target, tokens: Sequence[Token]) -> Silence | None:
+    def end(self, target: Target, tokens: Sequence[Token]) -> Silence | None:
         """End these commands, or prevent their start. Return None when that is done."""
         words = [parse_token(token) for token in tokens]
         steps = [f"(stop_command {quote(word)})" for word in words]
-        call = [self.open_line(target), *steps, "begin_frame", "end_frame"]
-        return self.ask(target, "exec", call, lambda _: None, patience=_ENDING_TIME)
+        call = [self._calls.open_line(target), *steps, "begin_frame", "end_frame"]
+        return self._calls.ask(target, "exec", call, lambda _: None, patience=_ENDING_TIME)
 
-    def read_stacks(
+
+def _command_end(frame: Frame, limit: int) -> CommandEnd:
+    _, _, records = records_of(frame, limit + 1)
+    match = _COMMAND_ANSWER.fullmatch(records[0].line) if len(records) == 1 else None
+    if match is None or (match[1].isdigit() and int(match[1]) > 255):
+        raise malformed("the answer has no result of a command")
+    return CommandEnd(
+        exit_code=int(match[1]) if match[1].isdigit() else None,
+        output=records[0].data[:limit],
+        timed_out=match[2] == "1",
+        gone=match[1] == "gone",
+        cut=len(records[0].data) > limit,
+    )
+
+
+SIGNALS = ("USR1", "USR2")
+"""Signals by which a program can be asked for its stacks."""
+
+_STACKS_TIME = 30.0  # seconds for requesting stacks on one host
+_STACKS_ENDING = 20.0  # additional seconds for listing processes, and for the last stack
+_MAX_STACKS = 160 << 10  # bytes for one program: three files of 48 KiB at most
+_STACKS_ROOM = 1 << 20  # bytes of an answer for each attempt: half a MiB in base64
+_ATTEMPT = pattern(r"N ([0-9a-f]{32}) ([A-Z]+) (-|0|[1-9][0-9]{0,6})")
+_PROGRAM = pattern(
+    r"P ([1-9][0-9]{0,9}) ([A-Za-z]) (spy|handler|deaf|silent|other|late|catches\.(?:USR1|USR2))"
+)
+
+
+class Program(Struct, frozen=True, kw_only=True):
+    """A process of a task. `state` is the kernel's letter: `R` running, `S` sleeping, `D` waiting for a device.
+
+    `how` is the source of the stacks in `dump`: `spy` (py-spy) or `handler` (a signal handler). Otherwise it is the
+    reason why `dump` is empty: `deaf` (no reaction to the signal), `catches.USR1` (has a handler for the signal, maybe
+    not faulthandler's), `silent` (Python without a handler), `other` (not Python), `late` (no time or room left).
+    `trouble` is py-spy's error message. `threads` is the kernel's view of a program without a dump.
+    """
+
+    pid: int
+    state: str
+    how: str
+    command: str
+    trouble: str = ""
+    dump: str = ""
+    threads: tuple[KernelThread, ...] = ()
+
+
+class Programs(Struct, frozen=True, kw_only=True):
+    """The programs of an attempt, oldest first. `count` is the number of the attempt's processes, None if unknown."""
+
+    token: Token
+    state: RemoteState
+    count: int | None
+    programs: tuple[Program, ...] = ()
+
+
+class StackCalls:
+    """The call for the stacks of attempts."""
+
+    def __init__(self, calls: WorkerCalls) -> None:
+        self._calls = calls
+
+    def read(
         self, target: Target, tokens: Sequence[Token], *, consent: str = "", seconds: float = _STACKS_TIME
     ) -> tuple[Programs, ...] | Silence:
         """Return the stacks of these attempts' programs. py-spy pauses each program briefly.
@@ -237,7 +264,7 @@ class WorkerCalls:
             "trap : HUP INT TERM PIPE",
             "LC_ALL=C",
             "export LC_ALL",
-            self.open_line(target),
+            self._calls.open_line(target),
             "now",
             f"ask_until=$((now + {hundredths(seconds)}))",
             "begin_frame",
@@ -245,53 +272,7 @@ class WorkerCalls:
             "end_frame",
         ]
         read, room = partial(_programs, tokens=tokens), _STACKS_ROOM * len(tokens)
-        return self.ask(target, "stacks", call, read, room=room, patience=seconds + _STACKS_ENDING)
-
-    def unused_caches(
-        self,
-        target: Target,
-        *,
-        boot_id: str,
-        incarnation: str,
-        keep: Sequence[str],
-        unused_for: float,
-        remove: bool = False,
-    ) -> CacheReport | Silence:
-        """Return the sizes of cached workspaces and set-ups unused for `unused_for` seconds (at least ten minutes).
-
-        `keep` are the hashes of workspaces and set-ups of live attempts, which are omitted. With `remove` the unused
-        caches are deleted first. Deletion may take longer than this call: repeat the call until none is left. A
-        different host, or the same host after a reboot, does nothing. Raises ValueError if `keep` contains something
-        other than hashes.
-        """
-        wrong = [each for each in keep if _HASH.fullmatch(each) is None]
-        if wrong:
-            raise ValueError(f"{wrong[0][:80]!r} is no hash")
-        minutes = int(max(unused_for, MIN_UNUSED) // 60)
-        step = f"caches {minutes} {quote(' '.join(keep))} {int(remove)}"
-        step = f"if is_intended_host {quote(boot_id)} {quote(incarnation)}; then {step}; fi"
-        call = [self.open_line(target), "unused=", step, "begin_frame", "print_unused", "end_frame"]
-        read = partial(_cache_report, worker=target.worker)
-        return self.ask(target, "caches", call, read, room=1 << 20, patience=_CACHES_PATIENCE)
-
-
-def unique(tokens: Sequence[Token]) -> list[Token]:
-    """Return the tokens without duplicates, in order. Raises ValueError for an invalid token."""
-    return [parse_token(token) for token in dict.fromkeys(tokens)]
-
-
-def _command_end(frame: Frame, limit: int) -> CommandEnd:
-    _, _, records = records_of(frame, limit + 1)
-    match = _COMMAND_ANSWER.fullmatch(records[0].line) if len(records) == 1 else None
-    if match is None or (match[1].isdigit() and int(match[1]) > 255):
-        raise malformed("the answer has no result of a command")
-    return CommandEnd(
-        exit_code=int(match[1]) if match[1].isdigit() else None,
-        output=records[0].data[:limit],
-        timed_out=match[2] == "1",
-        gone=match[1] == "gone",
-        cut=len(records[0].data) > limit,
-    )
+        return self._calls.ask(target, "stacks", call, read, room=room, patience=seconds + _STACKS_ENDING)
 
 
 def _programs(frame: Frame, tokens: Sequence[Token]) -> tuple[Programs, ...]:
@@ -328,20 +309,4 @@ def _read_program(record: Record) -> Program:
         trouble=trouble.strip()[:200],
         dump=text if has_stack else "",
         threads=() if has_stack else kernel_threads(text),
-    )
-
-
-def _cache_report(frame: Frame, worker: WorkerId) -> CacheReport:
-    _, _, records = records_of(frame, 0)
-    matches = [_CACHE_SIZE.fullmatch(record.line) for record in records]
-    sizes: dict[str, int] = {}
-    for match in matches:
-        if match is None:
-            raise malformed("the answer has a line that is about no cache")
-        sizes[match[1]] = sizes.get(match[1], 0) + (int(match[2]) << 10)
-    return CacheReport(
-        worker=worker,
-        boot_id=frame.boot_id,
-        incarnation=frame.incarnation,
-        sizes=tuple(sizes.items()),
     )

@@ -21,7 +21,7 @@ OTHER = shipment(archive(lambda a: a.file("other", bytes(100_000))))
 
 
 def caches(host: WorkerHost, *keep: str, unused_for: float = DAY, remove: bool = False) -> dict[str, int]:
-    answer = host.runner.unused_caches(
+    answer = host.runner.caches.unused(
         host.target,
         boot_id=host.boot_id,
         incarnation=host.incarnation,

@@ -26,7 +26,7 @@ def request(*argv: str, **settings: object) -> CommandRequest:
 
 
 def ran(host: WorkerHost, asked: CommandRequest) -> CommandEnd:
-    answer = host.runner.run_command(host.target, asked)
+    answer = host.runner.commands.run(host.target, asked)
     assert isinstance(answer, CommandEnd), answer
     assert list((host.root / "e").glob("*")) == []
     assert not marked(asked.token)
@@ -123,9 +123,9 @@ def in_the_background(act: Callable[[], object]) -> Callable[[], object]:
 def test_a_command_can_be_ended_from_elsewhere(host: WorkerHost, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     asked = request("sh", "-c", f"echo $$ >>{pids}; exec sleep 1000", timeout=1000.0)
-    result = in_the_background(lambda: host.runner.run_command(host.target, asked))
+    result = in_the_background(lambda: host.runner.commands.run(host.target, asked))
     until(lambda: pids_in(pids))
-    assert host.runner.end_commands(host.target, [asked.token]) is None
+    assert host.runner.commands.end(host.target, [asked.token]) is None
     assert not is_alive(pids_in(pids)[0])
     end = result()
     assert isinstance(end, CommandEnd)
@@ -135,7 +135,7 @@ def test_a_command_can_be_ended_from_elsewhere(host: WorkerHost, tmp_path: Path)
 
 def test_a_command_that_was_ended_before_it_arrived_never_starts(host: WorkerHost, tmp_path: Path) -> None:
     asked = request("touch", str(tmp_path / "ran"))
-    assert host.runner.end_commands(host.target, [asked.token]) is None
+    assert host.runner.commands.end(host.target, [asked.token]) is None
     assert ran(host, asked) == CommandEnd(exit_code=None, output=b"")
     assert not (tmp_path / "ran").exists()
 
@@ -150,7 +150,7 @@ def test_files_of_a_killed_command_are_removed_by_the_next_one(dash_host: Worker
             (place / "by").write_text(f"{said or f'{process.pid} {start} {dash_host.boot_id}'}\n")
             (place / "out").write_text("said")
         fresh.mkdir()
-        dash_host.runner.run_command(dash_host.target, request("true"))
+        dash_host.runner.commands.run(dash_host.target, request("true"))
         assert sorted((dash_host.root / "e").iterdir()) == [lives, fresh]
     finally:
         process.kill()

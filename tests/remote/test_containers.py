@@ -221,7 +221,7 @@ def test_a_missing_image_is_told_by_the_runtime(host: WorkerHost) -> None:
 
 def test_stacks_show_the_program_in_the_container(host: WorkerHost) -> None:
     token = running(host, "echo ready; exec sleep 1000")
-    answer = host.runner.read_stacks(host.target, [token])
+    answer = host.runner.stacks.read(host.target, [token])
     assert not isinstance(answer, Silence)
     (programs,) = answer
     shown = {each.command: each.threads for each in programs.programs}
@@ -311,13 +311,13 @@ def test_a_command_of_the_operator_runs_in_the_container(host: WorkerHost, podma
         attempt=token,
         image=IMAGE,
     )
-    end = host.runner.run_command(host.target, beside)
+    end = host.runner.commands.run(host.target, beside)
     assert isinstance(end, CommandEnd)
     lines = end.output.decode().splitlines()
     assert (end.exit_code, lines[0]) == (5, f"1e-3||{host.attempt_dir(token)}/work")
     assert "var" not in lines  # all workers have it
     assert host.stopped(token).state is RemoteState.STOPPED
-    late = host.runner.run_command(host.target, beside)
+    late = host.runner.commands.run(host.target, beside)
     assert isinstance(late, CommandEnd)
     assert (late.exit_code, late.output) == (1, b"iris: the container of this task is not running\n")
 
@@ -325,7 +325,7 @@ def test_a_command_of_the_operator_runs_in_the_container(host: WorkerHost, podma
 def test_a_command_that_must_end_leaves_nothing_in_the_container(host: WorkerHost) -> None:
     token = running(host, "echo ready; exec sleep 1000")
     beside = Token("d" * 32)
-    end = host.runner.run_command(
+    end = host.runner.commands.run(
         host.target,
         CommandRequest(token=beside, argv=("sleep", "1003"), env={}, attempt=token, image=IMAGE, timeout=1.0),
     )

@@ -63,7 +63,7 @@ def test_each_call_reaches_the_node(worker: SrunWorker) -> None:
     token = worker.running("sh", "-c", "trap 'echo term; exit' TERM; echo out; sleep 1000 & wait")
     until(lambda: worker.output(token) == b"out\n")
     assert worker.state(token) is RemoteState.RUNNING
-    ran = worker.runner.run_command(worker.target, command())
+    ran = worker.runner.commands.run(worker.target, command())
     assert not isinstance(ran, Silence)
     assert (ran.exit_code, ran.output) == (0, b"said\n")
     assert worker.stopped(token, grace=1000).state is RemoteState.STOPPED
@@ -98,7 +98,7 @@ def test_stacks_are_read_on_the_node(worker: SrunWorker) -> None:
     )
     token = worker.running(sys.executable, "-c", program)
     until(lambda: worker.output(token) == b"up\n")
-    answer = worker.runner.read_stacks(worker.target, [token])
+    answer = worker.runner.stacks.read(worker.target, [token])
     assert not isinstance(answer, Silence)
     ((only,),) = (each.programs for each in answer)
     functions = [frame.function for thread in threads_of(only.dump) for frame in thread.frames]
@@ -208,8 +208,8 @@ def calls_about(cut: TaskRunner, worker: SrunWorker, token: Token) -> list[Call]
     return [
         lambda: cut.poll(at, [token]),
         lambda: cut.pieces(at, [LogPiece(token=token, stream="out", offset=0, limit=100)]),
-        lambda: cut.run_command(at, command()),
-        lambda: cut.read_stacks(at, [token]),
+        lambda: cut.commands.run(at, command()),
+        lambda: cut.stacks.read(at, [token]),
         lambda: OutputCalls(cut).list_files(at, [token]),
         lambda: cut.stop(at, [(token, 0.5)]),
         lambda: cut.stop(at, [(token, 0.5)]),

@@ -69,7 +69,7 @@ def running(host: WorkerHost, python: str, *pieces: str, path: str = "") -> list
 
 
 def asked(host: WorkerHost, *tokens: Token, consent: str = "") -> list[Programs]:
-    answer = host.runner.read_stacks(host.target, tokens, consent=consent)
+    answer = host.runner.stacks.read(host.target, tokens, consent=consent)
     assert isinstance(answer, tuple), answer
     return list(answer)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import pytest
 
@@ -105,14 +105,22 @@ class Hosts(FakeRunner):
         start = min(start, len(data))
         return LogChunk(data=data[start : start + piece.limit], offset=start, size=len(data), inode=1)
 
-    def run_command(self, target: Target, request: CommandRequest) -> CommandEnd | Silence:
+    @property
+    def commands(self) -> Self:
+        return self
+
+    @property
+    def stacks(self) -> Self:
+        return self
+
+    def run(self, target: Target, request: CommandRequest) -> CommandEnd | Silence:
         return self._answer(self.hosts[target.worker], "exec", self.ran.get(target.worker, _NOTHING))
 
-    def end_commands(self, target: Target, tokens: Sequence[Token]) -> Silence | None:
+    def end(self, target: Target, tokens: Sequence[Token]) -> Silence | None:
         answer = self._answer(self.hosts[target.worker], "end", None)
         return answer if isinstance(answer, Silence) else None
 
-    def read_stacks(
+    def read(
         self, target: Target, tokens: Sequence[Token], *, consent: str = "", seconds: float = 30.0
     ) -> tuple[Programs, ...] | Silence:
         answer = tuple(self.stacked[token] for token in tokens)

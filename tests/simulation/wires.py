@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from iris_cli.core.ids import RequestId, Token, WorkerId
 from iris_cli.core.messages.observations import (
@@ -206,7 +206,11 @@ class SimRunner:
 
         return self._call(worker, "reap", act)
 
-    def read_stacks(
+    @property
+    def stacks(self) -> Self:
+        return self
+
+    def read(
         self, target: Target, tokens: Sequence[Token], *, consent: str = "", seconds: float = 30.0
     ) -> tuple[Programs, ...] | Silence:
         def act(machine: Machine) -> tuple[Programs, ...]:

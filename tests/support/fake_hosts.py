@@ -59,7 +59,7 @@ class Entry:
 class FileCalls:
     """The calls of the worker protocol that fetch outputs, and what a task has packed, in pieces.
 
-    They are also the group of calls `outputs` of a runner.
+    They are also the groups of the calls that a runner has.
     """
 
     hosts: dict[str, Host]
@@ -67,6 +67,10 @@ class FileCalls:
 
     @property
     def outputs(self) -> Self:
+        return self
+
+    @property
+    def caches(self) -> Self:
         return self
 
     def pieces(self, target: Target, wanted: Sequence[LogPiece]) -> tuple[LogChunk, ...] | Silence:

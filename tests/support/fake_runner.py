@@ -227,7 +227,7 @@ class FakeRunner(FileCalls):
         )
         return self._answer(host, "reap", answer)
 
-    def unused_caches(
+    def unused(
         self,
         target: Target,
         *,

@@ -45,7 +45,7 @@ def with_stack_places(
     if not quiet:
         return report
     called_at = session.clock.monotonic()
-    found = session.runner.read_stacks(target, quiet[:_MAX_ATTEMPTS], seconds=_TIMEOUT)
+    found = session.runner.stacks.read(target, quiet[:_MAX_ATTEMPTS], seconds=_TIMEOUT)
     places = {} if isinstance(found, Silence) else {each.token: place_of(each.programs) for each in found}
     passed = session.clock.monotonic() - called_at
 

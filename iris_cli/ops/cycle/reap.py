@@ -39,7 +39,7 @@ def unused_bytes(
     session: Session, cluster: Cluster, worker: Worker, unused_for: float, *, remove: bool
 ) -> int | Silence:
     """Return the bytes in caches unused for `unused_for` seconds. With `remove`, delete them first."""
-    report = session.runner.unused_caches(
+    report = session.runner.caches.unused(
         session.target(worker),
         boot_id=worker.boot_id,
         incarnation=worker.incarnation,

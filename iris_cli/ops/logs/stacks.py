@@ -73,7 +73,7 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
     def ask(worker: WorkerId) -> list[RankStacks]:
         tasks = by_worker[worker]
         tokens = [attempt.token for _, attempt in tasks]
-        answer = session.runner.read_stacks(session.target(cluster.workers[worker]), tokens, consent=consent)
+        answer = session.runner.stacks.read(session.target(cluster.workers[worker]), tokens, consent=consent)
         if isinstance(answer, Silence):
             return [RankStacks(task=task.id, worker=worker, silence=answer) for task, _ in tasks]
         return [_rank(task, worker, each) for (task, _), each in zip(tasks, answer, strict=True)]

@@ -137,7 +137,7 @@ def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandRes
     waiting = {order.request.token: order for order in orders}
 
     def run(order: _Order) -> tuple[_Order, CommandResult]:
-        answer = session.runner.run_command(session.target(order.worker), order.request)
+        answer = session.runner.commands.run(session.target(order.worker), order.request)
         silence, end = (answer, None) if isinstance(answer, Silence) else (None, answer)
         return order, CommandResult(worker=order.worker.id, task=order.task, end=end, silence=silence)
 
@@ -160,7 +160,7 @@ def _end(session: Session, orders: Sequence[_Order]) -> None:
         by_worker.setdefault(order.worker.id, []).append(order)
 
     def end(orders_of_worker: list[_Order]) -> Silence | None:
-        return session.runner.end_commands(
+        return session.runner.commands.end(
             session.target(orders_of_worker[0].worker), [order.request.token for order in orders_of_worker]
         )
 
