@@ -18,10 +18,10 @@ from iris_cli.remote.srun.local_shell import LocalShell
 from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target, Transport, max_sending_time
 
 FIND_SLURM = "command -v srun >/dev/null 2>&1 || [ ! -r /etc/profile ] || . /etc/profile >/dev/null 2>&1\n"
-"""The first line of scripts for a login host: a site may set PATH for Slurm's commands only in login shells."""
+"""The first line of scripts for a login host. A site may add Slurm's commands to PATH only in login shells."""
 
 _ROOM = 8 << 10
-"""Bytes on each stream for messages of Slurm."""
+"""Bytes of Slurm's messages that are accepted on each stream in addition to the script's output."""
 
 _SRUN_ENDS = re.compile(rb"(?:^|(?<=\n))srun: error: [^\n:]*: task 0: (Exited with exit code )?[^\n]*\n")
 """The line in which `srun` repeats the exit status, or names the signal that ended the shell. Output of the script may
@@ -29,15 +29,16 @@ follow it."""
 
 
 class SrunTransport:
-    """Runs a script on a node of a Slurm job as a step; workers without an allocation are reached over SSH.
+    """Runs a script on a node of a Slurm job as a step. Workers without an allocation are reached over SSH.
 
-    `srun` runs on this machine with variables of `environ`, or on the login host of the connection. A step ends with
-    its `srun`, so nothing that outlives a call may be started in it.
+    `srun` runs on this machine with Slurm's variables of `environ`, or on the login host of the connection. The host
+    key of a login host is recorded under `login.<host>`. A step ends with its `srun`, so a step must not start
+    processes that outlive the call.
     """
 
     def __init__(self, over_ssh: Transport, environ: Mapping[str, str]) -> None:
         self._over_ssh = over_ssh
-        self._here = LocalShell({name: environ[name] for name in SLURM_VARIABLES if name in environ})
+        self._local = LocalShell({name: environ[name] for name in SLURM_VARIABLES if name in environ})
 
     def run(
         self,
@@ -62,21 +63,26 @@ class SrunTransport:
                 first_contact=first_contact,
                 payload=payload,
             )
-        step, login = _Step(script), ssh_connection(connection)
-        longest = 2 * connect_timeout + timeout
+        step, login, total = _Step(script), ssh_connection(connection), connect_timeout + timeout
+        longest = connect_timeout + total
         longest += max_sending_time(payload.total) if payload is not None else 0
+        command, room = _command(connection, step.mark, longest), limit + _ROOM
+        payload = Payload(mark=step.mark, size=len(script), chunks=step.script, then=payload)
         try:
-            output = (self._here if login is None else self._over_ssh).run(
-                target if login is None else Target(worker=_login_id(connection), connection=login),
-                _command(connection, step.mark, longest),
-                connect_timeout=connect_timeout,
-                timeout=connect_timeout + timeout,
-                limit=limit + _ROOM,
-                first_contact=first_contact,
-                payload=Payload(mark=step.mark, size=len(script), chunks=step.script, then=payload),
-            )
+            if login is None:
+                output = self._local.run(command, payload, timeout=total, limit=room)
+            else:
+                output = self._over_ssh.run(
+                    Target(worker=WorkerId(f"login.{connection.login}"), connection=login),
+                    command,
+                    connect_timeout=connect_timeout,
+                    timeout=total,
+                    limit=room,
+                    first_contact=first_contact,
+                    payload=payload,
+                )
         except NoAnswer as error:
-            raise step.failed(error, connection, connect_timeout + timeout) from error
+            raise step.failed(error, connection, total) from error
         return step.answer(output, connection, limit)
 
     def close(self) -> None:
@@ -85,7 +91,7 @@ class SrunTransport:
 
 
 class _Step:
-    """One step, which prints the mark when its shell runs. The script is sent only then."""
+    """A step. Its shell prints `mark` when it runs, and the script is sent after that."""
 
     def __init__(self, script: bytes) -> None:
         self.mark = f"IRIS1 {SYSTEM_RANDOMNESS.hexadecimal(16)} STEP".encode()
@@ -94,7 +100,7 @@ class _Step:
         self._is_sent: bool | None = None
 
     def script(self) -> Iterator[bytes]:
-        """Yield the script, unless the call has failed before."""
+        """Yield the script, or nothing if the call has already failed."""
         with self._lock:
             if self._is_sent is None:
                 self._is_sent = True
@@ -102,14 +108,14 @@ class _Step:
             yield self._script
 
     def was_sent(self) -> bool:
-        """Return whether the script may have been sent; if not, it never will be."""
+        """Return True if the script may have been sent. Otherwise prevent that it is sent later."""
         with self._lock:
             if self._is_sent is None:
                 self._is_sent = False
             return self._is_sent
 
     def failed(self, error: NoAnswer, connection: Connection, seconds: float) -> NoAnswer:
-        """Return the error of the call for an error of the transport below, which waited for `seconds`."""
+        """Return the error of the call for an `error` of SSH or of the local shell, which waited for `seconds`."""
         is_sent = self.was_sent()
         if error.kind is not SilenceKind.TIMEOUT or not error.sent:
             return NoAnswer(error.kind, error.step, error.detail, hint=error.hint, sent=is_sent)
@@ -120,7 +126,7 @@ class _Step:
         return NoAnswer(SilenceKind.UNREACHABLE, "srun", detail, sent=False)
 
     def answer(self, output: ScriptResult, connection: Connection, limit: int) -> ScriptResult:
-        """Return the output of the script alone. Raises NoAnswer."""
+        """Return the result of the script, without Slurm's messages. Raises NoAnswer."""
         _, begun, stdout = output.stdout.partition(self.mark + b"\n")
         ending = max(_SRUN_ENDS.finditer(output.stderr), key=re.Match.start, default=None)
         if not self.was_sent() or not begun:
@@ -149,13 +155,8 @@ def srun_words(connection: Connection) -> list[str]:
     return [*words, "--nodes=1", "--ntasks=1", "--mem=0", "--chdir=/", "--quiet"]
 
 
-def _login_id(connection: Connection) -> WorkerId:
-    """Return the name under which the host key of the login host is recorded."""
-    return WorkerId(f"login.{connection.login}")
-
-
 def _command(connection: Connection, mark: bytes, longest: float) -> bytes:
-    """Return the script that becomes `srun`, with a time limit on a login host: a lost connection does not end it."""
+    """Return the script that executes `srun`. On a login host, `srun` outlives a lost call, so it gets a time limit."""
     shell = f"cd 2>/dev/null; printf '\\n%s\\n' '{mark.decode()}'; exec /bin/sh -s"
     words = [*srun_words(connection), "--job-name=iris-call", "/bin/sh", "-c", shell]
     if not connection.login:
@@ -164,7 +165,7 @@ def _command(connection: Connection, mark: bytes, longest: float) -> bytes:
 
 
 def _no_step(output: ScriptResult, connection: Connection) -> NoAnswer:
-    """Return why `srun` has ended without a step: nothing was sent."""
+    """Return the error for an `srun` that ended without a step. Nothing was sent."""
     lines = output.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
     words = "".join(char if char.isprintable() else "?" for char in lines[-1][:200])
     if output.status in (126, 127):

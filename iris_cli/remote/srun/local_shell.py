@@ -1,4 +1,4 @@
-"""A transport that runs scripts in a shell of this machine."""
+"""Run scripts in a shell of this machine."""
 
 from __future__ import annotations
 
@@ -11,46 +11,31 @@ from typing import IO
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh.call import Abandoned, SshCall
-from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target, chunks_of, max_sending_time
+from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, chunks_of, max_sending_time
 
 _PIECE = 64 << 10
 _POLL_INTERVAL = 0.25
 """Longest wait in seconds without checking whether the process has ended."""
 _LAST_OUTPUT = 1.0
-"""Seconds in which the rest of the output must arrive after the end of the process: others may hold its pipes."""
+"""Seconds to wait for the rest of the output after the end of the process. Other processes may hold its pipes."""
 
 
 class LocalShell:
-    """Feeds scripts to `/bin/sh -s` with these variables, in a session of its own.
+    """Feeds scripts to `/bin/sh -s` in a separate session, with the variables `environ`.
 
-    At the deadline, only the shell's process gets SIGKILL, or the program that it has become by `exec`: `srun` has a
-    child that ends its step when `srun` is killed.
+    At the deadline, only the shell's process gets SIGKILL. After `exec srun` that is `srun`, which has a child that
+    ends the step when `srun` is killed.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = dict(environ)
 
-    def run(
-        self,
-        target: Target,  # noqa: ARG002 - it is this machine
-        script: bytes,
-        *,
-        connect_timeout: float,  # noqa: ARG002 - nothing to connect to
-        timeout: float,
-        limit: int = 1 << 20,
-        first_contact: bool = False,  # noqa: ARG002 - it has no key
-        payload: Payload | None = None,
-    ) -> ScriptResult:
+    def run(self, script: bytes, payload: Payload, *, timeout: float, limit: int) -> ScriptResult:
         """Run a script (see Transport.run)."""
         call = SshCall[ScriptResult](timeout, timeout)
-        return call.perform(lambda: self._work(call, script, limit, payload))
+        return call.perform(lambda: self._work(call, script, payload, limit))
 
-    def close(self) -> None:
-        """Do nothing: no connection is kept."""
-
-    def _work(
-        self, call: SshCall[ScriptResult], script: bytes, limit: int, payload: Payload | None
-    ) -> ScriptResult:
+    def _work(self, call: SshCall[ScriptResult], script: bytes, payload: Payload, limit: int) -> ScriptResult:
         call.enter("shell")
         try:
             process = subprocess.Popen(
@@ -79,7 +64,7 @@ class LocalShell:
 
 
 class _Exchange:
-    """The bytes from and to a process. Each of its outputs is read by a thread, which a full pipe never blocks."""
+    """The bytes from and to a process. A thread reads each output, so that a full pipe never blocks the process."""
 
     def __init__(self, call: SshCall[ScriptResult], process: subprocess.Popen[bytes], limit: int) -> None:
         assert process.stdin
@@ -98,10 +83,10 @@ class _Exchange:
             collect.start()
 
     def send(self, script: bytes, payload: Payload | None) -> None:
-        """Send the script, and each payload that it asks for; then close its stdin."""
+        """Send the script. Send each payload that the script requests. Then close stdin."""
         self._call.enter("script")
-        latest = SYSTEM_CLOCK.monotonic() + max(self._call.remaining(), 0)
-        latest += max_sending_time(payload.total) if payload is not None else 0
+        sending_time = max_sending_time(payload.total) if payload is not None else 0
+        latest = SYSTEM_CLOCK.monotonic() + max(self._call.remaining(), 0) + sending_time
         self._write(script, lambda: None)
         while payload is not None and self._is_asked_for(payload.mark + b"\n"):
             self._call.enter("payload")
@@ -125,7 +110,7 @@ class _Exchange:
         return ScriptResult(stdout=out, stderr=err, status=max(self._process.returncode, -1))
 
     def _collect(self, name: str, stream: IO[bytes]) -> None:
-        """Read an output to its end; an ended call needs no more of it."""
+        """Read an output to its end, or until the call has ended."""
         with stream, suppress(Abandoned):
             while data := stream.read(_PIECE):
                 with self._news:
@@ -138,39 +123,35 @@ class _Exchange:
             self._news.notify_all()
 
     def _write(self, data: bytes, progressed: Callable[[], None]) -> bool:
-        """Send the data; return False if the shell accepts no more input."""
+        """Send the data. Return False if the shell accepts no more input."""
         rest = memoryview(data)
         while rest:
             try:
                 rest = rest[self._input.write(rest[:_PIECE]) or 0 :]
-            except OSError:  # it has ended
+            except OSError:  # the shell has ended
                 return False
             progressed()
             self._check_limit()
         return True
 
     def _is_asked_for(self, mark: bytes) -> bool:
-        """Wait until the mark is a line of stdout; return False if the output ends before."""
-        self._call.enter("output")
-
-        def is_there() -> bool:
-            out = self._read["stdout"]
-            found = out.find(mark, self._searched)
-            self._searched = max(0, len(out) - len(mark))
-            return found == 0 or (found > 0 and out[found - 1 : found] == b"\n")
-
+        """Wait until the mark is a line of stdout. Return False if the output ends before."""
         asked = False
 
         def is_decided() -> bool:
             nonlocal asked
-            asked = is_there()
+            out = self._read["stdout"]
+            found = out.find(mark, self._searched)
+            self._searched = max(0, len(out) - len(mark))
+            asked = found == 0 or (found > 0 and out[found - 1 : found] == b"\n")
             return asked or "stdout" not in self._open
 
+        self._call.enter("output")
         self._wait(is_decided)
         return asked
 
     def _wait(self, is_decided: Callable[[], bool]) -> None:
-        """Wait for this, or for a while after the end of the process. Raises Abandoned after the deadline."""
+        """Wait until `is_decided` returns True, or the process has ended `_LAST_OUTPUT` ago. May raise Abandoned."""
         ended_at: float | None = None
         while True:
             with self._news:
