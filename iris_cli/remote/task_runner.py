@@ -96,7 +96,7 @@ class TaskRunner(WorkerCalls):
         call = [
             "warnings=",
             f"program={quote(task_program())}" if make else "",
-            self.open_line(target, "probe" if make else "survey"),
+            self.open_line(target, "probe" if make else "inspect"),
             "begin_frame; print_probe",
             "IFS='\n'",
             'for each in $warnings; do unset IFS; print_value warning "$each"; done',
@@ -201,8 +201,8 @@ class TaskRunner(WorkerCalls):
         tokens = unique([token for token, _ in stops])
         steps = [
             f"trap 'stop_without_fork {' '.join(tokens)}' EXIT",
-            'make_root && cd "$root/a" && no_root=',
-            'if [ -z "$no_root" ]; then',
+            'make_root && cd "$root/a" && root_missing=',
+            'if [ -z "$root_missing" ]; then',
             *(f"stop {token} {hundredths(grace)}" for token, grace in dict(stops).items()),
             f"await_stops {' '.join(tokens)}",
             "fi",
@@ -346,7 +346,7 @@ def prepare_line(request: LaunchRequest) -> str:
 def answer_line(token: Token, request: RequestId, answer: bytes) -> str:
     """Return the line that delivers an answer. The line does nothing if the worker has no directory of attempts."""
     words = parse_token(token), quote(parse_request_id(request)), quote(answer.decode("ascii"))
-    return f'[ -n "$no_root" ] || answer {" ".join(words)}'
+    return f'[ -n "$root_missing" ] || answer {" ".join(words)}'
 
 
 def request_lines(with_requests: Sequence[Token], held: Sequence[KnownRequest]) -> list[str]:

@@ -191,7 +191,7 @@ def test_an_end_that_is_recorded_while_the_names_are_read_is_not_lost(host: Work
     gone = f"for pid in {pids}; do while grep -q . /proc/$pid/cmdline; do sleep 0.01; done; done"
     die = f"kill -STOP {pids}; kill -KILL {pids}; {gone}"
     racing = f"is_alive() {{ {{ {end}; {die}; }} 2>/dev/null; return 1; }}"
-    assert run_library(host, f"{racing}; state_of {token}; echo $state $record_code") == "EXITED 7"
+    assert run_library(host, f"{racing}; read_state {token}; echo $state $record_code") == "EXITED 7"
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_a_process_list_without_the_caller_is_ignored(host: WorkerHost) -> None:
     assert (
         run_library(host, f'scan {"f" * 32} "" "" 99999999 && echo "found:$found" || echo blind') == "blind"
     )
-    broken = "has_only_leaders() { return 1; }; processes() { printf 'complete\\n'; }"
+    broken = "has_only_leaders() { return 1; }; print_processes() { printf 'complete\\n'; }"
     assert run_library(host, f'{broken}; self_pid; scan {"f" * 32} "" "" "$self" || echo blind') == "blind"
     cut = "search() { return 1; }"
     assert run_library(host, f'{cut}; self_pid; scan {"f" * 32} "" "" "$self" || echo blind') == "blind"

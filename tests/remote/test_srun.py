@@ -60,7 +60,7 @@ def start(worker: SrunWorker, request: LaunchRequest, shipped: Shipment) -> None
 
 
 def test_each_call_reaches_the_node(worker: SrunWorker) -> None:
-    token = worker.running("sh", "-c", "trap 'echo term; exit' TERM; echo out; sleep 1000 & wait")
+    token = worker.running("sh", "-c", "trap 'echo term; exit' TERM; echo out; while :; do sleep 0.1; done")
     until(lambda: worker.output(token) == b"out\n")
     assert worker.state(token) is RemoteState.RUNNING
     ran = worker.runner.commands.run(worker.target, command())

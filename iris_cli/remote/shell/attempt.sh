@@ -5,13 +5,13 @@
 # Files named *.pending, and stop.idle, are created in advance and renamed at most once. So recording an end
 # needs no disk space, and a process whose rename fails has lost the race.
 
-# names TOKEN: read the names in the attempt's directory. Times are uptimes; a missing value is - or empty.
+# read_names TOKEN: read the names in the attempt's directory. Times are uptimes; a missing value is - or empty.
 #   $record $record_code $record_cause   the exit record: EXITED, CANCELLED or NOSTART; exit code; reason
 #   $launched $began $ended $end_code    last sign of life before the begin; begin, end and exit code
 #   $first_go $has_go $has_setup $ready  first call `go`; 1 if wrapper or set-up has started; 1 if prepared
 #   $stop $lease $had_signal             names of stop.* and lease.*; 1 if a signal came before the record
-names() {
-    no_names
+read_names() {
+    clear_names
     for name in "$1"/*; do
         name=${name##*/}
         case $name in
@@ -57,7 +57,7 @@ is_complete() {
     esac
 }
 
-no_names() {
+clear_names() {
     record= record_code=- record_cause=- records=0 had_signal= unrecorded= cancelled=
     launched=- began=- ended=- end_code=- stop= ready= has_run= has_go= first_go=- has_setup= lease=
 }
@@ -90,7 +90,6 @@ read_record() {
     records=$((records + 1))
 }
 
-# is_code TEXT: true for an exit code.
 is_code() {
     case $1 in '' | *[!0-9]* | 0?* | ????*) return 1 ;; esac
     [ "$1" -le 255 ]
@@ -112,25 +111,25 @@ prepared_boot() {
     [ -f "$1/run" ] && read -r _ _ pid_boot _ 2>/dev/null <"$1/run"
 }
 
-# boot_of TOKEN -> $pid_boot: the boot to which the attempt belongs, empty if unknown.
-boot_of() { read_pid "$1/pid" || read_pid "$1/setup.pid" || prepared_boot "$1"; }
+# read_boot TOKEN -> $pid_boot: the boot to which the attempt belongs, empty if unknown.
+read_boot() { read_pid "$1/pid" || read_pid "$1/setup.pid" || prepared_boot "$1"; }
 
-# state_of TOKEN -> $state, and the variables of `names`.
+# read_state TOKEN -> $state, and the variables of `read_names`.
 #
 # The names are not read atomically. If the writer of a file is found dead, read the names again: then the
 # records that the writer made before it died are visible, and if there are none the result is lost. Also read
 # the names again AFTER the proof that no process is left. Before that proof, the wrapper may correct names
 # that its task forged, and a stop or the lease may end the attempt.
-state_of() {
+read_state() {
     dead_writer= end_proven=
-    no_names
+    clear_names
     while :; do
         if [ -f "$1" ]; then
             state=STOPPED # a tombstone
         elif [ ! -d "$1" ]; then
             state=ABSENT
         else
-            names "$1"
+            read_names "$1"
             state_by_names "$1" || continue
         fi
         case $end_proven$state in
@@ -138,16 +137,16 @@ state_of() {
         *) return ;;
         esac
         if ! is_proven "$1"; then
-            state_of_living "$1"
+            read_live_state "$1"
             return
         fi
         end_proven=1
     done
 }
 
-# state_of_living TOKEN -> $state: for names that claim an end while processes live. Either the wrapper has
+# read_live_state TOKEN -> $state: for names that claim an end while processes live. Either the wrapper has
 # not started the command yet or is about to exit, or the task has forged the names.
-state_of_living() {
+read_live_state() {
     record= record_code=- record_cause=- ended=- state=ORPHANED
     if is_writer "$1/pid" "$1"; then
         state=LAUNCHING
@@ -167,7 +166,7 @@ is_proven() {
     case " $proven " in *" $1 "*) ;; *) prove "$1" ;; esac
     case " $proven " in *" $1 "*) ;; *) return 1 ;; esac
     group=
-    group_of "$1" "$1"
+    find_group "$1" "$1"
     ! is_populated
 }
 
@@ -175,7 +174,7 @@ is_proven() {
 # because a wrapper that has just recorded the end is about to exit.
 prove() {
     for pause in 0.02 0.03 0.05 0.05 0.1 ''; do
-        if processes_of "$@" && [ -z "$found" ] && no_containers "$@"; then
+        if find_processes "$@" && [ -z "$found" ] && no_containers "$@"; then
             proven="$proven $*"
             return
         fi
@@ -183,7 +182,7 @@ prove() {
     done
     [ $# -gt 1 ] || return
     for suspect; do
-        ! processes_of "$suspect" || [ -n "$found" ] || ! no_containers "$suspect" ||
+        ! find_processes "$suspect" || [ -n "$found" ] || ! no_containers "$suspect" ||
             proven="$proven $suspect"
     done
 }
@@ -204,7 +203,7 @@ executes_run() {
 
 # state_by_names TOKEN -> $state. False if a writer was just found dead ($dead_writer): read the names again.
 state_by_names() {
-    boot_of "$1"
+    read_boot "$1"
     state=
     case $stop in
     stop.done)
@@ -227,7 +226,7 @@ state_by_names() {
         state=LAUNCHING
         [ -s "$1/pid" ] || [ "$began" != - ] || return 0
         [ "$began" = - ] || state=RUNNING
-        writer_of "$1" pid || return
+        check_writer "$1" pid || return
         # The task may have removed the file `pid` of a wrapper that lives.
         [ "$state" != ORPHANED ] || [ -e "$1/pid" ] || state=RUNNING
     elif [ -n "$ready" ]; then
@@ -235,7 +234,7 @@ state_by_names() {
     else
         state=PREPARING
         if [ -n "$has_setup" ]; then
-            writer_of "$1" setup.pid
+            check_writer "$1" setup.pid
         elif [ ! -s "$1/run" ]; then
             # Either the directory is half prepared, or the task emptied it. If a process is left, don't
             # prepare again.
@@ -244,9 +243,9 @@ state_by_names() {
     fi
 }
 
-# writer_of TOKEN FILE -> $state: unchanged if the writer of FILE lives; otherwise ORPHANED, LOST, or
+# check_writer TOKEN FILE -> $state: unchanged if the writer of FILE lives; otherwise ORPHANED, LOST, or
 # CANCELLED. False if the names must be read again. The writer of a malformed file counts as dead.
-writer_of() {
+check_writer() {
     ! is_writer "$1/$2" "$1" || return 0
     case $dead_writer in
     "$2 $pid $pid_start gone")
@@ -273,13 +272,12 @@ is_gone() {
     [ -z "$cannot_fork" ] || return
     self_pid
     group=
-    group_of "${2:-$1}" "$1"
+    find_group "${2:-$1}" "$1"
     scan "$1" "" "" "$self" && [ -z "$found" ] || return
     nap 0.03
     scan "$1" "" "" "$self" && [ -z "$found" ] && ! is_populated && no_container "${2:-$1}" "$1"
 }
 
-# no_containers TOKENS: call no_container for each.
 no_containers() {
     for each; do no_container "$each" "$each" || return; done
 }
@@ -297,13 +295,8 @@ no_container() {
     # It may take longer than this call: on a slow host a later call finds the container gone. Without the
     # marker: busybox's `timeout` leaves a process for a second, which is not the attempt's.
     (unset IRIS_ATTEMPT_TOKEN && exec timeout 30 "$runtime" rm -f -v "iris-$2") >/dev/null 2>&1 &
-    now
-    removed_by=$((now + 400))
-    while start_of $! && [ "$now" -lt "$removed_by" ]; do
-        nap 0.1
-        now
-    done
-    ! start_of $! || return
+    wait_while 400 read_start $!
+    ! read_start $! || return
     if ! wait $!; then
         left=$(unset IRIS_ATTEMPT_TOKEN && timeout 4 "$runtime" ps -aq --filter "name=iris-$2" 2>/dev/null) &&
             [ -z "$left" ] || return

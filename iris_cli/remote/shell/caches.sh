@@ -19,8 +19,8 @@ unused() {
     done
 }
 
-# remove_unused: remove $unused in the background, and wait for at most two seconds. Rename all directories
-# BEFORE a file is removed, so that other calls find a whole directory or none.
+# remove_unused: remove $unused in the background. Rename all directories BEFORE a file is removed, so that
+# other calls find a whole directory or none.
 remove_unused() {
     removed=
     for each in $unused; do
@@ -29,21 +29,13 @@ remove_unused() {
         *) ! mv "$each" "$each.gone.$nonce" 2>/dev/null || removed="$removed $each.gone.$nonce" ;;
         esac
     done
-    (
-        trap '' HUP
-        for each in $removed; do remove_tree "$each"; done
-    ) </dev/null >/dev/null 2>&1 &
-    now
-    until_when=$((now + 200))
-    while start_of $! && [ "$now" -lt "$until_when" ]; do
-        nap
-        now
-    done
+    # shellcheck disable=SC2086
+    run_in_background remove_trees $removed
 }
 
 # caches MINUTES KEPT REMOVE -> $unused: see `unused`. If REMOVE is 1, remove these directories first.
 caches() {
-    [ -z "$no_root" ] && cd "$root" || return 0
+    [ -z "$root_missing" ] && cd "$root" || return 0
     unused "$1" "$2"
     if [ "$3" = 1 ]; then
         remove_unused
@@ -51,7 +43,6 @@ caches() {
     fi
 }
 
-# print_unused: print the S lines.
 print_unused() {
     [ -n "$unused" ] || return 0
     # shellcheck disable=SC2086

@@ -106,6 +106,3 @@ count_kills() {
     own_kills=0 shared_kills=0
     [ "$killed" != true ] || own_kills=1
 }
-
-newline='
-'

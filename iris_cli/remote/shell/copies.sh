@@ -67,7 +67,7 @@ claim_run() {
 }
 
 run_shared_set_up() {
-    for name in "$cache"/tree.*; do remove_tree "$name"; done # of earlier runs
+    remove_trees "$cache"/tree.* # of earlier runs
     tree=$cache/tree.$run
     make_tree || return
     (

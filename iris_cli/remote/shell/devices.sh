@@ -26,7 +26,7 @@ open_files() {
 # process no longer has the file open.
 check_holder() {
     holder=${1%%:*}
-    device=$(readlink "$iris_proc/$holder/fd/${1#*:}" 2>/dev/null) && start_of "$holder"
+    device=$(readlink "$iris_proc/$holder/fd/${1#*:}" 2>/dev/null) && read_start "$holder"
 }
 
 # chip_holders -> $holders: processes that hold chips; empty if the host has none.
@@ -89,7 +89,7 @@ await_devices() {
 kill_leftovers() {
     for word in $holders; do
         check_holder "$word" || continue
-        marker_of "$holder"
+        read_marker "$holder"
         [ -n "$marker" ] && [ "$marker" != "$token" ] && has_ended "../$marker" || continue
         signal KILL "$holder:$start"
     done
@@ -98,13 +98,13 @@ kill_leftovers() {
 # has_ended PATH: true if the names in the attempt's directory say that it ended, and its wrapper is gone.
 has_ended() {
     [ -d "$1" ] || { [ -f "$1" ] && return; }
-    names "$1"
+    read_names "$1"
     [ -n "$record" ] || [ "$stop" = stop.done ] || return
     ! is_writer "$1/pid" "${1##*/}" && ! is_writer "$1/setup.pid" "${1##*/}"
 }
 
-# marker_of PID -> $marker: the token in its environment; empty if missing or unreadable.
-marker_of() {
+# read_marker PID -> $marker: the token in its environment; empty if missing or unreadable.
+read_marker() {
     marker=$(tr '\0' '\n' 2>/dev/null <"$iris_proc/$1/environ" |
         sed -n 's/^IRIS_ATTEMPT_TOKEN=\([0-9a-f]\{32\}\)$/\1/p' | head -n 1)
 }
@@ -119,12 +119,12 @@ print_in_use() {
     separator=' by'
     for word in $holders; do
         check_holder "$word" || continue
-        printf '%s process %s (%s)' "$separator" "$holder" "$(comm_of "$holder")"
+        printf '%s process %s (%s)' "$separator" "$holder" "$(print_program_name "$holder")"
         separator=,
         [ "$in_use" = port ] || printf ' on %s' "$device"
-        marker_of "$holder"
+        read_marker "$holder"
         if [ -n "$marker" ]; then
-            printf ' of attempt %s (%s here)' "$marker" "$(print_state_of "$marker")"
+            printf ' of attempt %s (%s here)' "$marker" "$(print_state "$marker")"
         else
             printf ' that iris did not start'
         fi
@@ -133,16 +133,16 @@ print_in_use() {
     printf '\n'
 }
 
-# print_state_of TOKEN: print the state of another attempt. Call it in a subshell: it changes the directory.
-print_state_of() {
+# print_state TOKEN: print the state of another attempt. Call it in a subshell: it changes the directory.
+print_state() {
     state=unknown
-    cd .. && [ -e "$1" ] && state_of "$1"
+    cd .. && [ -e "$1" ] && read_state "$1"
     printf '%s' "$state"
 }
 
-# comm_of PID: print its program's name, with `?` for control and non-ASCII characters.
-comm_of() {
-    start_of "$1"
+# print_program_name PID: print its program's name, with `?` for control and non-ASCII characters.
+print_program_name() {
+    read_start "$1"
     comm=${stat_text#*'('}
     printf '%s' "${comm%')'*}" | LC_ALL=C tr -c '\040-\176' '?'
 }

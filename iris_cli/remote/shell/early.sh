@@ -15,7 +15,7 @@ run_limit() {
 # send_early_signal SELF: signal the processes that have a handler for the signal. Without a handler most
 # processes would be killed by the signal.
 send_early_signal() {
-    leaders "$token"
+    find_leaders "$token"
     scan "$token" "$leaders" "" "$1" || return
     handled=0 handlers=
     for process in $found; do

@@ -8,7 +8,7 @@ kept_processes() {
     for each in $1; do
         found=$(
             leaders=
-            ! cd "$each" 2>/dev/null || leaders "$each"
+            ! cd "$each" 2>/dev/null || find_leaders "$each"
             scan "$each" "$leaders" "" "$2" && printf '%s ' $found
         ) || return
         for process in $found; do kept="$kept $process=$each"; done
@@ -26,7 +26,7 @@ evict() {
     [ -z "$targets" ] || run_detached evictor "$PWD" "$1" "$keep" "$targets"
     # shellcheck disable=SC2086
     if [ -n "$attempts_to_stop" ] && make_root && cd "$root/a"; then
-        no_root=
+        root_missing=
         for each in $attempts_to_stop; do
             stop "$each" "$1"
             # If the attempt had already ended by itself, record the stop as done.
@@ -34,12 +34,8 @@ evict() {
         done
         await_stops $attempts_to_stop
     fi
-    now
-    until_when=$((now + 100))
-    while any_alive $targets && [ "$now" -lt "$until_when" ]; do
-        nap 0.05
-        now
-    done
+    # shellcheck disable=SC2086
+    wait_while 100 any_alive $targets
 }
 
 # any_alive PROCESSES: true if one of these processes, words of the form pid:start, lives.

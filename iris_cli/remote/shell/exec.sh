@@ -9,7 +9,7 @@
 # second) and print the first LIMIT bytes of its output. The call's script defines task_env and task_cmd.
 run_command() {
     command_dir=$root/e/$1 work_dir=$4
-    if [ -n "$no_root" ] || [ ! -d "$work_dir" ]; then
+    if [ -n "$root_missing" ] || [ ! -d "$work_dir" ]; then
         begin_frame
         line "X gone 0"
         return
@@ -20,7 +20,7 @@ run_command() {
     remove_dead_commands
     # If the directory exists, stop_command came first.
     if mkdir "$command_dir" 2>/dev/null && cd "$command_dir"; then
-        start_of $$ && printf '%s %s %s\n' $$ "$start" "$boot" >by
+        read_start $$ && printf '%s %s %s\n' $$ "$start" "$boot" >by
         run_to_end "$1" "$2" "$3"
     fi
     code=
@@ -61,23 +61,16 @@ run_to_end() {
     ) </dev/null >/dev/null 2>&1 &
     reader=$!
     now
-    until_when=$((now + $2)) short_naps_until=$((now + 100))
+    deadline=$((now + $2)) short_naps_until=$((now + 100))
     until [ -e code ] || [ -e cancel ]; do
-        [ "$now" -lt "$until_when" ] || { timed_out=1 && break; }
+        [ "$now" -lt "$deadline" ] || { timed_out=1 && break; }
         if [ "$now" -lt "$short_naps_until" ]; then nap 0.02; else nap 0.2; fi
         now
     done
     end_command "$1"
     # A process that survives SIGKILL may keep the pipe open: wait for two seconds.
-    now
-    until_when=$((now + 200))
-    while is_running "$reader" && [ "$now" -lt "$until_when" ]; do
-        nap 0.02
-        now
-    done
+    wait_while 200 read_start "$reader"
 }
-
-is_running() { start_of "$1"; }
 
 # end_command TOKEN: send TERM to all processes with its marker, and KILL two seconds later.
 end_command() {
@@ -89,12 +82,12 @@ end_command() {
     )
 }
 
-when_to_kill() { :; } # end_all calls it; $kill_at stays
+update_kill_at() { :; } # called by end_all
 
 # stop_command TOKEN: end the command. If it has not started, make its directory, so that it can't start
 # later.
 stop_command() {
-    [ -z "$no_root" ] || return
+    [ -z "$root_missing" ] || return
     mkdir "$root/e" 2>/dev/null
     mkdir "$root/e/$1" 2>/dev/null && return
     cd "$root/e/$1" 2>/dev/null || return
@@ -102,7 +95,6 @@ stop_command() {
     end_command "$1"
 }
 
-# remove_command TOKEN: remove its files.
 remove_command() {
     rm -f "e/$1/by" "e/$1/out" "e/$1/code" "e/$1/code.new" "e/$1/cancel"
     rmdir "e/$1" 2>/dev/null

@@ -12,11 +12,11 @@ make_root() {
     [ -e "$root/spare" ]
 }
 
-# tombstone TOKEN: make a regular file named TOKEN, so that `mkdir` fails from then on. `link` needs no inode
+# make_tombstone TOKEN: make a regular file named TOKEN, so that `mkdir` fails from then on. `link` needs no inode
 # and, unlike `ln`, never puts the link into an existing directory. If there is no `link`, or `spare` has too
 # many links, `claim` makes a new file. Afterwards `[ -f ]` and `[ -d ]` show whether the tombstone or the
 # directory came first.
-tombstone() {
+make_tombstone() {
     link ../spare "$1" 2>/dev/null
     [ -e "$1" ] || claim "$1"
 }
@@ -39,8 +39,8 @@ cancel() {
 # make_empty FILE: make an empty file in an attempt's directory, even on a full disk.
 make_empty() { printf '' 2>/dev/null >"$1" || ln "$spare" "$1" 2>/dev/null; }
 
-# drop KIND [NAME]: remove files named KIND.* from the attempt's directory, except NAME.
-drop() {
+# remove_named KIND [NAME]: remove files named KIND.* from the attempt's directory, except NAME.
+remove_named() {
     for name in "$1".*; do
         case $name in "${2-}" | "$1.*") continue ;; esac
         rm -f "./$name" 2>/dev/null || rmdir "./$name" 2>/dev/null

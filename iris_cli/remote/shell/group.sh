@@ -29,13 +29,13 @@ make_group() {
     group= own_group=
     can_make_group && parent_group && printf '%s\n' "$parent_group/iris-$token" 2>/dev/null >group || return 0
     mkdir "$parent_group/iris-$token" 2>/dev/null
-    group_of . "$token"
+    find_group . "$token"
     own_group=$group
 }
 
-# group_of DIRECTORY TOKEN -> $group: the attempt's group if a file in DIRECTORY contains its path; otherwise
+# find_group DIRECTORY TOKEN -> $group: the attempt's group if a file in DIRECTORY contains its path; otherwise
 # unchanged. Ignores paths of other groups.
-group_of() {
+find_group() {
     group_path=
     case $own_group in *"/iris-$2") group=$own_group && return ;; esac
     [ -f "$1/group" ] && read -r group_path 2>/dev/null <"$1/group"
@@ -46,8 +46,8 @@ group_of() {
     return 0
 }
 
-# v1_group_of DIRECTORY TOKEN -> $v1_group: the same for the attempt's group of version 1's memory controller.
-v1_group_of() {
+# find_v1_group DIRECTORY TOKEN -> $v1_group: the same for the attempt's group of version 1's memory controller.
+find_v1_group() {
     case $v1_group in *"/iris-$2") return ;; esac
     v1_group= group_path=
     [ -f "$1/limited" ] && read -r group_path 2>/dev/null <"$1/limited"
@@ -75,13 +75,12 @@ is_populated() {
     [ "$populated" = 1 ]
 }
 
-# kill_group: kill all processes in $group at once, if the kernel supports it.
 kill_group() { [ ! -e "$group/cgroup.kill" ] || printf 1 2>/dev/null >"$group/cgroup.kill"; }
 
 # remove_groups DIRECTORY TOKEN: remove $group and the attempt's $v1_group.
 remove_groups() {
     remove_group "$group"
-    v1_group_of "$1" "$2"
+    find_v1_group "$1" "$2"
     [ -z "$v1_group" ] || remove_group "$v1_group"
 }
 

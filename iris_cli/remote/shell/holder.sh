@@ -14,7 +14,7 @@ hold() {
     [ ! -r pid ] || ! read -r old _ <pid || rm -f "./$old" # the pipe of a holder that was killed
     mkfifo "$$" && exec 4<>"./$$" || return
     boot_id
-    start_of $$ && printf '%s %s %s\n' $$ "$start" "$boot" >new && mv new pid && cd / || return
+    read_start $$ && printf '%s %s %s\n' $$ "$start" "$boot" >new && mv new pid && cd / || return
     while :; do
         IFS= read -r request <&4 || { nap 1 && continue; }
         rest=${request#* }

@@ -15,6 +15,8 @@ boot_time= myself= setsid= started= not_prepared= watchdog= kills_before= warnin
 renew_leases= group= renewed_at= cannot_fork= skip_requests_left= known_requests= proven= nonce= lacks=
 own_group= container_id= memory_limit= v1_group= limit= holder=
 spare=../spare
+newline='
+'
 
 # nap [SECONDS]: sleep for SECONDS (default: 0.05), or for one second if `sleep` accepts no fractions.
 nap() { sleep "${1:-0.05}" 2>/dev/null || sleep 1; }
@@ -39,6 +41,26 @@ boot_clock() {
     clock=$((clock + now / 100))
 }
 
+# wait_while HUNDREDTHS COMMAND...: wait until COMMAND returns false, for at most that long.
+wait_while() {
+    now
+    wait_ends=$((now + $1))
+    shift
+    while "$@" && [ "$now" -lt "$wait_ends" ]; do
+        nap
+        now
+    done
+}
+
+# run_in_background COMMAND...: run COMMAND, which may outlive this call. Wait for at most two seconds.
+run_in_background() {
+    (
+        trap '' HUP
+        "$@"
+    ) </dev/null >/dev/null 2>&1 &
+    wait_while 200 read_start $!
+}
+
 # detach COMMAND...: execute COMMAND in a new session. Call it in a background subshell, which is no group
 # leader: nothing has to fork, and `$!` is the pid of COMMAND.
 detach() {
@@ -55,25 +77,25 @@ is_number() {
     case $1 in '' | *[!0-9]* | 0?* | ?????????????*) return 1 ;; esac
 }
 
-# centis TEXT -> $centis: 123456 for 1234.56, without leading zeros.
-centis() {
-    centis=${1%.*}${1#*.}
+# hundredths TEXT -> $hundredths: 123456 for 1234.56, without leading zeros.
+hundredths() {
+    hundredths=${1%.*}${1#*.}
     while :; do
-        case $centis in 0?*) centis=${centis#0} ;; *) break ;; esac
+        case $hundredths in 0?*) hundredths=${hundredths#0} ;; *) break ;; esac
     done
 }
 
 # is_alive PID START: true if the process with this pid and start time lives. No two processes have both in
 # common. $myself is this process, as pid:start.
-is_alive() { [ "$1:$2" = "$myself" ] || { start_of "$1" && [ "$start" = "$2" ]; }; }
+is_alive() { [ "$1:$2" = "$myself" ] || { read_start "$1" && [ "$start" = "$2" ]; }; }
 
 if [ -r "$iris_proc/self/stat" ]; then
 
     # now -> $now: uptime in hundredths of a second. It includes suspend, and no clock change affects it.
     now() {
         read -r now _ <"$iris_proc/uptime"
-        centis "$now"
-        now=$centis
+        hundredths "$now"
+        now=$hundredths
     }
 
     # boot_id -> $boot: id of this boot.
@@ -88,9 +110,9 @@ if [ -r "$iris_proc/self/stat" ]; then
         done <"$iris_proc/stat"
     }
 
-    # start_of PID -> $start $stat_text: its start in clock ticks since boot. False if it has ended or is a
+    # read_start PID -> $start $stat_text: its start in clock ticks since boot. False if it has ended or is a
     # zombie. A zombie with live threads counts as alive, because the threads hold its resources.
-    start_of() {
+    read_start() {
         stat_text=
         while IFS= read -r stat_line || [ -n "$stat_line" ]; do
             stat_text="$stat_text $stat_line"
@@ -106,8 +128,8 @@ if [ -r "$iris_proc/self/stat" ]; then
     # self_pid -> $self: pid of this process. In a subshell $$ is the parent's.
     self_pid() { read -r self _ <"$iris_proc/self/stat"; }
 
-    # processes: print the path of each process's `stat` file for `scan`, then `complete`.
-    processes() { printf '%s\n' "$iris_proc"/[0-9]*/stat complete; }
+    # print_processes: print the path of each process's `stat` file for `scan`, then `complete`.
+    print_processes() { printf '%s\n' "$iris_proc"/[0-9]*/stat complete; }
 
     # search PATTERN KIND... -> $paths: the files <proc>/<pid>/KIND that match. Costs one process. There is
     # only one pattern, because two would double busybox's time. False if the search failed: grep must find
@@ -161,7 +183,7 @@ if [ -r "$iris_proc/self/stat" ]; then
             known=$known$number
             pattern="$pattern|$number"
         done
-        start_of "$4" || return
+        read_start "$4" || return
         for process in $3; do
             case " $2 " in *" $process "*) continue ;; esac
             ! is_alive "${process%%:*}" "${process#*:}" || return
@@ -177,15 +199,15 @@ if [ -r "$iris_proc/self/stat" ]; then
         done
     }
 
-    # processes_of TOKENS -> $found: live processes of these attempts, by marker and control group. False if
+    # find_processes TOKENS -> $found: live processes of these attempts, by marker and control group. False if
     # the search failed.
-    processes_of() {
+    find_processes() {
         found= pattern=
         for candidate; do add_pattern "$candidate"; done
         search "$pattern" environ cgroup || return
         for candidate in $paths; do
             candidate=${candidate%/*}
-            ! start_of "${candidate##*/}" || found="$found ${candidate##*/}"
+            ! read_start "${candidate##*/}" || found="$found ${candidate##*/}"
         done
     }
 
@@ -217,7 +239,7 @@ else
     }
 
     # shellcheck disable=SC2046,SC2086
-    start_of() {
+    read_start() {
         set -- $(LC_ALL=C ps -o stat= -o lstart= -p "$1" 2>/dev/null)
         case $1 in '' | Z*) return 1 ;; esac
         shift
@@ -227,7 +249,7 @@ else
     # shellcheck disable=SC2016
     self_pid() { self=$(exec sh -c 'echo "$PPID"'); }
 
-    processes() {
+    print_processes() {
         LC_ALL=C ps -A -o pid= -o ppid= -o pgid= -o stat= -o lstart= && printf 'complete\n'
     }
 
@@ -240,7 +262,7 @@ else
 
     has_only_leaders() { return 1; }
 
-    processes_of() {
+    find_processes() {
         found=
         for candidate; do find_marked "$candidate" && found=$found$paths || return; done
     }

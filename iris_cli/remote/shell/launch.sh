@@ -30,7 +30,7 @@ prepare() {
             [ -e "$1" ] || not_prepared "$1"
             return
         fi
-        state_of "$1"
+        read_state "$1"
         [ "$state" = PREPARING ] && [ -z "$has_setup" ] || return
         if [ -e "$1/cancel" ]; then
             refuse "$1" cancelled # the call that made it may have been killed
@@ -59,7 +59,7 @@ prepare() {
 # missing. Append the token, whose state is then NOSTART. If the tombstone can't be made, the state is ABSENT,
 # and a later call may start the attempt.
 not_prepared() {
-    tombstone "$1"
+    make_tombstone "$1"
     [ ! -f "$1" ] || not_prepared="$not_prepared $1"
 }
 
@@ -110,7 +110,7 @@ make_pending() {
 # go TOKEN: start the attempt if it is PREPARED in this boot and not cancelled. Record the time BEFORE the
 # start, which may fail without a trace. Several wrappers may start; only one executes the command.
 go() {
-    state_of "$1"
+    read_state "$1"
     [ "$state" = PREPARED ] && [ ! -e "$1/cancel" ] || return
     if [ "$first_go" = - ]; then
         now
@@ -128,7 +128,7 @@ start() {
 # await_starts: wait until the attempts in $started have begun or ended, for at most two seconds.
 await_starts() {
     now
-    until_when=$((now + 200))
+    deadline=$((now + 200))
     for pause in 0.03 0.05 0.1 0.2 0.4 0.4 0.4 0.4; do
         awaited=
         for each in $started; do
@@ -136,7 +136,7 @@ await_starts() {
                 [ -e "$name" ] || [ ! -e "$each/x.pending" ] || awaited=1
             done
         done
-        [ -n "$awaited" ] && [ "$now" -lt "$until_when" ] || return 0
+        [ -n "$awaited" ] && [ "$now" -lt "$deadline" ] || return 0
         nap "$pause"
         now
     done

@@ -5,7 +5,7 @@
 # `dated` adds the mtime.
 logs() {
     size=0 inode=0 offset=0 written=
-    if [ -z "$no_root" ] && is_plain "$1/$2"; then
+    if [ -z "$root_missing" ] && is_plain "$1/$2"; then
         [ -z "${5-}" ] || written_at "$1/$2"
         # shellcheck disable=SC2046,SC2012
         set -- "$1" "$2" "$3" "$4" $(LC_ALL=C ls -ldin "$1/$2" 2>/dev/null)
@@ -31,7 +31,6 @@ written_at() {
     if is_number "$mtime"; then written=" @$mtime"; fi
 }
 
-# can_gzip: true if gzip works on this host.
 can_gzip() {
     [ -n "$gzip_works" ] || gzip_works=$(printf x | gzip -1 2>/dev/null | gzip -d 2>/dev/null)
     [ "$gzip_works" = x ] || { gzip_works=no && return 1; }

@@ -31,7 +31,7 @@ limit_memory() {
     v1_parent && [ -w "$v1_parent/cgroup.procs" ] && [ -e "$v1_parent/memory.limit_in_bytes" ] || return 0
     printf '%s\n' "$v1_parent/iris-$token" 2>/dev/null >limited || return 0
     mkdir "$v1_parent/iris-$token" 2>/dev/null
-    v1_group_of . "$token"
+    find_v1_group . "$token"
     if [ -n "$v1_group" ] && set_memory "$v1_group/memory.limit_in_bytes"; then
         set_file "$v1_group/memory.memsw.limit_in_bytes" "$memory_limit" # swap included
     else

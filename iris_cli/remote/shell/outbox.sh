@@ -5,7 +5,7 @@
 # print_requests TOKENS: print the first 16 requests of each attempt by name, until the answer is full. Omit
 # $known_requests, words of the form <token>/<id>.
 print_requests() {
-    [ -z "$no_root" ] || return 0
+    [ -z "$root_missing" ] || return 0
     # shellcheck disable=SC2034
     LC_ALL=C room=262144
     for token; do

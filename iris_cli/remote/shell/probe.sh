@@ -14,8 +14,8 @@ probe() {
         if is_taken "$1"; then
             add_refusal "$1 is not a directory of ours alone; set remote_dir to another directory"
         elif make_root; then
-            take_incarnation
-            put_program
+            ensure_incarnation
+            install_program
         else
             refuse_to_write
         fi
@@ -32,12 +32,12 @@ is_taken() {
     esac
 }
 
-# survey REMOTE_DIR CLUSTER WORKER -> $warnings: check the host like `probe`, but write nothing.
-survey() {
+# inspect REMOTE_DIR CLUSTER WORKER -> $warnings: check the host like `probe`, but write nothing.
+inspect() {
     root=$1/$2/$3
     ! lacks_any || return
     if ! on_network_disk "$1"; then
-        nearest "$root"
+        find_nearest "$root"
         [ -w "$nearest" ] || refuse_to_write
     fi
     check_requirements
@@ -54,7 +54,6 @@ check_requirements() {
     check_logind
 }
 
-# print_probe: print the lines of the answer.
 print_probe() {
     for each in $lacks; do line "N $each"; done
     print_machine
@@ -81,13 +80,10 @@ print_value() {
 
 # add_refusal TEXT, add_warning TEXT: append a line to $warnings, which the call prints later.
 add_refusal() { add_warning "refused: $1"; }
-add_warning() {
-    warnings="$warnings$1
-"
-}
+add_warning() { warnings=$warnings$1$newline; }
 
-# nearest DIRECTORY -> $nearest: the directory if it exists, otherwise the nearest one above it that does.
-nearest() {
+# find_nearest DIRECTORY -> $nearest: the directory if it exists, otherwise the nearest one above it that does.
+find_nearest() {
     nearest=$1
     while [ ! -d "$nearest" ] && [ "$nearest" != / ] && [ -n "$nearest" ]; do
         case $nearest in */*) nearest=${nearest%/*} ;; *) nearest=. ;; esac
@@ -98,7 +94,7 @@ nearest() {
 # on_network_disk DIRECTORY: true for a network file system, with a refusal: hosts that share it would confuse
 # their attempts. Call it BEFORE writing.
 on_network_disk() {
-    nearest "$1"
+    find_nearest "$1"
     # shellcheck disable=SC2046
     set -- $(cd "$nearest" 2>/dev/null && LC_ALL=C df -P . 2>/dev/null | tail -n 1)
     source=$1 kind=
@@ -119,13 +115,13 @@ on_network_disk() {
     esac
 }
 
-# take_incarnation -> $incarnation: read the incarnation, or choose a new one. A new one is written to a file,
+# ensure_incarnation -> $incarnation: read the incarnation, or choose a new one. A new one is written to a file,
 # and that file is linked, so that concurrent probes agree. A damaged incarnation is not replaced, because
 # another probe may have just done that.
-take_incarnation() {
+ensure_incarnation() {
     read_incarnation
     [ "$incarnation" = - ] || return 0
-    random
+    make_random
     written=
     printf '%s\n' "$random" 2>/dev/null >"$root/new.$nonce" && read -r written <"$root/new.$nonce"
     [ ${#written} -ne 32 ] || ln "$root/new.$nonce" "$root/incarnation" 2>/dev/null
@@ -140,8 +136,8 @@ take_incarnation() {
     fi
 }
 
-# put_program: install the program `iris` for tasks unless it is up to date. Ignores failures.
-put_program() {
+# install_program: install the program `iris` for tasks unless it is up to date. Ignores failures.
+install_program() {
     [ "$(cat "$root/bin/iris" 2>/dev/null)" != "$program" ] || return 0
     new=$root/bin/new.$nonce
     {
@@ -150,8 +146,8 @@ put_program() {
     } 2>/dev/null || rm -f "$new"
 }
 
-# random -> $random: 32 hexadecimal digits.
-random() { random=$(od -An -v -N16 -tx1 /dev/urandom | tr -cd 0-9a-f); }
+# make_random -> $random: 32 hexadecimal digits.
+make_random() { random=$(od -An -v -N16 -tx1 /dev/urandom | tr -cd 0-9a-f); }
 
 print_machine() {
     cpus=$({ nproc || getconf _NPROCESSORS_ONLN || sysctl -n hw.logicalcpu; } 2>/dev/null)
@@ -165,7 +161,7 @@ print_machine() {
         memory=$(sysctl -n hw.memsize 2>/dev/null)
     fi
     print_number memory "$memory"
-    nearest "$root"
+    find_nearest "$root"
     # shellcheck disable=SC2046
     set -- $(cd "$nearest" && LC_ALL=C df -Pk . 2>/dev/null | tail -n 1)
     is_number "$4" && print_number disk_free $(($4 * 1024))
@@ -249,13 +245,13 @@ print_slurm_job() {
 print_metadata() {
     metadata_server || return 0
     now
-    until_when=$((now + 500))
+    deadline=$((now + 500))
     for each in attributes/accelerator-type attributes/agent-worker-number attributes/instance-id \
         attributes/worker-network-endpoints attributes/tpu-env zone scheduling/preemptible; do
         value=$(fetch "$each" 2>/dev/null)
         [ ${#value} -gt 16384 ] || print_value "${each##*/}" "$value"
         now
-        if [ "$now" -ge "$until_when" ]; then
+        if [ "$now" -ge "$deadline" ]; then
             # Refuse instead of an answer in part, because a missing value has a meaning.
             add_refusal "the metadata server is slow to answer; probe again"
             return

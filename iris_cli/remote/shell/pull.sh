@@ -32,8 +32,8 @@ for_40_s() {
     "$@" 3>&-
 }
 
-# enter TOKEN: change to the attempt's directory. False if its files are gone.
-enter() { [ -z "$no_root" ] && [ ! -L "$1" ] && [ -d "$1/output" ] && cd "$1" 2>/dev/null; }
+# enter_attempt TOKEN: change to the attempt's directory. False if its files are gone.
+enter_attempt() { [ -z "$root_missing" ] && [ ! -L "$1" ] && [ -d "$1/output" ] && cd "$1" 2>/dev/null; }
 
 # files LIMIT TOKENS: list the files. For each attempt print at most LIMIT bytes of T lines and of names.
 files() {
@@ -41,7 +41,7 @@ files() {
     max_bytes=$1
     shift
     for token; do
-        if enter "$token"; then
+        if enter_attempt "$token"; then
             print_files "$token"
             cd ..
         else
@@ -55,11 +55,9 @@ print_files() {
     find output -xdev -type d >/dev/null 2>&1 || how=partial
     [ ! -L output ] || how=link
     line "O $1 $how"
-    add_lines "$(LC_ALL=C find out err output -xdev -type f ! -path '*
-*' -exec stat "$stat_option" "$stat_format$stat_name" {} + 2>/dev/null | head -c "$max_bytes" | print_data)"
+    add_lines "$(LC_ALL=C find out err output -xdev -type f ! -path "*$newline*" -exec stat "$stat_option" "$stat_format$stat_name" {} + 2>/dev/null | head -c "$max_bytes" | print_data)"
     line N
-    add_lines "$(LC_ALL=C find output -xdev -type f -path '*
-*' -print0 2>/dev/null | head -c "$max_bytes" | print_data)"
+    add_lines "$(LC_ALL=C find output -xdev -type f -path "*$newline*" -print0 2>/dev/null | head -c "$max_bytes" | print_data)"
 }
 
 # is_inside PATH: true for a readable regular file if no part of the path is a link.
@@ -77,7 +75,7 @@ is_inside() {
 batch() {
     exec 3>&1
     how=changed before=
-    if enter "$1"; then
+    if enter_attempt "$1"; then
         max_bytes=$2
         shift 2
         is_valid=1
@@ -107,7 +105,7 @@ piece() {
     exec 3>&1
     name=${4%.} no_wait=iflag=nonblock
     dd "$no_wait" if=/dev/null count=0 >/dev/null 2>&1 || no_wait=ibs=65536
-    if enter "$1" && is_inside "$name"; then
+    if enter_attempt "$1" && is_inside "$name"; then
         # shellcheck disable=SC2046
         set -- "$@" $(stat "$stat_option" "$stat_format" "$name" 2>/dev/null)
         line "F $(($2 * 65536)) ${5:-0} ${6:-0} ${7:-0}"

@@ -4,7 +4,7 @@
 # reap TOKEN: remove files of an attempt without processes. It can be interrupted and repeated at any step.
 reap() {
     ! is_reaped "$1" || return 0
-    state_of "$1"
+    read_state "$1"
     case $state in EXITED | NOSTART | CANCELLED | STOPPED | LOST) ;; *) return ;; esac
     ! has_mounts "$1" && is_gone "$1" && cancel "$1" || return
     # Make this record BEFORE files are removed, because without them the state LOST could no longer be
@@ -42,24 +42,14 @@ remove_files() {
     find "$@" -xdev -depth -type d -exec rmdir {} +
 }
 
-# reap_all TOKENS: reap in the background, because large trees take long. Wait for at most two seconds.
-reap_all() {
-    [ -z "$no_root" ] || return 0
-    (
-        trap '' HUP
-        for each; do reap "$each"; done
-    ) </dev/null >/dev/null 2>&1 &
-    now
-    until_when=$((now + 200))
-    while start_of $! && [ "$now" -lt "$until_when" ]; do
-        nap
-        now
-    done
-}
+# reap_all TOKENS: reap in the background, because the removal of large trees takes long.
+reap_all() { [ -n "$root_missing" ] || run_in_background reap_each "$@"; }
+
+reap_each() { for each; do reap "$each"; done; }
 
 # print_reaped TOKENS: print K <token> for each reaped attempt.
 print_reaped() {
     for each; do
-        if [ -n "$no_root" ] || is_reaped "$each"; then line "K $each"; fi
+        if [ -n "$root_missing" ] || is_reaped "$each"; then line "K $each"; fi
     done
 }

@@ -8,18 +8,18 @@
 # age of its set-up (PREPARING), of the first call `go` (PREPARED), or of the last sign of life of its wrapper
 # (LAUNCHING). `quiet` is the time since the last output of a running task.
 
-# open_frame NONCE REMOTE_DIR CLUSTER WORKER -> $root $boot $incarnation $no_root: change to <root>/a;
-# $no_root is 1 if it does not exist.
+# open_frame NONCE REMOTE_DIR CLUSTER WORKER -> $root $boot $incarnation $root_missing: change to <root>/a;
+# $root_missing is 1 if it does not exist.
 open_frame() {
     nonce=$1
     root=$2/$3/$4
     count=0
     boot_id
     case $boot in '' | *[!A-Za-z0-9._-]*) boot=- ;; esac
-    no_root=
+    root_missing=
     read_incarnation
     # Without <root>/a the worker has lost its record of attempts: report no incarnation.
-    cd "$root/a" 2>/dev/null || no_root=1 incarnation=-
+    cd "$root/a" 2>/dev/null || root_missing=1 incarnation=-
 }
 
 # read_incarnation -> $incarnation: `-` if missing or damaged.
@@ -59,11 +59,11 @@ text() {
 report() {
     prove_claims "$@"
     ended_before=$proven # for these, the sizes read next are final
-    [ -n "$cannot_fork" ] || sizes "$@"
+    [ -n "$cannot_fork" ] || read_sizes "$@"
     now
     for token; do
-        if [ -n "$no_root" ]; then no_names; state=ABSENT; else state_of "$token"; fi
-        renew
+        if [ -n "$root_missing" ]; then clear_names; state=ABSENT; else read_state "$token"; fi
+        renew_lease
         case " $not_prepared " in *" $token "*) state=NOSTART record_cause=${lacks:+commands} ;; esac
         case $state$record_cause in NOSTART) record_cause=disk ;; esac
         # Print exit codes only in these states, because a task may have forged the names, and one invalid
@@ -80,16 +80,16 @@ report() {
         esac
         is_final=
         case $state in EXITED | CANCELLED | NOSTART | LOST | STOPPED) is_final=1 ;; *) ended=- ;; esac
-        case "$is_final$cannot_fork $ended_before " in 1*" $token "*) ;; "1 "*) sizes "$token" ;; esac
+        case "$is_final$cannot_fork $ended_before " in 1*" $token "*) ;; "1 "*) read_sizes "$token" ;; esac
         bytes_out=0 bytes_err=0 last_write=
         eval "bytes_out=\${out_$token:-0} bytes_err=\${err_$token:-0} last_write=\${wrote_$token:-}"
-        ago "$began"
-        began=$ago
-        ago "$ended"
-        case $began$ago in *-*) ;; *) [ "$ago" -le "$began" ] || ago=- ;; esac # not before the start
+        compute_age "$began"
+        began=$age
+        compute_age "$ended"
+        case $began$age in *-*) ;; *) [ "$age" -le "$began" ] || age=- ;; esac # not before the start
         bytes=$((bytes_out + bytes_err))
-        quiet_for
-        line "A $token $state $record_code $record_cause $began $ago $bytes $quiet"
+        compute_quiet
+        line "A $token $state $record_code $record_cause $began $age $bytes $quiet"
         [ -z "$is_final" ] || [ -n "$terse" ] || [ "$bytes" -eq 0 ] || text "$(print_tail "$token")"
         case $is_final$terse$cannot_fork:$state$record_code in
         1:EXITED[1-9]* | 1:NOSTART*) print_facts "$token" ;;
@@ -100,7 +100,6 @@ report() {
     done
 }
 
-# print_facts TOKEN: print a D line if the attempt's wrapper wrote facts.
 print_facts() {
     is_plain "$1/facts" || return 0
     line "D $1"
@@ -111,7 +110,7 @@ print_facts() {
 # processes. One search is made for all of them.
 prove_claims() {
     proven= claims=
-    [ -z "$no_root$cannot_fork" ] || return 0
+    [ -z "$root_missing$cannot_fork" ] || return 0
     for token; do
         if [ -e "$token/x.pending" ] && [ ! -e "$token/stop.done" ]; then continue; fi
         claims="$claims $token"
@@ -120,7 +119,6 @@ prove_claims() {
     [ -z "$claims" ] || prove $claims
 }
 
-# print_requests_left TOKEN: print an M line if requests are left.
 print_requests_left() {
     for name in "$1"/outbox/[A-Za-z0-9_]*; do
         ! is_request "$name" || {
@@ -136,24 +134,24 @@ is_request() {
     [ ${#1} -le 104 ] && is_plain "$1" # a token, /outbox/ and at most 64 characters
 }
 
-# renew: renew the lease of $token if $renew_leases is 1 and the lease has not expired.
-renew() {
+# renew_lease: renew the lease of $token if $renew_leases is 1 and the lease has not expired.
+renew_lease() {
     case $renew_leases$lease in
     1lease.[0-9]*) mv "$token/$lease" "$token/lease.$now" 2>/dev/null ;;
     esac
 }
 
-# ago UPTIME -> $ago: the time since UPTIME; `-` if unknown or in another boot.
-ago() {
-    ago=-
+# compute_age UPTIME -> $age: the time since UPTIME; `-` if unknown or in another boot.
+compute_age() {
+    age=-
     [ "$pid_boot" = "$boot" ] && is_number "$1" || return
-    ago=$((now - $1))
-    [ "$ago" -ge 0 ] || ago=0
+    age=$((now - $1))
+    [ "$age" -ge 0 ] || age=0
 }
 
-# quiet_for -> $quiet: the time since the task's last output, or else since its begin; `-` if it does not run
+# compute_quiet -> $quiet: the time since the task's last output, or else since its begin; `-` if it does not run
 # or the time is unknown.
-quiet_for() {
+compute_quiet() {
     quiet=-
     case $cannot_fork$state in RUNNING | ORPHANED) ;; *) return ;; esac
     is_number "$last_write" || quiet=$began
@@ -162,10 +160,10 @@ quiet_for() {
     [ "$last_write" -ge "$clock" ] || quiet=$(((clock - last_write) * 100))
 }
 
-# sizes TOKENS -> $out_<token> $err_<token> $wrote_<token>: sizes of the streams, and time of the last write.
+# read_sizes TOKENS -> $out_<token> $err_<token> $wrote_<token>: sizes of the streams, and time of the last write.
 # Runs `stat` once, or twice on BSD.
-sizes() {
-    [ -z "$no_root" ] || return 0
+read_sizes() {
+    [ -z "$root_missing" ] || return 0
     for token; do
         shift
         if has_output "$token"; then set -- "$@" "$token/out" "$token/err"; fi
@@ -178,8 +176,7 @@ sizes() {
 
 # by_line FUNCTION TEXT: call FUNCTION with the words of each line.
 by_line() {
-    IFS='
-'
+    IFS=$newline
     for each in $2; do
         unset IFS
         # shellcheck disable=SC2086
@@ -214,7 +211,7 @@ print_tail() {
     [ "$tail_out" -le 1024 ] || tail_out=1024
     [ "$tail_err" -le $((4096 - tail_out)) ] || tail_err=$((4096 - tail_out))
     tail_out=$((4096 - tail_err))
-    # Output that fits is printed from its beginning, even if it has grown after `sizes`.
+    # Output that fits is printed from its beginning, even if it has grown after `read_sizes`.
     [ "$bytes_err" -eq 0 ] || [ "$bytes" -gt 4096 ] || tail_err=4096
     is_plain "$1/out" || tail_out=0
     is_plain "$1/err" || tail_err=0

@@ -26,7 +26,7 @@ run_main() {
 run_start() {
     if [ -t 0 ]; then
         # On a terminal (iris run) no call `go` has checked the state. Ctrl-C is for the task.
-        (cd .. && state_of "$token" && [ "$state" = PREPARED ]) && [ ! -e cancel ] || return
+        (cd .. && read_state "$token" && [ "$state" = PREPARED ]) && [ ! -e cancel ] || return
         trap : INT QUIT
     fi
     now
@@ -71,7 +71,7 @@ run_start() {
     explain_failure "$code" "$began_at"
     record "$end"
     is_stopped && return
-    drop x "x.$end"
+    remove_named x "x.$end"
     [ -e "x.$end" ] || make_empty "x.$end"
 }
 
@@ -89,7 +89,7 @@ limit_memory() { :; }
 # record_step NAME WORDS: make NAME.WORDS and fill reserve.NAME, which still shows the step if the task
 # removes NAME.WORDS. On a full disk rename reserve.NAME. First remove NAME.* that the task made.
 record_step() {
-    drop "$1"
+    remove_named "$1"
     if printf '' >"$1.$2" && [ -f "reserve.$1" ] && printf 1 >"reserve.$1"; then return; fi 2>/dev/null
     mv "reserve.$1" "$1.$2" 2>/dev/null || make_empty "$1.$2"
 }
@@ -174,7 +174,7 @@ have_devices() {
 
 # write_pid FILE -> $wrapper $myself: write the pid, start and boot of this process.
 write_pid() {
-    start_of $$ && wrapper=$$:$start && myself=$wrapper && [ -n "$boot" ] &&
+    read_start $$ && wrapper=$$:$start && myself=$wrapper && [ -n "$boot" ] &&
         printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
 }
 
@@ -199,9 +199,8 @@ explain_failure() {
     case $end in "$1" | "$1.signal") ;; *) return ;; esac
     gather_facts "$1" "$2"
     [ "$1" = 137 ] || return 0
-    case "
-$facts" in *"
-memory proven "*) end=137.oom ;; esac # at the start of a line: a fact's text may contain these words
+    # The text of another fact may contain these words, but not at the start of a line.
+    case $newline$facts in *"${newline}memory proven "*) end=137.oom ;; esac
 }
 
 # is_by_signal CODE: true if this shell printed that a signal ended the command ("Killed"). CODE alone is
@@ -239,19 +238,19 @@ sweep() {
     }; do nap; done
 }
 
-when_to_kill() { :; }
+update_kill_at() { :; }
 
 # start_watchdog HUNDREDTHS LIMIT -> $watchdog, as pid:start. It has neither the marker nor the session of the
 # attempt.
 start_watchdog() {
     watchdog=
     [ "$1" -gt 0 ] || return 0
-    start_of $$
+    read_start $$
     (
         unset IRIS_ATTEMPT_TOKEN
         detach sh "$dir/run" limit "$1" "$2" "$$" "$start"
     ) </dev/null >/dev/null 2>&1 7>&- 8>&- &
-    start_of $! && watchdog=$!:$start
+    read_start $! && watchdog=$!:$start
 }
 
 # end_watchdog: end the watchdog. Call it BEFORE the wrapper runs commands, because the watchdog would end
@@ -294,7 +293,7 @@ sleep_at_most() {
 # signals only the wrapper.
 watch_terminal() {
     [ -t 0 ] || return 0
-    start_of $$
+    read_start $$
     (
         unset IRIS_ATTEMPT_TOKEN
         # `<&8`, not `<&0`: dash and busybox first close file descriptor 0 of background commands.
@@ -310,7 +309,7 @@ run_terminal() {
         sleep 1
     done
     wrapper=$1:$2
-    leaders "$token"
+    find_leaders "$token"
     scan "$token" "$leaders" "" $$ || return
     for process in $found; do
         case " $leaders " in *" $process "*) ;; *) signal HUP "$process" ;; esac
@@ -321,14 +320,14 @@ run_terminal() {
 # watchdog is no child of the wrapper, because a stop would end it as a process of the task.
 watch_lease() {
     [ "$lease_limit" -gt 0 ] || return 0
-    start_of $$
+    read_start $$
     (
         unset IRIS_ATTEMPT_TOKEN
         (detach sh "$dir/run" lease "$$" "$start") </dev/null >/dev/null 2>&1 7>&- 8>&- &
     )
     now
-    until_when=$((now + 2000))
-    while [ "$now" -lt "$until_when" ]; do
+    deadline=$((now + 2000))
+    while [ "$now" -lt "$deadline" ]; do
         for name in lease.*; do [ ! -e "$name" ] || return 0; done
         nap 0.02
         renew_launch

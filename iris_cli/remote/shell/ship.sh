@@ -62,10 +62,10 @@ receive_workspace() {
     [ "$bytes" -le "$limit" ] ||
         { cannot_receive workspace "$bytes bytes are more than the $limit that are allowed" || return; }
     has_space || return
-    start_of $$
+    read_start $$
     part=$hash.part.$$.$start.$boot
     if mkdir "$part" "$part/$hash" 2>/dev/null; then
-        receive && unpack && check && extract && put_in_place
+        receive && unpack && check_members && extract && move_into_place
     else
         cannot_receive disk "no directory can be made in $root/w"
     fi
@@ -96,7 +96,7 @@ receive() {
     printf '%s\n' "$mark"
     message=$(LC_ALL=C head -c "$packed" <&3 2>&1 >"$part/gz")
     status=$?
-    length "$part/gz"
+    measure "$part/gz"
     [ "$size" != "$packed" ] || return 0
     case $message in
     '')
@@ -107,8 +107,8 @@ receive() {
     esac
 }
 
-# length FILE -> $size: in bytes.
-length() {
+# measure FILE -> $size: in bytes.
+measure() {
     # shellcheck disable=SC2046
     set -- $(wc -c 2>/dev/null <"$1")
     size=$1
@@ -116,10 +116,10 @@ length() {
 
 # unpack: decompress, but at most the expected size; check size and hash.
 unpack() {
-    message=$(bounded gzip -dc 2>&1 <"$part/gz" >"$part/tar")
+    message=$(run_bounded gzip -dc 2>&1 <"$part/gz" >"$part/tar")
     status=$?
     rm -f "$part/gz"
-    length "$part/tar"
+    measure "$part/tar"
     [ "$status" = 0 ] && [ "$size" = "$bytes" ] ||
         { step_failed $status "$message" "it doesn't unpack to $bytes bytes: $message" || return; }
     if command -v sha256sum >/dev/null 2>&1; then
@@ -134,8 +134,8 @@ unpack() {
     [ "${sum%% *}" = "$hash" ] || cannot_receive workspace "what came has another SHA-256 than $hash"
 }
 
-# bounded COMMAND...: run COMMAND, which can't write a file larger than the archive.
-bounded() {
+# run_bounded COMMAND...: run COMMAND, which can't write a file larger than the archive.
+run_bounded() {
     ulimit -f $((bytes / 512 + 2)) 2>/dev/null
     LC_ALL=C "$@"
 }
@@ -146,7 +146,7 @@ bounded() {
 #
 # A link's target is checked as text: it may begin with `..`, at most once for each directory above the link,
 # and these directories must not be links. So a chain of links stays inside, too.
-check() {
+check_members() {
     message=$({
         LC_ALL=C tar -tf "$part/tar" >"$part/names" && LC_ALL=C tar -tvf "$part/tar" >"$part/list"
     } 2>&1)
@@ -204,7 +204,7 @@ END {
 
 # extract: extract into $part, and check the result: a sparse file can be larger than its archive.
 extract() {
-    message=$(cd "$part/$hash" && bounded tar -xof ../tar 2>&1)
+    message=$(cd "$part/$hash" && run_bounded tar -xof ../tar 2>&1)
     status=$?
     rm -f "$part/tar"
     [ "$status" = 0 ] || { step_failed $status "$message" "it can't be extracted: $message" || return; }
@@ -215,9 +215,9 @@ extract() {
         cannot_receive workspace "it is more than its archive: $problem"
 }
 
-# put_in_place: rename the tree to w/<hash>. Sync its files BEFORE that, because the name survives a power
+# move_into_place: rename the tree to w/<hash>. Sync its files BEFORE that, because the name survives a power
 # cut.
-put_in_place() {
+move_into_place() {
     chmod -R u=rX,go= "$part/$hash" && chmod u+w "$part/$hash" ||
         { cannot_receive workspace "its permissions can't be set" || return; }
     { sync -f "$part" || sync; } 2>/dev/null

@@ -16,7 +16,7 @@
 # if py-spy were killed, a program that it has paused would stay paused.
 stacks() {
     token=$1 consent=$2 bytes_left=524288 thread_room=131072
-    if [ -n "$no_root" ]; then no_names; state=ABSENT; else state_of "$1"; fi
+    if [ -n "$root_missing" ]; then clear_names; state=ABSENT; else read_state "$1"; fi
     case $state in
     RUNNING | ORPHANED | STOPPING | UNKILLABLE) ;;
     *)
@@ -25,7 +25,7 @@ stacks() {
         ;;
     esac
     cd "$1" 2>/dev/null || return
-    leaders "$1"
+    find_leaders "$1"
     self_pid
     if scan "$1" "$leaders" "" "$self"; then
         attempt_dir=$(pwd -P)
@@ -59,7 +59,7 @@ print_programs() {
     done
 }
 
-# print_program PID START: print its P line. $stat_text is set by start_of.
+# print_program PID START: print its P line. $stat_text is set by read_start.
 print_program() {
     process_state=${stat_text##*) }
     process_state=${process_state%% *}
@@ -167,13 +167,8 @@ run_limited() {
     limit=$1 watched=$2
     shift 2
     "$@" </dev/null 2>&1 &
-    now
-    until_when=$((now + limit))
-    while start_of $! && [ "$now" -lt "$until_when" ]; do
-        nap
-        now
-    done
-    if start_of $!; then
+    wait_while "$limit" read_start $!
+    if read_start $!; then
         kill -s KILL $!
         [ "$process_state" = T ] || kill -s CONT "$watched" 2>/dev/null
     fi
@@ -198,7 +193,6 @@ find_spy() {
     case $spy in /*) ;; *) return 1 ;; esac
 }
 
-# is_own_process PID: true if the process belongs to this user.
 is_own_process() {
     # shellcheck disable=SC2046,SC2012
     set -- $(LC_ALL=C ls -ldn "$iris_proc/$1" 2>/dev/null)
@@ -230,7 +224,6 @@ run_handler() {
     done
 }
 
-# has_open PID PATH: true if the process has the file open.
 has_open() { LC_ALL=C ls -l "$iris_proc/$1/fd" 2>/dev/null | grep -qsF -e " -> $2"; }
 
 # signal_program PID START -> $how $dump: send the signal $name; read what the program writes to $dump_files.
@@ -240,8 +233,8 @@ signal_program() {
     before=$dump_sizes last=$dump_sizes unchanged=0
     is_handled "$1" "$number" && signal "$name" "$1:$2" || return
     now
-    until_when=$((now + 500))
-    while [ "$unchanged" -lt 3 ] && [ "$now" -lt "$until_when" ]; do
+    deadline=$((now + 500))
+    while [ "$unchanged" -lt 3 ] && [ "$now" -lt "$deadline" ]; do
         nap 0.1
         find_dump_sizes
         unchanged=$((unchanged + 1))
@@ -268,5 +261,3 @@ find_dump_sizes() {
     done
 }
 
-newline='
-'

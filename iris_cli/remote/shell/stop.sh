@@ -6,16 +6,16 @@
 
 # stop TOKEN GRACE: fence the attempt. If it may have processes, start a stopper.
 stop() {
-    state_of "$1"
+    read_state "$1"
     case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
     [ -d "$1" ] || make_stop_dir "$1" || return
     # Make `cancel` BEFORE any other check: from here on no wrapper starts the command.
     cancel "$1" || return
     find_stop "$1"
-    [ -n "$stop" ] || { make_empty "$1/stop.idle" && names "$1"; }
+    [ -n "$stop" ] || { make_empty "$1/stop.idle" && read_names "$1"; }
     case $stop in
     stop.done)
-        state_of "$1" # another stop may have ended the attempt; if it lives, its task forged stop.done
+        read_state "$1" # another stop may have ended the attempt; if it lives, its task forged stop.done
         case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
         ;;
     stop.run.*)
@@ -35,10 +35,10 @@ stop() {
 # make_stop_dir TOKEN: for an attempt without a directory, make a tombstone and return false. If its processes
 # live, the task has removed the directory: make it again, because a stopper needs it.
 make_stop_dir() {
-    if processes_of "$1" && [ -z "$found" ]; then
+    if find_processes "$1" && [ -z "$found" ]; then
         if [ ! -f "$1" ] && [ ! -d "$1" ]; then
             if [ -e "$1" ] || [ -L "$1" ]; then rm -f "$1"; fi
-            tombstone "$1"
+            make_tombstone "$1"
         fi
         [ ! -f "$1" ] || return
     elif [ -n "$found" ]; then
@@ -48,36 +48,32 @@ make_stop_dir() {
     [ -d "$1" ]
 }
 
-# find_stop TOKEN -> $stop, and the variables of `names`. During a rename a listing may show neither the old
+# find_stop TOKEN -> $stop, and the variables of `read_names`. During a rename a listing may show neither the old
 # nor the new name. A stop file exists whenever `run` exists, so list again until it appears. Don't make
 # stop.idle again: the wrapper takes it as proof that no stop has begun, and would record a stopped task as
 # one that ended by itself.
 find_stop() {
-    names "$1"
+    read_names "$1"
     for _ in 1 2 3 4 5 6 7 8; do
         [ -z "$stop" ] && [ -e "$1/run" ] || return 0
         nap 0.02
-        names "$1"
+        read_names "$1"
     done
 }
 
 # stop_parts NAME -> $stop_since $stop_grace $stop_pid $stop_start: the parts of the name of a stop file.
 stop_parts() {
-    stop_pid= stop_start=
     case $1 in
-    stop.run.*) stop_rest=${1#stop.run.} ;;
-    stop.stuck.*) stop_rest=${1#stop.stuck.} ;;
-    *) stop_rest=$now.$grace ;;
+    stop.run.* | stop.stuck.*) ;;
+    *) set -- "stop.idle.$now.$grace" ;;
     esac
-    stop_since=${stop_rest%%.*}
-    stop_rest=${stop_rest#*.}
-    stop_grace=${stop_rest%%.*}
-    case $stop_rest in *.*.*)
-        stop_rest=${stop_rest#*.}
-        stop_pid=${stop_rest%%.*}
-        stop_start=${stop_rest#*.}
-        ;;
-    esac
+    IFS=.
+    set -f
+    # shellcheck disable=SC2086
+    set -- $1
+    set +f
+    unset IFS
+    stop_since=$3 stop_grace=${4-} stop_pid=${5-} stop_start=${6-}
     is_number "$stop_since" || stop_since=0
     is_number "$stop_grace" || stop_grace=0
 }
@@ -92,15 +88,15 @@ stopper() {
     now
     stop_parts "$2"
     [ "$stop_grace" -le "$grace" ] || stop_grace=$grace
-    start_of $$
+    read_start $$
     mv "$2" "stop.run.$stop_since.$stop_grace.$$.$start" 2>/dev/null || exit 0
     kill_at=$((stop_since + stop_grace))
-    names .
+    read_names .
     if end_all "$token" last $$; then
         empty_secrets .
         remove_groups . "$token"
         # If end_all found processes, the exit record was made too early or forged.
-        [ -z "$record" ] || [ -z "$had_processes" ] || drop x x.pending
+        [ -z "$record" ] || [ -z "$had_processes" ] || remove_named x x.pending
         mv x.pending x.cancelled 2>/dev/null
         verdict=stop.done
     else
@@ -110,8 +106,8 @@ stopper() {
     until mv stop.run.*."$$".* "$verdict" 2>/dev/null || [ ! -e "$1" ]; do nap; done
 }
 
-# when_to_kill -> $kill_at: from the name of the stop file, which a later stop may have changed.
-when_to_kill() {
+# update_kill_at -> $kill_at: from the name of the stop file, which a later stop may have changed.
+update_kill_at() {
     for name in stop.run.*."$$".*; do
         [ -e "$name" ] || continue
         stop_parts "$name"
@@ -122,10 +118,10 @@ when_to_kill() {
 # await_stops TOKENS: wait until all are stopped, for at most a second.
 await_stops() {
     now
-    until_when=$((now + 100))
+    deadline=$((now + 100))
     for each; do
-        while [ -d "$each" ] && [ ! -e "$each/stop.done" ] && [ "$now" -lt "$until_when" ]; do
-            names "$each"
+        while [ -d "$each" ] && [ ! -e "$each/stop.done" ] && [ "$now" -lt "$deadline" ]; do
+            read_names "$each"
             case $stop in '' | stop.idle) [ -z "$record" ] || break ;; esac
             nap 0.02
             now
@@ -138,13 +134,13 @@ await_stops() {
 # are STOPPED.
 stop_without_fork() {
     cannot_fork=1
-    [ -z "$no_root" ] || return
+    [ -z "$root_missing" ] || return
     for each; do
-        state_of "$each"
+        read_state "$each"
         case $state in ABSENT | PREPARED) fence_without_fork "$each" ;; esac
     done
     for each; do
-        state_of "$each"
+        read_state "$each"
         [ "$state" = STOPPED ] || return
     done
     begin_frame

@@ -17,7 +17,7 @@ scan() {
     find_marked "$1" || return 1
     marks=
     for path in $paths; do marks="$marks $path"; done
-    found=$(processes | LC_ALL=C awk -v marks="$marks" -v leaders="$2" -v seen="$3" -v self="$4" '
+    found=$(print_processes | LC_ALL=C awk -v marks="$marks" -v leaders="$2" -v seen="$3" -v self="$4" '
         /^\// {
             pid = $0
             sub(/\/stat$/, "", pid)
@@ -71,9 +71,9 @@ scan() {
         }') || return 1
 }
 
-# leaders TOKEN -> $leaders: live wrappers of the attempt in the working directory, as pid:start: those in the
+# find_leaders TOKEN -> $leaders: live wrappers of the attempt in the working directory, as pid:start: those in the
 # files `pid` and `setup.pid`, and $wrapper, as a task may have removed the files.
-leaders() {
+find_leaders() {
     leaders=
     [ -z "$wrapper" ] || ! is_alive "${wrapper%%:*}" "${wrapper#*:}" || leaders=" $wrapper"
     for name in pid setup.pid; do
@@ -97,16 +97,16 @@ signal() {
 
 # end_all TOKEN WRAPPER SELF -> $had_processes: end all processes of the attempt in the working directory,
 # until two scans in a row find none: send TERM once to each, and KILL from the uptime $kill_at on, which
-# `when_to_kill` may change. False if a process survives KILL for ten seconds. $had_processes is 1 if there
+# `update_kill_at` may change. False if a process survives KILL for ten seconds. $had_processes is 1 if there
 # was a process other than a wrapper. If WRAPPER is `keep`, the wrapper is not ended; if it is `last`, it may
 # end by itself when no other process is left, and is killed after two seconds.
 end_all() {
     empty_scans=0 seen= had_processes= got_term= killing_since= lone_since= rounds=0
     while :; do
-        leaders "$1"
-        group_of . "$1"
+        find_leaders "$1"
+        find_group . "$1"
         now
-        when_to_kill
+        update_kill_at
         if ! scan "$1" "$leaders" "$seen" "$3"; then
             empty_scans=0 others=unknown
         else

@@ -13,6 +13,8 @@ is_part_alive() {
     [ "${part_owner#*.}" = "$boot" ] && is_alive "$part_pid" "${part_owner%%.*}"
 }
 
+remove_trees() { for each; do remove_tree "$each"; done; }
+
 # remove_tree PATH: remove a directory. PATH is relative. `find` follows no links.
 remove_tree() {
     [ -d "$1" ] && [ ! -L "$1" ] || return 0

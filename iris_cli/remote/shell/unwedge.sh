@@ -9,7 +9,7 @@ print_holders() {
     chip_holders || fail_without_list
     lock_state
     [ "$lock" != stale ] || [ -z "$holders" ] || lock=held
-    unseen
+    count_unseen
     line "F $lock $unseen"
     kept=
     # Some of the processes may belong to attempts to keep, but hide the marker.
@@ -19,7 +19,7 @@ print_holders() {
     for word in $holders; do
         case $pids in *" ${word%%:*} "*) continue ;; esac
         pids="$pids${word%%:*} "
-        devices_of "${word%%:*}"
+        find_devices "${word%%:*}"
         [ -z "$devices" ] || print_holder "${word%%:*}" "$devices"
     done
     for word in $processes_to_end; do
@@ -35,8 +35,8 @@ fail_without_list() {
     exit 1
 }
 
-# devices_of PID -> $devices: the devices that it still holds, from $holders.
-devices_of() {
+# find_devices PID -> $devices: the devices that it still holds, from $holders.
+find_devices() {
     devices=
     for each in $holders; do
         [ "${each%%:*}" = "$1" ] && check_holder "$each" || continue
@@ -47,8 +47,8 @@ devices_of() {
 
 # print_holder PID DEVICES: print a C line.
 print_holder() {
-    start_of "$1" || return
-    marker_of "$1"
+    read_start "$1" || return
+    read_marker "$1"
     case " $kept" in *" $1:$start="*)
         marker=${kept##*" $1:$start="}
         marker=${marker%% *}
@@ -57,21 +57,21 @@ print_holder() {
     line "C $1 $start ${marker:--}"
     text "$({
         printf '%s\n' "$2"
-        command_of "$1"
+        print_command "$1"
     } | encode)"
 }
 
-# command_of PID: print the beginning of its command line; if that is empty, the name of its program.
-command_of() {
+# print_command PID: print the beginning of its command line; if that is empty, the name of its program.
+print_command() {
     words=$(tr '\0' ' ' 2>/dev/null <"$iris_proc/$1/cmdline" | head -c 500)
-    printf '%s' "${words:-$(comm_of "$1")}"
+    printf '%s' "${words:-$(print_program_name "$1")}"
 }
 
-# unseen -> $unseen: number of processes that can't be inspected. Kernel threads don't count.
-unseen() {
+# count_unseen -> $unseen: number of processes that can't be inspected. Kernel threads don't count.
+count_unseen() {
     unseen=0
     for each in "$iris_proc"/[0-9]*; do
-        if [ -r "$each/fd" ] || ! start_of "${each##*/}"; then continue; fi
+        if [ -r "$each/fd" ] || ! read_start "${each##*/}"; then continue; fi
         # shellcheck disable=SC2086
         set -- ${stat_text##*) }
         [ "${each##*/}" = 2 ] || [ "$2" = 2 ] || unseen=$((unseen + 1))
@@ -83,10 +83,10 @@ unseen() {
 print_unknown() {
     terse=1 unknown=
     for each in *; do
-        [ ${#each} -eq 32 ] && [ -z "$no_root" ] && [ -d "$each" ] || continue
+        [ ${#each} -eq 32 ] && [ -z "$root_missing" ] && [ -d "$each" ] || continue
         case $each in *[!0-9a-f]*) continue ;; esac
         case " $keep $attempts_to_stop " in *" $each "*) continue ;; esac
-        names "$each"
+        read_names "$each"
         [ "$stop" != stop.done ] || continue
         case " $ended_in_log " in *" $each "*) [ -z "$record" ] || continue ;; esac
         unknown="$unknown $each"

@@ -3,7 +3,7 @@
 
 # print_usage TOKENS: print the U lines. Runs `du` once for all attempts.
 print_usage() {
-    [ -z "$no_root" ] || return 0
+    [ -z "$root_missing" ] || return 0
     for each; do
         shift
         is_reaped "$each" || set -- "$@" "./$each"

@@ -8,7 +8,7 @@ prepare_with() {
     if [ -d "$root/w/$workspace" ]; then
         touch "$root/w/$workspace" 2>/dev/null # the time of its last use
     else
-        state_of "$1"
+        read_state "$1"
         [ "$state" != ABSENT ] || return
     fi
     prepare "$@"
