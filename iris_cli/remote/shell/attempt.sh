@@ -5,11 +5,8 @@
 # Files named *.pending, and stop.idle, are created in advance and renamed at most once. So recording an end
 # needs no disk space, and a process whose rename fails has lost the race.
 
-# read_names TOKEN: read the names in the attempt's directory. Times are uptimes; a missing value is - or empty.
-#   $record $record_code $record_cause   the exit record: EXITED, CANCELLED or NOSTART; exit code; reason
-#   $launched $began $ended $end_code    last sign of life before the begin; begin, end and exit code
-#   $first_go $has_go $has_setup $ready  first call `go`; 1 if wrapper or set-up has started; 1 if prepared
-#   $stop $lease $had_signal             names of stop.* and lease.*; 1 if a signal came before the record
+# read_names TOKEN: read the names in the attempt's directory. Times are uptimes. A missing value is - or
+# empty.
 read_names() {
     clear_names
     for name in "$1"/*; do
@@ -187,14 +184,15 @@ prove() {
     done
 }
 
-# is_writer FILE TOKEN -> $pid $pid_start: true if the process in FILE lives and executes the attempt's `run`.
-# The task may have written another pid.
+# is_writer FILE TOKEN -> $pid $pid_start: true if the process that FILE names lives and executes the
+# attempt's `run`. The latter is checked, because the task may have written another pid to FILE.
 is_writer() {
     read_pid "$1" && [ "$pid_boot" = "$boot" ] && is_alive "$pid" "$pid_start" || return
     [ ! -r "$iris_proc/self/stat" ] || executes_run "$pid" "$2"
 }
 
-# executes_run PID TOKEN: true for the attempt's wrapper and for a process that it has just forked.
+# executes_run PID TOKEN: true if the process is the attempt's wrapper, or was forked by the wrapper and has
+# not executed another program yet.
 executes_run() {
     words=
     IFS= read -r words 2>/dev/null <"$iris_proc/$1/cmdline"
@@ -236,8 +234,8 @@ state_by_names() {
         if [ -n "$has_setup" ]; then
             check_writer "$1" setup.pid
         elif [ ! -s "$1/run" ]; then
-            # Either the directory is half prepared, or the task emptied it. If a process is left, don't
-            # prepare again.
+            # Either a call has not finished the directory, or the task emptied it. If a process is left,
+            # don't prepare the attempt again.
             is_gone "$1" || state=ORPHANED
         fi
     fi
@@ -282,18 +280,19 @@ no_containers() {
     for each; do no_container "$each" "$each" || return; done
 }
 
-# no_container DIRECTORY TOKEN [keep]: remove the container of an attempt that must not run any more, if the
-# file <root>/c/<token> says that it may have one, even if exited or not yet started. False unless the runtime
-# confirms that the container is gone. The container has no access to that file. With `keep`, keep the file,
-# because the client may still create a container.
+# no_container DIRECTORY TOKEN [keep]: remove the container of an attempt that must not run any more. The
+# container may have exited, or not have started. The file <root>/c/<token>, to which the container has no
+# access, says that the attempt may have a container. False unless the runtime confirms that the container is
+# gone. With `keep`, keep the file, because the client may still create a container.
 no_container() {
     case $1 in .) container=../../c/$2 ;; *) container=../c/$2 ;; esac
     [ -f "$container" ] || return 0
     runtime=
     read -r runtime _ 2>/dev/null <"$container"
     case $runtime in docker | podman) ;; *) return 0 ;; esac
-    # It may take longer than this call: on a slow host a later call finds the container gone. Without the
-    # marker: busybox's `timeout` leaves a process for a second, which is not the attempt's.
+    # The removal may take longer than this call. Then a later call finds the container gone. The marker is
+    # unset, because busybox's `timeout` leaves a process for a second, which must not count as the
+    # attempt's.
     (unset IRIS_ATTEMPT_TOKEN && exec timeout 30 "$runtime" rm -f -v "iris-$2") >/dev/null 2>&1 &
     wait_while 400 read_start $!
     ! read_start $! || return
@@ -304,9 +303,10 @@ no_container() {
     [ -n "${3-}" ] || rm -f "$container"
 }
 
-# is_client PID: true if the process is the client of an attempt's container. Don't signal a client: it would
-# forward the signal to the program, which gets its own, and it ends with the program. A client that is killed
-# while it creates the container would leave parts of it that the runtime does not know.
+# is_client PID: true if the process is the docker or podman client of an attempt's container. Don't signal a
+# client: it would forward the signal to the program, which is signalled directly. A client ends when the
+# program ends. A client that is killed while it creates the container leaves parts of the container that the
+# runtime does not know.
 is_client() {
     words=
     IFS= read -r words 2>/dev/null <"$iris_proc/$1/cmdline"

@@ -1,6 +1,6 @@
-# begin MARKER FILE ARGUMENT: execute `sh FILE ARGUMENT`, detached, with the marker of an attempt. Background
-# processes of a shell ignore SIGINT and SIGQUIT, and so would the task: so `setsid -f` forks instead of the
-# shell. busybox's setsid can't fork.
+# begin MARKER FILE ARGUMENT: execute `sh FILE ARGUMENT`, detached, with MARKER, the token of an attempt. A
+# shell makes its background processes ignore SIGINT and SIGQUIT, which the task would inherit. So `setsid
+# -f` starts the process, not the shell. busybox's setsid has no option -f.
 begin() {
     [ -n "$setsid" ] || setsid_kind
     if [ "$setsid" = other ]; then

@@ -1,5 +1,5 @@
-# End the processes in a list, except those of attempts to keep. The working directory is <root>/a, or any
-# other one if it does not exist.
+# End listed processes, except those of attempts to keep. The working directory is <root>/a, or any other
+# directory if <root>/a does not exist.
 
 # kept_processes TOKENS SELF -> $kept: all processes of these attempts, as words <pid>:<start>=<token>. SELF
 # is the pid of this shell, which is excluded with its children. False if unknown.
@@ -38,7 +38,7 @@ evict() {
     wait_while 100 any_alive $targets
 }
 
-# any_alive PROCESSES: true if one of these processes, words of the form pid:start, lives.
+# any_alive PROCESSES: true if one of these processes (pid:start) lives.
 any_alive() {
     for process; do
         ! is_alive "${process%%:*}" "${process#*:}" || return 0

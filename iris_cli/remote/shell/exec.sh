@@ -2,8 +2,8 @@
 #
 # e/<token>/   by (the pid, start and boot of this call), out (the beginning of the output), code (the exit
 #              code), cancel (a request to end the command)
-# The command has a token and a marker like an attempt, so all its processes are found. This call ends the
-# processes and removes the files, even if the caller has disconnected.
+# The command has a token and a marker like an attempt, so that all its processes are found. The call `exec`
+# ends the processes and removes the files, even if the caller has disconnected.
 
 # run_command TOKEN TIMEOUT LIMIT DIRECTORY: run the command in DIRECTORY for at most TIMEOUT (hundredths of a
 # second) and print the first LIMIT bytes of its output. The call's script defines task_env and task_cmd.

@@ -1,7 +1,8 @@
 # Fence attempts: make their start impossible. The working directory is <root>/a, or $1 is `.`.
 
-# make_root: make <root>/a and <root>/spare. False if that fails. If the directory `a` is gone, the
-# incarnation has lost its record of attempts: rename the file, so that a new incarnation replaces it.
+# make_root: make <root>/a and <root>/spare. False if that fails. If `a` is missing but the file
+# `incarnation` exists, the record of attempts was lost. Then rename the file, so that a probe chooses a new
+# incarnation.
 make_root() {
     [ ! -w "$root/a" ] || [ ! -e "$root/spare" ] || return 0 # without a process
     if [ -e "$root/incarnation" ] && [ ! -d "$root/a" ]; then
@@ -12,16 +13,16 @@ make_root() {
     [ -e "$root/spare" ]
 }
 
-# make_tombstone TOKEN: make a regular file named TOKEN, so that `mkdir` fails from then on. `link` needs no inode
-# and, unlike `ln`, never puts the link into an existing directory. If there is no `link`, or `spare` has too
-# many links, `claim` makes a new file. Afterwards `[ -f ]` and `[ -d ]` show whether the tombstone or the
-# directory came first.
+# make_tombstone TOKEN: make a regular file named TOKEN. From then on `mkdir` of that name fails. `link`
+# needs no inode and, unlike `ln`, never puts the link into an existing directory. If there is no `link`, or
+# `spare` has too many links, `claim` makes a new file. Afterwards `[ -f ]` and `[ -d ]` show whether the
+# tombstone or the directory came first.
 make_tombstone() {
     link ../spare "$1" 2>/dev/null
     [ -e "$1" ] || claim "$1"
 }
 
-# claim FILE [TEXT]: make the file. False if it exists, or the disk is full.
+# claim FILE [TEXT]: make the file with this text. False if the file exists or the disk is full.
 claim() {
     set -C
     printf '%s' "${2-}" 2>/dev/null >"$1"

@@ -33,8 +33,8 @@ make_group() {
     own_group=$group
 }
 
-# find_group DIRECTORY TOKEN -> $group: the attempt's group if a file in DIRECTORY contains its path; otherwise
-# unchanged. Ignores paths of other groups.
+# find_group DIRECTORY TOKEN -> $group: the attempt's group if the file `group` in DIRECTORY contains its
+# path. Otherwise $group is unchanged. Ignores paths of other groups.
 find_group() {
     group_path=
     case $own_group in *"/iris-$2") group=$own_group && return ;; esac
@@ -46,7 +46,8 @@ find_group() {
     return 0
 }
 
-# find_v1_group DIRECTORY TOKEN -> $v1_group: the same for the attempt's group of version 1's memory controller.
+# find_v1_group DIRECTORY TOKEN -> $v1_group: the attempt's group in version 1's memory controller if the
+# file `limited` in DIRECTORY contains its path, otherwise empty.
 find_v1_group() {
     case $v1_group in *"/iris-$2") return ;; esac
     v1_group= group_path=
@@ -64,8 +65,8 @@ enter_group() {
     [ -z "$group" ] || printf 0 2>/dev/null >"$group/cgroup.procs"
 }
 
-# is_populated -> $populated: 1 if processes live in $group, 0 if not, empty if unknown. This answer is
-# atomic. A chain of processes, each of which forks and ends, could escape any number of scans.
+# is_populated -> $populated: 1 if processes live in $group, 0 if not, empty if unknown. The kernel's answer
+# is atomic. Processes that fork and end one after another could escape any number of scans.
 is_populated() {
     populated=
     [ -n "$group" ] && [ -r "$group/cgroup.events" ] || return

@@ -1,5 +1,6 @@
-# Processes that outlive their call. On a node of a Slurm job, Slurm may kill the processes of a call when it
-# ends: they are handed over to the holder (holder.sh). $holder is its directory, empty on other workers.
+# Start processes that outlive their call. On a node of a Slurm job, Slurm may kill all processes of a call
+# when the call ends. There the holder (holder.sh) starts them. $holder is the directory of the holder, and
+# empty on other workers.
 
 # has_holder: true if a holder runs on this node.
 has_holder() {
@@ -8,20 +9,22 @@ has_holder() {
     [ "$holder_boot" = "$boot" ] && is_alive "$holder_pid" "$holder_start" && [ -p "$holder/$holder_pid" ]
 }
 
-# hand_over MARKER FILE ARGUMENT: ask the holder to execute `sh FILE ARGUMENT` with the marker (begin.sh).
-# False if there is no holder. The pipe is opened for reading and writing, so that opening it does not block without
-# a reader. If the holder ends now, the request is lost, and a later call repeats it.
+# hand_over MARKER FILE ARGUMENT: request from the holder to execute `sh FILE ARGUMENT` with the marker (see
+# `begin`). False if there is no holder. The pipe is opened for reading and writing, because opening it only
+# for writing blocks if nothing reads it. If the holder ends now, the request is lost, and a later call
+# repeats it.
 hand_over() { has_holder && printf '%s %s %s\n' "$1" "$3" "$2" 2>/dev/null 1<>"$holder/$holder_pid"; }
 
-# run_detached FUNCTION DIRECTORY ARGUMENTS: call a function of the library with DIRECTORY and the arguments,
-# in a separate process. It gets the library through a pipe, because the disk may be full. If no holder accepts
-# it on a node of a Slurm job, Slurm may kill it when this call ends; a later call starts it again.
+# run_detached FUNCTION DIRECTORY ARGUMENTS: call a function of the library in a separate process, with
+# DIRECTORY and the arguments. The process reads the library from a pipe, because the disk may be full. On a
+# node of a Slurm job the holder starts the process. If no holder accepts the request, this call starts the
+# process. Slurm may kill it when the call ends, and a later call starts it again.
 run_detached() {
     routine=$1 directory=$2 quoted=
     shift 2
     for each; do quoted="$quoted '$each'"; done
     file=$directory/last.$nonce
-    # Arguments with quotes can't be quoted by quotes.
+    # An argument that contains a quote can't be enclosed in quotes.
     case $holder$* in
     '' | "$*" | *"'"*) ;;
     *)

@@ -1,8 +1,8 @@
-# The holder: a step of a Slurm job, one per node, that starts what calls hand over (handover.sh). It runs as
-# long as the job; the processes that it starts belong to its step. The file `pid` in its directory has its
-# pid, start and boot; the pipe named by its pid takes requests, lines of MARKER ARGUMENT FILE.
+# The holder: a step of a Slurm job, one per node, that starts processes for calls (handover.sh). It runs as
+# long as the job. The processes belong to its step. In its directory, the file `pid` has its pid, start and
+# boot. The pipe named by its pid takes requests, lines of MARKER ARGUMENT FILE.
 
-# hold REMOTE_DIR: be the holder of this node. Returns only if it can't be.
+# hold REMOTE_DIR: run as the holder of this node. Returns only after an error.
 hold() {
     umask 077
     mkdir -p "$1" 2>/dev/null
@@ -22,8 +22,8 @@ hold() {
     done
 }
 
-# forget_slurm: programs must not take the holder's step for theirs: its rank and nodes are not a task's. The
-# job has LC_ALL of the command that submitted it.
+# forget_slurm: unset the variables of the holder's step. A program could take the rank and the nodes of the
+# step for its own. Also unset LC_ALL, which comes from the command that submitted the job.
 forget_slurm() {
     unset LC_ALL
     for name in $(env | sed -n -e 's/^\(SLURM[A-Za-z0-9_]*\)=.*/\1/p' -e 's/^\(PMI[A-Z0-9_]*\)=.*/\1/p'); do

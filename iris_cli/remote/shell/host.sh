@@ -7,9 +7,9 @@
 #   with `printf`; `.` and `exec` are used only where that is harmless.
 # - No `#` line inside quotes: comment lines and indentation are removed before the library is sent.
 #
-# The call sets iris_proc iris_dev iris_sys iris_mounts iris_lock, normally to /proc /dev /sys
-# /proc/self/mounts /tmp/libtpu_lockfile. The variables below may be read before they are set, and the
-# session's environment may contain them. $cannot_fork is 1 if this host can't start processes.
+# The script of a call sets iris_proc, iris_dev, iris_sys, iris_mounts and iris_lock, normally to /proc,
+# /dev, /sys, /proc/self/mounts and /tmp/libtpu_lockfile. Functions may read the variables below before any
+# function has set them. They are emptied here, because the session's environment may contain them.
 
 boot_time= myself= setsid= started= not_prepared= watchdog= kills_before= warnings= terse= no_clock=
 renew_leases= group= renewed_at= cannot_fork= skip_requests_left= known_requests= proven= nonce= lacks=
@@ -61,8 +61,8 @@ run_in_background() {
     wait_while 200 read_start $!
 }
 
-# detach COMMAND...: execute COMMAND in a new session. Call it in a background subshell, which is no group
-# leader: nothing has to fork, and `$!` is the pid of COMMAND.
+# detach COMMAND...: execute COMMAND in a new session. Call it in a background subshell. A subshell is no
+# group leader, so setsid does not fork, and `$!` is the pid of COMMAND.
 detach() {
     if command -v setsid >/dev/null 2>&1; then exec setsid "$@"; fi
     if command -v perl >/dev/null 2>&1; then
@@ -85,8 +85,8 @@ hundredths() {
     done
 }
 
-# is_alive PID START: true if the process with this pid and start time lives. No two processes have both in
-# common. $myself is this process, as pid:start.
+# is_alive PID START: true if the process with this pid and start time lives. No other process has the same
+# pid and start time. $myself is this process, as pid:start.
 is_alive() { [ "$1:$2" = "$myself" ] || { read_start "$1" && [ "$start" = "$2" ]; }; }
 
 if [ -r "$iris_proc/self/stat" ]; then
@@ -131,9 +131,10 @@ if [ -r "$iris_proc/self/stat" ]; then
     # print_processes: print the path of each process's `stat` file for `scan`, then `complete`.
     print_processes() { printf '%s\n' "$iris_proc"/[0-9]*/stat complete; }
 
-    # search PATTERN KIND... -> $paths: the files <proc>/<pid>/KIND that match. Costs one process. There is
-    # only one pattern, because two would double busybox's time. False if the search failed: grep must find
-    # the pattern in its own command line, which is the last file.
+    # search PATTERN KIND... -> $paths: the files <proc>/<pid>/KIND that match PATTERN. Costs one process.
+    # PATTERN is a single regular expression, because with two of them busybox's grep takes twice the time.
+    # The last file is grep's own command line, which contains PATTERN. If grep does not find it there, the
+    # search failed, and the result is false.
     search() {
         pattern=$1
         shift
@@ -144,12 +145,13 @@ if [ -r "$iris_proc/self/stat" ]; then
         set -- "$@" "$iris_proc/self/cmdline"
         [ -r "$iris_proc/self/environ" ] || return
         paths=$(exec_search grep -Els "$pattern" "$@")
-        # If that failed, the files may not fit on one command line.
+        # If the search failed, the files may not fit on one command line.
         is_searched || paths=$(printf '%s\n' "$@" | exec_search xargs grep -Els "$pattern")
         is_searched && paths=${paths%"$iris_proc/self/cmdline"}
     }
 
-    # exec_search COMMAND...: execute it without the marker, so that it does not find itself.
+    # exec_search COMMAND...: execute COMMAND without the marker. Otherwise a search would find its own
+    # process.
     exec_search() {
         unset IRIS_ATTEMPT_TOKEN GREP_OPTIONS
         export LC_ALL=C
@@ -171,14 +173,16 @@ if [ -r "$iris_proc/self/stat" ]; then
         search "$pattern" environ cgroup
     }
 
-    # has_only_leaders TOKEN LEADERS SEEN SELF: true if certainly only LEADERS and SELF (see `scan`) are left:
-    # no other process has the marker, is a child of a leader or in its session, and none of SEEN lives.
+    # has_only_leaders TOKEN LEADERS SEEN SELF: true if it is certain that only LEADERS and SELF (see `scan`)
+    # are left: no other process has the marker, is a child of a leader or in a leader's session, and none of
+    # SEEN lives.
     has_only_leaders() {
         pattern= known=" $4 "
         add_pattern "$1"
         for process in $2; do
             is_alive "${process%%:*}" "${process#*:}" || return
-            # In `stat` the number may be a parent, a session, or any other field.
+            # The pattern finds each `stat` with the pid of a leader: as parent, as session, or by chance in
+            # another field.
             number=" ${process%%:*} "
             known=$known$number
             pattern="$pattern|$number"
@@ -188,7 +192,8 @@ if [ -r "$iris_proc/self/stat" ]; then
             case " $2 " in *" $process "*) continue ;; esac
             ! is_alive "${process%%:*}" "${process#*:}" || return
         done
-        # If this process made the group, is_populated reports whether it is empty.
+        # If this process made the attempt's group, `is_populated` reports processes in the group, and the
+        # files `cgroup` need no search.
         kinds='environ cgroup stat'
         [ ! -r "$own_group/cgroup.events" ] || kinds='environ stat'
         # shellcheck disable=SC2086
@@ -253,8 +258,8 @@ else
         LC_ALL=C ps -A -o pid= -o ppid= -o pgid= -o stat= -o lstart= && printf 'complete\n'
     }
 
-    # This is incomplete: a process that left its group is found only by its parents, or if ps shows
-    # environments.
+    # Incomplete, because ps may not show environments. `scan` also finds processes by their group and
+    # parents.
     find_marked() {
         paths=$({ LC_ALL=C ps -A -E -ww -o pid= -o command= || LC_ALL=C ps axeww -o pid= -o command=; } \
             2>/dev/null | awk -v marker="IRIS_ATTEMPT_TOKEN=$1" 'index($0, " " marker) { print "/" $1 "/" }')
@@ -273,8 +278,8 @@ else
 
 fi
 
-# is_ours DIRECTORY: true if it is ours, and no other user made its parent: in a directory like /tmp,
-# another user can make a name first.
+# is_ours DIRECTORY: true if this user owns DIRECTORY. If a directory above it is like /tmp, where another
+# user can make a name first, this user must also own the name in that directory.
 is_ours() {
     [ -O "$1" ] || return
     place=$1

@@ -1,5 +1,5 @@
-# For an attempt with a memory limit: the kernel enforces $memory_limit (in bytes) for all its processes
-# together. A host that can't enforce it runs the task without a limit.
+# For an attempt with a memory limit: the kernel limits the memory of all its processes together to
+# $memory_limit bytes. On a host that can't enforce the limit, the task runs without a limit.
 
 # Replaces parent_group of group.sh: our own group, or the nearest group above it whose subgroups can have a
 # limit. In version 2, subgroups of a group with processes can't have one.

@@ -23,8 +23,9 @@ probe() {
     check_requirements
 }
 
-# is_taken REMOTE_DIR: true if another user made it, or a directory above it. Slurm's default has a name that
-# every user can guess, in a directory where every user can write. BEFORE anything is written.
+# is_taken REMOTE_DIR: true if another user made REMOTE_DIR or a directory above it. Only the default
+# directory on nodes of Slurm is checked: every user can guess its name, and can write in the directory above
+# it. Call it BEFORE anything is written.
 is_taken() {
     case $1 in
     */iris-*/*) mkdir -p "$1" 2>/dev/null && ! is_ours "$1" ;;
@@ -82,7 +83,8 @@ print_value() {
 add_refusal() { add_warning "refused: $1"; }
 add_warning() { warnings=$warnings$1$newline; }
 
-# find_nearest DIRECTORY -> $nearest: the directory if it exists, otherwise the nearest one above it that does.
+# find_nearest DIRECTORY -> $nearest: DIRECTORY if it exists, otherwise the nearest directory above it that
+# exists.
 find_nearest() {
     nearest=$1
     while [ ! -d "$nearest" ] && [ "$nearest" != / ] && [ -n "$nearest" ]; do
@@ -91,8 +93,8 @@ find_nearest() {
     nearest=${nearest:-/}
 }
 
-# on_network_disk DIRECTORY: true for a network file system, with a refusal: hosts that share it would confuse
-# their attempts. Call it BEFORE writing.
+# on_network_disk DIRECTORY: true for a network file system, and then add a refusal: hosts that share the
+# directory would confuse their attempts. Call it BEFORE anything is written.
 on_network_disk() {
     find_nearest "$1"
     # shellcheck disable=SC2046
@@ -115,9 +117,9 @@ on_network_disk() {
     esac
 }
 
-# ensure_incarnation -> $incarnation: read the incarnation, or choose a new one. A new one is written to a file,
-# and that file is linked, so that concurrent probes agree. A damaged incarnation is not replaced, because
-# another probe may have just done that.
+# ensure_incarnation -> $incarnation: read the incarnation, or choose a new one. The new one is written to a
+# separate file, which is then linked to `incarnation`, so that concurrent probes agree. A damaged
+# incarnation is not replaced, because another probe may have just replaced it.
 ensure_incarnation() {
     read_incarnation
     [ "$incarnation" = - ] || return 0
@@ -201,7 +203,7 @@ print_accelerators() {
 }
 
 # print_containment: print `cgroup` if tasks get control groups, otherwise `session`. Permissions don't show
-# this, so try it.
+# whether they do, so make a group and enter it.
 print_containment() {
     contained=session
     group=
@@ -226,8 +228,9 @@ tpus_on_bus() {
     done
 }
 
-# print_slurm_job: print the Slurm job whose cgroup contains this process and future tasks. Version 1 tracks
-# processes by `freezer`. In version 2, tasks with a group of their own would leave that of the step.
+# print_slurm_job: print the Slurm job whose control group contains this process and the tasks that it
+# starts. In version 1, Slurm tracks processes by the controller `freezer`. In version 2, print nothing if
+# tasks get separate groups, because they leave the group of the step.
 print_slurm_job() {
     while IFS=: read -r _ controllers path; do
         case $controllers:$path in
@@ -252,7 +255,7 @@ print_metadata() {
         [ ${#value} -gt 16384 ] || print_value "${each##*/}" "$value"
         now
         if [ "$now" -ge "$deadline" ]; then
-            # Refuse instead of an answer in part, because a missing value has a meaning.
+            # Refuse the host, because a partial answer would mislead: a missing value has a meaning.
             add_refusal "the metadata server is slow to answer; probe again"
             return
         fi

@@ -55,9 +55,12 @@ print_files() {
     find output -xdev -type d >/dev/null 2>&1 || how=partial
     [ ! -L output ] || how=link
     line "O $1 $how"
-    add_lines "$(LC_ALL=C find out err output -xdev -type f ! -path "*$newline*" -exec stat "$stat_option" "$stat_format$stat_name" {} + 2>/dev/null | head -c "$max_bytes" | print_data)"
+    add_lines "$(LC_ALL=C find out err output -xdev -type f ! -path "*$newline*" \
+        -exec stat "$stat_option" "$stat_format$stat_name" {} + 2>/dev/null |
+        head -c "$max_bytes" | print_data)"
     line N
-    add_lines "$(LC_ALL=C find output -xdev -type f -path "*$newline*" -print0 2>/dev/null | head -c "$max_bytes" | print_data)"
+    add_lines "$(LC_ALL=C find output -xdev -type f -path "*$newline*" -print0 2>/dev/null |
+        head -c "$max_bytes" | print_data)"
 }
 
 # is_inside PATH: true for a readable regular file if no part of the path is a link.

@@ -149,8 +149,8 @@ compute_age() {
     [ "$age" -ge 0 ] || age=0
 }
 
-# compute_quiet -> $quiet: the time since the task's last output, or else since its begin; `-` if it does not run
-# or the time is unknown.
+# compute_quiet -> $quiet: the time since the task's last output, or since its begin if it has no output. It
+# is `-` if the task does not run or the time is unknown.
 compute_quiet() {
     quiet=-
     case $cannot_fork$state in RUNNING | ORPHANED) ;; *) return ;; esac
@@ -160,8 +160,8 @@ compute_quiet() {
     [ "$last_write" -ge "$clock" ] || quiet=$(((clock - last_write) * 100))
 }
 
-# read_sizes TOKENS -> $out_<token> $err_<token> $wrote_<token>: sizes of the streams, and time of the last write.
-# Runs `stat` once, or twice on BSD.
+# read_sizes TOKENS -> $out_<token> $err_<token> $wrote_<token>: sizes of the streams, and time of the last
+# write. Runs `stat` once, or twice on BSD.
 read_sizes() {
     [ -z "$root_missing" ] || return 0
     for token; do
@@ -187,8 +187,8 @@ by_line() {
 
 has_output() { [ -s "$1/out" ] || [ -s "$1/err" ]; }
 
-# set_no_clock TOKENS -> $no_clock: 1 if no attempt has output: then the clock, which may cost a process,
-# isn't needed.
+# set_no_clock TOKENS -> $no_clock: 1 if no attempt has output. Then the answer needs no clock, which may
+# cost a process.
 set_no_clock() {
     for token; do ! has_output "$token" || return 0; done
     no_clock=1

@@ -59,7 +59,8 @@ run_start() {
     record_step begin "$now"
     # Ignore the file `signal` if the set-up has replaced it.
     [ ! -f signal ] || [ -L signal ] || [ ! -w signal ] || shell_report=signal
-    # `code=$?` must be inside: dash ignores the redirection of a group that consists of a subshell.
+    # `code=$?` must be inside the group: dash ignores the redirection of a group that consists of a
+    # subshell.
     {
         if [ -t 0 ]; then (run_task) >&7 2>&8 7>&- 8>&-; else (run_task) </dev/null >>out 2>>err; fi
         code=$?

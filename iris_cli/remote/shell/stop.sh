@@ -48,10 +48,10 @@ make_stop_dir() {
     [ -d "$1" ]
 }
 
-# find_stop TOKEN -> $stop, and the variables of `read_names`. During a rename a listing may show neither the old
-# nor the new name. A stop file exists whenever `run` exists, so list again until it appears. Don't make
-# stop.idle again: the wrapper takes it as proof that no stop has begun, and would record a stopped task as
-# one that ended by itself.
+# find_stop TOKEN -> $stop, and the variables of `read_names`. During a rename a listing may show neither the
+# old nor the new name. A stop file exists whenever `run` exists, so list again until it appears. Don't make
+# stop.idle again: the wrapper takes stop.idle as proof that no stop has begun, and would record a stopped
+# task as one that ended by itself.
 find_stop() {
     read_names "$1"
     for _ in 1 2 3 4 5 6 7 8; do

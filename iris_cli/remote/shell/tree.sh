@@ -71,8 +71,8 @@ scan() {
         }') || return 1
 }
 
-# find_leaders TOKEN -> $leaders: live wrappers of the attempt in the working directory, as pid:start: those in the
-# files `pid` and `setup.pid`, and $wrapper, as a task may have removed the files.
+# find_leaders TOKEN -> $leaders: live wrappers of the attempt in the working directory, as pid:start. The
+# files `pid` and `setup.pid` name them. $wrapper is added, because the task may have removed the files.
 find_leaders() {
     leaders=
     [ -z "$wrapper" ] || ! is_alive "${wrapper%%:*}" "${wrapper#*:}" || leaders=" $wrapper"
@@ -85,8 +85,8 @@ find_leaders() {
 
 wrapper=
 
-# signal NAME PROCESSES: send the signal. Each process is checked right before, because its pid may have been
-# reused.
+# signal NAME PROCESSES: send the signal to those that live. Each process is checked immediately before,
+# because its pid may have been reused.
 signal() {
     signal_name=$1
     shift
