@@ -17,7 +17,7 @@ from bench.ssh_hosts import directory
 from iris_cli.cli.context import Context
 from iris_cli.core.ids import WorkerId
 from iris_cli.ops.cycle import cycle
-from iris_cli.remote.transport import Payload, ScriptResult, Target
+from iris_cli.remote.transport import Script, ScriptResult, Target
 
 LATENCY = 0.5
 """Duration of each call in seconds: long, so that the CPU time of this machine hardly counts."""
@@ -65,25 +65,15 @@ class RecordingTransport:
     calls: dict[WorkerId, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(
-        self,
-        target: Target,
-        script: bytes,
-        *,
-        connect_timeout: float,
-        timeout: float,
-        limit: int = 1 << 20,
-        first_contact: bool = False,
-        payload: Payload | None = None,
-    ) -> ScriptResult:
+    def run(self, target: Target, script: Script) -> ScriptResult:
         """Answer a script (see Transport.run)."""
         with self._lock:
             self.begun = self.begun or time.monotonic()
         time.sleep(self.latency / 2)
         with self._lock:
-            self.calls[target.worker].append((time.monotonic(), b"\nstop " in script))
+            self.calls[target.worker].append((time.monotonic(), b"\nstop " in script.text))
         time.sleep(self.latency / 2)
-        return ScriptResult(stdout=self.worker.answer(script), stderr=b"", status=0)
+        return ScriptResult(stdout=self.worker.answer(script.text), stderr=b"", status=0)
 
     def close(self) -> None:
         """Do nothing: no connection is open."""

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import paramiko
 
@@ -25,7 +24,7 @@ from bench.stopwatch import cpu, medians, seconds, wall
 from iris_cli.core.ids import Token
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.transport import ScriptResult, Target
+from iris_cli.remote.transport import Script, ScriptResult, Target
 
 LIMITS = {256: 2.7, 1024: 11.0}
 THREADS = 128
@@ -75,9 +74,9 @@ def _script_of(known_hosts: Path, target: Target) -> bytes:
     sent: list[bytes] = []
 
     class Listening(SshTransport):
-        def run(self, target: Target, script: bytes, **options: Any) -> ScriptResult:
-            sent.append(script)
-            return super().run(target, script, **options)
+        def run(self, target: Target, script: Script) -> ScriptResult:
+            sent.append(script.text)
+            return super().run(target, script)
 
     with closing(Listening(known_hosts, ssh_config=None, user_known_hosts=None)) as ssh:
         launch(runner_of(ssh), target, (BOOT_ID, incarnation_of(target.worker)), ["true"])

@@ -15,7 +15,7 @@ from bench.stopwatch import medians, seconds, wall
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import ProbeReport, SilenceKind
 from iris_cli.remote.task_runner import TaskRunner
-from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 from tests.support.sshd import SshHost
 
 Identity = tuple[str, str]
@@ -108,18 +108,8 @@ class _Recorder:
 
     script = b""
 
-    def run(
-        self,
-        target: Target,
-        script: bytes,
-        *,
-        connect_timeout: float,
-        timeout: float,
-        limit: int = 1 << 20,
-        first_contact: bool = False,
-        payload: Payload | None = None,
-    ) -> ScriptResult:
-        self.script = script
+    def run(self, target: Target, script: Script) -> ScriptResult:
+        self.script = script.text
         raise NoAnswer(SilenceKind.LOCAL, "configuration", "nothing is sent")
 
     def close(self) -> None:

@@ -47,6 +47,23 @@ class Payload(Struct, frozen=True, kw_only=True):
         return self.size + (self.then.total if self.then is not None else 0)
 
 
+class Script(Struct, frozen=True, kw_only=True):
+    """A script for `exec /bin/sh -s` on a target, with its limits.
+
+    `connect_timeout` (seconds) covers everything up to an authenticated connection, `timeout` covers the rest. Each
+    sent chunk of `payload` restarts `timeout`. Sending all of `payload` may take `max_sending_time`. stdout and stderr
+    may have `limit` bytes each. With `first_contact` an unknown host key is accepted and recorded if the worker's
+    setting `known_hosts` is `accept-new`.
+    """
+
+    text: bytes
+    connect_timeout: float
+    timeout: float
+    limit: int = 1 << 20
+    first_contact: bool = False
+    payload: Payload | None = None
+
+
 class NoAnswer(Exception):  # noqa: N818 - not always an error
     """The call ended without an answer. If `sent` is True, the script may have run."""
 
@@ -95,24 +112,8 @@ def time_to_arrive(size: int) -> float:
 class Transport(Protocol):
     """Runs scripts on hosts. Thread-safe. Connections are kept until `close`."""
 
-    def run(
-        self,
-        target: Target,
-        script: bytes,
-        *,
-        connect_timeout: float,
-        timeout: float,
-        limit: int = 1 << 20,
-        first_contact: bool = False,
-        payload: Payload | None = None,
-    ) -> ScriptResult:
-        """Feed `script` to `exec /bin/sh -s` on the target and wait for its end.
-
-        `connect_timeout` (seconds) covers everything up to an authenticated connection, `timeout` covers the rest.
-        Sending a chunk of a `payload` restarts `timeout`; sending all of it may take `max_sending_time`. With
-        `first_contact` an unknown host key is accepted and recorded if the worker's setting `known_hosts` is
-        `accept-new`. Raises NoAnswer, also for more than `limit` bytes on stdout or stderr (PROTOCOL).
-        """
+    def run(self, target: Target, script: Script) -> ScriptResult:
+        """Run the script on the target and wait for its end. Raises NoAnswer, also for too much output (PROTOCOL)."""
         ...
 
     def close(self) -> None:

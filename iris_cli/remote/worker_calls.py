@@ -19,7 +19,7 @@ from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.answers import Record, records_of
 from iris_cli.remote.frames import Frame, failed, malformed, parse_frame
 from iris_cli.remote.launch_request import LaunchRequest, environment_text, hundredths, side_command_text
-from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target, Transport
+from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, Target, Transport
 from iris_cli.remote.worker_script import HostPaths, directory_word, quote, worker_script
 
 R = TypeVar("R")
@@ -50,14 +50,11 @@ class WorkerCalls:
 
     def run_script(self, target: Target, script: bytes, *, timeout: float, limit: int) -> ScriptResult:
         """Run a script that is no call of the worker protocol (see Transport.run). Raises NoAnswer."""
-        return self._transport.run(
-            target,
-            script,
-            connect_timeout=self._connect_timeout,
-            timeout=timeout,
-            limit=limit,
-            first_contact=True,
+        connect_timeout = self._connect_timeout
+        call = Script(
+            text=script, connect_timeout=connect_timeout, timeout=timeout, limit=limit, first_contact=True
         )
+        return self._transport.run(target, call)
 
     def open_line(self, target: Target, then: str = "") -> str:
         """Return the shell lines that enter the worker's directory and call `then`, a function of the shell library."""
@@ -93,17 +90,16 @@ class WorkerCalls:
         The limits of output and time grow with `about`, the number of attempts, by `room` bytes and `patience` seconds.
         """
         nonce = SYSTEM_RANDOMNESS.hexadecimal(16)
-        script = worker_script(name, [f"nonce={nonce}", *call], self._paths)
+        script = Script(
+            text=worker_script(name, [f"nonce={nonce}", *call], self._paths),
+            connect_timeout=self._connect_timeout,
+            timeout=self._timeout + patience + extra_time(about),
+            limit=_ROOM + room + _ROOM_PER_ATTEMPT * about,
+            first_contact=first_contact,
+            payload=payload,
+        )
         try:
-            output = self._transport.run(
-                target,
-                script,
-                connect_timeout=self._connect_timeout,
-                timeout=self._timeout + patience + extra_time(about),
-                limit=_ROOM + room + _ROOM_PER_ATTEMPT * about,
-                first_contact=first_contact,
-                payload=payload,
-            )
+            output = self._transport.run(target, script)
             if output.status != 0:
                 raise failed(output)
             return read(parse_frame(output.stdout, nonce))

@@ -18,7 +18,7 @@ from iris_cli.core.model.task import Attempt, AttemptState
 from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.ops.workers import workers
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.transport import NoAnswer
+from iris_cli.remote.transport import NoAnswer, Script
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk
 from tests.support.gates import Gate
@@ -234,10 +234,10 @@ def test_a_connection_whose_cable_is_cut_is_given_up_long_before_a_generous_dead
     assert isinstance(host, CableHost)
     transport = SshTransport(cables.known_hosts, ssh_config=None, user_known_hosts=None)
     with closing(transport):
-        transport.run(host.target(), b"exit 0", connect_timeout=PATIENCE, timeout=PATIENCE)
+        transport.run(host.target(), Script(text=b"exit 0", connect_timeout=PATIENCE, timeout=PATIENCE))
         host.cut()
         with pytest.raises(NoAnswer) as caught:
-            transport.run(host.target(), b"exit 0", connect_timeout=1.0, timeout=10 * PATIENCE)
+            transport.run(host.target(), Script(text=b"exit 0", connect_timeout=1.0, timeout=10 * PATIENCE))
     assert caught.value.kind in (SilenceKind.TIMEOUT, SilenceKind.UNREACHABLE)
     assert f"{10 * PATIENCE:g}" not in caught.value.detail
 

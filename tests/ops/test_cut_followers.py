@@ -21,7 +21,7 @@ from iris_cli.ops.logs import follow, log_reading
 from iris_cli.ops.logs.follow import Follower, Step
 from iris_cli.ops.logs.log_reading import Query
 from iris_cli.remote.task_runner import TaskRunner
-from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 from tests.ops.world import World
 from tests.support.lab import Lab
 
@@ -37,19 +37,9 @@ class CutTransport:
     cuts: Iterator[float | None]
     last_words: list[bytes] = field(default_factory=list)
 
-    def run(
-        self,
-        target: Target,
-        script: bytes,
-        *,
-        connect_timeout: float,
-        timeout: float,
-        limit: int = 1 << 20,
-        first_contact: bool = False,
-        payload: Payload | None = None,
-    ) -> ScriptResult:
-        answer = self._answer(script)
-        assert len(answer) <= limit
+    def run(self, target: Target, script: Script) -> ScriptResult:
+        answer = self._answer(script.text)
+        assert len(answer) <= script.limit
         cut = next(self.cuts, None)
         if cut is None:
             return ScriptResult(stdout=answer, stderr=b"", status=0)

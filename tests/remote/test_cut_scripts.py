@@ -15,7 +15,7 @@ from msgspec import to_builtins
 from iris_cli.core.messages.observations import ChipHolder, RemoteState
 from iris_cli.remote import worker_script as worker_script_module
 from iris_cli.remote.output_calls import LogPiece
-from iris_cli.remote.transport import ScriptResult, Target
+from iris_cli.remote.transport import Script, ScriptResult, Target
 from iris_cli.remote.worker_calls import CommandRequest
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
@@ -31,8 +31,8 @@ STEPS = {"dash": 1597, "busybox": 4799, "bash": 4799}  # bash reads slowly
 class Recorder(LocalTransport):
     """Keeps scripts without running them."""
 
-    def run(self, target: Target, script: bytes, **settings: object) -> ScriptResult:
-        self.scripts.append(script)
+    def run(self, target: Target, script: Script) -> ScriptResult:
+        self.scripts.append(script.text)
         return ScriptResult(stdout=b"", stderr=b"", status=1)
 
 

@@ -7,7 +7,6 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from msgspec import Struct
@@ -26,7 +25,7 @@ from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.remote.answers import probe_report, unwedge_report, worker_report
 from iris_cli.remote.frames import Frame, parse_frame
 from iris_cli.remote.output_calls import LogChunk, LogPiece, log_chunks
-from iris_cli.remote.transport import NoAnswer, ScriptResult, Target
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 from tests.support.devices import Devices
 from tests.support.local_transport import tools_of
 from tests.support.worker_host import WorkerHost
@@ -60,9 +59,9 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Case]]:
     answers: list[tuple[str, bytes]] = []
     run = host.transport.run
 
-    def recorded(target: Target, script: bytes, **settings: Any) -> ScriptResult:
-        output = run(target, script, **settings)
-        nonce = re.search(rb"^nonce=([0-9a-f]{32})$", script, re.MULTILINE)
+    def recorded(target: Target, script: Script) -> ScriptResult:
+        output = run(target, script)
+        nonce = re.search(rb"^nonce=([0-9a-f]{32})$", script.text, re.MULTILINE)
         assert nonce is not None
         answers.append((nonce[1].decode(), output.stdout))
         return output

@@ -14,7 +14,7 @@ from iris_cli.remote.answers import probe_report, unwedge_report, worker_report
 from iris_cli.remote.frames import Frame, parse_frame
 from iris_cli.remote.output_calls import LogPiece
 from iris_cli.remote.task_runner import TaskRunner
-from iris_cli.remote.transport import NoAnswer, ScriptResult, Target
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 
 WORKER = WorkerId("w0")
 LONGEST_REASON = 300
@@ -60,7 +60,7 @@ class Liar:
     def __init__(self, stdout: bytes, stderr: bytes, status: int) -> None:
         self.output = ScriptResult(stdout=stdout, stderr=stderr, status=status)
 
-    def run(self, target: Target, script: bytes, **settings: object) -> ScriptResult:
+    def run(self, target: Target, script: Script) -> ScriptResult:
         return self.output
 
     def close(self) -> None:

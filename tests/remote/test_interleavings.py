@@ -6,12 +6,12 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.core.messages.observations import RemoteState
-from iris_cli.remote.transport import ScriptResult, Target
+from iris_cli.remote.transport import Script, ScriptResult, Target
 from iris_cli.remote.worker_script import HostPaths, worker_script
 from tests.remote.conftest import MakeHost
 from tests.support.gates import Gate
@@ -32,9 +32,10 @@ class Halting(LocalTransport):
         super().__init__(host.transport.home, host.tools)
         self.step, self.halt = step.encode(), halt.encode()
 
-    def run(self, target: Target, script: bytes, **settings: Any) -> ScriptResult:
-        assert script.count(self.step) == 1
-        return super().run(target, script.replace(self.step, self.halt + b"; " + self.step), **settings)
+    def run(self, target: Target, script: Script) -> ScriptResult:
+        assert script.text.count(self.step) == 1
+        halting = script.text.replace(self.step, self.halt + b"; " + self.step)
+        return super().run(target, replace(script, text=halting))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.messages.observations import RemoteState, Silence, WorkerReport
 from iris_cli.remote.task_runner import Shipment
-from iris_cli.remote.transport import ScriptResult
+from iris_cli.remote.transport import Script, ScriptResult, Target
 from tests.remote.conftest import MakeHost
 from tests.support.archives import Archive, archive, ordinary, shipment
 from tests.support.local_transport import REQUIRED, only_tools
@@ -201,9 +201,9 @@ def test_sent_data_has_time_to_arrive_over_a_slow_line(
     allowed: list[float] = []
     run = dash_host.transport.run
 
-    def noting(*arguments: Any, timeout: float, **named: Any) -> ScriptResult:
-        allowed.append(timeout)
-        return run(*arguments, timeout=timeout, **named)
+    def noting(target: Target, script: Script) -> ScriptResult:
+        allowed.append(script.timeout)
+        return run(target, script)
 
     monkeypatch.setattr(dash_host.transport, "run", noting)
     for size in (0, 1 << 20, 2 << 20, 1 << 30):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState
+from iris_cli.remote.transport import Script
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost
 
@@ -66,7 +67,7 @@ def test_a_starting_wrapper_gives_a_sign_of_life_every_two_seconds_at_most(host:
     source = library.read_text().rpartition("\nmask=")[0]
     steps = "renewed_at=7; renew_launch; now; renewed_at=$now; renew_launch; echo *; renewed_at=; renew_launch; echo *"
     script = f"cd {place}\n{source}\n{steps}\n"
-    output = host.transport.run(host.target, script.encode(), connect_timeout=1, timeout=1)
+    output = host.transport.run(host.target, Script(text=script.encode(), connect_timeout=1, timeout=1))
     first, second = output.stdout.decode().split()
     assert first == second != "launch.7"
     assert output.stderr == b""

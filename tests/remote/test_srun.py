@@ -23,7 +23,7 @@ from iris_cli.core.messages.stacks import threads_of
 from iris_cli.remote.output_calls import LogPiece, OutputCalls
 from iris_cli.remote.srun import FIND_SLURM, SrunTransport
 from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
-from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.transport import NoAnswer, Script, Target
 from iris_cli.remote.worker_calls import CommandRequest
 from tests.support.allocation import NODE, Allocate, Allocation, SrunWorker
 from tests.support.archives import archive, ordinary, shipment
@@ -119,7 +119,9 @@ def test_a_call_that_is_left_at_its_deadline_leaves_no_step(worker: SrunWorker, 
     script = f"echo $$ >{tmp_path}/pid; exec sleep 1000"
     for limit in LIMITS:
         with pytest.raises(NoAnswer) as caught:
-            allocation.transport.run(worker.target, script.encode(), connect_timeout=limit, timeout=limit)
+            allocation.transport.run(
+                worker.target, Script(text=script.encode(), connect_timeout=limit, timeout=limit)
+            )
         if caught.value.sent:
             break
     assert caught.value.kind is SilenceKind.TIMEOUT
@@ -352,9 +354,7 @@ def test_without_slurm_the_error_names_the_command(tmp_path: Path, allocate: All
     with pytest.raises(NoAnswer, match="srun") as caught:
         transport.run(
             Target(worker=WorkerId("w"), connection=connection),
-            b"",
-            connect_timeout=PATIENCE,
-            timeout=PATIENCE,
+            Script(text=b"", connect_timeout=PATIENCE, timeout=PATIENCE),
         )
     assert (caught.value.kind, caught.value.sent) == (SilenceKind.LOCAL, False)
     assert caught.value.hint == "Slurm's commands must be on the PATH of this machine"

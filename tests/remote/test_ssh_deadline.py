@@ -14,7 +14,7 @@ from paramiko import Transport
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.transport import NoAnswer, ScriptResult, Target
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 from tests.support.relay import Fault, closed_port, deaf_port, relay
 from tests.support.sshd import SshHost, SshLab
 from tests.support.waiting import LIMITS, PATIENCE, until
@@ -29,7 +29,7 @@ def silence(ssh: SshTransport, target: Target, step: str, script: bytes = SCRIPT
     """Return the NoAnswer of an unanswered call, with timeouts long enough to reach that step."""
     for limit in LIMITS:
         with pytest.raises(NoAnswer) as caught:
-            ssh.run(target, script, connect_timeout=limit, timeout=limit)
+            ssh.run(target, Script(text=script, connect_timeout=limit, timeout=limit))
         if caught.value.step == step:
             return caught.value
     raise AssertionError(f"never got to {step}: {caught.value}")
@@ -40,7 +40,9 @@ def outcome(lab: SshLab, host: SshHost, fault: Fault, *, timeout: float) -> Scri
     ssh = SshTransport(lab.known_hosts, ssh_config=None, user_known_hosts=None)
     with relay(host.port, fault) as way:
         try:
-            return ssh.run(host.target(port=way.port), SCRIPT, connect_timeout=timeout, timeout=timeout)
+            return ssh.run(
+                host.target(port=way.port), Script(text=SCRIPT, connect_timeout=timeout, timeout=timeout)
+            )
         except NoAnswer as error:
             return error
         finally:
@@ -51,7 +53,9 @@ def bytes_of_a_call(lab: SshLab, host: SshHost) -> tuple[int, int]:
     """Return the bytes that a complete call sends up and down."""
     ssh = SshTransport(lab.known_hosts, ssh_config=None, user_known_hosts=None)
     with relay(host.port) as way:
-        answer = ssh.run(host.target(port=way.port), SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
+        answer = ssh.run(
+            host.target(port=way.port), Script(text=SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
+        )
         ssh.close()
         assert answer == ANSWER
         return way.up, way.down
@@ -94,7 +98,10 @@ def test_a_late_connection_runs_nothing(ssh_lab: SshLab, ssh: SshTransport) -> N
     (host,) = ssh_lab()
     with relay(host.port, Fault(delay=0.3)) as way:
         with pytest.raises(NoAnswer) as caught:
-            ssh.run(host.target(port=way.port), b'touch "$HOME/ran"', connect_timeout=1.0, timeout=1.0)
+            ssh.run(
+                host.target(port=way.port),
+                Script(text=b'touch "$HOME/ran"', connect_timeout=1.0, timeout=1.0),
+            )
         assert not caught.value.sent
         let_late_work_end()
     assert not (host.home / "ran").exists()
@@ -124,7 +131,9 @@ def test_a_silent_server_times_out_at_the_banner(ssh_lab: SshLab, ssh: SshTransp
 def test_a_server_that_hangs_up_at_once_is_tried_once_more(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     with relay(host.port, Fault(cut_down=0, only_first=1)) as way:
-        answer = ssh.run(host.target(port=way.port), SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
+        answer = ssh.run(
+            host.target(port=way.port), Script(text=SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
+        )
         assert answer == ANSWER
         assert way.connections == 2
 
@@ -133,7 +142,9 @@ def test_a_server_that_hangs_up_twice_is_not_tried_a_third_time(ssh_lab: SshLab,
     (host,) = ssh_lab()
     with relay(host.port, Fault(cut_down=0)) as way:
         with pytest.raises(NoAnswer, match="banner") as caught:
-            ssh.run(host.target(port=way.port), SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
+            ssh.run(
+                host.target(port=way.port), Script(text=SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
+            )
         assert way.connections == 2
     assert (caught.value.kind, caught.value.step, caught.value.sent) == (
         SilenceKind.PROTOCOL,
@@ -156,7 +167,7 @@ def test_a_server_that_is_not_an_ssh_server_is_recognized(ssh_lab: SshLab, ssh: 
         threading.Thread(target=greet, daemon=True).start()
         target = host.target(port=listener.getsockname()[1])
         with pytest.raises(NoAnswer) as caught:
-            ssh.run(target, SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
+            ssh.run(target, Script(text=SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE))
     error = caught.value
     assert (error.kind, error.step, error.sent) == (SilenceKind.PROTOCOL, "banner", False)
     assert error.detail.isprintable()
@@ -239,8 +250,8 @@ def test_after_a_timeout_the_next_call_opens_a_new_connection(ssh_lab: SshLab, s
     with relay(host.port) as way:
         target = host.target(port=way.port)
         with pytest.raises(NoAnswer):
-            ssh.run(target, b"exec sleep 1000\n", connect_timeout=PATIENCE, timeout=0.5)
-        assert ssh.run(target, SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE) == ANSWER
+            ssh.run(target, Script(text=b"exec sleep 1000\n", connect_timeout=PATIENCE, timeout=0.5))
+        assert ssh.run(target, Script(text=SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)) == ANSWER
         assert way.connections == 2
 
 
@@ -270,7 +281,7 @@ def test_one_silent_host_does_not_delay_the_others(ssh_lab: SshLab, ssh: SshTran
 
         def act(target: Target) -> bool:
             try:
-                ssh.run(target, SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
+                ssh.run(target, Script(text=SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE))
             except NoAnswer:
                 assert over.is_set(), "given up by itself"
                 return False

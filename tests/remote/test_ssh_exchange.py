@@ -8,6 +8,7 @@ import pytest
 
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.ssh.link import Link
+from iris_cli.remote.transport import Script
 from tests.support.sshd import SshLab
 from tests.support.waiting import PATIENCE
 
@@ -38,4 +39,6 @@ def test_the_cheapest_algorithms_and_recorded_key_types_are_preferred() -> None:
 )
 def test_a_server_with_one_method_is_reached(ssh_lab: SshLab, ssh: SshTransport, method: str) -> None:
     (host,) = ssh_lab(options=[f"KexAlgorithms {method}"])
-    assert ssh.run(host.target(), b"exit 3", connect_timeout=PATIENCE, timeout=PATIENCE).status == 3
+    assert (
+        ssh.run(host.target(), Script(text=b"exit 3", connect_timeout=PATIENCE, timeout=PATIENCE)).status == 3
+    )

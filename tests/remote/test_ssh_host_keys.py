@@ -12,7 +12,7 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.errors import NotWritableError
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.transport import NoAnswer, Script, Target
 from tests.support.sshd import SshLab, know, presented, write_key
 from tests.support.waiting import PATIENCE
 
@@ -37,7 +37,9 @@ def invocation(tmp_path: Path) -> Iterator[Opener]:
 
 
 def answers(ssh: SshTransport, target: Target, *, first_contact: bool = False) -> bool:
-    output = ssh.run(target, b"true", connect_timeout=PATIENCE, timeout=PATIENCE, first_contact=first_contact)
+    output = ssh.run(
+        target, Script(text=b"true", connect_timeout=PATIENCE, timeout=PATIENCE, first_contact=first_contact)
+    )
     return output.status == 0
 
 

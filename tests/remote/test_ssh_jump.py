@@ -14,7 +14,7 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.worker import Connection
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.transport import NoAnswer, ScriptResult, Target
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 from tests.remote.test_ssh_deadline import silence
 from tests.support.relay import Fault, closed_port, deaf_port, relay
 from tests.support.sshd import SshHost, SshLab, know, write_key
@@ -46,7 +46,7 @@ def opener(ssh_lab: SshLab, tmp_path: Path) -> Iterator[Opener]:
 def run(
     ssh: SshTransport, target: Target, script: bytes = b'echo "$HOME"', timeout: float = PATIENCE
 ) -> ScriptResult:
-    return ssh.run(target, script, connect_timeout=timeout, timeout=timeout)
+    return ssh.run(target, Script(text=script, connect_timeout=timeout, timeout=timeout))
 
 
 def is_at(host: SshHost, output: ScriptResult) -> bool:
@@ -122,7 +122,7 @@ def test_a_first_key_of_a_jump_host_is_taken_at_first_contact(ssh_lab: SshLab, o
     config = block("bastion", bastion)
     target = host.target(proxy_jump="bastion", known_hosts="accept-new")
     output = opener(config).run(
-        target, b"true", connect_timeout=PATIENCE, timeout=PATIENCE, first_contact=True
+        target, Script(text=b"true", connect_timeout=PATIENCE, timeout=PATIENCE, first_contact=True)
     )
     assert output.status == 0
     assert is_at(host, run(opener(config), host.target(proxy_jump="bastion")))

@@ -15,7 +15,7 @@ from paramiko import AgentKey, SSHException, Transport
 
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.transport import NoAnswer, Script, Target
 from tests.support.relay import relay
 from tests.support.sshd import SshLab, write_key
 from tests.support.waiting import PATIENCE, until
@@ -44,12 +44,12 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def answers(ssh: SshTransport, target: Target) -> bool:
-    return ssh.run(target, b"true", connect_timeout=PATIENCE, timeout=PATIENCE).status == 0
+    return ssh.run(target, Script(text=b"true", connect_timeout=PATIENCE, timeout=PATIENCE)).status == 0
 
 
 def refusal(ssh: SshTransport, target: Target) -> NoAnswer:
     with pytest.raises(NoAnswer) as caught:
-        ssh.run(target, b"true", connect_timeout=PATIENCE, timeout=PATIENCE)
+        ssh.run(target, Script(text=b"true", connect_timeout=PATIENCE, timeout=PATIENCE))
     assert not caught.value.sent
     return caught.value
 
@@ -168,7 +168,7 @@ def test_an_agent_without_its_user_prevents_no_later_connection(
     with monkeypatch.context() as patch:
         patch.setattr(AgentKey, "sign_ssh_data", lambda *_, **__: is_back.wait())
         with pytest.raises(NoAnswer):
-            ssh.run(host.target(key=""), b"true", connect_timeout=1.0, timeout=1.0)
+            ssh.run(host.target(key=""), Script(text=b"true", connect_timeout=1.0, timeout=1.0))
         dialer = ssh._loaded()
         until(lambda: not any(slot.lock.locked() for slot in dialer._slots.values()))
     is_back.set()

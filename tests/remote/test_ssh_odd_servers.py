@@ -14,7 +14,7 @@ from paramiko.common import MSG_CHANNEL_DATA, MSG_EXT_INFO
 
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh import SshTransport, link
-from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.transport import NoAnswer, Script, Target
 from tests.support.odd_server import Eager, odd_server
 from tests.support.relay import Fault, relay
 from tests.support.sshd import SshLab
@@ -25,7 +25,7 @@ _KEX_REPLY = 31
 
 
 def _answer(ssh: SshTransport, target: Target, script: bytes) -> bytes:
-    return ssh.run(target, script, connect_timeout=PATIENCE, timeout=PATIENCE).stdout
+    return ssh.run(target, Script(text=script, connect_timeout=PATIENCE, timeout=PATIENCE)).stdout
 
 
 def _message(*parts: int | bytes) -> paramiko.Message:

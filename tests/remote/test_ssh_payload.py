@@ -13,7 +13,7 @@ from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.ssh.call import SshCall
 from iris_cli.remote.ssh.script_run import PIECE
-from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target
+from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, Target
 from tests.support.relay import Fault, relay
 from tests.support.sshd import SshHost, SshLab
 from tests.support.waiting import PATIENCE
@@ -42,7 +42,9 @@ def mebibytes(count: int) -> Payload:
 def run(
     ssh: SshTransport, target: Target, script: str, payload: Payload, timeout: float = PATIENCE
 ) -> ScriptResult:
-    return ssh.run(target, script.encode(), connect_timeout=PATIENCE, timeout=timeout, payload=payload)
+    return ssh.run(
+        target, Script(text=script.encode(), connect_timeout=PATIENCE, timeout=timeout, payload=payload)
+    )
 
 
 @pytest.mark.ssh
@@ -95,7 +97,7 @@ def test_other_calls_are_answered_while_many_hosts_get_theirs(ssh_lab: SshLab, s
 
     def ask(host: SshHost) -> bytes:
         assert sending.wait(PATIENCE)
-        output = ssh.run(host.target(), b"echo well", connect_timeout=PATIENCE, timeout=PATIENCE)
+        output = ssh.run(host.target(), Script(text=b"echo well", connect_timeout=PATIENCE, timeout=PATIENCE))
         answered.set()
         return output.stdout
 
@@ -114,7 +116,9 @@ def test_an_abandoned_call_aborts_no_other(ssh_lab: SshLab, ssh: SshTransport) -
         for number, block in enumerate(blocks(4)):
             if number == 2:
                 with pytest.raises(NoAnswer):
-                    ssh.run(host.target(), b"exec sleep 60", connect_timeout=PATIENCE, timeout=1.0)
+                    ssh.run(
+                        host.target(), Script(text=b"exec sleep 60", connect_timeout=PATIENCE, timeout=1.0)
+                    )
             yield block
 
     output = run(ssh, host.target(), SUM, Payload(mark=MARK, size=4 * MIB, chunks=chunks))

@@ -18,7 +18,7 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport, dialer, link
 from iris_cli.remote.ssh.link import MAX_SESSIONS, Link
-from iris_cli.remote.transport import NoAnswer, ScriptResult, Target
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 from tests.support.relay import Fault, relay
 from tests.support.sshd import SshLab
 from tests.support.waiting import PATIENCE, until
@@ -27,7 +27,9 @@ pytestmark = pytest.mark.ssh
 
 
 def run(ssh: SshTransport, target: Target, script: str, *, limit: int = 1 << 20) -> ScriptResult:
-    return ssh.run(target, script.encode(), connect_timeout=PATIENCE, timeout=PATIENCE, limit=limit)
+    return ssh.run(
+        target, Script(text=script.encode(), connect_timeout=PATIENCE, timeout=PATIENCE, limit=limit)
+    )
 
 
 def test_each_host_has_its_own_home_and_environment(ssh_lab: SshLab, ssh: SshTransport) -> None:
@@ -105,7 +107,7 @@ def test_a_call_that_times_out_in_the_queue_aborts_no_other(ssh_lab: SshLab, ssh
         try:
             until(lambda: len(list(host.home.glob("started-*"))) == MAX_SESSIONS)
             with pytest.raises(NoAnswer) as caught:
-                ssh.run(host.target(), b"true", connect_timeout=PATIENCE, timeout=0.2)
+                ssh.run(host.target(), Script(text=b"true", connect_timeout=PATIENCE, timeout=0.2))
         finally:
             gate.touch()
         assert [call.result().status for call in busy] == [3] * MAX_SESSIONS
@@ -219,7 +221,7 @@ def test_a_connection_that_was_quiet_is_sent_nothing_before_it_has_proven_to_be_
         way.freeze()
         with pytest.raises(NoAnswer) as caught:
             # Time for sending it on a busy machine; the other call needs none.
-            ssh.run(target, b"true", connect_timeout=PATIENCE, timeout=4 if is_sent else 1)
+            ssh.run(target, Script(text=b"true", connect_timeout=PATIENCE, timeout=4 if is_sent else 1))
     assert (caught.value.kind, caught.value.sent) == (SilenceKind.TIMEOUT, is_sent)
 
 

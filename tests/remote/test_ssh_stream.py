@@ -13,7 +13,7 @@ import pytest
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.ssh.stream import CREDIT, LOGIN_CREDIT, Stream
-from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.transport import NoAnswer, Script, Target
 from tests.support.relay import relay
 from tests.support.sshd import SshLab
 from tests.support.waiting import PATIENCE, until
@@ -83,7 +83,9 @@ def test_data_through_a_tunnel_does_not_use_the_credit_of_the_jump_host(
 
 
 def _answer(ssh: SshTransport, target: Target, script: bytes) -> bytes:
-    return ssh.run(target, script, connect_timeout=PATIENCE, timeout=PATIENCE, limit=2 * BIG).stdout
+    return ssh.run(
+        target, Script(text=script, connect_timeout=PATIENCE, timeout=PATIENCE, limit=2 * BIG)
+    ).stdout
 
 
 @pytest.mark.ssh

@@ -8,7 +8,7 @@ import pytest
 
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.demo.local_slurm import why_no_slurm
-from iris_cli.remote.transport import NoAnswer
+from iris_cli.remote.transport import NoAnswer, Script
 from tests.support.allocation import Allocate
 from tests.support.slurm import Slurm
 from tests.support.waiting import PATIENCE
@@ -34,7 +34,7 @@ def test_the_limit_of_steps_is_silence_with_a_hint(allocate: Allocate) -> None:
 
     def use_up() -> None:
         for _ in range(STEPS + 1):
-            allocation.transport.run(target, b"true", connect_timeout=PATIENCE, timeout=PATIENCE)
+            allocation.transport.run(target, Script(text=b"true", connect_timeout=PATIENCE, timeout=PATIENCE))
 
     with pytest.raises(NoAnswer) as caught:
         use_up()

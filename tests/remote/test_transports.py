@@ -13,7 +13,7 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.srun import SrunTransport
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target, Transport
+from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, Target, Transport
 from tests.support.allocation import Allocate
 from tests.support.sshd import SshLab
 from tests.support.waiting import PATIENCE
@@ -44,11 +44,13 @@ class Way:
     ) -> ScriptResult:
         return self.transport.run(
             self.target,
-            script.encode(),
-            connect_timeout=connect_timeout,
-            timeout=timeout,
-            limit=limit,
-            payload=payload,
+            Script(
+                text=script.encode(),
+                connect_timeout=connect_timeout,
+                timeout=timeout,
+                limit=limit,
+                payload=payload,
+            ),
         )
 
     def silence(self, script: str, payload: Payload | None = None, **settings: float) -> NoAnswer:

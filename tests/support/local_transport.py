@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target
+from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, Target
 from tests.support.waiting import PATIENCE
 
 SHELLS = ("dash", "busybox", "bash")
@@ -36,29 +36,19 @@ class LocalTransport:
         self.cut_after: int | None = None
         home.mkdir(parents=True, exist_ok=True)
 
-    def run(
-        self,
-        target: Target,
-        script: bytes,
-        *,
-        connect_timeout: float,
-        timeout: float,
-        limit: int = 1 << 20,
-        first_contact: bool = False,
-        payload: Payload | None = None,
-    ) -> ScriptResult:
-        self.scripts.append(script)
-        if payload is not None:
-            return self._run_with(payload, script)
+    def run(self, target: Target, script: Script) -> ScriptResult:
+        self.scripts.append(script.text)
+        if script.payload is not None:
+            return self._run_with(script.payload, script.text)
         command = ["sh", "-s"]
         try:
             done = subprocess.run(
                 command,
-                input=script,
+                input=script.text,
                 capture_output=True,
                 env=self.env,
                 cwd=self.home,
-                timeout=PATIENCE + timeout,
+                timeout=PATIENCE + script.timeout,
                 check=False,
                 start_new_session=True,
                 umask=0o022,
@@ -66,7 +56,7 @@ class LocalTransport:
             )
         except subprocess.TimeoutExpired as error:
             raise NoAnswer(SilenceKind.TIMEOUT, "script", "no end") from error
-        if max(len(done.stdout), len(done.stderr)) > limit:
+        if max(len(done.stdout), len(done.stderr)) > script.limit:
             raise NoAnswer(SilenceKind.PROTOCOL, "script", "too much output")
         return ScriptResult(stdout=done.stdout, stderr=done.stderr, status=done.returncode)
 

@@ -15,7 +15,15 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.slice import SLURM_VARIABLES
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.srun.local_shell import LocalShell
-from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target, Transport, max_sending_time
+from iris_cli.remote.transport import (
+    NoAnswer,
+    Payload,
+    Script,
+    ScriptResult,
+    Target,
+    Transport,
+    max_sending_time,
+)
 
 FIND_SLURM = "command -v srun >/dev/null 2>&1 || [ ! -r /etc/profile ] || . /etc/profile >/dev/null 2>&1\n"
 """The first line of scripts for a login host. A site may add Slurm's commands to PATH only in login shells."""
@@ -40,50 +48,31 @@ class SrunTransport:
         self._over_ssh = over_ssh
         self._local = LocalShell({name: environ[name] for name in SLURM_VARIABLES if name in environ})
 
-    def run(
-        self,
-        target: Target,
-        script: bytes,
-        *,
-        connect_timeout: float,
-        timeout: float,
-        limit: int = 1 << 20,
-        first_contact: bool = False,
-        payload: Payload | None = None,
-    ) -> ScriptResult:
-        """Run a script (see Transport.run). `connect_timeout` includes the start of the step."""
+    def run(self, target: Target, script: Script) -> ScriptResult:
+        """Run a script (see Transport.run). Its `connect_timeout` includes the start of the step."""
         connection = target.connection
         if not connection.allocation:
-            return self._over_ssh.run(
-                target,
-                script,
-                connect_timeout=connect_timeout,
-                timeout=timeout,
-                limit=limit,
-                first_contact=first_contact,
-                payload=payload,
-            )
-        step, login, total = _Step(script), ssh_connection(connection), connect_timeout + timeout
-        longest = connect_timeout + total
-        longest += max_sending_time(payload.total) if payload is not None else 0
-        command, room = _command(connection, step.mark, longest), limit + _ROOM
-        payload = Payload(mark=step.mark, size=len(script), chunks=step.script, then=payload)
+            return self._over_ssh.run(target, script)
+        step, login = _Step(script.text), ssh_connection(connection)
+        timeout = script.connect_timeout + script.timeout
+        longest = script.connect_timeout + timeout
+        longest += max_sending_time(script.payload.total) if script.payload is not None else 0
+        command = replace(
+            script,
+            text=_command(connection, step.mark, longest),
+            timeout=timeout,
+            limit=script.limit + _ROOM,
+            payload=Payload(mark=step.mark, size=len(script.text), chunks=step.script, then=script.payload),
+        )
         try:
             if login is None:
-                output = self._local.run(command, payload, timeout=total, limit=room)
+                output = self._local.run(command)
             else:
-                output = self._over_ssh.run(
-                    Target(worker=WorkerId(f"login.{connection.login}"), connection=login),
-                    command,
-                    connect_timeout=connect_timeout,
-                    timeout=total,
-                    limit=room,
-                    first_contact=first_contact,
-                    payload=payload,
-                )
+                host = Target(worker=WorkerId(f"login.{connection.login}"), connection=login)
+                output = self._over_ssh.run(host, command)
         except NoAnswer as error:
-            raise step.failed(error, connection, total) from error
-        return step.answer(output, connection, limit)
+            raise step.failed(error, connection, timeout) from error
+        return step.answer(output, connection, script.limit)
 
     def close(self) -> None:
         """Close the connections to login hosts and workers. Idempotent."""

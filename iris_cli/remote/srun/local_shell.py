@@ -11,7 +11,7 @@ from typing import IO
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh.call import Abandoned, SshCall
-from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, chunks_of, max_sending_time
+from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, chunks_of, max_sending_time
 
 _PIECE = 64 << 10
 _POLL_INTERVAL = 0.25
@@ -30,12 +30,12 @@ class LocalShell:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = dict(environ)
 
-    def run(self, script: bytes, payload: Payload, *, timeout: float, limit: int) -> ScriptResult:
+    def run(self, script: Script) -> ScriptResult:
         """Run a script (see Transport.run)."""
-        call = SshCall[ScriptResult](timeout, timeout)
-        return call.perform(lambda: self._work(call, script, payload, limit))
+        call = SshCall[ScriptResult](script.timeout, script.timeout)
+        return call.perform(lambda: self._work(call, script))
 
-    def _work(self, call: SshCall[ScriptResult], script: bytes, payload: Payload, limit: int) -> ScriptResult:
+    def _work(self, call: SshCall[ScriptResult], script: Script) -> ScriptResult:
         call.enter("shell")
         try:
             process = subprocess.Popen(
@@ -55,8 +55,8 @@ class LocalShell:
             call.guard(process.kill)
             call.connected()
             call.sending()
-            exchange = _Exchange(call, process, limit)
-            exchange.send(script, payload)
+            exchange = _Exchange(call, process, script.limit)
+            exchange.send(script.text, script.payload)
             return exchange.finish()
         finally:
             process.kill()

@@ -18,7 +18,7 @@ from iris_cli.errors import NotWritableError
 from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, PresentedKey
 from iris_cli.remote.ssh.call import SshCall
-from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, Target
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 
 if TYPE_CHECKING:
     from iris_cli.remote.ssh.dialer import Dialer
@@ -51,33 +51,21 @@ class SshTransport:
         self._lock = threading.Lock()
         self._dialer: Dialer | None = None
 
-    def run(
-        self,
-        target: Target,
-        script: bytes,
-        *,
-        connect_timeout: float,
-        timeout: float,
-        limit: int = 1 << 20,
-        first_contact: bool = False,
-        payload: Payload | None = None,
-    ) -> ScriptResult:
+    def run(self, target: Target, script: Script) -> ScriptResult:
         """Run a script (see Transport.run).
 
         If a kept connection is dead before anything was sent, open a new one. A payload gets a separate connection,
         because other calls would time out behind it on a slow line.
         """
         dialer = self._loaded()
-        from iris_cli.remote.ssh.script_run import ScriptRequest
+        call = SshCall[ScriptResult](script.connect_timeout, script.timeout)
 
-        call = SshCall[ScriptResult](connect_timeout, timeout)
-        request = ScriptRequest(script=script, limit=limit, payload=payload)
-        separate = payload is not None
-        return call.perform(
-            lambda: dialer.answer(
-                call, dialer.route(target, first_contact=first_contact, separate=separate), request
-            )
-        )
+        def work() -> ScriptResult:
+            separate = script.payload is not None
+            route = dialer.route(target, first_contact=script.first_contact, separate=separate)
+            return dialer.answer(call, route, script)
+
+        return call.perform(work)
 
     def connect(self, target: Target, connect_timeout: float) -> Link:
         """Open a connection only for long-lived streams. The caller ends it with `abort`. Raises NoAnswer."""

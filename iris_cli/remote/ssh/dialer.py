@@ -22,8 +22,7 @@ from iris_cli.remote.ssh.call import SshCall
 from iris_cli.remote.ssh.config import Hop, Routes
 from iris_cli.remote.ssh.keys import KeyRing
 from iris_cli.remote.ssh.link import BannerMissing, Link, LinkLost, readable
-from iris_cli.remote.ssh.script_run import ScriptRequest
-from iris_cli.remote.transport import NoAnswer, ScriptResult, Target
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 
 MAX_PROXIES = 8
 """Maximum number of ProxyCommands that connect at once. Most use one bastion, whose sshd drops the eleventh."""
@@ -69,7 +68,7 @@ class Dialer:
         """Resolve the route to a target. Raises NoAnswer (LOCAL)."""
         return Route(target, self._routes.to(target.connection), first_contact, separate)
 
-    def answer(self, call: SshCall[Any], route: Route, request: ScriptRequest) -> ScriptResult:
+    def answer(self, call: SshCall[Any], route: Route, script: Script) -> ScriptResult:
         """Run a script on the worker. If a kept link is dead, open a new one. Raises NoAnswer."""
         with self._in_use(route.endpoint(route.end)):
             start_next = len(self._slots) <= MAX_WITH_SPARES and not route.separate
@@ -77,7 +76,7 @@ class Dialer:
                 link = self._kept_link(call, route, route.end)
                 try:
                     call.connected()
-                    return link.execute(call, request, start_next=start_next)
+                    return link.execute(call, script, start_next=start_next)
                 except LinkLost as lost:
                     link.abort()
                     if lost.was_new:

@@ -15,9 +15,9 @@ from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.ssh.call import Abandoned, SshCall
-from iris_cli.remote.ssh.script_run import POLL_INTERVAL, ScriptRequest, ScriptRun
+from iris_cli.remote.ssh.script_run import POLL_INTERVAL, ScriptRun
 from iris_cli.remote.ssh.stream import CREDIT, ByteStream, Stream
-from iris_cli.remote.transport import NoAnswer, ScriptResult, max_sending_time
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, max_sending_time
 
 COMMAND = "exec /bin/sh -s"
 MAX_SESSIONS = 4
@@ -190,7 +190,7 @@ class Link:
             raise NoAnswer(SilenceKind.PROTOCOL, "terminal", readable(error), hint=hint) from error
         return ByteStream(channel, self.stream)
 
-    def execute(self, call: SshCall[Any], request: ScriptRequest, *, start_next: bool) -> ScriptResult:
+    def execute(self, call: SshCall[Any], script: Script, *, start_next: bool) -> ScriptResult:
         """Run the script. With `start_next` also start the shell of the next call.
 
         Raises LinkLost if the connection was lost before anything was sent, otherwise NoAnswer.
@@ -199,7 +199,7 @@ class Link:
         try:
             with call.turn(self._sessions, step="session"):
                 call.guard(self.abort)  # AFTER the wait: a waiting call must not abort other calls
-                return self._run(call, request, start_next=start_next)
+                return self._run(call, script, start_next=start_next)
         except Abandoned:  # `guard` has aborted it, or nothing was sent
             raise
         except NoAnswer:
@@ -214,16 +214,16 @@ class Link:
             self.abort()
             raise lost from error
 
-    def _run(self, call: SshCall[Any], request: ScriptRequest, *, start_next: bool) -> ScriptResult:
+    def _run(self, call: SshCall[Any], script: Script, *, start_next: bool) -> ScriptResult:
         call.enter("channel")
         self._check_alive()
-        run = ScriptRun(self._take_spare() or self._open_shell(), request, self.is_alive)
+        run = ScriptRun(self._take_spare() or self._open_shell(), script, self.is_alive)
         if self.stream.has_ended():
             raise EOFError
         self.stream.credit = CREDIT
         call.sending()
         call.enter(lambda: run.step)
-        run.send(self._progress_of(call, request))
+        run.send(self._progress_of(call, script))
         if start_next:
             self._start_spare()
         output = run.finish()
@@ -232,9 +232,9 @@ class Link:
             raise EOFError
         return output
 
-    def _progress_of(self, call: SshCall[Any], request: ScriptRequest) -> Callable[[], None]:
+    def _progress_of(self, call: SshCall[Any], script: Script) -> Callable[[], None]:
         """Return the function to call after each sent piece of a payload."""
-        payload = request.payload
+        payload = script.payload
         if payload is None:
             return lambda: None
         latest = SYSTEM_CLOCK.monotonic() + max(call.remaining(), 0) + max_sending_time(payload.total)

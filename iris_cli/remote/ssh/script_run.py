@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from msgspec import Struct
 from paramiko import Channel
 
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.remote.transport import NoAnswer, Payload, ScriptResult, chunks_of
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, chunks_of
 
 PIECE = 32 << 10
 POLL_INTERVAL = 0.25
@@ -18,23 +17,15 @@ _SEND_WAIT = 0.05
 """Seconds to wait for sending before output is read: a shell that can't write its output reads no input."""
 
 
-class ScriptRequest(Struct, frozen=True, kw_only=True):
-    """A script, the maximum bytes of stdout and of stderr, and the payload that the script may request."""
-
-    script: bytes
-    limit: int
-    payload: Payload | None = None
-
-
 class ScriptRun:
     """Sends a script and its payload to the shell on a channel and collects the output.
 
     Raises EOFError if the connection is lost, NoAnswer for too much output or an unreadable payload.
     """
 
-    def __init__(self, channel: Channel, request: ScriptRequest, is_alive: Callable[[], bool]) -> None:
+    def __init__(self, channel: Channel, script: Script, is_alive: Callable[[], bool]) -> None:
         self._channel = channel
-        self._request = request
+        self._script = script
         self._is_alive = is_alive
         self._out = bytearray()
         self._err = bytearray()
@@ -43,8 +34,8 @@ class ScriptRun:
 
     def send(self, progressed: Callable[[], None]) -> None:
         """Send the script. Send each payload that the script requests. Then close stdin."""
-        self._send(self._request.script, lambda: None)
-        payload = self._request.payload
+        self._send(self._script.text, lambda: None)
+        payload = self._script.payload
         self.step = "output"
         while payload is not None and self._await_mark(payload.mark + b"\n"):
             self.step = "payload"
@@ -124,6 +115,6 @@ class ScriptRun:
 
     def _take(self, data: bytes, stream: bytearray, name: str) -> None:
         stream += data
-        limit = self._request.limit
+        limit = self._script.limit
         if len(stream) > limit:
             raise NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {limit} bytes on {name}")
