@@ -129,9 +129,10 @@ def replacing(
 ) -> Iterator[int]:
     """Yield the descriptor of a draft, which durably replaces `path` at the end of the block. The caller holds a lock.
 
-    `draft_name` is the name of the draft (default: derived from `path`). `check` is called when the draft is synced,
-    just before it is renamed. If the block, `check` or another step raises an error, the draft is deleted: it may have
-    filled the disk.
+    `check` is called when the draft is synced, just before it is renamed. The draft is deleted after an OSError,
+    because it may have filled the disk. Otherwise it is left, and the next draft overwrites it: so a `path` that has
+    another name each time needs a constant `draft_name`, and a process that lost its lock does not delete the draft of
+    another process.
     """
     draft = path.with_name(draft_name or path.name + DRAFT_SUFFIX)
     try:
@@ -140,7 +141,7 @@ def replacing(
             disk.fsync(fd)
         check()
         disk.rename(draft, path)
-    except BaseException:
+    except (OSError, KeyboardInterrupt):
         with suppress(OSError):
             draft.unlink()
         raise

@@ -66,9 +66,8 @@ def compact(
         write_all(disk, fd, packer.flush())
     # If iris crashes before the log is replaced, segment and log have the same lines, and readers use the log.
     line = encode_line(end, [LogCompacted(name=end.header.cluster_name, through=end.seq)], at=at, actor=actor)
-    with replacing(
-        disk, log, check
-    ) as fd:  # if the lock was lost, other processes may have committed to the old log
+    # `check`: if the lock was lost, other processes may have committed to the old log.
+    with replacing(disk, log, check) as fd:
         write_all(disk, fd, line)
         status = os.fstat(fd)
     # If iris crashes now, the new log is ahead of HEAD, and the next writer repairs HEAD.
