@@ -89,6 +89,7 @@ def test_the_order_of_the_input_changes_nothing(situation: Situation, random: Ra
     assert list(first.waiting.items()) == list(second.waiting.items())
     assert first.reserved_for == second.reserved_for
     assert first.reservations == second.reservations
+    assert first.notable_choices() == second.notable_choices()
 
 
 def committed(situation: Situation, result: SchedulingResult) -> Iterator[tuple[str, int, int, bool, Any]]:
