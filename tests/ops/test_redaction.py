@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from iris_cli.ops.checks.bundle import bundle
 from iris_cli.ops.checks.redaction import Redactor
 
 
@@ -48,3 +51,13 @@ def test_what_is_left_of_a_text(redactor: Redactor, text: str, shown: str) -> No
 
 def test_the_rest_of_a_very_long_line_is_cut_off(redactor: Redactor) -> None:
     assert redactor.text("a" * 30_000 + "\nnext") == "a" * 20_000 + "<cut>\nnext"
+
+
+@pytest.mark.parametrize("name", ["susan", "al", "1234567", "auto", "10.0.0.7", "susan@corp.example"])
+def test_a_user_in_cluster_yaml_is_hidden_whatever_the_name_looks_like(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(f'cluster: {{name: lab}}\nssh: {{user: "{name}"}}\n')
+    (lines,) = (part.lines for part in bundle(file, None, [], None) if part.name == "cluster.yaml")
+    (line,) = (line for line in lines if "user:" in line)
+    assert line.strip().startswith("user: user-")
+    assert name not in line

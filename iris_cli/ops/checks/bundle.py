@@ -259,8 +259,9 @@ def _config_lines(node: Node | None, redactor: Redactor, key: str, depth: int) -
 def _config_value(node: Node, redactor: Redactor, key: str) -> str:
     if not isinstance(node.value, str):
         return node.text
-    is_shown = key == "user" or key in _HOSTS | _SHOWN | _NAMES
-    return redactor.text(node.value) if is_shown else _hidden(node.value)
+    if key == "user":
+        return redactor.user(node.value)  # `text` would show a name that looks like a number or a common word
+    return redactor.text(node.value) if key in _HOSTS | _SHOWN | _NAMES else _hidden(node.value)
 
 
 def _hidden(text: str) -> str:

@@ -82,6 +82,10 @@ class Redactor:
         if len(path) > 1:
             self._paths[path.rstrip("/")] = name
 
+    def user(self, name: str) -> str:
+        """Return the pseudonym of a user."""
+        return self._pseudonym("user", name)
+
     def text(self, text: str) -> str:
         """Return the text without secrets, addresses, URLs, names of hosts and users, and registered paths.
 
@@ -93,8 +97,8 @@ class Redactor:
             text = text.replace(path, self._paths[path])
         text = _GIVEN.sub(r"\1<secret>", text)
         text = _URL.sub(lambda _: "<url>", text)
-        text = _LOGIN.sub(lambda found: f"{self._pseudonym('user', found[1])}@{self._host(found[2])}", text)
-        text = _HOME.sub(lambda found: self._pseudonym("user", found[0]), text)
+        text = _LOGIN.sub(lambda found: f"{self.user(found[1])}@{self._host(found[2])}", text)
+        text = _HOME.sub(lambda found: self.user(found[0]), text)
         text = _TOKEN.sub(lambda found: self._pseudonym("token", found[0]), text)
         for pattern in (_NAME, _IPV4, _IPV6):
             text = pattern.sub(lambda found: self._host(found[0]), text)
