@@ -87,7 +87,7 @@ def worker_report(
     If boot id and incarnation of the host are not the `expected` ones, the answer must be empty. The report lists which
     of `workspaces` (hashes) the worker lacks, and the requests of the attempts in `with_requests`. Raises NoAnswer.
     """
-    clock, uptime, records = records_of(frame, MAX_REQUEST_BYTES if with_requests else MAX_TAIL)
+    clock, uptime, records = parse_records(frame, MAX_REQUEST_BYTES if with_requests else MAX_TAIL)
     is_other_host = expected is not None and (frame.boot_id, frame.incarnation) != expected
     facts: dict[Token, tuple[Fact, ...]] = {}
     records = [record for record in records if not add_facts(facts, record.line, record.data, tokens)]
@@ -147,7 +147,7 @@ def unwedge_report(
     frame: Frame, worker: WorkerId, keep: Sequence[Token], cleared: Sequence[Token]
 ) -> UnwedgeReport:
     """Return the answer to `unwedge`. It must contain the attempts `cleared`, and none of `keep`. Raises NoAnswer."""
-    _, uptime, records = records_of(frame, MAX_COMMAND)
+    _, uptime, records = parse_records(frame, MAX_COMMAND)
     lock = _LOCK.fullmatch(records[0].line) if records and not records[0].data else None
     if lock is None:
         raise malformed("the answer does not begin with the lock file")
@@ -187,7 +187,7 @@ def _holder(boot_id: str, match: re.Match[str], data: bytes) -> ChipHolder:
 
 def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> ReapReport:
     """Return the answer to `reap`: those of the tokens that have no files left. Raises NoAnswer."""
-    clock, uptime, records = records_of(frame, 0)
+    clock, uptime, records = parse_records(frame, 0)
     matches = [_TOKEN.fullmatch(record.line) for record in records]
     found = [Token(match[1]) for match in matches if match is not None]
     if len(found) != len(records) or len(set(found)) != len(found) or not set(found) <= set(tokens):
@@ -204,7 +204,7 @@ def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Reap
 
 def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> UsageReport:
     """Return the answer to `usage`: disk usage of these tokens in bytes. Raises NoAnswer."""
-    _, _, records = records_of(frame, 0)
+    _, _, records = parse_records(frame, 0)
     matches = [_USAGE.fullmatch(record.line) for record in records]
     sizes = {Token(match[1]): int(match[2]) << 10 for match in matches if match is not None}
     if len(sizes) != len(records) or not set(sizes) <= set(tokens):
@@ -219,7 +219,7 @@ def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Usa
 
 def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
     """Return the answer to `probe`. Raises NoAnswer."""
-    clock, uptime, records = records_of(frame, MAX_TEXT)
+    clock, uptime, records = parse_records(frame, MAX_TEXT)
     amounts: dict[str, int] = {}
     texts: dict[str, str] = {}
     warnings: list[str] = []
@@ -305,7 +305,7 @@ def _variables(text: str) -> dict[str, str]:
     return found
 
 
-def records_of(frame: Frame, longest: int) -> tuple[float, int, list[Record]]:
+def parse_records(frame: Frame, longest: int) -> tuple[float, int, list[Record]]:
     """Return the clock (seconds), the uptime (hundredths) and the records. A record has at most `longest` bytes."""
     # A line of data begins with "T " and belongs to the line before it. No line contains a tab.
     first, *grouped = (each.partition("\t") for each in frame.text.replace("\nT ", "\t").split("\n"))

@@ -65,10 +65,8 @@ def malformed(detail: str, *, hint: str = "") -> NoAnswer:
 
 def failed(output: ScriptResult) -> NoAnswer:
     """Return the error for a script that did not run to its end."""
-    text = output.stderr.decode("utf-8", "replace").strip().splitlines()
-    words = "".join(char if char.isprintable() else "?" for char in text[-1][:200]) if text else "no message"
     hint = "the login shell must be able to run: exec /bin/sh -s" if output.status in (1, 126, 127) else ""
-    return malformed(f"the call exited with {output.status}: {words}", hint=hint)
+    return malformed(f"the call exited with {output.status}: {output.message}", hint=hint)
 
 
 def _value(word: str) -> str:
@@ -83,7 +81,7 @@ _LINE = re.compile(r"D ([0-9a-f]{32})")
 _FACT = re.compile(rf"({'|'.join(FactKind)}) (proven|guess) ([ -~]{{1,{MAX_FACT}}})")
 
 
-def facts_of(data: bytes) -> tuple[Fact, ...]:
+def parse_facts(data: bytes) -> tuple[Fact, ...]:
     """Return the facts in the file, one of each kind. A task may have written it: skip malformed lines."""
     found: dict[FactKind, Fact] = {}
     lines, end, _ = data.decode("ascii", "replace").partition("\n.\n")
@@ -104,5 +102,5 @@ def add_facts(
     token = Token(match[1])
     if token in facts or token not in tokens:
         raise malformed("the answer has facts that were not asked for")
-    facts[token] = facts_of(data)
+    facts[token] = parse_facts(data)
     return True

@@ -35,7 +35,7 @@ class PresentedKey(Struct, frozen=True):
     base64: str
 
     @classmethod
-    def of(cls, blob: bytes) -> PresentedKey:
+    def parse(cls, blob: bytes) -> PresentedKey:
         """Parse a key in SSH wire format (RFC 4253, 6.6). Raises ValueError."""
         length = int.from_bytes(blob[:4], "big")
         kind = blob[4 : 4 + length]
@@ -52,7 +52,7 @@ class Line(Struct, frozen=True):
     patterns: str
     key: PresentedKey
 
-    def is_for(self, name: str) -> bool:
+    def applies_to(self, name: str) -> bool:
         """Return True if the line applies to `name`, a host name or `[host]:port`."""
         if self.patterns.startswith("|"):
             return _is_hash_of(self.patterns, name)
@@ -78,7 +78,7 @@ def parse(text: str) -> list[Line]:
     return [line for raw in text.splitlines() if (line := _parse_line(raw)) is not None]
 
 
-def name_of(host: str, port: int) -> str:
+def known_hosts_name(host: str, port: int) -> str:
     """Return a host's name in known_hosts files: bare for port 22, otherwise `[host]:port`."""
     return host if port == 22 else f"[{host}]:{port}"
 
@@ -97,13 +97,13 @@ class HostKeys:
         self._own_by_owner: dict[str, tuple[PresentedKey, ...]] | None = None
         self._version: tuple[int, ...] = ()  # version of our file when it was last read
 
-    def of_worker(self, worker: str, name: str, files: Sequence[Path]) -> RecordedKeys:
+    def find_worker_keys(self, worker: str, name: str, files: Sequence[Path]) -> RecordedKeys:
         """Return a worker's keys from our own file, otherwise from `files`. A revocation in `files` always applies."""
         own = self._own_keys(worker)
         # If our file has a key, search `files` only for revocations, because comparing hashed names is slow.
         return RecordedKeys(own, self._revoked(name, files)) if own else self._from_user_files(name, files)
 
-    def of_jump_host(self, name: str, files: Sequence[Path]) -> RecordedKeys:
+    def find_jump_host_keys(self, name: str, files: Sequence[Path]) -> RecordedKeys:
         """Return a jump host's keys from `files`, which `ssh-keygen -R` corrects, otherwise from our own file."""
         theirs = self._from_user_files(name, files)
         return theirs if theirs.keys else replace(theirs, keys=self._own_keys(name))
@@ -119,7 +119,7 @@ class HostKeys:
     def put(self, keys: Mapping[str, PresentedKey]) -> None:
         """Make each of these keys the only one on record for its owner."""
         with self._rewriting() as lines:
-            lines[:] = [raw for raw in lines if _owner_of(raw) not in keys]
+            lines[:] = [raw for raw in lines if _read_owner(raw) not in keys]
             lines += [_format(owner, key) for owner, key in keys.items()]
 
     def has(self, owner: str) -> bool:
@@ -128,19 +128,19 @@ class HostKeys:
 
     def forget(self, is_obsolete: Callable[[str], bool]) -> None:
         """Remove the keys of owners for which `is_obsolete` returns True."""
-        if any(is_obsolete(_owner_of(raw)) for raw in _read(self._own, trusted=True).splitlines()):
+        if any(is_obsolete(_read_owner(raw)) for raw in _read(self._own, trusted=True).splitlines()):
             with self._rewriting() as lines:
-                lines[:] = [raw for raw in lines if not is_obsolete(_owner_of(raw))]
+                lines[:] = [raw for raw in lines if not is_obsolete(_read_owner(raw))]
 
     def _own_keys(self, owner: str) -> tuple[PresentedKey, ...]:
         with self._lock:
-            version = _version_of(self._own)
+            version = _read_version(self._own)
             if self._own_by_owner is None or version != self._version:  # another process has written it
                 self._own_by_owner, self._version = _by_owner(parse(_read(self._own, trusted=True))), version
             return self._own_by_owner.get(owner, ())
 
     def _from_user_files(self, name: str, files: Sequence[Path]) -> RecordedKeys:
-        lines = [line for path in files for line in self._load(path) if line.is_for(name)]
+        lines = [line for path in files for line in self._load(path) if line.applies_to(name)]
         return RecordedKeys(
             keys=tuple(line.key for line in lines if not line.marker),
             revoked=self._revoked(name, files),
@@ -149,7 +149,7 @@ class HostKeys:
 
     def _revoked(self, name: str, files: Sequence[Path]) -> frozenset[str]:
         marked = (line for path in files for line in self._load(path) if line.marker == "@revoked")
-        return frozenset(line.key.base64 for line in marked if line.is_for(name))
+        return frozenset(line.key.base64 for line in marked if line.applies_to(name))
 
     def _load(self, path: Path) -> list[Line]:
         with self._lock:
@@ -167,7 +167,7 @@ class HostKeys:
             yield lines
             if lines != before:
                 _write(self._own, "".join(f"{line}\n" for line in lines))
-            self._own_by_owner, self._version = _by_owner(parse("\n".join(lines))), _version_of(self._own)
+            self._own_by_owner, self._version = _by_owner(parse("\n".join(lines))), _read_version(self._own)
 
 
 def _parse_line(raw: str) -> Line | None:
@@ -176,7 +176,7 @@ def _parse_line(raw: str) -> Line | None:
     if len(fields) < 3 or fields[0].startswith("#") or marker not in ("", "@revoked", "@cert-authority"):
         return None
     try:
-        key = PresentedKey.of(base64.b64decode(fields[2], validate=True))
+        key = PresentedKey.parse(base64.b64decode(fields[2], validate=True))
     except (ValueError, binascii.Error):
         return None
     return Line(marker, fields[0], key) if key.type == fields[1] else None
@@ -199,7 +199,7 @@ def _is_hash_of(hashed: str, name: str) -> bool:
     return version == "1" and hmac.compare_digest(hmac.digest(key, name.lower().encode(), "sha1"), wanted)
 
 
-def _owner_of(raw: str) -> str:
+def _read_owner(raw: str) -> str:
     """Return the owner of the key in a line of our file; "" for a line without a key."""
     fields = raw.split()
     return fields[0] if len(fields) > 2 and fields[0][0] not in "#@" else ""
@@ -247,7 +247,7 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _version_of(path: Path) -> tuple[int, ...]:
+def _read_version(path: Path) -> tuple[int, ...]:
     """Return a value that changes when the file is replaced."""
     try:
         status = os.lstat(path)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from iris_cli.core.ids import Token, WorkerId, parse_token
 from iris_cli.core.messages.observations import CacheReport, Silence
-from iris_cli.remote.answers import Record, records_of
+from iris_cli.remote.answers import Record, parse_records
 from iris_cli.remote.frames import Frame, malformed
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_calls import WorkerCalls
@@ -92,7 +92,7 @@ class OutputCalls:
         step = f"files {MAX_LIST_BYTES // max(1, len(tokens))} {words}"
 
         def read(frame: Frame) -> FileLists:
-            clock, _, records = records_of(frame, MAX_LIST_BYTES)
+            clock, _, records = parse_records(frame, MAX_LIST_BYTES)
             return FileLists(clock=clock, lists=_file_lists(records, tokens))
 
         return self._ask(target, step, read, room=3 * MAX_LIST_BYTES)
@@ -125,7 +125,7 @@ class OutputCalls:
 
     def _ask(self, target: Target, step: str, read: Callable[[Frame], R], *, room: int) -> R | Silence:
         call = [self._calls.open_line(target), "begin_frame", step, "end_frame"]
-        return self._calls.ask(target, "pull", call, read, room=room, patience=_PATIENCE)
+        return self._calls.ask(target, "pull", call, read, room=room, seconds=_PATIENCE)
 
 
 def _word(name: bytes) -> str:
@@ -182,7 +182,7 @@ def _file_list(token: Token, how: str, data: bytes, with_newlines: bytes) -> Fil
 
 def _batch(frame: Frame, names: int) -> tuple[tuple[Version, bytes], ...] | None:
     """Parse the answer to `batch`. Return None if a file has changed or is missing. Raises NoAnswer."""
-    _, _, records = records_of(frame, PIECE)
+    _, _, records = parse_records(frame, PIECE)
     lines = [record.line for record in records]
     if lines in (["S changed"], [f"B {names}", "S changed"]):
         return None
@@ -206,7 +206,7 @@ def _batch(frame: Frame, names: int) -> tuple[tuple[Version, bytes], ...] | None
 
 def _piece(frame: Frame, *, longest: int, start: int, offset: int, limit: int) -> FilePiece:
     """Parse a piece of a file. Raises NoAnswer."""
-    _, _, records = records_of(frame, longest)
+    _, _, records = parse_records(frame, longest)
     match = _PIECE.fullmatch(records[0].line) if len(records) == 1 else None
     if match is None:
         raise malformed("the answer is no piece of a file")
@@ -259,11 +259,11 @@ class CacheCalls:
         step = f"if is_intended_host {quote(boot_id)} {quote(incarnation)}; then {step}; fi"
         call = [self._calls.open_line(target), "unused=", step, "begin_frame", "print_unused", "end_frame"]
         read = partial(_cache_report, worker=target.worker)
-        return self._calls.ask(target, "caches", call, read, room=1 << 20, patience=_CACHES_PATIENCE)
+        return self._calls.ask(target, "caches", call, read, room=1 << 20, seconds=_CACHES_PATIENCE)
 
 
 def _cache_report(frame: Frame, worker: WorkerId) -> CacheReport:
-    _, _, records = records_of(frame, 0)
+    _, _, records = parse_records(frame, 0)
     matches = [_CACHE_SIZE.fullmatch(record.line) for record in records]
     sizes: dict[str, int] = {}
     for match in matches:
@@ -325,7 +325,7 @@ def piece_line(piece: LogPiece) -> str:
     return f"logs {parse_token(piece.token)} {piece.stream} {int(piece.offset)} {piece.limit}{dated}"
 
 
-def room_for(pieces: Sequence[LogPiece]) -> int:
+def max_answer_size(pieces: Sequence[LogPiece]) -> int:
     """Return the maximum size in bytes of an answer with all pieces."""
     return sum(2 * piece.limit + _ROOM for piece in pieces)
 
@@ -333,7 +333,7 @@ def room_for(pieces: Sequence[LogPiece]) -> int:
 def log_chunks(frame: Frame, pieces: Sequence[LogPiece]) -> tuple[LogChunk, ...]:
     """Parse the answer to `logs`, which must contain exactly these pieces. Raises NoAnswer."""
     longest = max((piece.limit for piece in pieces), default=0)
-    clock, _, records = records_of(frame, longest + _GZIP_OVERHEAD)
+    clock, _, records = parse_records(frame, longest + _GZIP_OVERHEAD)
     if len(records) != len(pieces):
         raise malformed("the answer is about other pieces")
     return tuple(_log_chunk(record, piece, clock) for record, piece in zip(records, pieces, strict=True))

@@ -37,8 +37,8 @@ from iris_cli.remote.output_calls import (
     LogPiece,
     OutputCalls,
     log_chunks,
+    max_answer_size,
     piece_line,
-    room_for,
 )
 from iris_cli.remote.transport import Payload, Target, time_to_arrive
 from iris_cli.remote.worker_calls import CommandCalls, StackCalls, WorkerCalls, unique
@@ -108,7 +108,7 @@ class TaskRunner(WorkerCalls):
             call,
             partial(probe_report, worker=target.worker),
             room=_ROOM_FOR_TOKENS,
-            patience=_PROBE_PATIENCE,
+            seconds=_PROBE_PATIENCE,
             first_contact=first_contact,
         )
 
@@ -149,10 +149,10 @@ class TaskRunner(WorkerCalls):
         figures = f"{workspace.size} {workspace.limit} {workspace.packed_size}"
         steps = [f"ship {workspace.hash} {figures} {quote(mark)} {' '.join(unique(tokens))}"]
         payload = Payload(mark=mark.encode(), size=workspace.packed_size, chunks=workspace.chunks)
-        patience = _SHIP_PATIENCE + workspace.size / _UNPACKED_PER_SECOND
-        patience += time_to_arrive(workspace.packed_size)
+        seconds = _SHIP_PATIENCE + workspace.size / _UNPACKED_PER_SECOND
+        seconds += time_to_arrive(workspace.packed_size)
         call = partial(self._launch, target, "ship", steps, tokens, boot_id, incarnation)
-        return call([workspace.hash], payload=payload, patience=patience)
+        return call([workspace.hash], payload=payload, seconds=seconds)
 
     def go(
         self, target: Target, tokens: Sequence[Token], *, boot_id: str, incarnation: str
@@ -242,7 +242,7 @@ class TaskRunner(WorkerCalls):
         call += [f"evict {hundredths(grace)}"] if clear else []
         call += ["begin_frame", "print_holders", "print_unknown", "end_frame"]
         read = partial(unwedge_report, worker=target.worker, keep=kept, cleared=tokens)
-        return self.ask(target, "unwedge", call, read, room=_ROOM_FOR_TOKENS, patience=_UNWEDGE_PATIENCE)
+        return self.ask(target, "unwedge", call, read, room=_ROOM_FOR_TOKENS, seconds=_UNWEDGE_PATIENCE)
 
     def reap(self, target: Target, tokens: Sequence[Token]) -> ReapReport | Silence:
         """Delete the files of those attempts that have ended.
@@ -260,20 +260,22 @@ class TaskRunner(WorkerCalls):
             "end_frame",
         ]
         read = partial(reap_report, worker=target.worker, tokens=tokens)
-        return self.ask(target, "reap", call, read, room=64 * len(tokens), patience=_REAP_PATIENCE)
+        return self.ask(target, "reap", call, read, room=64 * len(tokens), seconds=_REAP_PATIENCE)
 
     def usage(self, target: Target, tokens: Sequence[Token]) -> UsageReport | Silence:
         """Report the disk space that `reap` would free for each of these attempts. Changes nothing."""
         tokens = unique(tokens)
         call = [self.open_line(target), "begin_frame", f"print_usage {' '.join(tokens)}", "end_frame"]
         read = partial(usage_report, worker=target.worker, tokens=tokens)
-        return self.ask(target, "usage", call, read, room=64 * len(tokens), patience=_USAGE_PATIENCE)
+        return self.ask(target, "usage", call, read, room=64 * len(tokens), seconds=_USAGE_PATIENCE)
 
     def pieces(self, target: Target, wanted: Sequence[LogPiece]) -> tuple[LogChunk, ...] | Silence:
         """Fetch pieces of logs in one round trip, each of at most MAX_LOG_PIECE bytes."""
         wanted = [replace(each, limit=max(0, min(each.limit, MAX_LOG_PIECE))) for each in wanted]
         call = [self.open_line(target), "begin_frame", *map(piece_line, wanted), "end_frame"]
-        return self.ask(target, "logs", call, partial(log_chunks, pieces=wanted), room=room_for(wanted))
+        return self.ask(
+            target, "logs", call, partial(log_chunks, pieces=wanted), room=max_answer_size(wanted)
+        )
 
     def _launch(
         self,
@@ -285,7 +287,7 @@ class TaskRunner(WorkerCalls):
         incarnation: str,
         workspaces: Sequence[str] = (),
         payload: Payload | None = None,
-        patience: float = 0.0,
+        seconds: float = 0.0,
     ) -> WorkerReport | Silence:
         """Make a call bound to a host and boot. The report lists those of `workspaces` that the worker lacks."""
         tokens = unique(tokens)
@@ -307,7 +309,7 @@ class TaskRunner(WorkerCalls):
         read = partial(
             worker_report, worker=target.worker, tokens=tokens, expected=expected, workspaces=workspaces
         )
-        return self.ask(target, name, call, read, about=len(tokens), payload=payload, patience=patience)
+        return self.ask(target, name, call, read, about=len(tokens), payload=payload, seconds=seconds)
 
     def _report(
         self,

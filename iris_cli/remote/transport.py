@@ -28,6 +28,12 @@ class ScriptResult(Struct, frozen=True, kw_only=True):
     stderr: bytes
     status: int
 
+    @property
+    def message(self) -> str:
+        """The last line of stderr, printable and of bounded length."""
+        lines = self.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
+        return "".join(char if char.isprintable() else "?" for char in lines[-1][:200])
+
 
 class Payload(Struct, frozen=True, kw_only=True):
     """Bytes for a script's stdin, sent after the script has printed `mark` as a line on stdout.
@@ -84,7 +90,7 @@ class NoAnswer(Exception):  # noqa: N818 - not always an error
         )
 
 
-def chunks_of(payload: Payload) -> Iterator[bytes]:
+def read_chunks(payload: Payload) -> Iterator[bytes]:
     """Yield the bytes of a payload. Raises NoAnswer (LOCAL) if they can't be read."""
     try:
         yield from payload.chunks()

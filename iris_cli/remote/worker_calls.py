@@ -16,7 +16,7 @@ from iris_cli.core.messages.stacks import KernelThread, kernel_threads
 from iris_cli.core.model.limits import extra_time
 from iris_cli.core.text import pattern
 from iris_cli.randomness import SYSTEM_RANDOMNESS
-from iris_cli.remote.answers import Record, records_of
+from iris_cli.remote.answers import Record, parse_records
 from iris_cli.remote.frames import Frame, failed, malformed, parse_frame
 from iris_cli.remote.launch_request import LaunchRequest, environment_text, hundredths, side_command_text
 from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, Target, Transport
@@ -81,19 +81,19 @@ class WorkerCalls:
         *,
         about: int = 0,
         room: int = 0,
-        patience: float = 0.0,
+        seconds: float = 0.0,
         first_contact: bool = False,
         payload: Payload | None = None,
     ) -> R | Silence:
         """Send one script and parse its answer with `read`, which may raise NoAnswer.
 
-        The limits of output and time grow with `about`, the number of attempts, by `room` bytes and `patience` seconds.
+        The limits of output and time grow with `about`, the number of attempts, by `room` bytes and by `seconds`.
         """
         nonce = SYSTEM_RANDOMNESS.hexadecimal(16)
         script = Script(
             text=worker_script(name, [f"nonce={nonce}", *call], self._paths),
             connect_timeout=self._connect_timeout,
-            timeout=self._timeout + patience + extra_time(about),
+            timeout=self._timeout + seconds + extra_time(about),
             limit=_ROOM + room + _ROOM_PER_ATTEMPT * about,
             first_contact=first_contact,
             payload=payload,
@@ -173,19 +173,19 @@ class CommandCalls:
             f'{step} "{home + "/work" if home else "$HOME"}"',
             "end_frame",
         ]
-        read, patience = partial(_command_end, limit=limit), request.timeout + _ENDING_TIME
-        return self._calls.ask(target, "exec", call, read, room=2 * limit, patience=patience)
+        read, seconds = partial(_command_end, limit=limit), request.timeout + _ENDING_TIME
+        return self._calls.ask(target, "exec", call, read, room=2 * limit, seconds=seconds)
 
     def end(self, target: Target, tokens: Sequence[Token]) -> Silence | None:
         """End these commands, or prevent their start. Return None when that is done."""
         words = [parse_token(token) for token in tokens]
         steps = [f"(stop_command {quote(word)})" for word in words]
         call = [self._calls.open_line(target), *steps, "begin_frame", "end_frame"]
-        return self._calls.ask(target, "exec", call, lambda _: None, patience=_ENDING_TIME)
+        return self._calls.ask(target, "exec", call, lambda _: None, seconds=_ENDING_TIME)
 
 
 def _command_end(frame: Frame, limit: int) -> CommandEnd:
-    _, _, records = records_of(frame, limit + 1)
+    _, _, records = parse_records(frame, limit + 1)
     match = _COMMAND_ANSWER.fullmatch(records[0].line) if len(records) == 1 else None
     if match is None or (match[1].isdigit() and int(match[1]) > 255):
         raise malformed("the answer has no result of a command")
@@ -268,11 +268,11 @@ class StackCalls:
             "end_frame",
         ]
         read, room = partial(_programs, tokens=tokens), _STACKS_ROOM * len(tokens)
-        return self._calls.ask(target, "stacks", call, read, room=room, patience=seconds + _STACKS_ENDING)
+        return self._calls.ask(target, "stacks", call, read, room=room, seconds=seconds + _STACKS_ENDING)
 
 
 def _programs(frame: Frame, tokens: Sequence[Token]) -> tuple[Programs, ...]:
-    _, _, records = records_of(frame, _MAX_STACKS)
+    _, _, records = parse_records(frame, _MAX_STACKS)
     found: list[Programs] = []
     for record in records:
         if match := _ATTEMPT.fullmatch(record.line):

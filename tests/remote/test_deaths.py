@@ -12,7 +12,7 @@ import pytest
 
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.task import Fact, FactKind
-from iris_cli.remote.frames import MAX_FACT, facts_of
+from iris_cli.remote.frames import MAX_FACT, parse_facts
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.local_transport import REQUIRED, only_tools, tools_of
@@ -187,8 +187,8 @@ def test_forged_facts_of_a_task_that_killed_its_wrapper_are_cleaned_and_read_onc
 def test_a_malformed_fact_is_skipped(line: bytes) -> None:
     kept = Fact(kind=FactKind.CRASH, text="[red]kept[/red] \\x1b[2J")
     data = b"crash guess " + kept.text.encode() + b"\n" + line + b"\n.\n"
-    assert facts_of(data) == (kept,)
-    assert facts_of(data.removesuffix(b".\n")) == ()
+    assert parse_facts(data) == (kept,)
+    assert parse_facts(data.removesuffix(b".\n")) == ()
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_cli.remote.fan_out import fan_out
-from iris_cli.remote.host_keys import HostKeys, PresentedKey, name_of, parse
+from iris_cli.remote.host_keys import HostKeys, PresentedKey, known_hosts_name, parse
 from tests.support.sshd import presented, write_key
 
 
 def some_key(seed: int = 0, kind: str = "ssh-ed25519") -> PresentedKey:
     """Return a key of no server; equal seeds give equal keys."""
-    return PresentedKey.of(
+    return PresentedKey.parse(
         len(kind).to_bytes(4, "big") + kind.encode() + (32).to_bytes(4, "big") + bytes([seed]) * 32
     )
 
@@ -63,7 +63,7 @@ def test_the_fingerprint_is_the_one_that_ssh_keygen_prints(tmp_path: Path) -> No
 )
 def test_a_line_matches_hosts_like_ssh(patterns: str, name: str, is_meant: bool) -> None:
     (parsed,) = parse(line(patterns))
-    assert parsed.is_for(name) is is_meant
+    assert parsed.applies_to(name) is is_meant
 
 
 def test_a_hashed_name_means_that_host_alone(tmp_path: Path) -> None:
@@ -72,8 +72,8 @@ def test_a_hashed_name_means_that_host_alone(tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
     assert "example" not in file.read_text()
     first, second = parse(file.read_text())
-    assert (first.is_for("[a.example.org]:2222"), first.is_for("10.0.0.1")) == (True, False)
-    assert (second.is_for("[a.example.org]:2222"), second.is_for("10.0.0.1")) == (False, True)
+    assert (first.applies_to("[a.example.org]:2222"), first.applies_to("10.0.0.1")) == (True, False)
+    assert (second.applies_to("[a.example.org]:2222"), second.applies_to("10.0.0.1")) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -99,19 +99,19 @@ def test_a_line_that_can_not_be_used_is_passed_over(garbage: str) -> None:
 @pytest.mark.parametrize("hashed", ["|1|x|y", "|1|", "|2|AAAA|AAAA", "|1|AAAA|AAAA|AAAA", "|"])
 def test_a_broken_hash_matches_no_host(hashed: str) -> None:
     (parsed,) = parse(line(hashed))
-    assert not parsed.is_for("host")
+    assert not parsed.applies_to("host")
 
 
 @given(st.text(max_size=400))
 def test_no_text_makes_parsing_fail(text: str) -> None:
     for one in parse(text):
-        one.is_for("host")
+        one.applies_to("host")
 
 
 @given(st.binary(max_size=80))
 def test_no_bytes_make_a_key_of_two_types(blob: bytes) -> None:
     try:
-        key = PresentedKey.of(blob)
+        key = PresentedKey.parse(blob)
     except ValueError:
         return
     assert base64.b64decode(key.base64) == blob
@@ -122,16 +122,16 @@ def test_no_bytes_make_a_key_of_two_types(blob: bytes) -> None:
     ("host", "port", "name"), [("a", 22, "a"), ("a", 2222, "[a]:2222"), ("::1", 23, "[::1]:23")]
 )
 def test_names_of_hosts_in_known_hosts(host: str, port: int, name: str) -> None:
-    assert name_of(host, port) == name
+    assert known_hosts_name(host, port) == name
 
 
 def test_our_own_entry_wins_over_the_users(tmp_path: Path) -> None:
     users = tmp_path / "users"
     users.write_text(line("host", OTHER))
     keys = HostKeys(tmp_path / "own")
-    assert keys.of_worker("w", "host", [users]).keys == (OTHER,)
+    assert keys.find_worker_keys("w", "host", [users]).keys == (OTHER,)
     keys.put({"w": KEY})
-    assert keys.of_worker("w", "host", [users]).keys == (KEY,)
+    assert keys.find_worker_keys("w", "host", [users]).keys == (KEY,)
 
 
 def test_the_users_entry_of_a_jump_host_has_priority(tmp_path: Path) -> None:
@@ -139,14 +139,14 @@ def test_the_users_entry_of_a_jump_host_has_priority(tmp_path: Path) -> None:
     users.write_text(line("bastion", OTHER))
     keys = HostKeys(tmp_path / "own")
     keys.put({"bastion": KEY})
-    assert keys.of_jump_host("bastion", [users]).keys == (OTHER,)
-    assert keys.of_jump_host("bastion", []).keys == (KEY,)
+    assert keys.find_jump_host_keys("bastion", [users]).keys == (OTHER,)
+    assert keys.find_jump_host_keys("bastion", []).keys == (KEY,)
 
 
 def test_marked_lines_are_no_keys_of_the_host(tmp_path: Path) -> None:
     users = tmp_path / "users"
     users.write_text(line("*", KEY, "@revoked") + line("*.org", OTHER, "@cert-authority"))
-    known = HostKeys(tmp_path / "own").of_worker("w", "host.org", [users])
+    known = HostKeys(tmp_path / "own").find_worker_keys("w", "host.org", [users])
     assert (known.keys, set(known.revoked), known.certified) == ((), {KEY.base64}, True)
 
 
@@ -155,18 +155,18 @@ def test_a_revocation_counts_even_for_a_key_that_we_recorded(tmp_path: Path) -> 
     users.write_text(line("*", KEY, "@revoked"))
     keys = HostKeys(tmp_path / "own")
     keys.put({"w": KEY})
-    assert keys.of_worker("w", "host", [users]).revoked == {KEY.base64}
+    assert keys.find_worker_keys("w", "host", [users]).revoked == {KEY.base64}
 
 
 def test_several_keys_of_a_host_are_all_known(tmp_path: Path) -> None:
     users = tmp_path / "users"
     rsa = some_key(2, "ssh-rsa")
     users.write_text(line("host") + line("other", OTHER) + line("host", rsa))
-    assert HostKeys(tmp_path / "own").of_worker("w", "host", [users]).keys == (KEY, rsa)
+    assert HostKeys(tmp_path / "own").find_worker_keys("w", "host", [users]).keys == (KEY, rsa)
 
 
 def test_missing_files_have_no_keys(tmp_path: Path) -> None:
-    known = HostKeys(tmp_path / "own").of_worker("w", "host", [tmp_path / "none", Path("/dev/null")])
+    known = HostKeys(tmp_path / "own").find_worker_keys("w", "host", [tmp_path / "none", Path("/dev/null")])
     assert known.keys == ()
 
 
@@ -180,7 +180,7 @@ def test_a_first_key_is_recorded_once_and_stays(tmp_path: Path) -> None:
 
 def test_a_recorded_key_is_seen_by_the_next_invocation(tmp_path: Path) -> None:
     HostKeys(tmp_path / "own").add_first("w", KEY)
-    assert HostKeys(tmp_path / "own").of_worker("w", "host", []).keys == (KEY,)
+    assert HostKeys(tmp_path / "own").find_worker_keys("w", "host", []).keys == (KEY,)
 
 
 def test_changes_by_other_processes_are_seen(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_changes_by_other_processes_are_seen(tmp_path: Path) -> None:
     assert not looping.has("west-1-0")
     for key in (KEY, OTHER):
         other.put({"west-1-0": key})
-        assert looping.of_worker("west-1-0", "a", []).keys == (key,)
+        assert looping.find_worker_keys("west-1-0", "a", []).keys == (key,)
     other.forget(lambda owner: owner == "west-1-0")
     assert not looping.has("west-1-0")
 
@@ -219,7 +219,7 @@ def test_a_symbolic_link_in_the_place_of_our_file_is_refused(tmp_path: Path) -> 
     (tmp_path / "own").symlink_to("elsewhere")
     keys = HostKeys(tmp_path / "own")
     with pytest.raises(OSError, match="own"):
-        keys.of_worker("w", "host", [])
+        keys.find_worker_keys("w", "host", [])
     with pytest.raises(OSError, match="own"):
         keys.put({"w": KEY})
     assert (tmp_path / "elsewhere").read_text() == line("w", OTHER)
@@ -230,20 +230,20 @@ def test_a_file_of_ours_that_others_may_write_to_is_refused(tmp_path: Path) -> N
     own.touch()
     own.chmod(0o662)
     with pytest.raises(PermissionError, match="chmod 600"):
-        HostKeys(own).of_worker("w", "host", [])
+        HostKeys(own).find_worker_keys("w", "host", [])
 
 
 def test_something_else_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OSError, match="not a known_hosts file"):
-        HostKeys(tmp_path / "own").of_worker("w", "host", [tmp_path / "fifo"])
+        HostKeys(tmp_path / "own").find_worker_keys("w", "host", [tmp_path / "fifo"])
 
 
 def test_many_writers_lose_nothing(tmp_path: Path) -> None:
     """Each writer has its own HostKeys, as separate processes do."""
     list(fan_out(range(40), lambda n: HostKeys(tmp_path / "own").add_first(f"w{n}", some_key(n))))
     keys = HostKeys(tmp_path / "own")
-    assert [keys.of_worker(f"w{n}", "host", []).keys for n in range(40)] == [
+    assert [keys.find_worker_keys(f"w{n}", "host", []).keys for n in range(40)] == [
         (some_key(n),) for n in range(40)
     ]
 

@@ -204,7 +204,7 @@ def write_key(path: Path, passphrase: str = "") -> str:
 
 def presented(public_line: str) -> PresentedKey:
     """Return `ssh-ed25519 AAAA…` as a PresentedKey."""
-    return PresentedKey.of(base64.b64decode(public_line.split()[1]))
+    return PresentedKey.parse(base64.b64decode(public_line.split()[1]))
 
 
 _GIVEN: set[int] = set()

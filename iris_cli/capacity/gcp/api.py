@@ -24,7 +24,7 @@ from google.protobuf.json_format import MessageToDict, ParseError
 from msgspec import Struct
 
 from iris_cli.capacity.gcp.creation import OWNER
-from iris_cli.capacity.gcp.reading import error_of, label_of_request, short_name
+from iris_cli.capacity.gcp.reading import convert_error, request_label, short_name
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.messages.cloud import Refusal
@@ -69,7 +69,7 @@ class Api:
                 transport="rest", client_options=options, credentials=self._credentials
             )
         except Exception as error:
-            raise error_of(error, project) from error
+            raise convert_error(error, project) from error
 
     # Lists are complete, except with `partial`: then zones that Google can't reach are missing, and in `unreachable`.
 
@@ -184,7 +184,7 @@ class Api:
             try:
                 return ask(request=request, retry=None, timeout=policy.timeout)
             except Exception as error:
-                problem = error_of(error, self.project)
+                problem = convert_error(error, self.project)
                 if problem.refusal is Refusal.DENIED:
                     _credentials.cache_clear()  # the user may log in while this program runs
                 is_late = clock.monotonic() - began > policy.timeout
@@ -223,7 +223,7 @@ def default_project() -> str:
     try:
         return _credentials()[1]
     except Exception as error:
-        raise error_of(error, "") from error
+        raise convert_error(error, "") from error
 
 
 def nodes_as_json(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, list[Any]]:
@@ -242,7 +242,7 @@ def nodes_as_json(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[
     without_node = [
         each
         for each in requests
-        if _in_project(each.name) not in with_node and not label_of_request(each, OWNER)
+        if _in_project(each.name) not in with_node and not request_label(each, OWNER)
     ]
     return {
         "nodes": [MessageToDict(each) for each in nodes],

@@ -13,8 +13,8 @@ from iris_cli.capacity.gcp.reading import (
     cloud_slice,
     failed_creation,
     is_being_deleted,
-    label_of_request,
     merge_resources,
+    request_label,
     short_name,
 )
 from iris_cli.capacity.provider import ProviderError
@@ -75,7 +75,7 @@ class GcpProvider:
 
     def _delete(self, name: str) -> bool:
         request, node = self._api.queued_resource(name), self._api.node(name)
-        if request is not None and label_of_request(request, OWNER) != self._owner:
+        if request is not None and request_label(request, OWNER) != self._owner:
             request = None
         if request is not None and not is_being_deleted(request):
             return self._api.delete_queued_resource(name)
@@ -86,7 +86,7 @@ class GcpProvider:
     def _exists(self, name: str) -> bool:
         """Return True if the owner has a slice with that name. Raises ProviderError if another owner has it."""
         request, node = self._api.queued_resource(name), self._api.node(name)
-        is_foreign = request is not None and label_of_request(request, OWNER) != self._owner
+        is_foreign = request is not None and request_label(request, OWNER) != self._owner
         if is_foreign or (node is not None and not self._is_ours(node, request)):
             raise ProviderError(Refusal.INVALID, f"a slice {name} of another owner exists")
         return request is not None or node is not None

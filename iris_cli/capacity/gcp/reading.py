@@ -77,7 +77,7 @@ def merge_resources(requests: Sequence[Any], nodes: Sequence[Any], owner: str) -
     ours = {
         short_name(each.name): Resources(each, None)
         for each in requests
-        if label_of_request(each, OWNER) == owner
+        if request_label(each, OWNER) == owner
     }
     for node in nodes:
         name = short_name(node.name)
@@ -91,7 +91,7 @@ def short_name(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def label_of_request(request: Any, key: str) -> str:
+def request_label(request: Any, key: str) -> str:
     """Return a label of a queued resource, "" if absent. Queued resources have only the labels of their nodes."""
     return next((each.node.labels[key] for each in request.tpu.node_spec if key in each.node.labels), "")
 
@@ -138,7 +138,7 @@ def failed_creation(name: str, operations: Iterable[Mapping[str, Any]]) -> Cloud
         return CloudSlice(name=name, state=CloudState.CREATING)
     if "error" not in last:
         return None
-    refusal, words = status_of(last["error"].get("code", 0), last["error"].get("message", ""))
+    refusal, words = parse_status(last["error"].get("code", 0), last["error"].get("message", ""))
     return CloudSlice(name=name, state=CloudState.FAILED, detail=words, quota=refusal in _NO_CAPACITY)
 
 
@@ -151,11 +151,9 @@ def _slice_from_request(name: str, request: Any) -> CloudSlice:
     quota = False
     if word == "FAILED" and request.state.HasField("failed_data"):
         why = request.state.failed_data.error
-        refusal, detail = status_of(why.code, why.message)
+        refusal, detail = parse_status(why.code, why.message)
         quota = refusal in _NO_CAPACITY
-    return CloudSlice(
-        name=name, state=state, group=label_of_request(request, GROUP), detail=detail, quota=quota
-    )
+    return CloudSlice(name=name, state=state, group=request_label(request, GROUP), detail=detail, quota=quota)
 
 
 # Nodes
@@ -271,12 +269,12 @@ _CALL = re.compile(r"(GET|POST|PATCH|DELETE|PUT) \S+: ")
 _MAX_TEXT = 400  # characters
 
 
-def error_of(error: Exception, project: str) -> ProviderError:
+def convert_error(error: Exception, project: str) -> ProviderError:
     """Convert an exception of Google's client."""
     if isinstance(error, ProviderError):
         return error
     if isinstance(error, GoogleAPICallError):
-        return _error_of_answer(error, project)
+        return _convert_answer(error, project)
     if isinstance(error, DefaultCredentialsError):
         words = f": {_LOG_IN} ({_NAMED_FILE} is not set)"
         if os.environ.get(_NAMED_FILE):  # it overrides a login
@@ -299,7 +297,7 @@ def one_line(text: str) -> str:
     return line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 1]}…"
 
 
-def _error_of_answer(error: GoogleAPICallError, project: str) -> ProviderError:
+def _convert_answer(error: GoogleAPICallError, project: str) -> ProviderError:
     code, words, reason = error.code or 0, one_line(str(error.message)), _reason(error)
     if code == 401:
         return ProviderError(Refusal.DENIED, f"Google does not accept the credentials: {words} ({_LOG_IN})")
@@ -336,7 +334,7 @@ def _denied(words: str, reason: str, project: str) -> str:
     return f"{words} (role roles/tpu.admin in project {project} allows it)"
 
 
-def status_of(code: int, words: str) -> tuple[Refusal, str]:
+def parse_status(code: int, words: str) -> tuple[Refusal, str]:
     """Return the kind of refusal for a google.rpc.Status, and its message as one line."""
     message = one_line(words) or f"error {code} without a message"
     if code in (_EXHAUSTED, _UNAVAILABLE) and _NO_MACHINES.search(message):

@@ -71,7 +71,7 @@ _REFUSALS = (
 )
 
 
-def error_of(command: str, ran: Ran) -> ProviderError:
+def convert_error(command: str, ran: Ran) -> ProviderError:
     """Return the error of a command that failed. An unknown one may have taken effect."""
     words = one_line(ran.stderr) or f"exit status {ran.status} without a message"
     if ran.status in (126, 127):

@@ -7,9 +7,9 @@ from functools import cached_property
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.capacity.slurm import reading
-from iris_cli.capacity.slurm.commands import Run, error_of, printable, run_here
+from iris_cli.capacity.slurm.commands import Run, convert_error, printable, run_here
 from iris_cli.capacity.slurm.reading import SlurmJob
-from iris_cli.capacity.slurm.submission import default_directory, group_of, sbatch
+from iris_cli.capacity.slurm.submission import default_directory, find_group, sbatch
 from iris_cli.core import SliceHost
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.model.slice import NodeAccess, ScaleGroup, Slice, SliceState
@@ -42,7 +42,7 @@ class SlurmProvider:
     def list(self) -> tuple[CloudSlice, ...]:
         """List all slices. Of several jobs with one name the oldest is kept; the others are cancelled."""
         jobs = [job for job in self._jobs() if self._is_ours(job)]
-        named = reading.by_name(jobs)
+        named = reading.group_by_name(jobs)
         surplus = [job for some in named.values() for job in _live(some)[1:]]
         self._cancel(surplus)
         shown = {name: job for name, some in named.items() if (job := self._shown(name, some)) is not None}
@@ -73,7 +73,7 @@ class SlurmProvider:
     # Slurm's answers
 
     def _is_ours(self, job: SlurmJob) -> bool:
-        return group_of(job.comment, job.name, self._owner) is not None
+        return find_group(job.comment, job.name, self._owner) is not None
 
     def _jobs_named(self, name: str) -> Sequence[SlurmJob]:
         """Return the jobs of this user with that name. Slurm's filter is not relied on: the result may be cancelled."""
@@ -85,18 +85,18 @@ class SlurmProvider:
         jobs = self._jobs_by_json(command) if self._has_json else None
         if jobs is None:
             text = self._must([*command, "--noheader", f"--format={reading.SQUEUE_FORMAT}"])
-            jobs = reading.jobs_of_squeue(text)
+            jobs = reading.parse_squeue(text)
         return jobs
 
     @cached_property
     def _has_json(self) -> bool:
-        return reading.release_of(self._run(["squeue", "--version"]).stdout) >= _JSON_SINCE
+        return reading.parse_release(self._run(["squeue", "--version"]).stdout) >= _JSON_SINCE
 
     def _jobs_by_json(self, command: Sequence[str]) -> Sequence[SlurmJob] | None:
         """Return the jobs in squeue's JSON; None if this build of Slurm can't print it, or prints another form."""
         ran = self._run([*command, "--json"])
         try:
-            return reading.jobs_of_json(ran.stdout) if ran.status == 0 else None
+            return reading.parse_squeue_json(ran.stdout) if ran.status == 0 else None
         except (LookupError, TypeError, ValueError, AttributeError):
             return None
 
@@ -108,7 +108,7 @@ class SlurmProvider:
                 continue
             options = ("--allocations", "--noheader", "--parsable2", f"--format={reading.SACCT_FORMAT}")
             said = self._optional(["sacct", *options, f"--jobs={each.allocation}"])
-            job = reading.job_of_sacct(said, each.allocation)
+            job = reading.parse_sacct(said, each.allocation)
             if job is not None and job.incarnation == each.incarnation and job.is_over:
                 found[each.name] = job
         return found
@@ -147,7 +147,7 @@ class SlurmProvider:
     def _must(self, command: Sequence[str]) -> str:
         ran = self._run(command)
         if ran.status != 0:
-            raise error_of(command[0], ran)
+            raise convert_error(command[0], ran)
         return ran.stdout
 
     # One slice
@@ -181,7 +181,7 @@ class SlurmProvider:
         return CloudSlice(
             name=name,
             state=state,
-            group=group_of(job.comment, name, self._owner) or (known.group if known is not None else ""),
+            group=find_group(job.comment, name, self._owner) or (known.group if known is not None else ""),
             hosts=hosts,
             incarnation=job.incarnation,
             detail=remark,
@@ -193,21 +193,22 @@ class SlurmProvider:
     def _granted(self, job: SlurmJob) -> tuple[SliceHost, ...]:
         """Return the nodes of a running job in the order of Slurm's list, with the granted resources."""
         text = self._must(["scontrol", "--details", "--oneliner", "show", "job", str(job.id)])
-        grants = {node: grant for grant in reading.grants_of(text) for node in self._hostnames(grant.nodes)}
+        grants = {
+            node: grant for grant in reading.parse_grants(text) for node in self._hostnames(grant.nodes)
+        }
         directory = default_directory(job.uid, job.name)
-        found = []
+        hosts = []
         for node in self._hostnames(job.nodes):
-            grant = grants.get(node)
-            found.append(
+            grant = grants.get(node, _NO_GRANT)
+            hosts.append(
                 SliceHost(
-                    host=node,
-                    cpus=grant.cpus if grant is not None else 0,
-                    memory=grant.memory if grant is not None else 0,
-                    gpus=grant.gpus if grant is not None else (),
-                    remote_dir=directory,
+                    host=node, cpus=grant.cpus, memory=grant.memory, gpus=grant.gpus, remote_dir=directory
                 )
             )
-        return tuple(found)
+        return tuple(hosts)
+
+
+_NO_GRANT = reading.Grant(nodes="", cpus=0, memory=0, gpus=())
 
 
 def _live(jobs: Iterable[SlurmJob]) -> list[SlurmJob]:

@@ -101,7 +101,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
         return f"Slurm job {self.id}: {self.state}{reason}"
 
 
-def jobs_of_squeue(text: str) -> list[SlurmJob]:
+def parse_squeue(text: str) -> list[SlurmJob]:
     """Return the jobs in the output of `squeue --format=SQUEUE_FORMAT`."""
     rows = _rows(text, MARK, SQUEUE_FORMAT.count(MARK))
     return [
@@ -126,13 +126,13 @@ def _rows(text: str, mark: str, marks: int) -> Iterator[list[str]]:
     return (line.split(mark, marks) for line in text.split("\n") if line.count(mark) >= marks)
 
 
-def release_of(text: str) -> tuple[int, ...]:
+def parse_release(text: str) -> tuple[int, ...]:
     """Return the release in the output of `squeue --version`: (22, 5, 8); () if it has none."""
     match = re.search(r" (\d{2})\.(\d{2})(?:\.(\d{1,3}))?(?!\d)", text)
     return tuple(int(part or 0) for part in match.groups()) if match is not None else ()
 
 
-def jobs_of_json(text: str) -> list[SlurmJob]:
+def parse_squeue_json(text: str) -> list[SlurmJob]:
     """Return the jobs in the output of `squeue --json`. The types of fields differ between releases of Slurm.
 
     Raises ValueError, TypeError, LookupError or AttributeError for anything else. It is also raised for an output with
@@ -161,7 +161,7 @@ def jobs_of_json(text: str) -> list[SlurmJob]:
     return found
 
 
-def job_of_sacct(text: str, job: str) -> SlurmJob | None:
+def parse_sacct(text: str, job: str) -> SlurmJob | None:
     """Return the job with this id in the output of `sacct --parsable2 --format=SACCT_FORMAT`."""
     for number, submitted, state, nodes, reason in _rows(text, "|", SACCT_FORMAT.count(",")):
         if number == job:
@@ -188,7 +188,7 @@ _GRANT = re.compile(r"(?:^|\s)Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)")
 _GPU_INDEXES = re.compile(r"gpu[^(,]*\(IDX:([0-9,-]*)\)")
 
 
-def grants_of(text: str) -> list[Grant]:
+def parse_grants(text: str) -> list[Grant]:
     """Return the grants in the output of `scontrol --details show job`."""
     return [
         Grant(
@@ -248,7 +248,7 @@ def _text(value: Any) -> str:
     return str(value.get("job") or "") if isinstance(value, Mapping) else str(value or "")
 
 
-def by_name(jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:
+def group_by_name(jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:
     """Return the jobs by name, each list in the order of submission."""
     found: dict[str, list[SlurmJob]] = {}
     for job in sorted(jobs, key=lambda each: each.order):

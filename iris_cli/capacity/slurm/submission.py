@@ -15,16 +15,16 @@ def default_directory(uid: str, name: str) -> str:
     return f"/tmp/iris-{uid}/{name}"  # noqa: S108 - the shell library checks its owner and makes it 0700
 
 
-def comment_of(name: str, owner: str, group: str) -> str:
+def build_comment(name: str, owner: str, group: str) -> str:
     """Return the comment of a slice's job: owner, scale group, and the launch token that ties it to the name."""
     token = sha256(f"{owner} {group} {name}".encode()).hexdigest()[:16]
     return f"{LABEL_PREFIX}{owner}:{group}:{token}"
 
 
-def group_of(comment: str, name: str, owner: str) -> str | None:
+def find_group(comment: str, name: str, owner: str) -> str | None:
     """Return the scale group if this is the comment of a slice of that name and owner, else None."""
     group = comment.split(":")[1] if comment.count(":") == 2 else ""
-    return group if comment == comment_of(name, owner, group) else None
+    return group if comment == build_comment(name, owner, group) else None
 
 
 def sbatch(name: str, owner: str, group: ScaleGroup, hold: str = _HOLD) -> list[str]:
@@ -35,7 +35,7 @@ def sbatch(name: str, owner: str, group: ScaleGroup, hold: str = _HOLD) -> list[
     options = group.template.slurm
     wanted = {
         "job-name": name,
-        "comment": comment_of(name, owner, group.name),
+        "comment": build_comment(name, owner, group.name),
         "dependency": "singleton",
         "nodes": str(options.nodes),
         "ntasks-per-node": "1",

@@ -71,7 +71,7 @@ def _key_problems(
 
 def _fault(ring: KeyRing, hop: Hop) -> NoAnswer | None:
     try:
-        with ring.for_hop(hop):
+        with ring.keys_for_hop(hop):
             return None
     except NoAnswer as error:
         return error

@@ -155,8 +155,7 @@ def _command(connection: Connection, mark: bytes, longest: float) -> bytes:
 
 def _no_step(output: ScriptResult, connection: Connection) -> NoAnswer:
     """Return the error for an `srun` that ended without a step. Nothing was sent."""
-    lines = output.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
-    words = "".join(char if char.isprintable() else "?" for char in lines[-1][:200])
+    words = output.message
     if output.status in (126, 127):
         where = connection.login or "this machine"
         hint = f"Slurm's commands must be on the PATH of {where}"

@@ -11,7 +11,7 @@ from typing import IO
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh.call import Abandoned, SshCall
-from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, chunks_of, max_sending_time
+from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, max_sending_time, read_chunks
 
 _PIECE = 64 << 10
 _POLL_INTERVAL = 0.25
@@ -90,7 +90,7 @@ class _Exchange:
         self._write(script, lambda: None)
         while payload is not None and self._is_asked_for(payload.mark + b"\n"):
             self._call.enter("payload")
-            for chunk in chunks_of(payload):
+            for chunk in read_chunks(payload):
                 if not self._write(chunk, lambda: self._call.progressed(latest)):
                     break
             payload = payload.then

@@ -29,11 +29,7 @@ class SshCall(Generic[R]):
     raises Abandoned.
     """
 
-    def __init__(
-        self,
-        connect_timeout: float,
-        timeout: float = 0.0,
-    ) -> None:
+    def __init__(self, connect_timeout: float, timeout: float = 0.0) -> None:
         """Both timeouts are in seconds."""
         self._condition = threading.Condition()
         self._connect_deadline = SYSTEM_CLOCK.monotonic() + connect_timeout

@@ -18,7 +18,7 @@ from paramiko import SSHConfig, SSHConfigDict
 
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.worker import Connection
-from iris_cli.remote.host_keys import name_of
+from iris_cli.remote.host_keys import known_hosts_name
 from iris_cli.remote.transport import NoAnswer
 
 MAX_DEPTH = 8
@@ -124,7 +124,7 @@ class Routes:
             host=host,
             port=port,
             user=jump.user or options.get("user") or self._local_user(),
-            key_name=options.get("hostkeyalias") or name_of(host.lower(), port),
+            key_name=options.get("hostkeyalias") or known_hosts_name(host.lower(), port),
             identities=tuple(Path(file).expanduser() for file in files),
             explicit=explicit,
             identities_only=(options.get("identitiesonly") or "no").lower() in _YES,

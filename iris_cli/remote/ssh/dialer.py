@@ -98,8 +98,8 @@ class Dialer:
         files = self._user_known_hosts if hop.known_hosts is None else hop.known_hosts
         try:
             if route.is_worker(depth):
-                return self._host_keys.of_worker(route.target.worker, hop.key_name, files)
-            return self._host_keys.of_jump_host(hop.key_name, files)
+                return self._host_keys.find_worker_keys(route.target.worker, hop.key_name, files)
+            return self._host_keys.find_jump_host_keys(hop.key_name, files)
         except OSError as error:
             raise _unusable(error) from error
 
@@ -152,7 +152,7 @@ class Dialer:
         hop = route.hops[depth]
         known = self.known(route, depth)
         call.enter("key", "the ssh-agent or the key files")
-        with self._keys.for_hop(hop) as keys:
+        with self._keys.keys_for_hop(hop) as keys:
             link, presented = self._handshake(call, route, depth, {key.type for key in known.keys})
             try:
                 call.enter("host key")

@@ -43,7 +43,7 @@ class KeyRing:
         self._loaded: dict[Path, paramiko.PKey | bytes] = {}
 
     @contextmanager
-    def for_hop(self, hop: Hop) -> Iterator[list[paramiko.PKey]]:
+    def keys_for_hop(self, hop: Hop) -> Iterator[list[paramiko.PKey]]:
         """Yield the keys to offer to a server in order, at least one.
 
         Raises NoAnswer (LOCAL). Each use has its own connection to the agent, because the agent accepts one request at

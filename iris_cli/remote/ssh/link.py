@@ -105,7 +105,7 @@ class Link:
             self._await(exchanged)
             if not self.is_alive():
                 raise transport.get_exception() or EOFError()
-            return PresentedKey.of(transport.get_remote_server_key().asbytes())
+            return PresentedKey.parse(transport.get_remote_server_key().asbytes())
         except Exception as error:  # a server can make the library raise anything
             if not transport.remote_version:
                 raise BannerMissing(str(error)) from error
@@ -126,7 +126,7 @@ class Link:
                 raise self._lost(call, error or EOFError()) from error
             if isinstance(error, paramiko.BadAuthenticationType):
                 break
-        names = ", ".join(f"{key.get_name()} {PresentedKey.of(key.asbytes()).fingerprint}" for key in keys)
+        names = ", ".join(f"{key.get_name()} {PresentedKey.parse(key.asbytes()).fingerprint}" for key in keys)
         raise NoAnswer(
             SilenceKind.AUTH,
             call.step,

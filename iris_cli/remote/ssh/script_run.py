@@ -8,7 +8,7 @@ from contextlib import suppress
 from paramiko import Channel
 
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, chunks_of
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, read_chunks
 
 PIECE = 32 << 10
 POLL_INTERVAL = 0.25
@@ -39,7 +39,7 @@ class ScriptRun:
         self.step = "output"
         while payload is not None and self._await_mark(payload.mark + b"\n"):
             self.step = "payload"
-            if not all(self._send(chunk, progressed) for chunk in chunks_of(payload)):
+            if not all(self._send(chunk, progressed) for chunk in read_chunks(payload)):
                 break
             self.step = "output"
             payload = payload.then

@@ -21,9 +21,9 @@ LOG_IN = "gcloud auth application-default login"
 
 
 def said(error: Exception) -> ProviderError:
-    from iris_cli.capacity.gcp.reading import error_of
+    from iris_cli.capacity.gcp.reading import convert_error
 
-    return error_of(error, "lab")
+    return convert_error(error, "lab")
 
 
 def answered(code: int, message: str, reason: str = "") -> ProviderError:
@@ -116,9 +116,9 @@ def test_credentials_and_networks_that_fail(error: Exception, refusal: Refusal, 
     ],
 )
 def test_what_an_operation_failed_for(code: int, message: str, refusal: Refusal) -> None:
-    from iris_cli.capacity.gcp.reading import status_of
+    from iris_cli.capacity.gcp.reading import parse_status
 
-    assert status_of(code, message)[0] is refusal
+    assert parse_status(code, message)[0] is refusal
 
 
 def test_without_credentials_it_says_how_to_log_in(

@@ -12,7 +12,7 @@ from iris_cli.capacity.provider import ProviderError
 from iris_cli.capacity.slurm.commands import Ran
 from iris_cli.capacity.slurm.provider import SlurmProvider
 from iris_cli.capacity.slurm.reading import MARK
-from iris_cli.capacity.slurm.submission import comment_of
+from iris_cli.capacity.slurm.submission import build_comment
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.model.slice import Slice, SliceState
 from tests.support.slurm_slices import slurm_group
@@ -42,7 +42,7 @@ def job(number: int, name: str = "west-1", **fields: Any) -> dict[str, Any]:
     shown = {
         "job_id": number,
         "name": name,
-        "comment": comment_of(name, "us", "west"),
+        "comment": build_comment(name, "us", "west"),
         "job_state": ["PENDING"],
     }
     return {**shown, "submit_time": {"set": True, "infinite": False, "number": 5}, **fields}
@@ -62,7 +62,7 @@ def squeue(
 
 
 def columns(state: str, nodes: str = "n[0-1]") -> Ran:
-    fields = ("7", "5", "NONE", "0", state, nodes, "west-1", comment_of("west-1", "us", "west"), "None")
+    fields = ("7", "5", "NONE", "0", state, nodes, "west-1", build_comment("west-1", "us", "west"), "None")
     return Ran(0, MARK.join(fields), "")
 
 

@@ -22,12 +22,12 @@ import pytest
 from iris_cli.capacity.slurm.reading import (
     MARK,
     Grant,
-    grants_of,
-    job_of_sacct,
-    jobs_of_json,
-    jobs_of_squeue,
     node_troubles,
-    release_of,
+    parse_grants,
+    parse_release,
+    parse_sacct,
+    parse_squeue,
+    parse_squeue_json,
     tracks_by_cgroup,
 )
 from iris_cli.core.messages.cloud import CloudState
@@ -52,7 +52,7 @@ def test_jobs_of_22_05() -> None:
             squeue("half", "a", "line"),
         )
     )
-    pending, running, over = jobs_of_squeue(text)
+    pending, running, over = parse_squeue(text)
     assert (pending.id, pending.cloud_state, pending.ends_at) == (7, CloudState.CREATING, None)
     assert pending.describe() == "Slurm job 7: PENDING (Dependency)"
     assert (running.nodes, running.ends_at, running.uid) == ("n[0-1]", 1795683600, "0")
@@ -90,22 +90,22 @@ COMMENT = "iris-us:west:11"
     ids=["21.08 and 22.05", "23.02", "23.11 and 24.05", "comments as in sacct"],
 )
 def test_a_job_in_the_json_of_each_release(fields: dict[str, Any]) -> None:
-    [job] = jobs_of_json(in_json(**RUNNING, **fields))
+    [job] = parse_squeue_json(in_json(**RUNNING, **fields))
     plain = ("12", "1795680000", "1795683600", "1000", "RUNNING", "n[0-1]", "west-0f1e-1", COMMENT, "None")
-    assert [job] == jobs_of_squeue(squeue(*plain))
+    assert [job] == parse_squeue(squeue(*plain))
 
 
 @pytest.mark.parametrize("state", ["PENDING", ["PENDING"]], ids=["23.02", "24.05"])
 def test_a_pending_job_with_an_expected_start_in_json(state: str | list[str]) -> None:
     """Slurm plans an end and nodes for it, but has granted none."""
     planned = {"end_time": number(1795683600), "nodes": "", "scheduled_nodes": "cn[052-067]"}
-    [job] = jobs_of_json(in_json(job_id=326, job_state=state, state_reason="Resources", **planned))
+    [job] = parse_squeue_json(in_json(job_id=326, job_state=state, state_reason="Resources", **planned))
     assert (job.cloud_state, job.nodes) == (CloudState.CREATING, "")
     assert job.describe() == "Slurm job 326: PENDING (Resources)"
 
 
 def test_the_description_of_a_state_is_the_reason_as_in_the_columns() -> None:
-    [job] = jobs_of_json(
+    [job] = parse_squeue_json(
         in_json(job_id=3, job_state="PENDING", state_reason="None", state_description="no license")
     )
     assert job.describe() == "Slurm job 3: PENDING (no license)"
@@ -120,7 +120,7 @@ def test_json_with_errors_is_no_list_of_jobs() -> None:
         "source": "slurm_load_jobs",
     }
     with pytest.raises(ValueError, match="errors"):
-        jobs_of_json(json.dumps({"meta": {}, "errors": [error], "jobs": []}))
+        parse_squeue_json(json.dumps({"meta": {}, "errors": [error], "jobs": []}))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_json_with_errors_is_no_list_of_jobs() -> None:
 )
 def test_other_output_is_no_list_of_jobs(text: str) -> None:
     with pytest.raises((LookupError, TypeError, ValueError, AttributeError)):
-        jobs_of_json(text)
+        parse_squeue_json(text)
 
 
 HOSTILE = "a\x1fb\x1c\x1d\x1e\x85\u2028 '\"$(id)\r\x1b[31m"
@@ -137,7 +137,7 @@ HOSTILE = "a\x1fb\x1c\x1d\x1e\x85\u2028 '\"$(id)\r\x1b[31m"
 
 def test_control_characters_in_a_reason_hide_no_job() -> None:
     line = squeue("7", "5", "NONE", "0", "RUNNING", "n0", "west-1", COMMENT, f"{HOSTILE}\nmore")
-    [job] = jobs_of_squeue(line)
+    [job] = parse_squeue(line)
     assert (job.id, job.name, job.comment, job.reason) == (7, "west-1", COMMENT, HOSTILE)
 
 
@@ -148,39 +148,39 @@ def test_names_and_comments_with_control_characters_are_not_taken_for_ours() -> 
         squeue("9", "5", "NONE", "0", "RUNNING", "n0", "west-1", COMMENT, "None"),
     )
     assert [
-        job.id for job in jobs_of_squeue("\n".join(lines)) if (job.name, job.comment) == ("west-1", COMMENT)
+        job.id for job in parse_squeue("\n".join(lines)) if (job.name, job.comment) == ("west-1", COMMENT)
     ] == [9]
 
 
 def test_flags_and_unset_times_in_json() -> None:
     unset = {"set": False, "infinite": False, "number": 0}
     text = in_json(job_id=3, job_state=["TIMEOUT", "COMPLETING"], submit_time=number(5), end_time=unset)
-    [job] = jobs_of_json(text)
+    [job] = parse_squeue_json(text)
     assert (job.cloud_state, job.ends_at) == (CloudState.DELETING, None)
 
 
 def test_an_unknown_state_proves_nothing() -> None:
-    [job] = jobs_of_squeue(squeue("1", "5", "N/A", "0", "MELTING", "", "a", "b", "None"))
+    [job] = parse_squeue(squeue("1", "5", "N/A", "0", "MELTING", "", "a", "b", "None"))
     assert (job.cloud_state, job.is_over) == (CloudState.CREATING, False)
 
 
 @pytest.mark.parametrize(("state", "swept"), [("TIMEOUT", True), ("NODE_FAIL", False), ("RUNNING", False)])
 def test_the_end_of_a_job_on_a_node_that_failed_proves_nothing(state: str, swept: bool) -> None:
-    [job] = jobs_of_squeue(squeue("1", "5", "N/A", "0", state, "n0", "a", "b", "None"))
+    [job] = parse_squeue(squeue("1", "5", "N/A", "0", state, "n0", "a", "b", "None"))
     assert job.may_be_swept is swept
 
 
 def test_releases() -> None:
-    assert release_of("slurm-wlm 22.05.8\n") == (22, 5, 8)
-    assert release_of("slurm 23.11.10-1") == (23, 11, 10)
-    assert release_of("slurm 24.05\n") == (24, 5, 0)
-    assert release_of("") == ()
+    assert parse_release("slurm-wlm 22.05.8\n") == (22, 5, 8)
+    assert parse_release("slurm 23.11.10-1") == (23, 11, 10)
+    assert parse_release("slurm 24.05\n") == (24, 5, 0)
+    assert parse_release("") == ()
 
 
 def test_the_end_of_a_job_in_the_accounts() -> None:
     """By the manual page of sacct, release 22.05: `--parsable2` separates fields by `|`."""
     text = "12|1795680000|CANCELLED by 1000|n[0-1]|None\n"
-    job = job_of_sacct(text, "12")
+    job = parse_sacct(text, "12")
     assert job is not None
     assert (job.state, job.nodes, job.incarnation, job.is_over) == (
         "CANCELLED",
@@ -188,11 +188,11 @@ def test_the_end_of_a_job_in_the_accounts() -> None:
         "12 1795680000",
         True,
     )
-    assert job_of_sacct(text, "1") is None
-    never_started = job_of_sacct("13|1795680000|CANCELLED by 1000|None assigned|None\n", "13")
+    assert parse_sacct(text, "1") is None
+    never_started = parse_sacct("13|1795680000|CANCELLED by 1000|None assigned|None\n", "13")
     assert never_started is not None
     assert never_started.nodes == ""
-    assert job_of_sacct("", "12") is None
+    assert parse_sacct("", "12") is None
 
 
 def test_what_was_granted_on_each_node() -> None:
@@ -203,11 +203,11 @@ def test_what_was_granted_on_each_node() -> None:
         "Nodes=n2 CPU_IDs=0,4-5 Mem=0 GRES=gpu:a100:2(IDX:1,3) "
         "MinCPUsNode=1 TresPerNode=gres:gpu:a100:2"
     )
-    assert grants_of(text) == [
+    assert parse_grants(text) == [
         Grant(nodes="n[0-1]", cpus=2, memory=2 * GIB, gpus=(0, 1)),
         Grant(nodes="n2", cpus=3, memory=0, gpus=(1, 3)),
     ]
-    assert grants_of("Nodes=n0 CPU_IDs=0 Mem=0 GRES= ") == [Grant(nodes="n0", cpus=1, memory=0, gpus=())]
+    assert parse_grants("Nodes=n0 CPU_IDs=0 Mem=0 GRES= ") == [Grant(nodes="n0", cpus=1, memory=0, gpus=())]
 
 
 def test_nodes_that_are_not_simply_up() -> None:
