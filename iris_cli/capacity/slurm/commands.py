@@ -14,7 +14,7 @@ from iris_cli.core.messages.cloud import Refusal
 from iris_cli.core.model.slice import SLURM_VARIABLES
 
 TIMEOUT = 60.0
-"""Seconds after which a command is killed: it may have taken effect."""
+"""Seconds after which a command is killed. The command may have taken effect."""
 ENVIRONMENT: Mapping[str, str] = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 """Variables for Slurm's commands: English messages, and times in seconds since the epoch."""
 _MOST = 400  # characters of Slurm's text
@@ -54,7 +54,7 @@ def run_here(command: Sequence[str]) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-# Errors, by the words of Slurm 22.05 (`slurm_errno.c`); later releases have the same ones.
+# Errors by words of Slurm's messages. Source: `slurm_errno.c` of Slurm 22.05. Later releases use the same words.
 
 _REFUSALS = (
     (
@@ -72,7 +72,7 @@ _REFUSALS = (
 
 
 def convert_error(command: str, ran: Ran) -> ProviderError:
-    """Return the error of a command that failed. An unknown one may have taken effect."""
+    """Convert the result of a failed command. After an unknown error the command may have taken effect."""
     words = one_line(ran.stderr) or f"exit status {ran.status} without a message"
     if ran.status in (126, 127):
         return ProviderError(Refusal.DENIED, f"{command}: {words}")

@@ -22,9 +22,10 @@ _JSON_SINCE = (24, 5, 1)
 class SlurmProvider:
     """A provider whose slices are jobs of this user. Their comments name the owner.
 
-    `known` are the slices in the log: an ended job is listed until its slice is deleted, and granted resources are
-    not queried again. `run` runs Slurm's commands, on this machine or on a login host. `holder` returns, for the
-    directory of iris on the nodes, the lines of a batch script by which the transport `srun` can start processes.
+    `known` are the slices in the log. The provider lists an ended job until its slice is deleted, and does not query
+    the resources of known jobs again. `run` runs Slurm's commands, on this machine or on a login host. `holder` returns
+    the lines of a batch script by which the transport `srun` can start processes. Its argument is the directory of iris
+    on the nodes.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class SlurmProvider:
         self._make_holder = holder
 
     def list(self) -> tuple[CloudSlice, ...]:
-        """List all slices. Of several jobs with one name the oldest is kept; the others are cancelled."""
+        """Return all slices. If several jobs have the same name, cancel all except the oldest."""
         jobs = [job for job in self._jobs() if self._is_ours(job)]
         named = reading.group_by_name(jobs)
         surplus = [job for some in named.values() for job in _live(some)[1:]]
@@ -76,7 +77,7 @@ class SlurmProvider:
         return find_group(job.comment, job.name, self._owner) is not None
 
     def _jobs_named(self, name: str) -> Sequence[SlurmJob]:
-        """Return the jobs of this user with that name. Slurm's filter is not relied on: the result may be cancelled."""
+        """Return the jobs of this user with that name. Filter again after Slurm, because they may be cancelled."""
         return [job for job in self._jobs(f"--name={name}") if job.name == name]
 
     def _jobs(self, *options: str) -> Sequence[SlurmJob]:
@@ -101,7 +102,7 @@ class SlurmProvider:
             return None
 
     def _from_accounting(self, shown: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
-        """Return the ends of allocations that slurmctld has forgotten, where Slurm keeps accounts."""
+        """Return the ended jobs of known slices that slurmctld has forgotten, if Slurm keeps accounts."""
         found = {}
         for each in self._known.values():
             if each.name in shown or not each.allocation or each.state is SliceState.DELETING:
@@ -125,7 +126,7 @@ class SlurmProvider:
         return reading.tracks_by_cgroup(self._optional(["scontrol", "show", "config"]))
 
     def _optional(self, command: Sequence[str]) -> str:
-        """Return the output of a command whose answer is not necessary; "" if it fails."""
+        """Return the output of a command, "" if it fails."""
         try:
             ran = self._run(command)
         except ProviderError:

@@ -59,7 +59,7 @@ _FLAGS = ("COMPLETING", "CONFIGURING")
 
 
 class SlurmJob(Struct, frozen=True, kw_only=True):
-    """A job as Slurm reports it. Times are seconds since the epoch, None if unknown; `nodes` is a host list."""
+    """A job of Slurm. Times are seconds since the epoch, None if unknown. `nodes` is a host list such as `n[0-3]`."""
 
     id: int
     state: str
@@ -78,12 +78,12 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
     @property
     def incarnation(self) -> str:
-        """The identity of the allocation: ids start again if a site resets its Slurm."""
+        """The id and the time of submission. Ids start again if a site resets its Slurm."""
         return f"{self.id} {self.submitted}"
 
     @property
     def cloud_state(self) -> CloudState:
-        """The state of the slice. A state that iris does not know counts as CREATING: it proves nothing."""
+        """The state of the slice. An unknown state counts as CREATING, because it proves no end."""
         return _STATES.get(self.state, CloudState.CREATING)
 
     @property
@@ -92,11 +92,11 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
     @property
     def may_be_swept(self) -> bool:
-        """True if it ended on nodes that answered Slurm."""
+        """True if the job ended, in a state that shows that its nodes answered Slurm."""
         return self.is_over and self.state not in _LESS_CERTAIN
 
     def describe(self) -> str:
-        """Return its state and Slurm's reason: `Slurm job 12: TIMEOUT (TimeLimit)`."""
+        """Return the job's state and Slurm's reason: `Slurm job 12: TIMEOUT (TimeLimit)`."""
         reason = "" if self.reason in _ABSENT else f" ({self.reason})"
         return f"Slurm job {self.id}: {self.state}{reason}"
 
@@ -135,8 +135,8 @@ def parse_release(text: str) -> tuple[int, ...]:
 def parse_squeue_json(text: str) -> list[SlurmJob]:
     """Return the jobs in the output of `squeue --json`. The types of fields differ between releases of Slurm.
 
-    Raises ValueError, TypeError, LookupError or AttributeError for anything else. It is also raised for an output with
-    `errors`, in which jobs are missing: squeue 22.05 prints it with exit status 0 if slurmctld does not answer.
+    Raises ValueError, TypeError, LookupError or AttributeError for other text, and ValueError for an output with
+    `errors`, which lacks jobs. squeue 22.05 prints that with exit status 0 if slurmctld does not answer.
     """
     document, found = json.loads(text), []
     if document.get("errors"):
@@ -176,7 +176,7 @@ def parse_sacct(text: str, job: str) -> SlurmJob | None:
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """What Slurm granted on some nodes, a host list: CPUs, memory in bytes (0: all of it), and GPUs by index."""
+    """The resources granted on each node of a host list. `memory` is in bytes (0: all), `gpus` are indexes."""
 
     nodes: str
     cpus: int

@@ -30,7 +30,7 @@ def find_group(comment: str, name: str, owner: str) -> str | None:
 def sbatch(name: str, owner: str, group: ScaleGroup, hold: str = _HOLD) -> list[str]:
     """Return the command that submits the allocation of one slice. `hold`: the lines that keep its job running.
 
-    The name is not unique in Slurm: of several jobs with that name only one runs at a time (`singleton`).
+    Names are not unique in Slurm. With the dependency `singleton`, only one job with a name runs at a time.
     """
     options = group.template.slurm
     wanted = {

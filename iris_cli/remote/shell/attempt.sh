@@ -59,7 +59,6 @@ clear_names() {
     launched=- began=- ended=- end_code=- stop= ready= has_run= has_go= first_go=- has_setup= lease=
 }
 
-# first_go UPTIME: set $first_go to UPTIME if UPTIME is earlier.
 first_go() {
     is_number "$1" || return
     if [ "$first_go" = - ] || [ "$1" -lt "$first_go" ]; then first_go=$1; fi

@@ -106,7 +106,6 @@ end_of_output() {
     done
 }
 
-# copy TREE DIRECTORY: copy TREE to DIRECTORY, writable.
 copy() {
     message=$( { ([ -d "$2" ] || mkdir "$2") && LC_ALL=C cp -RPp "$1/." "$2/" && chmod -R u+w "$2"; } 2>&1)
     # shellcheck disable=SC2181

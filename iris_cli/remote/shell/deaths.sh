@@ -23,11 +23,11 @@ gather_facts() {
     count_kills
     facts=$({
         printf 'others\n'
-        command_numbers | tr -cd '0-9\n' # digits only: other text could look like a kernel line
+        print_command_pids | tr -cd '0-9\n' # digits only: other text could look like a kernel line
         printf '\n'
         with_timeout cat "$iris_proc/self/cgroup"
         printf '\nkernel\n'
-        kernel_log
+        print_kernel_log
         printf '\ndisk\n'
         with_timeout df -Pk /dev/shm /tmp . # the last full one is reported
         ! metadata_server || [ "$(fetch preempted)" != TRUE ] || printf '\npreempted\n'
@@ -37,8 +37,7 @@ gather_facts() {
     printf '%s\n.\n' "$facts" 2>/dev/null 1<>facts.pending && mv facts.pending facts 2>/dev/null
 }
 
-# command_numbers: print the recorded pids of the commands of all attempts.
-command_numbers() {
+print_command_pids() {
     set --
     for each in ../*/task.pid; do
         [ ! -f "$each" ] || [ -L "$each" ] || [ ! -r "$each" ] || set -- "$@" "$each"
@@ -46,8 +45,7 @@ command_numbers() {
     [ $# -eq 0 ] || with_timeout cat "$@"
 }
 
-# kernel_log: print the kernel log, if this user may read it.
-kernel_log() { with_timeout dmesg || with_timeout journalctl -k -b -n 1000 --no-pager -o short-monotonic; }
+print_kernel_log() { with_timeout dmesg || with_timeout journalctl -k -b -n 1000 --no-pager -o short-monotonic; }
 
 # derive_facts CODE UPTIME: print facts from the gathered text. Kernel lines contain names that processes
 # choose. So a line is recognized by its beginning, and is a proof only if it has a pid of this task. The time

@@ -109,7 +109,6 @@ read_marker() {
         sed -n 's/^IRIS_ATTEMPT_TOKEN=\([0-9a-f]\{32\}\)$/\1/p' | head -n 1)
 }
 
-# print_in_use: print why the attempt is not started: $in_use and the holders.
 print_in_use() {
     printf 'iris: not started: '
     case $in_use in

@@ -16,7 +16,6 @@ our_group() {
     case $our_group in '' | */..*) return 1 ;; esac
 }
 
-# can_make_group: true if this user may make groups in $our_group and enter them.
 can_make_group() { our_group && [ -w "$our_group" ] && [ -w "$our_group/cgroup.procs" ]; }
 
 # parent_group -> $parent_group: the parent of the attempts' groups. memory.sh replaces this function.
@@ -78,7 +77,6 @@ is_populated() {
 
 kill_group() { [ ! -e "$group/cgroup.kill" ] || printf 1 2>/dev/null >"$group/cgroup.kill"; }
 
-# remove_groups DIRECTORY TOKEN: remove $group and the attempt's $v1_group.
 remove_groups() {
     remove_group "$group"
     find_v1_group "$1" "$2"

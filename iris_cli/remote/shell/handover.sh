@@ -2,7 +2,6 @@
 # when the call ends. There the holder (holder.sh) starts them. $holder is the directory of the holder, and
 # empty on other workers.
 
-# has_holder: true if a holder runs on this node.
 has_holder() {
     holder_pid= holder_start= holder_boot=
     [ -r "$holder/pid" ] && read -r holder_pid holder_start holder_boot 2>/dev/null <"$holder/pid" || return

@@ -169,7 +169,6 @@ print_machine() {
     is_number "$4" && print_number disk_free $(($4 * 1024))
 }
 
-# count_existing FILES -> $found: the number of existing files.
 count_existing() {
     found=0
     for each; do [ ! -e "$each" ] || found=$((found + 1)); done
