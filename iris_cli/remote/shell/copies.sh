@@ -70,11 +70,7 @@ run_shared_set_up() {
     remove_trees "$cache"/tree.* # of earlier runs
     tree=$cache/tree.$run
     make_tree || return
-    (
-        enter_group
-        set -- "$shell" "$dir/setup.$nonce" # BEFORE the variables of the job take these names
-        umask "$mask" && cd "$tree" && task_env "$dir" && IRIS_WORKDIR=$PWD && exec "$@"
-    ) </dev/null >>out 2>>err
+    run_set_up_in "$tree"
     code=$?
     may_continue || return 1
     end_watchdog # BEFORE the sweep, which would kill the watchdog

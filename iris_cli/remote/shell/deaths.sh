@@ -45,7 +45,9 @@ print_command_pids() {
     [ $# -eq 0 ] || with_timeout cat "$@"
 }
 
-print_kernel_log() { with_timeout dmesg || with_timeout journalctl -k -b -n 1000 --no-pager -o short-monotonic; }
+print_kernel_log() {
+    with_timeout dmesg || with_timeout journalctl -k -b -n 1000 --no-pager -o short-monotonic
+}
 
 # derive_facts CODE UPTIME: print facts from the gathered text. Kernel lines contain names that processes
 # choose. So a line is recognized by its beginning, and is a proof only if it has a pid of this task. The time

@@ -64,10 +64,8 @@ print_probe() {
     print_metadata
     for name in "$root"/a/*; do
         name=${name##*/}
-        [ ${#name} -eq 32 ] || continue
-        case $name in *[!0-9a-f]*) continue ;; esac
         # Omit tombstones and stopped attempts: nothing is left to do for them.
-        [ ! -d "$root/a/$name" ] || [ -e "$root/a/$name/stop.done" ] || line "K $name"
+        ! is_token "$name" || [ ! -d "$root/a/$name" ] || [ -e "$root/a/$name/stop.done" ] || line "K $name"
     done
 }
 

@@ -26,8 +26,13 @@ open_frame() {
 read_incarnation() {
     incarnation=-
     [ -f "$root/incarnation" ] && read -r incarnation 2>/dev/null <"$root/incarnation"
-    case $incarnation in *[!0-9a-f]*) incarnation=- ;; esac
-    [ ${#incarnation} -eq 32 ] || incarnation=-
+    is_token "$incarnation" || incarnation=-
+}
+
+# is_token TEXT: true for 32 hexadecimal digits.
+is_token() {
+    case $1 in *[!0-9a-f]*) return 1 ;; esac
+    [ ${#1} -eq 32 ]
 }
 
 begin_frame() {
@@ -197,7 +202,7 @@ set_no_clock() {
 # read_size MODE SIZE SECONDS NAME: parse a line of `stat`. MODE is hexadecimal: 8... is a plain file.
 read_size() {
     case $1:$4 in 8???:*/out | 8???:*/err) ;; *) return ;; esac
-    case ${4%/*} in *[!0-9a-f]*) return ;; esac
+    is_token "${4%/*}" || return
     is_number "$2" && eval "${4##*/}_${4%/*}=$2"
     is_number "$3" || return 0
     eval "last_write=\${wrote_${4%/*}:-0}"

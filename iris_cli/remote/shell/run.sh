@@ -148,12 +148,16 @@ run_setup() {
     record nostart.setup
 }
 
-set_up() {
+set_up() { run_set_up_in work; }
+
+# run_set_up_in DIRECTORY: execute the set-up command.
+run_set_up_in() {
     (
         enter_group
         record_command_pid
-        set -- "$shell" "../setup.$nonce" # BEFORE the variables of the job take these names
-        umask "$mask" && cd work && task_env "$dir" && exec "$@"
+        umask "$mask" && cd "$1" || exit
+        set -- "$PWD" "$shell" "$dir/setup.$nonce" # BEFORE the variables of the job take these names
+        task_env "$dir" && IRIS_WORKDIR=$1 && shift && exec "$@"
     ) </dev/null >>out 2>>err
 }
 

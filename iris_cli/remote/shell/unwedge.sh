@@ -83,8 +83,7 @@ count_unseen() {
 print_unknown() {
     terse=1 unknown=
     for each in *; do
-        [ ${#each} -eq 32 ] && [ -z "$root_missing" ] && [ -d "$each" ] || continue
-        case $each in *[!0-9a-f]*) continue ;; esac
+        is_token "$each" && [ -z "$root_missing" ] && [ -d "$each" ] || continue
         case " $keep $attempts_to_stop " in *" $each "*) continue ;; esac
         read_names "$each"
         [ "$stop" != stop.done ] || continue
