@@ -54,8 +54,8 @@ def parse_frame(output: bytes, nonce: str) -> Frame:
         raise malformed("the answer has a line that is not plain text")
     if any(not 0 < len(line) <= MAX_LINE for line in inside.split(b"\n")[:-1]):
         raise malformed("the answer has a line that is empty or too long")
-    boot_id, incarnation = (word.decode() for word in begin.group(2, 3))
-    return Frame(_value(boot_id), _value(incarnation), inside[:-1].decode())
+    boot_id, incarnation = ("" if word == b"-" else word.decode() for word in begin.group(2, 3))
+    return Frame(boot_id, incarnation, inside[:-1].decode())
 
 
 def malformed(detail: str, *, hint: str = "") -> NoAnswer:
@@ -67,10 +67,6 @@ def failed(output: ScriptResult) -> NoAnswer:
     """Return the error for a script that did not run to its end."""
     hint = "the login shell must be able to run: exec /bin/sh -s" if output.status in (1, 126, 127) else ""
     return malformed(f"the call exited with {output.status}: {output.message}", hint=hint)
-
-
-def _value(word: str) -> str:
-    return "" if word == "-" else word
 
 
 # Facts about failures: `D <token>`, and as data the file that the wrapper wrote (`shell/deaths.sh`).

@@ -168,12 +168,9 @@ def settings_text(request: LaunchRequest) -> str:
     }
     lines = [f"{name}={value}" for name, value in settings.items()]
     # The part for containers comes after the part for memory, because it replaces functions of that part.
-    limits = [*_memory(request.memory), *_image_settings(request), *_early(request.signal)]
+    memory = [f"memory_limit={request.memory:d}", library_part("memory")] if request.memory else []
+    limits = [*memory, *_image_settings(request), *_early(request.signal)]
     return "\n".join([*lines, *_workspace_settings(request), *limits])
-
-
-def _memory(limit: int) -> list[str]:
-    return [f"memory_limit={limit:d}", library_part("memory")] if limit else []
 
 
 def _early(signal: EarlySignal | None) -> list[str]:

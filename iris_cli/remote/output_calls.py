@@ -283,7 +283,8 @@ def _cache_report(frame: Frame, worker: WorkerId) -> CacheReport:
 
 MAX_LOG_PIECE = 512 << 10
 """Maximum number of bytes of a log that one call fetches."""
-_ROOM = 2 << 10  # bytes of an answer for each piece besides its data
+PIECE_ROOM = 2 << 10
+"""Bytes of an answer for each piece of a log besides its data."""
 _GZIP_OVERHEAD = 1 << 10  # bytes by which compression may enlarge a piece
 _STREAMS = frozenset({"out", "err"})
 _LOG_NUMBER = "(0|[1-9][0-9]{0,14})"
@@ -323,11 +324,6 @@ def piece_line(piece: LogPiece) -> str:
         raise ValueError(f"{piece.stream[:20]!r} is neither out nor err")
     dated = " dated" if piece.dated else ""
     return f"logs {parse_token(piece.token)} {piece.stream} {int(piece.offset)} {piece.limit}{dated}"
-
-
-def max_answer_size(pieces: Sequence[LogPiece]) -> int:
-    """Return the maximum size in bytes of an answer with all pieces."""
-    return sum(2 * piece.limit + _ROOM for piece in pieces)
 
 
 def log_chunks(frame: Frame, pieces: Sequence[LogPiece]) -> tuple[LogChunk, ...]:

@@ -31,13 +31,9 @@ class SshServer:
         self.key = paramiko.Ed25519Key.from_private_key_file(str(host_key))
         self.client_key = client_key
         self.environment = environment
-        self._listener = socket.create_server((LOOPBACK, 0), backlog=64)
-        threading.Thread(target=_accept, args=(self._listener, self), daemon=True).start()
-
-    @property
-    def port(self) -> int:
-        port: int = self._listener.getsockname()[1]
-        return port
+        listener = socket.create_server((LOOPBACK, 0), backlog=64)
+        self.port: int = listener.getsockname()[1]
+        threading.Thread(target=_accept, args=(listener, self), daemon=True).start()
 
 
 def public_part(private_key: str) -> str:

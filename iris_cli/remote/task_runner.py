@@ -32,12 +32,12 @@ from iris_cli.remote.launch_request import (
 )
 from iris_cli.remote.output_calls import (
     MAX_LOG_PIECE,
+    PIECE_ROOM,
     CacheCalls,
     LogChunk,
     LogPiece,
     OutputCalls,
     log_chunks,
-    max_answer_size,
     piece_line,
 )
 from iris_cli.remote.transport import Payload, Target, time_to_arrive
@@ -273,9 +273,8 @@ class TaskRunner(WorkerCalls):
         """Fetch pieces of logs in one round trip, each of at most MAX_LOG_PIECE bytes."""
         wanted = [replace(each, limit=max(0, min(each.limit, MAX_LOG_PIECE))) for each in wanted]
         call = [self.open_line(target), "begin_frame", *map(piece_line, wanted), "end_frame"]
-        return self.ask(
-            target, "logs", call, partial(log_chunks, pieces=wanted), room=max_answer_size(wanted)
-        )
+        room = sum(2 * each.limit + PIECE_ROOM for each in wanted)
+        return self.ask(target, "logs", call, partial(log_chunks, pieces=wanted), room=room)
 
     def _launch(
         self,

@@ -49,7 +49,9 @@ class SlurmProvider:
         shown = {name: job for name, some in named.items() if (job := self._shown(name, some)) is not None}
         shown |= self._from_accounting(shown)
         troubles = self._troubles(shown.values())
-        tracked = any(job.may_be_swept for job in shown.values()) and self._tracks_by_cgroup()
+        tracked = any(job.may_be_swept for job in shown.values()) and reading.tracks_by_cgroup(
+            self._optional(["scontrol", "show", "config"])
+        )
         return tuple(self._slice(name, job, troubles, tracked) for name, job in sorted(shown.items()))
 
     def create(self, name: str, group: ScaleGroup) -> None:
@@ -121,9 +123,6 @@ class SlurmProvider:
             return {}
         command = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", f"--format={reading.SINFO_FORMAT}"]
         return reading.node_troubles(self._optional(command))
-
-    def _tracks_by_cgroup(self) -> bool:
-        return reading.tracks_by_cgroup(self._optional(["scontrol", "show", "config"]))
 
     def _optional(self, command: Sequence[str]) -> str:
         """Return the output of a command, "" if it fails."""

@@ -231,10 +231,8 @@ class Dialer:
             raise unknown(route, depth, presented, known)
         # Record a worker's key at first contact even if the user's files contain it: later changes of those files then
         # have no effect.
-        if route.first_contact and (route.is_worker(depth) or not known.keys):
-            self._record(route, depth, presented)
-
-    def _record(self, route: Route, depth: int, presented: PresentedKey) -> None:
+        if not (route.first_contact and (route.is_worker(depth) or not known.keys)):
+            return
         owner = route.target.worker if route.is_worker(depth) else route.hops[depth].key_name
         try:
             is_ours = self._host_keys.add_first(owner, presented)
