@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import IO
 
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.remote.ssh.call import Abandoned, SshCall
-from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, max_sending_time, read_chunks
+from iris_cli.remote.ssh.call import SshCall
+from iris_cli.remote.ssh.script_run import ScriptRun
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult
 
 _PIECE = 64 << 10
 _POLL_INTERVAL = 0.25
@@ -51,123 +52,84 @@ class LocalShell:
         except OSError as error:
             detail = f"no shell can be started: {error.strerror or error}"
             raise NoAnswer(SilenceKind.LOCAL, "shell", detail, sent=False) from error
-        try:
-            call.guard(process.kill)
-            call.connected()
-            call.sending()
-            exchange = _Exchange(call, process, script.limit)
-            exchange.send(script.text, script.payload)
-            return exchange.finish()
-        finally:
-            process.kill()
-            process.wait()
+        with process:
+            try:
+                call.guard(process.kill)
+                call.connected()
+                call.sending()
+                run = _ProcessRun(call, process, script)
+                run.send(call)
+                return run.finish()
+            finally:
+                process.kill()
 
 
-class _Exchange:
-    """The bytes from and to a process. A thread reads each output, so that a full pipe never blocks the process."""
+class _ProcessRun(ScriptRun):
+    """Runs a script in a shell, whose pipes carry the bytes. Raises Abandoned after the deadline of the call."""
 
-    def __init__(self, call: SshCall[ScriptResult], process: subprocess.Popen[bytes], limit: int) -> None:
+    def __init__(self, call: SshCall[ScriptResult], process: subprocess.Popen[bytes], script: Script) -> None:
+        super().__init__(script)
         assert process.stdin
         assert process.stdout
         assert process.stderr
         self._call = call
         self._process = process
-        self._limit = limit
         self._input = process.stdin
-        self._read: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        self._news = threading.Condition()
-        self._open = {"stdout", "stderr"}
-        self._searched = 0  # bytes of stdout known not to contain the next mark
-        for name, stream in (("stdout", process.stdout), ("stderr", process.stderr)):
-            collect = threading.Thread(target=self._collect, args=(name, stream), daemon=True)
-            collect.start()
-
-    def send(self, script: bytes, payload: Payload | None) -> None:
-        """Send the script. Send each payload that the script requests. Then close stdin."""
-        self._call.enter("script")
-        sending_time = max_sending_time(payload.total) if payload is not None else 0
-        latest = SYSTEM_CLOCK.monotonic() + max(self._call.remaining(), 0) + sending_time
-        self._write(script, lambda: None)
-        while payload is not None and self._is_asked_for(payload.mark + b"\n"):
-            self._call.enter("payload")
-            for chunk in read_chunks(payload):
-                if not self._write(chunk, lambda: self._call.progressed(latest)):
-                    break
-            payload = payload.then
-        self._input.close()
+        self._stdout = process.stdout.fileno()
+        self._open = {self._stdout: (self._out, "stdout"), process.stderr.fileno(): (self._err, "stderr")}
+        self._ended_at: float | None = None
+        for handle in (self._input.fileno(), *self._open):
+            os.set_blocking(handle, False)
 
     def finish(self) -> ScriptResult:
         """Wait for the end of the process and of its output."""
-        self._call.enter("output")
-        self._wait(lambda: not self._open)
+        while self._open and not self._is_late():
+            self._move()
+        self.step = "exit status"
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST_OUTPUT)
         while self._process.poll() is None:
-            self._call.enter("exit status")
+            self._call.enter(lambda: self.step)
             SYSTEM_CLOCK.sleep(_POLL_INTERVAL)
-        with self._news:
-            out, err = (bytes(self._read[name]) for name in ("stdout", "stderr"))
-        return ScriptResult(stdout=out, stderr=err, status=max(self._process.returncode, -1))
+        status = max(self._process.returncode, -1)
+        return ScriptResult(stdout=bytes(self._out), stderr=bytes(self._err), status=status)
 
-    def _collect(self, name: str, stream: IO[bytes]) -> None:
-        """Read an output to its end, or until the call has ended."""
-        with stream, suppress(Abandoned):
-            while data := stream.read(_PIECE):
-                with self._news:
-                    self._read[name] += data
-                    self._news.notify_all()
-                    if len(self._read[name]) > self._limit:
-                        break
-        with self._news:
-            self._open.discard(name)
-            self._news.notify_all()
-
-    def _write(self, data: bytes, progressed: Callable[[], None]) -> bool:
-        """Send the data. Return False if the shell accepts no more input."""
+    def _send(self, data: bytes, progressed: Callable[[], None]) -> bool:
         rest = memoryview(data)
         while rest:
-            try:
-                rest = rest[self._input.write(rest[:_PIECE]) or 0 :]
-            except OSError:  # the shell has ended
-                return False
-            progressed()
-            self._check_limit()
+            if self._move(writing=True):
+                try:
+                    rest = rest[os.write(self._input.fileno(), rest[:_PIECE]) :]
+                except OSError:  # the shell has ended
+                    return False
+                progressed()
         return True
 
-    def _is_asked_for(self, mark: bytes) -> bool:
-        """Wait until the mark is a line of stdout. Return False if the output ends before."""
-        asked = False
+    def _close_input(self) -> None:
+        self._input.close()
 
-        def is_decided() -> bool:
-            nonlocal asked
-            out = self._read["stdout"]
-            found = out.find(mark, self._searched)
-            self._searched = max(0, len(out) - len(mark))
-            asked = found == 0 or (found > 0 and out[found - 1 : found] == b"\n")
-            return asked or "stdout" not in self._open
+    def _read(self) -> bool:
+        self._move()
+        return self._stdout in self._open and not self._is_late()
 
-        self._call.enter("output")
-        self._wait(is_decided)
-        return asked
+    def _move(self, *, writing: bool = False) -> bool:
+        """Wait for output for a short time, and collect it. With `writing` return True if stdin accepts data."""
+        self._call.enter(lambda: self.step)
+        poll = select.poll()
+        for handle in self._open:
+            poll.register(handle, select.POLLIN)
+        if writing:
+            poll.register(self._input, select.POLLOUT)
+        ready = {handle for handle, _ in poll.poll(1000 * _POLL_INTERVAL)}
+        for handle in ready.intersection(self._open):
+            if data := os.read(handle, _PIECE):
+                self._take(data, *self._open[handle])
+            else:
+                del self._open[handle]
+        return writing and self._input.fileno() in ready
 
-    def _wait(self, is_decided: Callable[[], bool]) -> None:
-        """Wait until `is_decided` returns True, or the process has ended `_LAST_OUTPUT` ago. May raise Abandoned."""
-        ended_at: float | None = None
-        while True:
-            with self._news:
-                if is_decided():
-                    break
-                self._news.wait(_POLL_INTERVAL)
-            self._call.enter("output")
-            self._check_limit()
-            now = SYSTEM_CLOCK.monotonic()
-            if ended_at is not None and now - ended_at > _LAST_OUTPUT:
-                break
-            if ended_at is None and self._process.poll() is not None:
-                ended_at = now
-        self._check_limit()
-
-    def _check_limit(self) -> None:
-        for name, data in self._read.items():
-            if len(data) > self._limit:
-                raise NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {self._limit} bytes on {name}")
+    def _is_late(self) -> bool:
+        """Return True if the process ended more than `_LAST_OUTPUT` ago."""
+        if self._ended_at is None and self._process.poll() is not None:
+            self._ended_at = SYSTEM_CLOCK.monotonic()
+        return self._ended_at is not None and SYSTEM_CLOCK.monotonic() - self._ended_at > _LAST_OUTPUT

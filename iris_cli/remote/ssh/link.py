@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,9 +15,9 @@ from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.ssh.call import Abandoned, SshCall
-from iris_cli.remote.ssh.script_run import POLL_INTERVAL, ScriptRun
+from iris_cli.remote.ssh.script_run import POLL_INTERVAL, ChannelRun
 from iris_cli.remote.ssh.stream import CREDIT, ByteStream, Stream
-from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, max_sending_time
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult
 
 COMMAND = "exec /bin/sh -s"
 MAX_SESSIONS = 4
@@ -217,13 +217,13 @@ class Link:
     def _run(self, call: SshCall[Any], script: Script, *, start_next: bool) -> ScriptResult:
         call.enter("channel")
         self._check_alive()
-        run = ScriptRun(self._take_spare() or self._open_shell(), script, self.is_alive)
+        run = ChannelRun(self._take_spare() or self._open_shell(), script, self.is_alive)
         if self.stream.has_ended():
             raise EOFError
         self.stream.credit = CREDIT
         call.sending()
         call.enter(lambda: run.step)
-        run.send(self._progress_of(call, script))
+        run.send(call)
         if start_next:
             self._start_spare()
         output = run.finish()
@@ -231,14 +231,6 @@ class Link:
         if output.status == -1 and self._is_ending():
             raise EOFError
         return output
-
-    def _progress_of(self, call: SshCall[Any], script: Script) -> Callable[[], None]:
-        """Return the function to call after each sent piece of a payload."""
-        payload = script.payload
-        if payload is None:
-            return lambda: None
-        latest = SYSTEM_CLOCK.monotonic() + max(call.remaining(), 0) + max_sending_time(payload.total)
-        return lambda: call.progressed(latest)
 
     def _open_shell(self) -> paramiko.Channel:
         channel = self._transport.open_session(timeout=NO_TIMEOUT)

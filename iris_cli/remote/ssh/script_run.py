@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from paramiko import Channel
-
+from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, read_chunks
+from iris_cli.remote.ssh.call import SshCall
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, max_sending_time, read_chunks
+
+if TYPE_CHECKING:
+    from paramiko import Channel
 
 PIECE = 32 << 10
 POLL_INTERVAL = 0.25
@@ -18,34 +22,70 @@ _SEND_WAIT = 0.05
 
 
 class ScriptRun:
-    """Sends a script and its payload to the shell on a channel and collects the output.
+    """Sends a script and its payloads to a shell, and collects the output. Subclasses move the bytes.
 
-    Raises EOFError if the connection is lost, NoAnswer for too much output or an unreadable payload.
+    Raises NoAnswer for too much output or an unreadable payload.
     """
 
-    def __init__(self, channel: Channel, script: Script, is_alive: Callable[[], bool]) -> None:
-        self._channel = channel
+    def __init__(self, script: Script) -> None:
         self._script = script
-        self._is_alive = is_alive
         self._out = bytearray()
         self._err = bytearray()
         self._searched = 0  # number of bytes of stdout that were searched for the mark
         self.step = "script"
 
-    def send(self, progressed: Callable[[], None]) -> None:
+    def send(self, call: SshCall[Any]) -> None:
         """Send the script. Send each payload that the script requests. Then close stdin."""
-        self._send(self._script.text, lambda: None)
         payload = self._script.payload
+        latest = SYSTEM_CLOCK.monotonic() + max(call.remaining(), 0)
+        latest += max_sending_time(payload.total) if payload is not None else 0
+        self._send(self._script.text, lambda: None)
         self.step = "output"
         while payload is not None and self._await_mark(payload.mark + b"\n"):
             self.step = "payload"
-            if not all(self._send(chunk, progressed) for chunk in read_chunks(payload)):
+            if not all(self._send(chunk, lambda: call.progressed(latest)) for chunk in read_chunks(payload)):
                 break
             self.step = "output"
             payload = payload.then
         with suppress(OSError):  # the shell may have ended without reading everything
-            self._channel.shutdown_write()
+            self._close_input()
         self.step = "output"
+
+    def _send(self, data: bytes, progressed: Callable[[], None]) -> bool:
+        """Send the data. Return False if the shell accepts no more input."""
+        raise NotImplementedError
+
+    def _close_input(self) -> None:
+        raise NotImplementedError
+
+    def _read(self) -> bool:
+        """Wait for output for a short time, and collect it. Return False at the end of stdout."""
+        raise NotImplementedError
+
+    def _await_mark(self, mark: bytes) -> bool:
+        """Wait until a line of stdout is the mark. Return False if stdout ends before."""
+        while True:
+            found = self._out.find(mark, self._searched)
+            self._searched = max(0, len(self._out) - len(mark))
+            if found == 0 or (found > 0 and self._out[found - 1 : found] == b"\n"):
+                return True
+            if not self._read():
+                return False
+
+    def _take(self, data: bytes, stream: bytearray, name: str) -> None:
+        stream += data
+        limit = self._script.limit
+        if len(stream) > limit:
+            raise NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {limit} bytes on {name}")
+
+
+class ChannelRun(ScriptRun):
+    """Runs a script in the shell on a channel. Raises EOFError if the connection is lost."""
+
+    def __init__(self, channel: Channel, script: Script, is_alive: Callable[[], bool]) -> None:
+        super().__init__(script)
+        self._channel = channel
+        self._is_alive = is_alive
 
     def finish(self) -> ScriptResult:
         """Read the output to its end and return it."""
@@ -62,7 +102,6 @@ class ScriptRun:
         return ScriptResult(stdout=bytes(self._out), stderr=bytes(self._err), status=status)
 
     def _send(self, data: bytes, progressed: Callable[[], None]) -> bool:
-        """Send the data. Return False if the shell accepts no more input."""
         rest = memoryview(data)
         self._channel.settimeout(_SEND_WAIT)
         while rest:
@@ -84,18 +123,7 @@ class ScriptRun:
             self._drain_stderr()
         return True
 
-    def _await_mark(self, mark: bytes) -> bool:
-        """Wait until a line of stdout is the mark. Return False if stdout ends before."""
-        while True:
-            found = self._out.find(mark, self._searched)
-            self._searched = max(0, len(self._out) - len(mark))
-            if found == 0 or (found > 0 and self._out[found - 1 : found] == b"\n"):
-                return True
-            if not self._read():
-                return False
-
     def _read(self) -> bool:
-        """Wait for data on stdout, and collect the available data of stderr. Return False at the end of stdout."""
         self._channel.settimeout(POLL_INTERVAL)
         try:
             data = self._channel.recv(PIECE)
@@ -109,12 +137,9 @@ class ScriptRun:
         self._drain_stderr()
         return True
 
+    def _close_input(self) -> None:
+        self._channel.shutdown_write()
+
     def _drain_stderr(self) -> None:
         while self._channel.recv_stderr_ready():
             self._take(self._channel.recv_stderr(PIECE), self._err, "stderr")
-
-    def _take(self, data: bytes, stream: bytearray, name: str) -> None:
-        stream += data
-        limit = self._script.limit
-        if len(stream) > limit:
-            raise NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {limit} bytes on {name}")
