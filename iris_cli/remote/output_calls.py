@@ -33,7 +33,7 @@ MAX_NAME_BYTES = 32 << 10
 MAX_LIST_BYTES = 16 << 20
 """Bytes of the lists of files in one answer. Longer lists are truncated."""
 
-_PATIENCE = 60.0  # seconds: for a slow disk with many files, or a slow connection
+_PULL_TIME = 60.0  # seconds: for a slow disk with many files, or a slow connection
 _NUMBER = r"(?:0|[1-9][0-9]{0,14})"
 _OUTPUT = re.compile(r"O ([0-9a-f]{32}) (here|partial|link|gone)")
 _FILE = re.compile(rf"({_NUMBER}) ({_NUMBER}) ({_NUMBER}) ([^\n\0]+)".encode(), re.DOTALL)
@@ -125,7 +125,7 @@ class OutputCalls:
 
     def _ask(self, target: Target, step: str, read: Callable[[Frame], R], *, room: int) -> R | Silence:
         call = [self._calls.open_line(target), "begin_frame", step, "end_frame"]
-        return self._calls.ask(target, "pull", call, read, room=room, seconds=_PATIENCE)
+        return self._calls.ask(target, "pull", call, read, room=room, seconds=_PULL_TIME)
 
 
 def _word(name: bytes) -> str:
@@ -223,7 +223,7 @@ MIN_UNUSED = 600.0
 PACKED = "outbox/.packed"
 """Directory for workspaces that a task has packed, relative to the attempt's directory."""
 
-_CACHES_PATIENCE = 30.0  # seconds: for a slow disk with many files
+_CACHES_TIME = 30.0  # seconds: for a slow disk with many files
 _HASH = re.compile("[0-9a-f]{64}")
 _CACHE_SIZE = re.compile(r"S ([ws]/[0-9a-f]{64}) (0|[1-9][0-9]{0,14})")
 
@@ -259,7 +259,7 @@ class CacheCalls:
         step = f"if is_intended_host {quote(boot_id)} {quote(incarnation)}; then {step}; fi"
         call = [self._calls.open_line(target), "unused=", step, "begin_frame", "print_unused", "end_frame"]
         read = partial(_cache_report, worker=target.worker)
-        return self._calls.ask(target, "caches", call, read, room=1 << 20, seconds=_CACHES_PATIENCE)
+        return self._calls.ask(target, "caches", call, read, room=1 << 20, seconds=_CACHES_TIME)
 
 
 def _cache_report(frame: Frame, worker: WorkerId) -> CacheReport:

@@ -48,12 +48,13 @@ __all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]
 
 _ROOM_FOR_TOKENS = 1 << 20
 _ROOM_FOR_REQUESTS = 640 << 10  # bytes: requests of 256 KiB and one more request, in base64
-_REAP_PATIENCE = 2.0  # seconds: reap_all in the worker script waits for so long
-_PROBE_PATIENCE = 5.0  # for the metadata server
-_USAGE_PATIENCE = 30.0  # for a slow disk with many files
-_SHIP_PATIENCE = 25.0  # for verifying, extracting and syncing the archive
+# Additional seconds for a call:
+_REAP_TIME = 2.0  # for the wait of `reap_all`
+_PROBE_TIME = 5.0  # for the metadata server
+_USAGE_TIME = 30.0  # for a slow disk with many files
+_SHIP_TIME = 25.0  # for verifying, extracting and syncing the archive
 _UNPACKED_PER_SECOND = 5e6  # bytes, on a slow disk
-_UNWEDGE_PATIENCE = 10.0  # for inspecting all processes and attempts
+_UNWEDGE_TIME = 10.0  # for inspecting all processes and attempts
 
 
 KnownRequest = tuple[Token, RequestId]
@@ -108,7 +109,7 @@ class TaskRunner(WorkerCalls):
             call,
             partial(probe_report, worker=target.worker),
             room=_ROOM_FOR_TOKENS,
-            seconds=_PROBE_PATIENCE,
+            seconds=_PROBE_TIME,
             first_contact=first_contact,
         )
 
@@ -149,7 +150,7 @@ class TaskRunner(WorkerCalls):
         figures = f"{workspace.size} {workspace.limit} {workspace.packed_size}"
         steps = [f"ship {workspace.hash} {figures} {quote(mark)} {' '.join(unique(tokens))}"]
         payload = Payload(mark=mark.encode(), size=workspace.packed_size, chunks=workspace.chunks)
-        seconds = _SHIP_PATIENCE + workspace.size / _UNPACKED_PER_SECOND
+        seconds = _SHIP_TIME + workspace.size / _UNPACKED_PER_SECOND
         seconds += time_to_arrive(workspace.packed_size)
         call = partial(self._launch, target, "ship", steps, tokens, boot_id, incarnation)
         return call([workspace.hash], payload=payload, seconds=seconds)
@@ -242,7 +243,7 @@ class TaskRunner(WorkerCalls):
         call += [f"evict {hundredths(grace)}"] if clear else []
         call += ["begin_frame", "print_holders", "print_unknown", "end_frame"]
         read = partial(unwedge_report, worker=target.worker, keep=kept, cleared=tokens)
-        return self.ask(target, "unwedge", call, read, room=_ROOM_FOR_TOKENS, seconds=_UNWEDGE_PATIENCE)
+        return self.ask(target, "unwedge", call, read, room=_ROOM_FOR_TOKENS, seconds=_UNWEDGE_TIME)
 
     def reap(self, target: Target, tokens: Sequence[Token]) -> ReapReport | Silence:
         """Delete the files of those attempts that have ended.
@@ -260,14 +261,14 @@ class TaskRunner(WorkerCalls):
             "end_frame",
         ]
         read = partial(reap_report, worker=target.worker, tokens=tokens)
-        return self.ask(target, "reap", call, read, room=64 * len(tokens), seconds=_REAP_PATIENCE)
+        return self.ask(target, "reap", call, read, room=64 * len(tokens), seconds=_REAP_TIME)
 
     def usage(self, target: Target, tokens: Sequence[Token]) -> UsageReport | Silence:
         """Report the disk space that `reap` would free for each of these attempts. Changes nothing."""
         tokens = unique(tokens)
         call = [self.open_line(target), "begin_frame", f"print_usage {' '.join(tokens)}", "end_frame"]
         read = partial(usage_report, worker=target.worker, tokens=tokens)
-        return self.ask(target, "usage", call, read, room=64 * len(tokens), seconds=_USAGE_PATIENCE)
+        return self.ask(target, "usage", call, read, room=64 * len(tokens), seconds=_USAGE_TIME)
 
     def pieces(self, target: Target, wanted: Sequence[LogPiece]) -> tuple[LogChunk, ...] | Silence:
         """Fetch pieces of logs in one round trip, each of at most MAX_LOG_PIECE bytes."""

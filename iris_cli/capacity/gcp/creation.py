@@ -18,7 +18,7 @@ OWNER, GROUP = f"{LABEL_PREFIX}owner", f"{LABEL_PREFIX}group"
 """The labels with the owner and the scale group of a slice."""
 _FAMILIES = {"v5litepod": "V5LITE_POD"}
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-_PATIENCE = 10.0
+_SSH_KEYGEN_TIMEOUT = 10.0
 
 
 def build_node(group: ScaleGroup, owner: str) -> tpu_v2.Node:
@@ -107,7 +107,12 @@ def _from_ssh_keygen(private: Path) -> list[str]:
     command: list[Any] = ["ssh-keygen", "-y", "-P", "", "-f", private]
     try:
         done = subprocess.run(  # noqa: S603 - a fixed program, and a file of the user's own
-            command, capture_output=True, text=True, timeout=_PATIENCE, stdin=subprocess.DEVNULL, check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_SSH_KEYGEN_TIMEOUT,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return []

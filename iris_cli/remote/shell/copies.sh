@@ -1,10 +1,10 @@
 # Copy the workspace for an attempt, as shipped or as the job's set-up left it. The working directory is
 # <root>/a/<token>. docs/worker-protocol.md lists the files in s/<key>/ and the races.
 #
-# A set-up runs once for each pair of workspace and command, under lock.<n>, in tree.<n>. Attempts that find
-# it running wait for it, and fail if it fails. If the attempt that runs it dies or is stopped, one of the
-# waiting attempts takes lock.<n+1>. After a failure, a later attempt does so. Settings: $workspace,
-# $set_up_key (both may be empty).
+# A set-up runs once for each pair of workspace and command, under lock.<n>, in tree.<n>. An attempt that
+# finds the set-up running waits for its end, and fails if the set-up fails. If the attempt that runs the
+# set-up dies or is stopped, one of the waiting attempts makes lock.<n+1> and runs the set-up again. After a
+# failure, a later attempt does the same. Settings: $workspace, $set_up_key (both may be empty).
 
 # set_up_copy: replaces `set_up`. A failed copy is recorded as nostart.disk or .workspace, not as .setup.
 set_up_copy() {

@@ -22,10 +22,10 @@ print_data() { encode | LC_ALL=C awk '{ print "T " $0 | "cat >&3" } END { close(
 # add_lines COUNT: add the number of lines that `print_data` has written to the frame's $count.
 add_lines() { is_number "$1" && count=$((count + $1)); }
 
-# for_40_s COMMAND: run it for at most 40 s if the host has `timeout`, because opening a pipe that replaced a
-# file blocks. fd 3 is closed for COMMAND, because busybox's `timeout` leaves a process for a second, which
-# would keep the answer open.
-for_40_s() {
+# run_for_40_s COMMAND: run COMMAND for at most 40 s if the host has `timeout`, because opening a pipe that
+# replaced a file blocks. File descriptor 3 is closed for COMMAND: busybox's `timeout` leaves a process for a
+# second, which would keep the answer open.
+run_for_40_s() {
     if timeout 1 true >/dev/null 2>&1 3>&-; then
         set -- timeout 40 "$@"
     fi
@@ -98,7 +98,7 @@ batch() {
 send_all() {
     before=$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)
     line "B $#"
-    add_lines "$(for_40_s cat "$@" 2>/dev/null | head -c "$max_bytes" | print_data)"
+    add_lines "$(run_for_40_s cat "$@" 2>/dev/null | head -c "$max_bytes" | print_data)"
     [ "$before" = "$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)" ] && how=same
 }
 
@@ -112,7 +112,7 @@ piece() {
         # shellcheck disable=SC2046
         set -- "$@" $(stat "$stat_option" "$stat_format" "$name" 2>/dev/null)
         line "F $(($2 * 65536)) ${5:-0} ${6:-0} ${7:-0}"
-        add_lines "$(for_40_s dd "$no_wait" if="$name" bs=65536 skip="$2" count="$3" 2>/dev/null |
+        add_lines "$(run_for_40_s dd "$no_wait" if="$name" bs=65536 skip="$2" count="$3" 2>/dev/null |
             print_data)"
     else
         line "F 0 0 0 0"

@@ -8,9 +8,9 @@
 # instead, read twice: a line `at` with the uptime in hundredths of a second, then lines `TID/stat:` and
 # `TID/wchan:`.
 #
-# A signal can end a program, or mean something else to it. So it is sent only to programs that have a handler
-# for it and have the attempt's file stacks.<signal> open; or, with a handler alone, if the operator requests
-# it.
+# A signal can end a program, or have another meaning for the program. So iris sends a signal only to
+# programs that have a handler for it and have the attempt's file stacks.<signal> open. If the operator
+# requests the signal, the handler suffices.
 
 # stacks TOKEN SIGNAL: SIGNAL is the operator's choice, or empty. Continues after the caller has disconnected:
 # if py-spy were killed, a program that it has paused would stay paused.
