@@ -7,6 +7,10 @@
 
 # read_names TOKEN: read the names in the attempt's directory. Times are uptimes. A missing value is - or
 # empty.
+#   $record $record_code $record_cause   the exit record: EXITED, CANCELLED or NOSTART; exit code; reason
+#   $launched $began $ended $end_code    last sign of life before the command; its begin, end and exit code
+#   $first_go $has_go $has_setup $ready  first call `go`; 1 if wrapper or set-up has started; 1 if prepared
+#   $stop $lease $had_signal             names of stop.* and lease.*; 1 if a signal came before the record
 read_names() {
     clear_names
     for name in "$1"/*; do
