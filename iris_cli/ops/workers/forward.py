@@ -233,8 +233,9 @@ class Forward:
                 self._drop_lost_link()
                 link = self._link
                 if link is None or self._link_target != target:
-                    if link is not None:
-                        link.abort()  # the task is on another worker now
+                    if link is not None:  # the task is on another worker now
+                        self._link = None
+                        link.abort()
                     link = self._link = self._transport.connect(target, timeout)
                     self._link_target = target
             stream = link.open_port(location.port, timeout)
