@@ -220,9 +220,8 @@ def _slice_attributes(slice_name: str, kind: str, index: int, vms: int) -> dict[
 def _defaults(setting: Setting) -> Defaults:
     with reading.section(setting) as entry:
         fields = {row.name: read_field(entry, row) for row in JOB_FIELDS if row.defaults}
-    env = fields.pop(
-        "env"
-    )  # the `env` of a worker overrides this default, and the `env` of a job overrides both
+    # The `env` of a worker overrides this default, and the `env` of a job overrides both.
+    env = fields.pop("env")
     fields["memory_default"] = fields.pop("memory")  # unlike a job's own value, a default is not a limit
     return Defaults(job=request_of(fields), env=env or {})
 

@@ -80,9 +80,8 @@ class Cycles(Struct):
     patience: float = ANSWER_TIMEOUT
     job: JobId | None = None
     result: CycleResult = field(default_factory=CycleResult)
-    _decided: set[JobId] = field(
-        default_factory=set
-    )  # jobs for which no missing answer can change the placement
+    # Jobs for which no missing answer can change the placement.
+    _decided: set[JobId] = field(default_factory=set)
 
     @property
     def session(self) -> Session:

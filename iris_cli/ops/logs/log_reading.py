@@ -16,9 +16,7 @@ from iris_cli.remote.task_runner import LogChunk, LogPiece
 
 R = TypeVar("R")
 
-FIRST_READ = (
-    32 << 10
-)  # bytes that the first read gets from the end: enough for the last lines of most programs
+FIRST_READ = 32 << 10  # bytes from the end in the first read: enough for the last lines of most programs
 PIECE = 512 << 10  # bytes per call
 MAX_LINE = 64 << 10  # maximum bytes in a line: an endless line must not fill the memory
 MAX_SEARCH = 16 << 20  # maximum bytes read from the end to find the last lines

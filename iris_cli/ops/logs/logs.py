@@ -88,9 +88,8 @@ def _ends_like(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
     for name in ("err", "out"):
         if size := logs.size(reading.id, name):
             last = logs.read(reading.id, name, max(0, size - _COMPARED), _COMPARED).decode("utf-8", "replace")
-            return log_tail.endswith(
-                last[4:] if size > _COMPARED else last
-            )  # the first bytes may be a part of a character
+            # The first bytes may be a part of a character.
+            return log_tail.endswith(last[4:] if size > _COMPARED else last)
     return False
 
 

@@ -55,9 +55,7 @@ def environment_troubles(
             yield f"{names} refused its key; run `iris doctor`, then {_RESTART} the right one"
     by_problem: dict[str, list[WorkerId]] = {}  # of the SSH key on this machine
     for each in cluster.workers.values():
-        step, _, problem = each.reason.partition(
-            ": "
-        )  # a reason is `STEP: DETAIL`, STEP the part that failed
+        step, _, problem = each.reason.partition(": ")  # a reason is `STEP: DETAIL`, the step that failed
         if each.condition is WorkerCondition.SUSPECT and step == "key":
             by_problem.setdefault(problem, []).append(each.id)
     for problem, workers in by_problem.items():

@@ -179,9 +179,8 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
     needed = bool(work_left(cluster, session.config, session.state))
     cycles = cycles_of(session.state, now, session.config.loop, needed=needed)
     messages = list(session.messages)
-    write_problem = (
-        disk_problem(session.state.path) if needed else ""
-    )  # a loop can't report a full disk itself
+    # A loop can't report a full disk itself.
+    write_problem = disk_problem(session.state.path) if needed else ""
     if write_problem:
         cycles = replace(cycles, next=None)
         messages.append(write_problem)
