@@ -68,9 +68,7 @@ class WorkersOfAttempts(dict[AttemptId, WorkerId]):
         if isinstance(event, ev.TaskAssigned):
             self[attempt] = event.worker
         worker = self.get(attempt)
-        if isinstance(
-            event, ev.AttemptPresumedGone
-        ):  # another event records its end, and a later event the proof
+        if isinstance(event, ev.AttemptPresumedGone):  # events about its end and about the proof will follow
             self._presumed_gone.add(attempt)
         elif isinstance(event, ev.AttemptProvenGone):
             self._presumed_gone.discard(attempt)
