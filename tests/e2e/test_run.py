@@ -136,9 +136,10 @@ def test_a_cut_connection_ends_the_program_and_frees_the_chips(desk: Desk) -> No
         program = desk.pid
         desk.network.drop()
         assert terminal.end() == ExitCode.NOT_RUN
-        assert "sh-1: KILLED" in terminal.screen.text
+        # On a busy machine the host may not confirm the stop in time; then the command says that it is under way.
+        assert "sh-1: KILLED" in terminal.screen.text or "stopping sh-1" in terminal.screen.text
+    desk.until(lambda: desk.has_ended("sh-1"))
     assert not alive(program)
-    assert desk.has_ended("sh-1")
     assert desk.chips_are_free()
 
 

@@ -34,8 +34,8 @@ OF_CYCLES = {
         f"{NEXT}test_why_doubts_a_placement_on_a_silent_worker"
     ),
     ("inventory.py", "polled again in"): f"{NEXT}test_why_doubts_a_placement_on_a_silent_worker",
-    ("channels.py", "retried in"): TELL,
-    ("channels.py", "the next cycle"): TELL,
+    ("view.py", "retried in"): TELL,
+    ("view.py", "the next cycle"): TELL,
     ("jobs.py", "retried in every cycle: iris workers"): (
         f"{NEXT}test_a_cancellation_that_is_not_confirmed_promises_only_cycles_that_come"
     ),
