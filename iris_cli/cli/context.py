@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import field
 
 from iris_cli.errors import IrisError
-from iris_cli.ops.workplace import Workplace
+from iris_cli.ops.cluster_handle import ClusterHandle
 from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _BY_HAND = "jobs stay pending until you run: iris watch --schedule, or iris cron install"
 
 
-class Context(Workplace, dict=True):
-    """Workplace and output of one command.
+class Context(ClusterHandle, dict=True):
+    """The cluster handle and the output of one command.
 
     `starts_loop`: start a background loop for the jobs that are open after this command. `has_printed_no_cycles`: the
     command has printed why no cycle follows.
@@ -43,8 +43,8 @@ class Context(Workplace, dict=True):
             self._sessions.append(session)
         return session
 
-    def no_cycles(self) -> str:
-        """Return `why_no_cycles`, which the command then prints, so that `leave` does not print it again."""
+    def take_no_cycles_reason(self) -> str:
+        """Return why no cycle follows, and record that the command prints it: `leave` does not print it again."""
         why = self.why_no_cycles()
         self.has_printed_no_cycles = self.has_printed_no_cycles or bool(why)
         return why
@@ -65,7 +65,7 @@ class Context(Workplace, dict=True):
         return f"no cycles are running: {cycles.fix}"
 
     def cycles_for_json(self, session: Session) -> Cycles | None:
-        """Start the background loop if open jobs need it. Return the runner of cycles after this command.
+        """Start the background loop if open jobs need it. Return the `Cycles` for the --json output.
 
         Return None without --json. If the state can't be read, warn and return None: the command's result is still
         printed.
@@ -84,9 +84,9 @@ class Context(Workplace, dict=True):
     def leave(self) -> None:
         """End the command: start the loop if its work needs cycles."""
         sessions, self._sessions = self._sessions, []  # breaks a reference cycle that would keep files open
-        worked = [each for each in sessions if each.worked]
-        if self.starts_loop and worked:
-            self._start_loop_or_warn(worked[-1])
+        used = [each for each in sessions if each.may_need_cycles]
+        if self.starts_loop and used:
+            self._start_loop_or_warn(used[-1])
 
     def _start_loop_or_warn(self, session: Session) -> None:
         """Start the loop if needed and print its pid. If no cycle follows, print why, unless this was printed before.

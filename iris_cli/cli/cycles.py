@@ -158,7 +158,7 @@ def _what_runs_cycles(iris: Context, session: Session) -> str:
     """Return the runner of cycles, or why no cycle follows; '' if this command starts a loop and prints its pid."""
     from iris_cli.ops.views.cycles import cycles_of, cycles_words
 
-    if why := iris.no_cycles():
+    if why := iris.take_no_cycles_reason():
         return why
     cycles = cycles_of(session.state, session.clock.now())
     return cycles_words(cycles) if cycles.has_next_cycle else ""
@@ -206,4 +206,4 @@ def status(
         names()
     selected = job is not None or labels or states
     look = one_job if job is not None else lambda: _cluster(session, labels, states)
-    return follow(iris, session, follow_log(session, every=EVERY, about=names if selected else None), look)
+    return follow(iris, session, follow_log(session, every=EVERY, followed=names if selected else None), look)

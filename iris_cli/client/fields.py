@@ -125,7 +125,7 @@ def _pairs(values: Mapping[str, str]) -> dict[str, str]:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise UsageError(f"{name} is {value!r:.80}, not text", hint="write str(...) around it")
+        raise UsageError(f"{name} is {value!r:.80}, not text", hint="pass str(VALUE)")
     return value
 
 

@@ -25,7 +25,7 @@ from iris_cli.client.records import (
 from iris_cli.core import JobId, JobState, TaskId, parse_job_id, parse_task_id
 from iris_cli.core.work_paths import PULLED
 from iris_cli.errors import ExitCode, IrisError, NotFoundError, UsageError
-from iris_cli.ops.workplace import Workplace
+from iris_cli.ops.cluster_handle import ClusterHandle
 
 if TYPE_CHECKING:
     from iris_cli.client.outbox import Outbox
@@ -87,7 +87,7 @@ class IrisClient:
         second call with the same id gets the answer of the first, even after a restart of this program. On the
         operator's machine, a cycle starts the job unless `schedule` is false.
 
-        Raises UsageError, NotFoundError (`after`), UnschedulableError; see also the class.
+        Raises UsageError, UnschedulableError, and NotFoundError if a job in `after` does not exist; see also the class.
         """
         request = job_request(command, constraints, fields)
         if not inherit_constraints:
@@ -137,7 +137,7 @@ class IrisClient:
         return states
 
     def list_tasks(self, job: str | HasId) -> list[TaskStatus]:
-        """Return the tasks of a job by index. Raises NotFoundError."""
+        """Return the tasks of a job, ordered by index. Raises NotFoundError."""
         return list(self.status(job).tasks)
 
     def task_status(self, task: str) -> TaskStatus:
@@ -174,7 +174,7 @@ class IrisClient:
     ) -> list[LogLine]:
         chosen = (streams,) if isinstance(streams, str) else tuple(streams)
         if not chosen or not set(chosen) <= set(BOTH):
-            raise UsageError(f"streams must be of {', '.join(BOTH)}, not {streams!r:.80}")
+            raise UsageError(f"streams must be {' or '.join(map(repr, BOTH))} or both, not {streams!r:.80}")
         return self._backend.logs(what, tail=tail, attempt=attempt, streams=chosen)
 
     def pull(self, job: str | HasId, directory: str | os.PathLike[str] = PULLED) -> Path:
@@ -278,7 +278,7 @@ class Job:
         return self._client.wait(self.id, timeout, stream_logs_from, on_line)
 
     def tasks(self) -> list[TaskStatus]:
-        """Return the tasks by index."""
+        """Return the tasks, ordered by index."""
         return self._client.list_tasks(self.id)
 
     def logs(
@@ -332,19 +332,19 @@ def _backend(
 ) -> Outbox | StateDirectory:
     if lock_timeout is not None and not lock_timeout >= 0:  # NaN, too; a negative timeout never ends
         raise UsageError(f"lock_timeout={lock_timeout} is not a number of seconds to wait")
-    workplace = Workplace(
+    handle = ClusterHandle(
         config_path=None if config is None else Path(config),
         state_path=None if state_dir is None else Path(state_dir),
         lock_timeout=lock_timeout,
         shared=True,
     )
-    if workplace.is_inside:
+    if handle.is_in_task:
         from iris_cli.client.outbox import Outbox
 
         return Outbox(Path(os.environ["IRIS_TASK_DIR"]), answer_timeout)
     from iris_cli.client.state_directory import open_directory
 
-    return open_directory(workplace)
+    return open_directory(handle)
 
 
 def _id(job: str | HasId) -> JobId:

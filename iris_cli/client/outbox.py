@@ -62,10 +62,10 @@ class Outbox:
         if request.workdir is None and request.job_script is None:
             return self.ask(Submit(job=request), request_id)
         from iris_cli.journal.files.workspaces import Workspaces
-        from iris_cli.ops.workspace.pack import pack, tar_chunks
+        from iris_cli.ops.workspace.pack import pack_files, tar_chunks
 
         store = Workspaces(self._task_dir / "outbox" / ".packed")
-        workspace, _ = pack(
+        workspace, _ = pack_files(
             request,
             lambda found: store.put(tar_chunks(found)),
             limit=Limits().workspace_size,

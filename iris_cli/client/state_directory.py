@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, Sink, TaskStatus
 from iris_cli.core import JobId, JobRequest, JobState
 from iris_cli.errors import IrisError, UnreachableError, UsageError
-from iris_cli.ops.workplace import Workplace
+from iris_cli.ops.cluster_handle import ClusterHandle
 
 if TYPE_CHECKING:
     from iris_cli.ops.logs.log_reading import LogLine as OpsLine
@@ -24,20 +24,20 @@ OpenSession = Callable[[str], "Session"]
 """Function that returns a new session for the call with this name, because a session is for one thread only."""
 
 
-def open_directory(workplace: Workplace) -> StateDirectory:
+def open_directory(handle: ClusterHandle) -> StateDirectory:
     """Return the operations on a state directory. All calls share connections."""
     lock = threading.Lock()
 
     def open_session(command: str) -> Session:
         with lock:
-            workplace_of_call = Workplace(workplace.config_path, workplace.state_path, workplace.lock_timeout)
-            workplace_of_call.config_file, workplace_of_call.config = workplace.config_file, workplace.config
-            workplace_of_call.clock, workplace_of_call.transport = workplace.clock, workplace.transport
-        return workplace_of_call.session(f"iris client {command}")
+            call_handle = ClusterHandle(handle.config_path, handle.state_path, handle.lock_timeout)
+            call_handle.config_file, call_handle.config = handle.config_file, handle.config
+            call_handle.clock, call_handle.transport = handle.clock, handle.transport
+        return call_handle.session(f"iris client {command}")
 
     def close() -> None:
         with lock:
-            transport = workplace.__dict__.pop("transport", None)
+            transport = handle.__dict__.pop("transport", None)
         if transport is not None:
             transport.close()
 

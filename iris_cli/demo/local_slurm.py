@@ -19,8 +19,8 @@ PARTITION, URGENT = "main", "urgent"
 _SBIN = ("/usr/sbin", "/sbin")
 _DAEMONS = ("slurmctld", "slurmd", "munged")
 _CLIENTS = ("sbatch", "srun", "scontrol", "squeue", "scancel", "sinfo", "mungekey")
-_PATIENCE = 60.0  # seconds for all nodes to be idle
-_ENDING = 10.0  # seconds for a daemon to end by itself
+_TIMEOUT = 60.0  # seconds, for a command and for all nodes to become idle
+_STOP_TIMEOUT = 10.0  # seconds, for all jobs and for each daemon
 _POLL_INTERVAL = 0.1
 
 _CONF = """\
@@ -64,7 +64,7 @@ def why_no_slurm() -> str:
     missing = [name for name in (*_DAEMONS, *_CLIENTS) if shutil.which(name, path=search_path()) is None]
     if missing:
         return f"no {missing[0]} on this machine: apt-get install slurm-wlm munge"
-    return "" if os.geteuid() == 0 else "a Slurm of its own needs root"
+    return "" if os.geteuid() == 0 else "starting a local Slurm cluster needs root"
 
 
 def search_path() -> str:
@@ -83,7 +83,7 @@ def prepare(directory: Path, nodes: int, cpus: int) -> Path:
         _CONF.format(
             directory=directory,
             host=host,
-            address=socket.gethostbyname(host),  # often 127.0.1.1, and srun expects calls from there
+            address=socket.gethostbyname(host),  # often 127.0.1.1; srun accepts calls only from it
             last=nodes - 1,
             cpus=cpus,
             ports=(ports[0], ports[1], ports[-1]),
@@ -146,7 +146,7 @@ def _is_free(port: int) -> bool:
 
 
 class LocalSlurm:
-    """A cluster whose `nodes` nodes are all this machine. Its files are in `directory`; `stop` ends its processes."""
+    """A Slurm cluster with `nodes` nodes, all on this machine. Its files are in `directory`."""
 
     def __init__(self, directory: Path, nodes: int = 4, cpus: int = 2) -> None:
         self.directory = directory
@@ -173,15 +173,15 @@ class LocalSlurm:
         with suppress(OSError, subprocess.SubprocessError):
             for signal in ((), ("--signal=KILL", "--full")):
                 self._run("scancel", "--user=root", *signal)
-            # BEFORE the daemons end: a step whose node is gone waits for it.
-            until = SYSTEM_CLOCK.monotonic() + _ENDING
+            # Wait for idle nodes BEFORE stopping the daemons: a step waits for a slurmd that has ended.
+            until = SYSTEM_CLOCK.monotonic() + _STOP_TIMEOUT
             while set(self._states()) != {"idle"} and SYSTEM_CLOCK.monotonic() < until:
                 SYSTEM_CLOCK.sleep(_POLL_INTERVAL)
         for process in reversed(self._running):
             process.terminate()
         for process in reversed(self._running):
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_ENDING)
+                process.wait(_STOP_TIMEOUT)
             process.kill()
             process.wait()
         self._running.clear()
@@ -199,7 +199,7 @@ class LocalSlurm:
             env={**os.environ, **self.environ},
             capture_output=True,
             text=True,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             check=False,
         )
 
@@ -214,7 +214,7 @@ class LocalSlurm:
                 subprocess.Popen(  # noqa: S603 - Slurm's daemons
                     command,
                     cwd=self.directory,
-                    # A HOME below the demo's directory: the next demo ends what a killed one has left.
+                    # Set HOME below the demo's directory: the next demo kills leftover processes by their HOME.
                     env={**os.environ, **self.environ, "HOME": str(self.directory)},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -223,7 +223,7 @@ class LocalSlurm:
             )
 
     def _await(self, happened: Callable[[], bool]) -> None:
-        until = SYSTEM_CLOCK.monotonic() + _PATIENCE
+        until = SYSTEM_CLOCK.monotonic() + _TIMEOUT
         while not happened():
             if SYSTEM_CLOCK.monotonic() > until or any(each.poll() is not None for each in self._running):
                 raise IrisError("Slurm did not start", hint=f"see {self.directory}/*.log")

@@ -114,7 +114,7 @@ class _Process(NamedTuple):
 def end_processes(root: Path) -> None:
     """Kill the processes with a `HOME` below `root`, and their descendants, as a power-off does.
 
-    Only processes of hosts have such a `HOME`. `root` itself may be the home of our user. Linux only.
+    Only processes of demo hosts have a `HOME` below `root`. `root` itself may be the home of our user. Linux only.
     """
     for _ in range(_MAX_ROUNDS):
         ended = [_end(each) for each in _processes_below(root)]

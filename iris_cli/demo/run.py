@@ -18,8 +18,8 @@ from iris_cli.core.model.cluster import Cluster
 from iris_cli.demo.cluster import SLICES, TPU, LocalCluster
 from iris_cli.demo.home import demo_home
 from iris_cli.errors import IrisError
-from iris_cli.ops.loop.start import SWITCH, end, order, own_loops, running_loop
-from iris_cli.ops.workplace import Workplace, this_program
+from iris_cli.ops.cluster_handle import ClusterHandle, this_program
+from iris_cli.ops.loop.start import SWITCH, end, own_loops, record_order, running_loop
 from iris_cli.render.console import Output
 
 DEFAULT_DIRECTORY = Path(".iris-demo")
@@ -192,7 +192,7 @@ class Tour:
     def __init__(self, output: Output, config: Path) -> None:
         self.output = output
         self.config = config
-        self._workplace = Workplace(config_path=config)
+        self._handle = ClusterHandle(config_path=config)
         self.steps: list[TourStep] = []
         self.last_duration = 0.0
         """Seconds that the last command of `run` took."""
@@ -219,7 +219,7 @@ class Tour:
 
     def run(self, command: tuple[str, ...], *, capture: bool) -> subprocess.CompletedProcess[str]:
         """Run an iris command. The exit code is not checked. `capture`: return the output instead of showing it."""
-        began = self._workplace.clock.monotonic()
+        began = self._handle.clock.monotonic()
         done = subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-m", "iris_cli", "--config", str(self.config), *command],
             stdin=subprocess.DEVNULL,
@@ -228,17 +228,17 @@ class Tour:
             text=True,
             check=False,
         )
-        self.last_duration = self._workplace.clock.monotonic() - began
+        self.last_duration = self._handle.clock.monotonic() - began
         return done
 
     @property
     def cluster(self) -> Cluster:
         """The cluster according to the present log."""
-        return self._workplace.session("iris demo").view()
+        return self._handle.session("iris demo").view()
 
     def wait_for_the_loop(self) -> None:
         """Wait until the background loop has ended by itself. It ends when no job is open."""
-        clock, state = self._workplace.clock, self._workplace.state
+        clock, state = self._handle.clock, self._handle.state
         until = clock.monotonic() + _PATIENCE
         while running_loop(state) is not None and clock.monotonic() < until:
             clock.sleep(_POLL_INTERVAL)
@@ -254,6 +254,6 @@ class Tour:
                 words = ("--quiet", "cancel", "--wait", "--reason", "the demo ends", *live)
                 self.run(words, capture=self.output.as_json)
         finally:
-            if running_loop(self._workplace.state) is not None:
-                order(self._workplace.state, self._workplace.clock, stopped=True, command="iris demo")
-                end(self._workplace.state, self._workplace.clock)
+            if running_loop(self._handle.state) is not None:
+                record_order(self._handle.state, self._handle.clock, stopped=True, command="iris demo")
+                end(self._handle.state, self._handle.clock)

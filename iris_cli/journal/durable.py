@@ -129,7 +129,7 @@ def replacing(
 ) -> Iterator[int]:
     """Yield the descriptor of a draft, which durably replaces `path` at the end of the block. The caller holds a lock.
 
-    `check` is called when the draft is synced, just before it is renamed. The draft is deleted after an OSError,
+    `check` is called when the draft is synced, just before the rename. The draft is deleted after an OSError,
     because it may have filled the disk. Otherwise it is left, and the next draft overwrites it: so a `path` that has
     another name each time needs a constant `draft_name`, and a process that lost its lock does not delete the draft of
     another process.

@@ -228,7 +228,7 @@ class StateDir:
         Damage in the other parts of the log is not reported.
         """
         for lines in self._line_ranges.ranges_of_job(job):
-            yield self._reading(lines, archive=archive, about=job)
+            yield self._reading(lines, archive=archive, containing=job)
 
     def last_lines(self, lines: int, *, archive: bool) -> Reading:
         """Return a reading of at least the last `lines` lines. Damage in earlier lines is not reported.
@@ -243,14 +243,14 @@ class StateDir:
 
         return LineRanges(self.path, self._snapshots, self._store.resume, self._replay_to)
 
-    def _reading(self, lines: LineRange | None = None, *, archive: bool, about: str = "") -> Reading:
+    def _reading(self, lines: LineRange | None = None, *, archive: bool, containing: str = "") -> Reading:
         from iris_cli.journal.log.reading import ALL, Reading
 
         with writing(self.path):
             warning = check_readable(self.path)
             self._check_cluster(self._store.header(), self._cluster_name)
         warnings = (warning,) if warning else ()
-        return Reading(self.path, lines or ALL, archive=archive, about=about, warnings=warnings)
+        return Reading(self.path, lines or ALL, archive=archive, containing=containing, warnings=warnings)
 
     def create(
         self,

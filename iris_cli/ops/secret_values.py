@@ -97,12 +97,12 @@ def _open(path: str, flags: int) -> int:
 
 def missing_for_jobs(cluster: Cluster, state: StateDir | None) -> Missing:
     """Return the secrets and files that open jobs need and this process lacks. `state` None: don't check files."""
-    waiting = [job for job in cluster.open_jobs() if job.end is None]
-    with_files = [job for job in waiting if job.workspace or job.each_line] if state is not None else []
+    open_jobs = [job for job in cluster.open_jobs() if job.end is None]
+    with_files = [job for job in open_jobs if job.workspace or job.each_line] if state is not None else []
     return Missing(
         secrets={
             job.id: [f"{name}: {problem}" for name, problem in missing.items()]
-            for job in waiting
+            for job in open_jobs
             if (missing := missing_secrets(job))
         },
         files={job.id: lost for job in with_files if state is not None and (lost := _lost(state, job))},

@@ -75,7 +75,7 @@ class Session(Struct, dict=True):
     make_provider: Callable[[Scope, str], SliceProvider] | None = None  # for tests
     runs_as: str = "command"  # kind of runner recorded with each cycle
     cycle_details: Callable[[], Mapping[str, object]] = dict  # data recorded with the time of each cycle
-    worked: bool = False  # True if this session committed events or ran cycles: more cycles may be needed
+    may_need_cycles: bool = False  # True if this session committed events or ran cycles
     keeper: SliceOwner | None = None  # owner of slices; None: derived from the state directory
     _with_slices: tuple[Mapping[str, Slice], Mapping[WorkerId, HostConfig]] | None = None
     begun: bool = False  # True if this invocation has held the lock
@@ -236,7 +236,7 @@ class Session(Struct, dict=True):
                 committed = writer.append(draft.events, at=draft.at)
                 draft.cluster.seq, draft.cluster.at = committed.seq, committed.at
                 self.cluster = draft.cluster
-                self.worked = True
+                self.may_need_cycles = True
                 self._collect_news([committed])
         self._keep()
 

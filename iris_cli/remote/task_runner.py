@@ -167,14 +167,16 @@ class TaskRunner(WorkerCalls):
         tokens: Sequence[Token],
         *,
         renew: bool = True,
-        held: Sequence[KnownRequest] = (),
+        open_requests: Sequence[KnownRequest] = (),
     ) -> WorkerReport | Silence:
-        """Report the states and requests of these attempts, except the requests in `held`.
+        """Report the states and requests of these attempts, except the requests in `open_requests`.
 
         With `renew` the call renews the attempts' leases, perhaps even if the result is a Silence. The call changes
         nothing else.
         """
-        return self._report(target, "poll", ["renew_leases=1"] if renew else [], tokens, tokens, held)
+        return self._report(
+            target, "poll", ["renew_leases=1"] if renew else [], tokens, tokens, open_requests
+        )
 
     def answer(
         self,
@@ -183,7 +185,7 @@ class TaskRunner(WorkerCalls):
         tokens: Sequence[Token],
         *,
         with_requests: bool = True,
-        held: Sequence[KnownRequest] = (),
+        open_requests: Sequence[KnownRequest] = (),
     ) -> WorkerReport | Silence:
         """Deliver answers to requests of tasks, and delete the answered requests. Then report all attempts like `poll`.
 
@@ -191,7 +193,7 @@ class TaskRunner(WorkerCalls):
         reported.
         """
         steps = [answer_line(*each) for each in answers]
-        return self._report(target, "answer", steps, tokens, tokens if with_requests else (), held)
+        return self._report(target, "answer", steps, tokens, tokens if with_requests else (), open_requests)
 
     def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:
         """Fence these attempts, each with its grace period in seconds, so that none runs or ever starts.
@@ -318,9 +320,9 @@ class TaskRunner(WorkerCalls):
         steps: Sequence[str],
         tokens: Sequence[Token],
         with_requests: Sequence[Token] = (),
-        held: Sequence[KnownRequest] = (),
+        open_requests: Sequence[KnownRequest] = (),
     ) -> WorkerReport | Silence:
-        """Make a call that any host executes. Requests of `with_requests` are reported, except those in `held`."""
+        """Make a call that any host executes. Report requests of `with_requests`, except those in `open_requests`."""
         tokens, with_requests = unique(tokens), unique(with_requests)
         call = [
             self.open_line(target),
@@ -329,7 +331,7 @@ class TaskRunner(WorkerCalls):
             "begin_frame",
             *(["skip_requests_left=1"] if with_requests else []),
             f"report {' '.join(tokens)}",
-            *(request_lines(with_requests, held) if with_requests else []),
+            *(request_lines(with_requests, open_requests) if with_requests else []),
             "end_frame",
         ]
         read = partial(worker_report, worker=target.worker, tokens=tokens, with_requests=with_requests)
@@ -351,9 +353,9 @@ def answer_line(token: Token, request: RequestId, answer: bytes) -> str:
     return f'[ -n "$root_missing" ] || answer {" ".join(words)}'
 
 
-def request_lines(with_requests: Sequence[Token], held: Sequence[KnownRequest]) -> list[str]:
-    """Return the lines that report requests of these attempts, except those in `held`."""
-    known = " ".join(f"{parse_token(token)}/{parse_request_id(request)}" for token, request in held)
+def request_lines(with_requests: Sequence[Token], open_requests: Sequence[KnownRequest]) -> list[str]:
+    """Return the lines that report requests of these attempts, except those in `open_requests`."""
+    known = " ".join(f"{parse_token(token)}/{parse_request_id(request)}" for token, request in open_requests)
     return [*([f"known_requests='{known}'"] if known else []), f"print_requests {' '.join(with_requests)}"]
 
 

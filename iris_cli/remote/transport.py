@@ -91,7 +91,7 @@ class NoAnswer(Exception):  # noqa: N818 - not always an error
 
 
 def read_chunks(payload: Payload) -> Iterator[bytes]:
-    """Yield the bytes of a payload. Raises NoAnswer (LOCAL) if they can't be read."""
+    """Yield the bytes of a payload. Raises NoAnswer if they can't be read."""
     try:
         yield from payload.chunks()
     except OSError as error:

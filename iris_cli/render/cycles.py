@@ -26,7 +26,7 @@ from iris_cli.render.tables import fold, group_by_text
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan, Reason, ReasonKind
     from iris_cli.journal.files.runners import LoopOrder, Runner
-    from iris_cli.ops.loop.run import Turn
+    from iris_cli.ops.loop.run import LoopPass
     from iris_cli.render.slices import PassDocument
 
 
@@ -151,7 +151,7 @@ class LoopDocument(Struct, frozen=True, kw_only=True):
 
 
 class LoopLog:
-    """Log of the background loop. A line that the previous turn (pass) also wrote is not repeated.
+    """Log of the background loop. A line that the previous pass of the loop also wrote is not repeated.
 
     Control characters in text from workers are made visible.
     """
@@ -165,15 +165,15 @@ class LoopLog:
 
         write_loop_log(map(clean_line, lines), self._now())
 
-    def turn(self, cluster: Cluster, turn: Turn) -> None:
-        """Write the lines of a turn that are new."""
-        lines = [f"no cycle could be run: {turn.trouble}"] if turn.trouble else []
-        if turn.result is not None:
-            lines += [*placement_lines(turn.result), *silence_lines(cluster, turn.result)]
+    def record(self, cluster: Cluster, loop_pass: LoopPass) -> None:
+        """Write the lines of a pass that are new."""
+        lines = [f"no cycle could be run: {loop_pass.trouble}"] if loop_pass.trouble else []
+        if loop_pass.result is not None:
+            lines += [*placement_lines(loop_pass.result), *silence_lines(cluster, loop_pass.result)]
         if new := [line for line in lines if line not in self._before]:
             self.say(*new)
-            if turn.fault is not None:
-                self.say(*"".join(traceback.format_exception(turn.fault)).splitlines())
+            if loop_pass.fault is not None:
+                self.say(*"".join(traceback.format_exception(loop_pass.fault)).splitlines())
         self._before = frozenset(lines)
 
 

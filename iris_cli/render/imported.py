@@ -28,9 +28,9 @@ class Note(Struct, frozen=True):
 
 
 class ReplacedWorker(Struct, frozen=True):
-    """A worker whose machine was replaced. `attempts` end with it.
+    """A worker whose machine was replaced. `attempts` end with the machine.
 
-    `kept_for`: an attempt placed on the worker since then; because of it the worker is not forgotten.
+    `kept_for`: an attempt placed on the worker since then. Because of this attempt, the worker is not forgotten.
     """
 
     worker: WorkerId

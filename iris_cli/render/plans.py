@@ -182,7 +182,7 @@ def _show_shipped(output: Output, listing: Listing) -> None:
     """Print the directory that would be shipped, and its biggest files."""
 
     files = count(len(listing.entries), "file")
-    output.line(f"would ship {listing.directory}: {files}, {format_memory(listing.size)} ({listing.by})")
+    output.line(f"would ship {listing.directory}: {files}, {format_memory(listing.size)} ({listing.rule})")
     rows = [(each.name, format_memory(each.size)) for each in listing.largest]
     output.show(table(("BIGGEST", "SIZE"), rows))
 
@@ -190,4 +190,4 @@ def _show_shipped(output: Output, listing: Listing) -> None:
 def _shipped(listing: Listing) -> ShippedDirectory:
     """Return the directory that would be shipped, with every file."""
     files = [ShippedFile(each.name, each.size, each.executable, each.target) for each in listing.entries]
-    return ShippedDirectory(listing.directory, listing.by, listing.size, files)
+    return ShippedDirectory(listing.directory, listing.rule, listing.size, files)

@@ -147,8 +147,8 @@ def _head(found: NextSteps) -> list[Text | Table]:
 
 
 def _words(step: Step, indent: str = "") -> Text:
-    about = f"{fold(list(step.workers))}: " if len(step.workers) > 1 else ""
-    return text(f"{indent}{about}{step.words}", "red" if step.urgent else "dim")
+    workers = f"{fold(list(step.workers))}: " if len(step.workers) > 1 else ""
+    return text(f"{indent}{workers}{step.words}", "red" if step.urgent else "dim")
 
 
 def _counts(status: ClusterStatus) -> JobCounts:

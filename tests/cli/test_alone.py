@@ -14,8 +14,8 @@ from iris_cli.core.events.events import WorkerForgotten
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode
 from iris_cli.journal.layout import LOG
+from iris_cli.ops.cluster_handle import ClusterHandle
 from iris_cli.ops.setup.next_steps import MAX_PER_KIND, next_steps
-from iris_cli.ops.workplace import Workplace
 from tests.cli.test_init import NODE
 from tests.render.scenes import busy, failed_gang, session_of
 from tests.support.command_lines import parsed
@@ -150,7 +150,7 @@ def test_a_cluster_without_workers_is_led_to_them_before_a_launch(
 def test_each_step_can_be_typed(scene: Any, here: Path, tmp_path: Path) -> None:
     session_of(scene(), here / "state")
     (here / "cluster.yaml").write_text(LAB)
-    found = next_steps(Workplace(), {}, tmp_path / "home")
+    found = next_steps(ClusterHandle(), {}, tmp_path / "home")
     for step in found.steps:
         parsed(step.command)
     kinds = [step.command.split()[1] for step in found.steps]

@@ -106,7 +106,7 @@ def test_a_job_of_the_state_directory_is_exported_as_it_was_launched(place: Path
     [note] = found["notes"]
     assert note == {
         "field": "workdir",
-        "text": "the packed workspace 'work' is not exported: submit from such a directory",
+        "text": "the packed workspace 'work' is not exported: submit from a directory with the same files",
         "lost": True,
     }
     assert iris("export", "sweeep", "--to", "sbatch") == ExitCode.NOT_FOUND

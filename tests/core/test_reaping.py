@@ -148,12 +148,12 @@ def test_outputs_stand_in_the_order_of_their_ends() -> None:
     for index, attempt in enumerate(NUMBERED):
         outputs, expected = outputs.plus(attempt), [*expected, attempt]
         if index % 3 == 2:
-            first = len(outputs.first) // 2 + 1
-            assert list(outputs.first[:first]) == expected[:first]
+            first = len(outputs.oldest_batch) // 2 + 1
+            assert list(outputs.oldest_batch[:first]) == expected[:first]
             outputs, expected = outputs.minus(first, 0.0), expected[first:]
         assert list(outputs.attempts) == expected
-        assert len(outputs.first) <= BATCH
+        assert len(outputs.oldest_batch) <= BATCH
     while expected:
-        count = len(outputs.first)
+        count = len(outputs.oldest_batch)
         outputs, expected = outputs.minus(count, 0.0), expected[count:]
         assert list(outputs.attempts) == expected

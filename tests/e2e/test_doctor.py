@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.cli.app import run
-from iris_cli.ops.workplace import this_program
+from iris_cli.ops.cluster_handle import this_program
 from tests.support.desk import ShiftedClock
 from tests.support.pasted import paste, put_iris
 from tests.support.sshd import SshHost, SshLab, write_key

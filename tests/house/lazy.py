@@ -65,7 +65,7 @@ LAZY: Mapping[str, str] = {
     "ops.views.status": "ops.views.failure ops.views.scale_status",
     "ops.views.view": "core.evolve core.scheduling.plan ops.secret_values",
     "ops.views.why": "core.scheduling ops.views.scale_status",
-    "ops.workplace": (
+    "ops.cluster_handle": (
         "config.load config.locate journal.state_dir ops.session remote.srun remote.ssh remote.task_runner"
     ),
     # `iris schedule` with nothing to do opens no connection, so paramiko is not imported.

@@ -98,7 +98,7 @@ def busy_days() -> list[Transaction]:
         name = f"job-{number * 7 % 12}"
         lab.job(name, replicas=1 + number % 3).schedule().reports(f"{name}/* running")
         lab.reports(f"{name}/* exited {number % 2}").advance(60)
-        oldest = lab.cluster.outputs[W0].first[:1]
+        oldest = lab.cluster.outputs[W0].oldest_batch[:1]
         if number > 5 and oldest:
             with lab.transaction() as draft:
                 draft.record(AttemptsReaped(worker=W0, attempts=oldest))

@@ -52,7 +52,12 @@ class Hosts:
         return LogChunk(data=data[start : start + piece.limit], offset=start, size=len(data), inode=inode)
 
     def poll(
-        self, target: Target, tokens: Sequence[Token], *, renew: bool = True, held: Sequence[object] = ()
+        self,
+        target: Target,
+        tokens: Sequence[Token],
+        *,
+        renew: bool = True,
+        open_requests: Sequence[object] = (),
     ) -> WorkerReport | Silence:
         return self.polls.get(target.worker) or silence(target.worker)
 

@@ -28,9 +28,9 @@ def put(host: WorkerHost, token: Token, name: str, data: bytes = b"{}") -> Path:
     return (outbox / f".{name}").rename(outbox / name)
 
 
-def poll(host: WorkerHost, *tokens: Token, held: tuple[tuple[Token, str], ...] = ()) -> WorkerReport:
-    known = [(token, RequestId(name)) for token, name in held]
-    answer = host.runner.poll(host.target, tokens, held=known)
+def poll(host: WorkerHost, *tokens: Token, open_requests: tuple[tuple[Token, str], ...] = ()) -> WorkerReport:
+    known = [(token, RequestId(name)) for token, name in open_requests]
+    answer = host.runner.poll(host.target, tokens, open_requests=known)
     assert isinstance(answer, WorkerReport), answer
     return answer
 
@@ -98,7 +98,7 @@ def test_the_first_of_many_requests_are_reported_and_that_there_are_more(host: W
     report = poll(host, token)
     assert [each.id for each in report.requests] == names[:16]
     assert report.asking == (token,)
-    report = poll(host, token, held=tuple((token, name) for name in names[:3]))
+    report = poll(host, token, open_requests=tuple((token, name) for name in names[:3]))
     assert [each.id for each in report.requests] == names[3:19], "those that are held make room"
 
 

@@ -67,7 +67,7 @@ def test_the_file_supplies_settings_that_the_connection_omits(tmp_path: Path) ->
 def test_settings_of_the_connection_have_priority(tmp_path: Path) -> None:
     config = "Host w\n User u\n Port 2222\n IdentityFile /file\n"
     one = hop(tmp_path, config, user="me", port=22, key="~/key")
-    assert (one.user, one.port, one.identities, one.explicit) == ("me", 22, (tmp_path / "key",), True)
+    assert (one.user, one.port, one.identities, one.has_own_key) == ("me", 22, (tmp_path / "key",), True)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_jump_host_without_a_key_uses_that_of_the_connection(tmp_path: Path) -
     config = "Host a\n IdentityFile /file\n"
     a, b, w = way(tmp_path, config, proxy_jump="a,b", key="/key", user="u")
     assert [a.identities, b.identities, w.identities] == [(Path("/file"),), (Path("/key"),), (Path("/key"),)]
-    assert [a.explicit, b.explicit, w.explicit] == [False, False, True]
+    assert [a.has_own_key, b.has_own_key, w.has_own_key] == [False, False, True]
     assert [a.user, b.user, w.user] == [ME, ME, "u"]
 
 

@@ -27,10 +27,10 @@ from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import ProbeReport, RemoteState, Silence, SilenceKind
 from iris_cli.core.model.task import AttemptState
 from iris_cli.journal.durable import DISK
-from iris_cli.journal.files.runners import LOOP, HeldRunner, Runner
+from iris_cli.journal.files.runners import LOOP, Runner, RunnerLock
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops.workplace import Workplace
+from iris_cli.ops.cluster_handle import ClusterHandle
 from iris_cli.remote.task_runner import LogChunk, LogPiece
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_calls import CommandEnd, CommandRequest, Programs
@@ -176,7 +176,7 @@ class Stage:
     hosts: Hosts
     clock: StoppedClock
     _first_line: str
-    loop: HeldRunner  # a background loop, as far as anybody can see
+    loop: RunnerLock  # a background loop, as far as anybody can see
     answers: list[str] = field(default_factory=list)  # of somebody at a terminal; none: nobody is there
 
     @property
@@ -260,9 +260,9 @@ class Stage:
         patch.setenv("PATH", str(self.directory / "bin"))
         patch.setattr(DISK, "fsync", lambda _fd: None)
         patch.setattr("getpass.getuser", lambda: "me")
-        patch.setattr(Workplace, "actor", "me@laptop")
-        patch.setattr(Workplace, "transport", cast("SshTransport", Keys()))
-        patch.setattr(Workplace, "_runner", lambda *_: self.hosts)
+        patch.setattr(ClusterHandle, "actor", "me@laptop")
+        patch.setattr(ClusterHandle, "transport", cast("SshTransport", Keys()))
+        patch.setattr(ClusterHandle, "_runner", lambda *_: self.hosts)
 
 
 def _code_of(words: Sequence[str], clock: Clock) -> int:
@@ -312,7 +312,7 @@ def _write(lab: Lab, directory: Path) -> None:
     (directory / "cluster.yaml").write_text(_configuration(lab))
 
 
-def _loop(lab: Lab, state: Path) -> HeldRunner:
+def _loop(lab: Lab, state: Path) -> RunnerLock:
     """The lock of a background loop, as a process 4711 of this host would hold it."""
     since = lab.now - 3600.0
     runners = StateDir(state, now=lambda: lab.now, actor="me@laptop").runners

@@ -192,7 +192,7 @@ def test_looking_on_tells_what_is_about_these_jobs(tmp_path: Path) -> None:
 
     lab = Lab().worker("w", cpu=8)
     session: Session = session_of(lab, tmp_path / "state")
-    steps = follow_log(session, every=2.0, about=lambda: ("mine",))
+    steps = follow_log(session, every=2.0, followed=lambda: ("mine",))
     assert next(steps).news == ()
     before = len(lab.log)
     lab.job("mine", cpu=1.0).job("other", cpu=1.0).schedule()

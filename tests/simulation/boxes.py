@@ -107,11 +107,11 @@ class Boxes:
 
     # What workers say, and are told
 
-    def tell(self, report: WorkerReport, held: Sequence[object]) -> WorkerReport:
+    def tell(self, report: WorkerReport, open_requests: Sequence[object]) -> WorkerReport:
         """The report of a poll, with what the attempts in it ask for."""
         requests, asking = [], []
         for token in (each.token for each in report.attempts):
-            open_ones = sorted(each for each in self._open(token) if (token, each) not in held)
+            open_ones = sorted(each for each in self._open(token) if (token, each) not in open_requests)
             asking += [token] if open_ones[_MOST:] else []
             for request in open_ones[:_MOST]:
                 data = self.boxes[token].outbox[request]

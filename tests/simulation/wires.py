@@ -86,7 +86,12 @@ class SimRunner:
         return self._call(worker, "probe", lambda machine: machine.probe(worker), first_contact=first_contact)
 
     def poll(
-        self, target: Target, tokens: Sequence[Token], *, renew: bool = True, held: Sequence[object] = ()
+        self,
+        target: Target,
+        tokens: Sequence[Token],
+        *,
+        renew: bool = True,
+        open_requests: Sequence[object] = (),
     ) -> WorkerReport | Silence:
         worker = target.worker
         if renew:
@@ -95,7 +100,7 @@ class SimRunner:
         def act(machine: Machine) -> WorkerReport:
             if renew:
                 machine.renew(worker, tokens)
-            return self._told(machine.poll(worker, tokens), held)
+            return self._told(machine.poll(worker, tokens), open_requests)
 
         return self._call(worker, "poll", act)
 
@@ -106,7 +111,7 @@ class SimRunner:
         tokens: Sequence[Token],
         *,
         with_requests: bool = True,
-        held: Sequence[object] = (),
+        open_requests: Sequence[object] = (),
     ) -> WorkerReport | Silence:
         worker, boxes = target.worker, self._network.boxes
         assert boxes is not None, "nobody has asked for anything"
@@ -115,12 +120,12 @@ class SimRunner:
             for token, request, text in answers:
                 boxes.answer(token, request, text)
             report = machine.poll(worker, tokens)
-            return self._told(report, held) if with_requests else self._left(report)
+            return self._told(report, open_requests) if with_requests else self._left(report)
 
         return self._call(worker, "answer", act)
 
-    def _told(self, report: WorkerReport, held: Sequence[object]) -> WorkerReport:
-        return report if self._network.boxes is None else self._network.boxes.tell(report, held)
+    def _told(self, report: WorkerReport, open_requests: Sequence[object]) -> WorkerReport:
+        return report if self._network.boxes is None else self._network.boxes.tell(report, open_requests)
 
     def _left(self, report: WorkerReport) -> WorkerReport:
         return report if self._network.boxes is None else self._network.boxes.left(report)

@@ -78,11 +78,16 @@ class FakeRunner(FileCalls):
         return self._answer(host, "probe", answer)
 
     def poll(
-        self, target: Target, tokens: Sequence[Token], *, renew: bool = True, held: Sequence[object] = ()
+        self,
+        target: Target,
+        tokens: Sequence[Token],
+        *,
+        renew: bool = True,
+        open_requests: Sequence[object] = (),
     ) -> WorkerReport | Silence:
         host = self.hosts[target.worker]
         host.renewals += renew
-        return self._answer(host, "poll", self._telling(host, tokens, held))
+        return self._answer(host, "poll", self._telling(host, tokens, open_requests))
 
     def answer(
         self,
@@ -91,7 +96,7 @@ class FakeRunner(FileCalls):
         tokens: Sequence[Token],
         *,
         with_requests: bool = True,
-        held: Sequence[object] = (),
+        open_requests: Sequence[object] = (),
     ) -> WorkerReport | Silence:
         host = self.hosts[target.worker]
         host.beforehand.pop("answer", lambda: None)()
@@ -99,16 +104,16 @@ class FakeRunner(FileCalls):
             host.tokens[token].inbox[name] = text
             if not host.box_is_stuck:
                 host.tokens[token].outbox.pop(name, None)
-        report = self._telling(host, tokens, held) if with_requests else host.report(tokens)
+        report = self._telling(host, tokens, open_requests) if with_requests else host.report(tokens)
         return self._answer(host, "answer", report)
 
-    def _telling(self, host: Host, tokens: Sequence[Token], held: Sequence[object]) -> WorkerReport:
+    def _telling(self, host: Host, tokens: Sequence[Token], open_requests: Sequence[object]) -> WorkerReport:
         """Return the first 16 requests of each attempt by name."""
         asked: list[OutboxFile] = []
         asking = []
         for token in tokens:
             outbox = host.tokens[token].outbox if token in host.tokens else {}
-            names = sorted(name for name in outbox if (token, name) not in held)
+            names = sorted(name for name in outbox if (token, name) not in open_requests)
             asking += [token] if names[16:] else []
             for name in names[:16]:
                 text = outbox[name]

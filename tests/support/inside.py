@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId
 from iris_cli.core.lifecycle import children
-from iris_cli.core.lifecycle.children import Submission
+from iris_cli.core.lifecycle.children import SubmissionContext
 from iris_cli.core.messages.requests import RegisterEndpoint
 from iris_cli.core.model.job import JobRequest, Origin
 from iris_cli.core.model.limits import Limits
@@ -45,7 +45,7 @@ class Inside:
         digest = str(replace(wanted, name=None).__repr__())
         origin = Origin(attempt or self.attempt, self._id(request), digest)
         fleet = [worker.attributes for worker in self.lab.cluster.workers.values()]
-        by = Submission(fleet=fleet, defaults=JobRequest(cpu=0.5), limits=self.limits)
+        by = SubmissionContext(possible_workers=fleet, defaults=JobRequest(cpu=0.5), limits=self.limits)
         with self.lab.transaction() as draft:
             return children.submit_child(draft, origin, wanted, by)
 

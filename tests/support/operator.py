@@ -15,8 +15,8 @@ import pytest
 
 from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.cluster_handle import ClusterHandle
 from iris_cli.ops.loop import start
-from iris_cli.ops.workplace import Workplace
 from tests.house.rules import ROOT
 from tests.support.command_server import command_server
 from tests.support.waiting import until
@@ -59,8 +59,8 @@ class Operator:
             code = server.wait(pid)
             return subprocess.CompletedProcess(words, code, out.read_text("utf-8"), err.read_text("utf-8"))
 
-    def place(self) -> Workplace:
-        return Workplace(config_path=self.directory / "cluster.yaml", state_path=self.directory / "state")
+    def place(self) -> ClusterHandle:
+        return ClusterHandle(config_path=self.directory / "cluster.yaml", state_path=self.directory / "state")
 
     def spawn(self) -> bool:
         return start.spawn(self.place(), self.environ()) is not None

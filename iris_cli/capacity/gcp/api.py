@@ -126,8 +126,8 @@ class Api:
         found = self._found(self._client.get_queued_resource, request)
         return None if found is None else tpu_v2.QueuedResource.pb(found)
 
-    # If Google's client does not know the type of a started operation, it can't parse the answer. Such a call has
-    # succeeded.
+    # If Google's client does not know the type of a started operation, it can't parse the answer. Nevertheless, the
+    # call has succeeded.
 
     def create_node(self, name: str, node: Any) -> bool:
         """Create a node. Return False if the name is taken."""

@@ -128,9 +128,10 @@ def failed_creation(name: str, operations: Iterable[Mapping[str, Any]]) -> Cloud
     """
     found: dict[str, Mapping[str, Any]] = {}
     for each in operations:
-        about = each.get("metadata", {})
-        if short_name(about.get("target", "")) == name and about.get("verb") == "create":
-            found[about.get("createTime", "").rstrip("Z")] = each  # "12:00:01" must sort before "12:00:01.5"
+        metadata = each.get("metadata", {})
+        if short_name(metadata.get("target", "")) == name and metadata.get("verb") == "create":
+            # "12:00:01" must sort before "12:00:01.5"
+            found[metadata.get("createTime", "").rstrip("Z")] = each
     if not found:
         return None
     last = found[max(found)]

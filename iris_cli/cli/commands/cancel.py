@@ -40,7 +40,7 @@ def cancel(
         raise UsageError("no jobs given", hint="name jobs, or select them with --label or --state")
     if prefix and not names:
         raise UsageError("--prefix needs the beginning of a job id", hint="iris cancel sweep- --prefix")
-    if iris.is_inside:
+    if iris.is_in_task:
         from iris_cli.cli import inside
 
         if prefix or wait or wanted:
@@ -51,7 +51,7 @@ def cancel(
     session = iris.session("iris cancel")
     result = operation.cancel(session, names, prefix=prefix, wanted=wanted, reason=reason)
     stopped = operation.wait_until_stopped(session, result) if wait else True
-    no_cycles = iris.no_cycles() if wait and result.stopping else ""
+    no_cycles = iris.take_no_cycles_reason() if wait and result.stopping else ""
     cycles = iris.cycles_for_json(session)
     render.show_cancelled(
         iris.output, session.cluster, result, waited=wait, no_cycles=no_cycles, cycles=cycles

@@ -53,9 +53,9 @@ def install(
 ) -> None:
     """Install a crontab line for `iris schedule --once`. Installing it again changes it."""
     from iris_cli.core.units import parse_duration
+    from iris_cli.ops.cluster_handle import user_name
     from iris_cli.ops.loop.cron import crontab, timer
     from iris_cli.ops.loop.cron.entry import keys_without_agent, missing_variables
-    from iris_cli.ops.workplace import user_name
     from iris_cli.render.cycles import show_installed
 
     iris: Context = context.obj
@@ -114,8 +114,8 @@ def remove(context: typer.Context) -> None:
 
 
 def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> "CronEntry":
+    from iris_cli.ops.cluster_handle import this_program
     from iris_cli.ops.loop.cron.entry import CronEntry, absolute_path
-    from iris_cli.ops.workplace import this_program
 
     return CronEntry(
         cluster=iris.config.name,

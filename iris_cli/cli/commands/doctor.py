@@ -41,8 +41,8 @@ def doctor(
     """
     from iris_cli.ops.checks.bundle import check_new
     from iris_cli.ops.checks.findings import exit_code
+    from iris_cli.ops.cluster_handle import this_program
     from iris_cli.ops.doctor import examine
-    from iris_cli.ops.workplace import this_program
     from iris_cli.render import checks as render
 
     iris: Context = context.obj

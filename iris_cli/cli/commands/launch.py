@@ -55,7 +55,7 @@ def launch(
         option(
             "--no-inherit-constraints",
             group=INSIDE,
-            text="Submit the child without the constraints of its job.",
+            text="Do not inherit the constraints of the parent job.",
         ),
     ] = False,
     request_id: Annotated[
@@ -82,20 +82,20 @@ def launch(
 def launch_job(
     iris: Context, options: Mapping[str, Any], words: Sequence[str], command: tuple[str, ...]
 ) -> int:
-    """Submit a job, place it and start it; print its id. `words`: the arguments, at most a job file."""
+    """Submit a job, place it and start it; print its id. `words`: the positional arguments."""
     wanted = _request(iris, options, words, command)
     if options["dry_run"]:
         return _show_plan(iris, wanted)
-    if iris.is_inside:
+    if iris.is_in_task:
         return _submit_child(iris, wanted, options)
     session = iris.session("iris launch")
     iris.starts_loop = not options["no_schedule"] or options["wait"] or options["follow"]
     wait, follow = options["wait"], options["follow"]
     # With --json and --wait, the result of the job is the only document.
-    is_printed = not (iris.output.as_json and (wait or follow))
+    prints_job = not (iris.output.as_json and (wait or follow))
     schedule = not options["no_schedule"]
     launched = _submit(
-        iris, session, wanted, schedule=schedule, is_printed=is_printed, runs_on=wait or follow
+        iris, session, wanted, schedule=schedule, prints_job=prints_job, keeps_running=wait or follow
     )
     return _wait_or_follow(iris, session, launched, wait=wait, follow=follow)
 
@@ -104,7 +104,7 @@ def _request(
     iris: Context, options: Mapping[str, Any], words: Sequence[str], command: tuple[str, ...]
 ) -> "JobRequest":
     path = _job_file(words)
-    if options["request_id"] is not None and not iris.is_inside:
+    if options["request_id"] is not None and not iris.is_in_task:
         raise UsageError("--request-id is only available inside a task", hint="use --name")
     given = request(options, command)
     if given.failed and given.again is None:
@@ -171,21 +171,21 @@ def _submit(
     wanted: "JobRequest",
     *,
     schedule: bool,
-    is_printed: bool,
-    runs_on: bool,
+    prints_job: bool,
+    keeps_running: bool,
 ) -> "JobId":
-    """Submit a job; return its id. `runs_on`: this command then runs cycles until the job ends."""
+    """Submit a job; return its id. `keeps_running`: this command runs cycles until the job ends."""
     from iris_cli.ops.jobs.launch import launch as submit
     from iris_cli.ops.jobs.launch import unreachable_workers
     from iris_cli.render import jobs as render
 
     job_id = submit(session, wanted)
 
-    def show(result: "CycleResult | None", runs_on: bool = runs_on) -> None:
+    def show(result: "CycleResult | None", keeps_running: bool = keeps_running) -> None:
         silent: Mapping[WorkerId, str] = {}
         why, cycles = "", None
         try:
-            if not (runs_on or session.cluster.job_state(job_id).terminal):
+            if not (keeps_running or session.cluster.job_state(job_id).terminal):
                 why = iris.why_no_cycles()
             silent = unreachable_workers(session, job_id, has_next_cycle=not why)
             cycles = iris.cycles_for_json(session)
@@ -201,13 +201,13 @@ def _submit(
             iris.output.flush()
     finally:  # start the submitted job even if stdout is closed
         if schedule:
-            _cycle(session, job_id, show, is_printed=is_printed)
-        elif is_printed:
+            _cycle(session, job_id, show, prints_job=prints_job)
+        elif prints_job:
             show(None)
     return job_id
 
 
-def _cycle(session: "Session", job_id: "JobId", show: Callable[..., None], *, is_printed: bool) -> None:
+def _cycle(session: "Session", job_id: "JobId", show: Callable[..., None], *, prints_job: bool) -> None:
     from iris_cli.ops.cycle.cycle import run
     from iris_cli.ops.jobs.launch import wait_for_set_up
 
@@ -216,9 +216,9 @@ def _cycle(session: "Session", job_id: "JobId", show: Callable[..., None], *, is
         result = run(session, job=job_id)
         wait_for_set_up(session, job_id)
     except BaseException:  # print the job's id and state even if interrupted
-        show(result, runs_on=False)
+        show(result, keeps_running=False)
         raise
-    if is_printed:
+    if prints_job:
         show(result)
 
 

@@ -60,7 +60,7 @@ def logs(
     from iris_cli.render.logs import log_lines as render
 
     iris: Context = context.obj
-    if diff and (follow or iris.is_inside):
+    if diff and (follow or iris.is_in_task):
         wrong = "--diff can't be combined with --follow" if follow else "--diff can't be used inside a task"
         raise UsageError(wrong, hint=f"iris logs {what} --diff" if follow else f"iris logs {what}")
     query = Query(
@@ -71,7 +71,7 @@ def logs(
         dated=diff,
         relative=not raw and (diff or not iris.output.as_json),
     )
-    if iris.is_inside:
+    if iris.is_in_task:
         from iris_cli.cli import inside
 
         return inside.logs(iris, what, query, follow=follow, folded=not no_fold)
@@ -130,7 +130,7 @@ def _follow(iris: Context, session: "Session", what: str, query: "Query", *, fol
                 printer.step(step)
     except KeyboardInterrupt:
         continue_words = f"{what} continues: iris logs {what} --follow"
-        iris.output.message(f"stopped following; {iris.no_cycles() or continue_words}")
+        iris.output.message(f"stopped following; {iris.take_no_cycles_reason() or continue_words}")
         return ExitCode.INTERRUPTED
     return ExitCode.UNREACHABLE if follower.cut_short else ExitCode.OK
 

@@ -10,7 +10,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from iris_cli.ops.loop.run import Turn
+    from iris_cli.ops.loop.run import LoopPass
     from iris_cli.ops.session import Session
 
 _EXAMPLES = """
@@ -46,7 +46,7 @@ def register(app: Commands) -> None:
 def start(context: typer.Context) -> None:
     """Run the background loop with the environment of this shell.
 
-    Replaces a running loop. Ends with the last job.
+    Replaces a running loop. The loop ends with the last job.
     """
     from iris_cli.config.schema import Mode
     from iris_cli.ops.loop import start as operation
@@ -62,7 +62,7 @@ def start(context: typer.Context) -> None:
     iris.state.create(iris.config.name, command="iris loop start")
     session = iris.session("iris loop start")
     if not work_left(session.view(), session.config, session.state):
-        operation.order(iris.state, iris.clock, stopped=False, command=session.command)
+        operation.record_order(iris.state, iris.clock, stopped=False, command=session.command)
         operation.end(iris.state, iris.clock)
         render.show_started(iris.output, None)
         return
@@ -85,7 +85,7 @@ def stop(context: typer.Context) -> None:
             raise
     else:
         state = iris.state
-        state.create(name, command="iris loop stop")  # the order is stored in this directory
+        state.create(name, command="iris loop stop")  # the order to end loops is stored in this directory
     render.show_stopped(iris.output, operation.stop(state, iris.clock))
 
 
@@ -129,7 +129,9 @@ def _why_invalid(iris: Context) -> str:
 
 def run(
     context: typer.Context,
-    lock_fd: Annotated[int | None, option("FD", "The lock, held already.", hidden=True)] = None,
+    lock_fd: Annotated[
+        int | None, option("FD", "File descriptor of the lock, if the parent process holds it.", hidden=True)
+    ] = None,
     check: Annotated[bool, flag("--check", "Import everything, then end.", hidden=True)] = False,
 ) -> int:
     """Run the loop in this process."""
@@ -171,18 +173,18 @@ def _run(iris: Context, lock_fd: int | None) -> None:
         session.tell = lambda message: log.say(message)
         log.say(f"iris {__version__} runs cycles, pid {os.getpid()}")
 
-    def report(session: "Session", turn: "Turn") -> None:
-        log.turn(session.cluster, turn)
+    def report(session: "Session", loop_pass: "LoopPass") -> None:
+        log.record(session.cluster, loop_pass)
         start.rotate_loop_log(session.state.path)
 
     ended = process.serve(iris, program, lock_fd, begin=begin, report=report)
     if ended is None:
         log.say("another loop runs already")
         return
-    reason, held = ended
+    reason, lock = ended
     log.say(f"ended: {reason}")
     if reason is LoopEnd.UPGRADE:
-        process.replace_process(program, held)
+        process.replace_process(program, lock)
 
 
 def _is_needed(iris: Context) -> bool:

@@ -32,7 +32,7 @@ def register_endpoint(
     from iris_cli.cli import inside
 
     iris: Context = context.obj
-    if not iris.is_inside:
+    if not iris.is_in_task:
         raise UsageError(
             "endpoints can only be registered from inside a task",
             hint="run this command inside a job; `iris status JOB` lists registered endpoints",

@@ -35,6 +35,6 @@ def release(
         result,
         "released",
         unchanged="not held",
-        no_cycles=iris.no_cycles(),
+        no_cycles=iris.take_no_cycles_reason(),
         cycles=cycles,
     )

@@ -32,4 +32,6 @@ def retry(
     session = iris.session("iris retry")
     result = operation.retry(session, subject)
     cycles = iris.cycles_for_json(session)
-    render.show_retried(iris.output, session.cluster, result, no_cycles=iris.no_cycles(), cycles=cycles)
+    render.show_retried(
+        iris.output, session.cluster, result, no_cycles=iris.take_no_cycles_reason(), cycles=cycles
+    )

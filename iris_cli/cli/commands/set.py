@@ -50,4 +50,6 @@ def set_fields(
     if seconds is not None:
         words.append(f"scheduling timeout {format_duration(seconds) if seconds else 'none'}")
     what, cycles = ", ".join(words), iris.cycles_for_json(session)
-    show_changed(iris.output, session.cluster, result, what, no_cycles=iris.no_cycles(), cycles=cycles)
+    show_changed(
+        iris.output, session.cluster, result, what, no_cycles=iris.take_no_cycles_reason(), cycles=cycles
+    )

@@ -32,7 +32,7 @@ def status(
     iris: Context = context.obj
     labels, states = label or (), state or ()
     iris.starts_loop = False
-    if iris.is_inside:
+    if iris.is_in_task:
         from iris_cli.cli import inside
 
         return inside.status(iris, job)

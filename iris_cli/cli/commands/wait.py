@@ -35,7 +35,7 @@ def wait(
 
     iris: Context = context.obj
     seconds = None if timeout is None else parse_duration(timeout)
-    if iris.is_inside:
+    if iris.is_in_task:
         from iris_cli.cli import inside
 
         return inside.wait_for(iris, jobs, seconds)
@@ -55,9 +55,9 @@ def wait_and_print(
     except KeyboardInterrupt:
         names = " ".join(jobs)
         continues = f"{render.continue_words(jobs)}: iris wait {names}, or iris cancel {names}"
-        iris.output.message(f"stopped waiting; {iris.no_cycles() or continues}")
+        iris.output.message(f"stopped waiting; {iris.take_no_cycles_reason() or continues}")
         return ExitCode.INTERRUPTED
-    no_cycles = iris.no_cycles() if result.open else ""
+    no_cycles = iris.take_no_cycles_reason() if result.open else ""
     cycles = iris.cycles_for_json(session)
     render.show_waited(
         iris.output, session.cluster, result, session.state, no_cycles=no_cycles, cycles=cycles

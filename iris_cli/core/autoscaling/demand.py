@@ -192,15 +192,16 @@ def compute_demand(
     tasks: Mapping[JobId, list[Task]],
     get_job: Callable[[JobId], Job | None],
     now: float,
-    held: Iterable[WaitingKey] = (),
+    waiting_for_own_slices: Iterable[WaitingKey] = (),
 ) -> Demand:
     """Return the demand after the dry run `result` with these workers and pending tasks.
 
-    `held`: tasks and gangs that did not compete in the dry run, because they wait for slices created for them.
+    `waiting_for_own_slices`: tasks and gangs that did not compete in the dry run, because they wait for slices created
+    for them.
     """
     dry_run = DryRun(result, workers, now)
     entries = []
-    for key in (*result.waiting, *held):
+    for key in (*result.waiting, *waiting_for_own_slices):
         job_id = key.job if isinstance(key, TaskId) else key
         job = get_job(job_id)
         if job is None:

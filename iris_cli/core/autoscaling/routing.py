@@ -188,7 +188,7 @@ def route_demand(
 class _Search:
     """The state of the search for entries with equal requirements, so that later entries continue it.
 
-    `full`: groups whose open slices have no room for such an entry.
+    `full`: groups whose open slices have no room for one of the entries.
     """
 
     def __init__(self, catalogue: Catalogue, entry: DemandEntry, opened: int) -> None:

@@ -226,8 +226,8 @@ def _compute_demand(
     expected = _expected_cluster(cluster, states)
     dry_run = plan(expected, now, limits=limits, gang_reserve_after=0.0, missing=missing)
     tasks, workers = group_by_job(expected.pending_tasks()), list(expected.workers.values())
-    held = dry_run.waiting_for_own_slices
-    return compute_demand(dry_run.result, workers, tasks, cluster.jobs.get, now, held)
+    waiting_for_own_slices = dry_run.waiting_for_own_slices
+    return compute_demand(dry_run.result, workers, tasks, cluster.jobs.get, now, waiting_for_own_slices)
 
 
 def _expected_cluster(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:

@@ -43,7 +43,7 @@ class SliceStarted(Event, frozen=True, kw_only=True):
 
 
 class SliceReported(Event, frozen=True, kw_only=True):
-    """The provider's remark about the slice, or the time at which its time limit ends it, has changed."""
+    """The provider's remark about the slice, or the end of its time limit, has changed."""
 
     slice: str
     remark: str = ""
@@ -66,7 +66,7 @@ class SliceJoined(Event, frozen=True, kw_only=True):
 
 
 class SliceDeletionRequested(Event, frozen=True, kw_only=True):
-    """A slice will be deleted. `group` and `template` are set if the log never created this slice."""
+    """A slice will be deleted. `group` and `template` are set if no earlier event requested this slice."""
 
     slice: str
     reason: str
@@ -81,9 +81,9 @@ class SliceDeleted(Event, frozen=True, kw_only=True):
 
 
 class SlicesAdopted(Event, frozen=True, kw_only=True):
-    """From now on only the state directory `place` (shown as `where`) manages slices.
+    """From now on only the state directory with the id `place` and the path `where` manages slices.
 
-    `counted`: by group, the highest slice number that another state directory has used.
+    `counted`: for each scale group, the highest slice number that another state directory has used.
     """
 
     place: str

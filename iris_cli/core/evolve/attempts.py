@@ -167,7 +167,7 @@ def _attempt_stopped(edit: Edit, event: ev.AttemptStopped, at: float) -> None:
 def _attempts_reaped(edit: Edit, event: ev.AttemptsReaped, at: float) -> None:
     outputs = edit.cluster.outputs[event.worker]
     requested = (*event.attempts, *event.left)
-    if not requested or sorted(requested) != sorted(outputs.first[: len(requested)]):
+    if not requested or sorted(requested) != sorted(outputs.oldest_batch[: len(requested)]):
         raise IllegalTransitionError(f"{event}: these are not the oldest attempts with files on the worker")
     outputs = outputs.minus(len(requested), at)
     for attempt_id in event.left:

@@ -68,7 +68,7 @@ EXITS = (
          fix="Prebuilt wheels of TensorFlow and jaxlib need AVX: use another host type, or a build for this CPU."),
     Rule(name="exit-abort", source=_SIGNALS, next=_LAST_LINES, all_shown=_FAULTHANDLER, signal="SIGABRT",
          cause="SIGABRT: a check inside a C++ library failed",
-         fix="The first line with `Check failed` or `F0000` names the check; the stack follows. Without such a line, "
+         fix="The first line with `Check failed` or `F0000` names the check; the stack follows. Without that line, "
              "--env PYTHONFAULTHANDLER=1 prints the Python stack."),
     Rule(name="exit-segfault", source="https://docs.python.org/3/library/faulthandler.html",
          next=_LAST_LINES, all_shown=_FAULTHANDLER, signal="SIGSEGV",

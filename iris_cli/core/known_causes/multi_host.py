@@ -37,8 +37,8 @@ MULTI_HOST = (
          text=("Failed to get TPU metadata (tpu-env) from instance metadata*Couldn't connect to server",
                "ConnectionError: HTTPConnectionPool(host='metadata.google.internal'*Max retries exceeded"),
          cause="the program can't reach the metadata server, which describes the TPU slice",
-         fix="Use the host's network in a container, and add metadata.google.internal to no_proxy. Without such a "
-             "server set TPU_SKIP_MDS_QUERY=1 and the TPU_* variables."),
+         fix="Use the host's network in a container, and add metadata.google.internal to no_proxy. Without a "
+             "metadata server, set TPU_SKIP_MDS_QUERY=1 and the TPU_* variables."),
     Rule(name="tpu-worker-list", source="https://github.com/huggingface/transformers/issues/28204",
          next="iris exec {worker} -- sh -c 'env | grep TPU_'",
          text=("slice_builder_worker_addresses specified. Expected*worker addresses, got",

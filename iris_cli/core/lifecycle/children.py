@@ -27,10 +27,10 @@ PACKED_SIZE_FACTOR = 4
 """Maximum size of all directories packed inside the tasks of a job, as a multiple of `limits.workspace_size`."""
 
 
-class Submission(Struct, frozen=True, kw_only=True):
-    """Context for accepting jobs. `fleet`: all possible workers. `defaults`: values of fields that are not given."""
+class SubmissionContext(Struct, frozen=True, kw_only=True):
+    """Context for accepting jobs. `defaults`: values of fields that are not given."""
 
-    fleet: Fleet
+    possible_workers: Fleet  # attributes of all workers that exist or could be created
     defaults: JobRequest
     limits: Limits
 
@@ -62,7 +62,9 @@ def visible_job(cluster: Cluster, caller: AttemptId, job: JobId | None) -> JobId
 # Submission
 
 
-def submit_child(draft: Draft, origin: Origin, wanted: JobRequest, context: Submission) -> tuple[JobId, bool]:
+def submit_child(
+    draft: Draft, origin: Origin, wanted: JobRequest, context: SubmissionContext
+) -> tuple[JobId, bool]:
     """Submit a child job, once for each attempt and request. Return its id, and whether this request created it.
 
     Return the existing job if a later attempt of the parent repeats the request, or if an equal request used the name.
@@ -149,7 +151,7 @@ def _check_packed(parent: Job, children: Sequence[Job], wanted: Workspace, limit
             )
 
 
-def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, context: Submission) -> Job:
+def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, context: SubmissionContext) -> Job:
     """Return the child job, with the fields inherited from its parent."""
     _check_named(cluster, parent, wanted)
     stem = f"{parent.id}/{wanted.name or stem_of(wanted.command or ('job',))}"
@@ -163,7 +165,9 @@ def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, context: Submissi
         secrets=wanted.secrets and tuple(_with_source(parent, name) for name in wanted.secrets),
     )
     request = merge_requests(own, merge_requests(wanted, JobRequest(**inherited)))
-    return accept(cluster, merge_requests(request, context.defaults), context.fleet, context.limits)
+    return accept(
+        cluster, merge_requests(request, context.defaults), context.possible_workers, context.limits
+    )
 
 
 def _with_source(parent: Job, secret: str) -> str:

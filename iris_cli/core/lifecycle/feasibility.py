@@ -165,7 +165,7 @@ class _Groups(NamedTuple):
     def scarce_dimensions(self, offers: Sequence[Offer]) -> list[int]:
         """Return the dimensions of `Amounts` in which too few offers for a group are large enough.
 
-        Without such dimensions, return the dimensions in which some offers are too small.
+        If no dimension is scarce, return the dimensions in which some offers are too small.
         """
         excluding = [
             number

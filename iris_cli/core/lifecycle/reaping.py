@@ -23,7 +23,7 @@ def attempts_due(
     if outputs.asked_at is not None and 0 <= now - outputs.asked_at < pause:
         return ()
     latest = now - limits.reap_after - abs(worker.skew)
-    return tuple(takewhile(lambda attempt: _ended_at(cluster, attempt) <= latest, outputs.first))
+    return tuple(takewhile(lambda attempt: _ended_at(cluster, attempt) <= latest, outputs.oldest_batch))
 
 
 def ended_before(cluster: Cluster, worker: Worker, latest: float) -> tuple[AttemptId, ...]:
@@ -41,10 +41,10 @@ def record_reaped(
     """Record that the files of `reaped` are deleted. All other requested attempts are reaped later."""
     outputs = draft.cluster.outputs.get(worker)
     known = set(requested)
-    first = tuple(takewhile(known.__contains__, outputs.first)) if outputs is not None else ()
-    if first:
-        gone = tuple(attempt for attempt in first if attempt in reaped)
-        left = tuple(attempt for attempt in first if attempt not in reaped)
+    oldest = tuple(takewhile(known.__contains__, outputs.oldest_batch)) if outputs is not None else ()
+    if oldest:
+        gone = tuple(attempt for attempt in oldest if attempt in reaped)
+        left = tuple(attempt for attempt in oldest if attempt not in reaped)
         draft.record(AttemptsReaped(worker=worker, attempts=gone, left=left))
 
 

@@ -234,7 +234,7 @@ def _lacks_vms(known: Slice, entry: CloudSlice) -> bool:
 
 
 def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
-    """Handle a slice that is not listed. It is gone, unless the provider may still get the request for it."""
+    """Handle a slice that is not listed. The slice is gone, unless the provider may still get its creation request."""
     if known.state is SliceState.REQUESTED or _may_arrive_later(known, draft.at):
         return []
     if known.state is SliceState.DELETING:

@@ -114,7 +114,7 @@ class ClusterObservation(Struct, frozen=True, kw_only=True):
     """One observation of a cluster. `cause` returns why a job ended.
 
     `waiting` returns why a gang is pending for lack of workers, or "". `stopped` describes the time without a cycle if
-    it was too long, otherwise it is "".
+    that time was too long, otherwise "".
     """
 
     cluster: Cluster

@@ -24,7 +24,7 @@ MAX_LOG_PIECE = 64 << 10  # bytes of a log in one answer
 class Submit(Struct, frozen=True, kw_only=True, tag="submit"):
     """Submit a child job. `job.name` is the last part of its id.
 
-    It inherits all constraints of its parent if `job.constraints` is None, and none if it is ().
+    The job inherits all constraints of its parent if `job.constraints` is None, no constraints if the field is ().
     """
 
     job: JobRequest

@@ -112,7 +112,7 @@ class KernelThread(Struct, frozen=True, kw_only=True):
 
     @property
     def spins(self) -> bool:
-        """True if it used half a core, or a tenth if it is runnable (other threads of the host may take its time)."""
+        """True if the thread used half a core, or a tenth if it is runnable (other threads may take its time)."""
         threshold = _RUNNABLE_SPIN_SHARE if self.state == "R" else _SPIN_SHARE
         return self.cpu is not None and self.cpu >= threshold
 

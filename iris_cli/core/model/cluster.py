@@ -60,8 +60,8 @@ class Outputs(Struct, frozen=True, kw_only=True):
     asked_at: float | None = None
 
     @property
-    def first(self) -> tuple[AttemptId, ...]:
-        """The oldest attempts, at most one batch."""
+    def oldest_batch(self) -> tuple[AttemptId, ...]:
+        """The attempts that ended first, at most one batch."""
         return self.full[0] if self.full else self.last
 
     @property
@@ -75,8 +75,8 @@ class Outputs(Struct, frozen=True, kw_only=True):
         return Outputs(full=(*self.full, self.last), last=(attempt,), asked_at=self.asked_at)
 
     def minus(self, count: int, asked_at: float) -> Outputs:
-        """Return a copy without the first `count` attempts, all from the batch `first`, after a call at `asked_at`."""
-        rest = self.first[count:]
+        """Return a copy without the first `count` attempts, all from the oldest batch, after a call at `asked_at`."""
+        rest = self.oldest_batch[count:]
         if not self.full:
             return Outputs(last=rest, asked_at=asked_at)
         full = (*((rest,) if rest else ()), *self.full[1:])
@@ -134,9 +134,9 @@ class Cluster(Struct, kw_only=True, eq=False):
 
     def open_jobs(self) -> list[Job]:
         """Return the jobs that have not ended, or have live attempts or ghosts, in the order of submission."""
-        held = {attempt.task.job for worker in self.workers.values() for attempt in worker.claims}
-        held |= {ghost.attempt.task.job for ghosts in self.ghosts.values() for ghost in ghosts}
-        return [job for job in in_memory(self.jobs) if job.end is None or job.id in held]
+        jobs_with_claims = {attempt.task.job for worker in self.workers.values() for attempt in worker.claims}
+        jobs_with_claims |= {ghost.attempt.task.job for ghosts in self.ghosts.values() for ghost in ghosts}
+        return [job for job in in_memory(self.jobs) if job.end is None or job.id in jobs_with_claims]
 
     def pending_tasks(self) -> Iterator[Task]:
         """Return the pending tasks, job by job."""

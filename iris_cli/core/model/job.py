@@ -243,7 +243,7 @@ class Job(Record, kw_only=True):
 
     @property
     def is_script_alone(self) -> bool:
-        """True if its workspace is only the job script that it runs. iris makes such a script executable."""
+        """True if the workspace is only the job script that the job runs. iris makes the script executable."""
         shipped = self.workspace
         return shipped is not None and shipped.files == 1 and self.command[0] == f"./{shipped.name}"
 

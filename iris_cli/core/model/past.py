@@ -1,6 +1,6 @@
 """Tables that read ended jobs from a snapshot only on demand, because most jobs of a long log have ended.
 
-A table reads one entry when it is looked up, and all entries when it is iterated over.
+The lookup of an entry reads this entry. An iteration over a table reads all entries.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Table(dict[K, V]):
 
     __slots__ = ("_missing", "dropped", "kept")
 
-    def __init__(self, held: Mapping[K, V], kept: StoredTable[K, V] | None, missing: int) -> None:
-        super().__init__(held)
+    def __init__(self, loaded: Mapping[K, V], kept: StoredTable[K, V] | None, missing: int) -> None:
+        super().__init__(loaded)
         self.kept = kept
         self._missing = missing
         self.dropped: frozenset[K] = frozenset()
@@ -69,8 +69,8 @@ class Table(dict[K, V]):
     def __iter__(self) -> Iterator[K]:
         """Read all entries into memory, and iterate over them in the order of the whole table."""
         if self.kept is not None:
-            held = dict(dict.items(self))
-            whole = {key: value for key, value in self.kept.everything() if key not in self.dropped} | held
+            loaded = dict(dict.items(self))
+            whole = {key: value for key, value in self.kept.everything() if key not in self.dropped} | loaded
             self.kept, self._missing = None, 0
             super().clear()
             super().update(whole)

@@ -194,7 +194,7 @@ class Amounts(NamedTuple):
         return cls(worker.cpu_millis, worker.memory, worker.gpus, 1)
 
     @classmethod
-    def held(cls, claim: Claim) -> Amounts:
+    def claimed(cls, claim: Claim) -> Amounts:
         return cls(claim.cpu_millis, claim.memory, len(claim.gpus), int(claim.chips))
 
     def covers(self, need: Amounts) -> bool:

@@ -73,7 +73,7 @@ class Load(Struct, eq=False):
 
     idle: Amounts
     left: Amounts
-    held: tuple[Amounts, ...]
+    claimed: tuple[Amounts, ...]
 
 
 class SchedulingContext:
@@ -154,13 +154,13 @@ class SchedulingContext:
             self._recorded = len(self.changes)
         found = self._loads.get(position)
         if found is None:
-            claims = map(Amounts.held, self.fleet.workers[position].claims.values())
-            held = (*claims, *self._placed.get(position, ()))
+            claims = map(Amounts.claimed, self.fleet.workers[position].claims.values())
+            claimed = (*claims, *self._placed.get(position, ()))
             idle, packed_free = self._idle[position], self._packed_free[position]
-            key = idle, packed_free, *held
+            key = idle, packed_free, *claimed
             found = self._distinct_loads.get(key)
             if found is None:
-                found = self._distinct_loads[key] = Load(idle, self._packing.left(packed_free), held)
+                found = self._distinct_loads[key] = Load(idle, self._packing.left(packed_free), claimed)
             self._loads[position] = found
         return found
 

@@ -1,4 +1,4 @@
-"""Sets of workers by attribute, constraint, device and health, for one cycle."""
+"""Sets of workers by attribute, constraint, device and condition, for one cycle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from iris_cli.core.scheduling.sets import GroupIndex, mask_of, vm_count
 class Fleet:
     """The workers of a cycle, in the order of their ids as text (`w-10` comes before `w-2`), and sets of them.
 
-    `healthy`: workers that accept tasks or cool down. `taints`: the workers with each taint.
+    A set of workers is an int: bit N is the worker at position N of `ids`. `schedulable`: workers that accept tasks, or
+    will accept them after their cool-down. `taints`: the workers with each taint.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Fleet:
         self._offered = offered
         self._stops = unconfirmed_stops if isinstance(unconfirmed_stops, Mapping) else {}
         stopping = frozenset(unconfirmed_stops)
-        self.healthy = self._all_but(not accepts_tasks(worker) for worker in self.workers)
+        self.schedulable = self._all_but(not accepts_tasks(worker) for worker in self.workers)
         self.not_cooling_down = self._all_but(
             worker.cooldown_until > now and is_cooling_down(worker, now, limits) for worker in self.workers
         )
@@ -118,7 +119,7 @@ class Fleet:
         return suitable & variants.get(AttributeValue(device.variant), 0)
 
     def may_get_device(self, device: Device | None) -> bool:
-        """Return whether scale groups could add a worker with this device, or a worker never probed may have it."""
+        """Return whether scale groups could add a worker with this device, or an unprobed worker may have it."""
         kind, variant = (device.kind, device.variant) if device else ("cpu", AUTO)
         offered = any(
             device_compatible(kind, each.kind) and (kind == "cpu" or variant in (AUTO, each.variant))
@@ -163,7 +164,7 @@ class Fleet:
         )
 
     def _all_but(self, exceptions: Iterable[object]) -> int:
-        """Return all workers except exceptions. `exceptions` has a true value for each exception, by position."""
+        """Return all workers except those at positions where `exceptions` has a true value."""
         return self.all_workers & ~mask_of(list(compress(count(), exceptions)))
 
     def _taints(self) -> dict[str, int]:

@@ -54,7 +54,7 @@ class GroupSearch:
         self._eligible = flags_of(requirement.eligible, context.fleet.all_workers)
         self._preferred = [flags_of(workers, context.fleet.all_workers) for workers in requirement.preferred]
         self._fitting: GroupQueue | None = None
-        self._waiting: GroupQueue | None = None
+        self._groups_by_wait: GroupQueue | None = None
 
     def positions(self) -> list[int] | None:
         """Return the position for each task, by task index, or None if the gang does not fit.
@@ -75,12 +75,14 @@ class GroupSearch:
 
         Return None if the gang would not fit on enough groups after attempts have ended.
         """
-        if self._waiting is None:
-            usable = self._requirement.healthy & self._context.large_enough(self._requirement.need)
+        if self._groups_by_wait is None:
+            usable = self._requirement.schedulable & self._context.large_enough(self._requirement.need)
             self._usable = flags_of(usable, self._context.fleet.all_workers)
             self._waits = waits
-            self._waiting = GroupQueue(self._index, self._context.changes, self._by_wait, self._sites.tiers)
-        groups = self._waiting.best_set(self._shape.groups)
+            self._groups_by_wait = GroupQueue(
+                self._index, self._context.changes, self._by_wait, self._sites.tiers
+            )
+        groups = self._groups_by_wait.best_set(self._shape.groups)
         if groups is None:
             return None
         return groups, [position for group in groups for _, position in self._soonest(group)]

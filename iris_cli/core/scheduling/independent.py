@@ -91,10 +91,10 @@ def independent_assignments(
     placed: dict[JobId, list[Assignment]] = {}
     for each in plan.assignments:
         placed.setdefault(each.task.job, []).append(each)
-    waiting = {key.job if isinstance(key, TaskId) else key for key in plan.result.waiting}
+    waiting_jobs = {key.job if isinstance(key, TaskId) else key for key in plan.result.waiting}
     kept: list[Assignment] = []
     dependent: list[JobId] = []
-    no_tasks: TasksByJob = {job: [] for job in (*placed, *waiting)}
+    no_tasks: TasksByJob = {job: [] for job in (*placed, *waiting_jobs)}
     entries = build_queue(no_tasks, cluster.jobs.get, now).entries
     for _, _, job_id, job, *_ in entries:
         own, usable = placed.get(job_id, []), usable_workers.usable_by(job)
@@ -104,7 +104,7 @@ def independent_assignments(
         else:
             free = [each for each in own if not usable_workers.mask([each.worker]) & contested]
             free = [] if job.is_gang and len(free) < len(own) else free
-        if is_affected and (only_unaffected or job_id in waiting or len(free) < len(own)):
+        if is_affected and (only_unaffected or job_id in waiting_jobs or len(free) < len(own)):
             contested |= usable
             dependent.append(job_id)
         kept += free

@@ -23,7 +23,7 @@ timeout has expired."""
 
 
 class Queue(NamedTuple):
-    """The entries in order. `samples` has one job of each signature: jobs with equal signatures need the same workers.
+    """The entries in order. `samples` has one job of each signature: jobs with equal signatures have equal demands.
 
     `sample_indexes` has the index of each signature's job in `samples`.
     """
@@ -79,9 +79,9 @@ def is_past_scheduling_timeout(job: Job, get_job: Callable[[JobId], Job | None],
 def split_overdue(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], list[Task]]:
     """Split the tasks of a job whose scheduling timeout has expired: tasks that must end, and the rest.
 
-    Only tasks that were never placed end; a gang ends as a whole or not at all. If the job has `max_running`, the
-    timeout of its first `max_running` tasks starts at the submission. For its other tasks, the timeout starts when a
-    task of the job last ended.
+    Only tasks without any attempt time out; a gang times out as a whole or not at all. If the job has `max_running`,
+    the timeout of its first `max_running` tasks starts at the submission. For its other tasks, the timeout starts when
+    a task of the job last ended.
     """
     if job.is_gang:
         placed_once = job.rounds > 0 or any(task.attempts for task in tasks)

@@ -57,8 +57,8 @@ class Requirement:
         self.one_vm = bool(self.selected & ~self.one_vm_limit)
         self.selected &= self.one_vm_limit
         self.lasting = fleet.lasting(job.timeout)
-        self.healthy = self.selected & fleet.healthy & fleet.not_cooling_down & self.lasting
-        self.eligible = self.healthy & fleet.without_unconfirmed_stops
+        self.schedulable = self.selected & fleet.schedulable & fleet.not_cooling_down & self.lasting
+        self.eligible = self.schedulable & fleet.without_unconfirmed_stops
         self.levels = _levels(fleet.all_workers, self.preferred)
         self.exhausted = not self.eligible
         self.reservable = True

@@ -26,9 +26,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The decisions of one cycle.
 
     `waiting` has the reasons of all pending tasks and gangs, also of those that did not compete in the cycle. The tasks
-    in `dependency_failed` can never run, because a job in their `after` did not succeed. `too_late` has the reason why
-    each task or gang was pending whose scheduling timeout has expired. `waiting_for_own_slices` are the tasks and gangs
-    that would fit on slices created for other jobs, and wait for slices created for them.
+    in `dependency_failed` can never run, because a job in their `after` did not succeed. For each task or
+    gang whose scheduling timeout has expired, `too_late` has the reason why it was pending. The tasks and gangs in
+    `waiting_for_own_slices` would fit on slices created for other jobs, and wait for slices created for them.
     """
 
     result: SchedulingResult
@@ -93,9 +93,9 @@ def plan(
             offered=offered,
         )
 
-    result, waiting = cycle(gate.ready), dict[WaitingKey, Reason]()
-    while more := affinity.must_wait(result, waiting):
-        waiting |= more
+    result, waiting_for_own_slices = cycle(gate.ready), dict[WaitingKey, Reason]()
+    while more := affinity.must_wait(result, waiting_for_own_slices):
+        waiting_for_own_slices |= more
         gate.hold_back(more)
         result = cycle(gate.ready)
     late = group_by_job(map(cluster.tasks.__getitem__, result.timed_out_tasks))
@@ -103,11 +103,11 @@ def plan(
     repeated = cycle(late, partial(_without_timeout, affinity), reserve_after=0.0) if late else None
     return Plan(
         result=result,
-        waiting=result.waiting.with_held(gate.held),
+        waiting=result.waiting.with_held_back(gate.held_back),
         timed_out_tasks=(*result.timed_out_tasks, *gate.timed_out),
         dependency_failed=tuple(gate.failed),
         too_late={key: reasons[0] for key, reasons in repeated.waiting.items()} if repeated else {},
-        waiting_for_own_slices=tuple(waiting),
+        waiting_for_own_slices=tuple(waiting_for_own_slices),
     )
 
 
@@ -127,17 +127,17 @@ class _Gate:
         self._cluster = cluster
         self._now = now
         self._missing = missing
-        self._unable = missing.jobs
+        self._jobs_with_missing_inputs = missing.jobs
         self.ready: TasksByJob = {}
-        self.held: dict[WaitingKey, tuple[Reason, ...]] = {}
+        self.held_back: dict[WaitingKey, tuple[Reason, ...]] = {}
         self.timed_out: list[TaskId] = []
         self.failed: list[TaskId] = []
 
     def admit(self, job: Job, tasks: list[Task]) -> None:
-        """Divide the pending tasks of one job into `ready`, `held`, `timed_out`, and `failed` (they can never run)."""
+        """Divide the pending tasks of one job into `ready`, `held_back`, `timed_out`, and `failed` (can never run)."""
         tasks = self._within_limit(job, tasks) if job.max_running else tasks
-        held = job.held_at is not None
-        if not (held or job.after or job.rounds or job.id in self._unable or any(map(_ATTEMPTS, tasks))):
+        is_held, lacks_inputs = job.held_at is not None, job.id in self._jobs_with_missing_inputs
+        if not (is_held or job.after or job.rounds or lacks_inputs or any(map(_ATTEMPTS, tasks))):
             self.ready[job.id] = tasks
             return
         states = {dependency: self._state(dependency) for dependency in job.after}
@@ -149,46 +149,46 @@ class _Gate:
             late, tasks = split_overdue(job, tasks, self._now)
             self.timed_out += [task.id for task in late]
         if job.is_gang:
-            self._hold_or_admit(job.id, job, tasks, (*reasons, *self._reasons_of_gang(job)))
+            self._hold_back_or_admit(job.id, job, tasks, (*reasons, *self._reasons_of_gang(job)))
         else:
             for task in tasks:
-                self._hold_or_admit(
+                self._hold_back_or_admit(
                     task.id, job, [task], (*reasons, *_still_stopping(task)) if task.attempts else reasons
                 )
 
     def hold_back(self, waits: Mapping[WaitingKey, Reason]) -> None:
         """Hold back gangs and tasks that were ready, for these reasons."""
-        self.held |= {key: (reason,) for key, reason in waits.items()}
+        self.held_back |= {key: (reason,) for key, reason in waits.items()}
         for job in dict.fromkeys(key.job if isinstance(key, TaskId) else key for key in waits):
             left = [task for task in self.ready.pop(job) if job not in waits and task.id not in waits]
             if left:
                 self.ready[job] = left
 
     def _within_limit(self, job: Job, tasks: list[Task]) -> list[Task]:
-        """Return the first tasks, as many as `max_running` allows, and hold the others.
+        """Return the first tasks, as many as `max_running` allows, and hold back the others.
 
         A pending task whose previous attempt still lives counts as running.
         """
         live = sum(map(_is_live, self._cluster.tasks_of(job.id)))
         room = max(0, job.max_running - live)
-        held = [task.id for task in tasks if not _is_live(task)][room:]
+        excess = [task.id for task in tasks if not _is_live(task)][room:]
         text = f"at most {job.max_running} of the job's tasks run at a time"
         reason = Reason(kind=ReasonKind.BEHIND, text=text, need=1, have=0)
-        self.held |= dict.fromkeys(held, (reason,))
-        behind = set(held)
+        self.held_back |= dict.fromkeys(excess, (reason,))
+        behind = set(excess)
         return [task for task in tasks if task.id not in behind]
 
-    def _hold_or_admit(
+    def _hold_back_or_admit(
         self, key: WaitingKey, job: Job, tasks: list[Task], reasons: tuple[Reason, ...]
     ) -> None:
-        """Hold a gang or task if there are reasons, otherwise let it compete."""
+        """Hold back a gang or task if there are reasons, otherwise let it compete."""
         if not reasons:
             self.ready.setdefault(job.id, []).extend(tasks)
         elif tasks:
-            self.held[key] = reasons
+            self.held_back[key] = reasons
 
     def _reasons_of_job(self, job: Job, states: Mapping[JobId, JobState | None]) -> tuple[Reason, ...]:
-        """Return why no task of a job may start. `states`: of the jobs that it depends on."""
+        """Return why no task of a job may start. `states`: the states of its dependencies."""
         reasons = []
         if job.id in self._missing.files:
             reasons.append(Reason(kind=ReasonKind.INVALID, text=self._missing.files[job.id]))
@@ -208,7 +208,7 @@ class _Gate:
         return tuple(reasons)
 
     def _reasons_of_gang(self, job: Job) -> list[Reason]:
-        """Return why a gang can't start a new round: its last round has live attempts or no check yet."""
+        """Return why a gang can't start a new round: its last round has live attempts, or no verdict yet."""
         if job.rounds == 0:
             return []
         reasons = [reason for task in self._cluster.tasks_of(job.id) for reason in _still_stopping(task)]

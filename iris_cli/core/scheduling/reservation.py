@@ -50,8 +50,8 @@ class Reservations:
         Return False if no worker can be reserved for the task.
         """
         queue, waits = self._queue(requirement), self.waits(requirement.need)
-        while (first := queue.first()) is not None:
-            wait, position = first
+        while (nearest := queue.nearest()) is not None:
+            wait, position = nearest
             if position in self._context.reserved_by:
                 heappop(queue.heap)
             elif waits.count(position) != wait:
@@ -65,7 +65,7 @@ class Reservations:
     def _queue(self, requirement: Requirement) -> _ReservationQueue:
         """Return the workers that could be reserved: none if the task needs only a small part of a worker."""
         context, need = self._context, requirement.need
-        usable = requirement.healthy & context.open & context.large_enough(need)
+        usable = requirement.schedulable & context.open & context.large_enough(need)
         workers = usable if usable and _needs_much(context, requirement) else 0
         return _ReservationQueue(partial(self._large_enough_after, need), workers)
 
@@ -111,7 +111,7 @@ class _ReservationQueue:
         self._later = workers  # workers not examined yet, with more attempts in the way
         self.heap: list[tuple[int, int]] = []
 
-    def first(self) -> tuple[int, int] | None:
+    def nearest(self) -> tuple[int, int] | None:
         """Return the attempts in the way (perhaps too small a number) and position of the first worker, or None."""
         while not self._next and self._later and (not self.heap or self.heap[0][0] > self._count):
             self._count += 1
@@ -127,7 +127,7 @@ class _ReservationQueue:
 
 def _most_free(load: Load) -> list[list[int]]:
     """Return, for each resource, the largest possible free amounts after the end of 0, 1, 2, ... attempts."""
-    columns = zip(*load.held, strict=True) if load.held else [()] * len(load.left)
+    columns = zip(*load.claimed, strict=True) if load.claimed else [()] * len(load.left)
     return [
         list(accumulate(sorted(column, reverse=True), initial=left))
         for left, column in zip(load.left, columns, strict=True)
@@ -172,8 +172,8 @@ class Waits:
         found = self._spares.get(load)
         if found is None:
             _, short, others = self._shortage(load)
-            held = zip(*others, strict=True) if others else [()] * len(short)
-            found = Amounts(*map(min, load.left, map(_least_excess, short, held)))
+            amounts = zip(*others, strict=True) if others else [()] * len(short)
+            found = Amounts(*map(min, load.left, map(_least_excess, short, amounts)))
             self._spares[load] = found
         return found
 
@@ -184,17 +184,17 @@ class Waits:
         """
         cpu, memory, gpus, chips = map(sub, load.idle, self._need)
         ending, others = list[Amounts](), list[Amounts]()
-        for claim in load.held:
+        for claim in load.claimed:
             fits = claim[0] <= cpu and claim[1] <= memory and claim[2] <= gpus and claim[3] <= chips
             (others if fits else ending).append(claim)
         left = map(sum, zip(load.left, *ending, strict=True))
         return len(ending), list(map(sub, self._need, left)), others
 
 
-def _fewest(short: int, held: Sequence[int]) -> int:
-    """Return the smallest number of the amounts `held` that together cover the shortage."""
+def _fewest(short: int, amounts: Sequence[int]) -> int:
+    """Return the smallest number of `amounts` that together cover the shortage."""
     count = 0
-    for amount in sorted(held, reverse=True):
+    for amount in sorted(amounts, reverse=True):
         if short <= 0:
             break
         short -= amount
@@ -202,18 +202,18 @@ def _fewest(short: int, held: Sequence[int]) -> int:
     return count
 
 
-def _least_excess(short: int, held: Sequence[int]) -> int:
-    """Return the smallest amount by which a sum of some amounts in `held` exceeds the shortage.
+def _least_excess(short: int, amounts: Sequence[int]) -> int:
+    """Return the smallest amount by which a sum of some of `amounts` exceeds the shortage.
 
     Return 0 if there are too many sums to examine.
     """
     if short <= 0:
         return -short
-    unit = gcd(*held)
-    if not unit or sum(held) > _MAX_SUMS * unit:
+    unit = gcd(*amounts)
+    if not unit or sum(amounts) > _MAX_SUMS * unit:
         return 0
     sums = 1  # bit n is 1 if some of the amounts add up to n units
-    for amount in held:
+    for amount in amounts:
         sums |= sums << amount // unit
     enough = -(-short // unit)
     reached = sums >> enough

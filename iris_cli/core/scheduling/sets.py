@@ -242,7 +242,7 @@ class GroupQueue:
 
 
 def vm_count(worker: Worker) -> int | None:
-    """Return the number of workers in the worker's slice, or None if it does not report it."""
+    """Return the number of workers in the worker's slice, or None if the worker does not report the number."""
     return _integer(worker, TPU_VM_COUNT_ATTRIBUTE_KEY)
 
 

@@ -50,17 +50,19 @@ class SliceAffinity:
         result.constraints = (*job.constraints, *[preference] * weight)
         return result
 
-    def must_wait(self, result: SchedulingResult, held: Collection[WaitingKey]) -> dict[WaitingKey, Reason]:
+    def must_wait(
+        self, result: SchedulingResult, held_back: Collection[WaitingKey]
+    ) -> dict[WaitingKey, Reason]:
         """Return the tasks and gangs that must not use a slice created for another job, with the reason.
 
-        In `result` they are placed on other jobs' slices, or would be placed there if those are held. `held` has the
-        results of earlier calls in this cycle. A job must wait only while a slice is being created for it, or while a
-        gang ahead of it in the queue waits for more slices.
+        In `result` they are placed on other jobs' slices, or would be placed there if those are held. `held_back` has
+        the results of earlier calls in this cycle. A job must wait only while a slice is being created for it, or while
+        a gang ahead of it in the queue waits for more slices.
         """
         on_others = self._on_other_jobs_slices(result) if self._groups_creating else []
         if not on_others:
             return {}
-        self._pending_jobs = dict.fromkeys(_job_of(key) for key in (*result.waiting, *held))
+        self._pending_jobs = dict.fromkeys(_job_of(key) for key in (*result.waiting, *held_back))
         jobs = dict.fromkeys((*self._pending_jobs, *(_job_of(key) for key, _ in on_others)))
         self._jobs_by_group = self._by_group(jobs)
         self._queue_positions = self._positions_of(jobs)

@@ -76,7 +76,7 @@ class Runner(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in asdict(self).items() if name != "kind"}
 
 
-class HeldRunner(Struct):
+class RunnerLock(Struct):
     """The lock on the file of a runner or client, held by this process."""
 
     _path: Path
@@ -136,39 +136,39 @@ class Runners:
         self._actor = actor
         self._sleep = sleep
 
-    def hold(self, kind: str, command: str, *, interval: float, since: float) -> HeldRunner | None:
+    def hold(self, kind: str, command: str, *, interval: float, since: float) -> RunnerLock | None:
         """Register this process as a runner. Return None if it is a second background loop. Raises OSError."""
         self._directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
         self._clean()
-        held = self._hold_loop() if kind == LOOP else _hold_new_file(self._directory, f"{kind}-")
-        if held is not None:
-            held.write(self._runner(kind, command, interval, since))
-        return held
+        lock = self._hold_loop() if kind == LOOP else _hold_new_file(self._directory, f"{kind}-")
+        if lock is not None:
+            lock.write(self._runner(kind, command, interval, since))
+        return lock
 
-    def _hold_loop(self) -> HeldRunner | None:
+    def _hold_loop(self) -> RunnerLock | None:
         """Lock the loop's file. Wait for processes that only check the lock; return None if another loop holds it."""
         path = self._directory / LOOP
-        held = HeldRunner(path, open_safely(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK))
+        lock = RunnerLock(path, open_safely(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK))
         for _ in range(_TRIES):
-            if held.try_lock():
-                return held
+            if lock.try_lock():
+                return lock
             self._sleep(_RETRY_INTERVAL)
-        held.hand_over()
+        lock.hand_over()
         return None
 
-    def inherit(self, fd: int, command: str, *, interval: float, since: float) -> HeldRunner | None:
+    def inherit(self, fd: int, command: str, *, interval: float, since: float) -> RunnerLock | None:
         """Take over the loop's lock with an inherited descriptor. Return None if `fd` does not hold that lock."""
-        held = HeldRunner(self._directory / LOOP, fd)
+        lock = RunnerLock(self._directory / LOOP, fd)
         try:
             if not (
-                held.is_in_place() and held.try_lock()
+                lock.is_in_place() and lock.try_lock()
             ):  # no effect if this process has inherited the lock
                 return None
             os.set_inheritable(fd, False)
         except OSError:
             return None
-        held.write(self._runner(LOOP, command, interval, since))
-        return held
+        lock.write(self._runner(LOOP, command, interval, since))
+        return lock
 
     def live_runners(self) -> list[Runner]:
         """Return all live runners on any host, the loop first. Writes nothing."""
@@ -215,14 +215,14 @@ class Runners:
         return Runner.of_process(os.getpid(), kind, self._actor, command, interval=interval, since=since)
 
 
-def _hold_new_file(directory: Path, prefix: str = "") -> HeldRunner:
+def _hold_new_file(directory: Path, prefix: str = "") -> RunnerLock:
     """Create and lock a file with a unique name. Raises OSError."""
     for _ in range(_TRIES):
         path = directory / f"{prefix}{SYSTEM_RANDOMNESS.hexadecimal(8)}"
-        held = HeldRunner(path, open_safely(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-        if held.try_lock() and held.is_in_place():
-            return held
-        held.hand_over()  # another process is checking the lock, or has deleted the file as stale
+        lock = RunnerLock(path, open_safely(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        if lock.try_lock() and lock.is_in_place():
+            return lock
+        lock.hand_over()  # another process is checking the lock, or has deleted the file as stale
     raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
@@ -278,14 +278,14 @@ class Clients:
     def __init__(self, directory: Path) -> None:
         self._directory = directory / CLIENTS
 
-    def hold(self) -> HeldRunner:
+    def hold(self) -> RunnerLock:
         """Register this process as a client, with a unique name, before its job is submitted. Raises OSError."""
         self._directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
         self._clean()
         return _hold_new_file(self._directory)
 
     def is_gone(self, name: str) -> bool:
-        """Return True if the client has ended: its lock is free or its file deleted. An unreadable file is held."""
+        """Return True if the client has ended: its lock is free, or its file was deleted. An unreadable file: False."""
         try:
             with Runners.probing(self._directory / name) as free:
                 return free

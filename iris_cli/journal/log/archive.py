@@ -75,7 +75,7 @@ class _GzipReader(io.RawIOBase):
         super().__init__()
         self._packed = packed
         self._offset = 0
-        self._waiting = b""
+        self._input = b""
         self._unpacker = zlib.decompressobj(wbits=GZIP)
 
     def readable(self) -> bool:
@@ -90,8 +90,8 @@ class _GzipReader(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:  # a bytearray or a memoryview
         data = b""
         while not (data or self._unpacker.eof):
-            self._waiting = self._waiting or self._packed.read(_BUFFER)
-            if not self._waiting:
+            self._input = self._input or self._packed.read(_BUFFER)
+            if not self._input:
                 raise EOFError("it is truncated")
             data = self._unpack(len(buffer))
         buffer[: len(data)] = data
@@ -100,7 +100,7 @@ class _GzipReader(io.RawIOBase):
 
     def _unpack(self, limit: int) -> bytes:
         """Decompress at most `limit` bytes. If the input is damaged, halve it to find the bytes before the damage."""
-        some = self._waiting
+        some = self._input
         while True:
             before = self._unpacker.copy()
             try:
@@ -110,7 +110,7 @@ class _GzipReader(io.RawIOBase):
                     raise
                 self._unpacker, some = before, some[: len(some) // 2]
             else:
-                self._waiting = self._unpacker.unconsumed_tail + self._waiting[len(some) :]
+                self._input = self._unpacker.unconsumed_tail + self._input[len(some) :]
                 return data
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
@@ -119,7 +119,7 @@ class _GzipReader(io.RawIOBase):
             raise io.UnsupportedOperation("only from the beginning")
         if offset < self._offset:
             self._packed.seek(0)
-            self._offset, self._waiting, self._unpacker = 0, b"", zlib.decompressobj(wbits=GZIP)
+            self._offset, self._input, self._unpacker = 0, b"", zlib.decompressobj(wbits=GZIP)
         while self._offset < offset and self.read(min(_BUFFER, offset - self._offset)):
             pass
         return self._offset
@@ -135,8 +135,9 @@ def open_segment(segment: Segment) -> Iterator[BinaryIO]:
 class ArchiveScan:
     """Iterates once over the records of segments. Afterwards `position` is the end of the last valid record.
 
-    If a segment contains the line that ends at the position `known`, it starts with this segment, or after this line if
-    `skip`. `about` and `until` are as in `Scan`.
+    The scan starts with the segment that contains the line ending at the position `known`. With `skip` it starts after
+    this line. If no segment contains the line, the scan starts with the first segment. `containing` and `until` are as
+    in `Scan`.
     """
 
     def __init__(
@@ -145,10 +146,10 @@ class ArchiveScan:
         known: Position = START,
         *,
         skip: bool = False,
-        about: bytes = b"",
+        containing: bytes = b"",
         until: int = sys.maxsize,
     ) -> None:
-        self._known, self._skip, self._about, self._until = known, skip, about, until
+        self._known, self._skip, self._containing, self._until = known, skip, containing, until
         self.position = START
         self.fault: Fault | None = None
         self.current: Scan | None = None
@@ -183,7 +184,9 @@ class ArchiveScan:
                 if self._skip and segment.first == self._known.seq - self._known.line + 1:
                     start = self._known  # the segment has the same offsets as the former log
                     stream.seek(start.offset)
-                scan = self.current = Scan(stream, sys.maxsize, start, about=self._about, until=self._until)
+                scan = self.current = Scan(
+                    stream, sys.maxsize, start, containing=self._containing, until=self._until
+                )
                 yield from scan
         except PermissionError:
             raise  # an error of reading, not damage

@@ -39,7 +39,7 @@ ALL = LineRange()
 class Reading:
     """Iterates once over the transactions of the log; with `archive`, first over the archived transactions.
 
-    Yields the transactions in the range `lines`. `about`: transactions without this text may be skipped. It takes no
+    Yields the transactions in the range `lines`. `containing`: transactions without this text may be skipped. Takes no
     lock, changes nothing, and holds one transaction at a time in memory. Afterwards `damage` is the reason if reading
     ended early, otherwise None; `archived` is the number of transactions in the archive. Raises NotWritableError if the
     log can't be read, LogDamagedError if no part of it can be trusted.
@@ -51,12 +51,12 @@ class Reading:
         lines: LineRange = ALL,
         *,
         archive: bool,
-        about: str = "",
+        containing: str = "",
         warnings: tuple[str, ...] = (),
     ) -> None:
         self.warnings = warnings
         self._lines = lines
-        self._about = about.encode()
+        self._containing = containing.encode()
         self.damage: Damage | None = None
         self.archived = 0
         self.log_exists = False  # True if there is a log
@@ -95,7 +95,7 @@ class Reading:
             elif self._archive and end.seq > start.seq:
                 chain = segments(self._directory, before=min(end.seq, until) + 1)
                 self.scan = past = ArchiveScan(
-                    chain, start, skip=start.seq > 0, about=self._about, until=until
+                    chain, start, skip=start.seq > 0, containing=self._containing, until=until
                 )
                 yield from (each for each in past if each.seq > start.seq)
                 if past.fault is None and past.position.seq >= until:
@@ -104,7 +104,7 @@ class Reading:
                 end = start_after(past.position)
             if fault is None:
                 stream.seek(end.offset)
-                self.scan = scan = Scan(stream, size, end, head, about=self._about, until=until)
+                self.scan = scan = Scan(stream, size, end, head, containing=self._containing, until=until)
                 yield from (each for each in scan if each.seq > start.seq)
                 end, fault = scan.position, scan.fault
                 if fault is None and end.seq >= until:

@@ -22,8 +22,8 @@ class Scan:
 
     Reads from `start`, the current position of the stream, up to byte `size`, so that a line that is being appended is
     not read. The line that HEAD (`head`) names is valid even without its newline; `position` then includes the newline.
-    `strict`: duplicate keys are damage. `about`: valid lines without this text are skipped. The scan stops after the
-    seq `until`.
+    `strict`: duplicate keys are damage. `containing`: valid lines without this text are skipped. The scan stops after
+    the seq `until`.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class Scan:
         head: Head | None = None,
         *,
         strict: bool = False,
-        about: bytes = b"",
+        containing: bytes = b"",
         until: int = sys.maxsize,
     ) -> None:
-        self._about, self._until = about, until
+        self._containing, self._until = containing, until
         self._strictly = strict
         self.fault: Fault | None = None
         self.size = size
@@ -52,7 +52,7 @@ class Scan:
         for line in self._lines:
             if self._seq >= self._until:
                 return
-            if self._about and self._line and self._about not in line and is_intact(line[:-1]):
+            if self._containing and self._line and self._containing not in line and is_intact(line[:-1]):
                 self._line, self._offset, self._seq = self._line + 1, self._offset + len(line), self._seq + 1
                 self._crc = line[-11:-3].decode("ascii")
                 continue

@@ -296,14 +296,14 @@ class OutputTexts(Struct):
 def cluster_of(
     fleet: Cluster,
     past: Snapshot,
-    held: Sequence[FullJob],
+    jobs_in_memory: Sequence[FullJob],
     sizes: tuple[int, int, int],
     outputs: dict[WorkerId, Outputs],
 ) -> Cluster:
-    """Return the cluster with the jobs `held` in memory and all others in `past`. `sizes`: lengths of the tables."""
-    jobs = {whole.job.id: whole.job for whole in held}
-    tasks = {task.id: task for whole in held for task in whole.tasks}
-    children = {whole.job.id: whole.children for whole in held if whole.children}
+    """Return the cluster with `jobs_in_memory` and all other jobs in `past`. `sizes`: lengths of the tables."""
+    jobs = {whole.job.id: whole.job for whole in jobs_in_memory}
+    tasks = {task.id: task for whole in jobs_in_memory for task in whole.tasks}
+    children = {whole.job.id: whole.children for whole in jobs_in_memory if whole.children}
     fleet.jobs = Table(jobs, _Jobs(past), sizes[0] - len(jobs))
     fleet.tasks = Table(tasks, _Tasks(past), sizes[1] - len(tasks))
     fleet.children = Table(children, _Children(past), sizes[2] - len(children))
@@ -321,8 +321,8 @@ def read_snapshot(
     """
     header, live = file.header, file.decode(Live, file.header.live)
     with raising_damaged():
-        held = open_jobs(live)
-    past = Snapshot(files_of_snapshot(directory, file, archived=archived), held, live.last, replay)
+        jobs_in_memory = open_jobs(live)
+    past = Snapshot(files_of_snapshot(directory, file, archived=archived), jobs_in_memory, live.last, replay)
     raws = file.decode(dict[WorkerId, Raw], header.outputs)
     outputs = Table({}, OutputTexts(raws), len(raws))
-    return cluster_of(live.fleet, past, held, (header.jobs, header.tasks, header.parents), outputs)
+    return cluster_of(live.fleet, past, jobs_in_memory, (header.jobs, header.tasks, header.parents), outputs)

@@ -97,8 +97,8 @@ class SnapshotDraft:
         past = Snapshot(files, self._open, self._last, replay, kept)
         header = self._header
         sizes = header.jobs, header.tasks, header.parents
-        held = [*self._open, *kept.values()]
-        return cluster_of(copy(self._cluster), past, held, sizes, self._cluster.outputs)
+        jobs_in_memory = [*self._open, *kept.values()]
+        return cluster_of(copy(self._cluster), past, jobs_in_memory, sizes, self._cluster.outputs)
 
 
 SnapshotParts = tuple[list[FullJob], list[FullJob], tuple[JobId, ...], "Snapshot | None"]
@@ -123,13 +123,13 @@ def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[FullJob],
     """Return the open jobs and the ended jobs in memory; `complete`: all jobs."""
     for job_id in {task.job for task in in_memory(cluster.tasks)}:
         cluster.jobs[job_id]
-    held = {job.id for job in cluster.open_jobs()}
+    open_ids = {job.id for job in cluster.open_jobs()}
     opened: list[FullJob] = []
     ended: list[FullJob] = []
     jobs = cluster.jobs.values() if complete else in_memory(cluster.jobs)
     for job in sorted(jobs, key=lambda job: job.order):
         whole = job_in(cluster, job.id)
-        is_open = job.id in held or not all(task.state.terminal for task in whole.tasks)
+        is_open = job.id in open_ids or not all(task.state.terminal for task in whole.tasks)
         (opened if is_open else ended).append(whole)
     return opened, ended
 

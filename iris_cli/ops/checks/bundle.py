@@ -25,9 +25,9 @@ from iris_cli.journal.layout import LOG, LOOP_LOG
 from iris_cli.ops.checks.findings import Finding
 from iris_cli.ops.checks.host_checks import SSH_CONFIG, all_workers
 from iris_cli.ops.checks.redaction import Redactor
+from iris_cli.ops.cluster_handle import user_name
 from iris_cli.ops.secret_values import values_to_mask
 from iris_cli.ops.session import Session
-from iris_cli.ops.workplace import user_name
 from iris_cli.remote.ssh.config import Hop, Routes
 from iris_cli.remote.transport import NoAnswer
 

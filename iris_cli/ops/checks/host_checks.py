@@ -60,7 +60,7 @@ def _key_problems(
         found: NoAnswer | None = None
         try:
             for hop in routes.to(connection):
-                offer = (hop.identities, hop.explicit, hop.identities_only)
+                offer = (hop.identities, hop.has_own_key, hop.identities_only)
                 if offer not in known:
                     known[offer] = _fault(ring, hop)
                 found = found or known[offer]

@@ -158,7 +158,7 @@ def _is_text(text: str) -> bool:
 
 
 def set_up_token(worker: WorkerId, incarnation: str) -> Token:
-    """Return the token of the set-up of a worker of a slice. It need not be recorded, because it is computed."""
+    """Return the token of the set-up of a worker of a slice. The token is computed, so the log need not record it."""
     return Token(sha256(f"set-up of {worker} {incarnation}".encode()).hexdigest()[:32])
 
 

@@ -223,10 +223,10 @@ def _device(placement: Placement) -> dict[str, str]:
         granted = _attribute(placement.worker, GPU_INDEXES_ATTRIBUTE_KEY).split(",")
         known = granted if len(granted) == placement.worker.gpus else [str(index) for index in range(1 << 14)]
         return {"CUDA_VISIBLE_DEVICES": ",".join(known[index] for index in placement.attempt.gpus)}
-    return {} if placement.on_tpu else device_guards(placement.worker)
+    return {} if placement.on_tpu else device_hiding_variables(placement.worker)
 
 
-def device_guards(worker: Worker) -> dict[str, str]:
+def device_hiding_variables(worker: Worker) -> dict[str, str]:
     """Return the variables that hide a host's accelerators from a program; {} for a CPU host."""
     host = worker.attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
     if host is None or host.value == "cpu":

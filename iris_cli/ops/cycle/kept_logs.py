@@ -50,7 +50,7 @@ def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
             attempts.append((attempt_id, attempt))
     if not by_worker:
         return
-    _ = session.runner  # creates it before threads use it
+    _ = session.runner  # creates the runner before threads use it
     to_search = _attempts_to_search(
         session.cluster, [due for attempts in by_worker.values() for due in attempts]
     )

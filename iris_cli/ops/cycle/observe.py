@@ -171,7 +171,9 @@ def poll_call(
 
     def poll_attempts() -> Observation:
         renew = failure_detection.may_renew_leases(worker, session.age(read_at), session.limits)
-        observation = session.runner.poll(target, list(context.attempts), renew=renew, held=open_requests)
+        observation = session.runner.poll(
+            target, list(context.attempts), renew=renew, open_requests=open_requests
+        )
         return with_stack_places(session, cluster, target, context.attempts, observation)
 
     return poll_attempts
@@ -314,9 +316,9 @@ def _release_launches(draft: Draft, answer: WorkerAnswer) -> None:
 def _record_report(
     session: Session, draft: Draft, answer: WorkerAnswer, observation: WorkerReport
 ) -> tuple[States, Outcomes]:
-    """Record a worker's report on its attempts, and decide their requests.
+    """Record a worker's report on its attempts, and carry out or refuse their requests.
 
-    First, reports of live attempts are recorded, because a child job needs a running parent. Then requests are decided.
+    First, reports of live attempts are recorded, because a child job needs a running parent. Then come the requests.
     Ends of attempts are recorded last.
     """
     identity.apply_ghost_reports(draft, observation.worker, observation.attempts)
@@ -341,7 +343,7 @@ def _record_report(
     record_attempts(has_ended=False)
     task_requests = (each for each in answer.requests if by_token.get(each.token) == each.attempt)
     outcomes = requests.decide_requests(session, draft, task_requests)
-    # The workspace of a child job must be fetched before such a request can be decided.
+    # A request for a child job is carried out only after the workspace of the child job was fetched.
     deferred.update(token for (token, _), each in outcomes.items() if isinstance(each.result, Submit))
     record_attempts(has_ended=True)
     return {report.token: report.state for report in observation.attempts}, outcomes

@@ -151,7 +151,7 @@ class ReplyQueue:
             chosen,
             list(context.attempts),
             with_requests=self.may_poll(worker.id),
-            held=self.open_requests(context.attempts),
+            open_requests=self.open_requests(context.attempts),
         )
         return Call(context=context, act=act)
 

@@ -1,8 +1,8 @@
 """Requests of running tasks.
 
-iris reads requests before it takes the lock, and decides them together with the worker's report. A request that changes
-something is recorded with its attempt and id, so that it has no further effect if it is read again. A read-only request
-is answered later, from the committed state.
+iris reads requests before it takes the lock. It carries them out or refuses them when it records the worker's report. A
+request that changes something is recorded with its attempt and id, so that it has no further effect if it is read
+again. A read-only request is answered later, from the committed state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LogReading(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """Result of a request: the answer, or the content of the request if it is answered later."""
+    """Outcome of a request: an answer, or the request message that must be answered later."""
 
     request: TaskRequest
     result: messages.Answer | messages.Request
@@ -75,10 +75,10 @@ def _request_of(attempt: AttemptId, file: OutboxFile) -> TaskRequest:
     return TaskRequest(attempt, file.token, file.id, request, digest)
 
 
-def decide_requests(session: Session, draft: Draft, request: Iterable[TaskRequest]) -> Outcomes:
-    """Decide the requests in order on the draft. A failing request is refused, and affects no other request."""
+def decide_requests(session: Session, draft: Draft, requests: Iterable[TaskRequest]) -> Outcomes:
+    """Carry out or refuse the requests in order, on `draft`. A refused request affects no other request."""
     outcomes: Outcomes = {}
-    for each in request:
+    for each in requests:
         events_before = len(draft.events)
         result: messages.Answer | messages.Request
         try:
@@ -118,14 +118,21 @@ def _decide(session: Session, draft: Draft, request: TaskRequest) -> messages.An
 def _submit(
     session: Session, draft: Draft, request: TaskRequest, wanted: JobRequest
 ) -> messages.Answer | messages.Request:
-    """Submit the child job and return the answer. If a valid job's workspace is missing, return the request."""
-    from iris_cli.core.lifecycle.children import Submission, submit_child
+    """Submit the child job and return the answer.
+
+    If the job is valid but its workspace is not stored yet, return the request. It is answered after the workspace was
+    fetched.
+    """
+    from iris_cli.core.lifecycle.children import SubmissionContext, submit_child
     from iris_cli.ops.views.offered import offers
 
     events_before = len(draft.events)
     origin = Origin(request.attempt, request.id, request.digest)
-    fleet = [each.attributes for each in offers(session, draft.cluster)]
-    context = Submission(fleet=fleet, defaults=session.config.defaults.job, limits=session.limits)
+    context = SubmissionContext(
+        possible_workers=[each.attributes for each in offers(session, draft.cluster)],
+        defaults=session.config.defaults.job,
+        limits=session.limits,
+    )
     child, created = submit_child(draft, origin, hash_lines(wanted), context)
     if any(isinstance(event, JobSubmitted) for event in draft.events[events_before:]):
         if wanted.workspace is not None and not session.state.workspaces.has(wanted.workspace.hash):

@@ -46,7 +46,7 @@ class Shipping:
     def begin(self) -> None:
         """Begin a new cycle, in which failed transfers may be retried. Open transfers continue."""
         self._done.clear()
-        self._wanted = {each: waiting for each, waiting in self._wanted.items() if each in self._open}
+        self._wanted = {each: attempts for each, attempts in self._wanted.items() if each in self._open}
 
     def must_wait(self, worker: WorkerId, job: Job) -> bool:
         """Return True if the worker lacks the job's workspace, so that attempts must wait for its transfer."""
@@ -54,7 +54,7 @@ class Shipping:
 
     def record_missing(self, cluster: Cluster, call: Call, report: WorkerReport) -> dict[Token, AttemptId]:
         """Record the workspaces that a worker lacks according to its report. Return the attempts that need them."""
-        waiting = {}
+        waiting_attempts = {}
         for each in report.attempts:
             attempt_id = call.context.attempts.get(each.token)
             if each.state is not RemoteState.ABSENT or attempt_id is None or attempt_id not in call.starts:
@@ -62,30 +62,30 @@ class Shipping:
             workspace = cluster.jobs[attempt_id.task.job].workspace
             if workspace is not None and workspace.hash in report.lacking:
                 self._wanted.setdefault((call.worker, workspace.hash), {})[each.token] = attempt_id
-                waiting[each.token] = attempt_id
-        return waiting
+                waiting_attempts[each.token] = attempt_id
+        return waiting_attempts
 
     def calls(self, cluster: Cluster) -> Iterator[Call]:
         """Yield the calls of the next transfers, until MAX_SHIPMENTS are open."""
-        for delivery, waiting in self._wanted.items():
+        for delivery, attempts in self._wanted.items():
             if len(self._open) >= MAX_SHIPMENTS:
                 return
             worker = cluster.workers.get(delivery[0])
             if delivery in self._done or delivery in self._open or worker is None:
                 continue
-            waiting = {
+            waiting_attempts = {
                 token: each
-                for token, each in waiting.items()
+                for token, each in attempts.items()
                 if (attempt := find_attempt(cluster, each, token)) is not None
                 and attempt.state is AttemptState.ASSIGNED
             }
-            if not waiting:
+            if not waiting_attempts:
                 self._done.add(delivery)
                 continue
             self._open.add(delivery)
-            workspace = cluster.jobs[next(iter(waiting.values())).task.job].workspace
+            workspace = cluster.jobs[next(iter(waiting_attempts.values())).task.job].workspace
             assert workspace is not None
-            act = partial(self._ship, worker, workspace, list(waiting))
+            act = partial(self._ship, worker, workspace, list(waiting_attempts))
             yield Call(context=observe.call_context(cluster, worker.id), act=act, ships=workspace.hash)
 
     def end_shipment(self, call: Call, observation: Observation) -> dict[Token, AttemptId]:

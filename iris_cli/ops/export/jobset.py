@@ -1,4 +1,4 @@
-"""JobSet for Kubernetes and Kueue: one replicated job, with a child job for each slice of a gang.
+"""JobSet for Kubernetes and Kueue: one replicated job, with a Kubernetes Job for each slice of a gang.
 
 The names of labels, annotations and fields are defined by Kubernetes 1.29, JobSet (`jobset.x-k8s.io/v1alpha2`), Kueue
 and GKE.
@@ -62,7 +62,7 @@ _DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """Number of child jobs (`slices`), and number of pods in each child job. `tpu` is None for a job without TPUs."""
+    """Number of Kubernetes Jobs (`slices`), and of pods in each. `tpu` is None for a job without TPUs."""
 
     slices: int
     pods: int  # per slice
@@ -96,7 +96,7 @@ def job_set(source: Source, queue: str | None) -> tuple[Fields, list[ExportNote]
                 {
                     "name": pod_script.replicated_job(source),
                     "replicas": shape.slices,
-                    "template": {"spec": _child(source, shape)},
+                    "template": {"spec": _job_spec(source, shape)},
                 }
             ],
         },
@@ -115,8 +115,8 @@ def _shape(source: Source) -> Shape:
         tpu = gke_tpu(device.variant)
     if tpu is not None and tpu.vms > 1 and not source.starts_together:
         raise UsageError(
-            f"each task of {job.id} is independent, but on GKE a {tpu.name} has {tpu.vms} VMs",
-            hint="write a job file for one task",
+            f"{job.id} can't be exported: its tasks are independent, but each needs a slice of {tpu.vms} VMs",
+            hint="export a job with one task",
         )
     if tpu is not None and source.starts_together:
         return Shape(slices=job.slices, pods=tpu.vms, tpu=tpu)
@@ -155,8 +155,8 @@ def _failure_policy(source: Source) -> Fields:
     return {"failurePolicy": {"maxRestarts": source.job.max_retries_failure, "rules": rules}}
 
 
-def _child(source: Source, shape: Shape) -> Fields:
-    """Return the fields of each child job."""
+def _job_spec(source: Source, shape: Shape) -> Fields:
+    """Return the fields of each Kubernetes Job."""
     job = source.job
     parallelism = min(job.max_running or shape.pods, shape.pods)
     return {
@@ -297,8 +297,10 @@ def _without_empty(value: Any) -> Any:
 def _notes(source: Source, shape: Shape) -> Iterator[ExportNote]:
     job = source.job
     if not source.image:
-        yield lost_note("image", f"a pod needs one: --image IMAGE, or replace {NO_IMAGE}")
-    yield from _lost_shape(source, shape)
+        yield lost_note(
+            "image", f"a pod needs an image: pass --image NAME, or replace {NO_IMAGE} in the output"
+        )
+    yield from _shape_notes(source, shape)
     if source.workdir or job.workspace is not None:
         yield lost_note("workdir", "no counterpart; the image must contain it")
     device = job.resources.device
@@ -321,7 +323,7 @@ def _notes(source: Source, shape: Shape) -> Iterator[ExportNote]:
         )
 
 
-def _lost_shape(source: Source, shape: Shape) -> Iterator[ExportNote]:
+def _shape_notes(source: Source, shape: Shape) -> Iterator[ExportNote]:
     job = source.job
     if shape.tpu is not None and shape.tasks != job.replicas:
         tpu_type = describe(shape.tpu.name, job.replicas // job.slices if job.is_gang else 1)

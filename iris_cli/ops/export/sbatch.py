@@ -39,7 +39,7 @@ _DEFAULT_MAX_INDEX = 1000  # the largest array index that Slurm accepts by defau
 
 
 def batch_script(source: Source, queue: str | None) -> tuple[list[str], list[ExportNote]]:
-    """Return the script's lines after the comments, and notes. `queue`: the partition. Raises UsageError.
+    """Return the script's lines, without the header comments, and notes. `queue`: the partition. Raises UsageError.
 
     The options come first, because `sbatch` reads them up to the first command.
     """
@@ -81,7 +81,7 @@ def _options(source: Source) -> Iterator[str]:
 
 
 def _resources(job: Job) -> Iterator[str]:
-    """Yield options for resources that differ from iris's defaults, because many sites don't account for memory."""
+    """Yield the resource options. Defaults of iris are omitted, because many sites don't account for memory."""
     resources = job.resources
     yield from _cores(job)
     if resources.memory != DEFAULT_RESOURCES.memory:
@@ -120,8 +120,8 @@ def _first_lines(source: Source) -> Iterator[str]:
         yield f"cd -- {shell.quoted(source.workdir)} || exit"
     yield f"IRIS_OUT=$SLURM_SUBMIT_DIR/iris-out/{job.id}-${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"
     yield 'mkdir -p "$IRIS_OUT" || exit'
-    yield f"IRIS_UNIT={'$SLURM_JOB_ID' if source.starts_together else '${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID'}"
-    yield f"IRIS_PORTS={_PORT}"
+    yield f"IRIS_SLURM_ID={'$SLURM_JOB_ID' if source.starts_together else '${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID'}"
+    yield f"IRIS_FIRST_PORT={_PORT}"
     yield 'IRIS_HOSTS=$("$IRIS_SCONTROL" show hostnames "$SLURM_JOB_NODELIST" | paste -s -d , -)'
 
 
@@ -138,7 +138,7 @@ def _variable_lines(source: Source) -> Iterator[str]:
         yield f"{name}=$(cat -- {shell.quoted(file)}) && export {name} || exit"
     yield from (f': "${{{name}:?export this secret before sbatch}}"' for name in _secrets_from_shell(job))
     yield from shell.exports(environment.fixed_variables(source, job.replicas, job.slices))
-    port = str(JAX_PORT) if job.resources.device_type == "tpu" else "$IRIS_PORTS"
+    port = str(JAX_PORT) if job.resources.device_type == "tpu" else "$IRIS_FIRST_PORT"
     yield from shell.computed_exports(
         {
             "IRIS_ATTEMPT": "${SLURM_RESTART_COUNT:-0}",
@@ -146,7 +146,7 @@ def _variable_lines(source: Source) -> Iterator[str]:
             "IRIS_SLICE": "",
             "IRIS_HOSTS": "$IRIS_HOSTS",
             "IRIS_COORDINATOR_ADDRESS": f"${{IRIS_HOSTS%%,*}}:{port}",
-            **environment.named_ports(job, "IRIS_PORTS"),
+            **environment.named_ports(job, "IRIS_FIRST_PORT"),
         }
     )
     if not source.starts_together:
@@ -163,12 +163,12 @@ def _run_lines(source: Source) -> Iterator[str]:
     job, env = source.job, {**source.default_env, **source.job.env}
     kept = [f"{name}={value}" for name, value in env.items() if is_reserved_by_shells(name)]
     words = [*(("env", *kept) if kept else ()), *job.command]
-    yield from ("", "# The program, and what each rank does around it.")
+    yield from ("", "# The program, and the script that each rank runs.")
     yield f"set -- {' '.join(map(shell.quoted, words))}"
     if job.setup:
         yield f"IRIS_SETUP={shell.quoted(job.setup)}"
     yield from (
-        "IRIS_RECORD=$IRIS_OUT/failed-$IRIS_UNIT-$IRIS_ATTEMPT",
+        "IRIS_RECORD=$IRIS_OUT/failed-$IRIS_SLURM_ID-$IRIS_ATTEMPT",
         "IRIS_EACH_RANK='",
         *_each_rank(source),
         "'",
@@ -223,13 +223,13 @@ def _last_lines(source: Source) -> Iterator[str]:
     if job.max_retries_failure or _fails_fast(source):
         yield '[ -z "$IRIS_STOPPING" ] || exit "$IRIS_CODE"'
     if job.max_retries_failure:
-        yield "IRIS_FAILURES=$IRIS_OUT/failures-$IRIS_UNIT"
+        yield "IRIS_FAILURES=$IRIS_OUT/failures-$IRIS_SLURM_ID"
         yield 'echo "$IRIS_CODE" >>"$IRIS_FAILURES"'
         yield f'if [ "$(wc -l <"$IRIS_FAILURES")" -le {job.max_retries_failure} ]; then'
-        yield from ('    "$IRIS_SCONTROL" requeue "$IRIS_UNIT" && exit "$IRIS_CODE"', "fi")
+        yield from ('    "$IRIS_SCONTROL" requeue "$IRIS_SLURM_ID" && exit "$IRIS_CODE"', "fi")
     if _fails_fast(source):
         yield 'for IRIS_OTHER in $("$IRIS_SQUEUE" --noheader --array --job="$SLURM_ARRAY_JOB_ID" --format=%i); do'
-        yield '    [ "$IRIS_OTHER" = "$IRIS_UNIT" ] || "$IRIS_SCANCEL" "$IRIS_OTHER"'
+        yield '    [ "$IRIS_OTHER" = "$IRIS_SLURM_ID" ] || "$IRIS_SCANCEL" "$IRIS_OTHER"'
         yield "done"
     yield 'exit "$IRIS_CODE"'
 
@@ -250,13 +250,13 @@ def _notes(source: Source) -> Iterator[ExportNote]:
     if job.workspace is not None:
         yield lost_note(
             "workdir",
-            f"the packed workspace {job.workspace.name!r} is not exported: submit from such a directory",
+            f"the packed workspace {job.workspace.name!r} is not exported: submit from a directory with the same files",
         )
     if job.coscheduling is not None and job.coscheduling.group_by != TPU_NAME_ATTRIBUTE_KEY:
         group_by = job.coscheduling.group_by
         yield lost_note("coscheduling", f"Slurm chooses the nodes: they may not share {group_by}")
     if job.is_gang and job.slices > 1:
-        yield lost_note("slices", f"Slurm chooses the nodes: not {job.slices} groups of them")
+        yield lost_note("slices", f"Slurm chooses the nodes: they may not form {job.slices} slices")
     if job.priority is Priority.HIGH:
         yield lost_note("priority", "no counterpart for high")
     if job.timeout % 60:

@@ -24,11 +24,11 @@ from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobRequest
 from iris_cli.core.topology import lookup
 from iris_cli.errors import ConfigError, UsageError
+from iris_cli.ops.cluster_handle import ClusterHandle
 from iris_cli.ops.cycle.environment import hash_lines, read_line
 from iris_cli.ops.export.gke_tpu import gke_types
 from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
-from iris_cli.ops.workplace import Workplace
 
 _YAML = (".yaml", ".yml")
 
@@ -66,7 +66,7 @@ def from_state(session: Session, name: str) -> Source:
     return Source(job=job, default_env=session.config.defaults.env, lines=kept, image=job.image)
 
 
-def defaults_of(script: Workplace) -> Defaults:
+def defaults_of(script: ClusterHandle) -> Defaults:
     """Return the defaults in `cluster.yaml`; no defaults if there is no such file. Raises ConfigError."""
     try:
         script.config_file  # noqa: B018 - reading it finds the file

@@ -139,14 +139,14 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
 
     `older_than` must be the value given to `find`, in seconds. Raises LockedError, LogDamagedError, NotWritableError.
     """
-    rows = {each.worker: each for each in found.workers}
-    sent: dict[WorkerId, set[AttemptId]] = {worker: set() for worker in rows}
+    files_by_worker = {each.worker: each for each in found.workers}
+    sent: dict[WorkerId, set[AttemptId]] = {worker: set() for worker in files_by_worker}
 
     def act(call: Call) -> WorkerAnswer:
         called_at = session.clock.now()
         return observe.validated_answer(session, call.context, called_at, call.act())
 
-    while calls := _next_calls(session, rows, sent):
+    while calls := _next_calls(session, files_by_worker, sent):
         session.take_turn()  # BEFORE deleting: the deletion must be recorded
         for batch in session.fan_out(calls, act, what="removing"):
             with session.transaction() as draft:
@@ -154,9 +154,11 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
             for answer in batch:
                 worker, attempts = answer.context.worker, tuple(answer.context.reaped.values())
                 sent[worker].update(attempts)
-                rows[worker] = _result(session.cluster, rows[worker], answer, attempts)
-    _remove_caches(session, rows, older_than)
-    return structs.replace(found, workers=tuple(rows.values()), files=_remove_files(session, found.files))
+                files_by_worker[worker] = _result(session.cluster, files_by_worker[worker], answer, attempts)
+    _remove_caches(session, files_by_worker, older_than)
+    return structs.replace(
+        found, workers=tuple(files_by_worker.values()), files=_remove_files(session, found.files)
+    )
 
 
 def _needed(cluster: Cluster) -> frozenset[str]:
@@ -179,51 +181,53 @@ def _remove_files(session: Session, files: Sequence[UnneededFile]) -> tuple[Unne
         )
 
 
-def _remove_caches(session: Session, rows: dict[WorkerId, WorkerFiles], older_than: float) -> None:
+def _remove_caches(session: Session, files_by_worker: dict[WorkerId, WorkerFiles], older_than: float) -> None:
     cluster = session.view()
-    measured = (row for row in rows.values() if row.worker in cluster.workers and not row.problem)
-    with_caches = [row for row in measured if row.caches]
+    measured = (
+        files for files in files_by_worker.values() if files.worker in cluster.workers and not files.problem
+    )
+    with_caches = [files for files in measured if files.caches]
 
-    def act(row: WorkerFiles) -> WorkerFiles:
-        worker = cluster.workers[row.worker]
+    def act(files: WorkerFiles) -> WorkerFiles:
+        worker = cluster.workers[files.worker]
         left = reap.unused_bytes(session, cluster, worker, older_than, remove=True)
         if isinstance(left, Silence):
-            return structs.replace(row, problem=f"no answer: {left.detail}", silent=True)
-        return structs.replace(row, caches_removed=max(0, row.caches - left))
+            return structs.replace(files, problem=f"no answer: {left.detail}", silent=True)
+        return structs.replace(files, caches_removed=max(0, files.caches - left))
 
     for batch in session.fan_out(with_caches, act, what="removing"):
-        rows.update({row.worker: row for row in batch})
+        files_by_worker.update({files.worker: files for files in batch})
 
 
 def _next_calls(
-    session: Session, rows: dict[WorkerId, WorkerFiles], sent: Mapping[WorkerId, set[AttemptId]]
+    session: Session, files_by_worker: dict[WorkerId, WorkerFiles], sent: Mapping[WorkerId, set[AttemptId]]
 ) -> list[Call]:
     """Return the next call for each worker. It deletes the files of the oldest attempts that are not deleted yet."""
     cluster = session.view()
     calls = []
-    for row in rows.values():
-        wanted = row.sizes.keys() - sent[row.worker]
-        if row.problem or not wanted or row.worker not in cluster.workers:
+    for files in files_by_worker.values():
+        wanted = files.sizes.keys() - sent[files.worker]
+        if files.problem or not wanted or files.worker not in cluster.workers:
             continue
-        outputs = cluster.outputs.get(row.worker)
-        batch = tuple(takewhile(wanted.__contains__, outputs.first)) if outputs is not None else ()
-        if any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(row.worker)):
-            rows[row.worker] = structs.replace(
-                row, problem="a task is starting or stopping; run `iris gc` again"
+        outputs = cluster.outputs.get(files.worker)
+        batch = tuple(takewhile(wanted.__contains__, outputs.oldest_batch)) if outputs is not None else ()
+        if any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(files.worker)):
+            files_by_worker[files.worker] = structs.replace(
+                files, problem="a task is starting or stopping; run `iris gc` again"
             )
         elif batch:
             reaped = {cluster.attempt(attempt).token: attempt for attempt in batch}
-            known = structs.replace(observe.call_context(cluster, row.worker), reaped=reaped)
-            target = session.target(cluster.workers[row.worker])
+            known = structs.replace(observe.call_context(cluster, files.worker), reaped=reaped)
+            target = session.target(cluster.workers[files.worker])
             calls.append(Call(context=known, act=partial(session.runner.reap, target, list(reaped))))
     return calls
 
 
 def _result(
-    cluster: Cluster, row: WorkerFiles, answer: WorkerAnswer, attempts: tuple[AttemptId, ...]
+    cluster: Cluster, files: WorkerFiles, answer: WorkerAnswer, attempts: tuple[AttemptId, ...]
 ) -> WorkerFiles:
     if isinstance(answer.observation, Silence):
-        return structs.replace(row, problem=f"no answer: {answer.observation.detail}", silent=True)
+        return structs.replace(files, problem=f"no answer: {answer.observation.detail}", silent=True)
     gone = tuple(each for each in attempts if cluster.attempt(each).reaped_at is not None)
     left = tuple(each for each in attempts if each not in gone)
-    return structs.replace(row, removed=(*row.removed, *gone), left=(*row.left, *left))
+    return structs.replace(files, removed=(*files.removed, *gone), left=(*files.left, *left))

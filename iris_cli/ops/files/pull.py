@@ -50,23 +50,23 @@ def pull(
     cluster = session.view()
     selected = _attempts_with_files(cluster, what, ranks, number)
     by_worker: dict[WorkerId, list[tuple[AttemptId, Attempt]]] = {}
-    rows: dict[AttemptId, PulledAttempt] = {}
+    results: dict[AttemptId, PulledAttempt] = {}
     for attempt_id, attempt in selected:
         if has_output_on_worker(cluster, attempt):
             by_worker.setdefault(attempt.worker, []).append((attempt_id, attempt))
         else:
-            rows[attempt_id] = _row(directory, attempt_id, attempt, no_output_reason(attempt, None))
+            results[attempt_id] = _unfetched(directory, attempt_id, attempt, no_output_reason(attempt, None))
     if by_worker and calls is None:
         calls = session.runner.outputs
     work = _Work(session, cluster, directory, calls)
     with session.progress(lambda: ("pulling", work.bytes_moved, 0, "bytes")):
         for batch in session.fan_out(list(by_worker.items()), lambda item: work.pull_worker(*item), what=""):
-            rows |= {row.attempt: row for rows in batch for row in rows}
+            results |= {result.attempt: result for of_worker in batch for result in of_worker}
     job = selected[0][0].task.job if selected else JobId(what)
     return Pulled(
         job=job,
         directory=directory / job,
-        attempts=tuple(rows[attempt_id] for attempt_id, _ in selected),
+        attempts=tuple(results[attempt_id] for attempt_id, _ in selected),
         messages=tuple(session.messages),
         log_damage=session.damage,
     )
@@ -86,7 +86,7 @@ def _attempts_with_files(
     ]
 
 
-def _row(
+def _unfetched(
     directory: Path, attempt_id: AttemptId, attempt: Attempt, *problems: str, silent: bool = False
 ) -> PulledAttempt:
     """Return the result of an attempt whose files were not fetched yet."""
@@ -109,7 +109,7 @@ class _Work:
         self._lock = Lock()
         self.bytes_moved = 0
 
-    def add_moved(self, size: int) -> None:
+    def report_progress(self, size: int) -> None:
         """Add to the number of fetched bytes."""
         with self._lock:
             self.bytes_moved += size
@@ -118,19 +118,19 @@ class _Work:
         self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]
     ) -> list[PulledAttempt]:
         """Pull all attempts of one worker, in order. Runs in a thread of its own."""
-        rows: list[PulledAttempt] = []
+        results: list[PulledAttempt] = []
         for start in range(0, len(attempts), _ATTEMPTS_PER_LIST):
             batch = attempts[start : start + _ATTEMPTS_PER_LIST]
             listed_at = self._session.clock.now()
             try:
                 clock, lists = self._lists(worker, batch)
                 for (attempt_id, attempt), found in zip(batch, lists, strict=True):
-                    rows.append(self._pull_attempt(attempt_id, attempt, found, clock, listed_at))
+                    results.append(self._pull_attempt(attempt_id, attempt, found, clock, listed_at))
             except SilentError as error:
                 problem = f"{error.silence.step}: {error.silence.detail}"
-                left = attempts[len(rows) :]
-                return rows + [_row(self._directory, *each, problem, silent=True) for each in left]
-        return rows
+                left = attempts[len(results) :]
+                return results + [_unfetched(self._directory, *each, problem, silent=True) for each in left]
+        return results
 
     def _lists(
         self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]
@@ -155,32 +155,34 @@ class _Work:
     ) -> PulledAttempt:
         """Pull one attempt. Raises SilentError and NotWritableError."""
         assert self._calls is not None
-        row = _row(self._directory, attempt_id, attempt)
+        result = _unfetched(self._directory, attempt_id, attempt)
         target = self._session.target(self._cluster.workers[attempt.worker])
         puller = Puller(
             calls=self._calls,
             target=target,
             token=attempt.token,
             clock=clock,
-            row=row,
-            add_moved=self.add_moved,
+            result=result,
+            report_progress=self.report_progress,
         )
         if found.gone and attempt.started_at is not None:
-            row.problems.append(f"its files were removed from worker {attempt.worker}")
+            result.problems.append(f"its files were removed from worker {attempt.worker}")
         if found.link:
-            row.problems.append("its output directory is a link (not followed)")
+            result.problems.append("its output directory is a link (not followed)")
         if found.partial:
-            row.problems.append("some directories can't be read")
+            result.problems.append("some directories can't be read")
         if found.cut:
-            row.problems.append(f"too many files: only {len(found.files)} were listed")
+            result.problems.append(f"too many files: only {len(found.files)} were listed")
         try:
             puller.pull_logs(found, attempt_id, self._session.state.task_logs, listed_at)
             if any(name not in (b"out", b"err") for name, _ in found.files):
-                with opened_tree(row.directory) as tree:
+                with opened_tree(result.directory) as tree:
                     puller.pull(found, tree)
         except UsageError as error:
-            row.problems.append(error.message)
+            result.problems.append(error.message)
         except OSError as error:
-            raise NotWritableError(f"{row.directory} can't be written: {error.strerror or error}") from error
-        row.shorten()
-        return row
+            raise NotWritableError(
+                f"{result.directory} can't be written: {error.strerror or error}"
+            ) from error
+        result.shorten()
+        return result

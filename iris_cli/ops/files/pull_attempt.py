@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from iris_cli.core import AttemptId, Token, WorkerId, clip, count, format_memory
+from iris_cli.core import AttemptId, Token, WorkerId, clip, format_memory
 from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.files.pulled_logs import PulledLogs
@@ -36,7 +36,7 @@ class SilentError(Exception):
 
 
 class PulledAttempt(Struct, kw_only=True):
-    """Result of one attempt.
+    """Result of pulling the files of one attempt.
 
     `files` is the number of fetched files, `bytes` their size. `unchanged` files were not fetched again. `log_bytes`:
     fetched bytes of stdout and stderr. `problems` name the files that could not be fetched. `silent`: True if the
@@ -68,22 +68,22 @@ class _WantedFile(Struct, frozen=True):
 class Puller(Struct, kw_only=True):
     """Fetch the files of one attempt. `clock` is the worker's time when it listed the files.
 
-    `row` gets the result. `add_moved` is called with the size of each fetched piece.
+    `result` is filled in. `report_progress` is called with the size of each fetched piece.
     """
 
     calls: output_calls.OutputCalls
     target: Target
     token: Token
     clock: float
-    row: PulledAttempt
-    add_moved: Callable[[int], None]
+    result: PulledAttempt
+    report_progress: Callable[[int], None]
 
     def pull(self, found: output_calls.FileList, tree: LocalTree) -> None:
         """Fetch the files that are missing locally. Raises SilentError, and NotWritableError on a full disk."""
         wanted = list(self._wanted(found, tree))
         needed = sum(each.version.size for each in wanted if each.version is not None)
         if needed > tree.free:
-            self.row.problems.append(
+            self.result.problems.append(
                 f"its files take {format_memory(needed)}, only {format_memory(tree.free)} free on this machine"
             )
             return
@@ -107,7 +107,7 @@ class Puller(Struct, kw_only=True):
                 continue
             used_names.add(parts)
             if version is not None and tree.has(parts, version.size, version.mtime):
-                self.row.unchanged += 1
+                self.result.unchanged += 1
             else:
                 yield _WantedFile(name, parts, version)
 
@@ -120,7 +120,7 @@ class Puller(Struct, kw_only=True):
                 for each, (version, data) in zip(group, answer, strict=True):
                     with self._writing(each), tree.part(each.parts, version) as part:
                         part.write(data, 0)
-                        self.add_moved(len(data))
+                        self.report_progress(len(data))
                         self._finish(part, version, len(data), changed=False)
                 return
         for each in group:
@@ -146,7 +146,7 @@ class Puller(Struct, kw_only=True):
         for _ in range(_TRIES):
             version = version or self._piece(wanted.name, 0, 1).version
             if not version.inode:
-                self.row.notes.append(f"{_shown(wanted.name)} was removed during the pull")
+                self.result.notes.append(f"{_shown(wanted.name)} was removed during the pull")
                 return
             with tree.part(wanted.parts, version) as part:
                 version = self._fetch_version(part, wanted.name, version)
@@ -169,7 +169,7 @@ class Puller(Struct, kw_only=True):
                 changed = True
             data = piece.data[: version.size - offset]
             part.write(data, offset)
-            self.add_moved(len(data))
+            self.report_progress(len(data))
             offset += len(data)
             if offset >= version.size:
                 self._finish(part, version, version.size, changed=changed)
@@ -188,10 +188,10 @@ class Puller(Struct, kw_only=True):
         """Finish a file. If it may still change, set the copy's time back a second: the next pull fetches it."""
         may_change = changed or version.mtime > self.clock - _FRESH
         part.finish(size, version.mtime - may_change)
-        self.row.files += 1
-        self.row.bytes += size
+        self.result.files += 1
+        self.result.bytes += size
         if changed:
-            self.row.notes.append("files were still being written; pull again after the attempt has ended")
+            self.result.notes.append("files were still being written; pull again after the attempt has ended")
 
     def pull_logs(
         self, found: output_calls.FileList, attempt: AttemptId, logs: PulledLogs, listed_at: float
@@ -218,14 +218,14 @@ class Puller(Struct, kw_only=True):
                     stored, tries = logs.size(attempt, stream), tries - 1  # another pull has changed the copy
                     continue
                 stored += len(data)
-                self.row.log_bytes += len(data)
-                self.add_moved(len(data))
+                self.result.log_bytes += len(data)
+                self.report_progress(len(data))
             is_complete = is_complete and stored >= version.size
         if is_complete:
             logs.finish(attempt, listed_at)
 
     def _problem(self, name: bytes, why: str) -> None:
-        self.row.problems.append(f"{_shown(name)}: {why}")
+        self.result.problems.append(f"{_shown(name)}: {why}")
 
 
 def _groups(wanted: Sequence[_WantedFile]) -> Iterator[list[_WantedFile]]:
@@ -260,4 +260,4 @@ def _shortened(words: Sequence[str]) -> list[str]:
     """Return the first _MAX_MESSAGES distinct messages, and a message with the number of others."""
     distinct = list(dict.fromkeys(words))
     more = len(distinct) - _MAX_MESSAGES
-    return [*distinct[:_MAX_MESSAGES], *([count(more, "more problem")] if more > 0 else [])]
+    return [*distinct[:_MAX_MESSAGES], *([f"{more} more"] if more > 0 else [])]

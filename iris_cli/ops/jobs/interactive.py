@@ -79,14 +79,14 @@ def run(
     """
     session.begin()
     try:
-        held = session.state.clients.hold()
+        client_lock = session.state.clients.hold()
     except OSError as error:
         raise NotWritableError(f"{session.state.path}/run can't be used: {error.strerror}") from error
     job = None
     try:
         interactive_request = structs.replace(
             request,
-            client=held.name,
+            client=client_lock.name,
             lease=LEASE if request.lease is None else request.lease,
             max_retries_failure=0,
             max_retries_preemption=0,
@@ -103,7 +103,7 @@ def run(
                 cancel(session, [job], reason="its terminal was closed")
         raise
     finally:
-        held.release()
+        client_lock.release()
 
 
 class _Client(Struct):

@@ -50,9 +50,9 @@ def launch(session: Session, request: JobRequest) -> JobId:
     request = hash_lines(request)
     if _has_files(request):
         _submit(session, Draft(session.view(), session.clock.now()), request)  # raises errors early
-        from iris_cli.ops.workspace.pack import packed
+        from iris_cli.ops.workspace.pack import pack_request
 
-        request = packed(session, request)
+        request = pack_request(session, request)
     with session.transaction() as draft:
         job, warnings = _submit(session, draft, request)
         # Because of the lock, the workspace can't be deleted later.
@@ -111,8 +111,8 @@ def unreachable_workers(session: Session, job: JobId, *, has_next_cycle: bool) -
 
 
 def _unreachable(cluster: Cluster, job: JobId) -> dict[WorkerId, Worker]:
-    waiting = (TaskState.PENDING, TaskState.ASSIGNED)
-    tasks = [task for task in cluster.tasks_of(job) if task.attempts and task.state in waiting]
+    not_started = (TaskState.PENDING, TaskState.ASSIGNED)
+    tasks = [task for task in cluster.tasks_of(job) if task.attempts and task.state in not_started]
     workers = [cluster.workers.get(task.attempts[-1].worker) for task in tasks]
     return {
         worker.id: worker
@@ -128,9 +128,9 @@ def _has_files(request: JobRequest) -> bool:
 
 def files_to_ship(session: Session, request: JobRequest) -> Listing | None:
     """Return the files to ship with the job, None if there are none. Print warnings about them. Raises UsageError."""
-    from iris_cli.ops.workspace.pack import listing, warn
+    from iris_cli.ops.workspace.pack import list_request_files, warn
 
-    found = listing(session, request)
+    found = list_request_files(session, request)
     if found is not None:
         warn(session, found)
     return found
@@ -250,10 +250,10 @@ def unshipped_files(request: JobRequest) -> list[str]:
     is_script_alone = request.job_script is not None and request.workdir is None
     if not is_script_alone and (request.workdir is not None or request.workspace is not None):
         return []
-    first = 1 if is_script_alone else 0  # the first word is the script, which is shipped
+    shipped_words = 1 if is_script_alone else 0  # the first word is the script
     return [
         f"{clip(word)} is not shipped: a task starts in an empty directory; --workdir . ships this directory"
-        for word in dict.fromkeys((request.command or ())[first:])
+        for word in dict.fromkeys((request.command or ())[shipped_words:])
         if not word.startswith("/") and os.path.isfile(word)  # absolute paths refer to the workers
     ]
 

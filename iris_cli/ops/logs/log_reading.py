@@ -33,19 +33,19 @@ class LineCutter(Struct):
     together where possible, because there may be tens of thousands per second.
     """
 
-    held: bytes = b""
+    incomplete_line: bytes = b""
 
     def feed(self, data: bytes) -> str:
         """Return the lines that these bytes complete, each with its line feed."""
-        data = self.held + data
+        data = self.incomplete_line + data
         end = data.rfind(b"\n") + 1
-        *pieces, self.held = _pieces(data[end:])
+        *pieces, self.incomplete_line = _pieces(data[end:])
         return _text(_short_lines(data[:end]) + b"".join(piece + b"\n" for piece in pieces))
 
     def rest(self) -> str:
         """Return the held-back text as a line, '' if no text is held back. Call it when no more bytes will come."""
-        held, self.held = self.held, b""
-        return _text(held + b"\n") if held else ""
+        line, self.incomplete_line = self.incomplete_line, b""
+        return _text(line + b"\n") if line else ""
 
 
 def _short_lines(lines: bytes) -> bytes:

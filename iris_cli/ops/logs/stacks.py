@@ -79,7 +79,7 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
         return [_rank(task, worker, each) for (task, _), each in zip(tasks, answer, strict=True)]
 
     if by_worker:
-        _ = session.runner  # creates it before threads use it
+        _ = session.runner  # creates the runner before threads use it
         for batch in session.fan_out(list(by_worker), ask, what="reading stacks"):
             for results in batch:
                 found += results
@@ -101,12 +101,12 @@ def shared_stacks(results: Iterable[RankStacks]) -> list[SharedStack]:
 
 
 def _kinds(result: RankStacks) -> Iterator[tuple[str, Thread]]:
-    first = MAIN
+    kind_of_main_thread = MAIN
     for threads in result.threads:
         for thread in threads:
-            yield first if thread.is_main else OTHER, thread
+            yield kind_of_main_thread if thread.is_main else OTHER, thread
         if threads:
-            first = CHILD
+            kind_of_main_thread = CHILD
 
 
 def _rank(task: Task, worker: WorkerId, answer: Programs) -> RankStacks:

@@ -17,14 +17,14 @@ from iris_cli.errors import ConfigError
 
 
 class Configuration:
-    """The configuration file at `path`. `load` reads it. The loop started with the configuration `first`.
+    """The configuration file at `path`. `load` reads it. The loop started with the configuration `initial`.
 
     `invalid`: the problem of the file at the last check with its fix, '' if the file was valid.
     """
 
-    def __init__(self, path: Path, load: Callable[[], ClusterConfig], first: ClusterConfig) -> None:
+    def __init__(self, path: Path, load: Callable[[], ClusterConfig], initial: ClusterConfig) -> None:
         self.invalid = ""
-        self.first = first
+        self.initial = initial
         self._path = path
         self._load = load
         self._signature: tuple[int, ...] | None = None  # at the last check; None before the first check
@@ -41,8 +41,8 @@ class Configuration:
             found = count(len(error.problems), "problem") if error.problems else error.message
             self.invalid = f"{self._path.name} is invalid ({found}), nothing is placed: iris config validate"
             return None
-        if config.name != self.first.name:
-            name, own = clip(config.name), clip(self.first.name)
+        if config.name != self.initial.name:
+            name, own = clip(config.name), clip(self.initial.name)
             self.invalid = f"{self._path.name} names cluster {name!r} instead of {own!r}: nothing is placed"
             return None
         self.invalid = ""

@@ -13,12 +13,12 @@ import iris_cli
 from iris_cli.config.load import load_cluster_config
 from iris_cli.core.model.slice import Provider
 from iris_cli.errors import ConfigError
-from iris_cli.journal.files.runners import LOOP, HeldRunner, read_loop_order
+from iris_cli.journal.files.runners import LOOP, RunnerLock, read_loop_order
+from iris_cli.ops.cluster_handle import ClusterHandle
 from iris_cli.ops.loop.changes import Configuration, Installed
-from iris_cli.ops.loop.run import CHECK_INTERVAL, Loop, LoopEnd, Turn
+from iris_cli.ops.loop.run import CHECK_INTERVAL, Loop, LoopEnd, LoopPass
 from iris_cli.ops.loop.start import COMMAND, has_owner_ended
 from iris_cli.ops.session import Session
-from iris_cli.ops.workplace import Workplace
 
 _NICE = 10
 _NOT_NEEDED = (
@@ -45,15 +45,15 @@ def set_up_process() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def await_configuration(workplace: Workplace, say: Callable[[str], None]) -> bool:
+def await_configuration(handle: ClusterHandle, say: Callable[[str], None]) -> bool:
     """Wait until `cluster.yaml` is valid, and return True. `say` gets each new problem.
 
     Return False if the state directory is gone, or if the operator stopped the loop.
     """
-    state, last_problem = workplace.state_path_in_use, ""
+    state, last_problem = handle.state_path_in_use, ""
     while True:
         try:
-            workplace.config  # noqa: B018 - loads it, cached if it is valid
+            handle.config  # noqa: B018 - loads it, cached if it is valid
             return True
         except ConfigError as error:
             problem = f"no cycle could be run: {error.message}"
@@ -62,53 +62,53 @@ def await_configuration(workplace: Workplace, say: Callable[[str], None]) -> boo
             last_problem = problem
         if not state.is_dir() or read_loop_order(state).stopped:
             return False
-        workplace.clock.sleep(CHECK_INTERVAL)
+        handle.clock.sleep(CHECK_INTERVAL)
 
 
 def serve(
-    workplace: Workplace,
+    handle: ClusterHandle,
     program: Sequence[str],
     lock_fd: int | None,
     *,
     begin: Callable[[Session], None],
-    report: Callable[[Session, Turn], None],
-) -> tuple[LoopEnd, HeldRunner] | None:
+    report: Callable[[Session, LoopPass], None],
+) -> tuple[LoopEnd, RunnerLock] | None:
     """Run the loop. Return why it ended, and its lock; None if another loop runs. Raises IrisError, OSError.
 
     `program`: the words that run a loop. `lock_fd`: descriptor of the lock if another process took the lock. `begin`
-    gets the session before the first turn, `report` gets each turn.
+    gets the session before the first pass of the loop, `report` gets each pass.
     """
     runners, now, interval = (
-        workplace.state.runners,
-        workplace.clock.now(),
-        workplace.config.limits.loop_interval,
+        handle.state.runners,
+        handle.clock.now(),
+        handle.config.limits.loop_interval,
     )
-    held = None
+    lock = None
     if lock_fd is not None:
-        held = runners.inherit(lock_fd, COMMAND, interval=interval, since=now)
-    held = held or runners.hold(LOOP, COMMAND, interval=interval, since=now)
-    if held is None:
+        lock = runners.inherit(lock_fd, COMMAND, interval=interval, since=now)
+    lock = lock or runners.hold(LOOP, COMMAND, interval=interval, since=now)
+    if lock is None:
         return None
     load_everything()
-    path = workplace.config_file
-    configuration = Configuration(path, lambda: load_cluster_config(path), workplace.config)
-    if any(each.template.provider is Provider.GCP for each in configuration.first.scale_groups):
+    path = handle.config_file
+    configuration = Configuration(path, lambda: load_cluster_config(path), handle.config)
+    if any(each.template.provider is Provider.GCP for each in configuration.initial.scale_groups):
         import_module("iris_cli.capacity.gcp.provider")
-    session = workplace.session(COMMAND)
+    session = handle.session(COMMAND)
     begin(session)
     loop = Loop(
         session=session,
-        held=held,
+        lock=lock,
         configuration=configuration,
-        report=lambda turn: report(session, turn),
+        report=lambda loop_pass: report(session, loop_pass),
         order_at_start=read_loop_order(session.state.path),
         upgraded=Installed(program).new_version,
         has_owner_ended=has_owner_ended,
     )
-    return loop.run(), loop.held
+    return loop.run(), loop.lock
 
 
-def replace_process(program: Sequence[str], held: HeldRunner) -> None:
+def replace_process(program: Sequence[str], lock: RunnerLock) -> None:
     """Replace this process by the installed program, which inherits the lock. Raises OSError."""
-    os.set_inheritable(held.descriptor, True)
-    os.execv(program[0], [*program, "--lock-fd", str(held.descriptor)])  # noqa: S606 - our own program
+    os.set_inheritable(lock.descriptor, True)
+    os.execv(program[0], [*program, "--lock-fd", str(lock.descriptor)])  # noqa: S606 - our own program

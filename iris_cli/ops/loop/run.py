@@ -16,7 +16,7 @@ from msgspec import Struct
 from iris_cli.config.schema import Mode
 from iris_cli.core import Cluster, JobId, WorkerCondition, WorkerId, count
 from iris_cli.errors import ConfigError, LogDamagedError, NotFoundError
-from iris_cli.journal.files.runners import LOOP, HeldRunner, LoopOrder, read_loop_order
+from iris_cli.journal.files.runners import LOOP, LoopOrder, RunnerLock, read_loop_order
 from iris_cli.ops import autoscale
 from iris_cli.ops.cycle import compaction
 from iris_cli.ops.cycle.cycle import CycleResult, Cycles
@@ -37,8 +37,8 @@ _MAX_NAMES = 3  # maximum number of jobs named in one message
 
 def missing_in_loop(cluster: Cluster) -> dict[JobId, dict[str, str]]:
     """Return the secrets of open jobs that this process can't read, by job, each with the reason."""
-    waiting = [job for job in cluster.open_jobs() if job.end is None and job.secrets]
-    return {job.id: missing for job in waiting if (missing := missing_secrets(job))}
+    with_secrets = [job for job in cluster.open_jobs() if job.end is None and job.secrets]
+    return {job.id: missing for job in with_secrets if (missing := missing_secrets(job))}
 
 
 def environment_troubles(
@@ -94,7 +94,7 @@ class LoopEnd(StrEnum):
     UPGRADE = "another version of iris was installed"
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class LoopPass(Struct, frozen=True, kw_only=True):
     """One pass of the loop: the result of its cycle, or why the cycle did not run (`trouble`, and the exception)."""
 
     result: CycleResult | None = None
@@ -105,15 +105,15 @@ class Turn(Struct, frozen=True, kw_only=True):
 class Loop(Struct):
     """One background loop.
 
-    `held` is its lock. `order_at_start` is the operator's order that was in force when the loop started. `report` gets
-    each turn. `upgraded` returns the installed version if it is new, otherwise ''. `has_owner_ended` returns True if
-    the demo that owns the loop has ended.
+    `lock` is held while it runs. `order_at_start` is the operator's order that was in force when the loop started.
+    `report` gets each pass. `upgraded` returns the installed version if it is new, otherwise ''. `has_owner_ended`
+    returns True if the demo that owns the loop has ended.
     """
 
     session: Session
-    held: HeldRunner
+    lock: RunnerLock
     configuration: Configuration
-    report: Callable[[Turn], None]
+    report: Callable[[LoopPass], None]
     order_at_start: LoopOrder
     upgraded: Callable[[], str] = str
     has_owner_ended: Callable[[], bool] = bool
@@ -131,7 +131,7 @@ class Loop(Struct):
             requests, cycles = 0, Cycles(dispatcher)
             while True:
                 seq = session.cluster.seq
-                self.report(self._turn(cycles))
+                self.report(self._run_pass(cycles))
                 if not self._trouble and not self._open_work() and self._release():
                     return LoopEnd.DONE
                 has_requests, requests = dispatcher.requests != requests, dispatcher.requests
@@ -157,7 +157,7 @@ class Loop(Struct):
         return min(pauses)
 
     def _end_reason(self) -> LoopEnd | None:
-        if not self.held.is_in_place():
+        if not self.lock.is_in_place():
             return LoopEnd.GONE
         if self.has_owner_ended():
             return LoopEnd.ORPHANED
@@ -171,12 +171,12 @@ class Loop(Struct):
         self._reload_configuration()  # BEFORE the check for an upgrade: a new loop needs a valid file
         return LoopEnd.UPGRADE if not self.configuration.invalid and self.upgraded() else None
 
-    def _turn(self, cycles: Cycles) -> Turn:
+    def _run_pass(self, cycles: Cycles) -> LoopPass:
         self._trouble = ""
         try:
             self._reload_configuration()
             if self.session.config.loop is Mode.OFF:
-                return Turn()
+                return LoopPass()
             now = self.session.clock.monotonic()
             scales = self.session.config.scales and not self.configuration.invalid
             if scales and now - self._scaled_at >= SCALE_EVERY:
@@ -192,8 +192,8 @@ class Loop(Struct):
             raise
         except Exception as error:  # an internal error is reported, and the next cycle may succeed
             self._trouble = f"internal error: {type(error).__name__}: {error}"
-            return Turn(trouble=self._trouble, fault=error)
-        return Turn(trouble=self._trouble) if self._trouble else Turn(result=cycles.result)
+            return LoopPass(trouble=self._trouble, fault=error)
+        return LoopPass(trouble=self._trouble) if self._trouble else LoopPass(result=cycles.result)
 
     def _reload_configuration(self) -> None:
         config = self.configuration.changed_config()
@@ -201,7 +201,7 @@ class Loop(Struct):
             self.session.reconfigure(config)
 
     def _wait(self, cycles: Cycles, seconds: float) -> LoopEnd | None:
-        """Wait `seconds` for the next turn, and process late answers. Return a reason to end the loop at once, or None.
+        """Wait `seconds` for the next pass, and process late answers. Return a reason to end the loop at once, or None.
 
         The wait is shorter after new transactions or task requests, and if the configuration becomes valid or invalid.
         """
@@ -231,16 +231,16 @@ class Loop(Struct):
     def _release(self) -> bool:
         """Release the lock. Return True if the loop may end: the log, read AFTER the release, contains no open work."""
         session = self.session
-        self.held.release()
+        self.lock.release()
         session.view()
         if not self._open_work():
             return True
         with suppress(OSError):
-            held = session.state.runners.hold(
+            lock = session.state.runners.hold(
                 LOOP, session.command, interval=session.limits.loop_interval, since=session.clock.now()
             )
-            if held is not None:
-                self.held = held
+            if lock is not None:
+                self.lock = lock
                 return False
         return True  # another loop has started, or the lock can't be taken
 

@@ -18,19 +18,19 @@ from iris_cli.errors import IrisError, NotWritableError
 from iris_cli.journal.durable import DISK, open_safely, writing
 from iris_cli.journal.files.runners import (
     LOOP,
-    HeldRunner,
     LoopOrder,
     Runner,
+    RunnerLock,
     read_loop_order,
     write_loop_order,
 )
 from iris_cli.journal.layout import LOOP_LOG, LOOP_ORDER
 from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.cluster_handle import ClusterHandle, this_program
 from iris_cli.ops.loop.changes import output_of
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import cycles_of, work_left
-from iris_cli.ops.workplace import Workplace, this_program
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 _TOOL_TIMEOUT = 5.0  # seconds
@@ -110,8 +110,8 @@ OWNER = "IRIS_LOOP_OWNER"
 @contextmanager
 def own_loops(file: Path, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
     """Make this process own the loops that the block starts: they end when it ends or is killed. Raises OSError."""
-    with file.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with file.open("w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         environ[OWNER] = str(file)
         try:
             yield
@@ -144,46 +144,46 @@ _START_TIMEOUT = 60.0  # seconds for a new loop to report its start: the machine
 _POLL_INTERVAL = 0.02  # seconds
 
 
-def loop_program(workplace: Workplace) -> tuple[str, ...]:
+def loop_program(handle: ClusterHandle) -> tuple[str, ...]:
     """Return the command line of this cluster's loop. Raises ConfigError if there is no cluster.yaml."""
-    names = ("--config", str(workplace.config_file.absolute()))
-    state = ("--state-dir", str(workplace.state_path_in_use.absolute()))
+    names = ("--config", str(handle.config_file.absolute()))
+    state = ("--state-dir", str(handle.state_path_in_use.absolute()))
     return (*this_program(), *names, *state, "loop", "run")
 
 
-def spawn(workplace: Workplace, environ: Mapping[str, str] = os.environ) -> int | None:
+def spawn(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) -> int | None:
     """Start a loop. Return its pid, or None if a loop runs already. Raises OSError.
 
     The loop has a separate session without a terminal. It inherits the descriptor of the lock, so that other processes
     see the loop as the runner from the start.
     """
-    state, now, interval = workplace.state, workplace.clock.now(), workplace.config.limits.loop_interval
-    held = state.runners.hold(LOOP, COMMAND, interval=interval, since=now)
-    if held is None:
+    state, now, interval = handle.state, handle.clock.now(), handle.config.limits.loop_interval
+    lock = state.runners.hold(LOOP, COMMAND, interval=interval, since=now)
+    if lock is None:
         return None
     # The command stays empty until the loop has started and records it.
-    held.write(Runner(kind=LOOP, actor=state.actor, interval=interval, since=now))
+    lock.write(Runner(kind=LOOP, actor=state.actor, interval=interval, since=now))
     try:
-        pid = _spawn(workplace, held, environ)
-        held.write(Runner.of_process(pid, LOOP, state.actor, "", interval=interval, since=now))
+        pid = _spawn(handle, lock, environ)
+        lock.write(Runner.of_process(pid, LOOP, state.actor, "", interval=interval, since=now))
     finally:
-        held.hand_over()
+        lock.hand_over()
     return pid
 
 
-def _spawn(workplace: Workplace, held: HeldRunner, environ: Mapping[str, str]) -> int:
-    words = [*scope_of(environ), *loop_program(workplace), "--lock-fd", str(held.descriptor)]
-    log = open_loop_log(workplace.state.path)
+def _spawn(handle: ClusterHandle, lock: RunnerLock, environ: Mapping[str, str]) -> int:
+    words = [*scope_of(environ), *loop_program(handle), "--lock-fd", str(lock.descriptor)]
+    log = open_loop_log(handle.state.path)
     try:
         started = subprocess.run(  # noqa: S603 - our own program
             [*_SHELL, *words],
-            cwd=workplace.config_file.absolute().parent,
+            cwd=handle.config_file.absolute().parent,
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            pass_fds=(held.descriptor,),
+            pass_fds=(lock.descriptor,),
             start_new_session=True,
             check=True,
         )
@@ -198,19 +198,19 @@ SWITCH = "IRIS_LOOP"
 """Environment variable: with the value `off`, no command starts a loop."""
 
 
-def may_start(workplace: Workplace, environ: Mapping[str, str] = os.environ) -> bool:
+def may_start(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) -> bool:
     """Return True if a command may start the loop.
 
     Inside a task, no loop starts, because it would be stopped with the task. After `iris loop stop`, no loop starts.
     """
     if environ.get(SWITCH, "").strip().lower() == Mode.OFF or "IRIS_TASK_DIR" in environ:
         return False
-    return workplace.config.loop is not Mode.OFF and not read_loop_order(workplace.state.path).stopped
+    return handle.config.loop is not Mode.OFF and not read_loop_order(handle.state.path).stopped
 
 
-def start_if_needed(workplace: Workplace, session: Session) -> int | None:
+def start_if_needed(handle: ClusterHandle, session: Session) -> int | None:
     """Start the loop if work is left and no cycles are running. Return its pid, or None. Raises OSError, IrisError."""
-    if not may_start(workplace):
+    if not may_start(handle):
         return None
     if not work_left(session.view(), session.config, session.state):
         return None
@@ -219,10 +219,10 @@ def start_if_needed(workplace: Workplace, session: Session) -> int | None:
     cycles = cycles_of(session.state, session.clock.now())
     if cycles.has_next_cycle or cycles.by == LOOP:  # a suspended loop keeps its lock
         return None
-    return spawn(workplace)
+    return spawn(handle)
 
 
-def order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> LoopOrder:
+def record_order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> LoopOrder:
     """Record the order that every running loop must end. Return the order. Raises NotWritableError.
 
     If `stopped`, no loop may start until `iris loop start`. `command` is recorded with the order.
@@ -240,17 +240,17 @@ def order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> Loop
 
 def stop(state: StateDir, clock: Clock) -> Runner | None:
     """Stop the loop. No loop starts until `iris loop start`. Return the stopped runner, or None. Raises IrisError."""
-    order(state, clock, stopped=True, command="iris loop stop")
+    record_order(state, clock, stopped=True, command="iris loop stop")
     return end(state, clock)
 
 
-def start(workplace: Workplace, environ: Mapping[str, str] = os.environ) -> Runner:
+def start(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) -> Runner:
     """Start a loop with this environment, after the end of a running loop. Return its runner. Raises IrisError."""
-    state, clock = workplace.state, workplace.clock
-    order(state, clock, stopped=False, command="iris loop start")
+    state, clock = handle.state, handle.clock
+    record_order(state, clock, stopped=False, command="iris loop start")
     end(state, clock)
     try:
-        spawn(workplace, environ)
+        spawn(handle, environ)
     except OSError as error:
         raise NotWritableError(f"the loop failed to start: {error.strerror or error}") from error
     until = clock.monotonic() + _START_TIMEOUT

@@ -51,7 +51,7 @@ class CycleRunner:
         self._runner = ExitStack()
 
     def __enter__(self) -> CycleRunner:
-        self.session.worked = True
+        self.session.may_need_cycles = True
         if self._cycles.schedule:
             self._runner.enter_context(runner_lock(self.session, "wait", interval=_MAX_BETWEEN))
         return self

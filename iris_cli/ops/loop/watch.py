@@ -21,9 +21,9 @@ from iris_cli.ops.views.history import Entry, entries_about, entries_of
 @contextmanager
 def runner_lock(session: Session, kind: str, *, interval: float) -> Iterator[None]:
     """Register this process as a runner of cycles. If the runner's lock can't be taken, continue without the lock."""
-    held = None
+    lock = None
     with suppress(OSError):
-        held = session.state.runners.hold(kind, session.command, interval=interval, since=session.clock.now())
+        lock = session.state.runners.hold(kind, session.command, interval=interval, since=session.clock.now())
     before = session.runs_as, session.cycle_details
     details = {"pid": os.getpid(), "interval": interval}
     session.runs_as, session.cycle_details = kind, lambda: details
@@ -31,8 +31,8 @@ def runner_lock(session: Session, kind: str, *, interval: float) -> Iterator[Non
         yield
     finally:
         session.runs_as, session.cycle_details = before
-        if held is not None:
-            held.release()
+        if lock is not None:
+            lock.release()
 
 
 TRANSIENT_ERRORS = (LockedError, NotWritableError, LogReplacedError)
@@ -67,7 +67,7 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
     clock, patience, trouble = session.clock, min(ANSWER_TIMEOUT, interval), ""
     warn_of_change = change_warning(session.config.path, session.tell)
     collect_news(session)
-    session.worked = True
+    session.may_need_cycles = True
     lock = runner_lock(session, "watch", interval=interval) if schedule and not once else nullcontext()
     with lock, Dispatcher(session) as dispatcher:
         requests, cycles = 0, Cycles(dispatcher, schedule=schedule, patience=patience)
@@ -89,18 +89,18 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
 
 
 def follow_log(
-    session: Session, *, every: float, about: Callable[[], Collection[str]] | None = None
+    session: Session, *, every: float, followed: Callable[[], Collection[str]] | None = None
 ) -> Generator[Step]:
     """Yield steps like `watch`, but run no cycles: only read the log every `every` seconds.
 
-    `about` returns the ids of the jobs, tasks and workers whose entries are yielded (default: all).
+    `followed` returns the ids of the jobs, tasks and workers whose entries are yielded (default: all).
     """
     warn_of_change = change_warning(session.config.path, session.tell)
     collect_news(session)
     trouble = ""
     while True:
         news, session.news = session.news or [], []
-        entries = entries_of(news) if about is None else entries_about(session, news, about())
+        entries = entries_of(news) if followed is None else entries_about(session, news, followed())
         yield Step(entries, _is_idle(session.cluster), trouble)
         session.clock.sleep(every)
         warn_of_change()

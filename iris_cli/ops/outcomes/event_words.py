@@ -71,9 +71,9 @@ def _job_submitted(event: ev.JobSubmitted) -> str:
     if device is not None:
         tpu = device.kind == "tpu" and device.variant != "auto"
         on = f", on {describe(device.variant) if tpu else device}"
-    by = f" (resubmission of {job.again})" if job.again else ""
-    by = f" by {event.origin.attempt}" if event.origin else by
-    return f"job {job.id} submitted{by}: {tasks}{gang}{on}"
+    origin = f" (resubmission of {job.again})" if job.again else ""
+    origin = f" by {event.origin.attempt}" if event.origin else origin
+    return f"job {job.id} submitted{origin}: {tasks}{gang}{on}"
 
 
 def _job_changed(event: ev.JobChanged) -> str:

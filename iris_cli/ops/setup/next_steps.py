@@ -14,8 +14,8 @@ from iris_cli.errors import ConfigError, IrisError, NotFoundError
 from iris_cli.ops.outcomes.durations import FRESH
 
 if TYPE_CHECKING:
+    from iris_cli.ops.cluster_handle import ClusterHandle
     from iris_cli.ops.views.status import ClusterStatus
-    from iris_cli.ops.workplace import Workplace
 
 RECENT = 86_400.0
 """Seconds for which a failed job is listed."""
@@ -57,25 +57,25 @@ class NextSteps(Struct, frozen=True, kw_only=True):
     status: ClusterStatus | None = None
 
 
-def next_steps(workplace: Workplace, environ: Mapping[str, str], home: Path) -> NextSteps:
+def next_steps(handle: ClusterHandle, environ: Mapping[str, str], home: Path) -> NextSteps:
     """Return the situation and the next steps. Raises ConfigError if a file that the user named is missing."""
-    if workplace.is_inside:
+    if handle.is_in_task:
         return _in_a_task(environ)
     try:
-        path = workplace.config_file
+        path = handle.config_file
     except ConfigError:
-        if workplace.config_path or environ.get("IRIS_CONFIG"):
+        if handle.config_path or environ.get("IRIS_CONFIG"):
             raise
         return _without_config(home, environ)
     try:
-        hosts = len(workplace.config.hosts)
+        hosts = len(handle.config.hosts)
     except ConfigError as error:
         found = count(len(error.problems), "problem") if error.problems else error.message
         return _broken(f"{path} can't be used", "iris config validate", found)
     from iris_cli.ops.views.status import cluster_status
 
     try:
-        status = cluster_status(workplace.session("iris"), ended=_MAX_ENDED)
+        status = cluster_status(handle.session("iris"), ended=_MAX_ENDED)
     except NotFoundError:
         return _without_jobs(path, hosts, home, environ)
     except IrisError as error:

@@ -32,7 +32,7 @@ class WorkerLine(Struct, frozen=True, kw_only=True):
 
 
 class _Known(Struct):
-    """Facts of one worker. `since`: time since which it is in cluster.yaml, None if it is not in cluster.yaml."""
+    """Facts of one worker. `since`: time since which it is in cluster.yaml, otherwise None."""
 
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     chips: int = 0

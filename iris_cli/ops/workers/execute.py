@@ -14,7 +14,7 @@ from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.cycle.environment import (
     array_variables,
-    device_guards,
+    device_hiding_variables,
     environment,
     placement_of,
     read_line,
@@ -120,12 +120,12 @@ def task_environment(session: Session, cluster: Cluster, task: Task, attempt: At
         line = read_line(session.state, placement.job, placement.index)
     except ValueError:
         line = None
-    return {**env, **array_variables(placement, line), **device_guards(placement.worker)}
+    return {**env, **array_variables(placement, line), **device_hiding_variables(placement.worker)}
 
 
 def worker_environment(session: Session, worker: Worker) -> dict[str, str]:
     """Return the default environment of a worker, with its accelerators hidden."""
-    return {**_default_env(session, worker), **device_guards(worker)}
+    return {**_default_env(session, worker), **device_hiding_variables(worker)}
 
 
 def _default_env(session: Session, worker: Worker) -> Mapping[str, str]:
@@ -134,7 +134,7 @@ def _default_env(session: Session, worker: Worker) -> Mapping[str, str]:
 
 
 def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandResult, None, None]:
-    waiting = {order.request.token: order for order in orders}
+    unanswered = {order.request.token: order for order in orders}
 
     def run(order: _Order) -> tuple[_Order, CommandResult]:
         answer = session.runner.commands.run(session.target(order.worker), order.request)
@@ -145,11 +145,11 @@ def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandRes
     try:
         for batch in session.fan_out(orders, run, what="running", noun="place"):
             for order, executed in batch:
-                del waiting[order.request.token]
+                del unanswered[order.request.token]
                 yield executed
     finally:
-        if waiting:
-            _end(session, list(waiting.values()))
+        if unanswered:
+            _end(session, list(unanswered.values()))
 
 
 def _end(session: Session, orders: Sequence[_Order]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from iris_cli.core import Connection, Worker, WorkerId, clip
 from iris_cli.errors import NotFoundError, UsageError
-from iris_cli.ops.cycle.environment import device_guards
+from iris_cli.ops.cycle.environment import device_hiding_variables
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.ops.workers.execute import task_environment
@@ -23,13 +23,13 @@ _ANY_SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; e
 def ssh_command(session: Session, what: str) -> list[str]:
     """Return the argument vector for a task, a job with one task, or a worker. Raises NotFoundError, UsageError.
 
-    ssh accepts only the worker's recorded host key. The key of the login host of a Slurm job is checked by the settings
-    of ssh. `~/.ssh/config` sets the options that `cluster.yaml` omits, and the options of jump hosts.
+    ssh accepts only the worker's recorded host key. ssh checks the key of a Slurm login host as configured on this
+    machine. `~/.ssh/config` sets the options that `cluster.yaml` omits, and the options of jump hosts.
     """
     cluster = session.view()
     if what in cluster.workers and what not in cluster.jobs:
         worker = cluster.workers[WorkerId(what)]
-        return _command_line(session, worker, _shell("", device_guards(worker)))
+        return _command_line(session, worker, _shell("", device_hiding_variables(worker)))
     tasks = select_tasks(cluster, what, kinds="task or worker")
     if len(tasks) > 1:
         raise UsageError(f"{clip(what)} has {len(tasks)} tasks", hint=f"iris ssh {tasks[0][0].id}")
@@ -37,11 +37,15 @@ def ssh_command(session: Session, what: str) -> list[str]:
     if attempt is None or attempt.worker not in cluster.workers:
         raise NotFoundError(f"{task.id} is not on a worker", hint=f"iris why {task.id}")
     worker = cluster.workers[attempt.worker]
-    guards = device_guards(worker)
+    hiding_variables = device_hiding_variables(worker)
     # Pass only variables of iris and of devices. Others may be private, and every user of a host can read arguments.
     all_variables = task_environment(session, cluster, task, attempt)
     del all_variables["IRIS_TASK_DEFAULT_ENV_JSON"]
-    env = {name: value for name, value in all_variables.items() if name.startswith("IRIS_") or name in guards}
+    env = {
+        name: value
+        for name, value in all_variables.items()
+        if name.startswith("IRIS_") or name in hiding_variables
+    }
     image = cluster.jobs[task.id.job].image
     root = directory_word(session.target(worker).connection.remote_dir)
     directory = f"{root}/{session.cluster_id}/{worker.id}/a/{attempt.token}"

@@ -1,4 +1,4 @@
-"""Find the obstacles that block a worker, processes and attempts, and stop them with the operator's consent."""
+"""Find the processes and attempts that block a worker, and stop them with the operator's consent."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def look(session: Session, name: str) -> WorkerObstacles:
     """Return the obstacles on a worker without changing anything. Raises UnreachableError, NotFoundError."""
     cluster = session.view()
     worker = find_worker(cluster, name).id
-    return _obstacles(cluster, _read_report(session, cluster, worker))
+    return _obstacles(cluster, _stop_and_report(session, cluster, worker))
 
 
 def clear(session: Session, found: WorkerObstacles, *, grace: float = GRACE) -> WorkerObstacles:
@@ -95,7 +95,7 @@ def clear(session: Session, found: WorkerObstacles, *, grace: float = GRACE) -> 
         if wanted:
             draft.record(_unwedged(worker, wanted.values()))
     names = tuple(each.name for each in wanted.values())
-    report = _read_report(session, session.cluster, worker, names, grace)
+    report = _stop_and_report(session, session.cluster, worker, names, grace)
     deadline = session.clock.monotonic() + grace + _EXTRA_WAIT
     while True:
         present = _obstacles(session.cluster, report)
@@ -103,7 +103,7 @@ def clear(session: Session, found: WorkerObstacles, *, grace: float = GRACE) -> 
         if not left or session.clock.monotonic() >= deadline:
             break
         session.clock.sleep(_PAUSE)
-        report = _read_report(session, session.view(), worker)
+        report = _stop_and_report(session, session.view(), worker)
     workers.probe(session, [worker])
     return WorkerObstacles(worker=worker, obstacles=left, lock=present.lock, unseen=present.unseen)
 
@@ -117,7 +117,7 @@ def _unwedged(worker: WorkerId, wanted: Iterable[Obstacle]) -> WorkerUnwedged:
     )
 
 
-def _read_report(
+def _stop_and_report(
     session: Session,
     cluster: Cluster,
     worker_id: WorkerId,

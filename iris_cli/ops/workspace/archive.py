@@ -104,7 +104,7 @@ def _stays_inside(entry: Entry) -> bool:
 UNPACKABLE = (
     ("names that are not UTF-8 or hold control characters", lambda each: not _is_plain(each.name)),
     ("links that lead out of the directory", lambda each: not _stays_inside(each)),
-    # A worker reads links from the output of `tar -t`, and could take such an entry for another link.
+    # A worker reads links from the output of `tar -t`, and could take an entry with an arrow for a link.
     ("names with an arrow", lambda each: " -> " in each.name or " -> " in (each.target or "")),
     ("files of 8 GiB or more", lambda each: each.size > _MAX_SIZE),
 )
@@ -146,18 +146,18 @@ class TarCheck:
         self._has_ended = False
         self._parser = self._entries()
         self._wanted = next(self._parser)  # number of bytes to read next; negative: to skip
-        self._held, self._received = b"", 0  # the part of these bytes that has arrived
+        self._arrived, self._received = b"", 0  # the part of these bytes that has arrived
 
     def feed(self, data: bytes) -> None:
         start = 0
         while start < len(data):
             step = min(abs(self._wanted) - self._received, len(data) - start)
             if self._wanted > 0:
-                self._held += data[start : start + step]
+                self._arrived += data[start : start + step]
             start, self._received = start + step, self._received + step
             if self._received == abs(self._wanted):
-                held, self._held, self._received = self._held, b"", 0
-                self._wanted = self._parser.send(held)
+                arrived, self._arrived, self._received = self._arrived, b"", 0
+                self._wanted = self._parser.send(arrived)
 
     def end(self) -> None:
         """Check the archive as a whole, after its last piece."""

@@ -1,4 +1,4 @@
-"""List the files to ship with a job (regular files, and links that stay inside), and pack them for a launch."""
+"""List the files to ship with a job (regular files, and links within the directory), and pack them for a launch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_NAMES = 5
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """Files to ship from `directory`. `size`: bytes of the tar file. `by` and `warnings`: see Selection.
+    """Files to ship from `directory`. `size`: bytes of the tar file. `rule` and `warnings`: see Selection.
 
     `script_name` is the name of a job script that is shipped without other files, otherwise ''.
     """
@@ -28,7 +28,7 @@ class Listing(Struct, frozen=True, kw_only=True):
     directory: Path
     entries: tuple[archive.Entry, ...]
     size: int
-    by: str
+    rule: str
     warnings: tuple[str, ...] = ()
     script_name: str = ""
 
@@ -46,7 +46,7 @@ def _make_listing(
     directory: Path,
     entries: Sequence[archive.Entry],
     limit: int,
-    by: str,
+    rule: str,
     warnings: Sequence[str] = (),
     script_name: str = "",
 ) -> Listing:
@@ -64,7 +64,7 @@ def _make_listing(
         directory=directory,
         entries=tuple(entries),
         size=size,
-        by=by,
+        rule=rule,
         warnings=tuple(warnings),
         script_name=script_name,
     )
@@ -87,7 +87,7 @@ def _has_real_parents(top: Path, name: str, known: dict[str, bool]) -> bool:
 
 
 def _entry(top: Path, name: str, warnings: list[str]) -> archive.Entry | None:
-    """Return the archive entry of a name; None if it is missing (git also lists deleted files), or no file or link."""
+    """Return the archive entry of a name; None for a missing file (git also lists deleted files) and a special file."""
     path = os.path.join(top, name)
     try:
         status = os.lstat(path)
@@ -108,21 +108,21 @@ def _shown(entry: archive.Entry) -> str:
     return clip(entry.name if entry.target is None else f"{entry.name} -> {entry.target}")
 
 
-_TRIES = 3  # number of times a directory is packed if it changes in between
+_TRIES = 3  # maximum number of tries if files change while they are packed
 _MAX_WARNINGS = 5
 
 
-def listing(session: Session, request: JobRequest) -> Listing | None:
+def list_request_files(session: Session, request: JobRequest) -> Listing | None:
     """Return the listing of the files to ship with the job, None if it ships no files. Raises UsageError."""
     if request.workdir is None and request.job_script is None:
         return None
     return _list_files(request, session.limits.workspace_size, _own_files(session))
 
 
-def packed(session: Session, request: JobRequest) -> JobRequest:
+def pack_request(session: Session, request: JobRequest) -> JobRequest:
     """Return the request with its files packed into the state directory. Raises UsageError, NotWritableError."""
     session.begin()
-    workspace, found = pack(
+    workspace, found = pack_files(
         request,
         lambda found: session.state.workspaces.put(_with_progress(session, found, tar_chunks(found))),
         limit=session.limits.workspace_size,
@@ -138,7 +138,7 @@ def _own_files(session: Session) -> tuple[Path, ...]:
     return (session.state.path.resolve(), config.parent.resolve() / config.name, config.resolve())
 
 
-def pack(
+def pack_files(
     request: JobRequest, put: Callable[[Listing], tuple[str, int]], *, limit: int, own: Sequence[Path] = ()
 ) -> tuple[Workspace, Listing]:
     """Pack the files of a job.
@@ -177,7 +177,7 @@ def _list_files(request: JobRequest, limit: int, own: Sequence[Path]) -> Listing
             hint="rename one of them, or move the script into the directory",
         )
     return _make_listing(
-        found.directory, [*others, script], limit, f"{found.by}; the job script", found.warnings
+        found.directory, [*others, script], limit, f"{found.rule}; the job script", found.warnings
     )
 
 
@@ -201,8 +201,8 @@ def _script_entry(path: Path, name: str) -> archive.Entry:
 
 def warn(session: Session, found: Listing) -> None:
     """Print the warnings about files that are not shipped."""
-    for word in found.warnings[:_MAX_WARNINGS]:
-        session.tell(f"warning: {word}")
+    for warning in found.warnings[:_MAX_WARNINGS]:
+        session.tell(f"warning: {warning}")
     if len(found.warnings) > _MAX_WARNINGS:
         session.tell(f"warning: {len(found.warnings) - _MAX_WARNINGS} more are not shipped")
 
@@ -222,9 +222,9 @@ def list_directory(directory: Path, limit: int, *, own: Sequence[Path] = ()) -> 
     entries = [entry for name in names if (entry := _entry(real, name, warnings)) is not None]
     if not entries:
         raise UsageError(
-            f"nothing to ship in {real} ({selection.by})", hint="drop --workdir, or name another directory"
+            f"nothing to ship in {real} ({selection.rule})", hint="drop --workdir, or name another directory"
         )
-    return _make_listing(real, entries, limit, selection.by, warnings)
+    return _make_listing(real, entries, limit, selection.rule, warnings)
 
 
 def tar_chunks(found: Listing) -> Iterator[bytes]:

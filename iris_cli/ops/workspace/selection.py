@@ -42,11 +42,11 @@ class _GitError(Exception):
 class Selection(Struct, frozen=True):
     """Selected names, relative to the directory, with `/`, decoded like file names, in the order of their bytes.
 
-    `by` describes the rule that selected them.
+    `rule` describes the rule that selected them.
     """
 
     names: tuple[str, ...]
-    by: str
+    rule: str
     warnings: tuple[str, ...] = ()
 
 
@@ -60,7 +60,7 @@ def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
             hint=f"name a directory in it; or exclude files in {IGNORE_FILE}",
         )
     warnings: list[str] = []
-    by = f"all files except those in {IGNORE_FILE}" if ignore else "all files (not a git repository)"
+    rule = f"all files except those in {IGNORE_FILE}" if ignore else "all files (not a git repository)"
     try:
         chosen = _list_with_git(directory, may_ship, warnings)
     except _GitError as error:
@@ -73,10 +73,10 @@ def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
         chosen = None
     if chosen is not None:
         names = [name for name in chosen if ignore is None or not ignore.excludes_file(name)]
-        by = "git" if ignore is None else f"git and {IGNORE_FILE}"
+        rule = "git" if ignore is None else f"git and {IGNORE_FILE}"
     else:
         names = list(_check_count(directory, _walk(directory, ignore or IgnoreFile(), may_ship, warnings)))
-    return Selection(tuple(sorted(set(names), key=os.fsencode)), by, tuple(warnings))
+    return Selection(tuple(sorted(set(names), key=os.fsencode)), rule, tuple(warnings))
 
 
 def _make_ship_filter(directory: Path, own: Sequence[Path]) -> Callable[[str], bool]:
@@ -178,9 +178,9 @@ def _walk(
     top: Path, ignore: IgnoreFile, may_ship: Callable[[str], bool], warnings: list[str]
 ) -> Iterator[str]:
     """Yield every file that isn't excluded, without directories named `.git`. Links are not followed."""
-    waiting = [""]
-    while waiting:
-        below = waiting.pop()
+    directories = [""]
+    while directories:
+        below = directories.pop()
         try:
             with os.scandir(top / below) as found:
                 entries = list(found)
@@ -194,7 +194,7 @@ def _walk(
             if not may_ship(f"{name}/" if directory else name):
                 continue
             if directory:
-                waiting.append(f"{name}/")
+                directories.append(f"{name}/")
             elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
                 yield name
             else:

@@ -104,7 +104,7 @@ class SshTransport:
         return call.perform(lambda: dialer.fetch_key(call, dialer.route(target)))
 
     def known_keys(self, target: Target) -> tuple[PresentedKey, ...]:
-        """Return the host keys on record for the worker. Raises NoAnswer (LOCAL)."""
+        """Return the host keys on record for the worker. Raises NoAnswer for wrong SSH settings."""
         dialer = self._loaded()
         route = dialer.route(target)
         return dialer.known(route, route.end).keys
@@ -166,7 +166,7 @@ class SshTransport:
 
 
 def _require_ssh(target: Target, what: str) -> None:
-    """Raise NoAnswer (LOCAL) for a worker that `srun` reaches."""
+    """Raise NoAnswer for a worker that `srun` reaches."""
     connection = target.connection
     if connection.allocation:
         where = f"node {connection.node} of Slurm job {connection.allocation}"

@@ -43,8 +43,8 @@ class Hop(Struct, frozen=True, kw_only=True):
 
     The last one is the worker. `label` is the server's name in the configuration, `key_name` its name in the files
     `known_hosts` (None: the default files). `identities` are key files in the order in which they are offered. With
-    `explicit` or `identities_only` no other keys are offered, otherwise the agent's keys come first. Only the first hop
-    can have a `proxy_command`.
+    `has_own_key` (`cluster.yaml` sets the key) or `identities_only`, no other keys are offered; otherwise the agent's
+    keys come first. Only the first hop can have a `proxy_command`.
     """
 
     label: str
@@ -53,7 +53,7 @@ class Hop(Struct, frozen=True, kw_only=True):
     user: str
     key_name: str
     identities: tuple[Path, ...] = ()
-    explicit: bool = False
+    has_own_key: bool = False
     identities_only: bool = False
     known_hosts: tuple[Path, ...] | None = None
     proxy_command: str = ""
@@ -80,7 +80,7 @@ class Routes:
                 self._config.parse(map(_unexpanded, _lines(path, path.parent, "Host *")))
 
     def to(self, connection: Connection) -> tuple[Hop, ...]:
-        """Return the chain of servers, the worker last. Raises NoAnswer (LOCAL)."""
+        """Return the chain of servers, the worker last. Raises NoAnswer for wrong SSH settings."""
         return self._hops(connection)
 
     def _all_hops(self, connection: Connection) -> tuple[Hop, ...]:
@@ -115,7 +115,7 @@ class Routes:
         if _HOST.fullmatch(host) is None:
             raise misconfigured(f"{host[:80]!r} is not a host name or an address")
         files = [file for file in options.get("identityfile") or [] if file.lower() != "none"]
-        explicit = is_worker and bool(connection.key)
+        has_own_key = is_worker and bool(connection.key)
         if connection.key and (is_worker or not files):
             files = [connection.key]
         known_hosts = options.get("userknownhostsfile")
@@ -126,7 +126,7 @@ class Routes:
             user=jump.user or options.get("user") or self._local_user(),
             key_name=options.get("hostkeyalias") or known_hosts_name(host.lower(), port),
             identities=tuple(Path(file).expanduser() for file in files),
-            explicit=explicit,
+            has_own_key=has_own_key,
             identities_only=(options.get("identitiesonly") or "no").lower() in _YES,
             known_hosts=_files(known_hosts) if known_hosts else None,
         )
@@ -138,7 +138,10 @@ class Routes:
 
 
 def host_names(path: Path) -> list[str]:
-    """Return the `Host` names in a configuration and its Includes, except patterns. Raises NoAnswer (LOCAL)."""
+    """Return the `Host` names in a configuration and its Includes, except patterns.
+
+    Raises NoAnswer for wrong SSH settings.
+    """
     found: dict[str, None] = {}
     with _as_misconfigured(path):
         for line in _lines(path, path.parent, "Host *"):
@@ -195,7 +198,7 @@ def _lines(path: Path, base: Path, block: str, depth: int = 0) -> Iterator[str]:
 
 
 def _unexpanded(line: str) -> str:
-    """Return the line. If it sets a proxy, hide % and ~ in it."""
+    """Return the line. In a line that sets a proxy, hide % and ~."""
     directive = _DIRECTIVE.match(line)
     return line.translate(_HIDE) if directive and directive[1].lower() in _PROXIES else line
 

@@ -65,7 +65,7 @@ class Dialer:
         self._lock = threading.Lock()
 
     def route(self, target: Target, *, first_contact: bool = False, separate: bool = False) -> Route:
-        """Resolve the route to a target. Raises NoAnswer (LOCAL)."""
+        """Resolve the route to a target. Raises NoAnswer for wrong SSH settings."""
         return Route(target, self._routes.to(target.connection), first_contact, separate)
 
     def answer(self, call: SshCall[Any], route: Route, script: Script) -> ScriptResult:
@@ -93,7 +93,7 @@ class Dialer:
         return presented
 
     def known(self, route: Route, depth: int) -> RecordedKeys:
-        """Return the host keys on record for one server of the route. Raises NoAnswer (LOCAL)."""
+        """Return the host keys on record for one server of the route. Raises NoAnswer for wrong SSH settings."""
         hop = route.hops[depth]
         files = self._user_known_hosts if hop.known_hosts is None else hop.known_hosts
         try:

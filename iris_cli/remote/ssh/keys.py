@@ -46,11 +46,11 @@ class KeyRing:
     def keys_for_hop(self, hop: Hop) -> Iterator[list[paramiko.PKey]]:
         """Yield the keys to offer to a server in order, at least one.
 
-        Raises NoAnswer (LOCAL). Each use has its own connection to the agent, because the agent accepts one request at
-        a time on a connection.
+        Raises NoAnswer for wrong SSH settings. Each use has its own connection to the agent, because the agent accepts
+        one request at a time on a connection.
         """
         with _agent() as agent_keys:
-            keys: list[paramiko.PKey] = [] if hop.explicit or hop.identities_only else list(agent_keys)
+            keys: list[paramiko.PKey] = [] if hop.has_own_key or hop.identities_only else list(agent_keys)
             problems: list[UnusableKey] = []
             for path in hop.identities or DEFAULT_IDENTITIES:
                 try:

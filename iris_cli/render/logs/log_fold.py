@@ -109,28 +109,29 @@ class LiveFold(Struct):
     Lines wait until the next `add` at most; then they are shown without the peers. A rank without peers never waits.
     """
 
-    _held: dict[int, str] = field(default_factory=dict)
+    _waiting_texts: dict[int, str] = field(default_factory=dict)
     _peers: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """By rank, the largest group of ranks (itself included) that shared a line with it in its last `add`."""
 
     def add(self, texts: Mapping[int, str]) -> list[Block]:
         """Add new texts. Return the blocks to show now, including texts that have waited."""
-        held, self._held = self._held, {}
+        waiting_texts, self._waiting_texts = self._waiting_texts, {}
         so_far = {
-            rank: held.get(rank, "") + texts.get(rank, "") for rank in sorted(held.keys() | texts.keys())
+            rank: waiting_texts.get(rank, "") + texts.get(rank, "")
+            for rank in sorted(waiting_texts.keys() | texts.keys())
         }
         common = len(_common_beginning(list(so_far.values()))) if len(so_far) > 1 else 0
-        if common and all(common >= len(held.get(rank, "")) for rank in so_far):
+        if common and all(common >= len(waiting_texts.get(rank, "")) for rank in so_far):
             ranks = tuple(so_far)
-            self._held = {rank: text[common:] for rank, text in so_far.items() if len(text) > common}
+            self._waiting_texts = {rank: text[common:] for rank, text in so_far.items() if len(text) > common}
             self._peers |= dict.fromkeys(ranks, ranks)
             return [(ranks, so_far[ranks[0]][:common])]
         return self._show(list(merged(so_far)), {rank: len(text) for rank, text in texts.items()})
 
     def flush(self) -> list[Block]:
         """Return the blocks that still wait."""
-        held, self._held = self._held, {}
-        return list(merged(held))
+        waiting_texts, self._waiting_texts = self._waiting_texts, {}
+        return list(merged(waiting_texts))
 
     def _show(self, blocks: list[Block], new: dict[int, int]) -> list[Block]:
         """Return the blocks to show. Hold the last block of a rank if it is new and peers may still write equal lines.
@@ -155,6 +156,6 @@ class LiveFold(Struct):
         """Hold the end of `text` that is new for all `ranks`. Return the text before it."""
         cut = max(0, len(text) - min(new.get(rank, 0) for rank in ranks))
         for rank in ranks:
-            self._held[rank] = text[cut:] + self._held.get(rank, "")
+            self._waiting_texts[rank] = text[cut:] + self._waiting_texts.get(rank, "")
             new[rank] = new.get(rank, 0) - (len(text) - cut)
         return text[:cut]

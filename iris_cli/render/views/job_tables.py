@@ -146,8 +146,8 @@ def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
         rows = _folded_tasks(tasks, 2 if narrow else MAX_PARTS)
         return table(headers, rows, only={"TASK", "STATE", "WHY"} if narrow else only)
     if not everything:
-        waiting = [task for task in tasks if task.state is TaskState.PENDING and task.worker is None]
-        rows = [*(_task_cells(task) for task in tasks if task not in waiting), *_folded_tasks(waiting)]
+        pending = [task for task in tasks if task.state is TaskState.PENDING and task.worker is None]
+        rows = [*(_task_cells(task) for task in tasks if task not in pending), *_folded_tasks(pending)]
     else:
         rows = [_task_cells(task) for task in tasks]
     if width >= WIDE:

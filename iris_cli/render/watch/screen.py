@@ -139,9 +139,9 @@ def _in_foreground() -> bool:
 def open_jobs_words(cluster: Cluster, follow_up: str = "") -> str:
     """Return a text about the open jobs when a watch ends, followed by `follow_up` (default: how to watch again)."""
     jobs = cluster.open_jobs()
-    waiting = [job.id for job in jobs if job.end is None and not cluster.live_of(job.id)]
-    running = [job.id for job in jobs if job.id not in waiting]
+    pending = [job.id for job in jobs if job.end is None and not cluster.live_of(job.id)]
+    running = [job.id for job in jobs if job.id not in pending]
     parts = [f"{fold(running, 3)} running"] if running else []
-    parts += [f"{fold(waiting, 3)} pending"] if waiting else []
+    parts += [f"{fold(pending, 3)} pending"] if pending else []
     rest = f"; {follow_up}" if follow_up else ": iris status, or iris watch again"
     return f"stopped watching; {', '.join(parts) or 'nothing is running'}{rest}"

@@ -56,7 +56,7 @@ def test_a_type_of_another_shape_on_gke_is_told(tmp_path: Path) -> None:
     assert note.text == (
         "v5litepod-8 (8 chips, 1 VM) is 2 pods with 4 chips each on GKE: IRIS_NUM_TASKS is 2, not 1"
     )
-    with pytest.raises(UsageError, match="each task of train is independent, but on GKE a v6e-8 has 2 VMs"):
+    with pytest.raises(UsageError, match="its tasks are independent, but each needs a slice of 2 VMs"):
         to_jobset(tmp_path, tpu="v6e-8", replicas=3)
 
 

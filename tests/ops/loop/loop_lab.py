@@ -13,7 +13,7 @@ from iris_cli.config.schema import ClusterConfig, Notify
 from iris_cli.errors import ConfigError
 from iris_cli.journal.files.runners import LOOP, read_loop_order
 from iris_cli.ops.loop.changes import Configuration
-from iris_cli.ops.loop.run import Loop, LoopEnd, Turn
+from iris_cli.ops.loop.run import Loop, LoopEnd, LoopPass
 from iris_cli.ops.session import Session
 from tests.support.fake_runner import Clock, S, Site
 
@@ -72,7 +72,7 @@ class LoopLab:
         self.file.write_text("valid")
         self.notify = Notify()
         self.turns: list[float] = []
-        self.told: list[Turn] = []
+        self.told: list[LoopPass] = []
         self.upgraded: Callable[[], str] = str
         self.orphaned: Callable[[], bool] = bool
         self.change: Callable[[ClusterConfig], ClusterConfig] = lambda config: config
@@ -101,7 +101,7 @@ class LoopLab:
         """A loop that holds its lock and has not begun."""
         session = self.site.session()
         configuration = Configuration(self.file, self.load, self.load())
-        session.reconfigure(configuration.first)
+        session.reconfigure(configuration.initial)
         session.command = "iris loop"
         self.session = session
         held = session.state.runners.hold(
@@ -110,7 +110,7 @@ class LoopLab:
         assert held is not None
         return Loop(
             session=session,
-            held=held,
+            lock=held,
             configuration=configuration,
             report=self._hear,
             order_at_start=read_loop_order(self.state),
@@ -127,7 +127,7 @@ class LoopLab:
         except Enough:
             return None
         finally:
-            loop.held.release()
+            loop.lock.release()
 
     def ends(self, seconds: float, task: str, code: int = 0) -> None:
         """The command of a task ends by itself at that time, wherever it runs."""
@@ -144,9 +144,9 @@ class LoopLab:
     def polls(self) -> int:
         return sum(call == "poll" for host in self.site.hosts.values() for call in host.calls)
 
-    def _hear(self, turn: Turn) -> None:
+    def _hear(self, loop_pass: LoopPass) -> None:
         self.turns.append(round(self.now, 3))
-        self.told.append(turn)
+        self.told.append(loop_pass)
 
 
 __all__ = ["HOUR", "LoopLab", "S"]

@@ -19,7 +19,7 @@ from iris_cli.errors import LogDamagedError
 from iris_cli.journal import state_dir
 from iris_cli.journal.durable import DISK
 from iris_cli.journal.files.heartbeat import runners_of
-from iris_cli.journal.files.runners import LOOP, HeldRunner, LoopOrder, write_loop_order
+from iris_cli.journal.files.runners import LOOP, LoopOrder, RunnerLock, write_loop_order
 from iris_cli.ops.cycle.cycle import Cycles
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.loop.run import LoopEnd
@@ -277,16 +277,16 @@ def test_a_job_that_comes_while_it_ends_is_not_left_alone(
     lab.site.launch("first")
     lab.ends(20.0, "first/task-0")
     loop = lab.loop()
-    release, jobs = HeldRunner.release, ["second"]
+    release, jobs = RunnerLock.release, ["second"]
 
-    def launch_at_the_last_moment(held: HeldRunner) -> None:
+    def launch_at_the_last_moment(held: RunnerLock) -> None:
         if jobs:
             lab.site.launch(jobs.pop())
             lab.ends(lab.now + 20.0, "second/task-0")
             assert [each.kind for each in lab.site.session().state.runners.live_runners()] == [LOOP]
         release(held)
 
-    monkeypatch.setattr(HeldRunner, "release", launch_at_the_last_moment)
+    monkeypatch.setattr(RunnerLock, "release", launch_at_the_last_moment)
     assert loop.run() is LoopEnd.DONE
     assert lab.site.state_of("second") is JobState.SUCCEEDED
 
@@ -295,16 +295,16 @@ def test_of_two_loops_that_could_go_on_one_does(lab: LoopLab, monkeypatch: pytes
     lab.site.launch("first")
     lab.ends(20.0, "first/task-0")
     loop = lab.loop()
-    first, release = loop.held, HeldRunner.release
+    first, release = loop.lock, RunnerLock.release
     others = []
 
-    def let_another_one_in(held: HeldRunner) -> None:
+    def let_another_one_in(held: RunnerLock) -> None:
         release(held)
         if held is first:
             lab.site.launch("second")
             others.append(lab.site.session().state.runners.hold(LOOP, "other", interval=10.0, since=0.0))
 
-    monkeypatch.setattr(HeldRunner, "release", let_another_one_in)
+    monkeypatch.setattr(RunnerLock, "release", let_another_one_in)
     assert loop.run() is LoopEnd.DONE
     assert others[0] is not None
 

@@ -12,7 +12,7 @@ import pytest
 from iris_cli.core.model.job import JobRequest
 from iris_cli.errors import UsageError
 from iris_cli.ops.workspace.archive import TarCheck
-from iris_cli.ops.workspace.pack import Listing, name_of_script, pack, tar_chunks
+from iris_cli.ops.workspace.pack import Listing, name_of_script, pack_files, tar_chunks
 
 LIMIT = 1 << 20
 
@@ -41,7 +41,7 @@ def packed(request: JobRequest, limit: int = LIMIT) -> dict[str, tuple[bytes, bo
         assert len(kept[-1]) == found.size
         return "0" * 64, found.size
 
-    pack(request, put, limit=limit)
+    pack_files(request, put, limit=limit)
     check = TarCheck()
     check.feed(kept[-1])
     check.end()

@@ -251,7 +251,7 @@ def test_what_was_launched_is_kept_though_the_directory_changes(world: World, to
 def test_a_dry_run_packs_nothing(world: World, top: Path) -> None:
     found = files_to_ship(world.session(), request(top))
     assert found is not None
-    assert (len(found.entries), found.by) == (len(tree(top)), "all files (not a git repository)")
+    assert (len(found.entries), found.rule) == (len(tree(top)), "all files (not a git repository)")
     assert world.session().state.workspaces.names() == ()
 
 

@@ -55,7 +55,7 @@ def repository(tmp_path: Path) -> Path:
 def test_git_chooses_what_it_tracks_and_what_it_doesn_t_ignore(repository: Path) -> None:
     chosen = select(repository)
     assert chosen.names == (".gitignore", "new", "sub/new", "sub/tracked", "tracked")
-    assert (chosen.by, chosen.warnings) == ("git", ())
+    assert (chosen.rule, chosen.warnings) == ("git", ())
 
 
 @with_git
@@ -72,7 +72,7 @@ def test_a_directory_that_git_ignores_is_taken_whole(repository: Path) -> None:
 def test_an_ignore_file_leaves_out_tracked_files_too(repository: Path) -> None:
     (repository / ".irisignore").write_text("tracked\n.*ignore\n")
     chosen = select(repository)
-    assert (chosen.names, chosen.by) == (("new", "sub/new"), "git and .irisignore")
+    assert (chosen.names, chosen.rule) == (("new", "sub/new"), "git and .irisignore")
 
 
 @with_git
@@ -210,7 +210,7 @@ def test_elsewhere_the_ignore_file_decides(tmp_path: Path) -> None:
     (top / ".irisignore").write_text("*.log\n/data/\n")
     chosen = select(top)
     assert chosen.names == (".irisignore", "a", "sub/b", "sub/data/big")
-    assert chosen.by == "all files except those in .irisignore"
+    assert chosen.rule == "all files except those in .irisignore"
 
 
 def test_an_empty_git_directory_is_no_repository(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def _relaxations(case: Case) -> Iterator[Change]:
     """Yield a spread over regions, dropped constraints and tolerated taints, each if enough workers would then fit."""
     fleet, requirement = case.context.fleet, case.requirement
     ready = (
-        fleet.healthy
+        fleet.schedulable
         & fleet.not_cooling_down
         & fleet.without_unconfirmed_stops
         & requirement.with_device
@@ -167,11 +167,11 @@ def _after_end_of(case: Case, group: Group, job: JobId) -> int:
         worker = case.context.fleet.workers[position]
         claims = [claim for attempt, claim in worker.claims.items() if attempt.task.job == job]
         after = Amounts(
-            *map(sum, zip(WorkerCapacity.of(worker).left, *map(Amounts.held, claims), strict=True))
+            *map(sum, zip(WorkerCapacity.of(worker).left, *map(Amounts.claimed, claims), strict=True))
         )
         if claims and after.covers(requirement.need):
             freed.append(position)
-    return requirement.eligible & case.had_room | requirement.healthy & mask_of(freed)
+    return requirement.eligible & case.had_room | requirement.schedulable & mask_of(freed)
 
 
 def _recovery(worker: Worker) -> ChangeKind:

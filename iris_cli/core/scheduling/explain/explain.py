@@ -52,9 +52,9 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         self._record = record
         self._unmet = unmet
 
-    def with_held(self, held: Unmet) -> Waiting:
+    def with_held_back(self, held_back: Unmet) -> Waiting:
         """Include tasks and gangs that did not compete in the cycle, with their reasons."""
-        return Waiting(self._context, self._record, {**self._unmet, **held}) if held else self
+        return Waiting(self._context, self._record, {**self._unmet, **held_back}) if held_back else self
 
     def __getitem__(self, key: WaitingKey) -> tuple[Reason, ...]:
         requirement = self._unmet[key]

@@ -98,7 +98,7 @@ def availability_criteria(case: Case) -> list[Criterion]:
     context, need, room = case.context, case.requirement.need, case.room
     fleet = context.fleet
     return [
-        (ReasonKind.UNHEALTHY, fleet.healthy),
+        (ReasonKind.UNHEALTHY, fleet.schedulable),
         (ReasonKind.COOLDOWN, fleet.not_cooling_down),
         (ReasonKind.CHIPS, context.chips.at_start[need.chips]),
         (ReasonKind.GPUS, context.gpus.at_start[need.gpus]),

@@ -80,8 +80,10 @@ def check_cycles(
         needs = jobs_need_cycles(cluster) or "notices or slices"
         yield warning("cycles", f"no cycles are running, {ago}; {needs} must wait", cycles.fix)
     else:
-        by = f"; {found.where} runs them" if found.where and cycles.by in (None, CRON) else ""
-        yield success("cycles", f"{cycles_words(cycles).removeprefix('cycles: ') if cycles.by else ago}{by}")
+        runner = f"; {found.where} runs them" if found.where and cycles.by in (None, CRON) else ""
+        yield success(
+            "cycles", f"{cycles_words(cycles).removeprefix('cycles: ') if cycles.by else ago}{runner}"
+        )
 
 
 def _check_program(found: Installed, this_program: str) -> Iterator[Finding]:

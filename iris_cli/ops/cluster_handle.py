@@ -43,8 +43,8 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-class Workplace(Struct, dict=True):
-    """Configuration and state directory in use, and the objects derived from them.
+class ClusterHandle(Struct, dict=True):
+    """Handle to one cluster: its configuration and state directory, and the objects derived from them.
 
     `lock_timeout` is in seconds (None: the default). `shared`: True if the process also runs code of a user.
     """
@@ -56,14 +56,14 @@ class Workplace(Struct, dict=True):
     clock: Clock = SYSTEM_CLOCK
 
     @property
-    def is_inside(self) -> bool:
+    def is_in_task(self) -> bool:
         """True inside a task without a state directory. There, commands send requests, which cycles answer."""
         has_state = self.state_path or self.config_path or os.environ.get("IRIS_STATE_DIR")
         return not has_state and bool(os.environ.get("IRIS_TASK_DIR") and os.environ.get("IRIS_JOB_ID"))
 
     @cached_property
     def config_file(self) -> Path:
-        if self.is_inside:
+        if self.is_in_task:
             raise UsageError(
                 "not available inside a task: it needs the state directory",
                 hint="available inside a task: launch, status, wait, cancel, logs, register-endpoint",
@@ -116,7 +116,7 @@ class Workplace(Struct, dict=True):
         return nullcontext()
 
     def session(self, command: str, transport: SshTransport | None = None) -> Session:
-        """Return a session for one command, without any I/O. `transport` overrides `Workplace.transport`."""
+        """Return a session for one command, without any I/O. `transport` overrides `ClusterHandle.transport`."""
         from iris_cli.journal.state_dir import LOCK_TIMEOUT
         from iris_cli.ops.session import Session
 
