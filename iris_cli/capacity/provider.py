@@ -52,7 +52,7 @@ def instructions(group: ScaleGroup, slices: int) -> Iterator[str]:
     template = group.template
     what = count(slices, "preemptible slice" if template.preemptible else "slice")
     where = f" in {template.zone}" if template.zone else ""
-    yield f"{group.name}: create {what} of {describe(template.type)}{where},"
+    yield f"create {what} of {describe(template.type)}{where} by hand for group {group.name},"
     known = lookup(template.type)
     hosts = f"[HOST-[0-{known.vms - 1}]]" if known is not None and known.vms > 1 else "[HOST]"
     entry = f"{{name: NAME, type: {template.type}, hosts: {hosts}"

@@ -106,8 +106,19 @@ def placement_lines(result: CycleResult) -> Iterator[str]:
         placed = list(group)
         where = fold(each.worker for each in placed)
         yield f"assigned {fold(str(each.task) for each in placed)} to {where}"
+    for why, tasks in unschedulable_tasks(result.plan).items() if result.plan else ():
+        if tasks:
+            yield f"{fold(map(str, tasks))} UNSCHEDULABLE: {why}"
     for keys, why in group_by_text(_reasons(result.plan)):
-        yield f"waiting {fold(keys)}: {why}"
+        yield f"pending {fold(keys)}: {why}"
+
+
+def unschedulable_tasks(plan: Plan) -> dict[str, list[TaskId]]:
+    """Return the tasks that the plan ends, by reason."""
+    return {
+        "scheduling timeout exceeded": list(plan.timed_out_tasks),
+        "dependency did not succeed": list(plan.dependency_failed),
+    }
 
 
 def _reasons(plan: Plan | None) -> Iterator[tuple[str, str]]:
@@ -236,7 +247,7 @@ def show_loop(
     if mode is Mode.OFF:
         output.line("cluster.yaml says loop: off")
     elif order.stopped:
-        output.line(f"stopped at {order.since} by {order.by}; to start the loop: iris loop start")
+        output.line(f"the loop was stopped at {order.since} (by {order.by}); to start it: iris loop start")
     if killed_at_logout:
         output.line("the loop ends when you log out; to avoid that: loginctl enable-linger")
     for trouble in cycles.troubles:

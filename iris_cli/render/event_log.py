@@ -99,13 +99,16 @@ def show_verdict(output: Output, log: Path, verdict: VerifyReport) -> None:
     if verdict.unfinished is not None:
         aside = ": the next command that writes moves it aside" if verdict.ok else ""
         output.message(f"{log}: {verdict.unfinished}{aside}")
-    records = count(verdict.records, "transaction")
     if verdict.ok:
         archive = f" and {count(verdict.segments, 'archived segment')}" if verdict.segments else ""
         cluster = f" (cluster {header.cluster_name})" if header else ""
+        records = count(verdict.records, "transaction")
         output.done(f"{log}{archive}: {records}, all valid{cluster}")
     else:
-        output.line(f"{log}: {records} readable, the first {sound.seq} valid")
+        valid = count(sound.seq, "transaction")
+        output.line(
+            f"{log}: {valid} valid before the damage, {verdict.records - sound.seq} readable after it"
+        )
 
 
 def show_salvage(output: Output, report: SalvageReport) -> None:
@@ -117,7 +120,7 @@ def show_salvage(output: Output, report: SalvageReport) -> None:
     elif not report.findings:
         output.done("the log is valid; nothing changed")
     else:
-        output.failed(f"kept {count(report.kept, 'transaction')}, dropped {report.lost} after the damage")
+        output.failed(f"kept {count(report.kept, 'transaction')}, dropped {report.lost} from the damage on")
         if report.old_log is not None:
             output.done(f"old log: {report.old_log}")
         for segment in report.old_segments:

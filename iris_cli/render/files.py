@@ -144,7 +144,10 @@ def show_pulled(output: Output, found: Pulled) -> None:
         output.message(line)
     files = sum(row.files for row in found.attempts)
     size = sum(row.bytes + row.log_bytes for row in found.attempts)
-    output.line(f"{count(files, 'file')}, {format_memory(size)} including logs, in {found.directory}")
+    logs = count(sum(row.log_bytes > 0 for row in found.attempts), "attempt")
+    output.line(
+        f"fetched {count(files, 'file')} and the logs of {logs}, {format_memory(size)}, to {found.directory}"
+    )
 
 
 def _problem_lines(rows: Sequence[PulledAttempt]) -> Iterator[str]:
@@ -172,7 +175,7 @@ def _cells(row: PulledAttempt) -> tuple[str, ...]:
         f"task-{row.attempt.task.index}/attempt-{row.attempt.number}",
         row.worker,
         f"{count(row.files, 'file')}, {format_memory(row.bytes)}" if row.files else "",
-        str(row.unchanged) if row.unchanged else "",
+        count(row.unchanged, "file") if row.unchanged else "",
         format_memory(row.log_bytes) if row.log_bytes else "",
         missing,
     )

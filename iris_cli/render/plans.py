@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.core import JobId, TaskId, WorkerId, count, format_memory
 from iris_cli.render.console import Output
+from iris_cli.render.cycles import unschedulable_tasks
 from iris_cli.render.layout import Renderable
 from iris_cli.render.tables import fold, folded_rows, table, text
 
@@ -64,7 +66,10 @@ def show_plan(
     """
     placed = [each for each in plan.assignments if job in (None, each.task.job)]
     waiting = {key: plan.waiting[key] for key in plan.waiting if job in (None, _job_of(key))}
-    ended = [task for task in (*plan.timed_out_tasks, *plan.dependency_failed) if job in (None, task.job)]
+    ended = {
+        why: [task for task in tasks if job in (None, task.job)]
+        for why, tasks in unschedulable_tasks(plan).items()
+    }
     chosen = plan.result.notable_choices()
     change = plan.waiting.explain(next(iter(waiting))).change if job is not None and waiting else None
     if output.as_json:
@@ -76,7 +81,7 @@ def show_plan(
                     for each in placed
                 ],
                 waiting=[WaitingSubject(str(key), reasons) for key, reasons in waiting.items()],
-                unschedulable=ended,
+                unschedulable=[*chain(*ended.values())],
                 kept={str(key): groups for key, groups in reserved if job in (None, _job_of(key))},
                 change=change,
                 workspace=UNSET if shipped is None else _shipped(shipped),
@@ -105,7 +110,7 @@ def _show_tables(
     placed: list[Assignment],
     chosen: Mapping[TaskId, str],
     waiting: dict[TaskId | JobId, tuple[Reason, ...]],
-    ended: list[TaskId],
+    ended: Mapping[str, list[TaskId]],
 ) -> None:
     parts: list[Renderable] = []
     if placed:
@@ -120,8 +125,9 @@ def _show_tables(
             ("" if number else name, why) for name, *reasons in rows for number, why in enumerate(reasons)
         ]
         parts.append(table(("WOULD WAIT", "WHY"), lines))
-    if ended:
-        parts.append(text(f"would end: {fold(map(str, ended))}", "red"))
+    for why, tasks in ended.items():
+        if tasks:
+            parts.append(text(f"would become UNSCHEDULABLE: {fold(map(str, tasks))} ({why})", "red"))
     for number, part in enumerate(parts or [text("no pending jobs", "dim")]):
         if number:
             output.line()

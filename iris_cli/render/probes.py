@@ -174,15 +174,28 @@ def show_wedge(output: Output, wedge: WorkerObstacles) -> None:
 
 def stop_question(wedge: WorkerObstacles) -> str:
     """Return the question whether to stop the obstacles that can be stopped."""
-    return f"Stop {len(wedge.clearable)} of {len(wedge.obstacles)} processes and attempts?"
+    kept = len(wedge.obstacles) - len(wedge.clearable)
+    return f"Stop {_numbers(wedge.clearable)}{f' ({kept} live, not stopped)' if kept else ''}?"
 
 
 def show_cleared(output: Output, found: WorkerObstacles, left: WorkerObstacles) -> None:
     """Print the number of stopped obstacles, and the obstacles that still run."""
-    gone = len(found.clearable) - len(left.obstacles)
-    output.message(f"{found.worker}: stopped {gone} of {len(found.clearable)} processes and attempts")
+    output.message(f"{found.worker}: stopped {_numbers(found.clearable, left.obstacles)}")
     for each in left.obstacles:
         output.failed(f"still running: {_words(each)}")
+
+
+def _numbers(found: Sequence[Obstacle], left: Sequence[Obstacle] = ()) -> str:
+    """Return `1 process and 2 attempts`; if obstacles are `left`, `0 of 1 process and 2 of 2 attempts`."""
+    parts = []
+    for is_process, one, many in ((True, "process", "processes"), (False, "attempt", "attempts")):
+        total, still = (
+            sum((each.holder is not None) is is_process for each in some) for some in (found, left)
+        )
+        if total:
+            stopped = f"{total - still} of " if left else ""
+            parts.append(f"{stopped}{total} {one if total == 1 else many}")
+    return " and ".join(parts)
 
 
 def wedge_document(found: WorkerObstacles, left: WorkerObstacles | None) -> WedgeDocument:

@@ -156,7 +156,7 @@ def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
         output.document(pass_document(done, scaling))
         return
     if done.objection is not None:
-        output.warning(f"no slice was created or deleted: {done.objection}")
+        output.warning(f"no slices are created or deleted: {done.objection}")
         output.message(owner_hint(done.objection))
         return
     for name in done.created:
@@ -187,11 +187,12 @@ def owner_hint(objection: OwnerConflict) -> str:
 
 def adopt_question(objection: OwnerConflict) -> str:
     """Return the question that confirms `--adopt`, with its consequences."""
-    lost = f"Delete {', '.join(objection.unknown)} and stop all tasks there" if objection.unknown else ""
+    names = ", ".join(objection.unknown)
+    lost = f"elete {names} (not in this event log) with all tasks?"
     if not objection.elsewhere:
-        return f"{lost}?"
+        return f"D{lost}"
     here = f"Manage slices from this state directory, and no longer from {objection.elsewhere}"
-    return f"{here}? {lost}?" if lost else f"{here}?"
+    return f"{here}, and d{lost}" if names else f"{here}?"
 
 
 def show_adopted(output: Output, objection: OwnerConflict | None, *, done: bool) -> None:
@@ -203,4 +204,4 @@ def show_adopted(output: Output, objection: OwnerConflict | None, *, done: bool)
     elif done:
         output.done("this state directory now manages the slices")
         for name in unknown:
-            output.done(f"to be deleted by iris autoscale: {name}")
+            output.done(f"the next iris autoscale deletes {name}")

@@ -150,11 +150,11 @@ def _connection(details: WorkerDetails) -> str:
     way = details.connection
     if way.allocation:
         login = f" on {way.login}" if way.login else ""
-        return f"node {way.node} of Slurm job {way.allocation} by srun{login}, {way.remote_dir}"
+        return f"node {way.node} of Slurm job {way.allocation} by srun{login}, remote_dir: {way.remote_dir}"
     user = f"{way.user}@" if way.user else ""
     port = f":{way.port}" if way.port else ""
     jump = f" via {way.proxy_jump}" if way.proxy_jump else ""
-    return f"{user}{way.host}{port}{jump}, {way.remote_dir}, known_hosts: {way.known_hosts}"
+    return f"{user}{way.host}{port}{jump}, remote_dir: {way.remote_dir}, known_hosts: {way.known_hosts}"
 
 
 def _claims(details: WorkerDetails, width: int) -> Renderable:

@@ -67,11 +67,11 @@ def test_a_dry_run_says_who_wants_what_who_makes_it_and_why_not(
     assert lines(capsys, "autoscale", "--dry-run") == [
         "demand train (2 slices of v5litepod-16): served by group west",
         "demand large (1 slice of v4-32): served by group lab",
-        "demand far (1 slice of v5litepod-16): unmet: region: needs eu-west4, "
-        "the suitable groups (west) have us-west4; did you mean us-west4?",
+        "demand far (1 slice of v5litepod-16): unmet, region: needs eu-west4, "
+        "the otherwise suitable groups (west) have us-west4; did you mean us-west4?",
         f"create west-{owner}-1 in west",
         f"create west-{owner}-2 in west",
-        "lab: create 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b,",
+        "create 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b by hand for group lab,",
         "then add it to slices in cluster.yaml: "
         "- {name: NAME, type: v4-32, hosts: [HOST-[0-3]], zone: us-central2-b}",
     ]
@@ -104,7 +104,7 @@ def test_status_shows_groups_and_what_is_unmet(site: Path, capsys: pytest.Captur
     shown = lines(capsys, "status")
     start = next(number for number, line in enumerate(shown) if line.startswith("GROUP"))
     assert [line.split() for line in shown[start : start + 3]] == [
-        ["GROUP", "TYPE", "WHERE", "SLICES", "WANTED"],
+        ["GROUP", "TYPE", "WHERE", "SLICES", "TO", "ADD"],
         *(
             [
                 "west",
@@ -116,11 +116,23 @@ def test_status_shows_groups_and_what_is_unmet(site: Path, capsys: pytest.Captur
                 "us-west4,",
                 "preemptible",
                 "0",
-                "of",
-                "0-2",
+                "(max",
+                "2)",
                 "2",
             ],
-            ["lab", "v4-32", "(16", "chips,", "4", "VMs)", "us-central2", "0", "of", "0-1", "1"],
+            [
+                "lab",
+                "v4-32",
+                "(16",
+                "chips,",
+                "4",
+                "VMs)",
+                "us-central2",
+                "0",
+                "(max",
+                "1)",
+                "1",
+            ],
         ),
     ]
     assert any(line.startswith("no capacity for far: region: needs eu-west4") for line in shown)
@@ -143,7 +155,7 @@ def test_why_says_of_a_job_that_waits_what_a_pass_would_say(
         for line in lines(capsys, "autoscale", "--dry-run")
         if line.startswith("demand ")
     }
-    assert demand_outcomes["far"].startswith("unmet: region: needs eu-west4")
+    assert demand_outcomes["far"].startswith("unmet, region: needs eu-west4")
     for job, fate in demand_outcomes.items():
         [wait] = json.loads("\n".join(lines(capsys, "--json", "why", job)))["waits"]
         assert wait["demand"] == fate
@@ -160,7 +172,7 @@ def test_why_says_all_that_becomes_of_the_tasks_of_a_job(
     assert app.run(["launch", "--no-schedule", "--name", "many", *wanted, "--", "true"]) == 0
     capsys.readouterr()
     [wait] = json.loads("\n".join(lines(capsys, "--json", "why", "many")))["waits"]
-    assert wait["demand"] == "served by group west; unmet: max_slices: west is at its limit of 2 slices"
+    assert wait["demand"] == "served by group west; unmet, max_slices: west is at its limit of 2 slices"
 
 
 def test_why_says_how_far_the_slice_is_that_is_made_for_a_job(
@@ -205,9 +217,9 @@ def test_a_copy_asks_for_nothing_and_says_what_to_type(
     assert "use that state directory; if it is gone for good: iris autoscale --adopt" in said
     assert (copy / "state" / "events.jsonl").read_bytes() == log
     assert app.run(["autoscale", "--dry-run"]) == 0
-    assert f"nothing will be created or deleted: {what}" in capsys.readouterr().err
+    assert f"no slices are created or deleted: {what}" in capsys.readouterr().err
     assert app.run(["schedule", "--once", "--autoscale"]) == 0
-    assert f"no slice was created or deleted: {what}" in capsys.readouterr().err
+    assert f"no slices are created or deleted: {what}" in capsys.readouterr().err
     assert app.run(["--json", "schedule", "--once", "--autoscale"]) == 0
     assert what in json.loads(capsys.readouterr().out)["scaling"]["problems"][0]
 

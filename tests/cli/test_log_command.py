@@ -77,7 +77,7 @@ def test_salvage_says_first_what_would_be_lost(log: Path, capsys: pytest.Capture
     damaged = log.read_bytes()
     assert run(["log", "salvage"]) == 6
     error = capsys.readouterr().err
-    assert f"would keep 2 transactions and drop {lines - 2} after the damage" in error
+    assert f"would keep 2 transactions and drop {lines - 2} from the damage on" in error
     assert "iris log salvage --yes" in error
     assert log.read_bytes() == damaged
 
@@ -99,7 +99,7 @@ def test_salvage_of_a_log_with_windows_line_ends_keeps_all_of_it(
     assert run(["log", "export"]) == 6
     assert "it ends in CR LF" in capsys.readouterr().err
     assert run(["log", "salvage"]) == 6
-    assert f"would keep {lines} transactions and drop 0 after the damage" in capsys.readouterr().err
+    assert f"would keep {lines} transactions and drop 0 from the damage on" in capsys.readouterr().err
     assert run(["log", "salvage", "--yes"]) == 0
     assert f"kept {lines} transactions, dropped 0" in capsys.readouterr().out
     assert log.read_bytes().startswith(sound)
@@ -151,7 +151,7 @@ def test_salvage_of_a_log_without_its_first_line_says_what_became_of_it(
     flip(log, 0)
     assert run(["log", "salvage", "--yes"]) == 0
     said = capsys.readouterr().out
-    assert f"kept 0 transactions, dropped {lines} after the damage" in said
+    assert f"kept 0 transactions, dropped {lines} from the damage on" in said
     assert str(next(log.parent.glob("events.jsonl.damaged-*"))) in said
 
 
@@ -183,7 +183,7 @@ def test_what_cannot_have_happened_is_named_and_cut_off(
     assert run(["log", "compact"]) == 6
     assert "iris log salvage" in capsys.readouterr().err
     assert run(["log", "salvage"]) == 6
-    assert f"keep {lines} transactions and drop 1 after" in capsys.readouterr().err
+    assert f"keep {lines} transactions and drop 1 from" in capsys.readouterr().err
     assert run(["log", "salvage", "--yes"]) == 0
     assert run(["log", "verify"]) == 0
     assert run(["log", "compact"]) == 0

@@ -59,8 +59,8 @@ def test_the_odd_rank_is_found_among_many(ranks: int, capsys: pytest.CaptureFixt
     said[7][20] = "rank 7: RuntimeError: \x1b]0;evil\x07 out of memory"
     last = ranks - 1
     assert shown(logs(said), capsys) == (
-        f"[0-6,8-{last}] identical: 30 lines of out\n"
-        f"[7] differs in out (+) from [0-6,8-{last}] (-):\n"
+        f"[0-6,8-{last}] identical: 30 lines of stdout\n"
+        f"[7] differs in stdout (+) from [0-6,8-{last}] (-):\n"
         "  -2026-01-01 10:00:00 rank 0 at 0x7f0000: step 20\n"
         "  +rank 7: RuntimeError: \\x1b]0;evil\\x07 out of memory\n"
     )
@@ -73,7 +73,8 @@ def test_who_is_behind_or_ahead_is_said_in_lines(
     ends = dict.fromkeys(range(8), 100) | {3: 60, 5: 102}
     said = {rank: steps(rank, end)[-tail if tail else 0 :] for rank, end in ends.items()}
     assert shown(logs(said), capsys, tail) == (
-        f"[0-2,4,6-7] identical: {tail or 100} lines of out\n[3] 40 lines behind in out\n[5] 2 lines ahead in out\n"
+        f"[0-2,4,6-7] identical: {tail or 100} lines of stdout\n"
+        "[3] 40 lines behind in stdout\n[5] 2 lines ahead in stdout\n"
     )
 
 
@@ -84,7 +85,7 @@ def test_very_long_logs_that_say_the_same_again_and_again_are_compared_too(
     said[1] = said[1][:19_000]
     said[2] = [*said[2][:7_000], "Killed", *said[2][7_000:]]
     out = shown(logs(said), capsys)
-    assert "[1] 1000 lines behind in out\n" in out
+    assert "[1] 1000 lines behind in stdout\n" in out
     assert out.endswith("(-):\n  +Killed\n")
 
 
@@ -93,7 +94,7 @@ def test_where_every_rank_has_its_own_numbers_these_are_left_out(capsys: pytest.
     said = {rank: [f"loss {chance.random():.4f}" for _ in range(5)] for rank in range(8)}
     said[2][3] = "loss nan"
     out = shown(logs(said), capsys)
-    assert out.startswith("[0-1,3-7] identical: 5 lines of out, except numbers\n[2] differs in out (+)")
+    assert out.startswith("[0-1,3-7] identical: 5 lines of stdout, except numbers\n[2] differs in stdout (+)")
     assert "+loss nan" in out
 
 
@@ -103,7 +104,7 @@ def test_very_many_kinds_are_counted_and_long_differences_cut(capsys: pytest.Cap
         rank: [f"own {'x' * rank} {'abcdefghij'[n % 10] * n}" for n in range(50)] for rank in range(60, 80)
     }
     out = shown(logs(said), capsys)
-    assert out.count(" differs in out") == MAX_GROUPS
+    assert out.count(" differs in stdout") == MAX_GROUPS
     assert "and 31 more lines" in out
     assert "[68-79] also differ; compare them with --rank" in out
 
@@ -116,8 +117,8 @@ def test_streams_are_compared_each_for_itself_and_the_silent_are_named(
     log_lines.show_diff(Output(), diff([*found, lost], None), [*found, lost])
     said = capsys.readouterr()
     assert said.out == (
-        "[0-2] identical: 1 line of out\n[3] differs in out (+) from [0-2] (-):\n  -ready\n"
-        "[0-2] nothing in err\n[3] differs in err (+) from [0-2] (-):\n  +ready\n"
+        "[0-2] identical: 1 line of stdout\n[3] differs in stdout (+) from [0-2] (-):\n  -ready\n"
+        "[0-2] nothing in stderr\n[3] differs in stderr (+) from [0-2] (-):\n  +ready\n"
     )
     assert "train/task-4: its worker is silent" in said.err
     log_lines.show_diff(Output(as_json=True), diff(found, None), found)
@@ -130,6 +131,6 @@ def test_who_has_fallen_silent_is_seen(capsys: pytest.CaptureFixture[str]) -> No
     idle = dict.fromkeys(range(8), 2.0) | {3: 400.0, 7: 360.0}
     found = [replace(log, idle={"out": idle[log.task.index]}) for log in logs(said)]
     assert shown(found, capsys) == (
-        "[0-2,4-6] identical: 100 lines of out, last line 2s ago\n"
-        "[3,7] 40 lines behind in out, last line 6m ago\n"
+        "[0-2,4-6] identical: 100 lines of stdout, last line 2s ago\n"
+        "[3,7] 40 lines behind in stdout, last line 6m ago\n"
     )

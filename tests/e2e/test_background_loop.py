@@ -137,7 +137,7 @@ def test_a_loop_that_is_killed_at_any_moment_loses_nothing(ann: Ann, kills: int)
         time.sleep(moments.uniform(0.0, 1.5))  # any moment will do: nothing waits for it
         ann.kill_loop()
         until(lambda: ann.loop is None)
-        assert "no cycles are running, this state is " in ann.iris("status").out
+        assert "no cycles are running (last one " in ann.iris("status").out
         ann.iris("loop", "start")
     ann.opens("second")
     ann.ends_well()
@@ -207,7 +207,7 @@ def test_with_the_loop_off_every_look_says_that_nobody_runs_cycles(ann: Ann) -> 
     ann.env["IRIS_LOOP"] = "off"
     assert STARTED not in ann.launch()
     ann.started(2)
-    assert "no cycles are running, this state is " in ann.iris("status").out
+    assert "no cycles are running (last one " in ann.iris("status").out
     ann.opens("first", "second")
     assert ann.iris("wait", "train").out == "train: SUCCEEDED\n"
     ann.ends_well()
@@ -220,7 +220,7 @@ def test_a_cluster_file_that_says_loop_off_lets_no_loop_run(ann: Ann) -> None:
     assert (STARTED in said, said.endswith(nobody)) == (False, True)
     ann.started(2)
     status = ann.iris("status").out
-    assert "no cycles are running, this state is " in status
+    assert "no cycles are running (last one " in status
     assert "old: iris watch --schedule, or iris cron install" in status
     refused = ann.iris("loop", "start", code=2).err
     assert "cluster.yaml says loop: off" in refused

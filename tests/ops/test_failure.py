@@ -331,7 +331,7 @@ def test_what_is_over_names_what_it_lacked_or_waited_for() -> None:
     lab.advance("2m").schedule()
     words = {job: cause_words(lab.cluster, lab.cluster.jobs[JobId(job)]) for job in ("second", "big")}
     assert words == {
-        "second": "first (FAILED) did not succeed",
+        "second": "dependency did not succeed: first (FAILED)",
         "big": "not placed within its scheduling_timeout of 1m: "
         "no worker has 8 cores (largest: 1); will never run",
     }
@@ -344,7 +344,7 @@ def test_a_rank_that_failed_is_told_while_its_gang_goes_again(tmp_path: Path) ->
     lab = Lab().slice("v5a", "v5litepod-16").job("train", tpu="v5litepod-16", max_retries_failure=2)
     ended(lab.schedule().reports("train/* running").advance("1h"), "train/task-3", 1, DISK)
     lab.reports("train/task-0 stopped").reports("train/task-1 stopped").reports("train/task-2 stopped")
-    words = "retry 1 of 2, after rank 3: exit 1: disk full or no inodes left"
+    words = "retry 1 of 2, after rank 3 failed: exit 1: disk full or no inodes left"
     waiting = session_of(lab, tmp_path / "waiting")
     assert (job_status(waiting, "train").job.retry, why(waiting, "train").retry) == (words, words)
     lab.schedule().reports("train/* running")
@@ -358,7 +358,10 @@ def test_of_single_tasks_that_go_again_the_one_that_failed_last_is_told(tmp_path
     ended(lab.advance("1m"), "sweep/task-0", 1)
     ended(lab.advance("1m"), "sweep/task-2", 2)
     session = session_of(lab.schedule(), tmp_path / "state")
-    assert job_status(session, "sweep").job.retry == "retry 1 of 1, after task-2: exit 2 (and 1 more task)"
+    assert (
+        job_status(session, "sweep").job.retry
+        == "retry 1 of 1, after task-2 failed: exit 2 (and 1 more task)"
+    )
 
 
 def test_what_is_over_or_never_failed_goes_not_again(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_why_a_task_is_pending_stays_known_while_no_cycle_can_run(
     with CycleRunner(session) as runner:
         runner.look()
         why = runner.reason(second)
-        assert "taken by first" in why
+        assert "assigned to first" in why
         runner.pause(1.0)  # the answers of the host arrive
         site.hosts["w0"].exits("first")
         with site.session().state.locked("iris log salvage", 0.0):

@@ -53,7 +53,7 @@ def test_nothing_is_said_where_nobody_was_passed_over(tmp_path: Path) -> None:
 
 def test_a_task_was_chosen_a_place_because_of_who_came_before_it(tmp_path: Path) -> None:
     lab = Lab().worker("a", cpu=4).worker("b", cpu=4).job("first", cpu=4).job("second", cpu=4).schedule()
-    assert chosen(lab, tmp_path, "second/task-0") == ["chose b: a taken by first"]
+    assert chosen(lab, tmp_path, "second/task-0") == ["chose b: a assigned to first"]
 
 
 @pytest.mark.parametrize(

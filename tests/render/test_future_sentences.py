@@ -58,7 +58,6 @@ OF_CYCLES = {
 """Sentences about what cycles do, each with the test that has both cases."""
 
 NOT_OF_CYCLES = {
-    ("autoscale.py", "nothing will be created or deleted:"): "who owns the slices decides",
     ("wording.py", "; will never run"): "no cycle changes that",
     (
         "timer.py",

@@ -28,7 +28,7 @@ from tests.render.stage import Stage, Stages
 from tests.support.lab import Lab
 
 FUTURE = re.compile(r"(next|later|every) cycle|tried again")
-NOBODY = "no cycles are running, this state is 12m old: iris loop start, or iris cron install"
+NOBODY = "no cycles are running (last one 12m ago): iris loop start, or iris cron install"
 LOOP = "cycles: background loop (pid 4711), last 3s ago"
 
 
@@ -122,7 +122,7 @@ def test_where_the_loop_is_switched_off_nobody_is_told_to_start_it(busy: Stage) 
         file.write("loop: off\n")
     busy.nobody_runs_cycles(720.0)
     assert (
-        "no cycles are running, this state is 12m old: iris watch --schedule, or iris cron install"
+        "no cycles are running (last one 12m ago): iris watch --schedule, or iris cron install"
         in busy.typed("status")[0].splitlines()
     )
 
@@ -203,7 +203,7 @@ def test_a_look_at_the_past_promises_nothing(tmp_path: Path) -> None:
         (
             JobRequest(command=("true",), after=("first",)),
             "0s",
-            "first did not succeed",
+            "dependency did not succeed: first",
         ),
     ],
 )

@@ -68,8 +68,8 @@ def test_every_task_has_a_line_of_its_own_on_request(tmp_path: Path, screen: Scr
     ("cycle_ago", "words"),
     [
         (38.0, "cycles: cron every 1m, last 38s ago"),
-        (7200.0, "no cycles are running, this state is 2h old: iris loop start, or iris cron install"),
-        (None, "no cycles are running, none has run yet: iris loop start, or iris cron install"),
+        (7200.0, "no cycles are running (last one 2h ago): iris loop start, or iris cron install"),
+        (None, "no cycles are running (none has run yet): iris loop start, or iris cron install"),
     ],
 )
 def test_the_age_of_the_facts_is_on_the_second_line(

@@ -50,7 +50,7 @@ def test_a_person_sees_this(scene: str, tmp_path: Path) -> None:
     ("cycle_ago", "words"),
     [
         (38.0, "cycles: cron every 1m, last 40s ago"),
-        (7200.0, "no cycles are running, this state is 2h old: iris loop start, or iris cron install"),
+        (7200.0, "no cycles are running (last one 2h ago): iris loop start, or iris cron install"),
     ],
 )
 def test_its_second_line_says_who_runs_cycles(cycle_ago: float, words: str, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_what_is_still_being_stopped_is_not_over(lab: Lab, concern: Urgency, tmp
 
 def test_a_rank_that_runs_again_says_why(tmp_path: Path) -> None:
     (job,) = seen(retried_gang(), tmp_path).jobs
-    assert [(group.state, group.why) for group in job.task_groups] == [("RUNNING", "retried after exit 1")]
+    assert [(group.state, group.why) for group in job.task_groups] == [("RUNNING", "earlier attempt: exit 1")]
     assert job.urgency is Urgency.FAILING
 
 

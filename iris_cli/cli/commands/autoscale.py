@@ -52,7 +52,7 @@ def autoscale(
         plan = operation.dry_run(session)
         render.show_plan(iris.output, plan, scaling_rows(session.cluster, plan, session.clock.now()))
         if (found := objection(session)) is not None:
-            iris.output.warning(f"nothing will be created or deleted: {found}")
+            iris.output.warning(f"no slices are created or deleted: {found}")
         return ExitCode.OK
     return cycles.autoscale(iris, once=once, interval=interval)
 

@@ -149,7 +149,7 @@ def _truncate(iris: Context, verdict: "VerifyReport", *, yes: bool) -> int:
         keeps_state = is_only_history_lost(iris.state_of(None), verdict)
         lost = verdict.last - kept
         raise LogDamagedError(
-            f"nothing changed: salvage would keep {kept} transactions and drop {lost} after the damage",
+            f"nothing changed: salvage would keep {kept} transactions and drop {lost} from the damage on",
             hint=f"not recommended: {ONLY_HISTORY}"
             if keeps_state
             else "copy the state directory, then: iris log salvage --yes",

@@ -303,7 +303,7 @@ def _taint_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
         if key.startswith(keys.TAINT_KEY_PREFIX)
         and key.removeprefix(keys.TAINT_KEY_PREFIX) not in entry.tolerations
     )
-    return f"does not tolerate {list_few(taints)} of the suitable groups"
+    return f"does not tolerate {list_few(taints)} of the otherwise suitable groups"
 
 
 def _size_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
@@ -324,7 +324,7 @@ def _constraint_words(catalogue: Catalogue, criterion: Criterion, left: int) -> 
     existing = f"groups have {list_few(have)}" if have else "no group has it"
     if left != catalogue.all_groups:
         names = list_few(catalogue.states[rank].name for rank in positions_of(left))
-        existing = f"the suitable groups ({names}) have {list_few(have) or 'none'}"
+        existing = f"the otherwise suitable groups ({names}) have {list_few(have) or 'none'}"
     if constraint.op not in _OPS_WITH_SUGGESTIONS:
         return f"needs {clip(format_constraint(constraint))}, {existing}"
     wanted = [str(each) for each in constraint.operands]

@@ -85,4 +85,4 @@ def _failed_after(cluster: Cluster, job: Job, _: TaskId) -> str:
         for each, state in states.items()
         if state is None or (state.terminal and state is not JobState.SUCCEEDED)
     ]
-    return f"{', '.join(failed)} did not succeed"
+    return f"dependency did not succeed: {', '.join(failed)}"

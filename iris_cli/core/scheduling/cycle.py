@@ -185,7 +185,7 @@ def _notable_choices(
 def _rejected_before(
     context: SchedulingContext, record: CycleRecord, job: JobId, requirement: Requirement, chosen: Group
 ) -> Iterator[str]:
-    """Yield a text for each group before `chosen` that is as preferred, but busy, unhealthy or taken by others."""
+    """Yield a text for each group before `chosen` that is as preferred, but busy, unhealthy or assigned to others."""
     fitting_if_idle = requirement.selected & context.large_enough(requirement.need)
     before = rejected_before(Case(context, requirement, context.open), chosen.number)
     for check in islice(before, _MAX_CHECKED):
@@ -194,7 +194,7 @@ def _rejected_before(
         if check.kind is ReasonKind.BEHIND:
             taker = record.first_taker(job, [context.fleet.ids[at] for at in positions_of(check.rejected)])
             if taker is not None:
-                yield f"{check.group.key} taken by {taker}"
+                yield f"{check.group.key} assigned to {taker}"
         elif check.kind is not None and fits(check.group, requirement.shape, fitting_if_idle):
             yield f"{check.group.key} {_state_word(context, check)}"
 

@@ -77,7 +77,7 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
 
 
 _UPGRADE = "install that iris, or use another directory with --state-dir"
-_SALVAGE = "list the damage: iris log verify; save the readable part: iris log salvage"
+_SALVAGE = "list the damage: iris log verify; keep the valid part: iris log salvage"
 _RESTORE = "iris log salvage restores the committed lines"
 _ACCEPT = "restore a copy of the state directory that has seq {}, or accept the loss: iris log salvage --accept-loss"
 

@@ -187,7 +187,7 @@ def cause_in(output: bytes, end: End) -> KnownCause | None:
 
 
 def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
-    """Return `retry 1 of 2, after rank 7: exit 1: GPU out of memory`; '' before the first retry, and for an ended job.
+    """Return `retry 1 of 2, after rank 7 failed: exit 1: disk full`; '' before the first retry, and for an ended job.
 
     `state`: the state directory, whose excerpts of output may show a cause that the event log does not show.
     """
@@ -200,7 +200,7 @@ def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
     number, limit = job.failed_rounds if job.is_gang else task.failures, job.max_retries_failure
     if end.reason in INFRASTRUCTURE:
         number, limit = job.preempted_rounds if job.is_gang else task.preemptions, job.max_retries_preemption
-    task_text = f"{'rank ' if job.is_gang else 'task-'}{task.index}: " if job.replicas > 1 else ""
+    task_text = f"{'rank ' if job.is_gang else 'task-'}{task.index} failed: " if job.replicas > 1 else ""
     more = f" (and {count(len(failures) - 1, 'more task')})" if len(failures) > 1 else ""
     known = known_words(end, state, AttemptId(task.id, attempt))
     return f"retry {number} of {limit}, after {task_text}{end_words(end)}{known}{more}"

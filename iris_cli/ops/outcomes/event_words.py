@@ -155,7 +155,7 @@ def _backed_off(event: ev.ScaleGroupBackedOff) -> str:
 _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.ClusterCreated: lambda event: f"cluster {event.name} created",
     ev.LogCompacted: lambda event: f"events up to seq {event.through} moved to the archive",
-    ev.WorkerRegistered: lambda event: f"worker {event.worker} registered ({event.connection.host})",
+    ev.WorkerRegistered: lambda event: f"worker {event.worker} registered, host {event.connection.host}",
     ev.WorkerUpdated: _worker_updated,
     ev.WorkerConditionChanged: _worker_condition_changed,
     ev.WorkerSilenceCounted: _silence_counted,
@@ -190,7 +190,9 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.JobEnded: _job_ended,
     ev.GangRoundEnded: _gang_round_ended,
     ev.TaskAssigned: _task_assigned,
-    ev.DispatchTakenOver: lambda event: f"{event.attempt_id} may be running: its launch got no answer",
+    ev.DispatchTakenOver: lambda event: (
+        f"{event.attempt_id} may be running: its worker did not answer the start"
+    ),
     ev.TaskDispatched: lambda event: f"{event.attempt_id} acknowledged by its worker",
     ev.TaskDispatchFailed: lambda event: (
         f"{event.attempt_id} {'refused' if event.refused else 'did not start'}{_reason(event.error)}"
@@ -198,7 +200,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.TaskRunning: lambda event: f"{event.attempt_id} is running",
     ev.AttemptHeldUp: lambda event: f"{event.attempt_id} can't start{_reason(event.error)}",
     ev.TaskQuiet: _task_quiet,
-    ev.AttemptOrphaned: lambda event: f"{event.attempt_id} is running without its wrapper",
+    ev.AttemptOrphaned: lambda event: f"{event.attempt_id} is orphaned: running without its wrapper",
     ev.AttemptUnkillable: lambda event: f"a process of {event.attempt_id} can't be killed",
     ev.AttemptPresumedGone: lambda event: (
         f"{event.attempt_id} presumed gone: {'its lease expired' if event.by_lease else 'it may still run'}"

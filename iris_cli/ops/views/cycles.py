@@ -236,8 +236,8 @@ def fix_of(trouble: str) -> str:
 
 def _no_cycles_words(cycles: Cycles) -> str:
     if cycles.last is None:
-        return f"no cycles are running, none has run yet: {cycles.fix if cycles.needed else 'iris schedule --once'}"
+        return f"no cycles are running (none has run yet): {cycles.fix if cycles.needed else 'iris schedule --once'}"
     age = format_duration(cycles.last)
     if not cycles.needed:
         return f"no job is open, last cycle {age} ago"
-    return f"no cycles are running, this state is {age} old: {cycles.fix}"
+    return f"no cycles are running (last one {age} ago): {cycles.fix}"

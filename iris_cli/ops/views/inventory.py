@@ -314,11 +314,14 @@ def _condition_words(view: View, worker: Worker) -> str:
     """Return the condition of an unhealthy worker, with its duration, the reason, and the time of the next call."""
     if worker.condition is WorkerCondition.UNPROBED and not (worker.failed_polls or worker.reason):
         return f"not probed yet{view.next_words('will be probed in the next cycle')}"
-    parts = [worker.condition.value.replace("_", " ")]
+    since = ""
     if worker.silent_since is not None:
-        parts.append(f"for {format_duration(max(0.0, view.now - worker.silent_since))}")
+        # A worker counts as lost only after a long silence.
+        silent = ", silent" if worker.condition is WorkerCondition.LOST else ""
+        since = f"{silent} for {format_duration(max(0.0, view.now - worker.silent_since))}"
     reason = f" ({worker.reason})" if worker.reason else ""
-    return f"{' '.join(parts)}{reason}{view.next_words(next_retry_words(worker, view.now, view.limits))}"
+    condition = worker.condition.value.replace("_", " ")
+    return f"{condition}{since}{reason}{view.next_words(next_retry_words(worker, view.now, view.limits))}"
 
 
 def next_retry_words(worker: Worker, now: float, limits: Limits) -> str:

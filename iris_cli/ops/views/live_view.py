@@ -149,7 +149,7 @@ def _why_listed(task: Task, now: float) -> str | None:
         return end_words(task.end) if task.end is not None else ""
     if failed is not None and not task.state.terminal:
         running = last is not None and last.end is None
-        return f"{'retried' if running else 'to be retried'} after {end_words(failed)}"
+        return f"{'' if running else 'to be retried; '}earlier attempt: {end_words(failed)}"
     if task.state is TaskState.ASSIGNED and last is not None and now - last.assigned_at > _SLOW_START:
         return "received by its worker, not started yet" if last.acknowledged else "dispatching"
     return None

@@ -209,7 +209,7 @@ def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
         return cause_words(view.cluster, job, view.state)
     pending = (task.id for task in tasks if task.state is TaskState.PENDING)
     words = view.prospects(job, pending)
-    return words[0] + (f" (not all tasks: iris why {job.id})" if len(words) > 1 else "") if words else ""
+    return words[0] + (f" (some tasks differ: iris why {job.id})" if len(words) > 1 else "") if words else ""
 
 
 def _counts(tasks: Sequence[Task]) -> dict[TaskState, int]:

@@ -117,7 +117,9 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
             return f"ready{self.next_words('starts in the next cycle')}"
         if task in self._timed_out:
             return f"scheduling timeout exceeded{self.next_words('ends in the next cycle')}"
-        return f"{', '.join(job.after)} did not succeed{self.next_words('ends in the next cycle')}"
+        return (
+            f"dependency did not succeed: {', '.join(job.after)}{self.next_words('ends in the next cycle')}"
+        )
 
     def prospects(self, job: Job, tasks: Iterable[TaskId]) -> list[str]:
         """Return the distinct prospects of a job's pending tasks. Tasks with equal reasons share one computation."""

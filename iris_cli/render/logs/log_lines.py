@@ -228,7 +228,7 @@ def show_diff(output: Output, found: Sequence[StreamDiff], logs: Sequence[TaskLo
 
 def _show(output: Output, each: StreamDiff) -> None:
     lines = f"identical: {count(each.lines, 'line')} of" if each.lines else "nothing in"
-    summary = f"{rank_prefix(each.majority)} {lines} {each.stream}"
+    summary = f"{rank_prefix(each.majority)} {lines} std{each.stream}"
     output.line(summary + (", except numbers" if each.coarse else "") + _last(each.idle))
     for deviation in each.deviations:
         if deviation.compared:
@@ -242,11 +242,11 @@ def _show_one(output: Output, each: StreamDiff, one: Deviation) -> None:
     who = rank_prefix(one.ranks)
     if one.behind or one.ahead:
         lines, where = count(one.behind or one.ahead, "line"), "behind" if one.behind else "ahead"
-        output.line(f"{who} {lines} {where} in {each.stream}{_last(one.idle)}")
+        output.line(f"{who} {lines} {where} in std{each.stream}{_last(one.idle)}")
         return
     differs = "differs" if len(one.ranks) == 1 else "differ"
     output.line(
-        f"{who} {differs} in {each.stream} (+) from {rank_prefix(each.majority)} (-){_last(one.idle)}:"
+        f"{who} {differs} in std{each.stream} (+) from {rank_prefix(each.majority)} (-){_last(one.idle)}:"
     )
     output.lines(readable("".join(f"{line}\n" for line in one.diff)), "  ")
     if one.more:

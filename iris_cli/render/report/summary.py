@@ -32,8 +32,8 @@ _MOST_ROWS = 10
 """Maximum number of labels, of hosts and of jobs with a row. The HTML page has more rows."""
 
 _RIGHT = (
-    *("JOBS", "ATTEMPTS", "ATTEMPTS PER HOST", "CHIP-HOURS", "WASTED", "TASK-HOURS"),
-    *("WAITED", "RAN", "RETRIES", "PREEMPTIONS", "LOST PER HOST", "BUSY", "LONGEST"),
+    *("JOBS", "ATTEMPTS", "ATTEMPTS EACH", "LOST EACH", "CHIP-HOURS", "WASTED", "TASK-HOURS"),
+    *("WAITED", "RAN", "RETRIES", "PREEMPTIONS", "LOST", "BUSY", "LONGEST"),
 )
 
 
@@ -91,10 +91,10 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
                 f"{hours(everything.wasted)}, {wasted_share} of used chip-hours" if wasted_share else "",
             ),
             ("task-hours", f"{hours(everything.task_seconds)} in {attempts}"),
-            ("waited", waited if everything.waited_most else "0s"),
+            ("waited", waited),
             (
                 "retries",
-                f"{retries:,}" + (f", plus {count(preemptions, 'preemption')}" if preemptions else "")
+                f"{retries:,} after failures, {preemptions:,} after preemptions and lost hosts"
                 if retries + preemptions
                 else "none",
             ),
@@ -148,14 +148,15 @@ def _ends(report: Report) -> list[Text | Table]:
         )
         for each in found
     ]
-    headers = ("END", "ATTEMPTS", "CHIP-HOURS", "TASK-HOURS")
+    headers = ("OUTCOME", "ATTEMPTS", "CHIP-HOURS", "TASK-HOURS")
     return [table(headers, rows, right=_RIGHT)] if rows else []
 
 
 def _hosts(used: Sequence[Use]) -> list[Text | Table]:
     """Return the table of hosts, most lost attempts first. Hosts with equal rows share a row."""
     rows = folded_rows(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
-    headers = ("HOST", "SLICE", "BUSY", "ATTEMPTS PER HOST", "LOST PER HOST")
+    each = " EACH" if len(rows) < len(used) else ""
+    headers = ("HOST", "SLICE", "BUSY", f"ATTEMPTS{each}", f"LOST{each}")
     tables: list[Text | Table] = [table(headers, rows[:_MOST_ROWS], right=_RIGHT)] if rows else []
     return [*tables, *_more_words(len(rows), "host")]
 

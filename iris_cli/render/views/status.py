@@ -203,8 +203,8 @@ def _groups(scaling: Scaling, width: int) -> list[Text | Table]:
     """Return the scale groups, the state of their slices, and the unmet demand."""
     if not scaling.groups:
         return []
-    headers = ("GROUP", "TYPE", "WHERE", "SLICES", "WANTED", "NOW")
-    only = ("GROUP", "SLICES", "WANTED", "NOW") if width < NARROW else ()
+    headers = ("GROUP", "TYPE", "WHERE", "SLICES", "TO ADD", "NOW")
+    only = ("GROUP", "SLICES", "TO ADD", "NOW") if width < NARROW else ()
     parts: list[Text | Table] = [table(headers, [_group_cells(each) for each in scaling.groups], only=only)]
     parts += [
         text(f"{each.name} is backing off: {each.backing_off}", "yellow")
@@ -220,8 +220,9 @@ def _groups(scaling: Scaling, width: int) -> list[Text | Table]:
 
 def _group_cells(row: ScaleGroupRow) -> Row:
     where = f"{row.region}{', preemptible' if row.preemptible else ''}".removeprefix(", ")
-    slices = f"{len(row.slices)} of {row.min_slices}-{row.max_slices}"
-    return row.name, row.type, where, slices, str(row.wanted or ""), "; ".join(map(_now, row.slices))
+    least = f"min {row.min_slices}, " if row.min_slices else ""
+    slices = f"{len(row.slices)} ({least}max {row.max_slices})"
+    return row.name, row.type, where, slices, str(row.wanted), "; ".join(map(_now, row.slices))
 
 
 def _now(row: CreatedSliceRow) -> str:

@@ -93,7 +93,7 @@ def test_the_reason_names_the_culprit(constraint: str, kind: UnmetKind, words: s
 
 def test_two_constraints_that_no_group_satisfies_together() -> None:
     assert unmet(BOTH, v5e("train", "region=us-central2", "preemptible=true")) == [
-        "train: preemptible: needs true, the suitable groups (central) have false"
+        "train: preemptible: needs true, the otherwise suitable groups (central) have false"
     ]
 
 
@@ -134,7 +134,7 @@ def test_without_groups_the_reason_says_so() -> None:
 
 def test_a_taint_of_a_group_must_be_tolerated() -> None:
     spare = state("spare", attributes={"taint:spare": "true"})
-    assert unmet([spare], v5e()) == ["train: taint: does not tolerate spare of the suitable groups"]
+    assert unmet([spare], v5e()) == ["train: taint: does not tolerate spare of the otherwise suitable groups"]
     tolerant = gang("train", tpu=V5E, tolerations=("spare",))
     assert launched([spare], tolerant) == {"spare": 1}
 

@@ -162,7 +162,7 @@ def test_who_came_before_is_named_with_the_workers_it_took() -> None:
     )
     assert [(str(each), each.workers) for each in own.behind] == [("first (high)", ("a",)), ("own", ("b",))]
     assert [str(each) for each in like.behind] == ["first (high)", "own", "after"]
-    words = "waiting for free cores (taken by first (high), own)"
+    words = "waiting for free cores (assigned to first (high), own)"
     assert [reason.text for reason in (*own.reasons, *like.reasons)] == [words, words]
 
 
@@ -265,13 +265,13 @@ def groups_of(result: SchedulingResult, fleet: list[Worker], asked: Job) -> Iter
 def test_who_was_served_before_is_a_reason_too() -> None:
     first, second = gang("first", priority=Priority.HIGH), gang("second")
     result = cycle([*tpu_slice("a"), *tpu_slice("b")], first, second)
-    assert result.notable_choices() == {TaskId(JobId("second"), 0): "chose b: a taken by first (high)"}
+    assert result.notable_choices() == {TaskId(JobId("second"), 0): "chose b: a assigned to first (high)"}
 
 
 def test_other_tasks_of_the_same_job_are_no_reason() -> None:
     jobs = job("j", cpu=16, replicas=2), job("k", cpu=16, order=1)
     assert cycle([host("a"), host("b"), host("c")], *jobs).notable_choices() == {
-        TaskId(JobId("k"), 0): "chose c: a taken by j, b taken by j"
+        TaskId(JobId("k"), 0): "chose c: a assigned to j, b assigned to j"
     }
     assert cycle([host("a"), host("b")], jobs[0]).notable_choices() == {}
 

@@ -291,7 +291,7 @@ def test_whose_stop_is_not_confirmed_is_named_and_nobody_who_runs_there() -> Non
 
 def test_what_went_to_others_in_this_cycle_is_behind() -> None:
     result = cycle([host("w")], job("a", cpu=16), job("b", cpu=16))
-    assert text_of(result, "b", 0) == "behind: waiting for free cores (taken by a)"
+    assert text_of(result, "b", 0) == "behind: waiting for free cores (assigned to a)"
 
 
 def test_tasks_that_wait_for_the_same_have_the_same_reason() -> None:

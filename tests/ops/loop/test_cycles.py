@@ -40,7 +40,7 @@ def test_without_anything_nobody_runs_cycles(state: StateDir) -> None:
     assert not cycles.has_next_cycle
     assert (
         cycles_words(cycles)
-        == "no cycles are running, none has run yet: iris loop start, or iris cron install"
+        == "no cycles are running (none has run yet): iris loop start, or iris cron install"
     )
 
 
@@ -50,7 +50,7 @@ def test_a_heartbeat_of_an_older_iris_says_how_old_the_last_cycle_is(state: Stat
     assert (cycles.by, cycles.last, cycles.has_next_cycle) == (None, 720.0, False)
     assert (
         cycles_words(cycles)
-        == "no cycles are running, this state is 12m old: iris loop start, or iris cron install"
+        == "no cycles are running (last one 12m ago): iris loop start, or iris cron install"
     )
 
 

@@ -245,8 +245,8 @@ def test_without_a_loop_it_is_shown_that_no_cycle_runs_while_the_configuration_i
     (operator.directory / "cluster.yaml").write_text(CONFIG + "loop: of\n")
     done = operator.iris("loop", "show")
     first, second, *_ = done.stdout.splitlines()
-    assert first.startswith("no cycles are running, "), done
-    assert first.endswith(" old: iris config validate")
+    assert first.startswith("no cycles are running ("), done
+    assert first.endswith(" ago): iris config validate")
     assert second.endswith("; no cycle runs until this is corrected"), done
     [document] = checked("iris loop show", operator.iris("loop", "show", "--json").stdout)
     assert (document["cycles"]["by"], document["cycles"]["next"]) == (None, None)

@@ -171,7 +171,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         assert check.kind is not None
         if check.kind is ReasonKind.BEHIND:
             takers = self._record.takers_before_signature(case.requirement.job, self._ids(check.rejected))
-            text = f"taken by {wording.list_few(map(str, takers))}"
+            text = f"assigned to {wording.list_few(map(str, takers))}"
         else:
             text = wording.shortage(self._context, case.requirement, check)
         return explanation.NearMiss(
@@ -284,7 +284,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         text = wording.unavailable(self._context, requirement, rejection, suitable)
         if kind is ReasonKind.BEHIND:
             takers = self._record.takers_before_signature(requirement.job, self._ids(rejected))
-            text += f" (taken by {wording.list_few(map(str, takers))})"
+            text += f" (assigned to {wording.list_few(map(str, takers))})"
         need = requirement.shape.size if requirement.shape else 1
         if kind in _MEASURED:
             number = AMOUNT_KINDS.index(kind)

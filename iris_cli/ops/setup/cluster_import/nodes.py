@@ -19,7 +19,7 @@ from iris_cli.config.attributes import label_fault
 from iris_cli.config.yaml_text import NewHost
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, clip, is_name, pattern
 from iris_cli.core.messages.cloud import LABEL_PREFIX
-from iris_cli.core.topology import arranged_type, canonical_type, describe, lookup
+from iris_cli.core.topology import arranged_type, canonical_type, lookup
 from iris_cli.errors import UsageError
 
 
@@ -74,10 +74,13 @@ _NODE_STATES = {
     "REIMAGING": ("it is being re-imaged", _WHEN_READY),
     "REPAIRING": ("it is being repaired", _WHEN_READY),
     "UNHIDING": ("it is restarting", _WHEN_READY),
-    "STOPPED": ("it is stopped", "{start}"),
-    "STOPPING": ("it is being stopped", "when it has stopped: {start}"),
-    "PREEMPTED": ("it was preempted and does not restart", "{delete}, then create and import it again"),
-    "TERMINATED": ("its time limit was reached", "{delete}"),
+    "STOPPED": ("it is stopped", "run `{start}`"),
+    "STOPPING": ("it is being stopped", "when it has stopped, run `{start}`"),
+    "PREEMPTED": (
+        "it was preempted and does not restart",
+        "run `{delete}`, then create the slice and import it again",
+    ),
+    "TERMINATED": ("its time limit was reached", "run `{delete}`"),
     "DELETING": ("it is being deleted", ""),
     "HIDING": ("it is being preempted", ""),
     "HIDDEN": ("it was preempted", ""),
@@ -87,9 +90,9 @@ _REQUEST_STATES = {
         "its VMs are not listed with the request",
         "also import from `gcloud compute tpus tpu-vm list`",
     ),
-    "FAILED": ("it failed and still uses quota", "{delete}"),
-    "SUSPENDING": ("its VMs are being preempted", "when it is SUSPENDED: {delete}"),
-    "SUSPENDED": ("its VMs were preempted for good", "{delete}, then request it again"),
+    "FAILED": ("it failed and still uses quota", "run `{delete}`"),
+    "SUSPENDING": ("its VMs are being preempted", "when it is SUSPENDED, run `{delete}`"),
+    "SUSPENDED": ("its VMs were preempted for good", "run `{delete}`, then request it again"),
     "DELETING": ("it is being deleted", ""),
 }
 _WAITING_TEXT = ("it waits for capacity", "import again when it is ACTIVE")
@@ -101,7 +104,8 @@ def _node_error(state: str, name: str, project: str, zone: str, request: str) ->
     why, fix = _NODE_STATES.get(state, (f"its state is {state or 'unknown'}", _WHEN_READY))
     start = _gcloud(f"tpu-vm start {shlex.quote(name)}", project, zone)
     delete = _delete_command(name, project, zone, request)
-    return UsageError(_with_state(state, why), hint=fix.format(start=start, delete=delete))
+    created = f"; created by queued resource {clip(request)}" if request and "{delete}" in fix else ""
+    return UsageError(f"{_with_state(state, why)}{created}", hint=fix.format(start=start, delete=delete))
 
 
 def _request_error(state: str, name: str, project: str, zone: str) -> UsageError:
@@ -267,8 +271,8 @@ def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
     internal, external = _addresses(item)
     known = lookup(kind)
     if known is not None and len(internal) < known.vms:
-        vms = f"it lists {len(internal)} of the {known.vms} VMs of {describe(kind)}"
-        raise UsageError(vms, hint="import again")
+        vms = f"{len(internal)} of its {known.vms} VMs are listed"
+        raise UsageError(vms, hint="import again when all are listed")
     accepted, skipped = _labels(labels)
     scheduling = item.get("schedulingConfig")
     settings = scheduling if isinstance(scheduling, Mapping) else {}
@@ -330,7 +334,7 @@ def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
     endpoints = item.get("networkEndpoints")
     if not isinstance(endpoints, list) or not endpoints:
-        raise UsageError("it lists no VMs", hint="import again")
+        raise UsageError("its VMs are not listed", hint="import again when they are listed")
     internal: list[str] = []
     external: list[str] = []
     for number, endpoint in enumerate(endpoints):
@@ -339,7 +343,7 @@ def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
         internal_address = _text(fields, "ipAddress")
         external_address = _text(access, "externalIp") if isinstance(access, Mapping) else ""
         if not _is_address(internal_address):
-            raise UsageError(f"VM {number} has no address", hint="import again")
+            raise UsageError(f"VM {number} has no address", hint="import again when it has one")
         internal.append(internal_address)
         external += [external_address] if _is_address(external_address) else []
     if len(set(internal)) < len(internal):
