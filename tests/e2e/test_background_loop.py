@@ -221,7 +221,7 @@ def test_a_cluster_file_that_says_loop_off_lets_no_loop_run(ann: Ann) -> None:
     ann.started(2)
     status = ann.iris("status").out
     assert "no cycles are running (last one " in status
-    assert "old: iris watch --schedule, or iris cron install" in status
+    assert "ago): iris watch --schedule, or iris cron install" in status
     refused = ann.iris("loop", "start", code=2).err
     assert "cluster.yaml says loop: off" in refused
     assert "hint: write loop: auto, or use iris cron install" in refused
