@@ -200,7 +200,9 @@ def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
     number, limit = job.failed_rounds if job.is_gang else task.failures, job.max_retries_failure
     if end.reason in INFRASTRUCTURE:
         number, limit = job.preempted_rounds if job.is_gang else task.preemptions, job.max_retries_preemption
-    task_text = f"{'rank ' if job.is_gang else 'task-'}{task.index} failed: " if job.replicas > 1 else ""
+    name = f"{'rank ' if job.is_gang else 'task-'}{task.index}"
+    verb = "" if end.reason in INFRASTRUCTURE else " failed"
+    task_text = f"{name}{verb}: " if job.replicas > 1 else ""
     more = f" (and {count(len(failures) - 1, 'more task')})" if len(failures) > 1 else ""
     known = known_words(end, state, AttemptId(task.id, attempt))
     return f"retry {number} of {limit}, after {task_text}{end_words(end)}{known}{more}"
