@@ -54,7 +54,10 @@ def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
     to_search = _attempts_to_search(
         session.cluster, [due for attempts in by_worker.values() for due in attempts]
     )
-    act = partial(_copy_from, session, by_worker, to_search)
+    # Not in the threads: the tables of ended jobs are read on demand, and are not thread-safe.
+    jobs = dict.fromkeys(attempt_id.task.job for due in by_worker.values() for attempt_id, _ in due)
+    secrets = {job: values_to_mask(session.cluster.jobs[job]) for job in jobs}
+    act = partial(_copy_from, session, by_worker, to_search, secrets)
     for _batch in session.fan_out(list(by_worker), act, what="copying logs", patience=_PATIENCE):
         pass
 
@@ -74,6 +77,7 @@ def _copy_from(
     session: Session,
     by_worker: Mapping[WorkerId, Sequence[Due]],
     to_search: Container[AttemptId],
+    secrets: Mapping[JobId, Sequence[bytes]],
     worker_id: WorkerId,
 ) -> None:
     """Copy output from one worker, a few attempts at a time. Runs in its own thread."""
@@ -85,7 +89,7 @@ def _copy_from(
         if found is None:
             return
         for attempt_id, attempt in batch:
-            values = values_to_mask(session.cluster.jobs[attempt_id.task.job])
+            values = secrets[attempt_id.task.job]
             streams = {name: found[attempt.token, name] for name in _STREAMS}
             kept = {name: (offset, mask(data, values)) for name, (offset, data) in streams.items()}
             try:

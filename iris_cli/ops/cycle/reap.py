@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import structs
 
@@ -36,14 +36,14 @@ def use_caches(cluster: Cluster, attempts: Iterable[AttemptId]) -> bool:
 
 
 def unused_bytes(
-    session: Session, cluster: Cluster, worker: Worker, unused_for: float, *, remove: bool
+    session: Session, worker: Worker, keep: Sequence[str], unused_for: float, *, remove: bool
 ) -> int | Silence:
-    """Return the bytes in caches unused for `unused_for` seconds. With `remove`, delete them first."""
+    """Return the bytes in caches unused for `unused_for` seconds, except `keep`. With `remove`, delete them first."""
     report = session.runner.caches.unused(
         session.target(worker),
         boot_id=worker.boot_id,
         incarnation=worker.incarnation,
-        keep=caches_in_use(cluster, worker.id),
+        keep=keep,
         unused_for=unused_for,
         remove=remove,
     )
@@ -57,12 +57,12 @@ def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None
         return None
     reaped = {cluster.attempt(attempt_id).token: attempt_id for attempt_id in due}
     # Not in the thread of the call: the tables of ended jobs are read on demand, and are not thread-safe.
-    uses_caches = use_caches(cluster, due)
+    keep = caches_in_use(cluster, worker.id) if use_caches(cluster, due) else None
 
     def reap() -> ReapReport | Silence:
         report = session.runner.reap(session.target(worker), list(reaped))
-        if uses_caches and not isinstance(report, Silence):
-            unused_bytes(session, cluster, worker, session.limits.reap_after, remove=True)
+        if keep is not None and not isinstance(report, Silence):
+            unused_bytes(session, worker, keep, session.limits.reap_after, remove=True)
         return report
 
     return Call(context=structs.replace(observe.call_context(cluster, worker.id), reaped=reaped), act=reap)

@@ -125,7 +125,8 @@ def _measure(
         sizes |= {attempt: dict(usage.sizes).get(token, 0) for token, attempt in tokens.items()}
     unused: int | Silence = 0
     if unused_for is not None:
-        unused = reap.unused_bytes(session, cluster, worker, unused_for, remove=False)
+        keep = reap.caches_in_use(cluster, worker.id)
+        unused = reap.unused_bytes(session, worker, keep, unused_for, remove=False)
     if isinstance(unused, Silence):
         return structs.replace(unmeasured, problem=f"no answer: {unused.detail}", silent=True)
     return structs.replace(unmeasured, sizes=sizes, caches=unused)
@@ -190,7 +191,8 @@ def _remove_caches(session: Session, files_by_worker: dict[WorkerId, WorkerFiles
 
     def act(files: WorkerFiles) -> WorkerFiles:
         worker = cluster.workers[files.worker]
-        left = reap.unused_bytes(session, cluster, worker, older_than, remove=True)
+        keep = reap.caches_in_use(cluster, worker.id)
+        left = reap.unused_bytes(session, worker, keep, older_than, remove=True)
         if isinstance(left, Silence):
             return structs.replace(files, problem=f"no answer: {left.detail}", silent=True)
         return structs.replace(files, caches_removed=max(0, files.caches - left))
