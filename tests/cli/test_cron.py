@@ -317,12 +317,12 @@ def test_a_timer_takes_the_place_of_the_line(home: Path, capsys: pytest.CaptureF
 def test_who_has_a_number_and_no_name_gets_a_timer_too(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def nobody(uid: int) -> None:
+    def unknown_user(uid: int) -> None:
         raise KeyError(f"getpwuid(): uid not found: {uid}")
 
     monkeypatch.delenv("LOGNAME", raising=False)
     monkeypatch.delenv("USER", raising=False)
-    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.setattr("pwd.getpwuid", unknown_user)
     assert run(["cron", "install", "--systemd"]) == 0
     assert "loginctl enable-linger" in capsys.readouterr().err
     assert list((home / ".config" / "systemd" / "user").iterdir())

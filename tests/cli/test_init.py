@@ -58,11 +58,11 @@ def test_the_files_are_the_operators_alone(home: Path) -> None:
 def test_who_has_a_number_and_no_name_is_that_to_the_log(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container that runs under any number that it was given."""
 
-    def nobody() -> str:
+    def unknown_user() -> str:
         raise KeyError(f"getpwuid(): uid not found: {os.getuid()}")
 
-    monkeypatch.setattr("getpass.getuser", nobody)
-    monkeypatch.setattr("pwd.getpwuid", lambda _: nobody())
+    monkeypatch.setattr("getpass.getuser", unknown_user)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: unknown_user())
     for name in ("LOGNAME", "USER"):
         monkeypatch.delenv(name, raising=False)
     assert run(["init", "--host", "a"]) == 0

@@ -70,12 +70,12 @@ class Slow(Disk):
 
 
 def test_what_somebody_else_commits_when_the_lock_was_lost_meanwhile_stays(state: StateDir) -> None:
-    def meanwhile() -> None:
+    def during_compaction() -> None:
         (state.path / "lock").unlink()
         assert commit(state_in(state.path)) == COUNT + 1
 
     with pytest.raises(LockedError, match="deleted or replaced"):
-        on(Slow(meanwhile), state.path).compact("iris log compact")
+        on(Slow(during_compaction), state.path).compact("iris log compact")
     assert transactions(state.path)[-1].events == (EVENT,)
     compact(state)
     assert commit(state) == COUNT + 3
@@ -85,11 +85,11 @@ def test_what_somebody_else_commits_when_the_lock_was_lost_meanwhile_stays(state
 def test_the_draft_of_another_process_is_not_deleted_when_the_lock_was_lost(state: StateDir) -> None:
     draft = state.path / "events.jsonl.tmp"
 
-    def meanwhile() -> None:
+    def during_compaction() -> None:
         (state.path / "lock").unlink()
 
     with pytest.raises(LockedError, match="deleted or replaced"):
-        on(Slow(meanwhile), state.path).compact("iris log compact")
+        on(Slow(during_compaction), state.path).compact("iris log compact")
     assert draft.exists()
     compact(state)
     assert not draft.exists()

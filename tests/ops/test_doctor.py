@@ -153,7 +153,7 @@ def test_who_is_refused_by_a_vm_of_google_is_told_how_its_key_gets_there() -> No
     (fix, _, rest) = checks.silence_finding(WORKER, silence, replace(HOST, slice="v4a")).fix.partition("  # ")
     assert fix == "gcloud compute tpus tpu-vm ssh v4a --zone us-central2-b --worker all --command true"
     assert rest.endswith("or ask Ann")
-    # It stands alone, and may be anybody's.
+    # A worker without a slice may be a host of any provider: only the hint remains.
     assert checks.silence_finding(WORKER, silence, HOST).fix == "ask Ann"
 
 

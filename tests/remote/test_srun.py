@@ -362,11 +362,11 @@ def test_without_slurm_the_error_names_the_command(tmp_path: Path, allocate: All
 
 def test_a_login_host_without_a_profile(tmp_path: Path) -> None:
     """In a POSIX shell, reading a missing file with `.` ends the shell."""
-    script = FIND_SLURM.replace("/etc/profile", str(tmp_path / "none")) + "echo goes on\n"
+    script = FIND_SLURM.replace("/etc/profile", str(tmp_path / "none")) + "echo continues\n"
     for shell in ("dash", "bash"):
         found = shutil.which(shell)
         if found is not None:
             ran = subprocess.run(
                 [found, "-c", script], env={"PATH": "/nowhere"}, capture_output=True, text=True, check=False
             )
-            assert ran.stdout == "goes on\n", shell
+            assert ran.stdout == "continues\n", shell

@@ -176,7 +176,7 @@ class Stage:
     hosts: Hosts
     clock: StoppedClock
     _first_line: str
-    loop: RunnerLock  # a background loop, as far as anybody can see
+    loop: RunnerLock  # looks like that of a background loop
     answers: list[str] = field(default_factory=list)  # of somebody at a terminal; none: nobody is there
 
     @property

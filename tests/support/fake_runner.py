@@ -4,7 +4,7 @@
     site.launch("train", replicas=2), site.cycle()
     site.hosts["w0"].of("train").state = RemoteState.LOST
 
-Each `session()` is an invocation. `Host.meanwhile` is called between the making and the arrival of an answer.
+Each `session()` is an invocation. `Host.meanwhile` is called after an answer is made and before it arrives.
 """
 
 from __future__ import annotations

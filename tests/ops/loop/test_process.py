@@ -290,7 +290,7 @@ def test_the_log_is_rotated(operator: Operator) -> None:
     def open_files() -> set[str]:
         links = set()
         for each in Path("/proc", str(operator.pid()), "fd").iterdir():
-            with suppress(FileNotFoundError):  # the loop closed this file meanwhile
+            with suppress(FileNotFoundError):  # the loop has closed this file
                 links.add(os.readlink(each))
         return links
 
