@@ -110,10 +110,11 @@ def test_the_program_has_the_terminal_and_its_end_is_recorded(host: WorkerHost) 
 @pytest.mark.two_shells
 def test_ctrl_c_is_for_the_program_and_the_end_of_the_terminal_ends_it(host: WorkerHost) -> None:
     # Not a shell: bash ignores a Ctrl-C if its current child happens to exit normally at that moment.
+    # os.write, because a print in the handler fails if the signal interrupts another print.
     program = """
-import signal, time
-signal.signal(signal.SIGINT, lambda *_: print("caught", flush=True))
-print("ready", flush=True)
+import os, signal, time
+signal.signal(signal.SIGINT, lambda *_: os.write(1, b"caught"))
+os.write(1, b"ready")
 while True:
     time.sleep(1)
 """
