@@ -16,9 +16,9 @@ from tests.support.waiting import PATIENCE, until
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, start_ticks
 
 COUNT_TERMS = """
-import signal, time
-signal.signal(signal.SIGTERM, lambda *_: print("term", flush=True))
-print("up", flush=True)
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"term\\n"))
+os.write(1, b"up\\n")
 while True:
     time.sleep(1)
 """
