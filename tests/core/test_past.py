@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
+from threading import RLock
 from typing import Any
 
 import pytest
@@ -135,3 +139,29 @@ def test_what_is_nowhere_is_a_key_error() -> None:
         del table["x"]
     with pytest.raises(KeyError):
         table.pop("x")
+
+
+def test_threads_read_a_table_at_once() -> None:
+    names = tuple(f"job-{number}" for number in range(200))
+    calls: list[str] = []
+
+    class Stored:
+        def find(self, key: str) -> int:
+            calls.append(key)
+            time.sleep(0)  # lets another thread run
+            return int(key.removeprefix("job-"))
+
+        def everything(self) -> Iterator[tuple[str, int]]:
+            for name in names:
+                time.sleep(0)
+                yield name, int(name.removeprefix("job-"))
+
+    for _ in range(20):
+        calls.clear()
+        table = Table({}, Stored(), len(names), RLock())
+        with ThreadPoolExecutor(8) as threads:
+            lookups = [threads.submit(itemgetter(*names[::3]), table) for _ in range(7)]
+            whole = threads.submit(list, table)
+        assert [lookup.result() for lookup in lookups] == [tuple(range(0, 200, 3))] * 7
+        assert (tuple(whole.result()), len(table)) == (names, 200)
+        assert len(calls) == len(set(calls))

@@ -36,7 +36,7 @@ _BELOW = {
 _IMPORT_BY_NAME = frozenset({"iris_cli.capacity.opening", "iris_cli.cli.tree", "iris_cli.ops.loop.process"})
 _CORE_IMPORTS = frozenset(
     (
-        *("__future__", "bisect", "collections", "collections.abc", "copy", "difflib"),
+        *("__future__", "bisect", "collections", "collections.abc", "contextlib", "copy", "difflib"),
         *("enum", "functools", "gc", "heapq", "itertools", "math", "operator", "re", "signal", "types"),
         *("typing", "msgspec", "msgspec.structs"),
     )

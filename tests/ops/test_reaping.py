@@ -5,15 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.core.model.job import Job
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.past import Table
 from iris_cli.core.model.worker import WorkerCondition
-from iris_cli.ops.cycle.reap import reap_call
 from iris_cli.ops.views.history import history
 from tests.support.fake_runner import Host, Site
 
@@ -50,29 +45,6 @@ def test_an_idle_worker_is_asked_when_something_is_due_and_then_left_alone(site:
     for _ in range(3):
         site.cycle(DAY)
     assert calls(host) == []
-
-
-def test_a_call_reads_no_ended_job_because_it_runs_in_a_thread_of_its_own(site: Site) -> None:
-    site.cycle(13 * DAY)
-    site.clock.time += DAY
-    session = site.session()
-    whole = session.view()
-    read: list[JobId] = []
-
-    class Stored:
-        def find(self, key: JobId) -> Job:
-            read.append(key)
-            return whole.jobs[key]
-
-        def everything(self) -> list[tuple[JobId, Job]]:
-            return list(whole.jobs.items())
-
-    cluster = replace(whole, jobs=Table({}, Stored(), len(whole.jobs)))
-    call = reap_call(session, cluster, cluster.workers[WorkerId("w")])
-    assert call is not None
-    assert read == ["train"]
-    call.act()
-    assert (read, calls(site.hosts["w"])[-1]) == (["train"], "reap")
 
 
 def test_what_cannot_be_removed_yet_is_asked_for_once_a_day(site: Site) -> None:

@@ -6,6 +6,7 @@ The lookup of an entry reads this entry. An iteration over a table reads all ent
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence, ValuesView
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from iris_cli.core.ids import JobId, Token
@@ -46,21 +47,32 @@ class Table(dict[K, V]):
 
     `missing` is the number of entries that are not in memory, `dropped` are the keys of deleted stored entries. The
     function `in_memory` returns the entries in memory. An existing entry must be looked up before it is replaced.
+    Threads may read a table at the same time if it has a reentrant `lock`, which is held while stored entries are read.
     """
 
-    __slots__ = ("_missing", "dropped", "kept")
+    __slots__ = ("_lock", "_missing", "dropped", "kept")
 
-    def __init__(self, loaded: Mapping[K, V], kept: StoredTable[K, V] | None, missing: int) -> None:
+    def __init__(
+        self,
+        loaded: Mapping[K, V],
+        kept: StoredTable[K, V] | None,
+        missing: int,
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
         super().__init__(loaded)
         self.kept = kept
         self._missing = missing
+        self._lock = lock or nullcontext()
         self.dropped: frozenset[K] = frozenset()
 
     def __missing__(self, key: K) -> V:
-        if self.kept is None or key in self.dropped:
-            raise KeyError(key)
-        value = self[key] = self.kept.find(key)
-        self._missing -= 1
+        with self._lock:
+            if super().__contains__(key):  # another thread has read it
+                return self[key]
+            if self.kept is None or key in self.dropped:
+                raise KeyError(key)
+            value = self[key] = self.kept.find(key)
+            self._missing -= 1
         return value
 
     def __len__(self) -> int:
@@ -68,12 +80,15 @@ class Table(dict[K, V]):
 
     def __iter__(self) -> Iterator[K]:
         """Read all entries into memory, and iterate over them in the order of the whole table."""
-        if self.kept is not None:
-            loaded = dict(dict.items(self))
-            whole = {key: value for key, value in self.kept.everything() if key not in self.dropped} | loaded
-            self.kept, self._missing = None, 0
-            super().clear()
-            super().update(whole)
+        with self._lock:
+            if self.kept is not None:
+                loaded = dict(dict.items(self))
+                whole = {
+                    key: value for key, value in self.kept.everything() if key not in self.dropped
+                } | loaded
+                super().clear()
+                super().update(whole)
+                self.kept, self._missing = None, 0
         return super().__iter__()
 
     def __delitem__(self, key: K) -> None:
@@ -90,8 +105,9 @@ class Table(dict[K, V]):
 
     def copy(self) -> Table[K, V]:
         """Copy only the entries in memory."""
-        table = Table(dict(dict.items(self)), self.kept, self._missing)
-        table.dropped = self.dropped
+        with self._lock:
+            table = Table(dict(dict.items(self)), self.kept, self._missing, self._lock)
+            table.dropped = self.dropped
         return table
 
     def __ne__(self, other: object) -> bool:

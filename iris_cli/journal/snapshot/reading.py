@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
+from threading import RLock
 from typing import TypeVar
 from zlib import crc32
 
@@ -182,6 +183,7 @@ class Snapshot(Past):
         self.log: Cluster | None = None
         """The cluster replayed from the log; None unless a file was found damaged."""
         self.kept = kept if kept is not None else {}
+        self.lock = RLock()  # of the tables: calls in threads also read ended jobs
         self._live = live
         self._last = last
         self._replay = replay
@@ -304,9 +306,9 @@ def cluster_of(
     jobs = {whole.job.id: whole.job for whole in jobs_in_memory}
     tasks = {task.id: task for whole in jobs_in_memory for task in whole.tasks}
     children = {whole.job.id: whole.children for whole in jobs_in_memory if whole.children}
-    fleet.jobs = Table(jobs, _Jobs(past), sizes[0] - len(jobs))
-    fleet.tasks = Table(tasks, _Tasks(past), sizes[1] - len(tasks))
-    fleet.children = Table(children, _Children(past), sizes[2] - len(children))
+    fleet.jobs = Table(jobs, _Jobs(past), sizes[0] - len(jobs), past.lock)
+    fleet.tasks = Table(tasks, _Tasks(past), sizes[1] - len(tasks), past.lock)
+    fleet.children = Table(children, _Children(past), sizes[2] - len(children), past.lock)
     fleet.outputs = outputs
     fleet.past = past
     return fleet
@@ -324,5 +326,5 @@ def read_snapshot(
         jobs_in_memory = open_jobs(live)
     past = Snapshot(files_of_snapshot(directory, file, archived=archived), jobs_in_memory, live.last, replay)
     raws = file.decode(dict[WorkerId, Raw], header.outputs)
-    outputs = Table({}, OutputTexts(raws), len(raws))
+    outputs = Table({}, OutputTexts(raws), len(raws), past.lock)
     return cluster_of(live.fleet, past, jobs_in_memory, (header.jobs, header.tasks, header.parents), outputs)

@@ -54,7 +54,6 @@ def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
     to_search = _attempts_to_search(
         session.cluster, [due for attempts in by_worker.values() for due in attempts]
     )
-    # Not in the threads: the tables of ended jobs are read on demand, and are not thread-safe.
     jobs = dict.fromkeys(attempt_id.task.job for due in by_worker.values() for attempt_id, _ in due)
     secrets = {job: values_to_mask(session.cluster.jobs[job]) for job in jobs}
     act = partial(_copy_from, session, by_worker, to_search, secrets)

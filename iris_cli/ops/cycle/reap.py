@@ -56,7 +56,6 @@ def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None
     if not due or any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(worker.id)):
         return None
     reaped = {cluster.attempt(attempt_id).token: attempt_id for attempt_id in due}
-    # Not in the thread of the call: the tables of ended jobs are read on demand, and are not thread-safe.
     keep = caches_in_use(cluster, worker.id) if use_caches(cluster, due) else None
 
     def reap() -> ReapReport | Silence:
