@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -132,10 +133,10 @@ def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
 
 def _parse_job_or_task(what: str) -> tuple[JobId, tuple[int, ...]]:
     """Return the job, and the index of its task if `what` names a task."""
-    if "/task-" not in what:
-        return parse_job_id(what), ()
-    task = parse_task_id(what)
-    return task.job, (task.index,)
+    with suppress(UsageError):
+        task = parse_task_id(what)
+        return task.job, (task.index,)
+    return parse_job_id(what), ()
 
 
 def _line(line: LogLine) -> Line:

@@ -20,6 +20,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import identity
 from iris_cli.core.lifecycle.workers import hold_until_complete, remove_worker
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
+from iris_cli.core.model.limits import doubled
 from iris_cli.core.model.slice import (
     INCOMPLETE,
     NodeAccess,
@@ -183,8 +184,8 @@ def back_off(draft: Draft, group: str, error: str, limits: Limits, *, quota: boo
     if record is not None and backing_off(record, draft.at, limits):
         return
     failures = record.failures + 1 if record is not None else 1
-    wait = limits.scale_backoff_first * 2.0 ** min(failures - 1, 32) * (_QUOTA_FACTOR if quota else 1)
-    until = round(draft.at + min(wait, limits.scale_backoff_max), 3)
+    first = limits.scale_backoff_first * (_QUOTA_FACTOR if quota else 1)
+    until = round(draft.at + doubled(first, failures, limits.scale_backoff_max), 3)
     draft.record(events.ScaleGroupBackedOff(group=group, error=error, failures=failures, until=until))
 
 

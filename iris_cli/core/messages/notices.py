@@ -14,6 +14,7 @@ from itertools import islice
 from msgspec import Struct, field
 
 from iris_cli.core import Cluster, Job, JobId, Limits
+from iris_cli.core.model.limits import doubled
 from iris_cli.core.model.past import in_memory
 from iris_cli.core.model.waiting import overdue, quiet_words
 from iris_cli.core.structs import Value
@@ -94,7 +95,7 @@ class Channel(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tr
             channel.waiting = self.waiting[1:]
             channel.given_up += 1
         channel.failures += 1
-        channel.retry_at = now + min(limits.backoff_first * 2.0 ** min(self.failures, 32), MAX_PAUSE)
+        channel.retry_at = now + doubled(limits.backoff_first, channel.failures, MAX_PAUSE)
         channel.trouble = trouble
         return channel
 

@@ -116,9 +116,9 @@ class Commands:
         return 0
 
     def logs(self, chosen: list[str], given: Json) -> int:
-        job, _, index = chosen[0].partition("/task-")
+        job = re.sub(r"/task-[0-9]+$", "", chosen[0])
         tasks = self.requests.ask("status", {"job": job})["tasks"]
-        logs = [log_of(each, given.get("attempt")) for each in tasks if not index or each["id"] == chosen[0]]
+        logs = [log_of(each, given.get("attempt")) for each in tasks if chosen[0] in (job, each["id"])]
         streams = given.get("stream", "both").replace("both", "out err").split()
         for stream in streams:
             for log in logs:
