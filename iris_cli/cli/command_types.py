@@ -9,7 +9,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from iris_cli.cli import complete
 from iris_cli.core.ids import clip
-from iris_cli.core.model.job_fields import OPTIONS_ELSEWHERE
+from iris_cli.core.model.job_fields import OPTIONS_OF_OTHER_TOOLS
 from iris_cli.core.text import did_you_mean, nearest
 from iris_cli.core.units import parse_index, parse_number, parse_whole
 from iris_cli.errors import ExitCode, UsageError
@@ -302,7 +302,7 @@ def _options_elsewhere(option: str, known: Sequence[str]) -> list[str]:
     """Return the options of this command (`known`) that other tools call `option`."""
     return [
         ours
-        for ours, words in OPTIONS_ELSEWHERE.items()
+        for ours, words in OPTIONS_OF_OTHER_TOOLS.items()
         if ours.removeprefix("--") in known and option.partition("=")[0] in words.split()
     ]
 

@@ -144,7 +144,7 @@ def tasks(cluster: Cluster, text: str) -> Iterator[str]:
 
 
 def live_jobs(cluster: Cluster, _text: str) -> Iterator[str]:
-    return (job.id for job in cluster.open_jobs() if cluster.live_of(job.id))
+    return (job.id for job in cluster.open_jobs() if cluster.live_attempts_of(job.id))
 
 
 def workers(cluster: Cluster, _text: str) -> Iterable[str]:

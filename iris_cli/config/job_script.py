@@ -21,7 +21,7 @@ from iris_cli.config.job_file import reader_of
 from iris_cli.config.reading import Setting
 from iris_cli.config.yaml_source import Node, Report
 from iris_cli.core import JobRequest, clip, scalar_of
-from iris_cli.core.model.job_fields import JOB_FIELDS, OPTIONS_ELSEWHERE, JobField, Kind, request_of
+from iris_cli.core.model.job_fields import JOB_FIELDS, OPTIONS_OF_OTHER_TOOLS, JobField, Kind, request_of
 from iris_cli.core.text import nearest, pattern
 from iris_cli.errors import UsageError
 
@@ -200,7 +200,7 @@ def _unknown_option(flag: str) -> tuple[str, str]:
         return f"{shown!r} is not an option", hint
     if flag in _NOT_OF_JOB:
         return f"{flag} is not a directive", f"use it on the command line: iris launch {flag} SCRIPT"
-    meant = [option for option, words in OPTIONS_ELSEWHERE.items() if flag in words.split()]
+    meant = [option for option, words in OPTIONS_OF_OTHER_TOOLS.items() if flag in words.split()]
     near = nearest(shown, (each for each in _FIELDS if each.startswith("--")))
     if not meant and near is not None:
         meant = [near]

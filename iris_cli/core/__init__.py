@@ -38,7 +38,7 @@ from iris_cli.core.model.job import (
     Workspace,
 )
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.past import Table, in_memory
+from iris_cli.core.model.past import Table, values_in_memory
 from iris_cli.core.model.slice import (
     INCOMPLETE,
     Addresses,

@@ -249,7 +249,7 @@ class Tour:
             return
         try:
             cluster = self.cluster
-            live = [job.id for job in cluster.open_jobs() if cluster.live_of(job.id)]
+            live = [job.id for job in cluster.open_jobs() if cluster.live_attempts_of(job.id)]
             if live:  # running tasks would outlive their hosts
                 words = ("--quiet", "cancel", "--wait", "--reason", "the demo ends", *live)
                 self.run(words, capture=self.output.as_json)

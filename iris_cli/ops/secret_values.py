@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from iris_cli.core import MAX_STRING, Cluster, JobId
-from iris_cli.core.model.job import Job, Missing
+from iris_cli.core.model.job import Job, MissingInputs
 from iris_cli.journal.state_dir import StateDir
 
 _MIN_LENGTH = 4  # minimum bytes of a value that is masked in output: shorter values occur in ordinary text
@@ -95,11 +95,11 @@ def _open(path: str, flags: int) -> int:
 # Jobs that stay pending because a secret is unreadable, or the workspace or the lines are gone.
 
 
-def missing_for_jobs(cluster: Cluster, state: StateDir | None) -> Missing:
+def missing_for_jobs(cluster: Cluster, state: StateDir | None) -> MissingInputs:
     """Return the secrets and files that open jobs need and this process lacks. `state` None: don't check files."""
     open_jobs = [job for job in cluster.open_jobs() if job.end is None]
     with_files = [job for job in open_jobs if job.workspace or job.each_line] if state is not None else []
-    return Missing(
+    return MissingInputs(
         secrets={
             job.id: [f"{name}: {problem}" for name, problem in missing.items()]
             for job in open_jobs

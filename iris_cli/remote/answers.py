@@ -354,7 +354,7 @@ def _attempt(
         log_tail=record.data.decode("utf-8", "replace"),
         facts=facts.pop(Token(match[1]), ()) if facts else (),
     )
-    if not report.consistent or times != sorted(times, reverse=True):
+    if not report.is_consistent or times != sorted(times, reverse=True):
         raise malformed(f"the answer is contradictory about an attempt that is {report.state}")
     return report
 

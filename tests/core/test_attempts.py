@@ -259,7 +259,9 @@ def calls_per_end(tasks: int) -> float:
         nonlocal calls
         calls += event in ("call", "c_call")
 
-    ended = [(attempt_id, attempt.token) for attempt_id, attempt in draft.cluster.live_of(JobId("many"))]
+    ended = [
+        (attempt_id, attempt.token) for attempt_id, attempt in draft.cluster.live_attempts_of(JobId("many"))
+    ]
     sys.setprofile(count)
     try:
         for attempt_id, token in ended:

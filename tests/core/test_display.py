@@ -329,7 +329,7 @@ def test_every_open_job_of_which_nothing_runs_does_not_read_as_running() -> None
     lab = Lab().slice("a").worker("w").job("train", tpu="v4-16", max_retries_failure=1)
     for _ in range(2):
         lab.schedule().reports("train/* running").reports("train/task-0 exited 1")
-        live: list[Attempt] = [attempt for _, attempt in lab.cluster.live_of(JobId("train"))]
+        live: list[Attempt] = [attempt for _, attempt in lab.cluster.live_attempts_of(JobId("train"))]
         runs = any(attempt.state is AttemptState.RUNNING for attempt in live)
         assert (shown(lab) == "RUNNING") is runs
         lab.reports("train/task-1 stopped")

@@ -1,4 +1,4 @@
-"""Tables of which a part is kept elsewhere behave like dicts that hold everything."""
+"""Tables of which a part is kept elsewhere behave like dicts that hold all_entries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_cli.core.model.past import Table, in_memory
+from iris_cli.core.model.past import Table, values_in_memory
 
 
 class Shelf:
@@ -27,7 +27,7 @@ class Shelf:
         self.asked.append(key)
         return self._there[key]
 
-    def everything(self) -> Iterator[tuple[str, int]]:
+    def all_entries(self) -> Iterator[tuple[str, int]]:
         self.asked.append("*")
         return ((name, WHOLE[name]) for name in self._order)
 
@@ -44,7 +44,7 @@ def split(held: set[str]) -> tuple[Table[str, int], Shelf]:
 def test_what_is_in_memory_is_found_without_asking_the_shelf() -> None:
     table, shelf = split({"b", "d"})
     assert (table["b"], table.get("d"), "b" in table, len(table)) == (1, 3, True, 5)
-    assert list(in_memory(table)) == [1, 3]
+    assert list(values_in_memory(table)) == [1, 3]
     assert shelf.asked == []
 
 
@@ -151,7 +151,7 @@ def test_threads_read_a_table_at_once() -> None:
             time.sleep(0)  # lets another thread run
             return int(key.removeprefix("job-"))
 
-        def everything(self) -> Iterator[tuple[str, int]]:
+        def all_entries(self) -> Iterator[tuple[str, int]]:
             for name in names:
                 time.sleep(0)
                 yield name, int(name.removeprefix("job-"))

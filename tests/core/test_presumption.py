@@ -57,8 +57,8 @@ def test_the_jobs_word_wins_over_that_of_the_worker(
 def test_silence_is_what_was_watched(looks: list[float], counts_as: float) -> None:
     span = Span(last=looks[0])
     for look in looks[1:]:
-        span = span.until(look)
-    assert span.at_least(max_step=300) == counts_as
+        span = span.extend_to(look)
+    assert span.minimum(max_step=300) == counts_as
 
 
 def lab(**asked: Any) -> Lab:
@@ -234,6 +234,6 @@ def test_a_silent_worker_has_a_witness_from_outside_its_slice() -> None:
     fleet = Lab().slice("a").slice("b").job("train", tpu="v4-16").schedule().reports("train/* running")
     fleet.silent("a-0")
     asked = {WorkerId("a-0"), WorkerId("a-1")}
-    assert failure_detection.witnesses(fleet.cluster, asked) == ["b-0"]
-    assert failure_detection.witnesses(fleet.cluster, asked | {WorkerId("b-1")}) == []
-    assert failure_detection.witnesses(fleet.cluster, {WorkerId("b-0")}) == []
+    assert failure_detection.choose_witnesses(fleet.cluster, asked) == ["b-0"]
+    assert failure_detection.choose_witnesses(fleet.cluster, asked | {WorkerId("b-1")}) == []
+    assert failure_detection.choose_witnesses(fleet.cluster, {WorkerId("b-0")}) == []

@@ -6,13 +6,13 @@ import pytest
 
 from iris_cli.core import JobId, Limits, TaskId
 from iris_cli.core.model.task import AttemptState
-from iris_cli.core.model.waiting import quiet_words
+from iris_cli.core.model.waiting import describe_quiet_tasks
 from tests.support.lab import Lab
 
 
 def shown(lab: Lab) -> str:
     job = lab.the_job("train")
-    return quiet_words(job, lab.cluster.tasks_of(job.id), lab.now)
+    return describe_quiet_tasks(job, lab.cluster.tasks_of(job.id), lab.now)
 
 
 def is_marked(lab: Lab) -> bool:

@@ -67,9 +67,9 @@ def retry(name: str, index: int | None, said: str) -> Step:
         launch(name)(lab)
         if name not in lab.cluster.jobs:
             return
-        lab.schedule().reports(*(f"{each} running" for each, _ in lab.cluster.live_of(JobId(name))))
+        lab.schedule().reports(*(f"{each} running" for each, _ in lab.cluster.live_attempts_of(JobId(name))))
         lab.retry(name, index)
-        lab.reports(*(f"{each} {said}" for each, _ in lab.cluster.live_of(JobId(name))))
+        lab.reports(*(f"{each} {said}" for each, _ in lab.cluster.live_attempts_of(JobId(name))))
 
     return step
 

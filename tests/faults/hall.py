@@ -65,7 +65,7 @@ class Hall(Desk):
     def until_running(self, *names: str) -> None:
         def run() -> bool:
             cluster = self.cluster
-            live = [cluster.live_of(JobId(name)) for name in names]
+            live = [cluster.live_attempts_of(JobId(name)) for name in names]
             states = [[attempt.state for _, attempt in ranks] for ranks in live]
             return states == [[AttemptState.RUNNING] * RANKS] * len(names)
 

@@ -42,7 +42,7 @@ def told(invocation: Invocation) -> list[str]:
 def all_succeed(hall: Hall, gate: str, jobs: list[str]) -> None:
     """Every rank of these jobs runs, once at a time, and succeeds in the attempt in which it was running."""
     hall.until_running(*jobs)
-    running = {job: hall.cluster.live_of(JobId(job)) for job in jobs}
+    running = {job: hall.cluster.live_attempts_of(JobId(job)) for job in jobs}
     hall.open(gate)
     hall.until(lambda: all(hall.state(job) is JobState.SUCCEEDED for job in jobs))
     for job, ranks in running.items():

@@ -45,7 +45,7 @@ class CutDesk(Desk):
     def clear(self, name: str) -> None:
         """Cancel a gang and wait until nothing of it is left."""
         self.cancel(name)
-        self.until(lambda: not self.cluster.live_of(JobId(name)))
+        self.until(lambda: not self.cluster.live_attempts_of(JobId(name)))
 
 
 @pytest.fixture

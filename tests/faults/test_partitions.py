@@ -296,7 +296,9 @@ def running(desk: Slices, ledger: Ledger) -> Start:
 
 
 def running_ranks(desk: Desk) -> int:
-    return sum(attempt.state is AttemptState.RUNNING for _, attempt in desk.cluster.live_of(JobId("train")))
+    return sum(
+        attempt.state is AttemptState.RUNNING for _, attempt in desk.cluster.live_attempts_of(JobId("train"))
+    )
 
 
 def is_well(worker: Worker) -> bool:

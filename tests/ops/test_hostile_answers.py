@@ -119,7 +119,7 @@ def check(session: Session, seen: Observation) -> None:
 
 
 def token_of(session: Session) -> Token:
-    return next(attempt.token for _, attempt in session.cluster.live_on(W0))
+    return next(attempt.token for _, attempt in session.cluster.live_attempts_on(W0))
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

@@ -27,7 +27,7 @@ def test_after_a_wait_nobody_is_told_to_wait(
     tpu: str, waited: bool, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab = Lab().slice("a", tpu).job("train", tpu=tpu).schedule().reports("train/* running").cancel("train")
-    stopping = [attempt for attempt, _ in lab.cluster.live_of(JobId("train"))]
+    stopping = [attempt for attempt, _ in lab.cluster.live_attempts_of(JobId("train"))]
     result = Cancelled(cancelled=[JobId("train")], stopping=stopping)
     jobs.show_cancelled(Output(), lab.cluster, result, waited=waited)
     shown = capsys.readouterr()

@@ -252,7 +252,7 @@ _DISPATCH_AND_WORKERS = (
         "a worker is lost after three failed polls, however soon",
         change(
             f"{_LIFECYCLE}.workers",
-            "if silence.kind in SILENT and long and failed >= _LOST_AFTER_POLLS:",
+            "if silence.kind in SILENT and is_long and failed >= _LOST_AFTER_POLLS:",
             "if silence.kind in SILENT and failed >= _LOST_AFTER_POLLS:",
         ),
     ),

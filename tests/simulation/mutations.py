@@ -48,7 +48,7 @@ def _heard_as(heard: RemoteState, taken_for: RemoteState) -> AbstractContextMana
 
 def _only_running_siblings() -> AbstractContextManager[Any]:
     def stop_live(draft: Draft, job: JobId, reason: EndReason, trigger: Any = None) -> None:
-        for attempt_id, attempt in draft.cluster.live_of(job):
+        for attempt_id, attempt in draft.cluster.live_attempts_of(job):
             assigned = attempt.state is AttemptState.ASSIGNED and reason is EndReason.SIBLING
             if attempt.state is not AttemptState.STOPPING and not assigned:
                 jobs.stop(draft, attempt_id, reason, trigger)
@@ -205,7 +205,7 @@ def _any_answer_counts() -> Iterator[None]:
 
     def all_told(draft: Draft, worker: Worker, report: WorkerReport) -> None:
         said = {each.token for each in report.attempts}
-        live = [each.token for _, each in draft.cluster.live_on(worker.id) if each.token not in said]
+        live = [each.token for _, each in draft.cluster.live_attempts_on(worker.id) if each.token not in said]
         lost = tuple(AttemptReport(token=token, state=S.LOST) for token in live)
         rebooted(draft, worker, replace(report, attempts=(*report.attempts, *lost)))
 

@@ -99,7 +99,7 @@ class Placements:
             self._breach(f"{job.id} is placed in {len(regions)} regions")
 
     def _throttle(self, job: Job, after: Cluster) -> None:
-        live = len(after.live_of(job.id))
+        live = len(after.live_attempts_of(job.id))
         if live > job.max_running:
             self._breach(f"{job.id}: {live} of its tasks run, {job.max_running} at most")
 

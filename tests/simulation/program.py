@@ -243,7 +243,9 @@ class Program:
         return [
             job
             for job in still_open
-            if cluster.live_of(job) or self.could_run(cluster.jobs[job]) or not self._waits_for_good(job)
+            if cluster.live_attempts_of(job)
+            or self.could_run(cluster.jobs[job])
+            or not self._waits_for_good(job)
         ]
 
     def could_run(self, job: Job) -> bool:

@@ -275,7 +275,7 @@ SCALING_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "used-before-it-is-set-up",
         "a VM is a worker before its set-up has ended",
-        lambda: patch.object(Slice, "to_set_up", ()),
+        lambda: patch.object(Slice, "vms_to_set_up", ()),
     ),
     Mutation("set-up-anew", "each pass starts the set-up of a VM again", _set_up_anew),
     Mutation(

@@ -183,7 +183,7 @@ class SecondTries:
             if before.tasks[each.task].state.terminal:
                 self._breach(f"{each} is retried, but its task had ended")
         job = after.jobs[retried[0].task.job]
-        runs_on = [str(each) for each, attempt in after.live_of(job.id) if attempt.stop is None]
+        runs_on = [str(each) for each, attempt in after.live_attempts_of(job.id) if attempt.stop is None]
         if job.is_gang and runs_on:
             self._breach(f"{job.id} is retried, but {', '.join(runs_on)} still run")
 

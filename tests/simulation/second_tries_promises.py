@@ -36,7 +36,7 @@ SECOND_TRIES_PROMISES = (
         "`retry` of a rank stops that rank alone",
         change(
             f"{_LIFECYCLE}.jobs",
-            "whole = index is None or draft.cluster.jobs[job].is_gang",
+            "all_tasks = index is None or draft.cluster.jobs[job].is_gang",
             "whole = index is None",
         ),
     ),

@@ -170,7 +170,7 @@ class Truth:
             job = self.cluster.jobs[event.task.job]
             if not job.is_gang or (isinstance(event, AttemptEnded) and event.end.reason is EndReason.OK):
                 continue
-            for attempt_id, attempt in self.cluster.live_of(job.id):
+            for attempt_id, attempt in self.cluster.live_attempts_of(job.id):
                 if attempt.state is not AttemptState.STOPPING and self._same_round(attempt_id, event):
                     self.story.breach(
                         f"{event.attempt_id} ended badly, but {attempt_id} is not being stopped"

@@ -279,8 +279,8 @@ class Lab:
         known = self.cluster.workers.get(WorkerId(worker))
         if known is not None and known.boot_id != facts.boot_id:
             told = {report.token for report in said}
-            live = [each.token for _, each in self.cluster.live_on(known.id) if each.token not in told]
-            said = (*said, *(AttemptReport(token=token, state=RemoteState.LOST) for token in live))
+            live = {each.token for _, each in self.cluster.live_attempts_on(known.id)} - told
+            said = (*said, *(AttemptReport(token=token, state=RemoteState.LOST) for token in sorted(live)))
         return WorkerReport(
             worker=facts.worker, boot_id=facts.boot_id, incarnation=facts.incarnation, attempts=said
         )
@@ -342,7 +342,8 @@ class Lab:
             workers.record_silence(draft, seen, self.limits)
         elif identity.check_identity(draft, seen, self.limits):
             identity.apply_ghost_reports(draft, seen.worker, seen.attempts)
-            by_token = {each.token: attempt_id for attempt_id, each in draft.cluster.live_on(seen.worker)}
+            live = draft.cluster.live_attempts_on(seen.worker)
+            by_token = {each.token: attempt_id for attempt_id, each in live}
             for report in seen.attempts:
                 if report.token in by_token:
                     attempts.apply_report(draft, by_token[report.token], report, self.limits)
@@ -390,7 +391,7 @@ class Lab:
 def _touched(draft: Draft, worker: WorkerId) -> list[JobId]:
     if worker not in draft.cluster.workers:
         return []
-    return [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker)]
+    return [attempt_id.task.job for attempt_id, _ in draft.cluster.live_attempts_on(worker)]
 
 
 def _through_the_log(transaction: Transaction) -> Transaction:

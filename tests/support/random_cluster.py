@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job, Missing
+from iris_cli.core.model.job import Job, MissingInputs
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import Attempt, AttemptState, End, EndReason, Task, TaskState
 from iris_cli.core.model.worker import Claim, Ghost, Worker
@@ -60,7 +60,7 @@ class State:
             NOW,
             limits=self.limits,
             gang_reserve_after=self.gang_reserve_after,
-            missing=Missing(secrets=self.without_secrets),
+            missing=MissingInputs(secrets=self.without_secrets),
         )
 
     def __repr__(self) -> str:

@@ -25,9 +25,9 @@ from iris_cli.core.ids import clip
 from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.resources import AUTO, DEVICE_KINDS
-from iris_cli.core.scheduling.explain.wording import amount, list_few
+from iris_cli.core.scheduling.explain.wording import format_amount, list_few
 from iris_cli.core.scheduling.fleet import Fleet
-from iris_cli.core.scheduling.placement import REGION, VARIANT, Location, Shape, locations
+from iris_cli.core.scheduling.placement import REGION, VARIANT, Location, Shape, worker_locations
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, mask_of, positions_of
 from iris_cli.core.text import nearest
@@ -86,26 +86,28 @@ class Catalogue:
     def criteria(self, entry: DemandEntry) -> Iterator[Criterion]:
         """Yield the requirements of an entry in the order of checks."""
         device = entry.resources.device
-        yield Criterion(UnmetKind.DEVICE, self.fleet.with_device(device))
+        yield Criterion(UnmetKind.DEVICE, self.fleet.workers_with_device(device))
         if entry.shape is not None:
             yield Criterion(UnmetKind.SHAPE, self._with_shape(entry.shape))
         elif entry.one_vm:
             yield Criterion(UnmetKind.SHAPE, self._with_one_vm)
         if entry.required_regions is not None:
             constraint = region_constraint(sorted(entry.required_regions))
-            groups = self.fleet.satisfying(constraint)
+            groups = self.fleet.workers_satisfying(constraint)
             yield Criterion(UnmetKind.REGION, groups, keys.REGION_ATTRIBUTE_KEY, constraint)
         if entry.preemptible is not None:
             constraint = preemptible_constraint(entry.preemptible)
-            groups = self.fleet.satisfying(constraint)
+            groups = self.fleet.workers_satisfying(constraint)
             yield Criterion(UnmetKind.PREEMPTIBLE, groups, keys.PREEMPTIBLE_ATTRIBUTE_KEY, constraint)
         for constraint in entry.constraints:
             if constraint.required:
                 kind = _KINDS.get(constraint.key, UnmetKind.CONSTRAINT)
                 about_numbers = constraint.key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY
-                groups = self._with_seats(entry) if about_numbers else self.fleet.satisfying(constraint)
+                groups = (
+                    self._with_seats(entry) if about_numbers else self.fleet.workers_satisfying(constraint)
+                )
                 yield Criterion(kind, groups, constraint.key, constraint)
-        yield Criterion(UnmetKind.TAINT, self.fleet.tolerating(entry.tolerations))
+        yield Criterion(UnmetKind.TAINT, self.fleet.workers_tolerated_by(entry.tolerations))
         yield Criterion(UnmetKind.SIZE, self._large_enough(Amounts.needed(entry.resources)))
         yield Criterion(UnmetKind.TIME_LEFT, self._lasting(entry.timeout))
 
@@ -118,7 +120,7 @@ class Catalogue:
 
     def preferred(self, entry: DemandEntry) -> list[int]:
         """Return, for each preference of an entry, the groups that meet it."""
-        return [self.fleet.satisfying(each) for each in entry.constraints if not each.required]
+        return [self.fleet.workers_satisfying(each) for each in entry.constraints if not each.required]
 
     def place(self, entry: DemandEntry, rank: int) -> Location:
         """Return the device variant, region and zone of a group's slices; no variant if the entry needs no device."""
@@ -126,7 +128,7 @@ class Catalogue:
 
     @cached_by_argument
     def _locations(self, needs_no_device: bool) -> list[Location]:
-        return locations(self.fleet, needs_no_device=needs_no_device)
+        return worker_locations(self.fleet, needs_no_device=needs_no_device)
 
     def seats(self, entry: DemandEntry, rank: int) -> tuple[int, ...]:
         """Return the numbers of the VMs of a slice that suit the entry's constraints on worker numbers."""
@@ -312,8 +314,10 @@ def _size_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
     for number, kind in enumerate(AMOUNT_KINDS):
         most = max(size[number] for size in sizes)
         if need[number] > most and kind is not ReasonKind.CHIPS:
-            return f"needs {amount(kind, need[number])}, the largest VM has {amount(kind, most)}"
-    wanted = " and ".join(amount(AMOUNT_KINDS[number], need[number]) for number in (0, 1))
+            return (
+                f"needs {format_amount(kind, need[number])}, the largest VM has {format_amount(kind, most)}"
+            )
+    wanted = " and ".join(format_amount(AMOUNT_KINDS[number], need[number]) for number in (0, 1))
     return f"needs {wanted}, no VM has both"
 
 

@@ -157,7 +157,7 @@ def group_states(
     for group in groups:
         slices = by_group.get(group.name, [])
         seen = _seen(cluster, group, slices)
-        coming = [each.template for each in slices if each.expected(now, limits.slice_request_timeout)]
+        coming = [each.template for each in slices if each.is_expected(now, limits.slice_request_timeout)]
         is_tpu = group.template.device.kind == "tpu"
         silent = (unheard or {}).get(group.name)
         states.append(

@@ -19,7 +19,7 @@ from iris_cli.core.autoscaling.demand import (
 )
 from iris_cli.core.autoscaling.groups import GroupState, booting_workers, group_states, in_order_of_trial
 from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
-from iris_cli.core.model.job import NOTHING_MISSING, Missing
+from iris_cli.core.model.job import NO_MISSING_INPUTS, MissingInputs
 from iris_cli.core.model.slice import Provider, ScaleGroup, Slice, SliceState, slice_name, slice_of
 from iris_cli.core.scheduling import plan
 from iris_cli.core.scheduling.order import group_by_job
@@ -54,7 +54,7 @@ def stuck_slices(
             surplus[each.group] += 1
             yield Removal(each.name, "its group has more than max_slices slices")
             continue
-        if each.is_coming and not each.expected(now, limits.slice_request_timeout):
+        if each.is_coming and not each.is_expected(now, limits.slice_request_timeout):
             words = (
                 f"its provider accepted no request for it in {format_duration(limits.slice_request_timeout)}"
             )
@@ -88,7 +88,11 @@ def _lagging(cluster: Cluster, each: Slice, words: str) -> str:
         worker = cluster.workers.get(worker_id)
         if worker is not None and (worker.unschedulable or worker.condition is not WorkerCondition.HEALTHY):
             return f"{words} ({worker_id}: {worker.reason or worker.condition})"
-    return f"{words} ({each.workers[each.to_set_up[0]]}: set-up has not ended)" if each.to_set_up else words
+    return (
+        f"{words} ({each.workers[each.vms_to_set_up[0]]}: set-up has not ended)"
+        if each.vms_to_set_up
+        else words
+    )
 
 
 def idle_slices(
@@ -185,7 +189,7 @@ def plan_scaling(
     limits: Limits,
     *,
     owner: str,
-    missing: Missing = NOTHING_MISSING,
+    missing: MissingInputs = NO_MISSING_INPUTS,
     unheard: Mapping[str, str] | None = None,
 ) -> ScalingPlan:
     """Decide at `now`, in seconds since the epoch. `owner` is the cluster's id, which is part of slice names.
@@ -220,7 +224,7 @@ def plan_scaling(
 
 
 def _compute_demand(
-    cluster: Cluster, states: Sequence[GroupState], now: float, limits: Limits, missing: Missing
+    cluster: Cluster, states: Sequence[GroupState], now: float, limits: Limits, missing: MissingInputs
 ) -> Demand:
     """Return the demand that remains if all operations in progress succeed, from a dry run."""
     expected = _expected_cluster(cluster, states)

@@ -38,7 +38,10 @@ class ClusterCreated(Event, frozen=True, kw_only=True):
 
 
 class LogCompacted(Event, frozen=True, kw_only=True):
-    """The lines up to seq `through` were archived; this is the log's first line. `name` is the cluster's."""
+    """The lines up to seq `through` were archived; this is the first line of the log.
+
+    `name`: the name of the cluster.
+    """
 
     name: str
     through: int
@@ -85,7 +88,7 @@ class WorkerConditionChanged(Event, frozen=True, kw_only=True):
 
 
 class WorkerSilenceCounted(Event, frozen=True, kw_only=True):
-    """The worker did not answer in a cycle in which other workers did. `anew`: the count starts again from zero."""
+    """The worker did not answer in a cycle in which other workers did. `anew`: the count was reset to zero first."""
 
     worker: WorkerId
     anew: bool = False
@@ -193,7 +196,7 @@ class GangRoundEnded(Event, frozen=True, kw_only=True):
 
 
 class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
-    """A task was placed, but not dispatched. `chosen`: why this worker, if the scheduler prefers other workers."""
+    """A task was placed, but not dispatched. `chosen`: why the scheduler chose a worker that it does not prefer."""
 
     worker: WorkerId
     token: Token
@@ -211,14 +214,17 @@ class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
 
 
 class TaskDispatchFailed(AttemptEvent, frozen=True, kw_only=True):
-    """The attempt will never start; its task is pending again. `refused`: by the worker (disk full, chips in use)."""
+    """The attempt will never start; its task is pending again.
+
+    `refused`: the worker refused it, such as for a full disk.
+    """
 
     error: str
     refused: bool = False
 
 
 class TaskRunning(AttemptEvent, frozen=True, kw_only=True):
-    """The user's command started. `started_at` is a time of the operator's clock."""
+    """The user's command started. `started_at` is by the operator's clock."""
 
     started_at: float
 
@@ -236,8 +242,8 @@ class AttemptOrphaned(AttemptEvent, frozen=True, kw_only=True):
 class TaskQuiet(AttemptEvent, frozen=True, kw_only=True):
     """The running task has had no output since the time `since`, for `silent_after` or longer.
 
-    None: it has output again. `place` is the function that the quiet program executed, such as `all_reduce
-    (train.py:4)`; '' if unknown.
+    `since` is None if the task has output again. `place` is the function that the quiet program executed, such as
+    `all_reduce (train.py:4)`; '' if unknown.
     """
 
     since: float | None

@@ -7,7 +7,7 @@ from copy import copy
 from iris_cli.core import AttemptId, Job, JobId, TaskId, WorkerId, parent_of
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event
-from iris_cli.core.evolve.edit import Edit, IllegalTransitionError, change_row, illegal_transition
+from iris_cli.core.evolve.edit import Edit, IllegalTransitionError, change_row, illegal_transition_error
 from iris_cli.core.evolve.transitions import EventContext, next_phase
 from iris_cli.core.model.cluster import NO_OUTPUTS, Announced, Endpoint
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, EndReason, Task, TaskState
@@ -77,7 +77,7 @@ def _gang_round_ended(edit: Edit, event: ev.GangRoundEnded, _at: float) -> None:
 
 
 def _open_job(edit: Edit, event: Event, job_id: JobId) -> Job:
-    """Return a job that may be changed. Raises IllegalTransitionError if it has ended."""
+    """Return an open job, to change it. Raises IllegalTransitionError if the job has ended."""
     job = edit.jobs[job_id]
     if job.end is not None:
         raise IllegalTransitionError(f"{event}: the job has ended already ({job.end.reason})")
@@ -91,7 +91,7 @@ def _task_assigned(edit: Edit, event: ev.TaskAssigned, at: float) -> None:
         or event.attempt != len(task.attempts)
         or (task.attempts and any(attempt.live for attempt in task.attempts))
     ):
-        raise illegal_transition(event, task)
+        raise illegal_transition_error(event, task)
     job = edit.cluster.jobs[task.id.job]
     if job.coscheduling is not None and job.rounds == job.settled_rounds:
         job = edit.jobs[job.id]
@@ -151,11 +151,11 @@ def _attempt_proven_gone(edit: Edit, event: ev.AttemptProvenGone, at: float) -> 
     ghosts = edit.cluster.ghosts.pop(worker)
     left = tuple(ghost for ghost in ghosts if ghost.attempt != event.attempt_id)
     if left == ghosts:
-        raise illegal_transition(event, edit.cluster.tasks[event.task])
+        raise illegal_transition_error(event, edit.cluster.tasks[event.task])
     if left:
         edit.cluster.ghosts[worker] = left
     if worker in edit.cluster.workers:
-        _keep_output(edit, worker, event.attempt_id)
+        _record_output(edit, worker, event.attempt_id)
 
 
 def _attempt_stopped(edit: Edit, event: ev.AttemptStopped, at: float) -> None:
@@ -180,7 +180,7 @@ def _attempts_reaped(edit: Edit, event: ev.AttemptsReaped, at: float) -> None:
 def _task_requeued(edit: Edit, event: ev.TaskRequeued, _at: float) -> None:
     task = edit.tasks[event.task]
     if task.state.terminal or any(attempt.live and attempt.stop is None for attempt in task.attempts):
-        raise illegal_transition(event, task)
+        raise illegal_transition_error(event, task)
     task.state = TaskState.PENDING
     if not edit.cluster.jobs[task.job].is_gang:
         task.failures += event.reason in PROGRAM_FAILURES
@@ -190,7 +190,7 @@ def _task_requeued(edit: Edit, event: ev.TaskRequeued, _at: float) -> None:
 def _task_ended(edit: Edit, event: ev.TaskEnded, at: float) -> None:
     task = edit.tasks[event.task]
     if task.state.terminal or not event.state.terminal:
-        raise illegal_transition(event, task)
+        raise illegal_transition_error(event, task)
     task.state, task.end = event.state, event.end
     if edit.cluster.jobs[task.job].max_running:
         edit.jobs[task.job].last_task_ended_at = at
@@ -198,21 +198,21 @@ def _task_ended(edit: Edit, event: ev.TaskEnded, at: float) -> None:
 
 def _endpoint_registered(edit: Edit, event: ev.EndpointRegistered, at: float) -> None:
     _advance_attempt(edit, event, at)
-    announced = edit.cluster.endpoints.get(event.attempt_id, Announced())
+    existing = edit.cluster.endpoints.get(event.attempt_id, Announced())
     endpoint = Endpoint(name=event.name, port=event.port, metadata=event.metadata)
-    edit.cluster.endpoints[event.attempt_id] = announced.plus(endpoint, event.request)
+    edit.cluster.endpoints[event.attempt_id] = existing.plus(endpoint, event.request)
 
 
 def _endpoint_removed(edit: Edit, event: ev.EndpointRemoved, at: float) -> None:
     _advance_attempt(edit, event, at)
-    announced = edit.cluster.endpoints[event.attempt_id]
-    if event.name not in announced.names:
-        raise illegal_transition(event, edit.cluster.tasks[event.task])
-    edit.cluster.endpoints[event.attempt_id] = announced.minus(event.name, event.request)
+    existing = edit.cluster.endpoints[event.attempt_id]
+    if event.name not in existing.names:
+        raise illegal_transition_error(event, edit.cluster.tasks[event.task])
+    edit.cluster.endpoints[event.attempt_id] = existing.minus(event.name, event.request)
 
 
 def _advance_attempt(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt]:
-    """Put the attempt of an event into its next phase. Return the task and the attempt; both may be changed."""
+    """Put the attempt of an event into its next phase. Return the task and the attempt."""
     return _enter_next_phase(edit, event.task, event.attempt, event, at)
 
 
@@ -221,11 +221,11 @@ def _enter_next_phase(
 ) -> tuple[Task, Attempt]:
     task = edit.tasks[task_id]
     if not 0 <= number < len(task.attempts):
-        raise illegal_transition(event, task)
+        raise illegal_transition_error(event, task)
     attempt = edit.attempt(task, number)
     phase = next_phase(attempt.phase, event, EventContext(edit.cluster, attempt, at))
     if phase is None:
-        raise illegal_transition(event, task)
+        raise illegal_transition_error(event, task)
     attempt.phase = phase
     return task, attempt
 
@@ -240,11 +240,11 @@ def _end_attempt(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, A
     if not worker.claims:
         worker.freed_at = at
     if not attempt.presumed:  # a presumed attempt may still run
-        _keep_output(edit, attempt.worker, ended)
+        _record_output(edit, attempt.worker, ended)
     return task, attempt
 
 
-def _keep_output(edit: Edit, worker: WorkerId, attempt: AttemptId) -> None:
+def _record_output(edit: Edit, worker: WorkerId, attempt: AttemptId) -> None:
     edit.cluster.outputs[worker] = edit.cluster.outputs.get(worker, NO_OUTPUTS).plus(attempt)
 
 

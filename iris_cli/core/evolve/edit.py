@@ -21,7 +21,7 @@ ApplyEvent = Callable[..., object]
 
 
 class EditedTable(Generic[K, R]):
-    """A table of the cluster that returns records to change them. Raises KeyError.
+    """A table of the cluster, of which a caller may change the records. Raises KeyError.
 
     Other code may hold a record and compare it with a later version. So each record is copied before its first change,
     and the copy replaces the record in the table.
@@ -50,7 +50,7 @@ class EditedTable(Generic[K, R]):
 
 
 class Edit:
-    """The tables of a cluster to change their records. Code that only reads a record takes it from `cluster`."""
+    """The tables of a cluster, for code that changes records. Code that only reads a record takes it from `cluster`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -62,13 +62,13 @@ class Edit:
         self._attempts: set[tuple[TaskId, int]] = set()  # the attempts that no other code has
 
     def publish(self) -> None:
-        """Mark all records as shared with other code. Each record is copied again before its next change."""
+        """Mark all records of all tables as shared."""
         for table in (self.jobs, self.tasks, self.workers, self.slices, self._groups):
             table.publish()
         self._attempts.clear()
 
     def attempt(self, task: Task, number: int) -> Attempt:
-        """Return an attempt of a task that may be changed."""
+        """Return an attempt of a task, to change it."""
         attempt = task.attempts[number]
         if (task.id, number) not in self._attempts:
             attempt = copy(attempt)
@@ -110,13 +110,13 @@ class ImpossibleHistoryError(IllegalTransitionError, LogDamagedError):
         self.attach(error.task, error.record, error.events)
 
 
-_OF_A_TASK = (ev.AttemptEvent, ev.TaskRequeued, ev.TaskEnded)
+_TASK_EVENTS = (ev.AttemptEvent, ev.TaskRequeued, ev.TaskEnded)
 _MAX_MESSAGE = 400  # characters of a message
 _WIDTH = 240  # characters of one line about an event
 _MAX_ATTEMPTS = 10  # maximum number of attempts shown: the last attempts
 
 
-def illegal_transition(event: Event, task: Task) -> IllegalTransitionError:
+def illegal_transition_error(event: Event, task: Task) -> IllegalTransitionError:
     """Return the error for an event that is not possible for a task. Its text has the record of the task."""
     attempts = task.attempts
     last = f"its last attempt {attempts[-1].state}" if attempts else "never placed"
@@ -125,12 +125,12 @@ def illegal_transition(event: Event, task: Task) -> IllegalTransitionError:
     return error
 
 
-def not_found(event: Event, error: KeyError, cluster: Cluster) -> IllegalTransitionError:
+def not_found_error(event: Event, error: KeyError, cluster: Cluster) -> IllegalTransitionError:
     """Return the error for an event about a missing object. Its text has the record of the event's task, if any."""
-    refused = IllegalTransitionError(f"{event!r:.{_WIDTH}} refers to an unknown object: {error}")
-    if isinstance(event, _OF_A_TASK) and (task := cluster.tasks.get(event.task)) is not None:
-        refused.attach(task.id, _record(task))
-    return refused
+    refusal = IllegalTransitionError(f"{event!r:.{_WIDTH}} refers to an unknown object: {error}")
+    if isinstance(event, _TASK_EVENTS) and (task := cluster.tasks.get(event.task)) is not None:
+        refusal.attach(task.id, _record(task))
+    return refusal
 
 
 def _record(task: Task) -> Iterator[str]:
@@ -141,12 +141,12 @@ def _record(task: Task) -> Iterator[str]:
 
 
 def lines_about(task: TaskId, events: Iterable[Event], when: str) -> Iterator[str]:
-    """Yield a line for each event about a task or its whole job. Each line begins with the time `when`."""
+    """Yield a line for each event about a task or its whole job. Each line begins with `when`."""
     return (f"{when} {event!r:.{_WIDTH}}" for event in events if _is_about(event, task))
 
 
 def _is_about(event: Event, task: TaskId) -> bool:
-    if isinstance(event, _OF_A_TASK):
+    if isinstance(event, _TASK_EVENTS):
         return event.task == task
     if isinstance(event, ev.AttemptsReaped):
         return any(attempt.task == task for attempt in event.attempts)

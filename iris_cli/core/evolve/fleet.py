@@ -21,9 +21,9 @@ def _worker_registered(edit: Edit, event: ev.WorkerRegistered, _at: float) -> No
     if event.worker in edit.cluster.workers:
         raise IllegalTransitionError(f"{event}: the worker is registered already")
     worker = Worker(id=event.worker, connection=event.connection, condition=WorkerCondition.UNPROBED)
-    its_slice = edit.cluster.slices.get(slice_of(event.worker))
-    if its_slice is not None:
-        worker.ends_at = its_slice.ends_at
+    known_slice = edit.cluster.slices.get(slice_of(event.worker))
+    if known_slice is not None:
+        worker.ends_at = known_slice.ends_at
     edit.workers[worker.id] = worker
 
 
@@ -52,12 +52,12 @@ def _worker_condition_changed(edit: Edit, event: ev.WorkerConditionChanged, at: 
         return
     if worker.silent_since is None:
         worker.silent_since = at
-    worker.unwell = Span(last=at) if worker.unwell is None else worker.unwell.until(at)
+    worker.unwell = Span(last=at) if worker.unwell is None else worker.unwell.extend_to(at)
 
 
 def _worker_silence_counted(edit: Edit, event: ev.WorkerSilenceCounted, at: float) -> None:
     worker = edit.workers[event.worker]
-    counted = Span(last=at) if worker.silence is None else worker.silence.until(at)
+    counted = Span(last=at) if worker.silence is None else worker.silence.extend_to(at)
     worker.silence = None if event.anew else counted
 
 
@@ -75,10 +75,10 @@ def _worker_quarantined(edit: Edit, event: ev.WorkerQuarantined, at: float) -> N
 
 def _worker_tainted(edit: Edit, event: ev.WorkerTainted, _at: float) -> None:
     worker = edit.workers[event.worker]
-    own = worker.own_attributes
+    attributes = worker.attributes_without_taints
     others = tuple(taint for taint in worker.taints if taint != event.taint)
     worker.taints = others if event.removed else (*others, event.taint)
-    worker.attributes = with_taints(own, worker.taints)
+    worker.attributes = with_taints(attributes, worker.taints)
 
 
 def _worker_drained(edit: Edit, event: ev.WorkerDrained, _at: float) -> None:
@@ -94,7 +94,7 @@ def _worker_uncordoned(edit: Edit, event: ev.WorkerUncordoned, _at: float) -> No
 
 
 def _worker_unwedged(edit: Edit, event: ev.WorkerUnwedged, _at: float) -> None:
-    """Change nothing: the event is for the history, because iris does not own the stopped processes."""
+    """Change nothing: `iris history` shows the event, and iris does not track the stopped processes."""
     if event.worker not in edit.cluster.workers:
         raise KeyError(event.worker)
 
@@ -106,7 +106,7 @@ def _worker_forgotten(edit: Edit, event: ev.WorkerForgotten, _at: float) -> None
     edit.cluster.outputs.pop(event.worker, None)
 
 
-_UP = (SliceState.CREATING, SliceState.BOOTING, SliceState.READY)
+_CREATED_STATES = (SliceState.CREATING, SliceState.BOOTING, SliceState.READY)
 
 
 def _slice_requested(edit: Edit, event: ev.SliceRequested, at: float) -> None:
@@ -135,16 +135,16 @@ def _slice_refused(edit: Edit, event: ev.SliceRefused, _at: float) -> None:
 
 
 def _slice_started(edit: Edit, event: ev.SliceStarted, at: float) -> None:
-    known = _slice_in_state(edit, event, event.slice, *_UP)
+    known = _slice_in_state(edit, event, event.slice, *_CREATED_STATES)
     known.hosts, known.incarnation = event.hosts, event.incarnation
     if known.state is SliceState.CREATING:
         known.state, known.started_at = SliceState.BOOTING, at
 
 
 def _slice_reported(edit: Edit, event: ev.SliceReported, _at: float) -> None:
-    made = edit.slices[event.slice]
-    made.remark, made.ends_at = event.remark, event.ends_at
-    for worker in made.workers:
+    known = edit.slices[event.slice]
+    known.remark, known.ends_at = event.remark, event.ends_at
+    for worker in known.workers:
         if worker in edit.cluster.workers:
             edit.workers[worker].ends_at = event.ends_at
 
@@ -173,7 +173,7 @@ def _slice_joined(edit: Edit, event: ev.SliceJoined, at: float) -> None:
 
 def _slice_deletion_requested(edit: Edit, event: ev.SliceDeletionRequested, at: float) -> None:
     if event.slice in edit.cluster.slices:
-        known = _slice_in_state(edit, event, event.slice, SliceState.REQUESTED, *_UP)
+        known = _slice_in_state(edit, event, event.slice, SliceState.REQUESTED, *_CREATED_STATES)
     elif event.template is None:
         raise KeyError(event.slice)
     else:
@@ -200,7 +200,7 @@ def _slices_adopted(edit: Edit, event: ev.SlicesAdopted, _at: float) -> None:
 
 
 def _slice_in_state(edit: Edit, event: Event, name: str, *states: SliceState) -> Slice:
-    """Return a slice in one of these states; it may be changed. Raises IllegalTransitionError, KeyError."""
+    """Return a slice in one of these states, to change it. Raises IllegalTransitionError, KeyError."""
     if edit.cluster.slices[name].state not in states:
         raise IllegalTransitionError(f"{event} does not fit {name}, {edit.cluster.slices[name].state}")
     return edit.slices[name]

@@ -14,7 +14,7 @@ from iris_cli.core.evolve.edit import (
     IllegalTransitionError,
     ImpossibleHistoryError,
     lines_about,
-    not_found,
+    not_found_error,
 )
 
 CHANGES = dict([*fleet.CHANGES, *attempts.CHANGES])
@@ -78,7 +78,9 @@ def replay(transactions: Iterable[Transaction], start: Cluster | None = None) ->
             for event in transaction.events:
                 CHANGES[type(event)](edit, event, at)
         except KeyError as error:
-            raise ImpossibleHistoryError(transaction.seq, not_found(event, error, edit.cluster)) from error
+            raise ImpossibleHistoryError(
+                transaction.seq, not_found_error(event, error, edit.cluster)
+            ) from error
         except IllegalTransitionError as error:
             raise ImpossibleHistoryError(transaction.seq, error) from error
         cluster.seq, cluster.at = transaction.seq, at
@@ -91,4 +93,4 @@ def _apply(edit: Edit, event: Event, at: float) -> None:
     try:
         CHANGES[type(event)](edit, event, at)
     except KeyError as error:
-        raise not_found(event, error, edit.cluster) from error
+        raise not_found_error(event, error, edit.cluster) from error

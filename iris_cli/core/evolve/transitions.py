@@ -63,29 +63,29 @@ def _keep_phase(phase: From, _event: ev.Event, _context: EventContext) -> From:
     return phase
 
 
-def _taken_over(phase: Assigned, _event: ev.DispatchTakenOver, _context: EventContext) -> Assigned:
+def _take_over(phase: Assigned, _event: ev.DispatchTakenOver, _context: EventContext) -> Assigned:
     return Assigned(acknowledged=phase.acknowledged, taken_over=True, held_up=phase.held_up)
 
 
-def _acknowledged(phase: Assigned, _event: ev.TaskDispatched, _context: EventContext) -> Assigned:
+def _acknowledge(phase: Assigned, _event: ev.TaskDispatched, _context: EventContext) -> Assigned:
     return Assigned(acknowledged=True, taken_over=phase.taken_over, held_up=phase.held_up)
 
 
-def _held_up(phase: Assigned, event: ev.AttemptHeldUp, _context: EventContext) -> Assigned:
+def _hold_up(phase: Assigned, event: ev.AttemptHeldUp, _context: EventContext) -> Assigned:
     return Assigned(acknowledged=phase.acknowledged, taken_over=phase.taken_over, held_up=event.error)
 
 
-def _started(_phase: Assigned, event: ev.TaskRunning, _context: EventContext) -> Running:
+def _start(_phase: Assigned, event: ev.TaskRunning, _context: EventContext) -> Running:
     return Running(started_at=event.started_at)
 
 
-def _orphaned(phase: Running, _event: ev.AttemptOrphaned, _context: EventContext) -> Running:
+def _orphan(phase: Running, _event: ev.AttemptOrphaned, _context: EventContext) -> Running:
     return Running(
         started_at=phase.started_at, orphaned=True, quiet_since=phase.quiet_since, quiet_in=phase.quiet_in
     )
 
 
-def _quiet(phase: Running, event: ev.TaskQuiet, _context: EventContext) -> Running:
+def _set_quiet(phase: Running, event: ev.TaskQuiet, _context: EventContext) -> Running:
     return Running(
         started_at=phase.started_at, orphaned=phase.orphaned, quiet_since=event.since, quiet_in=event.place
     )
@@ -97,19 +97,19 @@ def _stop(phase: Assigned | Running, event: ev.AttemptStopRequested, context: Ev
     return Stopping(order=order, before=phase)
 
 
-def _change_interrupted_phase(phase: Stopping, event: ev.Event, context: EventContext) -> Stopping | None:
-    """Apply the event to the interrupted phase; the attempt stays STOPPING."""
+def _change_phase_before_stop(phase: Stopping, event: ev.Event, context: EventContext) -> Stopping | None:
+    """Apply the event to the phase before the stop order. The attempt stays STOPPING."""
     before = next_phase(phase.before, event, context)
     if type(before) is not Assigned and type(before) is not Running:
         return None
     return Stopping(order=phase.order, before=before, unkillable=phase.unkillable)
 
 
-def _unkillable(phase: Stopping, _event: ev.AttemptUnkillable, _context: EventContext) -> Stopping:
+def _mark_unkillable(phase: Stopping, _event: ev.AttemptUnkillable, _context: EventContext) -> Stopping:
     return Stopping(order=phase.order, before=phase.before, unkillable=True)
 
 
-def _never_started(
+def _end_unstarted(
     phase: Assigned | Stopping, event: ev.TaskDispatchFailed, context: EventContext
 ) -> Ended | None:
     if type(phase) is Stopping and type(phase.before) is Running:
@@ -118,11 +118,13 @@ def _never_started(
     return _end(phase, end, context, refused=event.refused)
 
 
-def _ended(phase: Assigned | Running | Stopping, event: ev.AttemptEnded, context: EventContext) -> Ended:
+def _end_as_reported(
+    phase: Assigned | Running | Stopping, event: ev.AttemptEnded, context: EventContext
+) -> Ended:
     return _end(phase, event.end, context)
 
 
-def _stopped(phase: Stopping, event: ev.AttemptStopped, context: EventContext) -> Ended:
+def _end_stopped(phase: Stopping, event: ev.AttemptStopped, context: EventContext) -> Ended:
     held_up = phase.before.held_up if type(phase.before) is Assigned else ""
     end = End(
         reason=phase.order.reason,
@@ -144,7 +146,7 @@ def _end(
     return Ended(end=end, at=context.at, before=phase, refused=refused, presumed=presumed)
 
 
-def _reaped(phase: Ended, _event: ev.AttemptsReaped, context: EventContext) -> Ended:
+def _mark_reaped(phase: Ended, _event: ev.AttemptsReaped, context: EventContext) -> Ended:
     return Ended(
         end=phase.end,
         at=phase.at,
@@ -156,37 +158,37 @@ def _reaped(phase: Ended, _event: ev.AttemptsReaped, context: EventContext) -> E
 
 
 TRANSITIONS = (
-    row(Assigned, ev.DispatchTakenOver, Assigned, _taken_over),
-    row(Assigned, ev.TaskDispatched, Assigned, _acknowledged),
-    row(Assigned, ev.AttemptHeldUp, Assigned, _held_up),
-    row(Assigned, ev.TaskRunning, Running, _started),
+    row(Assigned, ev.DispatchTakenOver, Assigned, _take_over),
+    row(Assigned, ev.TaskDispatched, Assigned, _acknowledge),
+    row(Assigned, ev.AttemptHeldUp, Assigned, _hold_up),
+    row(Assigned, ev.TaskRunning, Running, _start),
     row(Assigned, ev.AttemptStopRequested, Stopping, _stop),
     row(Assigned, ev.AttemptPresumedGone, Assigned, _keep_phase),
-    row(Assigned, ev.TaskDispatchFailed, Ended, _never_started),
-    row(Assigned, ev.AttemptEnded, Ended, _ended),
+    row(Assigned, ev.TaskDispatchFailed, Ended, _end_unstarted),
+    row(Assigned, ev.AttemptEnded, Ended, _end_as_reported),
     row(Assigned, ev.EndpointRegistered, Assigned, _keep_phase),
     row(Assigned, ev.EndpointRemoved, Assigned, _keep_phase),
-    row(Running, ev.AttemptOrphaned, Running, _orphaned),
-    row(Running, ev.TaskQuiet, Running, _quiet),
+    row(Running, ev.AttemptOrphaned, Running, _orphan),
+    row(Running, ev.TaskQuiet, Running, _set_quiet),
     row(Running, ev.AttemptStopRequested, Stopping, _stop),
     row(Running, ev.AttemptPresumedGone, Running, _keep_phase),
-    row(Running, ev.AttemptEnded, Ended, _ended),
+    row(Running, ev.AttemptEnded, Ended, _end_as_reported),
     row(Running, ev.EndpointRegistered, Running, _keep_phase),
     row(Running, ev.EndpointRemoved, Running, _keep_phase),
-    row(Stopping, ev.DispatchTakenOver, Stopping, _change_interrupted_phase),
-    row(Stopping, ev.TaskDispatched, Stopping, _change_interrupted_phase),
-    row(Stopping, ev.AttemptHeldUp, Stopping, _change_interrupted_phase),
-    row(Stopping, ev.TaskRunning, Stopping, _change_interrupted_phase),
-    row(Stopping, ev.AttemptOrphaned, Stopping, _change_interrupted_phase),
-    row(Stopping, ev.AttemptUnkillable, Stopping, _unkillable),
+    row(Stopping, ev.DispatchTakenOver, Stopping, _change_phase_before_stop),
+    row(Stopping, ev.TaskDispatched, Stopping, _change_phase_before_stop),
+    row(Stopping, ev.AttemptHeldUp, Stopping, _change_phase_before_stop),
+    row(Stopping, ev.TaskRunning, Stopping, _change_phase_before_stop),
+    row(Stopping, ev.AttemptOrphaned, Stopping, _change_phase_before_stop),
+    row(Stopping, ev.AttemptUnkillable, Stopping, _mark_unkillable),
     row(Stopping, ev.AttemptPresumedGone, Stopping, _keep_phase),
-    row(Stopping, ev.AttemptStopped, Ended, _stopped),
-    row(Stopping, ev.TaskDispatchFailed, Ended, _never_started),
-    row(Stopping, ev.AttemptEnded, Ended, _ended),
+    row(Stopping, ev.AttemptStopped, Ended, _end_stopped),
+    row(Stopping, ev.TaskDispatchFailed, Ended, _end_unstarted),
+    row(Stopping, ev.AttemptEnded, Ended, _end_as_reported),
     row(Stopping, ev.EndpointRegistered, Stopping, _keep_phase),
     row(Stopping, ev.EndpointRemoved, Stopping, _keep_phase),
     row(Ended, ev.AttemptProvenGone, Ended, _keep_phase),
-    row(Ended, ev.AttemptsReaped, Ended, _reaped),
+    row(Ended, ev.AttemptsReaped, Ended, _mark_reaped),
 )
 """All legal events of an attempt by phase. An event without a row is illegal in that phase."""
 

@@ -1,4 +1,4 @@
-"""Failures with a known cause: rules on a task's last output and its end.
+"""Find the known cause of a failure, by rules on the task's end and its last output.
 
 Matching is a plain search in text of limited length, so no output can make it slow.
 """
@@ -20,7 +20,7 @@ MAX_LINE = 300
 
 
 class KnownCause(NamedTuple):
-    """The first rule that matches the end of a task, and the matching line of output, '' if the end itself matches."""
+    """The first rule that matches a failure, and the matching line of text; '' if the rule matches the end itself."""
 
     rule: Rule
     line: str
@@ -59,9 +59,9 @@ def rules() -> tuple[Rule, ...]:
 def _match(rule: Rule, end: End, searched: str, words: Set[str]) -> str | None:
     """Return the matching line, '' if the end itself matches, None if the rule doesn't match."""
     for message in rule.text:
-        if _whole_word(message) not in words:
+        if _longest_whole_word(message) not in words:
             continue  # the text can't contain the message: this check is much faster than a search
-        if (line := _line_with(message, searched)) is not None:
+        if (line := _find_line(message, searched)) is not None:
             return line
     by_code = end.exit_code in rule.exits and end.reason in PROGRAM_FAILURES
     by_signal = bool(rule.signal) and signal_of(end) == rule.signal
@@ -69,26 +69,26 @@ def _match(rule: Rule, end: End, searched: str, words: Set[str]) -> str | None:
 
 
 @cache
-def _whole_word(message: str) -> str:
+def _longest_whole_word(message: str) -> str:
     """Return the longest word of a rule's message that has a blank on each side; '' if absent."""
     words = (word for piece in message.split("*") for word in piece.split(" ")[1:-1])
     return max(words, key=len, default="")
 
 
-def _line_with(message: str, text: str) -> str | None:
+def _find_line(message: str, text: str) -> str | None:
     """Return the first line that has all pieces of a rule's message in order, shortened for display; or None."""
     first, *others = message.split("*")
     at = text.find(first)
     while at >= 0:
         start, end = text.rfind("\n", 0, at + 1) + 1, text.find("\n", at + 1)
         end = len(text) if end < 0 else end
-        if _has_all(others, text, at + len(first), end):
-            return _cut(text[start:end], max(0, at - start))
+        if _has_pieces_in_order(others, text, at + len(first), end):
+            return _shorten(text[start:end], max(0, at - start))
         at = text.find(first, end)
     return None
 
 
-def _has_all(pieces: list[str], text: str, at: int, end: int) -> bool:
+def _has_pieces_in_order(pieces: list[str], text: str, at: int, end: int) -> bool:
     for piece in pieces:
         at = text.find(piece, at, end)
         if at < 0:
@@ -97,7 +97,7 @@ def _has_all(pieces: list[str], text: str, at: int, end: int) -> bool:
     return True
 
 
-def _cut(line: str, at: int) -> str:
+def _shorten(line: str, at: int) -> str:
     """Return a line shortened to the maximum length, with position `at` visible."""
     start = at if len(line) > MAX_LINE and at > MAX_LINE // 3 else 0
     cut = line[start : start + MAX_LINE]

@@ -15,7 +15,7 @@ _IF_KILLED = (
     "memory that the program uses."
 )
 
-# A rule takes six lines or so; the formatter would take up to fourteen.
+# The formatter would use twice as many lines for each rule.
 # fmt: off
 OUT_OF_MEMORY = Rule(
     name="out-of-memory", source="https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files",

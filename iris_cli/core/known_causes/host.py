@@ -6,7 +6,7 @@ from iris_cli.core.known_causes.rule import Rule
 
 _ERRNO = "https://man7.org/linux/man-pages/man3/errno.3.html"
 
-# A rule takes six lines or so; the formatter would take up to fourteen.
+# The formatter would use twice as many lines for each rule.
 # fmt: off
 HOST = (
     Rule(name="disk-full", source=_ERRNO, next="iris exec {worker} -- df -h",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iris_cli.core.known_causes.rule import Rule
 
-# A rule takes six lines or so; the formatter would take up to fourteen.
+# The formatter would use twice as many lines for each rule.
 # fmt: off
 JAX = (
     Rule(name="jax-without-tpu", source="https://github.com/AI-Hypercomputer/RecML/issues/9",

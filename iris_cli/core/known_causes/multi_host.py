@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iris_cli.core.known_causes.rule import Rule
 
-# A rule takes six lines or so; the formatter would take up to fourteen.
+# The formatter would use twice as many lines for each rule.
 # fmt: off
 _OWN_NAME = "iris exec {worker} -- sh -c 'hostname; getent hosts $(hostname)'"
 _METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attributes/tpu-env"

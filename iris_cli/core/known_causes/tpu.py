@@ -6,7 +6,7 @@ from iris_cli.core.known_causes.rule import Rule
 
 _ERRORS = "https://openxla.org/xla/errors/error_"
 
-# A rule takes six lines or so; the formatter would take up to fourteen.
+# The formatter would use twice as many lines for each rule.
 # fmt: off
 TPU = (
     Rule(name="tpu-in-use", source="https://github.com/jax-ml/jax/issues/22070", next="iris worker unwedge {worker}",

@@ -28,7 +28,7 @@ _FENCED = frozenset({RemoteState.STOPPED, RemoteState.CANCELLED})
 _NOT_STARTED = "iris: not started: "
 _MAX_DETAIL = 300  # characters
 _NOT_BY_SHUTDOWN = frozenset({EndReason.OK, EndReason.TIMEOUT})
-"""Ends that a shutdown of the host can't have caused: a later reboot does not change them."""
+"""Reasons of ends that a shutdown of the host can't have caused."""
 _VANISHED = frozenset({RemoteState.LOST, RemoteState.NOSTART})  # NOSTART of a started attempt means lost
 
 
@@ -73,7 +73,7 @@ def record_not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
 def take_over(draft: Draft, limits: Limits) -> None:
     """Let any invocation repeat the dispatch of attempts that were not acknowledged within `dispatch_lease`.
 
-    The invocation that assigned them died or was suspended. From then on only a worker's report ends them.
+    The invocation that assigned these attempts died or was suspended. Afterwards only a worker's report ends them.
     """
     stale = [
         attempt_id
@@ -86,7 +86,7 @@ def take_over(draft: Draft, limits: Limits) -> None:
 def release_dispatch(draft: Draft, launched: Iterable[AttemptId]) -> None:
     """Let any invocation repeat the dispatch of these attempts, because a call about them had no answer.
 
-    From then on only a worker's report ends them.
+    Afterwards only a worker's report ends them.
     """
     for attempt_id in launched:
         attempt = draft.cluster.attempt(attempt_id)
@@ -94,15 +94,15 @@ def release_dispatch(draft: Draft, launched: Iterable[AttemptId]) -> None:
             draft.record(events.DispatchTakenOver(task=attempt_id.task, attempt=attempt_id.number))
 
 
-def fence_unstartable(draft: Draft, unable: Container[JobId]) -> list[JobId]:
-    """Fence attempts that no invocation dispatches any more, of jobs that this machine is `unable` to start.
+def fence_unstartable(draft: Draft, unable_jobs: Container[JobId]) -> list[JobId]:
+    """Fence the assigned attempts of jobs that this machine can't start. Return the jobs of the fenced attempts.
 
-    Return the jobs of these attempts.
+    Attempts that another invocation may still dispatch are not fenced.
     """
     unstartable = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_attempts()
-        if attempt_id.task.job in unable
+        if attempt_id.task.job in unable_jobs
         and attempt.state is AttemptState.ASSIGNED
         and attempt.taken_over
         and not attempt.acknowledged
@@ -164,8 +164,13 @@ def end_with_worker(draft: Draft, attempt_id: AttemptId, error: str) -> None:
 
 
 def apply_earlier_boot(draft: Draft, attempt_id: AttemptId, report: AttemptReport, error: str) -> None:
-    """Apply a report of an attempt from before a reboot. The shutdown may explain any exit but success and timeout."""
-    code = report.exit_code if report.state is RemoteState.EXITED else None  # in other states: of the set-up
+    """Apply a report on an attempt that started before a reboot.
+
+    The shutdown may have caused any exit, except a success or a timeout.
+    """
+    code = (
+        report.exit_code if report.state is RemoteState.EXITED else None
+    )  # in other states, the code of the set-up
     if code is not None and reason_of_exit(code, report.cause) in _NOT_BY_SHUTDOWN:
         # After a reboot, the worker's clock can't show when the attempt ended.
         return _apply_exit(draft, attempt_id, report.without_times())
@@ -242,7 +247,7 @@ def _record_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, l
     attempt = draft.cluster.attempt(attempt_id)
     if report.last_output_ago is None or attempt.state is not AttemptState.RUNNING:
         return
-    silent_after = _silent_after(draft.cluster, attempt_id, limits)
+    silent_after = _silent_after_of(draft.cluster, attempt_id, limits)
     before, since = attempt.quiet_since, round(draft.at - report.waited - report.last_output_ago, 3)
     event = partial(events.TaskQuiet, task=attempt_id.task, attempt=attempt_id.number)
     if went_quiet(draft.cluster, attempt_id, report, draft.at, limits):
@@ -259,7 +264,7 @@ def went_quiet(
     cluster: Cluster, attempt_id: AttemptId, report: AttemptReport, now: float, limits: Limits
 ) -> bool:
     """Return whether the report shows that a running attempt is quiet, but it is not marked quiet yet."""
-    silent_after = _silent_after(cluster, attempt_id, limits)
+    silent_after = _silent_after_of(cluster, attempt_id, limits)
     if report.last_output_ago is None or not 0 < silent_after <= report.last_output_ago:
         return False
     before = cluster.attempt(attempt_id).quiet_since
@@ -267,15 +272,15 @@ def went_quiet(
     return before is None or now - report.waited - report.last_output_ago >= before + silent_after
 
 
-def _silent_after(cluster: Cluster, attempt_id: AttemptId, limits: Limits) -> float:
+def _silent_after_of(cluster: Cluster, attempt_id: AttemptId, limits: Limits) -> float:
     own = cluster.jobs[attempt_id.task.job].silent_after
     return limits.silent_after if own is None else own
 
 
 def _is_older(now: float, marked: float, reported: float, silent_after: float) -> bool:
-    """Return whether the worker gave an answer before the answer that marked the task quiet, which arrived first.
+    """Return whether this answer is older than the answer that marked the task quiet, although it arrived later.
 
-    Output after the mark is at least `silent_after` later than `marked`. Half of it allows for inexact times.
+    Output after the mark is at least `silent_after` later than `marked`. Half of that time allows for inexact times.
     """
     return silent_after <= now - marked and abs(reported - marked) < silent_after / 2
 
@@ -287,10 +292,10 @@ def _apply_exit(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> N
     at = round(draft.at - (report.ended_ago or 0.0), 3)
     reason = reason_of_exit(report.exit_code, report.cause, report.facts)
     task = draft.cluster.tasks[attempt_id.task]
-    is_single = not (draft.cluster.jobs[task.job].is_gang or task.state.terminal)
+    is_open_single_task = not (draft.cluster.jobs[task.job].is_gang or task.state.terminal)
     if (
         attempt.stop is not None
-        and not (is_single and reason is EndReason.OK)
+        and not (is_open_single_task and reason is EndReason.OK)
         and not _ended_before_stop(draft, attempt, at)
     ):
         # The stop order counts as the cause of any later end, so the exit code is no evidence. But if a task outside a
@@ -358,7 +363,10 @@ def _refusal_text(report: AttemptReport) -> str:
 
 
 def fence_unproven(draft: Draft, attempt_id: AttemptId) -> None:
-    """Order the stop of an attempt that its host lost or must not run, unless it is stopping: it may still run."""
+    """Order the stop of an attempt that may still run, although its host lost its files or must not run it.
+
+    An attempt that is stopping does not change.
+    """
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.stop is None:
         started = attempt.started_at is not None

@@ -50,11 +50,11 @@ def visible_job(cluster: Cluster, caller: AttemptId, job: JobId | None) -> JobId
     if job is None or job == own:
         return own
     if not job.startswith(f"{own}/") or job not in cluster.jobs:
-        below = [each for each in cluster.jobs if each.startswith(f"{own}/")]
-        meant = did_you_mean(clip(f"{own}/{job.removeprefix(f'{own}/')}", 200), below)
+        descendants = [each for each in cluster.jobs if each.startswith(f"{own}/")]
+        suggestion = did_you_mean(clip(f"{own}/{job.removeprefix(f'{own}/')}", 200), descendants)
         raise NotFoundError(
             f"no job {clip(job)} below {own}",
-            hint=meant or "a task sees its own job and its child jobs",
+            hint=suggestion or "a task sees its own job and its child jobs",
         )
     return job
 
@@ -67,8 +67,8 @@ def submit_child(
 ) -> tuple[JobId, bool]:
     """Submit a child job, once for each attempt and request. Return its id, and whether this request created it.
 
-    Return the existing job if a later attempt of the parent repeats the request, or if an equal request used the name.
-    Raises IrisError, and then records nothing.
+    Return the existing job if a later attempt of the parent repeats the request, or if an equal request already used
+    the name. Raises IrisError, and then records nothing.
     """
     cluster, parent = draft.cluster, draft.cluster.jobs[origin.attempt.task.job]
     children = cluster.children_of(parent.id)
@@ -83,10 +83,10 @@ def submit_child(
         if wanted.name is None:
             draft.record(JobAdopted(job=existing.id, origin=origin))
         return existing.id, False
-    _check_room(parent.id, children, context.limits)
+    _check_child_limits(parent.id, children, context.limits)
     if wanted.workspace is not None:
-        _check_packed(parent, children, wanted.workspace, context.limits)
-    job = _accept(cluster, parent, wanted, context)
+        _check_packed_size(parent, children, wanted.workspace, context.limits)
+    job = _make_child_job(cluster, parent, wanted, context)
     repeats = tuple(each for each in dict.fromkeys(wanted.constraints or ()) if each in parent.constraints)
     recorded = Origin(origin.attempt, origin.request, origin.digest, repeats)
     draft.record(JobSubmitted(job=job, origin=recorded))
@@ -124,7 +124,7 @@ def _is_from_earlier_attempt(child: Job, origin: Origin) -> bool:
     return last.attempt.task == origin.attempt.task and last.attempt.number < origin.attempt.number
 
 
-def _check_room(parent: JobId, children: Sequence[Job], limits: Limits) -> None:
+def _check_child_limits(parent: JobId, children: Sequence[Job], limits: Limits) -> None:
     if len(children) >= limits.max_children:
         raise IrisError(
             f"{parent} already has {len(children)} child jobs, the maximum",
@@ -137,7 +137,7 @@ def _check_room(parent: JobId, children: Sequence[Job], limits: Limits) -> None:
         )
 
 
-def _check_packed(parent: Job, children: Sequence[Job], wanted: Workspace, limits: Limits) -> None:
+def _check_packed_size(parent: Job, children: Sequence[Job], wanted: Workspace, limits: Limits) -> None:
     """Raise IrisError if the directories packed inside the task are too large. Equal directories count once."""
     stored = [job.workspace for job in children if job.workspace != parent.workspace]
     total = sum({each.hash: each.size for each in [*stored, wanted] if each is not None}.values())
@@ -151,26 +151,26 @@ def _check_packed(parent: Job, children: Sequence[Job], wanted: Workspace, limit
             )
 
 
-def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, context: SubmissionContext) -> Job:
+def _make_child_job(cluster: Cluster, parent: Job, wanted: JobRequest, context: SubmissionContext) -> Job:
     """Return the child job, with the fields inherited from its parent."""
-    _check_named(cluster, parent, wanted)
+    _check_secrets_and_dependencies(cluster, parent, wanted)
     stem = f"{parent.id}/{wanted.name or stem_of(wanted.command or ('job',))}"
     inherited: dict[str, Any] = {row.name: getattr(parent, row.name) for row in JOB_FIELDS if row.inherited}
     constraints: Sequence[Constraint] = wanted.constraints or ()
     if wanted.inherit_constraints is not False:
         constraints = inherited_constraints(parent.constraints, wanted.constraints)
-    own = JobRequest(
+    child_fields = JobRequest(
         name=stem if wanted.name else free_name(cluster, stem),
         constraints=tuple(constraints),
-        secrets=wanted.secrets and tuple(_with_source(parent, name) for name in wanted.secrets),
+        secrets=wanted.secrets and tuple(_secret_with_file(parent, name) for name in wanted.secrets),
     )
-    request = merge_requests(own, merge_requests(wanted, JobRequest(**inherited)))
+    request = merge_requests(child_fields, merge_requests(wanted, JobRequest(**inherited)))
     return accept(
         cluster, merge_requests(request, context.defaults), context.possible_workers, context.limits
     )
 
 
-def _with_source(parent: Job, secret: str) -> str:
+def _secret_with_file(parent: Job, secret: str) -> str:
     file = parent.secret_files.get(secret)
     return f"{secret}=@{file}" if file else secret
 
@@ -178,13 +178,13 @@ def _with_source(parent: Job, secret: str) -> str:
 def inherited_constraints(
     parent: Sequence[Constraint], child: Sequence[Constraint] | None
 ) -> Sequence[Constraint]:
-    """Return the constraints of a child job: all of the parent if `child` is None, none of the parent if it is ()."""
+    """Return the constraints of a child job: the parent's if `child` is None, none if `child` is (), otherwise both."""
     if child is None:
         return parent
     return merge_constraints(parent, child) if child else ()
 
 
-def _check_named(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
+def _check_secrets_and_dependencies(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
     """Raise UsageError for secrets that the parent lacks, and for dependencies that can't end before the child job."""
     foreign = [name for name in wanted.secrets or () if name not in parent.secrets]
     if foreign:
@@ -215,12 +215,12 @@ def register_endpoint(
 ) -> None:
     """Register an endpoint of a task. Raises IrisError."""
     check_caller(draft.cluster, caller)
-    announced = draft.cluster.endpoints.get(caller, Announced())
-    if request in announced.requests:
+    existing = draft.cluster.endpoints.get(caller, Announced())
+    if request in existing.requests:
         return
-    if wanted.name not in announced.names and len(announced.endpoints) >= limits.max_endpoints:
-        raise IrisError(f"{caller} already has {len(announced.endpoints)} endpoints", hint="remove one first")
-    _check_changes(caller, announced)
+    if wanted.name not in existing.names and len(existing.endpoints) >= limits.max_endpoints:
+        raise IrisError(f"{caller} already has {len(existing.endpoints)} endpoints", hint="remove one first")
+    _check_changes(caller, existing)
     draft.record(
         EndpointRegistered(
             task=caller.task,
@@ -236,16 +236,16 @@ def register_endpoint(
 def remove_endpoint(draft: Draft, caller: AttemptId, request: RequestId, name: str) -> bool:
     """Remove an endpoint. Return whether this request removed it. Raises IrisError."""
     check_caller(draft.cluster, caller)
-    announced = draft.cluster.endpoints.get(caller, Announced())
-    if request in announced.requests:
+    existing = draft.cluster.endpoints.get(caller, Announced())
+    if request in existing.requests:
         return True
-    if name not in announced.names:
+    if name not in existing.names:
         return False
-    _check_changes(caller, announced)
+    _check_changes(caller, existing)
     draft.record(EndpointRemoved(task=caller.task, attempt=caller.number, name=name, request=request))
     return True
 
 
-def _check_changes(caller: AttemptId, announced: Announced) -> None:
-    if len(announced.requests) >= MAX_ENDPOINT_CHANGES:
+def _check_changes(caller: AttemptId, existing: Announced) -> None:
+    if len(existing.requests) >= MAX_ENDPOINT_CHANGES:
         raise IrisError(f"{caller} has changed its endpoints {MAX_ENDPOINT_CHANGES} times, the maximum")

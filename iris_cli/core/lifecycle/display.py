@@ -1,7 +1,7 @@
 """Display words for jobs and tasks: the state, refined by the states of the attempts.
 
-The log and the `state` fields of JSON keep the states; `display` is a separate field. A display is a word that a note
-may follow: `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`, `FAILED exit 1`.
+The log and the `state` fields of JSON keep the states; `display` is a separate field. A display is a word, often with a
+note: `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`, `FAILED exit 1`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def word_of(display: str) -> str:
 
 
 def job_display(cluster: Cluster, job_id: JobId) -> str:
-    """Return the display of a job: its final state if it has ended; RUNNING only while an attempt is running."""
+    """Return the display of a job. An open job displays RUNNING only while an attempt is running."""
     return display_of(cluster.jobs[job_id], cluster.tasks_of(job_id))
 
 
@@ -62,7 +62,7 @@ def display_of(job: Job, tasks: Sequence[Task]) -> str:
     if without_verdict or any(map(_is_stopping, live)):
         return DisplayWord.STOPPING
     if failures := last_failures(job, tasks):
-        return _retrying(job, failures[0])
+        return _retrying_display(job, failures[0])
     done = sum(task.state.terminal for task in tasks)
     return f"{JobState.PENDING} ({done} of {len(tasks)} done)" if done else JobState.PENDING
 
@@ -74,9 +74,9 @@ def task_displays(cluster: Cluster, job_id: JobId) -> list[str]:
 def displays_of(job: Job, tasks: Sequence[Task]) -> list[str]:
     has_retry_pending = any(task.state is TaskState.PENDING and task.attempts for task in tasks)
     failures = last_failures(job, tasks) if has_retry_pending else []
-    retrying = {each.task.id: _retrying(job, each) for each in failures}
+    retrying = {each.task.id: _retrying_display(job, each) for each in failures}
     if job.is_gang and failures:
-        retrying = dict.fromkeys(job.task_ids, _retrying(job, failures[0]))
+        retrying = dict.fromkeys(job.task_ids, _retrying_display(job, failures[0]))
     return [_task_display(task, retrying.get(task.id, TaskState.PENDING)) for task in tasks]
 
 
@@ -100,14 +100,14 @@ def counts_in_words(counts: Mapping[str, int]) -> str:
 def filter_words(cluster: Cluster, job_id: JobId) -> frozenset[str]:
     """Return all words by which `--state` finds a job: the state and the word of the display.
 
-    Also `STOPPED` if a task is stopped, and `STOPPING` if attempts of an ended job still live.
+    The result includes `STOPPED` if a task is stopped, and `STOPPING` if attempts of an ended job are still live.
     """
     found = {str(cluster.job_state(job_id)), word_of(job_display(cluster, job_id))}
     if any(
         task.end is not None and task.end.reason is EndReason.SIBLING for task in cluster.tasks_of(job_id)
     ):
         found |= {DisplayWord.STOPPED} & set(map(word_of, task_displays(cluster, job_id)))
-    if cluster.jobs[job_id].end is not None and cluster.live_of(job_id):
+    if cluster.jobs[job_id].end is not None and cluster.live_attempts_of(job_id):
         found.add(DisplayWord.STOPPING)
     return frozenset(found)
 
@@ -127,8 +127,8 @@ def retry_count(job: Job, tasks: Sequence[Task], after: Collection[EndReason] = 
 def last_failures(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
     """Return the last failure of each task that was or will be retried, latest first.
 
-    For a gang, return the failure that ended the last failed round with a verdict. Empty for a job that has ended or
-    was not retried.
+    For a gang, return the failure that ended the last failed round with a verdict. The list is empty for a job that has
+    ended or was not retried.
     """
     if job.end is not None:
         return []
@@ -149,7 +149,7 @@ def _failures(tasks: Iterable[Task]) -> Iterator[FailedAttempt]:
 
 
 def _triggers(tasks: Iterable[Task]) -> dict[int, FailedAttempt]:
-    """Return the failure that ended each failed round of a gang: of a lost host if there is one, else the earliest."""
+    """Return the failure that ended each failed round of a gang: a lost host, or otherwise the earliest failure."""
     rounds: dict[int, list[FailedAttempt]] = {}
     for each in _failures(tasks):
         rounds.setdefault(each.task.attempts[each.number].round, []).append(each)
@@ -170,7 +170,7 @@ def _is_stopping(attempt: Attempt) -> bool:
     return attempt.state is AttemptState.STOPPING and not fenced
 
 
-def _retrying(job: Job, failure: FailedAttempt) -> str:
+def _retrying_display(job: Job, failure: FailedAttempt) -> str:
     task, _, end = failure
     if end.reason is EndReason.RETRIED:
         note = "iris retry"
@@ -190,16 +190,16 @@ def _task_display(task: Task, pending: str) -> str:
     if task.end is None and last is not None and type(last.phase) is Running:
         return task.state
     if task.end is not None and task.end.reason is not EndReason.SIBLING:
-        return _failed(task.end) if task.state is TaskState.FAILED else task.state
+        return _failed_display(task.end) if task.state is TaskState.FAILED else task.state
     end = last.end if last is not None else None
     if end is not None and end.reason in _OWN_FAILURES:
-        return _failed(end)
+        return _failed_display(end)
     if end is not None and end.reason in INFRASTRUCTURE:
         return TaskState.WORKER_FAILED
     with_gang = task.end is not None or (end is not None and end.reason is EndReason.SIBLING)
     return DisplayWord.STOPPED if with_gang else task.state
 
 
-def _failed(end: End) -> str:
+def _failed_display(end: End) -> str:
     exited = end.reason in _WITH_EXIT and end.exit_code is not None
     return f"{TaskState.FAILED} exit {end.exit_code}" if exited else TaskState.FAILED

@@ -19,7 +19,7 @@ Answer = WorkerReport | ProbeReport | ReapReport | Silence
 def count_silences(
     draft: Draft, answers: Iterable[Answer], policies: Mapping[WorkerId, ReplaceLost], limits: Limits
 ) -> list[JobId]:
-    """Record which workers were silent in a cycle; presume attempts gone after a long silence. Return their jobs.
+    """Record which workers were silent in a cycle. Presume attempts gone after a long silence, and return their jobs.
 
     `answers` are all answers to the polls of this cycle; the caller has applied them. `policies` are the workers'
     settings for `replace_lost`. The caller must then decide whether the returned jobs and their rounds have ended.
@@ -52,7 +52,7 @@ def is_replaced(job: Job, worker: Worker, policy: ReplaceLost) -> bool:
     return setting is ReplaceLost.ALWAYS or (setting is ReplaceLost.PREEMPTIBLE and preemptible)
 
 
-def witnesses(cluster: Cluster, polled: Container[WorkerId]) -> list[WorkerId]:
+def choose_witnesses(cluster: Cluster, polled: Container[WorkerId]) -> list[WorkerId]:
     """Return further healthy workers to poll.
 
     The silence of a `polled` worker counts only if a worker that is not in its slice answers in the same cycle.
@@ -76,7 +76,7 @@ def _presume_gone(draft: Draft, worker_id: WorkerId, policy: ReplaceLost, limits
     worker = draft.cluster.workers[worker_id]
     gone = [
         attempt_id
-        for attempt_id, attempt in draft.cluster.live_on(worker_id)
+        for attempt_id, attempt in draft.cluster.live_attempts_on(worker_id)
         if not attempt.unkillable and is_replaced(draft.cluster.jobs[attempt_id.task.job], worker, policy)
     ]
     silent = format_duration(limits.worker_lost_after)
@@ -100,7 +100,10 @@ def _has_witness(cluster: Cluster, silent: Worker, answered: Iterable[WorkerId])
 
 
 def _is_connected(cluster: Cluster) -> bool:
-    """Return whether fewer than half of the probed workers are silent. Otherwise this machine may be at fault."""
+    """Return whether fewer than half of the probed workers are silent.
+
+    If not, the network of this machine may be down.
+    """
     fleet = [worker for worker in cluster.workers.values() if worker.incarnation]
     answering = (WorkerCondition.HEALTHY, WorkerCondition.AUTH_FAILED)
     silent = [each for each in fleet if each.failed_polls > 0 and each.condition not in answering]
@@ -116,7 +119,7 @@ def _is_in_another_slice(worker: Worker, other: Worker) -> bool:
 def _is_long_enough(silence: Span | None, limits: Limits) -> bool:
     """Return whether a worker was silent for `worker_lost_after`. The longest poll interval counts for at most half."""
     needed = limits.worker_lost_after
-    return silence is not None and silence.at_least(max_step=needed / 2) >= needed
+    return silence is not None and silence.minimum(max_step=needed / 2) >= needed
 
 
 LEASE_MARGIN = 60.0  # seconds, because clocks differ in speed and stops take time
@@ -133,7 +136,7 @@ def end_leases(draft: Draft, limits: Limits) -> list[JobId]:
         attempt_id
         for worker in draft.cluster.workers.values()
         if worker.unwell is not None
-        for attempt_id, attempt in draft.cluster.live_on(worker.id)
+        for attempt_id, attempt in draft.cluster.live_attempts_on(worker.id)
         if _is_lease_expired(draft.cluster.jobs[attempt_id.task.job], attempt, worker, limits)
     ]
     for attempt_id in expired:
@@ -152,4 +155,4 @@ def _is_lease_expired(job: Job, attempt: Attempt, worker: Worker, limits: Limits
         return False
     longest_call = limits.connect_timeout + limits.dispatch_timeout + MAX_EXTRA_TIME
     last_renewal = limits.dispatch_lease + longest_call
-    return worker.unwell.at_least() >= last_renewal + job.lease + job.grace + LEASE_MARGIN
+    return worker.unwell.minimum() >= last_renewal + job.lease + job.grace + LEASE_MARGIN

@@ -18,8 +18,8 @@ _LISTED = 5
 class Offer(NamedTuple):
     """A worker that may run jobs: registered, declared in the configuration, or of a scale group.
 
-    `idle`: its resources without tasks; None if unknown. `slices`: for a worker of a scale group the maximum number of
-    slices of the group, otherwise 0.
+    `idle`: its resources while it runs no tasks; None if unknown. `slices`: for a worker of a scale group the maximum
+    number of slices of the group, otherwise 0.
     """
 
     attributes: Mapping[str, AttributeValue]
@@ -40,11 +40,11 @@ def check_possible(job: Job, offers: Sequence[Offer]) -> None:
     required = [each for each in job.constraints if each.required and not each.key.startswith(taint)]
     matching = [each for each in equipped if all(_may_match(constraint, each) for constraint in required)]
     if not matching:
-        raise _unmatched(required, equipped)
+        raise _unmatched_error(required, equipped)
     need = Amounts.needed(job.resources)
     fitting = [each for each in matching if each.idle is None or each.idle.covers(need)]
     if not fitting:
-        raise _too_large(need, [each.idle for each in matching if each.idle is not None])
+        raise _too_large_error(need, [each.idle for each in matching if each.idle is not None])
     if job.coscheduling is not None:
         _check_groups(job, job.coscheduling.group_by, required, matching, equipped)
 
@@ -78,9 +78,9 @@ def _check_groups(
     if is_tpu and key == constraints.TPU_NAME_ATTRIBUTE_KEY:
         whole = _slice_sizes(equipped)
         if whole and ranks not in whole:
-            raise _no_such_slice(ranks, whole)
+            raise _no_such_slice_error(ranks, whole)
     groups = _Groups(key, ranks, Amounts.needed(job.resources), equipped)
-    largest = groups.largest(groups.large_enough(matching))
+    largest = groups.largest(groups.select_large_enough(matching))
     if largest is None or (is_tpu and key != constraints.TPU_NAME_ATTRIBUTE_KEY) or largest[1] >= ranks:
         return
     name, size = largest
@@ -91,7 +91,7 @@ def _check_groups(
             hint="; ".join(filter(None, (did_you_mean(key, known), _FORCE))),
         )
     conditions = " and ".join(map(format_constraint, required[:_LISTED]))
-    described, offers = _exclusions(groups, conditions, matching)
+    described, offers = _describe_exclusions(groups, conditions, matching)
     name, most = groups.largest(offers) or largest
     where = f"largest: {name} with {most}" if name else f"none has {key}"
     fixes = _possible_fixes(groups, conditions, matching)
@@ -157,7 +157,7 @@ class _Groups(NamedTuple):
         largest = self.largest(offers)
         return largest is not None and largest[1] >= self.ranks
 
-    def large_enough(self, offers: Sequence[Offer], need: Amounts | None = None) -> list[Offer]:
+    def select_large_enough(self, offers: Sequence[Offer], need: Amounts | None = None) -> list[Offer]:
         """Return the offers that have the needed resources (default: those of a rank), or are of unknown size."""
         size = need or self.need
         return [each for each in offers if each.idle is None or each.idle.covers(size)]
@@ -177,19 +177,19 @@ class _Groups(NamedTuple):
             for number in excluding
         }
         return [
-            each for each in excluding if not self.fit_the_gang(self.large_enough(offers, only[each]))
+            each for each in excluding if not self.fit_the_gang(self.select_large_enough(offers, only[each]))
         ] or excluding
 
     def largest_possible_need(self, offers: Sequence[Offer]) -> str:
-        """Return the largest amount of one scarce resource that each rank could have in a group of these offers.
+        """Return a text with the largest amount of a scarce resource with which the gang would fit on a group.
 
-        Return '' if a smaller amount of one resource is not enough.
+        Return '' if no single resource is the obstacle.
         """
         for number in self.scarce_dimensions(offers):
             sizes = {each.idle[number] for each in offers if each.idle is not None}
             for size in sorted((each for each in sizes if 0 < each < self.need[number]), reverse=True):
                 smaller = Amounts(*(size if at == number else wanted for at, wanted in enumerate(self.need)))
-                if self.fit_the_gang(self.large_enough(offers, smaller)):
+                if self.fit_the_gang(self.select_large_enough(offers, smaller)):
                     return _amount(number, size)
         return ""
 
@@ -197,9 +197,9 @@ class _Groups(NamedTuple):
 def _possible_fixes(groups: _Groups, conditions: str, matching: Sequence[Offer]) -> list[str]:
     """Return the changes after which a group could run the gang: fewer constraints, a smaller need, or both."""
     fixes = []
-    without = groups.largest(groups.large_enough(groups.equipped))
-    if conditions and without is not None and without[1] >= groups.ranks:
-        fixes.append(f"{without[0]} has {without[1]} without {conditions}")
+    largest = groups.largest(groups.select_large_enough(groups.equipped))
+    if conditions and largest is not None and largest[1] >= groups.ranks:
+        fixes.append(f"{largest[0]} has {largest[1]} without {conditions}")
     if smaller := groups.largest_possible_need(matching):
         fixes.append(f"ask for {smaller} or less")
     if conditions and not fixes and (smaller := groups.largest_possible_need(groups.equipped)):
@@ -207,21 +207,26 @@ def _possible_fixes(groups: _Groups, conditions: str, matching: Sequence[Offer])
     return fixes
 
 
-def _exclusions(groups: _Groups, conditions: str, matching: Sequence[Offer]) -> tuple[str, Sequence[Offer]]:
+def _describe_exclusions(
+    groups: _Groups, conditions: str, matching: Sequence[Offer]
+) -> tuple[str, Sequence[Offer]]:
     """Return a text such as `workers with 8 cores that satisfy zone=z`, and the offers that it describes.
 
     The text names the conditions that exclude too many workers.
     """
-    large_enough = groups.large_enough(groups.equipped)
-    by_size, by_constraint = groups.fit_the_gang(matching), groups.fit_the_gang(large_enough)
+    large_enough = groups.select_large_enough(groups.equipped)
+    fits_without_sizes, fits_without_constraints = (
+        groups.fit_the_gang(matching),
+        groups.fit_the_gang(large_enough),
+    )
     words, offers = "workers", groups.equipped
-    is_of_size = by_size or not by_constraint
+    is_of_size = fits_without_sizes or not fits_without_constraints
     if is_of_size and (scarce_dimensions := groups.scarce_dimensions(matching)):
         words += f" with {' and '.join(_amount(each, groups.need[each]) for each in scarce_dimensions)}"
         offers = large_enough
-    if conditions and (by_constraint or not by_size):
+    if conditions and (fits_without_constraints or not fits_without_sizes):
         words += f" that satisfy {conditions}"
-        offers = groups.large_enough(matching) if is_of_size else matching
+        offers = groups.select_large_enough(matching) if is_of_size else matching
     return words, offers
 
 
@@ -248,7 +253,7 @@ def _slice_sizes(equipped: Sequence[Offer]) -> set[int]:
     return set() if any(each is None for each in sizes) else known
 
 
-def _no_such_slice(ranks: int, sizes: Iterable[int]) -> UnschedulableError:
+def _no_such_slice_error(ranks: int, sizes: Iterable[int]) -> UnschedulableError:
     existing = " or ".join(map(str, sorted(sizes)))
     return UnschedulableError(
         f"no slice has {ranks} VMs (slices have {existing}): not submitted",
@@ -256,7 +261,7 @@ def _no_such_slice(ranks: int, sizes: Iterable[int]) -> UnschedulableError:
     )
 
 
-def _unmatched(required: Sequence[Constraint], equipped: Sequence[Offer]) -> UnschedulableError:
+def _unmatched_error(required: Sequence[Constraint], equipped: Sequence[Offer]) -> UnschedulableError:
     never = [each for each in required if not any(_may_match(each, offer) for offer in equipped)]
     blamed = never or required
     names = " and ".join(map(format_constraint, blamed[:_LISTED]))
@@ -278,7 +283,7 @@ def _existing_values(constraint: Constraint, fleet: Sequence[Mapping[str, Attrib
     return f"{constraint.key} is {' or '.join(found[:_LISTED])}{more}"
 
 
-def _too_large(need: Amounts, sizes: Sequence[Amounts]) -> UnschedulableError:
+def _too_large_error(need: Amounts, sizes: Sequence[Amounts]) -> UnschedulableError:
     requested = [_amount(number, wanted) for number, wanted in enumerate(need)]
     maxima = [max(each) for each in zip(*sizes, strict=True)]
     for number, (wanted, maximum) in enumerate(zip(need, maxima, strict=True)):
@@ -294,7 +299,7 @@ def _too_large(need: Amounts, sizes: Sequence[Amounts]) -> UnschedulableError:
 
 def _amount(number: int, size: int) -> str:
     """Return `8 cores` or `16GiB of memory`: the size in one dimension of `Amounts`."""
-    from iris_cli.core.scheduling.explain.wording import amount  # slow to import, and rare
+    from iris_cli.core.scheduling.explain.wording import format_amount  # slow to import, and rare
     from iris_cli.core.scheduling.sets import AMOUNT_KINDS
 
-    return amount(AMOUNT_KINDS[number], size)
+    return format_amount(AMOUNT_KINDS[number], size)

@@ -1,4 +1,4 @@
-"""Gangs are placed, stopped and retried only as a whole. One round is one placement of all ranks."""
+"""Decide the rounds of gangs: the placements of all ranks. A gang is placed, stopped and retried only as a whole."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _CONSEQUENCES = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB
 def decide_round(draft: Draft, job_id: JobId, limits: Limits, unheard: Container[WorkerId] = ()) -> None:
     """Decide the current round of a gang from the ends recorded so far.
 
-    A round that can't succeed any more is stopped at once. The verdict waits until the evidence is complete. `unheard`
-    are the workers that the current poll has called but that have not answered yet.
+    iris stops a round as soon as it can't succeed any more. The verdict waits until the evidence is complete. `unheard`
+    are the workers that have not answered the current poll yet.
     """
     job = draft.cluster.jobs[job_id]
     if job.end is not None or job.rounds == job.settled_rounds:
         return None
-    _fence_unready(draft, job)
+    _stop_late_ranks(draft, job)
     members = _members(draft, job_id)
     if all(attempt.end is not None and attempt.end.reason is EndReason.OK for _, attempt in members):
-        return _succeed(draft, members)
+        return _end_succeeded(draft, members)
     evidence = sorted(
         ((task, end) for task, attempt in members if (end := _failing_end(attempt)) is not None),
         key=_blame_order,
@@ -37,7 +37,7 @@ def decide_round(draft: Draft, job_id: JobId, limits: Limits, unheard: Container
         return None
     jobs.stop_live(draft, job_id, EndReason.SIBLING, causes[0].id)
     if evidence and not _evidence_may_come(draft, members, evidence[0][1], limits, unheard):
-        _verdict(draft, job, *evidence[0])
+        _record_verdict(draft, job, *evidence[0])
     return None
 
 
@@ -45,7 +45,7 @@ def _members(draft: Draft, job: JobId) -> list[tuple[Task, Attempt]]:
     return [(task, task.attempts[-1]) for task in draft.cluster.tasks_of(job)]
 
 
-def _fence_unready(draft: Draft, job: Job) -> None:
+def _stop_late_ranks(draft: Draft, job: Job) -> None:
     """Stop ranks whose set-up takes too long and whose worker is not healthy, if no rank has started."""
     members = _members(draft, job.id)
     if any(attempt.started_at is not None for _, attempt in members):
@@ -56,7 +56,7 @@ def _fence_unready(draft: Draft, job: Job) -> None:
             jobs.stop(draft, task.current_id, EndReason.DISPATCH_FAILED)
 
 
-def _succeed(draft: Draft, members: list[tuple[Task, Attempt]]) -> None:
+def _end_succeeded(draft: Draft, members: list[tuple[Task, Attempt]]) -> None:
     for task, attempt in members:
         assert attempt.end is not None
         draft.record(TaskEnded(task=task.id, state=TaskState.SUCCEEDED, end=attempt.end.without_details()))
@@ -70,7 +70,7 @@ def _fails_round(reason: EndReason) -> bool:
 def _failing_end(attempt: Attempt) -> End | None:
     """Return the attempt's end if it prevents the round's success, otherwise None.
 
-    A stop order for a fault of the rank counts as an end.
+    If iris stopped the rank for a fault of its own, the returned end has the reason of the stop.
     """
     end, stop = attempt.end, attempt.stop
     if end is None or _fails_round(end.reason):
@@ -120,7 +120,7 @@ def _has_unhealthy_worker(cluster: Cluster, attempt: Attempt) -> bool:
     return cluster.workers[attempt.worker].condition is not WorkerCondition.HEALTHY
 
 
-def _verdict(draft: Draft, job: Job, trigger: Task, end: End) -> None:
+def _record_verdict(draft: Draft, job: Job, trigger: Task, end: End) -> None:
     refused = end.reason is EndReason.DISPATCH_FAILED and any(
         task.attempts[-1].refused for task in draft.cluster.tasks_of(job.id)
     )
@@ -133,7 +133,7 @@ def _verdict(draft: Draft, job: Job, trigger: Task, end: End) -> None:
         for task in draft.cluster.tasks_of(job.id):
             draft.record(TaskRequeued(task=task.id, reason=end.reason))
         return
-    _end_finally(draft, job, trigger, end)
+    _end_gang(draft, job, trigger, end)
 
 
 def _may_retry_round(job: Job, reason: EndReason) -> bool:
@@ -147,7 +147,7 @@ def _may_retry_round(job: Job, reason: EndReason) -> bool:
     return reason is EndReason.RETRIED  # a time limit is never retried
 
 
-def _end_finally(draft: Draft, job: Job, trigger: Task, end: End) -> None:
+def _end_gang(draft: Draft, job: Job, trigger: Task, end: End) -> None:
     state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
     draft.record(TaskEnded(task=trigger.id, state=state, end=end.without_details()))
     sibling = End(

@@ -32,7 +32,7 @@ def apply_probe(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: 
     """Apply a probe. `trusted`: the operator accepts that the host may be another machine.
 
     After a reboot, the old boot id stays recorded until a poll has read the ends of the worker's attempts from its
-    disk. Until then, dispatches name the old boot, so the worker refuses them.
+    disk. Until then, dispatches contain the old boot id, so the worker refuses them.
     """
     worker = draft.cluster.workers[found.worker]
     known = bool(worker.incarnation)
@@ -61,13 +61,13 @@ def apply_probe(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: 
 
 def end_attempts_on(draft: Draft, worker_id: WorkerId, error: str) -> None:
     """Record the end of every attempt on a worker that is proven gone."""
-    for attempt_id, _ in list(draft.cluster.live_on(worker_id)):
+    for attempt_id, _ in list(draft.cluster.live_attempts_on(worker_id)):
         attempts.end_with_worker(draft, attempt_id, error)
 
 
 def stop_attempts(draft: Draft, worker_id: WorkerId) -> None:
     """Order the stop of the attempts on a host whose iris directory was lost, or that must not run them any more."""
-    for attempt_id, _ in list(draft.cluster.live_on(worker_id)):
+    for attempt_id, _ in list(draft.cluster.live_attempts_on(worker_id)):
         attempts.fence_unproven(draft, attempt_id)
 
 
@@ -103,7 +103,7 @@ def _why_another_host(worker: Worker, found: WorkerUpdated) -> str:
 def _apply_reboot(draft: Draft, worker: Worker, report: WorkerReport) -> None:
     """Record a reboot and the end of all earlier attempts, if this answer reports on all of these attempts."""
     reports = {each.token: each for each in report.attempts}
-    live = list(draft.cluster.live_on(worker.id))
+    live = list(draft.cluster.live_attempts_on(worker.id))
     if any(attempt.token not in reports for _, attempt in live):
         return
     for attempt_id, attempt in live:
@@ -136,7 +136,7 @@ def _recorded_properties(worker: Worker) -> WorkerUpdated:
     return WorkerUpdated(
         worker=worker.id,
         connection=worker.connection,
-        attributes=worker.own_attributes,
+        attributes=worker.attributes_without_taints,
         cpu=worker.cpu,
         memory=worker.memory,
         chips=worker.chips,
@@ -158,14 +158,14 @@ def presume_gone(draft: Draft, attempt_ids: Iterable[AttemptId], error: str) -> 
 
 
 def presume_all_gone(draft: Draft, worker: WorkerId, error: str) -> None:
-    """Record all attempts on a worker as presumed gone, also unkillable ones, because the operator said so."""
-    presume_gone(draft, [attempt_id for attempt_id, _ in draft.cluster.live_on(worker)], error)
+    """Record all attempts on a worker as presumed gone, including unkillable attempts, on the operator's word."""
+    presume_gone(draft, [attempt_id for attempt_id, _ in draft.cluster.live_attempts_on(worker)], error)
 
 
 def remove_machine(draft: Draft, worker_id: WorkerId, error: str) -> list[AttemptId]:
-    """Record that a machine is proven gone, with all its attempts and ghosts. Return the ended attempts."""
+    """Record the proof that a machine is gone, with all its attempts and ghosts. Return the ended attempts."""
     is_known = worker_id in draft.cluster.workers
-    ended = [attempt_id for attempt_id, _ in draft.cluster.live_on(worker_id)] if is_known else []
+    ended = [attempt_id for attempt_id, _ in draft.cluster.live_attempts_on(worker_id)] if is_known else []
     for attempt_id in ended:
         attempts.end_with_worker(draft, attempt_id, error)
     for ghost in draft.cluster.ghosts.get(worker_id, ()):
@@ -187,7 +187,7 @@ def apply_ghost_reports(draft: Draft, worker: WorkerId, reports: Iterable[Attemp
 
 
 def end_ghosts_of_earlier_boots(draft: Draft, worker_id: WorkerId) -> None:
-    """Record that the ghosts of earlier boots are gone: they did not survive the reboot."""
+    """Record that the ghosts of earlier boots are gone, because no process survives a reboot."""
     boot_id = draft.cluster.workers[worker_id].boot_id
     for ghost in draft.cluster.ghosts.get(worker_id, ()):
         if ghost.boot_id and ghost.boot_id != boot_id:

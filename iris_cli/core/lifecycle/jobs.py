@@ -22,12 +22,12 @@ def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:
 
 
 def retry(draft: Draft, job: JobId, index: int | None = None) -> list[AttemptId]:
-    """Stop the live attempts of a job, or of one task outside a gang. Return the attempts that it stops."""
-    whole = index is None or draft.cluster.jobs[job].is_gang
+    """Stop the live attempts of a job, or of its task `index`; a gang only as a whole. Return the stopped attempts."""
+    all_tasks = index is None or draft.cluster.jobs[job].is_gang
     found = [
         attempt_id
-        for attempt_id, attempt in draft.cluster.live_of(job)
-        if (whole or attempt_id.task.index == index)
+        for attempt_id, attempt in draft.cluster.live_attempts_of(job)
+        if (all_tasks or attempt_id.task.index == index)
         and attempt.state is not AttemptState.STOPPING
         and not draft.cluster.tasks[attempt_id.task].state.terminal
     ]
@@ -81,7 +81,7 @@ def stop(draft: Draft, attempt: AttemptId, reason: EndReason, trigger: TaskId | 
 
 def stop_live(draft: Draft, job: JobId, reason: EndReason, trigger: TaskId | None = None) -> None:
     """Order the stop of every live attempt of a job that isn't stopping yet, including ASSIGNED attempts."""
-    for attempt_id, attempt in draft.cluster.live_of(job):
+    for attempt_id, attempt in draft.cluster.live_attempts_of(job):
         if attempt.state is not AttemptState.STOPPING:
             stop(draft, attempt_id, reason, trigger)
 
@@ -119,13 +119,13 @@ def _decisive_task(job: Job, tasks: list[Task]) -> Task | None:
     tolerated = not job.is_gang and failures <= job.max_task_failures
     by_exit, by_host = TaskState.FAILED, TaskState.WORKER_FAILED
     severity = (TaskState.UNSCHEDULABLE, *((by_host, by_exit) if tolerated else (by_exit, by_host)))
-    own = [
+    candidates = [
         task
         for task in tasks
         if task.end is not None and task.state in severity and task.end.reason is not EndReason.SIBLING
     ]
     return min(
-        own,
+        candidates,
         key=lambda task: (severity.index(task.state), task.end.at if task.end else 0.0, task.index),
         default=None,
     )

@@ -17,8 +17,8 @@ PORTS = 2_700  # number of ports, all between coordinator ports and Linux's port
 
 
 def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptId) -> tuple[int, ...]:
-    """Return a port for each port name of the job, unused on the worker if possible. The next attempt gets others."""
-    used = {port for _, each in cluster.live_on(worker) for port in each.ports}
+    """Return a port for each port name of the job, if possible unused on the worker. Each attempt gets other ports."""
+    used = {port for _, each in cluster.live_attempts_on(worker) for port in each.ports}
     start = job.order * 97 + attempt.task.index * 17 + attempt.number * 7
     numbers = [FIRST_PORT + (start + step) % PORTS for step in range(PORTS)]
     free = [number for number in numbers if number not in used]
@@ -27,9 +27,11 @@ def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptI
 
 def record_plan(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[AttemptId]:
     """Record the decisions of a plan. Return the new attempts."""
-    _unschedulable(draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, partial(_timeout_reason, plan))
-    _unschedulable(
-        draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, partial(_failed_after, draft.cluster)
+    _end_unschedulable(
+        draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, partial(_timeout_reason, plan)
+    )
+    _end_unschedulable(
+        draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, partial(_dependency_reason, draft.cluster)
     )
     return record_assignments(draft, plan, plan.assignments, new_token)
 
@@ -59,12 +61,13 @@ def record_assignments(
     return assigned
 
 
-def _unschedulable(
-    draft: Draft, tasks: Iterable[TaskId], reason: EndReason, words: Callable[[Job, TaskId], str]
+def _end_unschedulable(
+    draft: Draft, tasks: Iterable[TaskId], reason: EndReason, explain: Callable[[Job, TaskId], str]
 ) -> None:
+    """End tasks as UNSCHEDULABLE. `explain` returns the error text of a task."""
     tasks = [task for task in tasks if not draft.cluster.tasks[task].state.terminal]
     for task in tasks:
-        end = End(reason=reason, at=draft.at, error=words(draft.cluster.jobs[task.job], task))
+        end = End(reason=reason, at=draft.at, error=explain(draft.cluster.jobs[task.job], task))
         draft.record(TaskEnded(task=task, state=TaskState.UNSCHEDULABLE, end=end))
     for job in dict.fromkeys(task.job for task in tasks):
         jobs.end_if_decided(draft, job)
@@ -73,11 +76,11 @@ def _unschedulable(
 def _timeout_reason(plan: Plan, job: Job, task: TaskId) -> str:
     """Return the scheduling timeout of a task, and the reason why it was pending."""
     reason = plan.too_late.get(job.id if job.is_gang else task)
-    words = f"not placed within its scheduling_timeout of {format_duration(job.scheduling_timeout)}"
-    return f"{words}: {reason.text}" if reason is not None else words
+    text = f"not placed within its scheduling_timeout of {format_duration(job.scheduling_timeout)}"
+    return f"{text}: {reason.text}" if reason is not None else text
 
 
-def _failed_after(cluster: Cluster, job: Job, _: TaskId) -> str:
+def _dependency_reason(cluster: Cluster, job: Job, _: TaskId) -> str:
     """Return the dependencies of a job that did not succeed."""
     states = {each: cluster.job_state(each) if each in cluster.jobs else None for each in job.after}
     failed = [

@@ -10,13 +10,13 @@ from iris_cli.core.events.events import AttemptsReaped
 from iris_cli.core.evolve import Draft
 
 PAUSE = 3600.0  # seconds between two calls that delete files, for a worker that is polled anyway
-PAUSE_WITHOUT_POLLS = 86400.0  # the same for a worker that is not polled
+PAUSE_WITHOUT_POLLS = 86400.0  # seconds between two such calls to a worker that is not polled
 
 
 def attempts_due(
     cluster: Cluster, worker: Worker, now: float, limits: Limits, *, pause: float = PAUSE
 ) -> tuple[AttemptId, ...]:
-    """Return the attempts to reap now (delete their files), oldest first; empty within `pause` of the last call."""
+    """Return the attempts whose files to delete now, oldest first; none for `pause` seconds after the last call."""
     outputs = cluster.outputs.get(worker.id)
     if outputs is None or not limits.reap_after or worker.condition is not WorkerCondition.HEALTHY:
         return ()
@@ -26,8 +26,8 @@ def attempts_due(
     return tuple(takewhile(lambda attempt: _ended_at(cluster, attempt) <= latest, outputs.oldest_batch))
 
 
-def ended_before(cluster: Cluster, worker: Worker, latest: float) -> tuple[AttemptId, ...]:
-    """Return the attempts that ended by `latest` with proof and still have files, oldest first."""
+def attempts_ended_before(cluster: Cluster, worker: Worker, latest: float) -> tuple[AttemptId, ...]:
+    """Return the attempts that ended by `latest` and still have files on the worker, oldest first."""
     outputs = cluster.outputs.get(worker.id)
     if outputs is None:
         return ()

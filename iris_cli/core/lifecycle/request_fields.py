@@ -15,7 +15,7 @@ _MAX_IMAGE = 512  # characters
 
 
 def expand_array(request: JobRequest) -> tuple[JobRequest, dict[str, Any]]:
-    """Return the request with one replica for each array index or line, and the job's fields of the array."""
+    """Return the request with one replica for each array index or line, and the array fields of the job."""
     lines = request.lines
     if request.array is None and lines is None:
         return request, {}
@@ -34,8 +34,8 @@ def expand_array(request: JobRequest) -> tuple[JobRequest, dict[str, Any]]:
             f"replicas={request.replicas}, but the array has {count(len(indexes), 'task')}",
             hint="drop --replicas",
         )
-    whole = lines is not None and len(indexes) == lines.count
-    fields = {"array": "" if whole else format_indexes(indexes), "max_running": limit}
+    has_all_lines = lines is not None and len(indexes) == lines.count
+    fields = {"array": "" if has_all_lines else format_indexes(indexes), "max_running": limit}
     return merge_requests(JobRequest(replicas=len(indexes)), request), fields
 
 
@@ -46,7 +46,7 @@ def secret_fields(request: JobRequest) -> dict[str, Any]:
 
 
 def check_client(job: Job) -> None:
-    """Raise UsageError for an interactive job with more than one task: a terminal shows one program."""
+    """Raise UsageError for an interactive job with more than one task."""
     if job.client and (job.replicas > 1 or job.is_gang or job.indexes):
         raise UsageError(
             f"a terminal shows one task, and this job has {job.replicas}",

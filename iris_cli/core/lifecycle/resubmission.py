@@ -18,7 +18,7 @@ _MAX_STEM = 55  # characters: leaves room for the number
 
 
 def resubmission_request(cluster: Cluster, job: Job, given: JobRequest) -> JobRequest:
-    """Return the request to resubmit an ended job with a new name; `given` overrides its fields. Raises UsageError.
+    """Return the request to resubmit an ended job with a new name. `given` overrides its fields. Raises UsageError.
 
     The request has no `after`, because the jobs in `after` have ended. A child job becomes a root job.
     """
@@ -50,8 +50,10 @@ def resubmit_command(cluster: Cluster, job: Job) -> str:
     """Return the command that resubmits an ended job, or only the unsuccessful tasks of an array."""
     if job.client:
         return RUN_AGAIN
-    some = bool(job.indexes) and any(task.state is TaskState.SUCCEEDED for task in cluster.tasks_of(job.id))
-    return f"{LAUNCH_AGAIN}{job.id}{' --failed' if some else ''}"
+    has_succeeded_tasks = bool(job.indexes) and any(
+        task.state is TaskState.SUCCEEDED for task in cluster.tasks_of(job.id)
+    )
+    return f"{LAUNCH_AGAIN}{job.id}{' --failed' if has_succeeded_tasks else ''}"
 
 
 def _failed_indexes(cluster: Cluster, job: Job, given: JobRequest) -> str | None:
@@ -64,16 +66,16 @@ def _failed_indexes(cluster: Cluster, job: Job, given: JobRequest) -> str | None
         )
     if not job.indexes:
         raise UsageError(f"{clip(job.id)} is not an array", hint=f"iris launch --again {clip(job.id)}")
-    left = [
+    unsuccessful = [
         index
         for index, task in zip(job.indexes, cluster.tasks_of(job.id), strict=True)
         if task.state is not TaskState.SUCCEEDED
     ]
-    if not left:
+    if not unsuccessful:
         raise UsageError(
             f"all tasks of {clip(job.id)} have succeeded", hint=f"iris launch --again {clip(job.id)}"
         )
-    return _array_text(left, job.max_running)
+    return _array_text(unsuccessful, job.max_running)
 
 
 def _array_text(indexes: list[int] | tuple[int, ...], limit: int) -> str:
@@ -82,8 +84,8 @@ def _array_text(indexes: list[int] | tuple[int, ...], limit: int) -> str:
 
 def _copied_fields(job: Job, given: JobRequest) -> dict[str, Any]:
     """Return the fields of a request for the same job, except those that `given` replaces."""
-    same = {row.name for row in JOB_FIELDS} & set(Job.__struct_fields__) - _NOT_COPIED
-    fields = {name: getattr(job, name) for name in same}
+    names = {row.name for row in JOB_FIELDS} & set(Job.__struct_fields__) - _NOT_COPIED
+    fields = {name: getattr(job, name) for name in names}
     resources, signal = job.resources, job.signal
     fields |= {
         "cpu": resources.cpu,
@@ -105,7 +107,7 @@ def _copied_fields(job: Job, given: JobRequest) -> dict[str, Any]:
 _NOT_COPIED = frozenset(
     ("again", "after", "replicas", "slices", "array", "each_line", "secrets", "signal", "client")
 )
-"""Fields of a job that a request has in another form, or that differ in the resubmitted job."""
+"""Fields that the new job doesn't copy, or that a request holds in another form."""
 
 
 def _device(job: Job) -> dict[str, str]:

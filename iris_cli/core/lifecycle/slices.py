@@ -20,7 +20,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import identity
 from iris_cli.core.lifecycle.workers import hold_until_complete, remove_worker
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
-from iris_cli.core.model.limits import doubled
+from iris_cli.core.model.limits import doubling_backoff
 from iris_cli.core.model.slice import (
     INCOMPLETE,
     NodeAccess,
@@ -34,7 +34,7 @@ from iris_cli.core.model.slice import (
 from iris_cli.core.model.worker import NOWHERE
 
 _QUOTA_FACTOR = 5  # factor of back-offs if quota or capacity is missing, because shortages last longer
-_SCARCE = (Refusal.QUOTA, Refusal.STOCKOUT)
+_SHORTAGES = (Refusal.QUOTA, Refusal.STOCKOUT)
 SUBMIT_DEADLINE = 120.0
 """Seconds after which a submission without an answer has reached Slurm, or never will."""
 
@@ -52,8 +52,8 @@ def apply_listing(
 ) -> list[JobId]:
     """Apply a list of slices. Return the jobs with attempts that ended because their slice is gone.
 
-    `connections` are by group name. A slice that is not listed is treated as gone only if its record is the same as
-    when the list was requested.
+    `connections` are by group name. A slice that is not listed is treated as gone only if its record has not
+    changed since the list was requested.
     """
     listed = {each.name: each for each in listing.slices}
     affected: list[JobId] = []
@@ -82,7 +82,7 @@ def apply_listing(
 def join_complete_slices(draft: Draft) -> None:
     """Record `SliceJoined` for each slice whose VMs are all probed and set up: its workers now accept tasks."""
     for each in list(draft.cluster.slices.values()):
-        booted = each.state is SliceState.BOOTING and not each.to_set_up
+        booted = each.state is SliceState.BOOTING and not each.vms_to_set_up
         if booted and all(can_join(draft.cluster, worker) for worker in each.workers):
             draft.record(events.SliceJoined(slice=each.name))
             for worker in each.workers:
@@ -96,7 +96,7 @@ def set_ups_due(cluster: Cluster) -> list[tuple[Slice, int]]:
         (each, vm)
         for each in cluster.slices.values()
         if each.state is SliceState.BOOTING
-        for vm in each.to_set_up
+        for vm in each.vms_to_set_up
         if can_join(cluster, each.workers[vm])
     ]
 
@@ -104,7 +104,7 @@ def set_ups_due(cluster: Cluster) -> list[tuple[Slice, int]]:
 def record_set_up(draft: Draft, ended: events.SliceSetUp, limits: Limits) -> None:
     """Record the end of a set-up. After a failure the slice is deleted, because a retry would fail, too."""
     known = draft.cluster.slices.get(ended.slice)
-    if known is None or known.state is not SliceState.BOOTING or ended.vm not in known.to_set_up:
+    if known is None or known.state is not SliceState.BOOTING or ended.vm not in known.vms_to_set_up:
         return
     draft.record(ended)
     if ended.error:
@@ -144,12 +144,13 @@ def remove(draft: Draft, removal: Removal, limits: Limits) -> None:
 def calls_due(
     cluster: Cluster, listed: Mapping[Scope, Iterable[str]], now: float, limits: Limits
 ) -> tuple[list[Slice], list[Slice]]:
-    """Return the slices to request and the slices to delete, in the scopes whose lists are in `listed` (by name).
+    """Return the slices to request and the slices to delete.
 
-    Groups in back-off request no slices.
+    `listed` has the names of the listed slices of each scope. Slices of other scopes are not returned, and no slice is
+    requested for a group in back-off.
     """
     create, delete = [], []
-    names = {scope: frozenset(some) for scope, some in listed.items()}
+    names = {scope: frozenset(listed_names) for scope, listed_names in listed.items()}
     for each in cluster.slices.values():
         scope = Scope.of(each.template)
         if scope not in names:
@@ -172,7 +173,7 @@ def record_create_answer(draft: Draft, outcome: CallOutcome, limits: Limits) -> 
         draft.record(events.SliceCreated(slice=outcome.slice))
         return
     back_off(
-        draft, known.group, f"{outcome.refusal}: {outcome.error}", limits, quota=outcome.refusal in _SCARCE
+        draft, known.group, f"{outcome.refusal}: {outcome.error}", limits, quota=outcome.refusal in _SHORTAGES
     )
     if outcome.refusal is not Refusal.UNANSWERED:
         draft.record(events.SliceRefused(slice=outcome.slice, error=outcome.error))
@@ -185,7 +186,7 @@ def back_off(draft: Draft, group: str, error: str, limits: Limits, *, quota: boo
         return
     failures = record.failures + 1 if record is not None else 1
     first = limits.scale_backoff_first * (_QUOTA_FACTOR if quota else 1)
-    until = round(draft.at + doubled(first, failures, limits.scale_backoff_max), 3)
+    until = round(draft.at + doubling_backoff(first, failures, limits.scale_backoff_max), 3)
     draft.record(events.ScaleGroupBackedOff(group=group, error=error, failures=failures, until=until))
 
 
@@ -250,13 +251,13 @@ def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
 
 
 def _may_arrive_later(known: Slice, now: float) -> bool:
-    """Return whether a submission without an answer may reach Slurm later. Then an unlisted job is no proof."""
+    """Return whether a submission without an answer may still reach Slurm, so that a missing job proves nothing."""
     submitted = not known.template.ends_its_processes and known.created_at is None
     return submitted and known.deleting_at is not None and 0 <= now - known.deleting_at < SUBMIT_DEADLINE
 
 
 def _register(draft: Draft, known: Slice, entry: CloudSlice, connections: Mapping[str, Connection]) -> None:
-    """Register the VMs of a slice as workers. They accept no tasks until all of them are healthy."""
+    """Register the VMs of a slice as workers. They accept no tasks until all VMs are healthy and set up."""
     draft.record(events.SliceStarted(slice=known.name, hosts=entry.hosts, incarnation=entry.incarnation))
     connection = connections.get(known.group)
     if connection is None:
@@ -334,7 +335,10 @@ def can_join(cluster: Cluster, worker_id: WorkerId) -> bool:
 
 
 class OwnerConflict(Struct, frozen=True, kw_only=True):
-    """Why this state directory must not change slices: `elsewhere` manages them, or the log never created `unknown`."""
+    """Why this state directory must not change slices.
+
+    `elsewhere`: the other state directory that manages the slices. `unknown`: listed slices that are not in the log.
+    """
 
     elsewhere: str = ""
     unknown: tuple[str, ...] = ()
@@ -358,12 +362,12 @@ def owner_conflict(
 
 
 def _is_unknown(cluster: Cluster, name: str, cluster_id: str) -> bool:
-    """Return whether the slice's number is higher than all numbers in the log, which has each number before its use."""
-    numbered = slice_number(name, cluster_id)
-    if numbered is None or name in cluster.slices:
+    """Return whether the slice's number is higher than all numbers in the log. iris records a number before its use."""
+    group_and_number = slice_number(name, cluster_id)
+    if group_and_number is None or name in cluster.slices:
         return False
-    record = cluster.scale_groups.get(numbered[0])
-    return numbered[1] > (record.requested if record is not None else 0)
+    record = cluster.scale_groups.get(group_and_number[0])
+    return group_and_number[1] > (record.requested if record is not None else 0)
 
 
 def record_first_owner(draft: Draft, this_owner: SliceOwner) -> None:
@@ -373,11 +377,11 @@ def record_first_owner(draft: Draft, this_owner: SliceOwner) -> None:
 
 
 def record_new_owner(draft: Draft, this_owner: SliceOwner, cluster_id: str, unknown: Iterable[str]) -> None:
-    """Record this directory as the owner of the slices, and the numbers of `unknown` slices: they are then deleted."""
+    """Record this directory as the owner of the slices, and the numbers of `unknown` slices. iris then deletes them."""
     counted: dict[str, int] = {}
     for name in unknown:
-        numbered = slice_number(name, cluster_id)
-        if numbered is not None and _is_unknown(draft.cluster, name, cluster_id):
-            counted[numbered[0]] = max(numbered[1], counted.get(numbered[0], 0))
+        group_and_number = slice_number(name, cluster_id)
+        if group_and_number is not None and _is_unknown(draft.cluster, name, cluster_id):
+            counted[group_and_number[0]] = max(group_and_number[1], counted.get(group_and_number[0], 0))
     if draft.cluster.keeper != this_owner or counted:
         draft.record(SlicesAdopted(place=this_owner.place, where=this_owner.where, counted=counted))

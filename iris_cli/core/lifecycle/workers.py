@@ -1,4 +1,4 @@
-"""Record that workers don't answer, refuse attempts, or recover. Silence ends, stops and charges no attempt."""
+"""Record that workers don't answer, refuse attempts, or recover. Silence never ends, stops or charges an attempt."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ REMOVED = "removed from cluster.yaml"
 VM_IS_PREEMPTED = "its VM is being preempted"
 
 _LOST_AFTER_POLLS = 3
-_POLLED_AGAIN = frozenset({*SILENT, SilenceKind.PROTOCOL})
-"""Failures of a dispatch after which the next cycle polls the worker. They may be temporary, unlike a rejected key."""
+_TEMPORARY_FAILURES = frozenset({*SILENT, SilenceKind.PROTOCOL})
+"""Failures of a dispatch that may be temporary, unlike a rejected key: the next cycle polls the worker."""
 
 
 def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
@@ -56,8 +56,8 @@ def record_silence(
     sent (`sent_at`) before the last recorded silence, it is ignored.
     """
     worker = draft.cluster.workers[silence.worker]
-    launching = launching and silence.kind in _POLLED_AGAIN
-    if not launching and sent_at is not None and _recorded_since(worker, sent_at, draft.at):
+    launching = launching and silence.kind in _TEMPORARY_FAILURES
+    if not launching and sent_at is not None and _has_silence_since(worker, sent_at, draft.at):
         return
     failed = worker.failed_polls + (not launching)
     change = events.WorkerConditionChanged(
@@ -70,7 +70,7 @@ def record_silence(
     draft.record(change)
 
 
-def _recorded_since(worker: Worker, sent_at: float, now: float) -> bool:
+def _has_silence_since(worker: Worker, sent_at: float, now: float) -> bool:
     """Return whether a silence was recorded after `sent_at`. A record in the future is ignored: a clock was wrong."""
     return worker.unwell is not None and sent_at < worker.unwell.last <= now
 
@@ -127,7 +127,7 @@ def record_refusal(draft: Draft, worker_id: WorkerId, error: str, limits: Limits
 
 
 def record_preemption(draft: Draft, worker_id: WorkerId, seconds_ago: float, limits: Limits) -> None:
-    """Record that the end of a worker's VM was announced `seconds_ago`: it cools down for the maximum back-off.
+    """Record that the end of a worker's VM was announced `seconds_ago`. The worker cools down for the maximum back-off.
 
     If the VM still answers after the cool-down, the announced event was no preemption.
     """
@@ -157,14 +157,19 @@ def record_unkillable(draft: Draft, worker_id: WorkerId) -> None:
 def lift_old_quarantine(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:
     """Lift an old quarantine after a successful probe, unless an attempt is stopping or a ghost may still run."""
     worker = draft.cluster.workers[worker_id]
-    stopping = any(attempt.state is AttemptState.STOPPING for _, attempt in draft.cluster.live_on(worker_id))
+    stopping = any(
+        attempt.state is AttemptState.STOPPING for _, attempt in draft.cluster.live_attempts_on(worker_id)
+    )
     stuck = stopping or worker_id in draft.cluster.ghosts
     if is_quarantine_over(worker, draft.at, limits) and not stuck and not worker.unschedulable:
         draft.record(events.WorkerQuarantined(worker=worker_id, reason="", lifted=True))
 
 
 def is_quarantine_over(worker: Worker, now: float, limits: Limits) -> bool:
-    """Return whether a quarantine is old enough to be lifted. If it began in the future, a clock was wrong: True."""
+    """Return whether a quarantine is old enough to be lifted.
+
+    True also if it began in the future: a clock was wrong.
+    """
     return worker.quarantined and not 0 <= now - worker.quarantined_at < limits.quarantine_retry
 
 
@@ -182,7 +187,7 @@ def _is_awaited_for_verdict(cluster: Cluster, worker: Worker, now: float, limits
         attempt.stop is not None
         and attempt.stop.reason is EndReason.SIBLING
         and 0 <= now - attempt.stop.at < limits.settle_seconds
-        for attempt_id, attempt in cluster.live_on(worker.id)
+        for attempt_id, attempt in cluster.live_attempts_on(worker.id)
         if (job := cluster.jobs[attempt_id.task.job]).end is None and job.rounds != job.settled_rounds
     )
 
@@ -196,8 +201,8 @@ def _condition_after(
         return worker.condition
     if silence.kind is SilenceKind.AUTH:
         return WorkerCondition.AUTH_FAILED
-    long = worker.silent_since is not None and now - worker.silent_since >= limits.worker_lost_after
-    if silence.kind in SILENT and long and failed >= _LOST_AFTER_POLLS:
+    is_long = worker.silent_since is not None and now - worker.silent_since >= limits.worker_lost_after
+    if silence.kind in SILENT and is_long and failed >= _LOST_AFTER_POLLS:
         return WorkerCondition.LOST
     return WorkerCondition.LOST if worker.condition is WorkerCondition.LOST else WorkerCondition.SUSPECT
 

@@ -42,8 +42,8 @@ class CloudState(StrEnum):
 class CloudSlice(Struct, frozen=True, kw_only=True):
     """One iris slice as its provider lists it. `detail` explains its state.
 
-    `quota`: it failed because quota or capacity was missing. `remark` and `ends_at` are recorded with the slice.
-    `swept`: it has ended, and no process is left of those that the provider tracked.
+    `quota`: it failed because quota or capacity was missing. `remark` and `ends_at` are as in `Slice`.
+    `swept`: it has ended, and all processes that the provider tracked are gone.
     """
 
     name: str

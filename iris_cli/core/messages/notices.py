@@ -2,7 +2,7 @@
 
 Each observation of the cluster stores the number of jobs and the open jobs. If a job was open in one observation and
 has ended in the next, each channel gets a notice in its queue. So iris misses no end of a job, even if another command
-recorded the end, or if older lines of the log are archived.
+recorded the end, or if older lines of the log were archived.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from itertools import islice
 from msgspec import Struct, field
 
 from iris_cli.core import Cluster, Job, JobId, Limits
-from iris_cli.core.model.limits import doubled
-from iris_cli.core.model.past import in_memory
-from iris_cli.core.model.waiting import overdue, quiet_words
+from iris_cli.core.model.limits import doubling_backoff
+from iris_cli.core.model.past import values_in_memory
+from iris_cli.core.model.waiting import describe_overdue, describe_quiet_tasks
 from iris_cli.core.structs import Value
 
 MAX_QUEUED = 10_000  # in the queue of one channel; if there are more, the oldest are dropped
@@ -95,7 +95,7 @@ class Channel(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tr
             channel.waiting = self.waiting[1:]
             channel.given_up += 1
         channel.failures += 1
-        channel.retry_at = now + doubled(limits.backoff_first, channel.failures, MAX_PAUSE)
+        channel.retry_at = now + doubling_backoff(limits.backoff_first, channel.failures, MAX_PAUSE)
         channel.trouble = trouble
         return channel
 
@@ -112,10 +112,10 @@ class NoticeState(Value, frozen=True, kw_only=True):
 
 
 class ClusterObservation(Struct, frozen=True, kw_only=True):
-    """One observation of a cluster. `cause` returns why a job ended.
+    """One observation of a cluster.
 
-    `waiting` returns why a gang is pending for lack of workers, or "". `stopped` describes the time without a cycle if
-    that time was too long, otherwise "".
+    `cause` returns why a job ended. `waiting` returns why a gang is pending, or "" if it does not wait for workers.
+    `stopped` describes the time without a cycle if that time was too long, otherwise "".
     """
 
     cluster: Cluster
@@ -128,7 +128,7 @@ class ClusterObservation(Struct, frozen=True, kw_only=True):
 
 
 def initial_notice_state(observed: ClusterObservation, channels: Iterable[str]) -> NoticeState:
-    """Return the first state of notifications. Jobs that have ended before get no notices."""
+    """Return the first state of notifications. Jobs that have already ended get no notices."""
     return NoticeState(
         cluster_id=observed.cluster_id,
         jobs=len(observed.cluster.jobs),
@@ -142,24 +142,29 @@ def observe(state: NoticeState, observed: ClusterObservation, channels: Collecti
     jobs, queues = observed.cluster.jobs, state.channels
     if state.cluster_id != observed.cluster_id or state.jobs > len(jobs):  # another or an older log
         state = initial_notice_state(observed, ())
-    known = [*(jobs[job] for job in state.open if job in jobs), *_jobs_after(observed.cluster, state.jobs)]
-    open_jobs = [job for job in known if job.end is None]
-    notices = [_notice(observed, JOB_ENDED, job, observed.cause(job)) for job in known if job.end is not None]
+    new_jobs = _jobs_after(observed.cluster, state.jobs)
+    observed_jobs = [*(jobs[job] for job in state.open if job in jobs), *new_jobs]
+    open_jobs = [job for job in observed_jobs if job.end is None]
+    notices = [
+        _make_notice(observed, JOB_ENDED, job, observed.cause(job))
+        for job in observed_jobs
+        if job.end is not None
+    ]
     if observed.stopped and state.open:
         notices.append(Notice(event=SCHEDULER_STOPPED, reason=observed.stopped, at=observed.now))
-    overdue = {job.id: (job, words) for job in open_jobs if (words := _overdue(observed, job))}
+    overdue = {job.id: (job, words) for job in open_jobs if (words := _overdue_text(observed, job))}
     notices += [
-        _notice(observed, GANG_WAITS, job, f"{observed.waiting(job)}; {words}", job.rounds)
+        _make_notice(observed, GANG_WAITS, job, f"{observed.waiting(job)}; {words}", job.rounds)
         for job, words in overdue.values()
         if state.waits.get(job.id) != job.rounds
     ]
     quiet = {
         job.id: words
         for job in (open_jobs if channels else ())
-        if (words := quiet_words(job, observed.cluster.tasks_of(job.id), observed.now))
+        if (words := describe_quiet_tasks(job, observed.cluster.tasks_of(job.id), observed.now))
     }
     notices += [
-        _notice(observed, TASKS_QUIET, jobs[job], words)
+        _make_notice(observed, TASKS_QUIET, jobs[job], words)
         for job, words in quiet.items()
         if job not in state.quiet
     ]
@@ -177,20 +182,20 @@ def observe(state: NoticeState, observed: ClusterObservation, channels: Collecti
 def _jobs_after(cluster: Cluster, number: int) -> list[Job]:
     """Return the jobs submitted after the first `number` jobs."""
     new = len(cluster.jobs) - number
-    found = [job for job in in_memory(cluster.jobs) if job.order >= number] if new else []
+    found = [job for job in values_in_memory(cluster.jobs) if job.order >= number] if new else []
     if len(found) < new:  # some have ended and are in the snapshot only
         found = [cluster.jobs[job] for job in [*islice(cluster.jobs, number, None)]]
     return sorted(found, key=lambda job: job.order)
 
 
-def _notice(observed: ClusterObservation, event: str, job: Job, reason: str, number: int = 0) -> Notice:
+def _make_notice(observed: ClusterObservation, event: str, job: Job, reason: str, number: int = 0) -> Notice:
     """Return a notice about a job; `number` is the round for which a gang is pending."""
     state = observed.cluster.job_state(job.id).value
     return Notice(event=event, job=job.id, state=state, reason=reason, at=observed.now, round=number)
 
 
-def _overdue(observed: ClusterObservation, job: Job) -> str:
-    """Return the time for which a gang has been pending for lack of workers, as text; "" if it is not overdue."""
+def _overdue_text(observed: ClusterObservation, job: Job) -> str:
+    """Return a text with the time for which a gang has waited for workers; "" if the gang is not overdue."""
     if not observed.waiting(job):
         return ""
-    return overdue(observed.cluster, job, observed.limits.gang_reserve_after, observed.now)
+    return describe_overdue(observed.cluster, job, observed.limits.gang_reserve_after, observed.now)

@@ -51,8 +51,8 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
     - LAUNCHING: from the last time that its wrapper recorded (one every 2 s)
 
     `last_output_ago`: seconds since the last output of a RUNNING or ORPHANED attempt, or since its start if it has no
-    output; None if not measured. `place`: the function that a quiet program executes; '' if unknown. A second call to
-    the worker finds it. `waited`: seconds since the worker answered. `ran`: seconds from start to end of the command;
+    output; None if not measured. `place`: the function that a quiet program executes, as found by a second call to the
+    worker; '' if unknown. `waited`: seconds since the worker answered. `ran`: seconds from start to end of the command;
     None if one of the two times is unknown or the end is before the start. `log_tail`: the last output, with
     undecodable bytes replaced. `facts`: causes of the failure found by the worker.
     """
@@ -84,7 +84,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def consistent(self) -> bool:
+    def is_consistent(self) -> bool:
         """True if exit code and cause are valid for the state."""
         code, cause = self.exit_code, self.cause
         if code is not None and not 0 <= code <= 255:
@@ -114,9 +114,9 @@ class AnswerHeader(Struct, frozen=True, kw_only=True):
 
 
 class WorkerReport(AnswerHeader, frozen=True, kw_only=True):
-    """A complete answer of one worker. `clock` and `uptime` are the worker's own, in seconds.
+    """A complete answer of one worker. `clock` and `uptime` are read on the worker, in seconds.
 
-    `lacking`: hashes of workspaces that are missing on the worker and that attempts in this call need. `requests`: the
+    `lacking`: hashes of the workspaces that attempts in this call need and the worker does not have. `requests`: the
     first request files of each attempt, sorted by name. `asking`: the attempts that have more request files.
     """
 
@@ -201,7 +201,7 @@ class ChipHolder(Struct, frozen=True, kw_only=True):
 
 
 class UnwedgeReport(AnswerHeader, frozen=True, kw_only=True):
-    """Processes that hold chips, unknown attempts, and the lock file of a worker.
+    """The answer to `unwedge`: processes that hold chips, attempts, and the lock file of a worker.
 
     `attempts` are the attempts that this call had to stop, and live attempts that are unknown to the caller. `unseen`
     is the number of other users' processes that could not be inspected.
@@ -229,7 +229,7 @@ SILENT = frozenset({SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT})  # the worker
 
 
 class Silence(Struct, frozen=True, kw_only=True):
-    """A call without a usable answer, so its effect on the worker is unknown. `step` of the call failed."""
+    """A call without a usable answer: its effect on the worker is unknown. `step` is the failed part of the call."""
 
     worker: WorkerId
     kind: SilenceKind

@@ -1,8 +1,8 @@
 """Requests from inside a task, and their answers. `config/request_text.py` maps them to JSON.
 
 A request is a file in the attempt's `outbox`, named by the request's id. The answer is a file with the same name in the
-attempt's `inbox`. Ids are never reused. iris executes the request of an attempt with an id once, even if it reads the
-file repeatedly.
+attempt's `inbox`. An attempt never uses an id twice. iris executes each request once, even if it reads the file
+repeatedly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_LOG_PIECE = 64 << 10  # bytes of a log in one answer
 class Submit(Struct, frozen=True, kw_only=True, tag="submit"):
     """Submit a child job. `job.name` is the last part of its id.
 
-    The job inherits all constraints of its parent if `job.constraints` is None, no constraints if the field is ().
+    If `job.constraints` is None, the job inherits all constraints of its parent. If the field is (), it inherits none.
     """
 
     job: JobRequest
@@ -38,13 +38,13 @@ class Cancel(Struct, frozen=True, kw_only=True, tag="cancel"):
 
 
 class Status(Struct, frozen=True, kw_only=True, tag="status"):
-    """Return the status of a job (default: that of the requesting task): `{"job": {...}, "tasks": [...]}`."""
+    """Return the status of a job (default: the job of the requesting task): `{"job": {...}, "tasks": [...]}`."""
 
     job: JobId | None = None
 
 
 class Tasks(Struct, frozen=True, kw_only=True, tag="tasks"):
-    """Return the tasks of a job (default: that of the requesting task): `{"tasks": [...]}`."""
+    """Return the tasks of a job (default: the job of the requesting task): `{"tasks": [...]}`."""
 
     job: JobId | None = None
 
@@ -69,7 +69,7 @@ class Logs(Struct, frozen=True, kw_only=True, tag="logs"):
 
 
 class Endpoints(Struct, frozen=True, kw_only=True, tag="endpoints"):
-    """Return the endpoints of a job (default: that of the requesting task).
+    """Return the endpoints of a job (default: the job of the requesting task).
 
     Result: `{"endpoints": [{"task", "name", "address", "port", "metadata"}]}`.
     """

@@ -14,7 +14,7 @@ _SPY_FRAME = pattern(r" {4}(\S.*) \(([^()]+?)(?::([0-9]{1,9}))?\)")
 _HANDLER_FRAME = pattern(r'  File "(.*)", line ([0-9]{1,9}|\?\?\?) in (.*)')
 _TASK_DIRECTORY = pattern(r".*/a/[0-9a-f]{32}/(?:work/)?")
 _MAX_LINES = 4000
-_UNKNOWN_LINES = 40
+_MAX_UNKNOWN_LINES = 40
 
 
 class Frame(Struct, frozen=True):
@@ -53,7 +53,7 @@ def threads_of(text: str) -> tuple[Thread, ...]:
             last.frames += (frame,)
     if not threads:
         frames = tuple(Frame(line.strip()) for line in lines if line.strip())
-        return (Thread(id="", is_main=True, frames=frames[:_UNKNOWN_LINES]),) if frames else ()
+        return (Thread(id="", is_main=True, frames=frames[:_MAX_UNKNOWN_LINES]),) if frames else ()
     found = tuple(threads.values())
     _main_thread(found).is_main = True
     return found
@@ -76,7 +76,7 @@ def _frame(line: str) -> Frame | None:
 
 
 def _relative_path(file: str) -> str:
-    """Return the path of a file, relative to the task's directory if it is there: ranks have different directories."""
+    """Return the path of a file. A path in the task's directory is made relative, so that it is equal in all ranks."""
     inside = _TASK_DIRECTORY.match(file)
     return file[inside.end() :] if inside else file
 
@@ -112,13 +112,13 @@ class KernelThread(Struct, frozen=True, kw_only=True):
 
     @property
     def spins(self) -> bool:
-        """True if the thread used half a core, or a tenth if it is runnable (other threads may take its time)."""
+        """True if the thread used half a core. A tenth is enough for a runnable thread, which may wait for a core."""
         threshold = _RUNNABLE_SPIN_SHARE if self.state == "R" else _SPIN_SHARE
         return self.cpu is not None and self.cpu >= threshold
 
 
 def kernel_threads(output: str) -> tuple[KernelThread, ...]:
-    """Return the threads of the last reading, the main thread first. Other lines are skipped."""
+    """Return the threads of the last reading, the main thread first. Unrelated lines are skipped."""
     readings: list[tuple[int, dict[int, dict[str, str]]]] = []
     for line in output.split("\n"):
         if at := _AT.fullmatch(line):

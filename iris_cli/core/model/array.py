@@ -1,4 +1,4 @@
-"""Arrays: one command, many tasks, each with its own index. Notation: `0-9,20`, `0-30:10`, `0-99%4`."""
+"""Read and write the indexes of an array, such as `0-9,20`, `0-30:10`, or `0-99%4` (4 tasks at a time)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parse_array(text: str) -> tuple[tuple[int, ...], int]:
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
-    """Return the notation that the log stores: `0-9,20`. It has only ranges of step 1."""
+    """Return the indexes as the log stores them, such as `0-9,20`. Ranges have step 1."""
     runs: list[list[int]] = []
     for index in indexes:
         if runs and runs[-1][1] == index - 1:

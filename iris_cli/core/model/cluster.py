@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
 from iris_cli.core.model.job import Job, JobState
-from iris_cli.core.model.past import Past, in_memory
+from iris_cli.core.model.past import Past, values_in_memory
 from iris_cli.core.model.slice import GroupRecord, Slice, SliceOwner
 from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.core.model.worker import Ghost, Worker
@@ -27,7 +27,7 @@ class Endpoint(Value, frozen=True, kw_only=True):
 
 
 class Announced(Value, frozen=True, kw_only=True):
-    """The endpoints of one attempt, and the ids of its applied `requests`, so that iris applies each request once."""
+    """The endpoints of one attempt. `requests` are the ids of its applied requests: iris applies each request once."""
 
     endpoints: tuple[Endpoint, ...] = ()
     requests: tuple[RequestId, ...] = ()
@@ -37,7 +37,7 @@ class Announced(Value, frozen=True, kw_only=True):
         return tuple(each.name for each in self.endpoints)
 
     def plus(self, endpoint: Endpoint, request: RequestId) -> Announced:
-        """Return a copy with this endpoint, which replaces an endpoint of the same name."""
+        """Return a copy with this endpoint. An endpoint of the same name is replaced."""
         others = self.minus(endpoint.name, request)
         return Announced(endpoints=(*others.endpoints, endpoint), requests=others.requests)
 
@@ -75,7 +75,7 @@ class Outputs(Struct, frozen=True, kw_only=True):
         return Outputs(full=(*self.full, self.last), last=(attempt,), asked_at=self.asked_at)
 
     def minus(self, count: int, asked_at: float) -> Outputs:
-        """Return a copy without the first `count` attempts, all from the oldest batch, after a call at `asked_at`."""
+        """Return a copy without the first `count` attempts of the oldest batch, after a call at `asked_at`."""
         rest = self.oldest_batch[count:]
         if not self.full:
             return Outputs(last=rest, asked_at=asked_at)
@@ -89,11 +89,11 @@ NO_OUTPUTS = Outputs()
 class Cluster(Struct, kw_only=True, eq=False):
     """The state derived from the log, as tables of immutable records. Jobs are in the order of submission.
 
-    `ghosts` are the attempts presumed gone that may still run, by worker. Ghosts remain after their worker is
-    forgotten. `outputs` are proven ended attempts whose files are still on their worker.
+    `ghosts`: for each worker, the attempts that were presumed gone and may still run. They remain after their worker is
+    forgotten. `outputs`: for each worker, its ended attempts whose files were not deleted yet.
 
-    After a snapshot is loaded, ended jobs are read only when they are looked up (`past`). So an iteration over a whole
-    table may take long; frequent loops use `open_jobs` and `pending_tasks`.
+    iris reads an ended job from the snapshot when it is looked up. An iteration over a whole table reads all ended
+    jobs, so frequent loops use `open_jobs` and `pending_tasks`.
     """
 
     name: str = ""
@@ -136,18 +136,18 @@ class Cluster(Struct, kw_only=True, eq=False):
         """Return the jobs that have not ended, or have live attempts or ghosts, in the order of submission."""
         jobs_with_claims = {attempt.task.job for worker in self.workers.values() for attempt in worker.claims}
         jobs_with_claims |= {ghost.attempt.task.job for ghosts in self.ghosts.values() for ghost in ghosts}
-        return [job for job in in_memory(self.jobs) if job.end is None or job.id in jobs_with_claims]
+        return [job for job in values_in_memory(self.jobs) if job.end is None or job.id in jobs_with_claims]
 
     def pending_tasks(self) -> Iterator[Task]:
         """Return the pending tasks, job by job."""
-        return (task for task in in_memory(self.tasks) if task.state is TaskState.PENDING)
+        return (task for task in values_in_memory(self.tasks) if task.state is TaskState.PENDING)
 
     def last_ended(self, limit: int) -> list[Job]:
         """Return up to `limit` ended jobs, the latest end first."""
-        known = {job.id: job for job in in_memory(self.jobs) if job.end is not None}
+        ended = {job.id: job for job in values_in_memory(self.jobs) if job.end is not None}
         for job in self.past.last_ended(limit) if self.past is not None else ():
-            known[job] = self.jobs[job]
-        return sorted(known.values(), key=_latest_first)[:limit]
+            ended[job] = self.jobs[job]
+        return sorted(ended.values(), key=_by_latest_end)[:limit]
 
     def tasks_of(self, job: JobId) -> list[Task]:
         return [self.tasks[task] for task in self.jobs[job].task_ids]
@@ -161,21 +161,21 @@ class Cluster(Struct, kw_only=True, eq=False):
 
     def unknown_tokens(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
         """Return the tokens that no attempt ever had."""
-        known = {attempt.token for task in in_memory(self.tasks) for attempt in task.attempts}
+        known = {attempt.token for task in values_in_memory(self.tasks) for attempt in task.attempts}
         unknown = tuple(token for token in tokens if token not in known)
         return self.past.unknown_tokens(unknown) if self.past is not None and unknown else unknown
 
     def live_attempts(self) -> Iterator[tuple[AttemptId, Attempt]]:
         """Yield every attempt that isn't ENDED, worker by worker."""
         for worker in self.workers.values():
-            yield from self.live_on(worker.id)
+            yield from self.live_attempts_on(worker.id)
 
-    def live_on(self, worker: WorkerId) -> Iterator[tuple[AttemptId, Attempt]]:
+    def live_attempts_on(self, worker: WorkerId) -> Iterator[tuple[AttemptId, Attempt]]:
         """Yield the attempts on a worker that aren't ENDED, in the order of their assignment."""
         for attempt_id in self.workers[worker].claims:
             yield attempt_id, self.attempt(attempt_id)
 
-    def live_of(self, job: JobId) -> list[tuple[AttemptId, Attempt]]:
+    def live_attempts_of(self, job: JobId) -> list[tuple[AttemptId, Attempt]]:
         """Return the attempts of a job that aren't ENDED, by task index."""
         return [
             (AttemptId(task.id, attempt.number), attempt)
@@ -190,7 +190,7 @@ class Cluster(Struct, kw_only=True, eq=False):
             return []
         return [
             (attempt_id, endpoint)
-            for attempt_id, _ in self.live_of(job)
+            for attempt_id, _ in self.live_attempts_of(job)
             if attempt_id in self.endpoints
             for endpoint in sorted(self.endpoints[attempt_id].endpoints, key=lambda each: each.name)
         ]
@@ -203,7 +203,7 @@ class Cluster(Struct, kw_only=True, eq=False):
 
 
 def state_of(job: Job, tasks: Sequence[Task]) -> JobState:
-    """Return the state of a job with these tasks, from the first rule that matches."""
+    """Return the state of a job, derived from its tasks. The first rule that matches counts."""
     states = [task.state for task in tasks]
     all_ended = all(state.terminal for state in states)
     may_end_early = all_ended or not job.keep_going
@@ -223,7 +223,7 @@ def state_of(job: Job, tasks: Sequence[Task]) -> JobState:
     return JobState.RUNNING if started else JobState.PENDING
 
 
-def _latest_first(job: Job) -> tuple[float, int]:
-    """Return a sort key: the latest end first; among equal ends the job submitted last."""
+def _by_latest_end(job: Job) -> tuple[float, int]:
+    """Return a sort key: the latest end first. Among equal ends, the job that was submitted last comes first."""
     assert job.end is not None
     return -job.end.at, -job.order

@@ -90,7 +90,7 @@ class EnvPreset(StrEnum):
 
 
 class ReplaceLost(StrEnum):
-    """Kind of workers that lose their tasks after a long silence: the tasks are then retried on other workers."""
+    """The workers whose tasks are retried on other workers after a long silence."""
 
     NEVER = "never"
     PREEMPTIBLE = "preemptible"
@@ -147,7 +147,7 @@ _SHA256 = pattern("[0-9a-f]{64}")
 class Origin(Value, frozen=True):
     """The attempt that submitted a child job, and the id of its request.
 
-    `digest` is a hash of the request without the name: an equal digest means the same job. `repeats` are the
+    `digest` is a hash of the request without the name: equal digests mean equal requests. `repeats` are the
     constraints that both the parent and the request have.
     """
 
@@ -168,7 +168,7 @@ Signature = tuple[
 
 
 class Job(Record, kw_only=True):
-    """A job as submitted. The fields from `adopted` on are its progress.
+    """A job. The fields up to `origin` are as submitted; the fields from `adopted` on are its progress.
 
     `command` is the argument vector, executed unchanged. Times are seconds since the epoch, durations are
     seconds, 0 means no limit. A gang has `coscheduling`; `slices` is the number of groups over which it spreads.
@@ -227,12 +227,12 @@ class Job(Record, kw_only=True):
     failed_rounds: int = 0  # charged against max_retries_failure
     preempted_rounds: int = 0  # charged against max_retries_preemption
     refused_rounds: int = 0  # consecutive refusals by workers
-    last_task_ended_at: float = 0.0  # recorded with `max_running` only: from then on the next task may start
+    last_task_ended_at: float = 0.0  # set only with `max_running`: another task may start after this time
     end: End | None = None
 
     @property
     def signature(self) -> Signature:
-        """The job's demands on workers. Jobs with equal demands have equal signatures."""
+        """The job's requirements on workers. Jobs with equal requirements have equal signatures."""
         gang = self.coscheduling
         shape = None if gang is None else (gang, self.slices, self.replicas, self.spread)
         return self.resources, self.constraints, self.tolerations, shape, self.timeout
@@ -242,8 +242,8 @@ class Job(Record, kw_only=True):
         return self.coscheduling is not None
 
     @property
-    def is_script_alone(self) -> bool:
-        """True if the workspace is only the job script that the job runs. iris makes the script executable."""
+    def is_single_script(self) -> bool:
+        """True if the workspace contains only the job script. iris makes the script executable."""
         shipped = self.workspace
         return shipped is not None and shipped.files == 1 and self.command[0] == f"./{shipped.name}"
 
@@ -269,9 +269,9 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     """The fields of a job file, a command line or a call of the Python client. None: the field is not given.
 
     `workdir` is a directory on this machine, `job_script` the absolute path of a program. Before iris accepts the
-    request, it packs both into `workspace` and stores `each_line` as `lines`. `memory_default` is the request if
-    `memory` is not given; it sets no limit. `again` is the ended job whose fields are the defaults. `failed`: submit
-    only the tasks of that array that did not succeed.
+    request, it packs both into `workspace` and stores `each_line` as `lines`. `memory_default` is the memory that the
+    job gets if `memory` is not given; it sets no limit. `again` is an ended job whose fields are the defaults.
+    `failed`: submit only the tasks of this array that did not succeed.
     """
 
     name: str | None = None
@@ -321,7 +321,7 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     force: bool | None = None
 
 
-class Missing(Struct, frozen=True, kw_only=True):
+class MissingInputs(Struct, frozen=True, kw_only=True):
     """Open jobs that can't start from this machine: their `secrets` can't be read, or `files` are missing."""
 
     secrets: Mapping[JobId, Sequence[str]] = field(default_factory=dict)
@@ -332,4 +332,4 @@ class Missing(Struct, frozen=True, kw_only=True):
         return frozenset((*self.secrets, *self.files))
 
 
-NOTHING_MISSING = Missing()
+NO_MISSING_INPUTS = MissingInputs()

@@ -208,7 +208,7 @@ JOB_FIELDS = tuple(row._replace(group=group) for group, rows in _GROUPS for row 
 """All rows, in the order of `iris launch --help`."""
 
 
-OPTIONS_ELSEWHERE = {
+OPTIONS_OF_OTHER_TOOLS = {
     "--replicas": "-n --ntasks --tasks -N --nodes --num-nodes",
     "--slices": "-N --nodes --num-nodes",
     "--gpu": "-G --gpus --gres --accelerators --gpus-per-task --gpus-per-node",

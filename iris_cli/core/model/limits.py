@@ -46,9 +46,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     def backoff(self, failures: int) -> float:
         """Return the seconds of back-off after this many consecutive failures (1 or more)."""
-        return doubled(self.backoff_first, failures, self.backoff_max)
+        return doubling_backoff(self.backoff_first, failures, self.backoff_max)
 
 
-def doubled(first: float, failures: int, longest: float) -> float:
+def doubling_backoff(first: float, failures: int, longest: float) -> float:
     """Return a back-off of `first` seconds that doubles with each failure after the first, at most `longest`."""
     return min(first * 2.0 ** min(failures - 1, 32), longest)  # more doublings could overflow

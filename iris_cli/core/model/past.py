@@ -1,6 +1,6 @@
 """Tables that read ended jobs from a snapshot only on demand, because most jobs of a long log have ended.
 
-The lookup of an entry reads this entry. An iteration over a table reads all entries.
+A look-up reads one entry. An iteration over a table reads all entries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the definition of a Protocol takes longer than a look-up
             """Return a stored entry. Raises KeyError."""
             ...
 
-        def everything(self) -> Iterable[tuple[K, Found]]:
+        def all_entries(self) -> Iterable[tuple[K, Found]]:
             """Yield all stored entries in the order of the table, including entries that are in memory."""
             ...
 
@@ -46,7 +46,8 @@ class Table(dict[K, V]):
     """A dict that reads missing entries from the stored table `kept`, and keeps them in memory.
 
     `missing` is the number of entries that are not in memory, `dropped` are the keys of deleted stored entries. The
-    function `in_memory` returns the entries in memory. An existing entry must be looked up before it is replaced.
+    function `values_in_memory` returns the entries in memory. Look up an existing entry before you replace it, because
+    otherwise `len` counts it twice.
     Threads may read a table at the same time if it has a reentrant `lock`, which is held while stored entries are read.
     """
 
@@ -84,7 +85,7 @@ class Table(dict[K, V]):
             if self.kept is not None:
                 loaded = dict(dict.items(self))
                 whole = {
-                    key: value for key, value in self.kept.everything() if key not in self.dropped
+                    key: value for key, value in self.kept.all_entries() if key not in self.dropped
                 } | loaded
                 super().clear()
                 super().update(whole)
@@ -113,17 +114,17 @@ class Table(dict[K, V]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    # The methods of dict would ignore stored entries. These methods use only the methods above and `self[key]`.
+    # The methods of dict ignore stored entries. The methods of Mapping call only the methods above and `self[key]`.
     __contains__, __eq__ = Mapping.__contains__, Mapping.__eq__
     get = Mapping.get  # type: ignore[assignment]  # typed for any Mapping
     keys, values, items = Mapping.keys, Mapping.values, Mapping.items  # type: ignore[assignment]  # as above
     setdefault = MutableMapping.setdefault
     __hash__ = None  # as for any dict
 
-    # iris does not use these methods of dict, which would not count new entries either.
+    # The following methods of dict would make `len` wrong. iris does not use them.
     __or__ = __ior__ = __reversed__ = update = clear = popitem = None  # type: ignore[assignment]  # so that a call fails
 
 
-def in_memory(table: dict[K, V]) -> ValuesView[V]:
+def values_in_memory(table: dict[K, V]) -> ValuesView[V]:
     """Return the entries of a table that are in memory. For a plain dict these are all entries."""
     return dict.values(table)

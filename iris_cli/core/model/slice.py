@@ -147,7 +147,7 @@ class SliceTemplate(Value, frozen=True, kw_only=True):
 
     @property
     def ends_its_processes(self) -> bool:
-        """True if the end of a slice is the end of its VMs. Processes can outlive a Slurm allocation."""
+        """True if a deleted slice has no processes left. Processes can outlive a Slurm allocation."""
         return self.provider is not Provider.SLURM
 
 
@@ -217,11 +217,11 @@ INCOMPLETE: Final = "its slice is not complete yet"
 class SliceState(StrEnum):
     """State of a slice. A slice is removed from the tables when it is `DELETING` and its provider does not list it."""
 
-    REQUESTED = "requested"  # to be created; whether the provider got the request is unknown
+    REQUESTED = "requested"  # iris will send, or has sent, the request to create it
     CREATING = "creating"  # the provider is creating it
     BOOTING = "booting"  # the provider reports it ready, but not every VM has passed its probe
     READY = "ready"  # its VMs are workers
-    DELETING = "deleting"  # to be deleted; whether the provider got the request is unknown
+    DELETING = "deleting"  # iris will send, or has sent, the request to delete it
 
 
 class SliceHost(Value, frozen=True, kw_only=True):
@@ -277,14 +277,14 @@ class Slice(Record, kw_only=True):
         return tuple(WorkerId(f"{stem}-{index}") for index in range(len(self.hosts)))
 
     @property
-    def to_set_up(self) -> tuple[int, ...]:
+    def vms_to_set_up(self) -> tuple[int, ...]:
         """The numbers of the VMs that have not run the set-up command yet."""
         return tuple(vm for vm in range(len(self.hosts)) if vm not in self.set_up) if self.setup else ()
 
-    def expected(self, now: float, patience: float) -> bool:
-        """Return whether its VMs will become workers; False if its request was not accepted for `patience` seconds."""
+    def is_expected(self, now: float, request_timeout: float) -> bool:
+        """Return whether its VMs will become workers. False if the provider did not accept its request in time."""
         since = now - self.requested_at  # negative if a clock was wrong
-        expired = self.state is SliceState.REQUESTED and not -patience < since < patience
+        expired = self.state is SliceState.REQUESTED and not -request_timeout < since < request_timeout
         return self.is_coming and not expired
 
     @property
@@ -315,7 +315,7 @@ def slice_number(name: str, owner: str) -> tuple[str, int] | None:
 
 
 def slice_of(worker: str) -> str:
-    """Return the slice's name in the id of a VM of a slice created on demand. Other ids give the name of no slice."""
+    """Return the name of the slice of a VM. The id of any other worker gives a name that no slice has."""
     return worker.rpartition("-")[0].partition(".")[0]
 
 

@@ -1,4 +1,4 @@
-"""Tasks, their attempts, and the ends of both. A task has a state and an end; so does each of its attempts."""
+"""Tasks and their attempts. Each has a state, and an end when it has ended."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class EndReason(StrEnum):
 
 
 INFRASTRUCTURE = frozenset({EndReason.WORKER_FAILED, EndReason.PREEMPTED})
-"""Ends caused by a host, not by the user's program. A verdict prefers them to exit codes, because siblings of a rank on
-a lost host fail, too."""
+"""Reasons of ends caused by a host, not by the user's program. A verdict prefers them to exit codes, because siblings
+of a rank on a lost host fail, too."""
 
 PROGRAM_FAILURES = frozenset({EndReason.USER_ERROR, EndReason.OOM, EndReason.SIGNAL, EndReason.SETUP_FAILED})
-"""Ends charged against `max_retries_failure`. TIMEOUT is not charged: it is never retried."""
+"""Reasons of ends charged against `max_retries_failure`. TIMEOUT is not charged: it is never retried."""
 
 
 class FactKind(StrEnum):
@@ -118,7 +118,7 @@ def vm_is_preempted(facts: tuple[Fact, ...]) -> bool:
 
 
 def reason_of_exit(exit_code: int, cause: str, facts: tuple[Fact, ...] = ()) -> EndReason:
-    """Return the reason for a worker's exit record. `cause` is empty, `timeout`, `oom`, or `signal`.
+    """Return the reason of an end, from the worker's exit record. `cause` is empty, `timeout`, `oom`, or `signal`.
 
     A failure on a VM whose end is announced counts as a preemption.
     """
@@ -197,9 +197,7 @@ class Assigned(_Phase, frozen=True, kw_only=True, tag=AttemptState.ASSIGNED.valu
 
     state: ClassVar[AttemptState] = AttemptState.ASSIGNED
     acknowledged: bool = False  # the worker acknowledged it
-    taken_over: bool = (
-        False  # any invocation may repeat its dispatch: only the worker knows whether it started
-    )
+    taken_over: bool = False  # any invocation may repeat its dispatch
     held_up: str = ""  # why the worker did not start it after `go`
 
 

@@ -33,7 +33,7 @@ def is_reserved_by_shells(name: str) -> bool:
 
 
 def is_read_by_container_clients(name: str) -> bool:
-    """Return whether docker or podman reads the variable. If so, it can't be passed to a container alone."""
+    """Return whether docker or podman reads the variable. If so, setting it for a container also affects the client."""
     return _READ_BY_CONTAINER_CLIENTS.fullmatch(name) is not None
 
 
@@ -48,12 +48,12 @@ def check_variable(name: str) -> None:
         raise UsageError(f"{clip(name)} is set by iris", hint="choose a name that does not begin with IRIS_")
 
 
-def secret_source(words: str) -> tuple[str, str]:
+def secret_source(text: str) -> tuple[str, str]:
     """Return the name of a secret and the file with its value; "" if the value is in the operator's environment.
 
-    `words` is `NAME` or `NAME=@FILE`. Raises UsageError; its message never contains the text after the name.
+    `text` is `NAME` or `NAME=@FILE`. Raises UsageError; its message never contains the text after the name.
     """
-    name, sign, source = words.partition("=")
+    name, sign, source = text.partition("=")
     check_variable(name)
     if is_reserved_by_shells(name):
         # The value could only be passed in the arguments of a command, which every user of the host can see.

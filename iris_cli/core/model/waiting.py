@@ -40,13 +40,13 @@ def overdue_since(cluster: Cluster, job: Job, patience: float, now: float) -> fl
     return since if now - since >= patience else None
 
 
-def overdue(cluster: Cluster, job: Job, patience: float, now: float) -> str:
+def describe_overdue(cluster: Cluster, job: Job, patience: float, now: float) -> str:
     """Return `pending for 14m (limit: 10m)` for an overdue gang, otherwise ''."""
     since = overdue_since(cluster, job, patience, now)
-    return overdue_words(now - since, patience) if since is not None else ""
+    return format_overdue(now - since, patience) if since is not None else ""
 
 
-def overdue_words(waited: float, patience: float) -> str:
+def format_overdue(waited: float, patience: float) -> str:
     """Return the text for a gang that has been pending for `waited` seconds."""
     return f"pending for {_coarse(waited)} (limit: {format_duration(patience)})"
 
@@ -56,7 +56,7 @@ def _coarse(seconds: float) -> str:
     return format_duration(seconds - seconds % _MINUTE if seconds >= _MINUTE else float(max(0, int(seconds))))
 
 
-def quiet_of(attempt: Attempt, now: float) -> str:
+def describe_quiet_attempt(attempt: Attempt, now: float) -> str:
     """Return `quiet 42m in load (data.py:3)`, `quiet 42m` without a known function, or '' if not marked quiet."""
     if attempt.quiet_since is None:
         return ""
@@ -64,7 +64,7 @@ def quiet_of(attempt: Attempt, now: float) -> str:
     return f"{words} in {attempt.quiet_in}" if attempt.quiet_in else words
 
 
-def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
+def describe_quiet_tasks(job: Job, tasks: Iterable[Task], now: float) -> str:
     """Return a text with the time for which running tasks have been quiet, and their functions; '' if no task is quiet.
 
     One task: `quiet 42m in load (data.py:3)`. Several tasks: `3 of 4 ranks quiet 42m: rank 2, then 0-1`, longest first;
@@ -83,22 +83,23 @@ def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
         return ""
     since, index = quiet[0]
     if len(running) == 1:
-        return quiet_of(running[index], now)
-    places: dict[str, list[int]] = {}
+        return describe_quiet_attempt(running[index], now)
+    indexes_by_function: dict[str, list[int]] = {}
     for _, index in quiet:
-        places.setdefault(running[index].quiet_in, []).append(index)
+        indexes_by_function.setdefault(running[index].quiet_in, []).append(index)
     noun = "rank" if job.is_gang else "task"
     share = "all" if len(quiet) == len(running) else f"{len(quiet)} of"
-    return f"{share} {count(len(running), noun)} quiet {_coarse(now - since)}: {_tasks_by_function(places, noun)}"
+    tasks_by_function = _tasks_by_function(indexes_by_function, noun)
+    return f"{share} {count(len(running), noun)} quiet {_coarse(now - since)}: {tasks_by_function}"
 
 
-def _tasks_by_function(places: dict[str, list[int]], noun: str) -> str:
-    """Return the indexes of the quiet tasks by function, the smallest group first. `places` are in order of time."""
-    if list(places) == [""]:
-        first, *others = places[""]
+def _tasks_by_function(indexes_by_function: dict[str, list[int]], noun: str) -> str:
+    """Return the indexes of quiet tasks by function, the smallest group first. They are in order of quiet time."""
+    if list(indexes_by_function) == [""]:
+        first, *others = indexes_by_function[""]
         return f"{noun} {first}" + (f", then {format_indexes(sorted(others))}" if others else "")
-    groups = sorted(places.items(), key=lambda group: len(group[1]))
+    groups = sorted(indexes_by_function.items(), key=lambda group: len(group[1]))
     return ", ".join(
-        f"{noun}{'s' if len(tasks) > 1 else ''} {format_indexes(sorted(tasks))} in {place or 'an unknown place'}"
-        for place, tasks in groups
+        f"{noun}{'s' if len(tasks) > 1 else ''} {format_indexes(sorted(tasks))} in {function or 'an unknown place'}"
+        for function, tasks in groups
     )

@@ -82,22 +82,22 @@ class Ghost(Value, frozen=True, kw_only=True):
 
 
 class Span(Value, frozen=True, kw_only=True):
-    """A duration in seconds, the sum of the steps between observations; `last` is the time of the last observation.
+    """The sum of the seconds between observations. `last` is the time of the last observation.
 
-    The `longest` step may be wrong, because a clock may have been changed during it.
+    The `longest` time between two observations may be wrong, because the clock may have been set in between.
     """
 
     last: float
     total: float = 0.0
     longest: float = 0.0
 
-    def until(self, at: float) -> Span:
-        """Return the span with one more observation. A clock that goes back adds nothing."""
+    def extend_to(self, at: float) -> Span:
+        """Return the span with an observation at this time. If the clock went back, the sum does not change."""
         step = max(0.0, at - self.last)
         return Span(last=at, total=self.total + step, longest=max(self.longest, step))
 
-    def at_least(self, max_step: float = 0.0) -> float:
-        """Return the least duration: at most `max_step` seconds are counted for the longest step."""
+    def minimum(self, max_step: float = 0.0) -> float:
+        """Return the sum, in which the longest time between two observations counts for at most `max_step` seconds."""
         return self.total - self.longest + min(self.longest, max_step)
 
 
@@ -150,16 +150,16 @@ class Worker(Record, kw_only=True):
         return {**self.attributes, WORKER_ID_ATTRIBUTE_KEY: AttributeValue(self.id)}
 
     @property
-    def own_attributes(self) -> dict[str, AttributeValue]:
+    def attributes_without_taints(self) -> dict[str, AttributeValue]:
         """The attributes without the taints that the operator set."""
-        by_hand = {taint_key(taint) for taint in self.taints}
-        return {key: value for key, value in self.attributes.items() if key not in by_hand}
+        taint_keys = {taint_key(taint) for taint in self.taints}
+        return {key: value for key, value in self.attributes.items() if key not in taint_keys}
 
 
 def with_taints(
     attributes: Mapping[str, AttributeValue], taints: tuple[str, ...]
 ) -> dict[str, AttributeValue]:
-    """Return the attributes and the taints that the operator set, in one mapping: a taint is an attribute, too."""
+    """Return the attributes plus an attribute for each taint that the operator set."""
     return {**attributes, **{taint_key(taint): AttributeValue("true") for taint in taints}}
 
 
@@ -215,7 +215,7 @@ class WorkerCapacity(NamedTuple):
 
     @classmethod
     def of(cls, worker: Worker) -> WorkerCapacity:
-        """Return the free resources of a worker. At most one attempt holds the chips."""
+        """Return the free resources of a worker."""
         claims = worker.claims
         if not claims:
             return _idle_capacity(worker.cpu, worker.memory, worker.gpus)

@@ -16,15 +16,16 @@ from iris_cli.core.scheduling.reasons import WaitingKey
 from iris_cli.core.scheduling.sets import Dimension, Group, Levels, mask_of
 
 RoomChange = tuple[int, Amounts | None]
-"""The position of a worker with less room than before, and the amounts that a task took; None for a reservation."""
+"""The position of a worker with less room than before, and the amounts that a task took; None if the room was
+reserved."""
 
 
 class PackedNeed(Struct, frozen=True):
-    """The amounts that one task needs, also packed. `taken`: indexes of nonzero amounts; `signs`: their sign bits."""
+    """The amounts that one task needs, also packed. `nonzero`: indexes of nonzero amounts; `signs`: their sign bits."""
 
     amounts: Amounts
     packed: int
-    taken: tuple[int, ...]
+    nonzero: tuple[int, ...]
     signs: int
 
 
@@ -49,16 +50,16 @@ class Packing:
 
     def pack(self, need: Amounts) -> PackedNeed:
         """Return the packed amounts of a task. The task fits if free amounts minus `packed` have all sign bits set."""
-        taken = tuple(number for number, amount in enumerate(need) if amount)
+        nonzero = tuple(number for number, amount in enumerate(need) if amount)
         return PackedNeed(
-            need, self._join(need), taken, sum(self._zero << self._shifts[each] for each in taken)
+            need, self._join(need), nonzero, sum(self._zero << self._shifts[each] for each in nonzero)
         )
 
-    def left(self, packed_free: int) -> Amounts:
+    def unpack(self, packed_free: int) -> Amounts:
         """Return the amounts that `packed_free` holds."""
-        return Amounts(*(self.amount(packed_free, number) for number in range(len(self._shifts))))
+        return Amounts(*(self.unpack_amount(packed_free, number) for number in range(len(self._shifts))))
 
-    def amount(self, packed_free: int, number: int) -> int:
+    def unpack_amount(self, packed_free: int, number: int) -> int:
         return (packed_free >> self._shifts[number] & self._field) - self._zero
 
     def _join(self, amounts: Amounts) -> int:
@@ -80,8 +81,8 @@ class SchedulingContext:
     """The state of one cycle. Workers are positions; sets of workers are bit masks (see `sets`).
 
     `attempts`: the number of attempts on each worker. `changes`: each reduction of a worker's room. `version` changes
-    when another worker may have become the best worker for a task. `open`: the workers that are not reserved. The room
-    of a reserved worker is the room that other tasks may still take.
+    when another worker may have become the best worker for a task. `unreserved`: the workers that are not reserved. The
+    room of a reserved worker is the room that other tasks may still take.
     """
 
     def __init__(self, fleet: Fleet, needs: Sequence[Amounts]) -> None:
@@ -97,7 +98,7 @@ class SchedulingContext:
         self._loads: dict[int, Load] = {}
         self._distinct_loads: dict[tuple[Amounts | int, ...], Load] = {}
         self.version = 0
-        self.open = fleet.all_workers
+        self.unreserved = fleet.all_workers
         self.reserved_by: dict[int, WaitingKey] = {}
         self.reservations: dict[WaitingKey, list[Group]] = {}
         self._withheld: dict[int, Amounts] = {}  # free amounts that only the reserving task may take
@@ -123,13 +124,13 @@ class SchedulingContext:
     def pack(self, need: Amounts) -> PackedNeed:
         return self._packing.pack(need)
 
-    def with_room(self, need: Amounts) -> int:
+    def workers_with_room(self, need: Amounts) -> int:
         """Return the workers with room for one task now. Their health and attributes are not considered."""
         return (
-            self.cpu.now[need.cpu_millis]
-            & self.memory.now[need.memory]
-            & self.gpus.now[need.gpus]
-            & self.chips.now[need.chips]
+            self.cpu.workers_now[need.cpu_millis]
+            & self.memory.workers_now[need.memory]
+            & self.gpus.workers_now[need.gpus]
+            & self.chips.workers_now[need.chips]
         )
 
     def has_room(self, position: int, need: PackedNeed) -> bool:
@@ -138,9 +139,9 @@ class SchedulingContext:
 
     def left(self, position: int) -> Amounts:
         """Return the free amounts of one worker now."""
-        return self._packing.left(self._packed_free[position])
+        return self._packing.unpack(self._packed_free[position])
 
-    def left_to_owner(self, position: int) -> Amounts:
+    def free_for_owner(self, position: int) -> Amounts:
         """Return the free amounts of a reserved worker for the task or gang that it is reserved for."""
         return Amounts(*map(int.__add__, self.left(position), self._withheld[position]))
 
@@ -160,12 +161,15 @@ class SchedulingContext:
             key = idle, packed_free, *claimed
             found = self._distinct_loads.get(key)
             if found is None:
-                found = self._distinct_loads[key] = Load(idle, self._packing.left(packed_free), claimed)
+                found = self._distinct_loads[key] = Load(idle, self._packing.unpack(packed_free), claimed)
             self._loads[position] = found
         return found
 
     def take(self, position: int, need: PackedNeed) -> bool:
-        """Take the amounts of one task from a worker, but not yet its GPUs. Return False if it has no room."""
+        """Take the amounts of one task from a worker (`take_gpus` chooses the GPUs).
+
+        Return False if there is no room.
+        """
         before = self._packed_free[position]
         after = before - need.packed
         signs = need.signs
@@ -203,9 +207,9 @@ class SchedulingContext:
         return {count: mask_of(found) for count, found in positions.items()}
 
     def _shrink(self, position: int, before: int, need: PackedNeed) -> None:
-        """Update the dimensions. `before`: the packed free amounts of the worker before the task took its amounts."""
-        for number in need.taken:
-            had = self._packing.amount(before, number)
+        """Update the dimensions. `before` are the packed free amounts of the worker without the task."""
+        for number in need.nonzero:
+            had = self._packing.unpack_amount(before, number)
             self.dimensions[number].shrink(position, had, had - need.amounts[number])
 
     @cached_property
@@ -218,15 +222,18 @@ class SchedulingContext:
         return list(map(Amounts.idle, self.fleet.workers))
 
     @cached_by_argument
-    def large_enough(self, need: Amounts) -> int:
-        """Return the workers that have room for one task when they are idle."""
+    def workers_of_size(self, need: Amounts) -> int:
+        """Return the workers that have room for one task when they run nothing else."""
         found = self.fleet.all_workers
         for levels, amount in zip(self.idle, need, strict=True):
-            found &= levels.with_at_least([amount])[amount]
+            found &= levels.workers_with_at_least([amount])[amount]
         return found
 
     def reserve(self, key: WaitingKey, groups: list[Group], spare: Mapping[int, Amounts]) -> None:
-        """Reserve workers of `groups` for a gang or a task. Other tasks may still take the `spare` amounts of each."""
+        """Reserve workers of `groups` for a gang or a task.
+
+        Of each worker, other tasks may still take the `spare` amounts.
+        """
         for position, amounts in spare.items():
             share = self._packed_free[position], amounts
             if share not in self._shares:
@@ -237,7 +244,7 @@ class SchedulingContext:
             for dimension, had, has in zip(self.dimensions, left, amounts, strict=True):
                 if had != has:
                     dimension.shrink(position, had, has)
-        self.open &= ~mask_of(list(spare))
+        self.unreserved &= ~mask_of(list(spare))
         self.reserved_by.update(dict.fromkeys(spare, key))
         self.reservations[key] = groups
         self.changes += [(position, None) for position in spare]
@@ -277,7 +284,10 @@ class SchedulingContext:
 
 
 def _positions_by_amounts(amounts: Iterable[Amounts]) -> dict[Amounts, list[int]]:
-    """Return the positions of the workers that have equal amounts. `amounts`: of each worker, by position."""
+    """Return the positions of the workers that have equal amounts.
+
+    `amounts` has the amounts of each worker in order.
+    """
     found: dict[Amounts, list[int]] = {}
     for position, each in enumerate(amounts):
         found.setdefault(each, []).append(position)

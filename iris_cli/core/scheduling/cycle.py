@@ -14,10 +14,16 @@ from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import wording
 from iris_cli.core.scheduling.explain.explain import Unmet, Waiting
 from iris_cli.core.scheduling.explain.explanation import CycleRecord, UnconfirmedStops
-from iris_cli.core.scheduling.explain.group_checks import Case, GroupCheck, fits, group_with, rejected_before
+from iris_cli.core.scheduling.explain.group_checks import (
+    Case,
+    GroupCheck,
+    fits,
+    group_containing,
+    rejected_before,
+)
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, why_malformed
-from iris_cli.core.scheduling.order import Entry, TasksByJob, build_queue, split_overdue
+from iris_cli.core.scheduling.order import Entry, TasksByJob, build_queue, split_timed_out
 from iris_cli.core.scheduling.placement import Assignment, Requirement, assign, take_best_worker
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 from iris_cli.core.scheduling.reservation import Reservations
@@ -30,7 +36,7 @@ class SchedulingResult(Struct, frozen=True, kw_only=True):
     """The decisions of a cycle: `assignments` in the order of the decisions, the tasks of a gang by index.
 
     `timed_out_tasks` were not placed within their `scheduling_timeout`. `waiting` has the reasons of the other pending
-    tasks and gangs. `reservations` has the names of the groups reserved for each gang, or of the worker reserved for
+    tasks and gangs. `reservations` has the names of the reserved groups for each gang, and of the reserved worker for
     each task. `reserved_for` has the gang or task for which each worker is reserved. `notable_choices` returns, for the
     first placed task of each job, why workers that rank higher were not chosen: `chose v4b: v4a busy`.
     """
@@ -72,7 +78,7 @@ def find_assignments(
     decide = partial(_decide, now=now, gang_reserve_after=gang_reserve_after, backoff_max=backoff_max)
     record = CycleRecord(
         queue=queue.entries,
-        left_out=frozenset((*result.timed_out, *result.malformed)),
+        excluded=frozenset((*result.timed_out, *result.malformed)),
         placed=result.placed,
         get_job=get_job,
         workers=fleet.workers,
@@ -103,7 +109,7 @@ def _decide(*args: Any, **kwargs: Any) -> tuple[Assignment, ...]:
 
 
 class _Placements(NamedTuple):
-    """The result of `_place_all`. `malformed` gangs stay pending, with a reason. No room was found for `unmet` ones."""
+    """The result of `_place_all`. `malformed`: reasons of malformed gangs. `unmet`: tasks and gangs without room."""
 
     placed: list[Assignment]
     timed_out: list[TaskId]
@@ -121,9 +127,9 @@ def _place_all(
     result = _Placements([], [], {}, {})
     placed, timed_out, malformed, unmet = result
     gangs, now = GangPlacer(context, reservations), context.fleet.now
-    for _, _, job_id, job, tasks, sample, overdue in queue:
-        if overdue:
-            late, tasks = split_overdue(job, tasks, now)
+    for _, _, job_id, job, tasks, sample, is_timed_out in queue:
+        if is_timed_out:
+            late, tasks = split_timed_out(job, tasks, now)
             timed_out += [task.id for task in late]
             if not tasks:
                 continue
@@ -142,7 +148,11 @@ def _place_all(
                 placed.append(assign(context, requirement, task, requirement.position))
             else:
                 placed.append(Assignment(task.id, requirement.worker))
-        if requirement.exhausted and requirement.reservable and job.submitted_at <= reservations.due_until:
+        if (
+            requirement.exhausted
+            and requirement.reservable
+            and job.submitted_at <= reservations.latest_submission
+        ):
             first = next((task.id for task in tasks if task.id in unmet), None)
             if first is not None:
                 requirement.reservable = reservations.reserve_worker(first, requirement)
@@ -152,7 +162,7 @@ def _place_all(
 # Reasons for a placement: why workers or groups that rank higher were not chosen.
 
 
-_WORDS = {
+_STATE_WORDS = {
     ReasonKind.COOLDOWN: "cooling down",
     ReasonKind.STOPPING: "stopping",
     ReasonKind.RESERVED: "reserved",
@@ -173,7 +183,7 @@ def _notable_choices(
     found: dict[TaskId, str] = {}
     for job, placed in by_job.items():
         requirement = requirement_of(job)
-        chosen = dict.fromkeys(group_with(context, requirement, each.worker) for each in placed)
+        chosen = dict.fromkeys(group_containing(context, requirement, each.worker) for each in placed)
         first = min(chosen, key=lambda group: group.number)
         rejected = wording.list_few(_rejected_before(context, record, job, requirement, first))
         if rejected:
@@ -185,9 +195,9 @@ def _notable_choices(
 def _rejected_before(
     context: SchedulingContext, record: CycleRecord, job: JobId, requirement: Requirement, chosen: Group
 ) -> Iterator[str]:
-    """Yield a text for each group before `chosen` that is as preferred, but busy, unhealthy or assigned to others."""
-    fitting_if_idle = requirement.selected & context.large_enough(requirement.need)
-    before = rejected_before(Case(context, requirement, context.open), chosen.number)
+    """Yield a text for each group before `chosen` that is as preferred, but is busy, unhealthy or already assigned."""
+    fitting_if_idle = requirement.selected & context.workers_of_size(requirement.need)
+    before = rejected_before(Case(context, requirement, context.unreserved), chosen.number)
     for check in islice(before, _MAX_CHECKED):
         if not _is_as_good(context, requirement, check.group, chosen):
             continue
@@ -199,17 +209,17 @@ def _rejected_before(
             yield f"{check.group.key} {_state_word(context, check)}"
 
 
-def _is_as_good(context: SchedulingContext, requirement: Requirement, one: Group, chosen: Group) -> bool:
+def _is_as_good(context: SchedulingContext, requirement: Requirement, group: Group, chosen: Group) -> bool:
     """Return whether a group is at least as preferred as the chosen group. CPU tasks prefer hosts without devices."""
     if requirement.shape is None and requirement.needs_no_device:
         without_devices = context.cpu_tiers[0]
-        if chosen.mask & without_devices and not one.mask & without_devices:
+        if chosen.mask & without_devices and not group.mask & without_devices:
             return False
-    return _met_preferences(requirement, one) >= _met_preferences(requirement, chosen)
+    return _met_preferences(requirement, group) >= _met_preferences(requirement, chosen)
 
 
 def _met_preferences(requirement: Requirement, group: Group) -> int:
-    """Return the sum of the preferences that the workers of a group meet: only of the best, as many as are needed."""
+    """Return the number of met preferences, summed over the best workers of a group, as many as the job needs."""
     wanted, found = requirement.shape.size if requirement.shape else 1, 0
     for met, level in zip(reversed(range(len(requirement.levels))), requirement.levels, strict=True):
         used = min(wanted, (group.mask & requirement.selected & level).bit_count())
@@ -221,5 +231,5 @@ def _met_preferences(requirement: Requirement, group: Group) -> int:
 def _state_word(context: SchedulingContext, check: GroupCheck) -> str:
     """Return the state of the rejected workers: `busy`, `draining`, `cooling down`."""
     if check.kind is ReasonKind.UNHEALTHY:
-        return wording.state(context.fleet.workers[first_of(check.rejected)])
-    return _WORDS.get(check.kind, "busy") if check.kind else ""
+        return wording.state_text(context.fleet.workers[first_of(check.rejected)])
+    return _STATE_WORDS.get(check.kind, "busy") if check.kind else ""

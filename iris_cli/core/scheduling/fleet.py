@@ -39,12 +39,12 @@ class Fleet:
         self._offered = offered
         self._stops = unconfirmed_stops if isinstance(unconfirmed_stops, Mapping) else {}
         stopping = frozenset(unconfirmed_stops)
-        self.schedulable = self._all_but(not accepts_tasks(worker) for worker in self.workers)
-        self.not_cooling_down = self._all_but(
+        self.schedulable = self._workers_except(not accepts_tasks(worker) for worker in self.workers)
+        self.not_cooling_down = self._workers_except(
             worker.cooldown_until > now and is_cooling_down(worker, now, limits) for worker in self.workers
         )
-        self.without_unconfirmed_stops = self._all_but(worker_id in stopping for worker_id in self.ids)
-        self.taints = self._taints()
+        self.without_unconfirmed_stops = self._workers_except(worker_id in stopping for worker_id in self.ids)
+        self.taints = self._find_taints()
 
     @cached_by_argument
     def positions_by_value(self, key: str) -> dict[AttributeValue, list[int]]:
@@ -58,11 +58,11 @@ class Fleet:
             if value is None:
                 continue
             raw = value.value
-            same = raw if type(raw) is str else (type(raw), raw)
-            if same in found:
-                found[same][1].append(position)
+            raw_key = raw if type(raw) is str else (type(raw), raw)
+            if raw_key in found:
+                found[raw_key][1].append(position)
             else:
-                found[same] = (value, [position])
+                found[raw_key] = (value, [position])
         return dict(found.values())
 
     @cached_by_argument
@@ -70,7 +70,7 @@ class Fleet:
         """Return, for each value of an attribute, the set of its workers."""
         return {value: mask_of(positions) for value, positions in self.positions_by_value(key).items()}
 
-    def with_attribute(self, key: str) -> int:
+    def workers_with_attribute(self, key: str) -> int:
         """Return the workers that have an attribute."""
         return reduce(or_, self.workers_by_value(key).values(), 0)
 
@@ -83,12 +83,14 @@ class Fleet:
         return found
 
     @cached_by_argument
-    def satisfying(self, constraint: Constraint) -> int:
-        """Return the workers that satisfy a constraint. It is evaluated once for each value that workers have."""
+    def workers_satisfying(self, constraint: Constraint) -> int:
+        """Return the workers that satisfy a constraint. The constraint is evaluated once for each value."""
         key = constraint.key
-        return self._accepted(key, lambda value: constraint.matches({} if value is None else {key: value}))
+        return self._workers_with_accepted_value(
+            key, lambda value: constraint.matches({} if value is None else {key: value})
+        )
 
-    def tolerating(self, tolerations: Collection[str]) -> int:
+    def workers_tolerated_by(self, tolerations: Collection[str]) -> int:
         """Return the workers whose taints are all tolerated."""
         tainted = 0
         for taint, workers in self.taints.items():
@@ -97,22 +99,27 @@ class Fleet:
         return self.all_workers & ~tainted
 
     @cached_by_argument
-    def with_device_type(self, job_device_type: str) -> int:
+    def workers_with_device_type(self, job_device_type: str) -> int:
         """Return the workers whose device type suits a job of this type. Workers without a type are CPU hosts."""
         key = attributes.DEVICE_TYPE_ATTRIBUTE_KEY
-        return self._accepted(key, lambda kind: device_compatible(job_device_type, str(kind or "cpu")))
+        return self._workers_with_accepted_value(
+            key, lambda kind: device_compatible(job_device_type, str(kind or "cpu"))
+        )
 
-    def _accepted(self, key: str, accepts: Callable[[AttributeValue | None], bool]) -> int:
-        """Return the workers whose value of an attribute is accepted. The value is None if a worker lacks it."""
-        found = self.all_workers & ~self.with_attribute(key) if accepts(None) else 0
+    def _workers_with_accepted_value(self, key: str, accepts: Callable[[AttributeValue | None], bool]) -> int:
+        """Return the workers whose value of an attribute is accepted.
+
+        Workers without the attribute have the value None.
+        """
+        found = self.all_workers & ~self.workers_with_attribute(key) if accepts(None) else 0
         for value, workers in self.workers_by_value(key).items():
             if accepts(value):
                 found |= workers
         return found
 
-    def with_device(self, device: Device | None) -> int:
-        """Return the workers with a compatible device: a suitable type, and the same variant if one is requested."""
-        suitable = self.with_device_type(device.kind if device else "cpu")
+    def workers_with_device(self, device: Device | None) -> int:
+        """Return the workers with a compatible device: a suitable type, and the raw_key variant if one is requested."""
+        suitable = self.workers_with_device_type(device.kind if device else "cpu")
         if device is None or device.kind == "cpu" or device.variant == AUTO:
             return suitable
         variants = self.workers_by_value(attributes.DEVICE_VARIANT_ATTRIBUTE_KEY)
@@ -125,11 +132,11 @@ class Fleet:
             device_compatible(kind, each.kind) and (kind == "cpu" or variant in (AUTO, each.variant))
             for each in self._offered
         )
-        return offered or self.never_probed > 0
+        return offered or self.unprobed_count > 0
 
     @cached_property
-    def never_probed(self) -> int:
-        """The number of workers that may have any device, because they were never probed."""
+    def unprobed_count(self) -> int:
+        """The number of unprobed workers, which may have any device."""
         return sum(
             worker.condition is WorkerCondition.UNPROBED
             and attributes.DEVICE_TYPE_ATTRIBUTE_KEY not in worker.attributes
@@ -142,12 +149,12 @@ class Fleet:
             yield from filter(None, self._stops.get(self.ids[position], ()))
 
     @cached_by_argument
-    def lasting(self, seconds: float) -> int:
-        """Return the workers whose allocation does not end within this time; all workers for 0, "no time limit"."""
+    def workers_lasting(self, seconds: float) -> int:
+        """Return the workers whose allocation does not end within this time. 0 means no time limit: all workers."""
         if not seconds:
             return self.all_workers
         ends = (worker.ends_at for worker in self.workers)
-        return self._all_but(end is not None and end - self.now < seconds for end in ends)
+        return self._workers_except(end is not None and end - self.now < seconds for end in ends)
 
     @cached_by_argument
     def groups(self, key: str) -> GroupIndex:
@@ -158,20 +165,20 @@ class Fleet:
     def single_vms(self) -> int:
         """The workers that are not VMs of a multi-host slice, according to their attributes."""
         slices = self.groups(attributes.TPU_NAME_ATTRIBUTE_KEY)
-        return self._all_but(
+        return self._workers_except(
             vm_count(worker) not in (None, 1) or (at >= 0 and len(slices.groups[at].members) > 1)
             for worker, at in zip(self.workers, slices.numbers, strict=True)
         )
 
-    def _all_but(self, exceptions: Iterable[object]) -> int:
+    def _workers_except(self, exceptions: Iterable[object]) -> int:
         """Return all workers except those at positions where `exceptions` has a true value."""
         return self.all_workers & ~mask_of(list(compress(count(), exceptions)))
 
-    def _taints(self) -> dict[str, int]:
+    def _find_taints(self) -> dict[str, int]:
         keys = dict.fromkeys(chain.from_iterable(worker.attributes for worker in self.workers))
         prefix = attributes.TAINT_KEY_PREFIX
         return {
-            key.removeprefix(prefix): self.with_attribute(key)
+            key.removeprefix(prefix): self.workers_with_attribute(key)
             for key in sorted(keys)
             if key.startswith(prefix)
         }

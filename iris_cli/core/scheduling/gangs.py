@@ -9,7 +9,7 @@ from iris_cli.core.method_cache import cached_by_argument
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.placement import Assignment, Requirement, Sites, assign, has_shape
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
-from iris_cli.core.scheduling.reservation import Reservations, Waits
+from iris_cli.core.scheduling.reservation import BlockingAttempts, Reservations
 from iris_cli.core.scheduling.sets import Group, GroupQueue, Rank, Ranker, flags_of, mask_of
 
 
@@ -23,15 +23,17 @@ class GangPlacer:
     def place(self, job: Job, tasks: list[Task], requirement: Requirement, placed: list[Assignment]) -> bool:
         """Place all tasks of a gang, or none. Return whether they were placed. `tasks`: all its tasks, by index."""
         if not requirement.exhausted:
-            positions = self._search(requirement).positions()
+            positions = self._search(requirement).find_positions()
             if positions is not None:
                 for task, position in zip(tasks, positions, strict=True):
                     self.context.take(position, requirement.packed_need)
                     placed.append(assign(self.context, requirement, task, position))
                 return True
             requirement.exhausted = True
-        if job.submitted_at <= self._reservations.due_until:
-            found = self._search(requirement).reservable(self._reservations.waits(requirement.need))
+        if job.submitted_at <= self._reservations.latest_submission:
+            found = self._search(requirement).find_reservable(
+                self._reservations.blocking_attempts(requirement.need)
+            )
             if found:
                 self._reservations.reserve(job.id, *found, requirement.need)
         return False
@@ -54,9 +56,9 @@ class GroupSearch:
         self._eligible = flags_of(requirement.eligible, context.fleet.all_workers)
         self._preferred = [flags_of(workers, context.fleet.all_workers) for workers in requirement.preferred]
         self._fitting: GroupQueue | None = None
-        self._groups_by_wait: GroupQueue | None = None
+        self._groups_by_blocking: GroupQueue | None = None
 
-    def positions(self) -> list[int] | None:
+    def find_positions(self) -> list[int] | None:
         """Return the position for each task, by task index, or None if the gang does not fit.
 
         Several groups are in one zone if possible, otherwise in one region. Groups are ranked by the number of met
@@ -64,30 +66,32 @@ class GroupSearch:
         are used. They are in the order of their numbers in the slice; workers without numbers are in the order of ids.
         """
         if self._fitting is None:
-            self._fitting = GroupQueue(self._index, self._context.changes, self._by_fit, self._sites.tiers)
+            self._fitting = GroupQueue(
+                self._index, self._context.changes, self._ranker_by_fit, self._sites.tiers
+            )
         groups = self._fitting.best_set(self._shape.groups, by_tier=True)
         if groups is None:
             return None
         return [position for group in groups for position in self._first_members(group)]
 
-    def reservable(self, waits: Waits) -> tuple[list[Group], list[int]] | None:
-        """Return the groups with the fewest attempts in the way, and the positions of the workers to reserve.
+    def find_reservable(self, blocking: BlockingAttempts) -> tuple[list[Group], list[int]] | None:
+        """Return the groups with the fewest blocking attempts, and the positions of the workers to reserve.
 
         Return None if the gang would not fit on enough groups after attempts have ended.
         """
-        if self._groups_by_wait is None:
-            usable = self._requirement.schedulable & self._context.large_enough(self._requirement.need)
+        if self._groups_by_blocking is None:
+            usable = self._requirement.schedulable & self._context.workers_of_size(self._requirement.need)
             self._usable = flags_of(usable, self._context.fleet.all_workers)
-            self._waits = waits
-            self._groups_by_wait = GroupQueue(
-                self._index, self._context.changes, self._by_wait, self._sites.tiers
+            self._blocking = blocking
+            self._groups_by_blocking = GroupQueue(
+                self._index, self._context.changes, self._ranker_by_blocking, self._sites.tiers
             )
-        groups = self._groups_by_wait.best_set(self._shape.groups)
+        groups = self._groups_by_blocking.best_set(self._shape.groups)
         if groups is None:
             return None
-        return groups, [position for group in groups for _, position in self._soonest(group)]
+        return groups, [position for group in groups for _, position in self._soonest_workers(group)]
 
-    def _by_fit(self) -> Ranker:
+    def _ranker_by_fit(self) -> Ranker:
         """Return the ranker for groups on which the gang fits now."""
         candidates = self._requirement.candidates(self._context)
         shape, preferred = self._shape, self._requirement.preferred
@@ -122,25 +126,25 @@ class GroupSearch:
         best = sorted(range(len(members)), key=lambda at: -met[at])[: self._shape.size]
         return [members[at] for at in sorted(best)]
 
-    def _by_wait(self) -> Ranker:
+    def _ranker_by_blocking(self) -> Ranker:
         """Return the ranker for groups on which the gang fits after attempts have ended."""
 
         def rank(group: Group) -> Rank | None:
-            soonest = self._soonest(group)
-            return (sum(wait for wait, _ in soonest),) if soonest else None
+            soonest = self._soonest_workers(group)
+            return (sum(count for count, _ in soonest),) if soonest else None
 
         return rank
 
-    def _soonest(self, group: Group) -> list[tuple[int, int]]:
-        """Return the workers to reserve, each with its number of attempts in the way; empty if there are too few."""
+    def _soonest_workers(self, group: Group) -> list[tuple[int, int]]:
+        """Return the workers to reserve, each with its number of blocking attempts; [] if there are too few."""
         taken = self._context.reserved_by
         if not has_shape(group, self._shape):
             return []
         usable = [each for each in group.members if self._usable[each] == "1" and each not in taken]
         if len(usable) < self._shape.size:
             return []
-        waits = [(self._waits.count(each), each) for each in usable]
-        return sorted(waits, key=lambda pair: pair[0])[: self._shape.size]
+        counts = [(self._blocking.count(each), each) for each in usable]
+        return sorted(counts, key=lambda pair: pair[0])[: self._shape.size]
 
     def _fits(self, position: int) -> bool:
         room = self._context.has_room(position, self._requirement.packed_need)

@@ -26,42 +26,42 @@ class UsableWorkers:
         self._position = {worker_id: position for position, worker_id in enumerate(self._fleet.ids)}
         self._idle = [Amounts.idle(worker) for worker in self._fleet.workers]
         self._unknown = self.mask(worker.id for worker in self._fleet.workers if worker.condition in _UNKNOWN)
-        self._found: dict[Signature, int] = {}
+        self._usable: dict[Signature, int] = {}
 
     def mask(self, workers: Iterable[WorkerId]) -> int:
         """Return these workers as a bit mask. Workers that are not in the cluster are omitted."""
         return mask_of([self._position[each] for each in workers if each in self._position])
 
     def usable_by(self, job: Job) -> int:
-        """Return the workers that could run a job. A worker never probed could have any device, size or attribute."""
+        """Return the workers that could run a job. An unprobed worker could have any device, size or attribute."""
         signature = job.signature
-        if signature not in self._found:
-            self._found[signature] = self._find(job)
-        return self._found[signature]
+        if signature not in self._usable:
+            self._usable[signature] = self._find_usable(job)
+        return self._usable[signature]
 
-    def _find(self, job: Job) -> int:
+    def _find_usable(self, job: Job) -> int:
         fleet, need = self._fleet, Amounts.needed(job.resources)
-        with_device = fleet.with_device(job.resources.device)
+        with_device = fleet.workers_with_device(job.resources.device)
         known = with_device & mask_of([at for at, idle in enumerate(self._idle) if idle.covers(need)])
-        unknown = self._unknown & (with_device | ~fleet.with_attribute(DEVICE_TYPE_ATTRIBUTE_KEY))
+        unknown = self._unknown & (with_device | ~fleet.workers_with_attribute(DEVICE_TYPE_ATTRIBUTE_KEY))
         for constraint in job.constraints:
             if constraint.required:
-                satisfying = fleet.satisfying(constraint)
+                satisfying = fleet.workers_satisfying(constraint)
                 known &= satisfying
-                unknown &= satisfying | ~fleet.with_attribute(constraint.key)
-        found = (known | unknown) & fleet.tolerating(job.tolerations)
-        found = self._in_large_groups(job, found)
+                unknown &= satisfying | ~fleet.workers_with_attribute(constraint.key)
+        found = (known | unknown) & fleet.workers_tolerated_by(job.tolerations)
+        found = self._keep_large_groups(job, found)
         for group in fleet.groups(TPU_NAME_ATTRIBUTE_KEY).groups:
             if group.mask & found:
                 found |= group.mask
         return found
 
-    def _in_large_groups(self, job: Job, found: int) -> int:
-        """Return the workers in large enough groups for a gang. Workers never probed may be part of any group."""
+    def _keep_large_groups(self, job: Job, found: int) -> int:
+        """Return the workers in large enough groups for a gang. Unprobed workers may be part of any group."""
         shape = shape_of(job)
         if shape is None:
             return found
-        if found & self._unknown & ~self._fleet.with_attribute(shape.group_by):
+        if found & self._unknown & ~self._fleet.workers_with_attribute(shape.group_by):
             return found
         members = [found & group.mask for group in self._fleet.groups(shape.group_by).groups]
         return sum(each for each in members if each.bit_count() >= shape.size)
@@ -97,17 +97,17 @@ def independent_assignments(
     no_tasks: TasksByJob = {job: [] for job in (*placed, *waiting_jobs)}
     entries = build_queue(no_tasks, cluster.jobs.get, now).entries
     for _, _, job_id, job, *_ in entries:
-        own, usable = placed.get(job_id, []), usable_workers.usable_by(job)
+        assigned, usable = placed.get(job_id, []), usable_workers.usable_by(job)
         is_affected = bool(usable & contested)
         if only_unaffected:
-            free = [] if is_affected else own
+            independent = [] if is_affected else assigned
         else:
-            free = [each for each in own if not usable_workers.mask([each.worker]) & contested]
-            free = [] if job.is_gang and len(free) < len(own) else free
-        if is_affected and (only_unaffected or job_id in waiting_jobs or len(free) < len(own)):
+            independent = [each for each in assigned if not usable_workers.mask([each.worker]) & contested]
+            independent = [] if job.is_gang and len(independent) < len(assigned) else independent
+        if is_affected and (only_unaffected or job_id in waiting_jobs or len(independent) < len(assigned)):
             contested |= usable
             dependent.append(job_id)
-        kept += free
+        kept += independent
     return IndependentAssignments(assignments=tuple(kept), dependent=frozenset(dependent))
 
 

@@ -23,9 +23,9 @@ timeout has expired."""
 
 
 class Queue(NamedTuple):
-    """The entries in order. `samples` has one job of each signature: jobs with equal signatures have equal demands.
+    """The entries in order.
 
-    `sample_indexes` has the index of each signature's job in `samples`.
+    `samples` has one job of each signature; `sample_indexes` has its index, by signature.
     """
 
     entries: list[Entry]
@@ -54,13 +54,13 @@ def build_queue(
         at, sample = job.submitted_at, sample_indexes.setdefault(job.signature, len(samples))
         if sample == len(samples):
             samples.append(job)
-        overdue = is_past_scheduling_timeout(job, get_job, now)
+        is_timed_out = is_past_scheduling_timeout(job, get_job, now)
         if "/" in job_id:
             root = get_job(root_of(job_id)) or job
             key = (-depth_of(job_id), root.order, root.submitted_at, job.order)
-            children[job.priority].append((key, at, job_id, job, tasks, sample, overdue))
+            children[job.priority].append((key, at, job_id, job, tasks, sample, is_timed_out))
         else:
-            roots[job.priority].append((job.order, at, job_id, job, tasks, sample, overdue))
+            roots[job.priority].append((job.order, at, job_id, job, tasks, sample, is_timed_out))
     entries: list[Entry] = []
     for priority in Priority:
         entries += sorted(children[priority])  # no two entries are equal, because their ids differ
@@ -76,7 +76,7 @@ def is_past_scheduling_timeout(job: Job, get_job: Callable[[JobId], Job | None],
     )
 
 
-def split_overdue(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], list[Task]]:
+def split_timed_out(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], list[Task]]:
     """Split the tasks of a job whose scheduling timeout has expired: tasks that must end, and the rest.
 
     Only tasks without any attempt time out; a gang times out as a whole or not at all. If the job has `max_running`,
@@ -111,11 +111,11 @@ def group_by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
             tasks.append(task)
             last = index
     for job in disordered:
-        found[job] = _by_index(found[job])
+        found[job] = _sort_by_index(found[job])
     return found
 
 
-def _by_index(tasks: list[Task]) -> list[Task]:
+def _sort_by_index(tasks: list[Task]) -> list[Task]:
     """Return the tasks in ascending order of their indexes, each index once."""
     by_index = {task.id.index: task for task in tasks}
     return [by_index[index] for index in sorted(by_index)]

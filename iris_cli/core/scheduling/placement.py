@@ -27,9 +27,10 @@ class Requirement:
     """The requirement of all jobs with the same signature, and the sets of workers that meet it (bit masks).
 
     `required` and `preferred` are from the job's constraints; a preferred constraint (a preference) only ranks workers.
-    `one_vm_limit`: for a single TPU task, the slices of one VM if there are any; otherwise all workers. `one_vm`: True
-    if that limit excludes suitable workers. `selected`: workers with suitable device, attributes and taints, within
-    that limit.
+    `with_device`, `satisfying` and `tolerated` are the workers that suit the device, the required constraints, and the
+    tolerations. `one_vm_limit`: for a single TPU task, the slices of one VM if there are any; otherwise all workers.
+    `one_vm`: True if that limit excludes suitable workers. `selected`: the workers in all these sets.
+
     `lasting`: workers whose allocation does not end before the task's time limit. `eligible`: selected workers on which
     tasks may be placed in this cycle if they have room. `levels`: the workers by number of met preferences, the highest
     number first. `exhausted`: no worker fits in the rest of this cycle, because room only shrinks. `reservable`: a
@@ -44,19 +45,19 @@ class Requirement:
         self.needs_no_device = job.resources.device_type == "cpu"
         self.shape = shape_of(job)
         self.required = tuple(each for each in job.constraints if each.required)
-        self.preferred = [fleet.satisfying(each) for each in job.constraints if not each.required]
-        self.with_device = fleet.with_device(job.resources.device)
+        self.preferred = [fleet.workers_satisfying(each) for each in job.constraints if not each.required]
+        self.with_device = fleet.workers_with_device(job.resources.device)
         self.satisfying = fleet.all_workers
         for constraint in self.required:
-            self.satisfying &= fleet.satisfying(constraint)
-        self.tolerated = fleet.tolerating(job.tolerations)
+            self.satisfying &= fleet.workers_satisfying(constraint)
+        self.tolerated = fleet.workers_tolerated_by(job.tolerations)
         self.selected = self.with_device & self.satisfying & self.tolerated
         self.one_vm_limit = fleet.all_workers
         if self.shape is None and self.need.chips and self.selected & fleet.single_vms:
             self.one_vm_limit = fleet.single_vms
         self.one_vm = bool(self.selected & ~self.one_vm_limit)
         self.selected &= self.one_vm_limit
-        self.lasting = fleet.lasting(job.timeout)
+        self.lasting = fleet.workers_lasting(job.timeout)
         self.schedulable = self.selected & fleet.schedulable & fleet.not_cooling_down & self.lasting
         self.eligible = self.schedulable & fleet.without_unconfirmed_stops
         self.levels = _levels(fleet.all_workers, self.preferred)
@@ -69,7 +70,7 @@ class Requirement:
 
     def candidates(self, context: SchedulingContext) -> int:
         """Return the workers that fit now."""
-        return self.eligible & context.with_room(self.need)
+        return self.eligible & context.workers_with_room(self.need)
 
 
 def shape_of(job: Job) -> Shape | None:
@@ -89,7 +90,10 @@ def has_shape(group: Group, shape: Shape) -> bool:
 
 
 def _levels(all_workers: int, preferred: list[int]) -> tuple[int, ...]:
-    """Return the workers by number of met preferences, the highest first. `preferred`: the workers that meet each."""
+    """Return the workers by number of met preferences, the highest first.
+
+    `preferred`: sets of workers that meet a preference.
+    """
     met = [all_workers]  # met[n]: the workers that meet exactly n of the preferences examined so far
     for workers in preferred:
         one_less, same = [0, *met], [*met, 0]
@@ -183,7 +187,7 @@ class Sites:
         self._locations: dict[int, Location] = {}
         self.tiers: list[list[list[int]]] = [[[group.number for group in groups]]]
         if self.needed > 1:
-            of_workers = locations(fleet, needs_no_device=requirement.needs_no_device)
+            of_workers = worker_locations(fleet, needs_no_device=requirement.needs_no_device)
             for group in groups:
                 self._locations[group.number] = shared_location(of_workers[each] for each in group.members)
             self.tiers = [
@@ -208,8 +212,8 @@ class Sites:
             return list(groups)
         return max(self.by_location(groups, depth).values(), key=len, default=[])
 
-    def regions(self, groups: Iterable[int]) -> int:
-        """Return the number of regions of these groups. A group with workers in several regions counts as one more."""
+    def count_regions(self, groups: Iterable[int]) -> int:
+        """Return the number of regions of these groups. A group with workers in several regions counts as a region."""
         found = [(number, self.location_of(number)) for number in groups]
         return len({at[:REGION] if len(at) >= REGION else number for number, at in found})
 
@@ -217,7 +221,7 @@ class Sites:
         """Return the part of the location that all workers of a group share."""
         return self._locations[group]
 
-    def variants(self, groups: Iterable[int]) -> dict[str, int]:
+    def count_variants(self, groups: Iterable[int]) -> dict[str, int]:
         """Return the number of these groups by device variant."""
         sites = self.by_location(groups, VARIANT).items()
         return {str(variant or "no variant"): len(site) for (variant,), site in sites}
@@ -232,7 +236,7 @@ class Sites:
         return found
 
 
-def locations(fleet: Fleet, *, needs_no_device: bool) -> list[Location]:
+def worker_locations(fleet: Fleet, *, needs_no_device: bool) -> list[Location]:
     """Return the location of each worker, by position. With `needs_no_device`, all variants are None."""
     variants = (
         [None] * len(fleet.workers)

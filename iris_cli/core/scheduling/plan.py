@@ -11,10 +11,15 @@ from msgspec import Struct
 
 from iris_cli.core import AttemptState, Cluster, Device, JobId, Limits, Task, TaskId, WorkerId, collector
 from iris_cli.core.method_cache import cached_by_argument
-from iris_cli.core.model.job import NOTHING_MISSING, Job, JobState, Missing
+from iris_cli.core.model.job import NO_MISSING_INPUTS, Job, JobState, MissingInputs
 from iris_cli.core.scheduling.cycle import SchedulingResult, find_assignments
 from iris_cli.core.scheduling.explain.explain import Waiting
-from iris_cli.core.scheduling.order import TasksByJob, group_by_job, is_past_scheduling_timeout, split_overdue
+from iris_cli.core.scheduling.order import (
+    TasksByJob,
+    group_by_job,
+    is_past_scheduling_timeout,
+    split_timed_out,
+)
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 from iris_cli.core.scheduling.slice_affinity import SliceAffinity
@@ -25,10 +30,10 @@ _ATTEMPTS = attrgetter("attempts")
 class Plan(Struct, frozen=True, kw_only=True):
     """The decisions of one cycle.
 
-    `waiting` has the reasons of all pending tasks and gangs, also of those that did not compete in the cycle. The tasks
-    in `dependency_failed` can never run, because a job in their `after` did not succeed. For each task or
-    gang whose scheduling timeout has expired, `too_late` has the reason why it was pending. The tasks and gangs in
-    `waiting_for_own_slices` would fit on slices created for other jobs, and wait for slices created for them.
+    `waiting` has the reasons of all pending tasks and gangs, including tasks and gangs that did not compete in the
+    cycle. The tasks in `dependency_failed` can never run, because a job in their `after` did not succeed. `too_late`
+    has the reason why each task or gang was pending when its scheduling timeout expired. The tasks and gangs in
+    `waiting_for_own_slices` would fit on slices created for other jobs, and wait for slices created for their own jobs.
     """
 
     result: SchedulingResult
@@ -58,7 +63,7 @@ def plan(
     *,
     limits: Limits | None = None,
     gang_reserve_after: float | None = None,
-    missing: Missing = NOTHING_MISSING,
+    missing: MissingInputs = NO_MISSING_INPUTS,
     offered: Collection[Device] = (),
 ) -> Plan:
     """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrides the limits.
@@ -77,9 +82,9 @@ def plan(
 
     reserve_after = limits.gang_reserve_after if gang_reserve_after is None else gang_reserve_after
 
-    def cycle(
+    def run_cycle(
         ready: TasksByJob,
-        get_job: Callable[[JobId], Job | None] = affinity.job,
+        get_job: Callable[[JobId], Job | None] = affinity.get_job,
         reserve_after: float = reserve_after,
     ) -> SchedulingResult:
         return find_assignments(
@@ -93,14 +98,16 @@ def plan(
             offered=offered,
         )
 
-    result, waiting_for_own_slices = cycle(gate.ready), dict[WaitingKey, Reason]()
-    while more := affinity.must_wait(result, waiting_for_own_slices):
+    result, waiting_for_own_slices = run_cycle(gate.ready), dict[WaitingKey, Reason]()
+    while more := affinity.reasons_to_wait(result, waiting_for_own_slices):
         waiting_for_own_slices |= more
         gate.hold_back(more)
-        result = cycle(gate.ready)
-    late = group_by_job(map(cluster.tasks.__getitem__, result.timed_out_tasks))
-    # Find out why these tasks are pending.
-    repeated = cycle(late, partial(_without_timeout, affinity), reserve_after=0.0) if late else None
+        result = run_cycle(gate.ready)
+    timed_out = group_by_job(map(cluster.tasks.__getitem__, result.timed_out_tasks))
+    # Repeat the cycle without their timeouts, to get the reasons why these tasks are pending.
+    repeated = (
+        run_cycle(timed_out, partial(_without_timeout, affinity), reserve_after=0.0) if timed_out else None
+    )
     return Plan(
         result=result,
         waiting=result.waiting.with_held_back(gate.held_back),
@@ -113,7 +120,7 @@ def plan(
 
 def _without_timeout(affinity: SliceAffinity, job_id: JobId) -> Job | None:
     """Return the job without its scheduling timeout."""
-    job = affinity.job(job_id)
+    job = affinity.get_job(job_id)
     if job is not None:
         job = copy(job)
         job.scheduling_timeout = 0.0
@@ -123,7 +130,7 @@ def _without_timeout(affinity: SliceAffinity, job_id: JobId) -> Job | None:
 class _Gate:
     """Decides which pending tasks of each job compete in the cycle (`ready`), and why the others don't."""
 
-    def __init__(self, cluster: Cluster, now: float, missing: Missing) -> None:
+    def __init__(self, cluster: Cluster, now: float, missing: MissingInputs) -> None:
         self._cluster = cluster
         self._now = now
         self._missing = missing
@@ -135,36 +142,39 @@ class _Gate:
 
     def admit(self, job: Job, tasks: list[Task]) -> None:
         """Divide the pending tasks of one job into `ready`, `held_back`, `timed_out`, and `failed` (can never run)."""
-        tasks = self._within_limit(job, tasks) if job.max_running else tasks
+        tasks = self._apply_max_running(job, tasks) if job.max_running else tasks
         is_held, lacks_inputs = job.held_at is not None, job.id in self._jobs_with_missing_inputs
         if not (is_held or job.after or job.rounds or lacks_inputs or any(map(_ATTEMPTS, tasks))):
             self.ready[job.id] = tasks
             return
-        states = {dependency: self._state(dependency) for dependency in job.after}
+        states = {dependency: self._job_state(dependency) for dependency in job.after}
         if any(state is None or _has_failed(state) for state in states.values()):
             self.failed += [task.id for task in tasks]
             return
         reasons = self._reasons_of_job(job, states)
         if reasons and is_past_scheduling_timeout(job, self._cluster.jobs.get, self._now):
-            late, tasks = split_overdue(job, tasks, self._now)
+            late, tasks = split_timed_out(job, tasks, self._now)
             self.timed_out += [task.id for task in late]
         if job.is_gang:
             self._hold_back_or_admit(job.id, job, tasks, (*reasons, *self._reasons_of_gang(job)))
         else:
             for task in tasks:
                 self._hold_back_or_admit(
-                    task.id, job, [task], (*reasons, *_still_stopping(task)) if task.attempts else reasons
+                    task.id,
+                    job,
+                    [task],
+                    (*reasons, *_reasons_of_live_attempts(task)) if task.attempts else reasons,
                 )
 
     def hold_back(self, waits: Mapping[WaitingKey, Reason]) -> None:
-        """Hold back gangs and tasks that were ready, for these reasons."""
+        """Hold back gangs and tasks that were ready. `waits` has the reasons."""
         self.held_back |= {key: (reason,) for key, reason in waits.items()}
         for job in dict.fromkeys(key.job if isinstance(key, TaskId) else key for key in waits):
-            left = [task for task in self.ready.pop(job) if job not in waits and task.id not in waits]
-            if left:
-                self.ready[job] = left
+            remaining = [task for task in self.ready.pop(job) if job not in waits and task.id not in waits]
+            if remaining:
+                self.ready[job] = remaining
 
-    def _within_limit(self, job: Job, tasks: list[Task]) -> list[Task]:
+    def _apply_max_running(self, job: Job, tasks: list[Task]) -> list[Task]:
         """Return the first tasks, as many as `max_running` allows, and hold back the others.
 
         A pending task whose previous attempt still lives counts as running.
@@ -188,7 +198,10 @@ class _Gate:
             self.held_back[key] = reasons
 
     def _reasons_of_job(self, job: Job, states: Mapping[JobId, JobState | None]) -> tuple[Reason, ...]:
-        """Return why no task of a job may start. `states`: the states of its dependencies."""
+        """Return why no task of a job may start; empty if its tasks may start.
+
+        `states`: the states of its dependencies.
+        """
         reasons = []
         if job.id in self._missing.files:
             reasons.append(Reason(kind=ReasonKind.INVALID, text=self._missing.files[job.id]))
@@ -211,13 +224,15 @@ class _Gate:
         """Return why a gang can't start a new round: its last round has live attempts, or no verdict yet."""
         if job.rounds == 0:
             return []
-        reasons = [reason for task in self._cluster.tasks_of(job.id) for reason in _still_stopping(task)]
+        reasons = [
+            reason for task in self._cluster.tasks_of(job.id) for reason in _reasons_of_live_attempts(task)
+        ]
         if not reasons and job.rounds > job.settled_rounds:
             reasons.append(Reason(kind=ReasonKind.STOPPING, text="its last round has not ended yet"))
         return reasons
 
     @cached_by_argument
-    def _state(self, job: JobId) -> JobState | None:
+    def _job_state(self, job: JobId) -> JobState | None:
         return self._cluster.job_state(job) if job in self._cluster.jobs else None
 
 
@@ -229,7 +244,7 @@ def _is_live(task: Task) -> bool:
     return any(attempt.live for attempt in task.attempts)
 
 
-def _still_stopping(task: Task) -> list[Reason]:
+def _reasons_of_live_attempts(task: Task) -> list[Reason]:
     return [
         Reason(
             kind=ReasonKind.STOPPING,

@@ -1,4 +1,4 @@
-"""Reasons why tasks and gangs are pending. Each has a fixed kind, a text and numbers."""
+"""Reasons why tasks and gangs are pending. Each reason has a kind, a text and numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ WaitingKey = TaskId | JobId
 
 
 class ReasonKind(StrEnum):
-    """Kind of a reason, in order of precedence. A worker with several reasons against it counts under the first."""
+    """Kind of a reason, in order of precedence.
+
+    A worker that is rejected for several reasons counts under the first.
+    """
 
     INVALID = "invalid"
     NO_SUCH_DEVICE = "no_such_device"

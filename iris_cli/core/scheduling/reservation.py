@@ -1,7 +1,8 @@
 """Reservations of workers for a gang or a large task that has been pending for a long time.
 
-Reservations are not stored: each cycle derives them from the live attempts. Other tasks may be placed on a reserved
-worker, but only on amounts that the gang or large task won't need, so they never delay it.
+Reservations are not stored: each cycle derives them from the live attempts. A blocking attempt is an attempt that must
+end before a worker has room for the task. Other tasks may be placed on a reserved worker if they don't delay the gang
+or large task.
 """
 
 from __future__ import annotations
@@ -25,94 +26,93 @@ _MAX_SUMS = 1 << 16  # sums of amounts that are examined, in units of the greate
 
 
 class Reservations:
-    """The reservations of one cycle, for jobs submitted at least `after` seconds ago (0: no reservations).
+    """The reservations of one cycle, for jobs submitted at least `min_age` seconds ago (0: no reservations).
 
-    A job may reserve workers if it was submitted at `due_until` or earlier.
+    `latest_submission` is the latest time of submission of a job that may reserve workers.
     """
 
-    def __init__(self, context: SchedulingContext, after: float) -> None:
+    def __init__(self, context: SchedulingContext, min_age: float) -> None:
         self._context = context
-        self.due_until = context.fleet.now - after if after > 0 else -inf
+        self.latest_submission = context.fleet.now - min_age if min_age > 0 else -inf
 
     @cached_by_argument
-    def waits(self, need: Amounts) -> Waits:
-        """Return the attempts in the way of tasks with this need, by worker."""
-        return Waits(self._context, need)
+    def blocking_attempts(self, need: Amounts) -> BlockingAttempts:
+        """Return the blocking attempts on each worker, for tasks with this need."""
+        return BlockingAttempts(self._context, need)
 
     def reserve(self, key: WaitingKey, groups: list[Group], positions: list[int], need: Amounts) -> None:
-        """Reserve room for one task on each of these workers, which belong to the groups."""
-        spare = self.waits(need).spare
+        """Reserve room for one task on each of these workers, which belong to `groups`."""
+        spare = self.blocking_attempts(need).spare
         self._context.reserve(key, groups, {position: spare(position) for position in positions})
 
     def reserve_worker(self, task: TaskId, requirement: Requirement) -> bool:
-        """Reserve the worker with the fewest attempts in the way; among equals, the worker with the lowest id.
+        """Reserve the worker with the fewest blocking attempts; among equals, the worker with the lowest id.
 
         Return False if no worker can be reserved for the task.
         """
-        queue, waits = self._queue(requirement), self.waits(requirement.need)
+        queue, blocking = self._reservation_queue(requirement), self.blocking_attempts(requirement.need)
         while (nearest := queue.nearest()) is not None:
-            wait, position = nearest
+            count, position = nearest
             if position in self._context.reserved_by:
                 heappop(queue.heap)
-            elif waits.count(position) != wait:
-                heapreplace(queue.heap, (waits.count(position), position))
+            elif blocking.count(position) != count:
+                heapreplace(queue.heap, (blocking.count(position), position))
             else:
                 self.reserve(task, [group_of_one(self._context, position)], [position], requirement.need)
                 return True
         return False
 
     @cached_by_argument
-    def _queue(self, requirement: Requirement) -> _ReservationQueue:
-        """Return the workers that could be reserved: none if the task needs only a small part of a worker."""
+    def _reservation_queue(self, requirement: Requirement) -> _ReservationQueue:
+        """Return the workers that could be reserved; no workers if the task needs only a small part of a worker."""
         context, need = self._context, requirement.need
-        usable = requirement.schedulable & context.open & context.large_enough(need)
-        workers = usable if usable and _needs_much(context, requirement) else 0
+        usable = requirement.schedulable & context.unreserved & context.workers_of_size(need)
+        workers = usable if usable and _needs_large_part(context, requirement) else 0
         return _ReservationQueue(partial(self._large_enough_after, need), workers)
 
     def _large_enough_after(self, need: Amounts, ends: int) -> int:
-        """Return the workers on which the end of `ends` attempts may free enough. On other workers it never does."""
+        """Return the workers on which the end of `ends` attempts may free enough. On other workers it can't."""
         return reduce(
             and_, (self._with_most_free((number, ends))[amount] for number, amount in enumerate(need))
         )
 
     @cached_by_argument
     def _with_most_free(self, number_and_ends: tuple[int, int]) -> dict[int, int]:
-        """Return, by needed amount of one resource, the workers on which the end of the largest attempts frees it."""
+        """Return, for each needed amount, the workers that have it free after the end of their largest attempts."""
         number, ends = number_and_ends
         all_workers = self._context.fleet.all_workers
-        needs = sorted(filter(None, self._context.dimensions[number].at_start), reverse=True)
+        needs = sorted(filter(None, self._context.dimensions[number].workers_at_start), reverse=True)
         if not needs:
             return {0: all_workers}
         free = ((sums[number][min(ends, len(sums[number]) - 1)], positions) for sums, positions in self._sums)
-        return {0: all_workers, **Levels(free).with_at_least(needs)}
+        return {0: all_workers, **Levels(free).workers_with_at_least(needs)}
 
     @cached_property
     def _sums(self) -> list[tuple[list[list[int]], list[int]]]:
-        """The result of `_most_free` for each Load, and the positions of the workers with this Load."""
+        """The result of `_largest_free_amounts` for each Load, and the positions of the workers with this Load."""
         by_load: dict[Load, list[int]] = {}
         for position in range(len(self._context.fleet.workers)):
             by_load.setdefault(self._context.load(position), []).append(position)
-        return [(_most_free(load), positions) for load, positions in by_load.items()]
+        return [(_largest_free_amounts(load), positions) for load, positions in by_load.items()]
 
 
 class _ReservationQueue:
-    """Workers in the order of the number of attempts in the way, then of position.
+    """Workers in the order of their numbers of blocking attempts, then of their positions.
 
-    An attempt is in the way if it must end before the worker has room for the task. `heap` has the workers examined so
-    far, each with a number of attempts that may be too small: numbers grow during a cycle. For most workers a lower
-    bound of the number is enough, so workers are examined as late as possible.
+    `heap` has the workers examined so far, each with a number of blocking attempts that may be too small, because the
+    numbers grow during a cycle. Workers are examined as late as possible: usually a lower bound is enough.
     """
 
     def __init__(self, large_enough_after: Callable[[int], int], workers: int) -> None:
-        """`large_enough_after`: the workers on which the end of so many attempts may make enough room."""
+        """`large_enough_after(n)`: the workers on which the end of `n` attempts may make enough room."""
         self._large_enough_after = large_enough_after
         self._count = -1
-        self._next = 0  # workers not examined yet, with at least `_count` attempts in the way
-        self._later = workers  # workers not examined yet, with more attempts in the way
+        self._next = 0  # workers not examined yet, with at least `_count` blocking attempts
+        self._later = workers  # workers not examined yet, with more blocking attempts
         self.heap: list[tuple[int, int]] = []
 
     def nearest(self) -> tuple[int, int] | None:
-        """Return the attempts in the way (perhaps too small a number) and position of the first worker, or None."""
+        """Return the first worker: a lower bound of its blocking attempts, and its position. None without workers."""
         while not self._next and self._later and (not self.heap or self.heap[0][0] > self._count):
             self._count += 1
             self._next = self._later & self._large_enough_after(self._count)
@@ -125,7 +125,7 @@ class _ReservationQueue:
         return self.heap[0] if self.heap else None
 
 
-def _most_free(load: Load) -> list[list[int]]:
+def _largest_free_amounts(load: Load) -> list[list[int]]:
     """Return, for each resource, the largest possible free amounts after the end of 0, 1, 2, ... attempts."""
     columns = zip(*load.claimed, strict=True) if load.claimed else [()] * len(load.left)
     return [
@@ -134,7 +134,7 @@ def _most_free(load: Load) -> list[list[int]]:
     ]
 
 
-def _needs_much(context: SchedulingContext, requirement: Requirement) -> bool:
+def _needs_large_part(context: SchedulingContext, requirement: Requirement) -> bool:
     """Return whether a task needs all GPUs or chips of a host, or at least half of any amount of the largest worker.
 
     Only suitable workers are considered.
@@ -144,11 +144,11 @@ def _needs_much(context: SchedulingContext, requirement: Requirement) -> bool:
     if any(0 < wanted <= have <= 2 * wanted for wanted, have in zip(need, largest, strict=True)):
         return True
     more = Amounts(0, 0, need.gpus + 1, 0)
-    return bool(need.gpus and workers & context.large_enough(need) & ~context.large_enough(more))
+    return bool(need.gpus and workers & context.workers_of_size(need) & ~context.workers_of_size(more))
 
 
-class Waits:
-    """The attempts in the way on each worker: they must end before the worker has room for one task."""
+class BlockingAttempts:
+    """The blocking attempts on each worker, for one task with the given need."""
 
     def __init__(self, context: SchedulingContext, need: Amounts) -> None:
         self._context = context
@@ -157,23 +157,23 @@ class Waits:
         self._spares: dict[Load, Amounts] = {}
 
     def count(self, position: int) -> int:
-        """Return the number of attempts in the way on one worker. Tasks placed in this cycle count as attempts."""
+        """Return the number of blocking attempts on one worker. Tasks placed in this cycle count as attempts."""
         load = self._context.load(position)
         found = self._counts.get(load)
         if found is None:
-            ending, short, others = self._shortage(load)
-            found = ending + (max(map(_fewest, short, zip(*others, strict=True))) if others else 0)
+            must_end, shortage, others = self._shortage(load)
+            found = must_end + (max(map(_count_needed, shortage, zip(*others, strict=True))) if others else 0)
             self._counts[load] = found
         return found
 
     def spare(self, position: int) -> Amounts:
-        """Return the free amounts of a worker that other tasks may take without a delay of the reserving task."""
+        """Return the free amounts of a worker that other tasks may take without delaying the reserving task."""
         load = self._context.load(position)
         found = self._spares.get(load)
         if found is None:
-            _, short, others = self._shortage(load)
-            amounts = zip(*others, strict=True) if others else [()] * len(short)
-            found = Amounts(*map(min, load.left, map(_least_excess, short, amounts)))
+            _, shortage, others = self._shortage(load)
+            amounts = zip(*others, strict=True) if others else [()] * len(shortage)
+            found = Amounts(*map(min, load.left, map(_least_excess, shortage, amounts)))
             self._spares[load] = found
         return found
 
@@ -183,38 +183,38 @@ class Waits:
         An attempt must end in any case if it and the task together exceed the size of the worker.
         """
         cpu, memory, gpus, chips = map(sub, load.idle, self._need)
-        ending, others = list[Amounts](), list[Amounts]()
+        must_end, others = list[Amounts](), list[Amounts]()
         for claim in load.claimed:
             fits = claim[0] <= cpu and claim[1] <= memory and claim[2] <= gpus and claim[3] <= chips
-            (others if fits else ending).append(claim)
-        left = map(sum, zip(load.left, *ending, strict=True))
-        return len(ending), list(map(sub, self._need, left)), others
+            (others if fits else must_end).append(claim)
+        left = map(sum, zip(load.left, *must_end, strict=True))
+        return len(must_end), list(map(sub, self._need, left)), others
 
 
-def _fewest(short: int, amounts: Sequence[int]) -> int:
-    """Return the smallest number of `amounts` that together cover the shortage."""
+def _count_needed(shortage: int, amounts: Sequence[int]) -> int:
+    """Return the smallest number of `amounts` whose sum covers the shortage."""
     count = 0
     for amount in sorted(amounts, reverse=True):
-        if short <= 0:
+        if shortage <= 0:
             break
-        short -= amount
+        shortage -= amount
         count += 1
     return count
 
 
-def _least_excess(short: int, amounts: Sequence[int]) -> int:
+def _least_excess(shortage: int, amounts: Sequence[int]) -> int:
     """Return the smallest amount by which a sum of some of `amounts` exceeds the shortage.
 
     Return 0 if there are too many sums to examine.
     """
-    if short <= 0:
-        return -short
+    if shortage <= 0:
+        return -shortage
     unit = gcd(*amounts)
     if not unit or sum(amounts) > _MAX_SUMS * unit:
         return 0
     sums = 1  # bit n is 1 if some of the amounts add up to n units
     for amount in amounts:
         sums |= sums << amount // unit
-    enough = -(-short // unit)
+    enough = -(-shortage // unit)
     reached = sums >> enough
-    return (first_of(reached) + enough) * unit - short if reached else 0
+    return (first_of(reached) + enough) * unit - shortage if reached else 0

@@ -69,7 +69,7 @@ class Levels:
         """Return the largest amount that one of these workers has; 0 without workers."""
         return next((amount for amount, owners in self._levels if owners & workers), 0)
 
-    def with_at_least(self, needs: Iterable[int]) -> dict[int, int]:
+    def workers_with_at_least(self, needs: Iterable[int]) -> dict[int, int]:
         """Return, for each needed amount, the workers that have it. `needs` must be in descending order."""
         found: dict[int, int] = {}
         workers = used = 0
@@ -84,30 +84,30 @@ class Levels:
 class Dimension:
     """One resource: for each amount that tasks need, the workers with at least that amount free.
 
-    `at_start`: at the start of the cycle; `now`: after the placements so far. `levels` has all free amounts at the
-    start.
+    `workers_at_start` has these workers at the start of the cycle, `workers_now` after the placements so far. `levels`
+    has all free amounts at the start.
     """
 
-    __slots__ = ("_needs", "at_start", "levels", "now")
+    __slots__ = ("_needs", "levels", "workers_at_start", "workers_now")
 
     def __init__(self, levels: Levels, needs: Iterable[int], all_workers: int) -> None:
         self._needs = sorted(dict.fromkeys(need for need in needs if need > 0))
         self.levels = levels
-        self.at_start = {0: all_workers, **levels.with_at_least(reversed(self._needs))}
-        self.now = dict(self.at_start)
+        self.workers_at_start = {0: all_workers, **levels.workers_with_at_least(reversed(self._needs))}
+        self.workers_now = dict(self.workers_at_start)
 
     def shrink(self, position: int, before: int, after: int) -> None:
         """Record that the free amount of a worker fell from `before` to `after`."""
         needs = self._needs
         for need in needs[bisect_right(needs, after) : bisect_right(needs, before)]:
-            self.now[need] ^= 1 << position
+            self.workers_now[need] ^= 1 << position
 
 
 class Group(NamedTuple):
     """Workers that share the value `key` of an attribute. `number` is the group's index in `GroupIndex.groups`.
 
-    `members` are in the order of their numbers in the slice; `mask` is the set of them. `whole`: the group is a
-    complete slice, whose workers are numbered 0 to n-1.
+    `members` are the positions of the workers, in the order of their numbers in the slice; `mask` is their set.
+    `whole`: the group is a complete slice, whose workers are numbered 0 to n-1.
     """
 
     number: int
@@ -151,7 +151,7 @@ RankedSet = tuple[Rank, list[int]]
 class _Site:
     """Groups that a gang may use together.
 
-    `heap` has the numbers of the groups with their ranks, also with earlier ranks. `best` is the best set of the needed
+    `heap` has the numbers of the groups with their current and earlier ranks. `best` is the best set of the needed
     size; None if it is unknown.
     """
 
@@ -179,7 +179,7 @@ class _Site:
 
 
 class GroupQueue:
-    """Finds the best set of groups for a gang, again and again while the free room of workers shrinks.
+    """Finds the best set of groups for a gang repeatedly, while the free room of workers shrinks.
 
     Only groups with changed workers are ranked again. Of several sets with equal ranks, the best is the set with the
     lowest group numbers.
@@ -200,7 +200,7 @@ class GroupQueue:
         """
         self._index = index
         self._changes = changes
-        self._seen = len(changes)
+        self._changes_seen = len(changes)
         self._ranker = ranker
         rank = ranker()
         self._ranks = [rank(group) for group in index.groups]
@@ -226,12 +226,14 @@ class GroupQueue:
         return [self._index.groups[number] for number in min(found)[-1]] if found else None
 
     def _update_ranks(self) -> None:
-        if self._seen == len(self._changes):
+        if self._changes_seen == len(self._changes):
             return
-        touched = dict.fromkeys(self._index.numbers[position] for position, _ in self._changes[self._seen :])
-        self._seen = len(self._changes)
+        changed = dict.fromkeys(
+            self._index.numbers[position] for position, _ in self._changes[self._changes_seen :]
+        )
+        self._changes_seen = len(self._changes)
         rank = self._ranker()
-        for number in touched:
+        for number in changed:
             if number < 0:
                 continue
             found = self._ranks[number] = rank(self._index.groups[number])

@@ -19,7 +19,10 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 
 
 class SliceAffinity:
-    """Gives jobs a preference for the scale groups that created slices for them (in `_groups`), and protects slices."""
+    """Makes each job prefer the scale groups that created slices for it, and keeps other jobs off these slices.
+
+    `_groups` has the names of these scale groups, by job.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -33,13 +36,16 @@ class SliceAffinity:
         self._jobs_by_group: dict[str, list[JobId]] = {}
         self._queue_positions: dict[JobId, int] = {}
 
-    def job(self, job_id: JobId) -> Job | None:
+    def get_job(self, job_id: JobId) -> Job | None:
         """Return the job with a preference for the groups that created slices for it."""
         return self._with_preference(job_id) if job_id in self._groups else self._cluster.jobs.get(job_id)
 
     @cached_by_argument
     def _with_preference(self, job_id: JobId) -> Job | None:
-        """Return a copy of a job that prefers the groups to all else. Its own preferences led to these groups."""
+        """Return a copy of a job that prefers its groups above all.
+
+        The job's own preferences determined these groups.
+        """
         job = self._cluster.jobs.get(job_id)
         if job is None:
             return None
@@ -50,31 +56,31 @@ class SliceAffinity:
         result.constraints = (*job.constraints, *[preference] * weight)
         return result
 
-    def must_wait(
+    def reasons_to_wait(
         self, result: SchedulingResult, held_back: Collection[WaitingKey]
     ) -> dict[WaitingKey, Reason]:
-        """Return the tasks and gangs that must not use a slice created for another job, with the reason.
+        """Return the reason for each task and gang that must not use a slice created for another job.
 
-        In `result` they are placed on other jobs' slices, or would be placed there if those are held. `held_back` has
-        the results of earlier calls in this cycle. A job must wait only while a slice is being created for it, or while
-        a gang ahead of it in the queue waits for more slices.
+        In `result` they are placed on such a slice, or would be placed on it if other tasks are held back. `held_back`
+        has the results of earlier calls in this cycle. A job must wait only while a slice is being created for it, or
+        while a gang ahead of it in the queue waits for more slices.
         """
-        on_others = self._on_other_jobs_slices(result) if self._groups_creating else []
-        if not on_others:
+        on_foreign_slices = self._on_other_jobs_slices(result) if self._groups_creating else []
+        if not on_foreign_slices:
             return {}
         self._pending_jobs = dict.fromkeys(_job_of(key) for key in (*result.waiting, *held_back))
-        jobs = dict.fromkeys((*self._pending_jobs, *(_job_of(key) for key, _ in on_others)))
-        self._jobs_by_group = self._by_group(jobs)
-        self._queue_positions = self._positions_of(jobs)
+        jobs = dict.fromkeys((*self._pending_jobs, *(_job_of(key) for key, _ in on_foreign_slices)))
+        self._jobs_by_group = self._group_jobs(jobs)
+        self._queue_positions = self._find_queue_positions(jobs)
         found: dict[WaitingKey, Reason] = {}
-        protected: dict[str, Slice] = {}  # one slice of each group whose slices not all jobs may use
-        for key, known in on_others:
-            why = self._why_not(_job_of(key), known)
+        protected: dict[str, Slice] = {}  # one slice of each group with slices that some jobs must not use
+        for key, known in on_foreign_slices:
+            why = self._why_forbidden(_job_of(key), known)
             if why and key not in found:
                 found[key] = Reason(kind=ReasonKind.RESERVED, text=why)
                 protected.setdefault(known.group, known)
         reasons = {
-            job: next(filter(None, (self._why_not(job, known) for known in protected.values())), "")
+            job: next(filter(None, (self._why_forbidden(job, known) for known in protected.values())), "")
             for job in self._pending_jobs
         }
         for key in result.waiting:
@@ -82,16 +88,16 @@ class SliceAffinity:
                 found[key] = Reason(kind=ReasonKind.RESERVED, text=why)
         return found
 
-    def _why_not(self, job: JobId, known: Slice) -> str:
+    def _why_forbidden(self, job: JobId, known: Slice) -> str:
         """Return why a job must not use a slice; "" if it may."""
-        own, others = self._groups.get(job, {}), self._jobs_by_group.get(known.group, ())
-        if known.group in own:
+        own_groups, owners = self._groups.get(job, {}), self._jobs_by_group.get(known.group, ())
+        if known.group in own_groups:
             return ""
-        if not self._groups_creating.isdisjoint(own):
-            return f"its own slice is being created; {known.name} is for {others[0]}" if others else ""
+        if not self._groups_creating.isdisjoint(own_groups):
+            return f"its own slice is being created; {known.name} is for {owners[0]}" if owners else ""
         if self._cluster.jobs[job].resources.device is None:
             return ""
-        first = next((each for each in others if self._waits_for_more(each, job)), None)
+        first = next((each for each in owners if self._waits_for_more(each, job)), None)
         return f"{known.name} is for {first}, which needs more slices" if first else ""
 
     def _waits_for_more(self, gang: JobId, job: JobId) -> bool:
@@ -100,21 +106,21 @@ class SliceAffinity:
         is_creating = not self._groups_creating.isdisjoint(self._groups[gang])
         return is_pending and is_creating and self._queue_positions[gang] < self._queue_positions[job]
 
-    def _by_group(self, jobs: Iterable[JobId]) -> dict[str, list[JobId]]:
-        """Return, for each scale group, those of the jobs for which it created slices."""
+    def _group_jobs(self, jobs: Iterable[JobId]) -> dict[str, list[JobId]]:
+        """Return, for each scale group, the jobs in `jobs` for which it created slices."""
         found: dict[str, list[JobId]] = {}
         for job in jobs:
             for group in self._groups.get(job, ()):
                 found.setdefault(group, []).append(job)
         return found
 
-    def _positions_of(self, jobs: Iterable[JobId]) -> dict[JobId, int]:
+    def _find_queue_positions(self, jobs: Iterable[JobId]) -> dict[JobId, int]:
         """Return the index of each job in the queue of all these jobs."""
-        queue = build_queue(dict[JobId, list[Task]]((job, []) for job in jobs), self.job, 0.0)
+        queue = build_queue(dict[JobId, list[Task]]((job, []) for job in jobs), self.get_job, 0.0)
         return {job: turn for turn, (_, _, job, *_) in enumerate(queue.entries)}
 
     def _on_other_jobs_slices(self, result: SchedulingResult) -> list[tuple[WaitingKey, Slice]]:
-        """Return the tasks and gangs placed on a slice whose group created no slices for their job, with the slice."""
+        """Return the tasks and gangs that are placed on a slice of a group without slices for them, with this slice."""
         found: list[tuple[WaitingKey, Slice]] = []
         for each in result.assignments:
             job_id, known = each.task.job, self._cluster.slices.get(slice_of(each.worker))

@@ -208,7 +208,7 @@ class Snapshot(Past):
             raise KeyError(job)
         return _decoded(raw)
 
-    def everything(self) -> list[FullJob]:
+    def all_entries(self) -> list[FullJob]:
         """Return all jobs at the time of the snapshot, in the order of submission."""
         found = self._query(self._all_in_files, lambda log: {job: job_in(log, job) for job in log.jobs})
         found |= self.kept
@@ -224,7 +224,7 @@ class Snapshot(Past):
     def last_ended(self, limit: int) -> Sequence[JobId]:
         if limit <= len(self._last):
             return self._last[:limit]
-        return [whole.job.id for whole in self.everything() if whole.job.end is not None]
+        return [whole.job.id for whole in self.all_entries() if whole.job.end is not None]
 
     def unknown_tokens(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
         wanted = tuple(tokens)
@@ -251,8 +251,8 @@ class _Jobs(Struct):
     def find(self, key: JobId) -> Job:
         return self.snapshot.find(key).job
 
-    def everything(self) -> Iterable[tuple[JobId, Job]]:
-        return ((whole.job.id, whole.job) for whole in self.snapshot.everything())
+    def all_entries(self) -> Iterable[tuple[JobId, Job]]:
+        return ((whole.job.id, whole.job) for whole in self.snapshot.all_entries())
 
 
 class _Tasks(Struct):
@@ -266,8 +266,8 @@ class _Tasks(Struct):
             raise KeyError(key)
         return tasks[key.index]
 
-    def everything(self) -> Iterable[tuple[TaskId, Task]]:
-        return ((task.id, task) for whole in self.snapshot.everything() for task in whole.tasks)
+    def all_entries(self) -> Iterable[tuple[TaskId, Task]]:
+        return ((task.id, task) for whole in self.snapshot.all_entries() for task in whole.tasks)
 
 
 class _Children(Struct):
@@ -278,8 +278,8 @@ class _Children(Struct):
             return children
         raise KeyError(key)
 
-    def everything(self) -> Iterable[tuple[JobId, tuple[JobId, ...]]]:
-        wholes = self.snapshot.everything()
+    def all_entries(self) -> Iterable[tuple[JobId, tuple[JobId, ...]]]:
+        wholes = self.snapshot.all_entries()
         return ((whole.job.id, whole.children) for whole in wholes if whole.children)
 
 
@@ -291,7 +291,7 @@ class OutputTexts(Struct):
     def find(self, key: WorkerId) -> Outputs:
         return decode(Outputs, bytes(self.raws[key]))
 
-    def everything(self) -> Iterable[tuple[WorkerId, Outputs]]:
+    def all_entries(self) -> Iterable[tuple[WorkerId, Outputs]]:
         return ((worker, self.find(worker)) for worker in self.raws)
 
 

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from msgspec import Raw
 
-from iris_cli.core import Cluster, JobId, Table, WorkerId, in_memory
+from iris_cli.core import Cluster, JobId, Table, WorkerId, values_in_memory
 from iris_cli.journal.codec import encode
 from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
 from iris_cli.journal.log.position import Position, seal
@@ -88,7 +88,7 @@ class SnapshotDraft:
 
     def trimmed(self, directory: Path, moment: Archived, replay: Callable[[], Cluster]) -> Cluster:
         """Return the cluster after `moment` was archived, with only the often needed jobs in memory."""
-        outputs = in_memory(self._cluster.outputs)
+        outputs = values_in_memory(self._cluster.outputs)
         unreaped = {attempt.task.job for each in outputs for attempt in each.attempts}
         kept = {whole.job.id: whole for whole in self._changed if whole.job.id in unreaped}
         files = SnapshotFiles(directory, None, (*self._moments, moment))
@@ -121,12 +121,12 @@ def _parts_of(cluster: Cluster) -> SnapshotParts:
 
 def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[FullJob], list[FullJob]]:
     """Return the open jobs and the ended jobs in memory; `complete`: all jobs."""
-    for job_id in {task.job for task in in_memory(cluster.tasks)}:
+    for job_id in {task.job for task in values_in_memory(cluster.tasks)}:
         cluster.jobs[job_id]
     open_ids = {job.id for job in cluster.open_jobs()}
     opened: list[FullJob] = []
     ended: list[FullJob] = []
-    jobs = cluster.jobs.values() if complete else in_memory(cluster.jobs)
+    jobs = cluster.jobs.values() if complete else values_in_memory(cluster.jobs)
     for job in sorted(jobs, key=lambda job: job.order):
         whole = job_in(cluster, job.id)
         is_open = job.id in open_ids or not all(task.state.terminal for task in whole.tasks)

@@ -123,7 +123,7 @@ def _attempt_problems(report: AttemptReport, uptime: float) -> Iterator[str]:
         yield "an attempt started or ended before the host booted"
     elif report.state is RemoteState.EXITED and len(ages) == 2 and ages[1] > ages[0] + _CLOCK_SLACK:
         yield "an attempt ended before it started"
-    if not report.consistent:
+    if not report.is_consistent:
         yield f"contradictory facts about an attempt that is {report.state}"
     if report.output_bytes < 0 or not _is_text(report.log_tail):
         yield "the output of an attempt is malformed"
@@ -166,7 +166,7 @@ def worker_facts(session: Session, cluster: Cluster, report: ProbeReport) -> Wor
     """Return the facts to record for a worker that answered a probe."""
     worker = cluster.workers[report.worker]
     host = session.hosts.get(worker.id)
-    declared = dict(host.attributes) if host is not None else worker.own_attributes
+    declared = dict(host.attributes) if host is not None else worker.attributes_without_taints
     probed: dict[str, object] = {constraints.PREEMPTIBLE_ATTRIBUTE_KEY: "false", **dict(report.metadata)}
     if report.gpus:
         probed[constraints.DEVICE_TYPE_ATTRIBUTE_KEY] = "gpu"

@@ -142,7 +142,7 @@ class Cycles(Struct):
             return False
         dispatcher, plan = self.dispatcher, self.result.plan
         cluster = dispatcher.cluster
-        own_workers = {attempt.worker for _, attempt in cluster.live_of(self.job)}
+        own_workers = {attempt.worker for _, attempt in cluster.live_attempts_of(self.job)}
         if not own_workers.isdisjoint(dispatcher.workers_with_calls):
             return False
         if not self.schedule or all(

@@ -217,7 +217,7 @@ class Dispatcher:
 
     def _stop_call(self, worker: Worker) -> Call | None:
         orders = []
-        for attempt_id, attempt in self.cluster.live_on(worker.id):
+        for attempt_id, attempt in self.cluster.live_attempts_on(worker.id):
             if attempt.state is AttemptState.STOPPING and self._mark_sent(attempt):
                 orders.append(stop_order(self.cluster, attempt_id, attempt))
         stale = self._stale.pop(worker.id, {})
@@ -239,7 +239,7 @@ class Dispatcher:
         direct: list[Item] = []
         staged: list[Item] = []
         ready: list[Token] = []
-        for attempt_id, attempt in self.cluster.live_on(worker.id):
+        for attempt_id, attempt in self.cluster.live_attempts_on(worker.id):
             if attempt.state is not AttemptState.ASSIGNED:
                 continue
             job = self.cluster.jobs[attempt_id.task.job]
@@ -306,7 +306,7 @@ class Dispatcher:
     def _give_up(self, worker: WorkerId, why: str) -> None:
         """Record that the unsent attempts of an unreachable worker were not sent, and refuse its log reads."""
         self._replies.refuse_readings(self.cluster, worker, why)
-        for attempt_id, attempt in self.cluster.live_on(worker):
+        for attempt_id, attempt in self.cluster.live_attempts_on(worker):
             if attempt.token in self._unsent:
                 self._unsent.discard(attempt.token)
                 self._not_sent[attempt.token] = (attempt_id, why)

@@ -90,7 +90,7 @@ class WorkerAnswer(Struct, frozen=True):
 
 def call_context(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> CallContext:
     """Return the context of a call to a worker. `also`: further tokens that the worker may report on."""
-    live = list(cluster.live_on(worker))
+    live = list(cluster.live_attempts_on(worker))
     return CallContext(
         worker=worker,
         identity=_identity(cluster, worker),
@@ -130,7 +130,7 @@ def polls_due(session: Session, cluster: Cluster, now: float) -> list[Poll]:
         reap = reaping.attempts_due(cluster, worker, now, session.limits, pause=reaping.PAUSE_WITHOUT_POLLS)
         if probe or worker.claims or stops or reap or not is_healthy:
             found.append(Poll(worker.id, probe, stops))
-    witnesses = failure_detection.witnesses(cluster, {poll.worker: None for poll in found})
+    witnesses = failure_detection.choose_witnesses(cluster, {poll.worker: None for poll in found})
     found += [Poll(worker, probe=False) for worker in witnesses]
     return sorted(
         found, key=lambda poll: cluster.workers[poll.worker].condition is not WorkerCondition.HEALTHY
@@ -216,7 +216,7 @@ def record_answers(
         worker = answer.context.worker
         if _identity(draft.cluster, worker) != answer.context.identity:
             continue  # the worker was forgotten, rebooted or re-created since the call
-        affected = {attempt_id.task.job: None for attempt_id, _ in draft.cluster.live_on(worker)}
+        affected = {attempt_id.task.job: None for attempt_id, _ in draft.cluster.live_attempts_on(worker)}
         events_before = len(draft.events)
         try:
             new_states, new_outcomes = _record_answer(session, draft, answer)
@@ -309,7 +309,7 @@ def _record_answer(session: Session, draft: Draft, answer: WorkerAnswer) -> tupl
 
 def _release_launches(draft: Draft, answer: WorkerAnswer) -> None:
     """Let the next cycle dispatch the attempts that the call should have launched. The answer does not confirm them."""
-    live = [attempt_id for attempt_id, _ in draft.cluster.live_on(answer.context.worker)]
+    live = [attempt_id for attempt_id, _ in draft.cluster.live_attempts_on(answer.context.worker)]
     attempts.release_dispatch(draft, (each for each in live if each in answer.launching))
 
 
@@ -322,7 +322,7 @@ def _record_report(
     Ends of attempts are recorded last.
     """
     identity.apply_ghost_reports(draft, observation.worker, observation.attempts)
-    by_token = {attempt.token: name for name, attempt in draft.cluster.live_on(observation.worker)}
+    by_token = {attempt.token: name for name, attempt in draft.cluster.live_attempts_on(observation.worker)}
     waited = max(0.0, draft.at - answer.at)
     deferred = set(answer.deferred)
 

@@ -56,7 +56,7 @@ class Readiness:
         self.recheck_gangs()
         for job in gangs:
             if self.is_ready(cluster, job):
-                ranks = (attempt for _, attempt in cluster.live_of(job))
+                ranks = (attempt for _, attempt in cluster.live_attempts_of(job))
                 yield from (rank.worker for rank in ranks if self.is_prepared(rank))
 
     def record_go(self, tokens: Iterable[Token]) -> None:
@@ -76,7 +76,7 @@ class Readiness:
 
         `states` are the validated states of the report. Return the jobs of the fenced attempts.
         """
-        live = draft.cluster.live_on(report.worker) if report.worker in draft.cluster.workers else ()
+        live = draft.cluster.live_attempts_on(report.worker) if report.worker in draft.cluster.workers else ()
         ages = {each.token: each.started_ago for each in report.attempts}
         late = [
             attempt_id

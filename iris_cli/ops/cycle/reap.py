@@ -18,7 +18,7 @@ def caches_in_use(cluster: Cluster, worker: WorkerId) -> list[str]:
     """Return the workspace hashes and set-up keys that live attempts and ghosts use on the worker."""
     from iris_cli.remote.launch_request import set_up_key
 
-    attempts = [attempt_id for attempt_id, _ in cluster.live_on(worker)]
+    attempts = [attempt_id for attempt_id, _ in cluster.live_attempts_on(worker)]
     attempts += [ghost.attempt for ghost in cluster.ghosts.get(worker, ())]
     used: dict[str, None] = {}
     for attempt_id in attempts:
@@ -53,7 +53,9 @@ def unused_bytes(
 def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None:
     """Return the call that deletes old files on the worker; None if it has none, or if an attempt starts or stops."""
     due = reaping.attempts_due(cluster, worker, session.clock.now(), session.limits)
-    if not due or any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(worker.id)):
+    if not due or any(
+        attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_attempts_on(worker.id)
+    ):
         return None
     reaped = {cluster.attempt(attempt_id).token: attempt_id for attempt_id in due}
     keep = caches_in_use(cluster, worker.id) if use_caches(cluster, due) else None

@@ -81,7 +81,7 @@ def find(session: Session, older_than: float = 0.0) -> Garbage:
     workers = [
         (worker, ended)
         for worker in cluster.workers.values()
-        if (ended := reaping.ended_before(cluster, worker, now - older_than))
+        if (ended := reaping.attempts_ended_before(cluster, worker, now - older_than))
         or (has_workspaces and worker.condition is WorkerCondition.HEALTHY)
     ]
     found = [
@@ -213,7 +213,9 @@ def _next_calls(
             continue
         outputs = cluster.outputs.get(files.worker)
         batch = tuple(takewhile(wanted.__contains__, outputs.oldest_batch)) if outputs is not None else ()
-        if any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(files.worker)):
+        if any(
+            attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_attempts_on(files.worker)
+        ):
             files_by_worker[files.worker] = structs.replace(
                 files, problem="a task is starting or stopping; run `iris gc` again"
             )

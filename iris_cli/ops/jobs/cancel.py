@@ -74,7 +74,7 @@ def wait_until_stopped(session: Session, result: Cancelled) -> bool:
 def _live_attempts(cluster: Cluster, cancelled: list[JobId]) -> list[AttemptId]:
     prefixes = tuple(f"{each}/" for each in cancelled)
     with_children = [job.id for job in cluster.open_jobs() if f"{job.id}/".startswith(prefixes)]
-    return [attempt_id for job in with_children for attempt_id, _ in cluster.live_of(job)]
+    return [attempt_id for job in with_children for attempt_id, _ in cluster.live_attempts_of(job)]
 
 
 def _is_unreachable(session: Session, attempt_id: AttemptId) -> bool:

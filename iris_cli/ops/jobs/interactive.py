@@ -170,7 +170,7 @@ class _Client(Struct):
             with self._terminal.attached(stream) as ended:
                 while not ended.is_set():
                     cluster = self._runner.look()
-                    if cluster.job_state(self._job).terminal and not cluster.live_of(self._job):
+                    if cluster.job_state(self._job).terminal and not cluster.live_attempts_of(self._job):
                         break
                     self._runner.pause(_PAUSE)
         finally:

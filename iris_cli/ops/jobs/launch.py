@@ -247,10 +247,10 @@ def _check_can_start(request: JobRequest, job: Job) -> None:
 
 def unshipped_files(request: JobRequest) -> list[str]:
     """Return a warning for each local file that the command names and that is not shipped."""
-    is_script_alone = request.job_script is not None and request.workdir is None
-    if not is_script_alone and (request.workdir is not None or request.workspace is not None):
+    is_single_script = request.job_script is not None and request.workdir is None
+    if not is_single_script and (request.workdir is not None or request.workspace is not None):
         return []
-    shipped_words = 1 if is_script_alone else 0  # the first word is the script
+    shipped_words = 1 if is_single_script else 0  # the first word is the script
     return [
         f"{clip(word)} is not shipped: a task starts in an empty directory; --workdir . ships this directory"
         for word in dict.fromkeys((request.command or ())[shipped_words:])

@@ -39,7 +39,7 @@ def retry(session: Session, name: str) -> Retried:
     only = None if task is None or session.cluster.jobs[job].is_gang else task.id
     stopping = [
         attempt_id
-        for attempt_id, attempt in session.cluster.live_of(job)
+        for attempt_id, attempt in session.cluster.live_attempts_of(job)
         if attempt.state is AttemptState.STOPPING and only in (None, attempt_id.task)
     ]
     return Retried(job, only, retried, stopping)

@@ -190,7 +190,7 @@ def jobs_need_cycles(cluster: Cluster) -> str:
     still_open = cluster.open_jobs()
     if jobs := sum(job.end is None for job in still_open):
         return count(jobs, "open job")
-    attempts = [attempt for job in still_open for _, attempt in cluster.live_of(job.id)]
+    attempts = [attempt for job in still_open for _, attempt in cluster.live_attempts_of(job.id)]
     stopping = sum(not _is_stuck(cluster, attempt) for attempt in attempts)
     return f"{count(stopping, 'attempt')} to stop" if stopping else ""
 

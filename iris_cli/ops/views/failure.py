@@ -217,7 +217,7 @@ def drain_command(view: View, job: Job) -> str:
         if known is None or not known.rule.next.startswith(DRAIN) or worker not in cluster.workers:
             continue
         drain = [] if cluster.workers[worker].draining else [known.rule.next.replace("{worker}", worker)]
-        is_running = any(attempt.worker == worker for _, attempt in cluster.live_of(job.id))
+        is_running = any(attempt.worker == worker for _, attempt in cluster.live_attempts_of(job.id))
         return " && ".join([*drain, *([f"iris retry {job.id}"] if is_running else [])])
     return ""
 
@@ -292,7 +292,7 @@ def _next(cluster: Cluster, task: Task, output: str) -> str:
     if end.reason in (*INFRASTRUCTURE, EndReason.DISPATCH_FAILED):
         return f"iris history {attempt.worker}"
     job = cluster.jobs[task.job]
-    if end.exit_code == 1 and _PYTHON_ERROR in output and not (parent_of(job.id) or job.is_script_alone):
+    if end.exit_code == 1 and _PYTHON_ERROR in output and not (parent_of(job.id) or job.is_single_script):
         return f"{resubmit_command(cluster, job)} --workdir ."
     if not causes.all_is_shown(output):
         return _command(cluster, WHOLE_LOG, task)

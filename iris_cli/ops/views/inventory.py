@@ -274,7 +274,7 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
         why = f": {worker.reason}" if worker.reason else ""
         yield f"cooling down, {left} left{why}"
     if worker.id in view.stopping_on:
-        attempts = view.cluster.live_on(worker.id)
+        attempts = view.cluster.live_attempts_on(worker.id)
         stopping = (str(name) for name, attempt in attempts if attempt.state is AttemptState.STOPPING)
         yield f"still stopping {', '.join(stopping)}"
 
@@ -332,7 +332,7 @@ def next_retry_words(worker: Worker, now: float, limits: Limits) -> str:
 
 
 def _claims(cluster: Cluster, worker: Worker) -> Iterable[ClaimRow]:
-    for attempt_id, attempt in cluster.live_on(worker.id):
+    for attempt_id, attempt in cluster.live_attempts_on(worker.id):
         claim = worker.claims[attempt_id]
         yield ClaimRow(
             attempt=attempt_id,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, Priority, WorkerId, in_memory
+from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, Priority, WorkerId, values_in_memory
 from iris_cli.core.evolve import replay
 from iris_cli.core.lifecycle.display import job_display, retry_count
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason, Task
@@ -157,7 +157,7 @@ def _jobs(
     cluster: Cluster, span: _Span, fleet: Fleet, indexes: dict[WorkerId, int], *, every_job: bool
 ) -> tuple[tuple[JobLine, ...], int]:
     """Return the newest jobs within the limits, in order of submission, and the number of omitted jobs."""
-    reported = [job for job in in_memory(cluster.jobs) if job.end is None or job.end.at >= span.begin]
+    reported = [job for job in values_in_memory(cluster.jobs) if job.end is None or job.end.at >= span.begin]
     lines: list[JobLine] = []
     left = MAX_ATTEMPTS
     for job in sorted(reported, key=attrgetter("order"), reverse=True):

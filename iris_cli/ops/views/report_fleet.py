@@ -59,7 +59,7 @@ class Fleet:
     def __init__(self, start: Cluster) -> None:
         self.begin = float("inf")
         self._known = {
-            each.id: _Known(each.own_attributes, each.chips, each.gpus, since=start.at)
+            each.id: _Known(each.attributes_without_taints, each.chips, each.gpus, since=start.at)
             for each in start.workers.values()
         }
         self._chips = {

@@ -108,7 +108,7 @@ def _slice_row(each: Slice, now: float) -> CreatedSliceRow:
         SliceState.DELETING: each.deleting_at,
     }[each.state]
     at = since if since is not None else each.requested_at
-    in_set_up = each.state is SliceState.BOOTING and each.to_set_up
+    in_set_up = each.state is SliceState.BOOTING and each.vms_to_set_up
     progress = f"{len(each.set_up)} of {count(len(each.hosts), 'VM')} set up" if in_set_up else ""
     runs = each.ends_at is not None and each.state is not SliceState.DELETING
     left = f"{format_duration(max(0.0, (each.ends_at or 0.0) - now))} left" if runs else ""

@@ -10,7 +10,7 @@ from iris_cli.core import Cluster, Job, JobId, JobState, Priority, WorkerId, dep
 from iris_cli.core.collector import gc_paused
 from iris_cli.core.lifecycle.display import DisplayWord, count_displays, display_of, displays_of, word_of
 from iris_cli.core.model.task import Ended, EndReason, Stopping, Task, TaskState
-from iris_cli.core.model.waiting import overdue, quiet_words
+from iris_cli.core.model.waiting import describe_overdue, describe_quiet_tasks
 from iris_cli.ops.names import job_filter
 from iris_cli.ops.outcomes.causes import job_cause, retry_words
 from iris_cli.ops.outcomes.durations import elapsed, job_ran
@@ -178,8 +178,8 @@ def job_row(view: View, job: Job) -> JobRow:
         stopping=sum(type(attempt.phase) is Stopping for attempt in live),
         why=_why(view, job, tasks),
         retry=_retry(view, job, tasks),
-        overdue=overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
-        quiet=quiet_words(job, tasks, view.now) if any(each.quiet_since for each in live) else "",
+        overdue=describe_overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
+        quiet=describe_quiet_tasks(job, tasks, view.now) if any(each.quiet_since for each in live) else "",
         reason=job.end.reason if job.end else None,
         submitted_at=job.submitted_at,
         started_at=min(starts, default=None),

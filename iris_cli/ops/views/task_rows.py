@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from iris_cli.core import AttemptId, Cluster, Job, TaskId, WorkerId
 from iris_cli.core.model.task import Attempt, AttemptState, EndReason, Task, TaskState
-from iris_cli.core.model.waiting import quiet_of
+from iris_cli.core.model.waiting import describe_quiet_attempt
 from iris_cli.core.work_paths import relative_paths
 from iris_cli.ops.outcomes import causes
 from iris_cli.ops.outcomes.durations import attempt_ran
@@ -176,4 +176,4 @@ def _attempt_words(view: View, task: TaskId, attempt: Attempt) -> str:
         stuck = ", and a process of it can't be killed" if attempt.unkillable else ""
         return f"{causes.stop_words(attempt.stop.reason)}{stuck}"
     wrapper = "orphaned: running without its wrapper" if attempt.orphaned else ""
-    return ", ".join(filter(None, (wrapper, quiet_of(attempt, view.now))))
+    return ", ".join(filter(None, (wrapper, describe_quiet_attempt(attempt, view.now))))

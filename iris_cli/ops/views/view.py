@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.core import Cluster, Device, Job, Limits, Stopping, TaskId, WorkerId, in_memory
+from iris_cli.core import Cluster, Device, Job, Limits, Stopping, TaskId, WorkerId, values_in_memory
 from iris_cli.core.messages.notices import MAX_TRIES, Channel
 from iris_cli.core.units import count, format_duration, parse_duration
 from iris_cli.errors import UsageError
@@ -103,7 +103,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         """Workers with an attempt that is being stopped."""
         return frozenset(
             attempt.worker
-            for task in in_memory(self.cluster.tasks)
+            for task in values_in_memory(self.cluster.tasks)
             for attempt in task.attempts
             if type(attempt.phase) is Stopping
         )

@@ -21,7 +21,7 @@ from iris_cli.core import (
 )
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
-from iris_cli.core.model.waiting import overdue, quiet_of, quiet_words
+from iris_cli.core.model.waiting import describe_overdue, describe_quiet_attempt, describe_quiet_tasks
 from iris_cli.errors import UsageError
 from iris_cli.ops.names import unknown_name, unknown_task
 from iris_cli.ops.outcomes.causes import retry_words, task_end_words
@@ -185,7 +185,7 @@ def _why_job(view: View, job: Job) -> Why:
     tasks = view.cluster.tasks_of(job.id)
     state = view.cluster.job_state(job.id)
     failure = failure_card(view, job) if state is JobState.FAILED else None
-    quiet = quiet_words(job, tasks, view.now)
+    quiet = describe_quiet_tasks(job, tasks, view.now)
     has_more = state in _NOT_COMPLETED or quiet
     follow_up = next_command(view.cluster, job, quiet=bool(quiet)) if has_more else ""
     return _why(
@@ -198,7 +198,7 @@ def _why_job(view: View, job: Job) -> Why:
         failure=failure,
         **_parts_of(view, job, tasks),
         retry=retry_words(view.cluster, job, view.state),
-        overdue=overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
+        overdue=describe_overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
         quiet=quiet,
         next=failure.next if failure is not None else follow_up,
     )
@@ -286,7 +286,9 @@ def _live_attempts(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
                 since_at=since,
                 age=elapsed(since, None, view.now) or 0.0,
                 doubt="; ".join(
-                    filter(None, (problem_of(view, attempt.worker), quiet_of(attempt, view.now)))
+                    filter(
+                        None, (problem_of(view, attempt.worker), describe_quiet_attempt(attempt, view.now))
+                    )
                 ),
                 chosen=_chosen(view.cluster, task, attempt),
             )

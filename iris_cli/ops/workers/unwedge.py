@@ -132,7 +132,7 @@ def _stop_and_report(
         for attempt in task.attempts
         if attempt.worker == worker_id and not attempt.live
     ]
-    keep = [attempt.token for _, attempt in cluster.live_on(worker_id)]
+    keep = [attempt.token for _, attempt in cluster.live_attempts_on(worker_id)]
     keep.append(set_up_token(worker.id, worker.incarnation))  # the VM's set-up, which is not an attempt
     report = session.runner.unwedge(session.target(worker), keep=keep, known=known, clear=stop, grace=grace)
     if isinstance(report, Silence):

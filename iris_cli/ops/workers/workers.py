@@ -116,7 +116,7 @@ def accept(session: Session, changed_host: ChangedHost) -> ProbeResult:
             workers.record_silence(draft, seen, session.limits)
         else:
             live_jobs = dict.fromkeys(
-                attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)
+                attempt_id.task.job for attempt_id, _ in draft.cluster.live_attempts_on(worker.id)
             )
             identity.apply_probe(
                 draft, worker_facts(session, draft.cluster, seen), session.limits, trusted=True
@@ -187,7 +187,9 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
                 f"{name} still has unfinished work: {alive}{more}",
                 hint=f"iris cancel {jobs}; or if that host is gone for good: iris worker forget --dead {name}",
             )
-        live_jobs = dict.fromkeys(attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id))
+        live_jobs = dict.fromkeys(
+            attempt_id.task.job for attempt_id, _ in draft.cluster.live_attempts_on(worker.id)
+        )
         identity.presume_all_gone(draft, worker.id, reason or "declared dead by the operator")
         draft.record(WorkerForgotten(worker=worker.id, dead=dead, reason=reason))
         observe.settle(session, draft, live_jobs)

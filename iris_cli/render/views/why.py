@@ -90,7 +90,7 @@ def _wait(why: Why, wait: Wait) -> Iterator[Renderable]:
 
 def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tuple[str, str]]:
     """Yield the facts behind the reasons, as pairs of label and text."""
-    from iris_cli.core.scheduling.explain.wording import amount
+    from iris_cli.core.scheduling.explain.wording import format_amount
 
     if found.workers:
         yield "device", f"met by {found.equipped} of {count(found.workers, 'worker')}"
@@ -101,7 +101,7 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
     for dimension in found.dimensions:
         if dimension.lacking:
             met_by = f"met by {dimension.workers - dimension.lacking} of {count(dimension.workers, 'worker')}"
-            yield f"{amount(dimension.kind, dimension.need)} free", met_by
+            yield f"{format_amount(dimension.kind, dimension.need)} free", met_by
     if found.group_by:
         largest = (
             f", largest: {found.largest[0]} ({count(found.largest[1], 'worker')})" if found.largest else ""

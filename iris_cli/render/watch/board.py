@@ -13,7 +13,7 @@ from rich.text import Text
 
 from iris_cli.core import JobState, count
 from iris_cli.core.lifecycle.display import word_of
-from iris_cli.core.model.waiting import overdue_words
+from iris_cli.core.model.waiting import format_overdue
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow
@@ -237,7 +237,7 @@ def _seconds(since: float | None, now: float) -> str:
 def _overdue(view: LiveView, job: LiveJob, now: float) -> str:
     if job.overdue_since is None:
         return ""
-    return overdue_words(max(0.0, now - job.overdue_since), view.gang_reserve_after)
+    return format_overdue(max(0.0, now - job.overdue_since), view.gang_reserve_after)
 
 
 # Slices, hosts and problems

@@ -139,7 +139,7 @@ def _in_foreground() -> bool:
 def open_jobs_words(cluster: Cluster, follow_up: str = "") -> str:
     """Return a text about the open jobs when a watch ends, followed by `follow_up` (default: how to watch again)."""
     jobs = cluster.open_jobs()
-    pending = [job.id for job in jobs if job.end is None and not cluster.live_of(job.id)]
+    pending = [job.id for job in jobs if job.end is None and not cluster.live_attempts_of(job.id)]
     running = [job.id for job in jobs if job.id not in pending]
     parts = [f"{fold(running, 3)} running"] if running else []
     parts += [f"{fold(pending, 3)} pending"] if pending else []

@@ -97,7 +97,7 @@ def running(cgroup: str = "") -> Lab:
 def its_answer(made: Lab, worker: WorkerId) -> WorkerReport:
     """Node 0 or 1 answers that its attempts run."""
     known = made.cluster.workers[worker]
-    live = [parse_report(attempt.token, "running") for _, attempt in made.cluster.live_on(worker)]
+    live = [parse_report(attempt.token, "running") for _, attempt in made.cluster.live_attempts_on(worker)]
     return WorkerReport(
         worker=worker, boot_id=known.boot_id, incarnation=known.incarnation, attempts=tuple(live)
     )

@@ -155,13 +155,13 @@ def test_only_pending_tasks_are_placed_and_each_once() -> None:
 def test_tasks_that_come_in_the_wrong_order_are_sorted_once_for_their_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sort, sorted_so_far = order._by_index, []
+    sort, sorted_so_far = order._sort_by_index, []
 
     def counting(tasks: list[Task]) -> list[Task]:
         sorted_so_far.append(tasks[0].id.job)
         return sort(tasks)
 
-    monkeypatch.setattr(order, "_by_index", counting)
+    monkeypatch.setattr(order, "_sort_by_index", counting)
     jobs = [job("a", replicas=50), job("b", replicas=50)]
     result = cycle(ONE_CORE, *jobs, tasks=reversed(pending(jobs)))
     assert sorted_so_far == ["b", "a"]

@@ -22,20 +22,20 @@ def test_what_is_left_covers_a_need_if_all_signs_stay_set(
     packing = Packing([left, need, *others])
     rest = packing.pack_free(left) - packing.pack(need).packed
     assert (rest & packing.signs == packing.signs) is left.covers(need)
-    assert packing.left(rest) == Amounts(*(have - wanted for have, wanted in zip(left, need, strict=True)))
+    assert packing.unpack(rest) == Amounts(*(have - wanted for have, wanted in zip(left, need, strict=True)))
 
 
 @given(stocks)
 def test_what_was_packed_comes_out_again(left: Amounts) -> None:
     packing = Packing([left])
-    assert packing.left(packing.pack_free(left)) == left
+    assert packing.unpack(packing.pack_free(left)) == left
 
 
 @given(needs)
 def test_only_what_is_taken_is_looked_at(need: Amounts) -> None:
     packed = Packing([need]).pack(need)
-    assert packed.taken == tuple(number for number, amount in enumerate(need) if amount)
-    assert packed.signs.bit_count() == len(packed.taken)
+    assert packed.nonzero == tuple(number for number, amount in enumerate(need) if amount)
+    assert packed.signs.bit_count() == len(packed.nonzero)
 
 
 @given(st.lists(st.integers(0, 300), unique=True))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job, Missing
+from iris_cli.core.model.job import Job, MissingInputs
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import Attempt, AttemptState, End, EndReason, Task, TaskState
 from iris_cli.core.model.worker import Claim, Ghost, Worker
@@ -123,7 +123,7 @@ def test_the_clock_of_a_job_starts_when_the_last_of_its_dependencies_ends(now: f
 
 def test_a_secret_that_is_missing_does_not_hold_the_deadline_of_a_job() -> None:
     needy = job("needy", secrets=("TOKEN",), scheduling_timeout=10.0)
-    found = plan(cluster([host("w")], [needy]), 11.0, missing=Missing(secrets={needy.id: ["TOKEN"]}))
+    found = plan(cluster([host("w")], [needy]), 11.0, missing=MissingInputs(secrets={needy.id: ["TOKEN"]}))
     assert found.timed_out_tasks == tuple(needy.task_ids)
 
 
@@ -133,7 +133,7 @@ def test_a_secret_that_is_missing_does_not_hold_the_deadline_of_a_job() -> None:
 def test_a_job_whose_secrets_are_missing_takes_no_capacity() -> None:
     jobs = [job("needy", cpu=16, secrets=("TOKEN",), order=0), job("other", cpu=16, order=1)]
     found = plan(
-        cluster([host("w")], jobs), 0.0, missing=Missing(secrets={JobId("needy"): ["TOKEN: not set"]})
+        cluster([host("w")], jobs), 0.0, missing=MissingInputs(secrets={JobId("needy"): ["TOKEN: not set"]})
     )
     assert assigned(found) == ["other/task-0"]
     assert [str(reason) for reason in found.reasons(JobId("needy"))] == ["secret: TOKEN: not set"]
@@ -142,7 +142,9 @@ def test_a_job_whose_secrets_are_missing_takes_no_capacity() -> None:
 def test_reasons_to_hold_back_stand_in_order_of_precedence() -> None:
     jobs = [job("first"), job("j", after=(JobId("first"),))]
     waits = task("j", TaskState.PENDING, STOPPING)
-    found = plan(cluster([host("w")], jobs, waits), 0.0, missing=Missing(secrets={JobId("j"): ["TOKEN"]}))
+    found = plan(
+        cluster([host("w")], jobs, waits), 0.0, missing=MissingInputs(secrets={JobId("j"): ["TOKEN"]})
+    )
     assert kinds(found, "j") == ["secret", "after", "stopping"]
 
 

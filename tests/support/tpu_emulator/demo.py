@@ -133,7 +133,7 @@ def _up(tour: CronTour) -> None:
 
 
 def _preempted(tour: CronTour, preempt: Callable[[str], None]) -> None:
-    live = tour.cluster.live_of(JobId("train"))
+    live = tour.cluster.live_attempts_of(JobId("train"))
     [name] = {attempt.worker.rpartition("-")[0] for _, attempt in live}
     preempt(name)
     _until(

@@ -10,18 +10,18 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.model.worker import Amounts, Worker, WorkerCapacity, WorkerCondition
 from iris_cli.core.scheduling.explain import wording
 from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind
-from iris_cli.core.scheduling.explain.group_checks import Case, GroupCheck, fits, group_with
+from iris_cli.core.scheduling.explain.group_checks import Case, GroupCheck, fits, group_containing
 from iris_cli.core.scheduling.placement import VARIANT, Sites
 from iris_cli.core.scheduling.reasons import BUSY_KINDS, ReasonKind
 from iris_cli.core.scheduling.sets import Group, first_of, mask_of, positions_of
 
-_NEAREST = 20  # maximum number of near misses examined
-_TRIES = 10  # maximum number of changes tried, each in a simulated cycle
+_MAX_NEAR_MISSES = 20  # maximum number of near misses examined
+_MAX_TRIES = 10  # maximum number of changes tried, each in a simulated cycle
 _BUSY = BUSY_KINDS | {ReasonKind.STOPPING, ReasonKind.BEHIND}
-_PASSED_OVER = frozenset({ReasonKind.RESERVED, ReasonKind.BEHIND})
-_LESS = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS)
+_TAKEN_BY_OTHERS = frozenset({ReasonKind.RESERVED, ReasonKind.BEHIND})
+_REDUCTIONS = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS)
 _CHANGES_JOB = frozenset(
-    {ChangeKind.DROP, ChangeKind.TOLERATE, ChangeKind.SPREAD, ChangeKind.PRIORITY, *_LESS}
+    {ChangeKind.DROP, ChangeKind.TOLERATE, ChangeKind.SPREAD, ChangeKind.PRIORITY, *_REDUCTIONS}
 )
 
 
@@ -32,20 +32,20 @@ def single_change(
 
     `nearest`: the near misses. `workers_after` simulates a change, and returns the workers that the tasks would use.
     """
-    proposals = dict.fromkeys(islice(_proposals(case, job, nearest), 2 * _NEAREST))
-    for change in list(proposals)[:_TRIES]:
+    proposals = dict.fromkeys(islice(_proposals(case, job, nearest), 2 * _MAX_NEAR_MISSES))
+    for change in list(proposals)[:_MAX_TRIES]:
         workers = workers_after(change)
         if workers:
-            text = _in_words(case, change, workers)
+            text = _describe_change(case, change, workers)
             return Change(kind=change.kind, subject=change.subject, amount=change.amount, text=text)
     return None
 
 
 def _proposals(case: Case, job: Job, nearest: list[GroupCheck]) -> Iterator[Change]:
     yield from _relaxations(case)
-    for check in nearest[:_NEAREST]:
+    for check in nearest[:_MAX_NEAR_MISSES]:
         yield from _repairs(case, job.id, check)
-    if job.priority is not Priority.HIGH and any(check.kind in _PASSED_OVER for check in nearest):
+    if job.priority is not Priority.HIGH and any(check.kind in _TAKEN_BY_OTHERS for check in nearest):
         yield Change(kind=ChangeKind.PRIORITY, subject=Priority.HIGH.value)
     yield from _reductions(case)
 
@@ -70,12 +70,12 @@ def _relaxations(case: Case) -> Iterator[Change]:
         allowed = fleet.all_workers
         for constraint in requirement.required:
             if constraint != dropped:
-                allowed &= fleet.satisfying(constraint)
+                allowed &= fleet.workers_satisfying(constraint)
         if _are_enough(case, ready & allowed & requirement.tolerated):
             yield Change(kind=ChangeKind.DROP, subject=format_constraint(dropped))
     for taint in fleet.taints:
         if taint not in requirement.job.tolerations:
-            tolerated = fleet.tolerating((*requirement.job.tolerations, taint))
+            tolerated = fleet.workers_tolerated_by((*requirement.job.tolerations, taint))
             if _are_enough(case, ready & requirement.satisfying & tolerated):
                 yield Change(kind=ChangeKind.TOLERATE, subject=taint)
 
@@ -96,7 +96,7 @@ def _are_enough(case: Case, workers: int, depth: int = 0) -> bool:
 
 def _reductions(case: Case) -> Iterator[Change]:
     """Yield reductions of one requested resource, at most to half of the request."""
-    for number, kind in enumerate(_LESS):
+    for number, kind in enumerate(_REDUCTIONS):
         need, enough = case.requirement.need[number], _enough_for_one_more(case, number)
         if enough < need <= 2 * enough:
             yield Change(kind=kind, amount=enough)
@@ -108,21 +108,23 @@ def _enough_for_one_more(case: Case, number: int) -> int:
     others = [other for other in range(len(requirement.need)) if other != number]
     able = requirement.eligible
     for other in others:
-        able &= context.dimensions[other].now[requirement.need[other]]
-    for position in positions_of(requirement.eligible & case.own):
-        left = case.left(position)
+        able &= context.dimensions[other].workers_now[requirement.need[other]]
+    for position in positions_of(requirement.eligible & case.reserved):
+        left = case.free_amounts(position)
         able |= all(left[other] >= requirement.need[other] for other in others) << position
     shape = requirement.shape
     if shape is None:
-        return _nth([case.left(position)[number] for position in positions_of(able)], 1)
+        return _nth([case.free_amounts(position)[number] for position in positions_of(able)], 1)
     groups = context.fleet.groups(shape.group_by).groups
 
-    def enough_in(group: Group) -> int:
-        left = [case.left(position)[number] for position in positions_of(group.mask & able)]
+    def largest_request_in(group: Group) -> int:
+        left = [case.free_amounts(position)[number] for position in positions_of(group.mask & able)]
         return _nth(left, shape.size)
 
     sites = Sites(context.fleet, requirement).tiers[-1]
-    return max((_nth([enough_in(groups[each]) for each in site], shape.groups) for site in sites), default=0)
+    return max(
+        (_nth([largest_request_in(groups[each]) for each in site], shape.groups) for site in sites), default=0
+    )
 
 
 def _nth(amounts: list[int], number: int) -> int:
@@ -133,13 +135,13 @@ def _nth(amounts: list[int], number: int) -> int:
 # Changes to wait for, and repairs
 
 
-def _repairs(case: Case, own: JobId, check: GroupCheck) -> Iterator[Change]:
-    """Yield the events and repairs after which the task or gang could run on one near miss. `own`: its job."""
+def _repairs(case: Case, job_id: JobId, check: GroupCheck) -> Iterator[Change]:
+    """Yield the events and repairs after which the task or gang could run on one near miss. `job_id`: its job."""
     if check.kind in _BUSY:
         for job in wording.jobs_on(case.context, check.rejected):
-            if job == own:
-                yield from _own_ends(case, own, check)
-            elif fits(check.group, case.requirement.shape, _after_end_of(case, check.group, job)):
+            if job == job_id:
+                yield from _ends_of_own_tasks(case, job_id, check)
+            elif fits(check.group, case.requirement.shape, _fitting_after_end_of(case, check.group, job)):
                 yield Change(kind=ChangeKind.JOB_ENDS, subject=job)
     if check.kind in (ReasonKind.UNHEALTHY, ReasonKind.COOLDOWN):
         position = first_of(check.rejected)
@@ -149,16 +151,16 @@ def _repairs(case: Case, own: JobId, check: GroupCheck) -> Iterator[Change]:
             yield Change(kind=_recovery(worker), subject=worker.id)
 
 
-def _own_ends(case: Case, own: JobId, check: GroupCheck) -> Iterator[Change]:
-    """Yield the ends of tasks of the pending job itself on these workers: the job can't wait for its own end."""
+def _ends_of_own_tasks(case: Case, job_id: JobId, check: GroupCheck) -> Iterator[Change]:
+    """Yield the ends of the pending job's own tasks on the rejected workers: the job can't wait for its own end."""
     for position in positions_of(check.rejected):
         for attempt in sorted(case.context.fleet.workers[position].claims):
-            if attempt.task.job == own:
+            if attempt.task.job == job_id:
                 yield Change(kind=ChangeKind.TASK_ENDS, subject=str(attempt.task))
 
 
-def _after_end_of(case: Case, group: Group, job: JobId) -> int:
-    """Return the workers that fit, if those workers of `group` count whose room suffices after the end of `job`.
+def _fitting_after_end_of(case: Case, group: Group, job: JobId) -> int:
+    """Return the workers that had room, and the workers of `group` that would have room after the end of `job`.
 
     Placements of this cycle are ignored.
     """
@@ -188,10 +190,12 @@ def _recovery(worker: Worker) -> ChangeKind:
 # Wording
 
 
-def _in_words(case: Case, change: Change, workers: list[WorkerId]) -> str:
+def _describe_change(case: Case, change: Change, workers: list[WorkerId]) -> str:
     """Return the text for a change that would place tasks on `workers`."""
     fleet, shape = case.context.fleet, case.requirement.shape
-    groups = list(dict.fromkeys(group_with(case.context, case.requirement, worker) for worker in workers))
+    groups = list(
+        dict.fromkeys(group_containing(case.context, case.requirement, worker) for worker in workers)
+    )
     if change.kind not in _CHANGES_JOB:
         changed = [
             group for group in groups if any(_is_about(change, fleet.workers[at]) for at in group.members)
@@ -199,7 +203,7 @@ def _in_words(case: Case, change: Change, workers: list[WorkerId]) -> str:
         groups = changed or groups
     names = wording.unit_name(shape, *groups[: shape.groups if shape else 1])
     several = shape is not None and len(groups) > 1
-    return wording.change(fleet, case.requirement.need, change, names, several=several)
+    return wording.change_text(fleet, case.requirement.need, change, names, several=several)
 
 
 def _is_about(change: Change, worker: Worker) -> bool:

@@ -34,7 +34,7 @@ from iris_cli.core.scheduling.reasons import BUSY_KINDS, Reason, ReasonKind, Wai
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, mask_of, positions_of
 
 _MAX_NEAR_MISSES = 5
-_MEASURED = (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU)
+_MEASURED_KINDS = (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU)
 
 
 Unmet = Mapping[WaitingKey, Requirement | tuple[Reason, ...]]
@@ -62,12 +62,12 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             return requirement
         reserved = self._context.reservations.get(key)
         if not reserved:
-            return self._reasons(Case(self._context, requirement, self._context.open))
-        first, *others = self._reasons(Case(self._context, requirement, self._open_to(key)))
+            return self._reasons(Case(self._context, requirement, self._context.unreserved))
+        first, *others = self._reasons(Case(self._context, requirement, self._workers_open_to(key)))
         names = ", ".join(wording.unit_name(requirement.shape, group) for group in reserved)
         text = f"{first.text}; {names} reserved for it"
-        full = Reason(kind=first.kind, text=text, need=first.need, have=first.have, refused=first.refused)
-        return (full, *others)
+        reason = Reason(kind=first.kind, text=text, need=first.need, have=first.have, refused=first.refused)
+        return (reason, *others)
 
     def __iter__(self) -> Iterator[WaitingKey]:
         return iter(self._unmet)
@@ -81,7 +81,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
         """Return an object for each key: the same object for equal reasons, None for a key that is not pending.
 
-        It is much faster than the reasons themselves, and serves to group keys.
+        Callers use it to group keys, because it is much faster to compute than the reasons.
         """
         found = list(map(self._unmet.get, keys))
         if reservations := self._context.reservations:
@@ -97,7 +97,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         if isinstance(requirement, tuple):
             return explanation.Explanation(reasons=requirement)
         fleet, shape, job = self._context.fleet, requirement.shape, self._job_of(key)
-        case = Case(self._context, requirement, self._open_to(key))
+        case = Case(self._context, requirement, self._workers_open_to(key))
         rejections = first_rejections(
             fleet.all_workers, [*suitability_criteria(requirement), *availability_criteria(case)]
         )
@@ -111,7 +111,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             constraints=tuple(
                 explanation.ConstraintCount(
                     constraint=each,
-                    satisfied=(equipped & fleet.satisfying(each)).bit_count(),
+                    satisfied=(equipped & fleet.workers_satisfying(each)).bit_count(),
                     workers=equipped.bit_count(),
                 )
                 for each in requirement.job.constraints
@@ -120,7 +120,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
                 explanation.DimensionCount(
                     kind=kind,
                     need=need,
-                    lacking=(equipped & ~dimension.at_start[need]).bit_count(),
+                    lacking=(equipped & ~dimension.workers_at_start[need]).bit_count(),
                     workers=equipped.bit_count(),
                 )
                 for kind, need, dimension in zip(
@@ -133,7 +133,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             groups_found=len(groups),
             largest=(str(largest.key), len(largest.members)) if largest else None,
             near_misses=tuple(self._near_miss(case, check) for check in nearest[:_MAX_NEAR_MISSES]),
-            behind=tuple(self._behind(job, nearest)),
+            behind=tuple(self._takers_ahead(job, nearest)),
             hints=tuple(wording.hints(fleet, requirement)),
             change=single_change(case, job, nearest, partial(self._record.workers_with_change, job.id)),
         )
@@ -149,16 +149,16 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         assert job is not None  # a task of an unknown job has no requirement
         return job
 
-    def _behind(self, job: Job, nearest: list[GroupCheck]) -> list[explanation.Taker]:
+    def _takers_ahead(self, job: Job, nearest: list[GroupCheck]) -> list[explanation.Taker]:
         rejected = (check.rejected for check in nearest if check.kind is ReasonKind.BEHIND)
         return self._record.takers(job, self._ids(reduce(or_, rejected, 0)))
 
     def _ids(self, workers: int) -> list[WorkerId]:
         return [self._context.fleet.ids[position] for position in positions_of(workers)]
 
-    def _open_to(self, key: WaitingKey) -> int:
+    def _workers_open_to(self, key: WaitingKey) -> int:
         """Return the workers that are not reserved for another task or gang."""
-        return self._context.open | self._reserved_workers.get(key, 0)
+        return self._context.unreserved | self._reserved_workers.get(key, 0)
 
     @cached_property
     def _reserved_workers(self) -> dict[WaitingKey, int]:
@@ -173,7 +173,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             takers = self._record.takers_before_signature(case.requirement.job, self._ids(check.rejected))
             text = f"assigned to {wording.list_few(map(str, takers))}"
         else:
-            text = wording.shortage(self._context, case.requirement, check)
+            text = wording.shortage_text(self._context, case.requirement, check)
         return explanation.NearMiss(
             name=wording.unit_name(case.requirement.shape, check.group),
             kind=check.kind,
@@ -186,19 +186,21 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         requirement, selected = case.requirement, case.requirement.selected
         if not selected:
             rejections = first_rejections(self._context.fleet.all_workers, suitability_criteria(requirement))
-            return (self._unselected(requirement, rejections),)
+            return (self._no_suitable_reason(requirement, rejections),)
         if requirement.shape is not None:
-            return tuple(self._of_groups(case, requirement.shape))
+            return tuple(self._reasons_of_groups(case, requirement.shape))
         rejections = first_rejections(selected, availability_criteria(case))
-        return tuple(self._unavailable((requirement, each, selected.bit_count())) for each in rejections)
+        return tuple(
+            self._unavailable_reason((requirement, each, selected.bit_count())) for each in rejections
+        )
 
-    def _of_groups(self, case: Case, shape: Shape) -> Iterator[Reason]:
+    def _reasons_of_groups(self, case: Case, shape: Shape) -> Iterator[Reason]:
         checks, counts = self._checked_groups(case.requirement)
-        if case.own:  # a reservation for the gang changes only the checks on the reserved groups
+        if case.reserved:  # a reservation for the gang changes only the checks on the reserved groups
             at = self._context.fleet.groups(shape.group_by).numbers
-            touched = frozenset(at[position] for position in positions_of(case.own)) - {-1}
-            before = [check for check in map(checks.get, touched) if check is not None]
-            now = check_groups(case, shape, touched)
+            changed = frozenset(at[position] for position in positions_of(case.reserved)) - {-1}
+            before = [check for check in map(checks.get, changed) if check is not None]
+            now = check_groups(case, shape, changed)
             counts = counts.with_changed(before, now)
             if shape.groups > 1:
                 checks = {**checks, **{check.group.number: check for check in now}}
@@ -207,54 +209,60 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         suitable = len(checks) - sum(rejection.units for rejection in unfit)
         if suitable >= shape.groups:
             reasons = [
-                self._unavailable((case.requirement, each, suitable)) for each in rejections[len(unfit) :]
+                self._unavailable_reason((case.requirement, each, suitable))
+                for each in rejections[len(unfit) :]
             ]
             yield from (
                 self._with_site_reason(case.requirement, checks, reasons) if shape.groups > 1 else reasons
             )
         elif unfit and unfit[-1].kind is not ReasonKind.GROUP_SHAPE:
-            yield self._unselected(case.requirement, unfit, suitable)
+            yield self._no_suitable_reason(case.requirement, unfit, suitable)
         elif suitable:
-            text = wording.too_few(shape, suitable)
+            text = wording.too_few_groups_text(shape, suitable)
             yield Reason(kind=ReasonKind.GROUP_SHAPE, text=text, need=shape.groups, have=suitable)
         else:
             refused = [each for each in checks.values() if each.kind is ReasonKind.GROUP_SHAPE]
-            yield self._wrong_shape(shape, [check.group for check in refused])
+            yield self._wrong_shape_reason(shape, [check.group for check in refused])
 
     def _with_site_reason(
         self, requirement: Requirement, checks: dict[int, GroupCheck], reasons: list[Reason]
     ) -> list[Reason]:
-        """Return the reasons of a gang of several groups. Add the reason that the groups are apart, if they are."""
+        """Return the reasons of a gang of several groups.
+
+        Add a reason if the groups are in several regions or unlike.
+        """
         sites = Sites(self._context.fleet, requirement)
         free = [number for number, check in checks.items() if check.kind is None]
         if len(sites.largest_site(free, VARIANT)) >= sites.needed > len(sites.largest_site(free, REGION)):
-            apart = [] if requirement.job.spread else [_apart(requirement, sites, free, free=True)]
+            apart = [] if requirement.job.spread else [_apart_reason(requirement, sites, free, free=True)]
         else:
             apart = []
         suitable = [number for number, check in checks.items() if check.is_suitable]
         if not sites.are_enough(suitable):
-            return apart or [_apart(requirement, sites, suitable, free=False)]
+            return apart or [_apart_reason(requirement, sites, suitable, free=False)]
         return sorted([*reasons, *apart], key=lambda reason: reason.kind.rank)
 
     @cached_by_argument
     def _checked_groups(self, requirement: Requirement) -> tuple[dict[int, GroupCheck], RejectionCounts]:
         """Return the check of each group by number, and the counts of rejections. Reserved groups count as reserved."""
         assert requirement.shape is not None
-        checks = check_groups(Case(self._context, requirement, self._context.open), requirement.shape)
+        checks = check_groups(Case(self._context, requirement, self._context.unreserved), requirement.shape)
         return {check.group.number: check for check in checks}, RejectionCounts(checks)
 
-    def _wrong_shape(self, shape: Shape, groups: list[Group]) -> Reason:
+    def _wrong_shape_reason(self, shape: Shape, groups: list[Group]) -> Reason:
         fleet, largest = self._context.fleet, _largest(groups)
         only_reason = len(groups) == len(fleet.groups(shape.group_by).groups)
         return Reason(
             kind=ReasonKind.GROUP_SHAPE,
-            text=wording.wrong_shape(shape, fleet, largest, only_reason=only_reason),
+            text=wording.wrong_shape_text(shape, fleet, largest, only_reason=only_reason),
             need=shape.size,
             have=len(largest.members) if largest else 0,
             refused=len(groups),
         )
 
-    def _unselected(self, requirement: Requirement, rejections: list[Rejection], suitable: int = 0) -> Reason:
+    def _no_suitable_reason(
+        self, requirement: Requirement, rejections: list[Rejection], suitable: int = 0
+    ) -> Reason:
         """Return the reason if no worker is suitable, or only `suitable` groups: the rejection of the last workers.
 
         Without workers there are no rejections.
@@ -264,40 +272,40 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         refused = rejections[-1].units if rejections else 0
         other = suitable > 0  # some groups are suitable, but not enough
         if kind is ReasonKind.CONSTRAINT:
-            text = wording.constraints_unmet(requirement, fleet, rejections[-1], other=other)
+            text = wording.unmet_constraints_text(requirement, fleet, rejections[-1], other=other)
         elif kind is ReasonKind.TAINT:
-            text = wording.tainted(requirement, fleet, rejections[-1], other=other)
+            text = wording.taints_text(requirement, fleet, rejections[-1], other=other)
         elif shape is not None and device is not None and requirement.with_device:
-            text = wording.too_few_equipped(shape, device, other=other)
+            text = wording.too_few_equipped_text(shape, device, other=other)
         else:
-            text = wording.no_device(fleet, device)
+            text = wording.no_device_text(fleet, device)
         if shape is not None and suitable:
-            text = f"{wording.too_few(shape, suitable)}: {text}"
+            text = f"{wording.too_few_groups_text(shape, suitable)}: {text}"
         need = shape.groups if shape else 1
         return Reason(kind=kind, text=text, need=need, have=suitable, refused=refused)
 
     @cached_by_argument
-    def _unavailable(self, case: tuple[Requirement, Rejection, int]) -> Reason:
+    def _unavailable_reason(self, case: tuple[Requirement, Rejection, int]) -> Reason:
         """Return the reason for a rejection of suitable workers or groups. The last part of `case` is their number."""
         requirement, rejection, suitable = case
         kind, units, rejected, have = rejection
-        text = wording.unavailable(self._context, requirement, rejection, suitable)
+        text = wording.unavailable_text(self._context, requirement, rejection, suitable)
         if kind is ReasonKind.BEHIND:
             takers = self._record.takers_before_signature(requirement.job, self._ids(rejected))
             text += f" (assigned to {wording.list_few(map(str, takers))})"
         need = requirement.shape.size if requirement.shape else 1
-        if kind in _MEASURED:
+        if kind in _MEASURED_KINDS:
             number = AMOUNT_KINDS.index(kind)
             need = requirement.need[number]
             have = max(0, self._context.dimensions[number].levels.largest(rejected))
             largest = self._context.idle[number].largest(requirement.selected)
             if largest < need:
                 fleet, device = self._context.fleet, requirement.job.resources.device
-                text = wording.too_large(fleet, device, kind, need, largest)
+                text = wording.too_large_text(fleet, device, kind, need, largest)
         return Reason(kind=kind, text=text, need=need, have=have, refused=units)
 
 
-def _apart(requirement: Requirement, sites: Sites, groups: list[int], *, free: bool) -> Reason:
+def _apart_reason(requirement: Requirement, sites: Sites, groups: list[int], *, free: bool) -> Reason:
     """Return the reason if enough groups are suitable, but not in one region or not of one device variant.
 
     `free`: enough groups are even free.
@@ -306,12 +314,14 @@ def _apart(requirement: Requirement, sites: Sites, groups: list[int], *, free: b
     assert shape is not None
     if len(of_one_variant) < sites.needed:
         kind, have = ReasonKind.GROUP_SHAPE, len(of_one_variant)
-        text = wording.of_several_variants(shape, sites.variants(groups))
+        text = wording.several_variants_text(shape, sites.count_variants(groups))
     else:
         groups = of_one_variant
         kind, have = ReasonKind.REGION, len(sites.largest_site(groups, REGION))
-        variant = "" if requirement.needs_no_device else next(iter(sites.variants(groups)))
-        text = wording.in_several_regions(shape, variant, len(groups), sites.regions(groups), free=free)
+        variant = "" if requirement.needs_no_device else next(iter(sites.count_variants(groups)))
+        text = wording.several_regions_text(
+            shape, variant, len(groups), sites.count_regions(groups), free=free
+        )
     return Reason(kind=kind, text=text, need=sites.needed, have=have, refused=len(groups) - have)
 
 
@@ -327,7 +337,7 @@ def _expected_start(
 ) -> ExpectedStart | None:
     """Return the expected start of one more task of a job, or of a gang; None if it can't be known.
 
-    It can't be known if a task without a time limit is in the way, or if jobs ahead would take the room.
+    It can't be known if a task without a time limit blocks the job, or if jobs ahead would take the room.
     """
     if any(reason.kind not in BUSY_KINDS for reason in reasons):
         return None

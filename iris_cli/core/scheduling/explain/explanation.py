@@ -21,9 +21,9 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 
 
 class Taker(Struct, frozen=True, kw_only=True):
-    """A job whose tasks were placed earlier in this cycle, and the workers that the pending task or gang lacks.
+    """A job that took room on `workers` earlier in this cycle, which a pending task or gang needs.
 
-    It may be the pending job itself.
+    The job may be the job of the pending task.
     """
 
     job: JobId
@@ -106,7 +106,7 @@ UnconfirmedStops = Mapping[WorkerId, Collection[JobId | None]] | Collection[Work
 because the end of its job does not confirm that it was stopped."""
 
 
-_LAST = 1 << 62  # the order of a job submitted again: after all jobs of its priority
+_ORDER_OF_RESUBMITTED = 1 << 62  # the order of a job submitted again: after all jobs of its priority
 
 
 class ChangeKind(StrEnum):
@@ -148,19 +148,19 @@ class Change(Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """`forecast` if the change happens without the operator, otherwise `suggestion`."""
-        comes = self.kind in (ChangeKind.JOB_ENDS, ChangeKind.TASK_ENDS, ChangeKind.RESTS)
-        return "forecast" if comes else "suggestion"
+        is_forecast = self.kind in (ChangeKind.JOB_ENDS, ChangeKind.TASK_ENDS, ChangeKind.RESTS)
+        return "forecast" if is_forecast else "suggestion"
 
 
 class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
-    """Input and placements of a cycle, to find the jobs ahead of a pending job, and to run the cycle with a change.
+    """Input and placements of a cycle, to find the jobs ahead of a pending job, and to repeat the cycle with a change.
 
-    `left_out`: tasks and gangs that did not compete, because their timeout has expired or they are malformed. `decide`
+    `excluded`: tasks and gangs that did not compete, because their timeout has expired or they are malformed. `decide`
     runs a cycle. The turn of a job is its index in `competitors`.
     """
 
     queue: Sequence[Entry]
-    left_out: Collection[WaitingKey]
+    excluded: Collection[WaitingKey]
     placed: Sequence[Assignment]
     get_job: Callable[[JobId], Job | None]
     workers: Sequence[Worker]
@@ -172,11 +172,11 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
     def competitors(self) -> list[tuple[Job, list[Task]]]:
         """The jobs that competed in the cycle and their tasks, in order."""
         queue = [(job, tasks) for _, _, _, job, tasks, _, _ in self.queue]
-        out = self.left_out
-        if not out:
+        excluded = self.excluded
+        if not excluded:
             return queue
-        rest = ((job, [task for task in tasks if task.id not in out]) for job, tasks in queue)
-        return [(job, tasks) for job, tasks in rest if tasks and job.id not in out]
+        rest = ((job, [task for task in tasks if task.id not in excluded]) for job, tasks in queue)
+        return [(job, tasks) for job, tasks in rest if tasks and job.id not in excluded]
 
     # Jobs ahead
 
@@ -234,7 +234,7 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
     # Repetitions of the cycle
 
     def workers_with_change(self, job_id: JobId, change: Change) -> list[WorkerId]:
-        """Return the workers of those tasks of the job that are placed only with the change."""
+        """Return the workers on which tasks of the job are placed only with the change."""
         competitors = self.competitors[: self._turns[job_id] + 1]  # later jobs have no effect
         if change.kind is ChangeKind.JOB_ENDS:  # its pending tasks end, too
             competitors = [(job, tasks) for job, tasks in competitors if job.id != change.subject]
@@ -281,7 +281,7 @@ def _changed_job(job: Job, change: Change) -> Job:
         case ChangeKind.SPREAD:
             changed.spread = True
         case ChangeKind.PRIORITY:
-            changed.priority, changed.order = Priority(change.subject), _LAST
+            changed.priority, changed.order = Priority(change.subject), _ORDER_OF_RESUBMITTED
         case ChangeKind.LESS_CPU:
             changed.resources = Resources(amount / 1000, resources.memory, resources.device)
         case ChangeKind.LESS_MEMORY:
@@ -315,6 +315,6 @@ def without_claims(worker: Worker, has_ended: Callable[[AttemptId], bool]) -> Wo
     claims = {attempt: claim for attempt, claim in worker.claims.items() if not has_ended(attempt)}
     if len(claims) == len(worker.claims):
         return worker
-    emptier = copy(worker)
-    emptier.claims = claims
-    return emptier
+    changed = copy(worker)
+    changed.claims = claims
+    return changed

@@ -22,12 +22,12 @@ Criterion = tuple[ReasonKind, int]
 class Case(NamedTuple):
     """The requirement of a pending task or gang at the end of a cycle.
 
-    `open` are the workers that are not reserved for another task or gang.
+    `open_workers` are the workers that are not reserved for another task or gang.
     """
 
     context: SchedulingContext
     requirement: Requirement
-    open: int
+    open_workers: int
 
     @property
     def candidates(self) -> int:
@@ -35,27 +35,27 @@ class Case(NamedTuple):
         return self.requirement.eligible & self.room
 
     @property
-    def own(self) -> int:
+    def reserved(self) -> int:
         """The workers reserved for the task or gang itself."""
-        return self.open & ~self.context.open
+        return self.open_workers & ~self.context.unreserved
 
     @property
     def room(self) -> int:
         """The workers with room. Workers reserved for the task or gang itself count as free."""
         need = self.requirement.need
-        own = [each for each in positions_of(self.own) if self.left(each).covers(need)]
-        return self.context.with_room(need) | mask_of(own)
+        fitting = [each for each in positions_of(self.reserved) if self.free_amounts(each).covers(need)]
+        return self.context.workers_with_room(need) | mask_of(fitting)
 
-    def left(self, position: int) -> Amounts:
+    def free_amounts(self, position: int) -> Amounts:
         """Return the amounts of a worker that are free for the task or gang."""
-        own = self.own >> position & 1
-        return self.context.left_to_owner(position) if own else self.context.left(position)
+        is_reserved = self.reserved >> position & 1
+        return self.context.free_for_owner(position) if is_reserved else self.context.left(position)
 
     @property
     def had_room(self) -> int:
         """The workers that had room at the start of the cycle. Their health and attributes are not considered."""
         pairs = zip(self.context.dimensions, self.requirement.need, strict=True)
-        return reduce(and_, (dimension.at_start[amount] for dimension, amount in pairs))
+        return reduce(and_, (dimension.workers_at_start[amount] for dimension, amount in pairs))
 
 
 class GroupCheck(NamedTuple):
@@ -100,19 +100,19 @@ def availability_criteria(case: Case) -> list[Criterion]:
     return [
         (ReasonKind.UNHEALTHY, fleet.schedulable),
         (ReasonKind.COOLDOWN, fleet.not_cooling_down),
-        (ReasonKind.CHIPS, context.chips.at_start[need.chips]),
-        (ReasonKind.GPUS, context.gpus.at_start[need.gpus]),
-        (ReasonKind.MEMORY, context.memory.at_start[need.memory]),
-        (ReasonKind.CPU, context.cpu.at_start[need.cpu_millis]),
+        (ReasonKind.CHIPS, context.chips.workers_at_start[need.chips]),
+        (ReasonKind.GPUS, context.gpus.workers_at_start[need.gpus]),
+        (ReasonKind.MEMORY, context.memory.workers_at_start[need.memory]),
+        (ReasonKind.CPU, context.cpu.workers_at_start[need.cpu_millis]),
         (ReasonKind.TIME_LEFT, case.requirement.lasting),
         (ReasonKind.STOPPING, fleet.without_unconfirmed_stops),
-        (ReasonKind.RESERVED, case.open | room),
+        (ReasonKind.RESERVED, case.open_workers | room),
         (ReasonKind.BEHIND, room),
     ]
 
 
 def first_rejections(workers: int, criteria: list[Criterion]) -> list[Rejection]:
-    """Return, for each criterion, those of the workers that meet all earlier criteria and fail this criterion."""
+    """Return, for each criterion, the workers that meet all earlier criteria and fail this criterion."""
     rejections = []
     for kind, passing in criteria:
         found = workers & ~passing
@@ -158,7 +158,7 @@ class RejectionCounts:
 
 
 def near_misses(case: Case) -> list[GroupCheck]:
-    """Return the workers or groups that almost fit, the nearest first: the later the criterion that they fail."""
+    """Return the workers or groups that almost fit, the nearest first. The nearest fail only the last criteria."""
     requirement = case.requirement
     if requirement.shape is not None:
         return sorted((each for each in check_groups(case, requirement.shape) if each.kind), key=_distance)
@@ -175,8 +175,8 @@ def group_of_one(context: SchedulingContext, position: int) -> Group:
     return Group(position, key, (position,), 1 << position, whole=True)
 
 
-def group_with(context: SchedulingContext, requirement: Requirement, worker: WorkerId) -> Group:
-    """Return the group that contains a worker; for tasks outside a gang, a group of this worker alone."""
+def group_containing(context: SchedulingContext, requirement: Requirement, worker: WorkerId) -> Group:
+    """Return the group that contains a worker; for tasks outside a gang, a group with only this worker."""
     position = bisect_left(context.fleet.ids, worker)
     if requirement.shape is None:
         return group_of_one(context, position)
@@ -197,11 +197,11 @@ def _distance(check: GroupCheck) -> tuple[int, int, int]:
     return -check.kind.rank, check.rejected.bit_count(), check.group.number
 
 
-def check_groups(case: Case, shape: Shape, among: Collection[int] | None = None) -> list[GroupCheck]:
-    """Return a check of each group that has workers with a compatible device. `among`: only of these groups."""
+def check_groups(case: Case, shape: Shape, numbers: Collection[int] | None = None) -> list[GroupCheck]:
+    """Return a check of each group that has workers with a compatible device. `numbers`: only check these groups."""
     suitability, availability = suitability_criteria(case.requirement), availability_criteria(case)
     groups = case.context.fleet.groups(shape.group_by).groups
-    chosen = groups if among is None else [groups[number] for number in sorted(among)]
+    chosen = groups if numbers is None else [groups[number] for number in sorted(numbers)]
     return [
         _check_group(group, shape, suitability, availability)
         for group in chosen

@@ -33,7 +33,7 @@ _PHRASES = {  # for several workers, and for one worker
 }
 
 
-_FREE = {
+_RESOURCE_NOUNS = {
     ReasonKind.CHIPS: "chips",
     ReasonKind.GPUS: "GPUs",
     ReasonKind.MEMORY: "memory",
@@ -53,7 +53,7 @@ def unit_name(shape: Shape | None, *groups: Group) -> str:
     return f"{unit(shape)}{'s' if len(groups) > 1 else ''} {', '.join(str(group.key) for group in groups)}"
 
 
-def amount(kind: ReasonKind, number: int) -> str:
+def format_amount(kind: ReasonKind, number: int) -> str:
     """Return `16 cores`, `64GiB of memory`, `4 GPUs`, `all chips`."""
     if kind is ReasonKind.CHIPS:
         return "all chips"
@@ -67,11 +67,11 @@ def amount(kind: ReasonKind, number: int) -> str:
 # No worker is suitable
 
 
-def no_device(fleet: Fleet, device: Device | None) -> str:
+def no_device_text(fleet: Fleet, device: Device | None) -> str:
     """Return the text for: no worker has the device."""
     if device is None or not (fleet.workers or fleet.may_get_device(device)):
         return "no worker accepts CPU tasks" if fleet.workers else "there are no workers"
-    wanted = _named(device)
+    wanted = _device_name(device)
     variants, kinds = map(
         fleet.workers_by_value,
         (constraints.DEVICE_VARIANT_ATTRIBUTE_KEY, constraints.DEVICE_TYPE_ATTRIBUTE_KEY),
@@ -82,26 +82,28 @@ def no_device(fleet: Fleet, device: Device | None) -> str:
     hint = f"; did you mean {near!r}?" if near else ""
     available = f" (available: {list_few(map(str, offered))}{hint})" if offered else ""
     if fleet.may_get_device(device):
-        unknown = fleet.never_probed
+        unknown = fleet.unprobed_count
         why = f"; {count(unknown, 'worker')} not probed yet (iris doctor)" if unknown else ""
         return f"no worker has {wanted} yet{available}{why}"
     return f"no worker or scale group has {wanted}{available}; will never run"
 
 
-def _named(device: Device) -> str:
+def _device_name(device: Device) -> str:
     return f"a {device.kind}" if device.variant == AUTO else device.variant
 
 
-def too_few_equipped(shape: Shape, device: Device, *, other: bool) -> str:
+def too_few_equipped_text(shape: Shape, device: Device, *, other: bool) -> str:
     """Return the text for: no group has the device on enough workers."""
     where = "all its workers" if shape.whole else count(shape.size, "worker")
-    return f"no {'other ' * other}{unit(shape)} has {_named(device)} on {where}"
+    return f"no {'other ' * other}{unit(shape)} has {_device_name(device)} on {where}"
 
 
-def constraints_unmet(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
+def unmet_constraints_text(
+    requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool
+) -> str:
     """Return the text for: no worker satisfies the constraints. It names a type mismatch if there is one."""
-    failing = [each for each in requirement.required if rejection.rejected & ~fleet.satisfying(each)]
-    never = [each for each in failing if not rejection.rejected & fleet.satisfying(each)]
+    failing = [each for each in requirement.required if rejection.rejected & ~fleet.workers_satisfying(each)]
+    never = [each for each in failing if not rejection.rejected & fleet.workers_satisfying(each)]
     names = list_few(format_constraint(each) for each in never or failing)
     attributes = fleet.workers[first_of(rejection.rejected)].all_attributes
     clash = next(filter(None, (each.type_clash(attributes) for each in failing)), "")
@@ -109,12 +111,12 @@ def constraints_unmet(requirement: Requirement, fleet: Fleet, rejection: Rejecti
     subject = "other " * other + unit(requirement.shape)
     device = requirement.job.resources.device
     without = fleet.all_workers & ~requirement.with_device
-    if device is not None and any(without & fleet.satisfying(each) for each in never or failing):
-        subject += f" with {_named(device)}"
+    if device is not None and any(without & fleet.workers_satisfying(each) for each in never or failing):
+        subject += f" with {_device_name(device)}"
     return f"no {subject} satisfies {together}{names}" + (f" ({clash})" if clash else "")
 
 
-def tainted(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
+def taints_text(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
     """Return the text for: all otherwise suitable workers have taints."""
     not_tolerated = [
         taint
@@ -125,25 +127,25 @@ def tainted(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, oth
     return f"{subject} tainted: {list_few(not_tolerated)}"
 
 
-def too_few(shape: Shape, suitable: int) -> str:
+def too_few_groups_text(shape: Shape, suitable: int) -> str:
     """Return the text for: fewer groups are suitable than the gang needs."""
     return f"needs {count(shape.groups, unit(shape))}, only {suitable} suitable"
 
 
-def in_several_regions(shape: Shape, variant: str, groups: int, regions: int, *, free: bool) -> str:
+def several_regions_text(shape: Shape, variant: str, groups: int, regions: int, *, free: bool) -> str:
     """Return the text for: enough groups are suitable (with `free`: are free), but too few in each region."""
     kind = f"{variant} {unit(shape)}" if variant else unit(shape)
     found = count(groups, f"{'free' if free else 'suitable'} {kind}")
     return f"{found} in {regions} regions; pass --spread to use {'both' if groups == 2 else 'several'}"
 
 
-def of_several_variants(shape: Shape, variants: Mapping[str, int]) -> str:
+def several_variants_text(shape: Shape, variants: Mapping[str, int]) -> str:
     """Return the text for: enough groups are suitable, but too few of each device variant."""
     suitable = list_few(f"{count} of {variant}" for variant, count in variants.items()) or "none"
     return f"needs {count(shape.groups, unit(shape))} of one device type; suitable: {suitable}"
 
 
-def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, only_reason: bool) -> str:
+def wrong_shape_text(shape: Shape, fleet: Fleet, largest: Group | None, *, only_reason: bool) -> str:
     """Return the text for: no group has the gang's shape. `only_reason`: the shape alone rejects all groups."""
     if largest is None:
         return f"no suitable worker has the attribute {shape.group_by}"
@@ -161,21 +163,21 @@ def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, only_reaso
     return f"no {group} is a whole slice of {shape.size} workers ({largest.key} has {present})"
 
 
-def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, largest: int) -> str:
+def too_large_text(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, largest: int) -> str:
     """Return the text for: no worker is large enough, even when idle. Scale groups may add larger workers."""
     maximum = (
         format_memory(largest)
         if kind is ReasonKind.MEMORY
         else f"{largest / (1000 if kind is ReasonKind.CPU else 1):g}"
     )
-    text = f"no worker has {amount(kind, need)} (largest: {maximum})"
+    text = f"no worker has {format_amount(kind, need)} (largest: {maximum})"
     return text if fleet.may_get_device(device) else f"{text}; will never run"
 
 
 # Suitable workers that are not available now
 
 
-def unavailable(
+def unavailable_text(
     context: SchedulingContext, requirement: Requirement, rejection: Rejection, suitable: int
 ) -> str:
     """Return the text for rejected suitable workers or groups, such as `both v4-32 slices are busy (train)`.
@@ -184,11 +186,11 @@ def unavailable(
     """
     kind, refused, rejected, _ = rejection
     if kind is ReasonKind.BEHIND:
-        return f"waiting for {_scarce(context, requirement, rejected)}"
+        return f"waiting for {_scarce_resources(context, requirement, rejected)}"
     if kind in _PHRASES:
         several, one = _PHRASES[kind]
     else:
-        short = f"less than {amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])} free"
+        short = f"less than {format_amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])} free"
         several, one = f"have {short}", f"has {short}"
     text = f"{_share(requirement, refused, suitable)} {one if refused == 1 else several}"
     detail = _detail(context, kind, rejected)
@@ -212,12 +214,14 @@ def _share(requirement: Requirement, refused: int, suitable: int) -> str:
     return f"{refused} of {suitable} {noun}s"
 
 
-def _scarce(context: SchedulingContext, requirement: Requirement, rejected: int) -> str:
+def _scarce_resources(context: SchedulingContext, requirement: Requirement, rejected: int) -> str:
     """Return the resource that jobs ahead have used up on these workers: `free cores`, `a free slice`."""
     if requirement.shape is not None:
         return f"a free {unit(requirement.shape)}"
     left = zip(AMOUNT_KINDS, requirement.need, context.dimensions, strict=True)
-    short = [_FREE[kind] for kind, need, dimension in left if rejected & ~dimension.now[need]]
+    short = [
+        _RESOURCE_NOUNS[kind] for kind, need, dimension in left if rejected & ~dimension.workers_now[need]
+    ]
     return f"free {' and '.join(short)}" if short else "a free worker"
 
 
@@ -240,7 +244,7 @@ def _detail(context: SchedulingContext, kind: ReasonKind, rejected: int) -> str:
     worker = fleet.workers[first_of(rejected)]
     match kind:
         case ReasonKind.UNHEALTHY:
-            return f"{worker.id}: {state(worker)}"
+            return f"{worker.id}: {state_text(worker)}"
         case ReasonKind.COOLDOWN:
             return f"{worker.id}: {format_duration(worker.cooldown_until - fleet.now)} left"
         case ReasonKind.TIME_LEFT:
@@ -255,7 +259,7 @@ def _detail(context: SchedulingContext, kind: ReasonKind, rejected: int) -> str:
     return f"used by {names}" if names and kind is not ReasonKind.CHIPS else names
 
 
-def state(worker: Worker) -> str:
+def state_text(worker: Worker) -> str:
     """Return why a worker accepts no tasks, as a short text such as `draining`."""
     if worker.unschedulable:
         return worker.reason or "unusable"
@@ -276,13 +280,15 @@ def list_few(names: Iterable[str]) -> str:
     return ", ".join(listed)
 
 
-def shortage(context: SchedulingContext, requirement: Requirement, check: GroupCheck) -> str:
+def shortage_text(context: SchedulingContext, requirement: Requirement, check: GroupCheck) -> str:
     """Return the shortage of a near miss: `2 cores free, needs 4 cores`, `region is us`, `held by train-7`."""
     fleet, kind = context.fleet, check.kind
     position = first_of(check.rejected)
     worker = fleet.workers[position]
     if kind is ReasonKind.CONSTRAINT:
-        unmet = [each.key for each in requirement.required if not fleet.satisfying(each) >> position & 1]
+        unmet = [
+            each.key for each in requirement.required if not fleet.workers_satisfying(each) >> position & 1
+        ]
         attributes = worker.all_attributes
         found = {key: attributes.get(key) for key in unmet}
         return list_few(f"no {key}" if value is None else f"{key} is {value}" for key, value in found.items())
@@ -296,11 +302,11 @@ def shortage(context: SchedulingContext, requirement: Requirement, check: GroupC
         shape = requirement.shape
         return _shape_shortage(check.group, shape) if shape is not None else "a VM of a larger slice"
     if kind is ReasonKind.NO_SUCH_DEVICE and requirement.job.resources.device is not None:
-        return f"{_named(requirement.job.resources.device)} is missing on {worker.id}"
+        return f"{_device_name(requirement.job.resources.device)} is missing on {worker.id}"
     if kind in (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU):
         number = AMOUNT_KINDS.index(kind)
         have = max(0, WorkerCapacity.of(worker).left[number])
-        return f"{amount(kind, have)} free, needs {amount(kind, requirement.need[number])}"
+        return f"{format_amount(kind, have)} free, needs {format_amount(kind, requirement.need[number])}"
     if kind is ReasonKind.STOPPING:
         names = list_few(fleet.stopping_jobs(positions_of(check.rejected)))
         return f"still stopping {names}" if names else "still stopping a task"
@@ -316,7 +322,7 @@ def _shape_shortage(group: Group, shape: Shape) -> str:
 
 def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
     """Yield probable corrections of constraints that no worker satisfies."""
-    never = [each for each in requirement.required if not fleet.satisfying(each)]
+    never = [each for each in requirement.required if not fleet.workers_satisfying(each)]
     if never:
         yield from typo_warnings(never, [worker.all_attributes for worker in fleet.workers])
 
@@ -324,7 +330,7 @@ def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
 # The change that would help
 
 
-def change(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: bool) -> str:
+def change_text(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: bool) -> str:
     """Return the text for a change: `drop region=eu: slice v4b fits`.
 
     `names` are the workers or groups on which the tasks would be placed; `several`: more than one.
@@ -339,7 +345,7 @@ def change(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: 
             return f"set --priority {subject}: {names} {fit}"
         case ChangeKind.LESS_CPU | ChangeKind.LESS_MEMORY | ChangeKind.FEWER_GPUS:
             number = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS).index(change.kind)
-            less, more = (amount(AMOUNT_KINDS[number], each) for each in (change.amount, need[number]))
+            less, more = (format_amount(AMOUNT_KINDS[number], each) for each in (change.amount, need[number]))
             return f"request {less} instead of {more}: {names} {fit}"
         case ChangeKind.JOB_ENDS | ChangeKind.TASK_ENDS:
             what = "job " if change.kind is ChangeKind.JOB_ENDS else ""

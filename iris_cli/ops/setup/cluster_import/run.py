@@ -50,7 +50,7 @@ def old_machines(cluster: Cluster, recreated: Sequence[Recreated]) -> list[OldMa
 
 def _old_machine(cluster: Cluster, worker: WorkerId, slice_: Recreated) -> OldMachine:
     known = worker in cluster.workers
-    live = [attempt_id for attempt_id, _ in cluster.live_on(worker)] if known else []
+    live = [attempt_id for attempt_id, _ in cluster.live_attempts_on(worker)] if known else []
     ghosts = [ghost.attempt for ghost in cluster.ghosts.get(worker, ())]
     created_at = slice_.created_at
     reason = f"slice {slice_.name} {slice_.how}"
