@@ -23,7 +23,7 @@ from iris_cli.client.records import (
     TaskStatus,
 )
 from iris_cli.core import JobId, JobState, TaskId, parse_job_id, parse_task_id
-from iris_cli.core.work_paths import PULLED
+from iris_cli.core.work_paths import PULL_DIRECTORY
 from iris_cli.errors import ExitCode, IrisError, NotFoundError, UsageError
 from iris_cli.ops.cluster_handle import ClusterHandle
 
@@ -177,7 +177,7 @@ class IrisClient:
             raise UsageError(f"streams must be {' or '.join(map(repr, BOTH))} or both, not {streams!r:.80}")
         return self._backend.logs(what, tail=tail, attempt=attempt, streams=chosen)
 
-    def pull(self, job: str | HasId, directory: str | os.PathLike[str] = PULLED) -> Path:
+    def pull(self, job: str | HasId, directory: str | os.PathLike[str] = PULL_DIRECTORY) -> Path:
         """Fetch the files in IRIS_OUTPUT_DIR of all tasks of a job.
 
         Returns `directory/JOB`, which contains the files as `task-N/attempt-M/...`. Unchanged files are not fetched
@@ -287,7 +287,7 @@ class Job:
         """Return the present output of the tasks: see `IrisClient.logs`."""
         return self._client.logs(self.id, tail=tail, attempt=attempt, streams=streams)
 
-    def pull(self, directory: str | os.PathLike[str] = PULLED) -> Path:
+    def pull(self, directory: str | os.PathLike[str] = PULL_DIRECTORY) -> Path:
         """Fetch the files of the tasks and return their directory: see `IrisClient.pull`."""
         return self._client.pull(self.id, directory)
 

@@ -26,7 +26,7 @@ from iris_cli.core.model.slice import (
     slice_attributes,
 )
 from iris_cli.core.text import pattern
-from iris_cli.core.topology import family_of, lookup, type_of
+from iris_cli.core.topology import family_of, lookup, type_from_user
 from iris_cli.errors import UsageError
 
 _PROJECT = pattern(r"([a-z0-9.-]{1,100}:)?[a-z0-9][a-z0-9-]{0,62}")
@@ -144,7 +144,7 @@ def _type(entry: Section, topology: str) -> str:
         entry.at("accelerator").problem("'topology' is missing", _ACCELERATOR_HINT)
     if not family or not topology:
         return ""
-    return entry.at("topology").read(lambda _: type_of(family, topology)) or ""
+    return entry.at("topology").read(lambda _: type_from_user(family, topology)) or ""
 
 
 def _family(setting: Setting) -> str:

@@ -1,4 +1,4 @@
-"""The keys and values of worker attributes, and how probe and configuration are merged into attributes."""
+"""The keys and values of worker attributes, and the attributes that result from a probe and the configuration."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def wrap(value: AttributeValue | RawValue) -> AttributeValue:
 
 
 def scalar_of(text: str) -> str | int | float:
-    """Return the number that `text` denotes, or `text` itself. `017`, `0x1`, `1_000` and `inf` are not numbers."""
+    """Return `text` as a number if it is one, otherwise unchanged. `017`, `0x1`, `1_000` and `inf` are not numbers."""
     if _INTEGER.fullmatch(text):
         return int(text)
     if _DECIMAL.fullmatch(text) and math.isfinite(float(text)):
@@ -146,7 +146,7 @@ def build_worker_attributes(
     slice (or of a slice of unknown size) must have a whole number as worker id; otherwise the result has an error. The
     VM count in `metadata` overrides the table of TPU types. A type that is not in the table gives a warning.
     """
-    facts, warnings = _facts(metadata, declared or {}), list[str]()
+    facts, warnings = _merge_sources(metadata, declared or {}), list[str]()
     tpu_type = _tpu_type(facts, warnings)
     vms = _vm_count(facts, tpu_type, warnings)
     # On a TPU VM the metadata server's `instance-id` is the name of the TPU.
@@ -175,7 +175,7 @@ def build_worker_attributes(
     return attributes
 
 
-def _facts(metadata: Mapping[str, object], declared: Mapping[str, AttributeValue]) -> dict[str, str]:
+def _merge_sources(metadata: Mapping[str, object], declared: Mapping[str, AttributeValue]) -> dict[str, str]:
     """Return the values of both sources as stripped text, without blank values. Declared values override the probe."""
     texts = {
         key: str(AttributeValue(value) if isinstance(value, bool) else value)

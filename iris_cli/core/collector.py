@@ -14,9 +14,9 @@ _MIN_THRESHOLD = 50_000  # objects, as in `__main__`
 
 
 def gc_paused(act: Callable[P, R]) -> Callable[P, R]:
-    """Pause the collector while `act` runs: each collection visits all records, which form no reference cycles.
+    """Pause the collector while `act` runs. A collection would visit all records, which form no reference cycles.
 
-    The first collection after `act` happens only after many more objects were created.
+    After `act`, the first collection happens only when many more objects were created.
     """
 
     @wraps(act)

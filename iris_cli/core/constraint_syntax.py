@@ -1,4 +1,5 @@
-"""Text form of constraints: `region=us-west4`, `tpu-worker-id>=1`, `!pool`, `zone in a,b`, `~pool`."""
+"""Parse and print the text form of constraints: `region=us-west4`, `tpu-worker-id>=1`, `!pool`, `zone in a,b`,
+`~pool`."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ _SIGNS = {
     "<=": ConstraintOp.LE,
 }
 _SIGN_OF = {op: sign for sign, op in _SIGNS.items()}
-_FORMS = "write key=value, key!=value, key>=1, key in a,b, key or !key; a leading ~ makes it soft"
+_NOTATION = "write key=value, key!=value, key>=1, key in a,b, key or !key; a leading ~ makes it soft"
 
 
 def parse_constraint(text: str) -> Constraint:
@@ -44,7 +45,7 @@ def parse_constraint(text: str) -> Constraint:
     try:
         constraint = None if len(text) > _MAX_LENGTH else _parse(body, mode)
     except ValueError as problem:
-        raise UsageError(f"constraint {text[:80]!r}: {problem}", hint=_FORMS) from None
+        raise UsageError(f"constraint {text[:80]!r}: {problem}", hint=_NOTATION) from None
     if constraint is None:
         raise UsageError(f"{text[:80]!r} is not a constraint", hint=_hint(body))
     return constraint
@@ -58,9 +59,9 @@ def format_constraint(constraint: Constraint) -> str:
     elif constraint.op is ConstraintOp.NOT_EXISTS:
         body = f"!{key}"
     elif constraint.op is ConstraintOp.IN:
-        body = f"{key} in {','.join(_word(each) for each in constraint.values)}"
+        body = f"{key} in {','.join(_format_value(each) for each in constraint.values)}"
     else:
-        body = f"{key}{_SIGN_OF[constraint.op]}{''.join(_word(each) for each in constraint.operands)}"
+        body = f"{key}{_SIGN_OF[constraint.op]}{''.join(_format_value(each) for each in constraint.operands)}"
     return body if constraint.required else f"~{body}"
 
 
@@ -70,10 +71,10 @@ def _parse(body: str, mode: ConstraintMode) -> Constraint | None:
         return Constraint.of(_unquote(found["key"]), op, mode=mode)
     if found := re.fullmatch(_COMPARISON, body):
         key = _unquote(found["key"])
-        return Constraint.of(key, _SIGNS[found["sign"]], _value(key, found["value"]), mode=mode)
+        return Constraint.of(key, _SIGNS[found["sign"]], _parse_value(key, found["value"]), mode=mode)
     if found := re.fullmatch(_MEMBERSHIP, body):
         key = _unquote(found["key"])
-        values = [_value(key, each) for each in re.findall(f"(?s){_VALUE}", found["values"])]
+        values = [_parse_value(key, each) for each in re.findall(f"(?s){_VALUE}", found["values"])]
         return Constraint.of(key, ConstraintOp.IN, values=values, mode=mode)
     return None
 
@@ -87,16 +88,16 @@ def _hint(body: str) -> str:
         return f'give a value after {sign}, or {key}{sign}"" for the empty text'
     if sign == "=" and "," in value and '"' not in value:
         return f"write {key.strip()} in {value} for several values"
-    return _FORMS
+    return _NOTATION
 
 
-def _value(key: str, word: str) -> str | int | float:
+def _parse_value(key: str, word: str) -> str | int | float:
     if word[0] in "\"'":
         return _unquote(word)
     return word if key == WORKER_ID_ATTRIBUTE_KEY else scalar_of(word)
 
 
-def _word(value: AttributeValue) -> str:
+def _format_value(value: AttributeValue) -> str:
     plain = value.value
     if not isinstance(plain, str):
         return repr(plain)
@@ -113,7 +114,7 @@ def _unquote(word: str) -> str:
     return re.sub(r"(?s)\\(.)", r"\1", word[1:-1]) if word[0] in "\"'" else word
 
 
-_NEED_A_VALUE = frozenset({ConstraintOp.EQ, ConstraintOp.IN})
+_OPS_WITH_VALUES = frozenset({ConstraintOp.EQ, ConstraintOp.IN})
 
 
 def typo_warnings(
@@ -129,18 +130,18 @@ def typo_warnings(
             known.setdefault(key, {})[value] = None
     for constraint in constraints:
         if constraint.key not in known:
-            meant = did_you_mean(constraint.key, known)
-            if meant and constraint.op not in (ConstraintOp.NOT_EXISTS, ConstraintOp.NE):
-                yield f"no worker has an attribute {clip(constraint.key)!r}; {meant}"
-        elif constraint.op in _NEED_A_VALUE:
+            suggestion = did_you_mean(constraint.key, known)
+            if suggestion and constraint.op not in (ConstraintOp.NOT_EXISTS, ConstraintOp.NE):
+                yield f"no worker has an attribute {clip(constraint.key)!r}; {suggestion}"
+        elif constraint.op in _OPS_WITH_VALUES:
             values = known[constraint.key]
             for wanted in constraint.operands:
-                if wanted not in values and (meant := _meant(wanted, values)):
-                    yield f"no worker has {constraint.key} {clip(repr(wanted.value))}; {meant}"
+                if wanted not in values and (suggestion := _suggest_value(wanted, values)):
+                    yield f"no worker has {constraint.key} {clip(repr(wanted.value))}; {suggestion}"
 
 
-def _meant(wanted: AttributeValue, values: Iterable[AttributeValue]) -> str:
-    alike = [value for value in values if str(value.value) == str(wanted.value)]
-    if alike:
-        return f"did you mean the {alike[0].type_word} {alike[0].value!r}?"
+def _suggest_value(wanted: AttributeValue, values: Iterable[AttributeValue]) -> str:
+    equal_texts = [value for value in values if str(value.value) == str(wanted.value)]
+    if equal_texts:
+        return f"did you mean the {equal_texts[0].type_word} {equal_texts[0].value!r}?"
     return did_you_mean(str(wanted.value), [str(value.value) for value in values])

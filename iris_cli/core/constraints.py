@@ -138,7 +138,7 @@ class Constraint(Value, frozen=True):
             case ConstraintOp.IN:
                 return found in self.values
             case ordering:
-                return any(_in_order(ordering, found, each) for each in self.operands)
+                return any(_compare_numbers(ordering, found, each) for each in self.operands)
 
     def type_clash(self, attributes: Mapping[str, AttributeValue]) -> str:
         """Return a description of the type mismatch that prevents a comparison with the worker's value, or ''."""
@@ -155,14 +155,14 @@ class Constraint(Value, frozen=True):
         return f"{self.key}: the worker has {found.type_word} {found.value!r}, the constraint {wanted}"
 
 
-def _in_order(op: ConstraintOp, found: AttributeValue, bound: AttributeValue) -> bool:
+def _compare_numbers(op: ConstraintOp, found: AttributeValue, bound: AttributeValue) -> bool:
     if isinstance(found.value, str) or isinstance(bound.value, str):
         return False
     return _ORDER[op](found.value, bound.value)
 
 
 class NormalizedConstraints(Struct, frozen=True):
-    """What the required constraints allow for the canonical keys `preemptible` and `region`; None: any value."""
+    """The values of `preemptible` and `region` that the required constraints allow. None means any value."""
 
     preemptible: bool | None
     required_regions: frozenset[str] | None
@@ -193,7 +193,7 @@ def region_constraint(regions: Sequence[str]) -> Constraint:
 def preemptible_preference_from_constraints(constraints: Iterable[Constraint]) -> bool | None:
     """Return the value of `preemptible` that is required; None if any value is allowed. Raises ValueError."""
     wanted: set[bool] = set()
-    for constraint in _required_on(PREEMPTIBLE_ATTRIBUTE_KEY, constraints):
+    for constraint in _required_constraints(PREEMPTIBLE_ATTRIBUTE_KEY, constraints):
         text = constraint.value.value if constraint.value is not None else None
         if constraint.op is not ConstraintOp.EQ or text not in ("true", "false"):
             raise ValueError(f"{PREEMPTIBLE_ATTRIBUTE_KEY} takes only =true or =false")
@@ -206,7 +206,7 @@ def preemptible_preference_from_constraints(constraints: Iterable[Constraint]) -
 def required_regions_from_constraints(constraints: Iterable[Constraint]) -> frozenset[str] | None:
     """Return the regions that all required constraints on `region` allow; None: all. Raises ValueError."""
     allowed: frozenset[str] | None = None
-    for constraint in _required_on(REGION_ATTRIBUTE_KEY, constraints):
+    for constraint in _required_constraints(REGION_ATTRIBUTE_KEY, constraints):
         if constraint.op not in (ConstraintOp.EQ, ConstraintOp.IN):
             raise ValueError(f"{REGION_ATTRIBUTE_KEY} takes only = and in, not {constraint.op}")
         names = frozenset(_region_name(each) for each in constraint.operands)
@@ -220,7 +220,7 @@ def required_regions_from_constraints(constraints: Iterable[Constraint]) -> froz
 
 
 def normalize_constraints(constraints: Iterable[Constraint]) -> NormalizedConstraints:
-    """Return what the required constraints allow for the canonical keys. Raises ValueError."""
+    """Return the values of `preemptible` and `region` that the required constraints allow. Raises ValueError."""
     constraints = tuple(constraints)
     return NormalizedConstraints(
         preemptible=preemptible_preference_from_constraints(constraints),
@@ -247,37 +247,37 @@ def contradiction_in(constraints: Iterable[Constraint]) -> str:
         if constraint.required:
             by_key.setdefault(constraint.key, []).append(constraint)
     for key, group in by_key.items():
-        if not _satisfiable(key, group):
+        if not _can_be_satisfied(key, group):
             return f"the constraints on {key!r} contradict each other"
     return ""
 
 
-def _satisfiable(key: str, group: Sequence[Constraint]) -> bool:
+def _can_be_satisfied(key: str, group: Sequence[Constraint]) -> bool:
     ops = {c.op for c in group}
     if ConstraintOp.NOT_EXISTS in ops:
         return len(ops) == 1
     for constraint in group:
         if constraint.op in (ConstraintOp.EQ, ConstraintOp.IN):
             return any(all(c.matches({key: each}) for c in group) for each in constraint.operands)
-    return _bounds_meet(key, group)
+    return _bounds_overlap(key, group)
 
 
-def _bounds_meet(key: str, group: Sequence[Constraint]) -> bool:
+def _bounds_overlap(key: str, group: Sequence[Constraint]) -> bool:
     """Return whether a number is within all bounds. Between two different numbers there is always another number."""
-    lower = _numbers(group, ConstraintOp.GT, ConstraintOp.GE)
-    upper = _numbers(group, ConstraintOp.LT, ConstraintOp.LE)
+    lower = _bounds_of(group, ConstraintOp.GT, ConstraintOp.GE)
+    upper = _bounds_of(group, ConstraintOp.LT, ConstraintOp.LE)
     if not lower or not upper:
         return True
     low, high = max(lower), min(upper)
     return low < high or (low == high and all(c.matches({key: AttributeValue(low)}) for c in group))
 
 
-def _numbers(group: Iterable[Constraint], *ops: ConstraintOp) -> list[int | float]:
+def _bounds_of(group: Iterable[Constraint], *ops: ConstraintOp) -> list[int | float]:
     operands = [each.value for c in group if c.op in ops for each in c.operands]
     return [operand for operand in operands if not isinstance(operand, str)]
 
 
-def _required_on(key: str, constraints: Iterable[Constraint]) -> list[Constraint]:
+def _required_constraints(key: str, constraints: Iterable[Constraint]) -> list[Constraint]:
     return [c for c in constraints if c.required and c.key == key]
 
 

@@ -16,7 +16,7 @@ LINE_VARIABLE = "IRIS_EACH_LINE"
 
 
 def split_lines(file: str, data: bytes) -> tuple[str, ...]:
-    """Return the lines of a file without line ends. Raises UsageError without lines, or for a line that isn't text."""
+    """Return the lines of a file without line ends. Raises UsageError for an empty file or a binary file."""
     name = clip(file)
     lines = re.sub(rb"\A\xef\xbb\xbf|\n\Z", b"", data).split(b"\n") if data else []
     if not lines:
@@ -25,10 +25,10 @@ def split_lines(file: str, data: bytes) -> tuple[str, ...]:
         raise UsageError(
             f"{name} has {len(lines)} lines, more than {MAX_INDEXES}", hint="split it into several jobs"
         )
-    return tuple(_checked_line(f"{name}:{number}", line) for number, line in enumerate(lines, start=1))
+    return tuple(_decode_line(f"{name}:{number}", line) for number, line in enumerate(lines, start=1))
 
 
-def _checked_line(where: str, line: bytes) -> str:
+def _decode_line(where: str, line: bytes) -> str:
     line = re.sub(rb"\r\Z", b"", line)
     if b"\0" in line:
         raise UsageError(f"{where}: the line has a NUL byte")

@@ -113,12 +113,12 @@ class AttemptId(_Numbered):
 
 def is_name(text: str) -> bool:
     """Return whether `text` may name a worker, a slice, a taint or one part of a job id."""
-    # No regular expression, because ids are parsed very often, and a pattern takes twice as long.
+    # Ids are parsed very often, and a regular expression takes twice as long.
     return 0 < len(text) <= _MAX_NAME and text[0] in _LETTERS_AND_DIGITS and not text.strip(_NAME_CHARACTERS)
 
 
-def _number(text: str) -> int | None:
-    """Return the number for at most nine digits without leading zeros; None for any other text."""
+def _parse_number(text: str) -> int | None:
+    """Return the number in a text of at most nine digits without leading zeros; None for any other text."""
     plain = len(text) <= 9 and text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
     return int(text) if plain else None
 
@@ -153,7 +153,7 @@ def parse_worker_id(text: str) -> WorkerId:
 def parse_task_id(text: str) -> TaskId:
     """Parse `{job}/task-{index}`. Raises UsageError."""
     job, _, index = text.rpartition("/task-")
-    number = _number(index)
+    number = _parse_number(index)
     if not job or number is None:
         raise UsageError(
             f"{clip(text)!r} is not a task id", hint="tasks are named JOB/task-INDEX, such as train/task-0"
@@ -164,7 +164,7 @@ def parse_task_id(text: str) -> TaskId:
 def parse_attempt_id(text: str) -> AttemptId:
     """Parse `{task}/attempt-{n}`. Raises UsageError."""
     task, _, digits = text.rpartition("/attempt-")
-    number = _number(digits)
+    number = _parse_number(digits)
     if not task or number is None:
         raise UsageError(
             f"{clip(text)!r} is not an attempt id", hint="attempts are named JOB/task-INDEX/attempt-NUMBER"
@@ -173,7 +173,7 @@ def parse_attempt_id(text: str) -> AttemptId:
 
 
 def is_attempt_name(text: str) -> bool:
-    """Return True if the text ends like an attempt id. No job id and no task id does."""
+    """Return whether the text ends like an attempt id. Ids of jobs and tasks never do."""
     _, separator, number = text.rpartition("/attempt-")
     return bool(separator) and number.isdecimal()
 

@@ -21,41 +21,41 @@ def breaches(cluster: Cluster) -> list[str]:
         *(
             breach
             for worker in cluster.workers.values()
-            for breach in _worker(cluster, worker, live.get(worker.id, set()))
+            for breach in _check_worker(cluster, worker, live.get(worker.id, set()))
         ),
-        *_tokens(cluster),
-        *_ghosts(cluster),
-        *_outputs(cluster),
-        *_family(cluster),
-        *_again(cluster),
-        *_endpoints(cluster),
-        *_slices(cluster),
-        *(breach for task in cluster.tasks.values() for breach in _task(cluster, task)),
-        *(breach for job in cluster.jobs.values() for breach in _job(cluster, job)),
+        *_check_tokens(cluster),
+        *_check_ghosts(cluster),
+        *_check_outputs(cluster),
+        *_check_child_jobs(cluster),
+        *_check_resubmissions(cluster),
+        *_check_endpoints(cluster),
+        *_check_slices(cluster),
+        *(breach for task in cluster.tasks.values() for breach in _check_task(cluster, task)),
+        *(breach for job in cluster.jobs.values() for breach in _check_job(cluster, job)),
     ]
 
 
-def _worker(cluster: Cluster, worker: Worker, live: set[AttemptId]) -> Iterator[str]:
+def _check_worker(cluster: Cluster, worker: Worker, live: set[AttemptId]) -> Iterator[str]:
     if live != set(worker.claims):
         claims = sorted(map(str, worker.claims))
         yield f"{worker.id}: claims of {claims}, but live attempts {sorted(map(str, live))}"
-    yield from _over_committed(worker)
+    yield from _check_sums_of_claims(worker)
     for attempt_id, claim in worker.claims.items():
         job = cluster.jobs.get(attempt_id.task.job)
         if attempt_id not in live or job is None:
             continue
-        due = Claim.of(job.resources, cluster.attempt(attempt_id).gpus)
-        if claim != due:
-            yield f"{worker.id}: {attempt_id} holds {claim}, not {due}"
+        expected = Claim.of(job.resources, cluster.attempt(attempt_id).gpus)
+        if claim != expected:
+            yield f"{worker.id}: {attempt_id} holds {claim}, not {expected}"
 
 
-def _tokens(cluster: Cluster) -> Iterator[str]:
+def _check_tokens(cluster: Cluster) -> Iterator[str]:
     """Check that no two attempts have the same launch token."""
     tokens = Counter(attempt.token for task in cluster.tasks.values() for attempt in task.attempts)
     yield from (f"{count} attempts have the token {token}" for token, count in tokens.items() if count > 1)
 
 
-def _ghosts(cluster: Cluster) -> Iterator[str]:
+def _check_ghosts(cluster: Cluster) -> Iterator[str]:
     for worker, ghosts in cluster.ghosts.items():
         if not ghosts:
             yield f"{worker}: has an empty list of ghosts"
@@ -69,7 +69,7 @@ def _ghosts(cluster: Cluster) -> Iterator[str]:
                 yield f"{worker}: its ghost {ghost.attempt} was not presumed gone"
 
 
-def _outputs(cluster: Cluster) -> Iterator[str]:
+def _check_outputs(cluster: Cluster) -> Iterator[str]:
     """Check that attempts whose files will be deleted have ended with proof, and that none is listed twice."""
     ghosts = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
     for worker, outputs in cluster.outputs.items():
@@ -82,7 +82,7 @@ def _outputs(cluster: Cluster) -> Iterator[str]:
                 yield f"{worker}: its output of {attempt_id} is already deleted"
 
 
-def _family(cluster: Cluster) -> Iterator[str]:
+def _check_child_jobs(cluster: Cluster) -> Iterator[str]:
     """Check that each child job was submitted by an attempt of its parent, and ends no later than the parent."""
     children: dict[JobId, list[JobId]] = {}
     for job in cluster.jobs.values():
@@ -101,10 +101,10 @@ def _family(cluster: Cluster) -> Iterator[str]:
                 yield f"{job.id}: was submitted by {origin.attempt}, which is not an attempt of its parent"
     if cluster.children and children != {parent: [*known] for parent, known in cluster.children.items()}:
         yield "the table of child jobs does not match the parents of jobs"
-    yield from _requests(cluster)
+    yield from _check_requests(cluster)
 
 
-def _requests(cluster: Cluster) -> Iterator[str]:
+def _check_requests(cluster: Cluster) -> Iterator[str]:
     """Check that each request of a task submitted one job."""
     origins = [origin for job in cluster.jobs.values() for origin in (job.origin, job.adopted) if origin]
     for (attempt, request), count in Counter((each.attempt, each.request) for each in origins).items():
@@ -112,7 +112,7 @@ def _requests(cluster: Cluster) -> Iterator[str]:
             yield f"{attempt}: its request {request} submitted {count} jobs"
 
 
-def _again(cluster: Cluster) -> Iterator[str]:
+def _check_resubmissions(cluster: Cluster) -> Iterator[str]:
     """Check that resubmitted jobs and their predecessors refer to each other, in the order of submission."""
     pairs = [(job.again, job.id) for job in cluster.jobs.values() if job.again is not None]
     known = [(job.id, next_job) for job in cluster.jobs.values() for next_job in job.tried_again]
@@ -125,19 +125,19 @@ def _again(cluster: Cluster) -> Iterator[str]:
             yield f"{after}: was submitted before {before}, which it resubmits"
 
 
-def _endpoints(cluster: Cluster) -> Iterator[str]:
+def _check_endpoints(cluster: Cluster) -> Iterator[str]:
     """Check that only live attempts have endpoints, with unique names."""
-    for attempt_id, announced in cluster.endpoints.items():
+    for attempt_id, existing in cluster.endpoints.items():
         task = cluster.tasks.get(attempt_id.task)
         live = task is not None and attempt_id.number < len(task.attempts)
         if task is None or not live or not task.attempts[attempt_id.number].live:
             yield f"{attempt_id}: has endpoints, but is not live"
-        for what in (announced.names, announced.requests):
-            if len(set(what)) != len(what):
+        for listed in (existing.names, existing.requests):
+            if len(set(listed)) != len(listed):
                 yield f"{attempt_id}: an endpoint, or a request for one, is listed twice"
 
 
-def _slices(cluster: Cluster) -> Iterator[str]:
+def _check_slices(cluster: Cluster) -> Iterator[str]:
     """Check that each slice is counted in its group, and has the data that its state requires."""
     counts = Counter(each.group for each in cluster.slices.values() if each.requested_at)
     for group, count in counts.items():
@@ -145,16 +145,20 @@ def _slices(cluster: Cluster) -> Iterator[str]:
         if record is None or record.requested < count:
             yield f"scale group {group}: {count} slices, but {record.requested if record else 0} were requested"
     for name, each in cluster.slices.items():
-        up = each.state in (SliceState.BOOTING, SliceState.READY)
-        if name != each.name or (up and not each.hosts) or (up and each.started_at is None):
+        is_started = each.state in (SliceState.BOOTING, SliceState.READY)
+        if name != each.name or (is_started and not each.hosts) or (is_started and each.started_at is None):
             yield f"slice {name}: is {each.state} with {len(each.hosts)} hosts, started at {each.started_at}"
         if (each.state is SliceState.DELETING) != (each.deleting_at is not None):
             yield f"slice {name}: is {each.state}, with its deletion requested at {each.deleting_at}"
     machines = Counter(each.incarnation for each in cluster.slices.values() if each.incarnation)
-    yield from (f"{count} slices have the incarnation {one}" for one, count in machines.items() if count > 1)
+    yield from (
+        f"{count} slices have the incarnation {incarnation}"
+        for incarnation, count in machines.items()
+        if count > 1
+    )
 
 
-def _over_committed(worker: Worker) -> Iterator[str]:
+def _check_sums_of_claims(worker: Worker) -> Iterator[str]:
     """Check that no claim exceeds the host's size, except claims that are older than a reduction of that size."""
     claims = list(worker.claims.values())
     newer = [claim for attempt, claim in worker.claims.items() if attempt not in worker.outgrown]
@@ -173,7 +177,7 @@ def _over_committed(worker: Worker) -> Iterator[str]:
             yield f"{worker.id}: GPU {gpu} is assigned {count} times, of {worker.gpus} GPUs"
 
 
-def _task(cluster: Cluster, task: Task) -> Iterator[str]:
+def _check_task(cluster: Cluster, task: Task) -> Iterator[str]:
     if task.job not in cluster.jobs:
         yield f"{task.id}: its job does not exist"
         return
@@ -200,15 +204,15 @@ def _task(cluster: Cluster, task: Task) -> Iterator[str]:
     if task.state.terminal != (task.end is not None):
         yield f"{task.id}: {task.state}, but its end is {task.end}"
     placed = task.state in (TaskState.ASSIGNED, TaskState.RUNNING)
-    if placed and not live and not _in_flight(cluster.jobs[task.job]):
+    if placed and not live and not _has_open_round(cluster.jobs[task.job]):
         yield f"{task.id}: {task.state} without a live attempt"
     ended_well = any(attempt.end and attempt.end.reason is EndReason.OK for attempt in task.attempts[-1:])
     if task.state is TaskState.SUCCEEDED and not ended_well:
         yield f"{task.id}: SUCCEEDED, but its last attempt did not"
-    yield from _charges(cluster.jobs[task.job], task)
+    yield from _check_charges(cluster.jobs[task.job], task)
 
 
-def _charges(job: Job, task: Task) -> Iterator[str]:
+def _check_charges(job: Job, task: Task) -> Iterator[str]:
     """Check that no more retries are charged than allowed. Each retry is charged before it starts."""
     if task.failures > job.max_retries_failure:
         yield f"{task.id}: {task.failures} failures charged, {job.max_retries_failure} allowed"
@@ -216,12 +220,12 @@ def _charges(job: Job, task: Task) -> Iterator[str]:
         yield f"{task.id}: {task.preemptions} lost hosts charged, {job.max_retries_preemption} allowed"
 
 
-def _in_flight(job: Job) -> bool:
-    """Return whether a gang has a round without a verdict. In it, ended ranks wait for the other ranks."""
+def _has_open_round(job: Job) -> bool:
+    """Return whether a gang has a round without a verdict. Ended ranks of this round wait for the other ranks."""
     return job.end is None and job.rounds != job.settled_rounds
 
 
-def _job(cluster: Cluster, job: Job) -> Iterator[str]:
+def _check_job(cluster: Cluster, job: Job) -> Iterator[str]:
     missing = [str(task) for task in job.task_ids if task not in cluster.tasks]
     if missing:
         yield f"{job.id}: {', '.join(missing)} do not exist"
@@ -235,12 +239,12 @@ def _job(cluster: Cluster, job: Job) -> Iterator[str]:
     if unknown:
         yield f"{job.id}: waits for {', '.join(unknown)}, which does not exist"
     if job.is_gang:
-        yield from _rounds(cluster, job)
-    if _in_flight(job):
-        yield from _gang(cluster, job)
+        yield from _check_rounds(cluster, job)
+    if _has_open_round(job):
+        yield from _check_gang(cluster, job)
 
 
-def _rounds(cluster: Cluster, job: Job) -> Iterator[str]:
+def _check_rounds(cluster: Cluster, job: Job) -> Iterator[str]:
     """Check that a round begins only after the previous one has a verdict and no live attempts."""
     if not 0 <= job.rounds - job.settled_rounds <= 1:
         yield f"{job.id}: {job.settled_rounds} of {job.rounds} rounds have a verdict"
@@ -256,11 +260,11 @@ def _rounds(cluster: Cluster, job: Job) -> Iterator[str]:
     states = {task.state for task in tasks}
     if TaskState.SUCCEEDED in states and len(states) > 1:
         yield f"{job.id}: some of its ranks SUCCEEDED, others did not"
-    if job.end is None and not _in_flight(job) and states != {TaskState.PENDING}:
+    if job.end is None and not _has_open_round(job) and states != {TaskState.PENDING}:
         yield f"{job.id}: between two rounds, but its ranks are {', '.join(sorted(states))}"
 
 
-def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
+def _check_gang(cluster: Cluster, job: Job) -> Iterator[str]:
     """Check that all ranks of the current round are placed, on different workers of the right number of groups."""
     assert job.coscheduling is not None
     ranks = [task.attempts[-1] for task in cluster.tasks_of(job.id) if task.attempts]
@@ -281,10 +285,10 @@ def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
         yield f"{job.id}: is on {names}, not on {job.slices} groups of {job.coscheduling.group_by}"
     device = job.resources.device
     if device is not None and device.kind == "tpu":
-        yield from (breach for group in groups.values() for breach in _slice(job, group))
+        yield from (breach for group in groups.values() for breach in _check_ranks_on_slice(job, group))
 
 
-def _slice(job: Job, members: list[Worker]) -> Iterator[str]:
+def _check_ranks_on_slice(job: Job, members: list[Worker]) -> Iterator[str]:
     """Check that the ranks of a TPU gang use every VM of a slice."""
     share = job.replicas // job.slices
     vms = members[0].attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue(share))

@@ -1,7 +1,8 @@
 """Base classes of stored structs, and the JSON form of ids and attribute values.
 
-Values never change. Records are the entries of the cluster's tables; only `evolve` changes records. Both are decoded
-strictly, and encoded without fields that have their default value. So the defaults are part of the format.
+Values never change. Records are the entries of the cluster's tables; only `evolve` changes records. Values and records
+are decoded strictly. They are encoded without the fields that have their default value, so the defaults are part of the
+format.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
         longer = min((each for each in by_folded if each.startswith(wanted)), default=None)
         if longer is not None:
             return by_folded[longer]
-    swapped = min((each for each in by_folded if _is_transposed(wanted, each)), default=None)
+    swapped = min((each for each in by_folded if _has_two_letters_swapped(wanted, each)), default=None)
     if swapped is not None:
         return by_folded[swapped]
     import difflib  # slow to import, and rare
@@ -48,7 +48,7 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     return by_folded[close[0]] if close else None
 
 
-def _is_transposed(word: str, other: str) -> bool:
+def _has_two_letters_swapped(word: str, other: str) -> bool:
     """Return whether `other` is `word` with two adjacent letters swapped."""
     if len(word) != len(other) or word == other:
         return False

@@ -88,7 +88,7 @@ def describe(accelerator_type: str, vms: int | None = None) -> str:
     return f"{accelerator_type} ({chips}, {'VMs unknown' if vm_count is None else count(vm_count, 'VM')})"
 
 
-def arranged_type(family: str, arrangement: str) -> str:
+def type_from_api(family: str, arrangement: str) -> str:
     """Return the type of an API's `acceleratorConfig` (`V5LITE_POD`, `4x4` -> `v5litepod-16`). Raises UsageError."""
     name = family.lower().replace("_", "")
     sides = arrangement.split("x")
@@ -97,7 +97,7 @@ def arranged_type(family: str, arrangement: str) -> str:
     return canonical_type(_entry(_SPELLINGS.get(name, name), arrangement).accelerator_type)
 
 
-def type_of(family: str, arrangement: str) -> str:
+def type_from_user(family: str, arrangement: str) -> str:
     """Return the type for a family and arrangement from a user (`v4`, `2x2x4` -> `v4-32`). Raises UsageError."""
     family = family_of(family)
     match = _ARRANGED.fullmatch(arrangement)
@@ -106,7 +106,7 @@ def type_of(family: str, arrangement: str) -> str:
         raise UsageError(
             f"{arrangement[:80]!r} is not a topology of {family}", hint=f"write it like {example}"
         )
-    return arranged_type(family, match[1])
+    return type_from_api(family, match[1])
 
 
 @cache

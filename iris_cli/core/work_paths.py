@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from iris_cli.core.ids import Token
 
-PULLED = "iris-out"
+PULL_DIRECTORY = "iris-out"
 """Default directory of files copied from workers. A directory of this name is never packed."""
 
-_ENDS = frozenset(" \t\n\r\v\f\x1b\0\"'`()[]{}<>=,;:|&!‘’“”")
+_END_CHARACTERS = frozenset(" \t\n\r\v\f\x1b\0\"'`()[]{}<>=,;:|&!‘’“”")
 """Characters that end a path in running text. A path that contains one of them is left unchanged."""
 _MAX_PATH = 4096  # characters
 _COLOR_CHARACTERS = frozenset("0123456789;:")
@@ -27,10 +27,10 @@ def relative_paths(text: str, token: Token) -> str:
     done = scanned = 0
     while at >= 0:
         end = at + len(tail)
-        start = _start(text, scanned, at)
-        below = _below(text, end)
-        if start is not None and below is not None:
-            shown, end = below
+        start = _find_path_start(text, scanned, at)
+        replacement = _replace_directory(text, end)
+        if start is not None and replacement is not None:
+            shown, end = replacement
             parts += (text[done:start], shown)
             done = end
         scanned = end  # so that no text is scanned backwards twice
@@ -38,14 +38,14 @@ def relative_paths(text: str, token: Token) -> str:
     return "".join((*parts, text[done:]))
 
 
-def _start(text: str, floor: int, at: int) -> int | None:
-    """Return the start, at `floor` or later, of the absolute path that continues at `at`; None if it is not one."""
-    limit = max(floor, at - _MAX_PATH)
+def _find_path_start(text: str, earliest: int, at: int) -> int | None:
+    """Return the start, at `earliest` or later, of the absolute path that continues at `at`; None if it is not one."""
+    limit = max(earliest, at - _MAX_PATH)
     start = at
-    while start > limit and text[start - 1] not in _ENDS:
+    while start > limit and text[start - 1] not in _END_CHARACTERS:
         start -= 1
     if start == limit > 0:
-        return None  # too long, or begins before `floor`
+        return None  # too long, or begins before `earliest`
     if text[start] == "/":
         is_url = text.startswith("//", start) and text[start - 1 : start] == ":"
         return None if is_url else start
@@ -62,12 +62,15 @@ def _is_color(text: str, limit: int, start: int, end: int) -> bool:
     return text.endswith("\x1b[", limit, start)
 
 
-def _below(text: str, end: int) -> tuple[str, int] | None:
-    """Return the text for the directory that ends at `end`, and the index of the rest; None if the name continues."""
-    if end == len(text) or text[end] in _ENDS:
+def _replace_directory(text: str, end: int) -> tuple[str, int] | None:
+    """Return the replacement for the directory that ends at `end`, and the index of the rest of the path.
+
+    Return None if the last name of the directory continues at `end`.
+    """
+    if end == len(text) or text[end] in _END_CHARACTERS:
         return ".", end
     if text[end] != "/":
         return None
     while end < len(text) and text[end] == "/":
         end += 1
-    return ("./" if end == len(text) or text[end] in _ENDS else ""), end
+    return ("./" if end == len(text) or text[end] in _END_CHARACTERS else ""), end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iris_cli.core.text import nearest
-from iris_cli.core.topology import canonical_type, describe, known_types, lookup, type_of
+from iris_cli.core.topology import canonical_type, describe, known_types, lookup, type_from_user
 from iris_cli.errors import UsageError
 
 
@@ -120,7 +120,7 @@ def test_every_type_is_found_by_its_family_and_topology() -> None:
     for name in known_types():
         found = lookup(name)
         assert found is not None
-        assert not found.topology or type_of(found.family, found.topology) == name
+        assert not found.topology or type_from_user(found.family, found.topology) == name
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_every_type_is_found_by_its_family_and_topology() -> None:
     [("v5e", "4x4", "v5litepod-16"), ("V4", "4x4x8_twisted_torus", "v4-256"), ("v6e", "2x4", "v6e-8")],
 )
 def test_families_and_topologies_have_several_spellings_too(family: str, topology: str, name: str) -> None:
-    assert type_of(family, topology) == name
+    assert type_from_user(family, topology) == name
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_families_and_topologies_have_several_spellings_too(family: str, topolog
 )
 def test_what_is_no_topology_is_refused(family: str, topology: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        type_of(family, topology)
+        type_from_user(family, topology)

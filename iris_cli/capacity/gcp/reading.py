@@ -21,7 +21,7 @@ from iris_cli.capacity.gcp.creation import GROUP, OWNER
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core import Slice, SliceHost, count
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
-from iris_cli.core.topology import arranged_type, canonical_type, lookup
+from iris_cli.core.topology import canonical_type, lookup, type_from_api
 from iris_cli.errors import UsageError
 
 # STOPPED proves that nothing runs on the slice any more. A state such as STOPPING or HIDDEN (under repair) doesn't
@@ -210,7 +210,7 @@ def _vms(node: Any) -> int:
     arranged = node.accelerator_config
     try:
         if arranged.topology:
-            kind = arranged_type(tpu_v2.AcceleratorConfig.Type(arranged.type_).name, arranged.topology)
+            kind = type_from_api(tpu_v2.AcceleratorConfig.Type(arranged.type_).name, arranged.topology)
         else:
             kind = canonical_type(short_name(node.accelerator_type))
     except (UsageError, ValueError):

@@ -8,7 +8,7 @@ import typer
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import Ranks, argument, index, option
 from iris_cli.cli.context import Context
-from iris_cli.core.work_paths import PULLED
+from iris_cli.core.work_paths import PULL_DIRECTORY
 from iris_cli.errors import ExitCode
 
 EXAMPLES = """
@@ -23,7 +23,7 @@ def pull(
     what: Annotated[str, argument("JOB|TASK", "Job or task.", complete.JOB_OR_TASK)],
     directory: Annotated[
         Path, option("DIR", "Copy to DIR/JOB/task-N/attempt-M.", "--dir", show_default=True)
-    ] = Path(PULLED),
+    ] = Path(PULL_DIRECTORY),
     rank: Ranks = None,
     attempt: Annotated[int | None, option("N", "Only this attempt of each task.", parser=index)] = None,
 ) -> int:

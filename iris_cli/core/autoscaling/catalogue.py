@@ -1,6 +1,6 @@
-"""The scale groups that could serve a DemandEntry, and the reason if no group does.
+"""Find the scale groups that could serve a DemandEntry, or the reason why no group could.
 
-A group is represented by one worker that it could create, so constraints mean exactly the same as in a scheduling
+One worker that the group could create represents the group. So constraints have the same meaning as in a scheduling
 cycle. The rank of a group is its index in the order in which groups are tried. A set of groups is an integer with a bit
 for each rank.
 """
@@ -18,7 +18,7 @@ from iris_cli.core import Amounts, ConstraintOp, Limits
 from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling.demand import DemandEntry
-from iris_cli.core.autoscaling.groups import GroupState, future_worker, in_order_of_trial
+from iris_cli.core.autoscaling.groups import GroupState, future_worker, sort_in_order_of_trial
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import Constraint, preemptible_constraint, region_constraint
 from iris_cli.core.ids import clip
@@ -53,7 +53,7 @@ class UnmetKind(StrEnum):
 
 
 class UnmetReason(Struct, frozen=True, kw_only=True):
-    """The reason why no group creates a slice. The last two kinds are temporary; others need a change by the user."""
+    """The reason why no group creates a slice. Reasons of the last two kinds are temporary."""
 
     kind: UnmetKind
     text: str
@@ -72,10 +72,13 @@ class Criterion(NamedTuple):
 
 
 class Catalogue:
-    """The scale groups, to find groups that meet requirements. `tiers`: groups of equal priority, the lowest first."""
+    """The scale groups, to find groups that meet requirements.
+
+    `tiers`: sets of groups of equal priority, the lowest priority number first.
+    """
 
     def __init__(self, groups: Iterable[GroupState | ScaleGroup]) -> None:
-        self.states = in_order_of_trial(groups)
+        self.states = sort_in_order_of_trial(groups)
         workers = [
             future_worker(state, f"~{rank:06d}", 0, state.vm_count) for rank, state in enumerate(self.states)
         ]
@@ -88,9 +91,9 @@ class Catalogue:
         device = entry.resources.device
         yield Criterion(UnmetKind.DEVICE, self.fleet.workers_with_device(device))
         if entry.shape is not None:
-            yield Criterion(UnmetKind.SHAPE, self._with_shape(entry.shape))
+            yield Criterion(UnmetKind.SHAPE, self._groups_with_shape(entry.shape))
         elif entry.one_vm:
-            yield Criterion(UnmetKind.SHAPE, self._with_one_vm)
+            yield Criterion(UnmetKind.SHAPE, self._groups_with_one_vm)
         if entry.required_regions is not None:
             constraint = region_constraint(sorted(entry.required_regions))
             groups = self.fleet.workers_satisfying(constraint)
@@ -104,25 +107,27 @@ class Catalogue:
                 kind = _KINDS.get(constraint.key, UnmetKind.CONSTRAINT)
                 about_numbers = constraint.key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY
                 groups = (
-                    self._with_seats(entry) if about_numbers else self.fleet.workers_satisfying(constraint)
+                    self._groups_with_seats(entry)
+                    if about_numbers
+                    else self.fleet.workers_satisfying(constraint)
                 )
                 yield Criterion(kind, groups, constraint.key, constraint)
         yield Criterion(UnmetKind.TAINT, self.fleet.workers_tolerated_by(entry.tolerations))
-        yield Criterion(UnmetKind.SIZE, self._large_enough(Amounts.needed(entry.resources)))
-        yield Criterion(UnmetKind.TIME_LEFT, self._lasting(entry.timeout))
+        yield Criterion(UnmetKind.SIZE, self._groups_of_size(Amounts.needed(entry.resources)))
+        yield Criterion(UnmetKind.TIME_LEFT, self._groups_lasting(entry.timeout))
 
-    def serving(self, entry: DemandEntry) -> int:
+    def groups_serving(self, entry: DemandEntry) -> int:
         """Return the groups whose slices suit an entry, even if they may create no slice now."""
         found = self.all_groups
         for criterion in self.criteria(entry):
             found &= criterion.groups
         return found
 
-    def preferred(self, entry: DemandEntry) -> list[int]:
+    def groups_by_preference(self, entry: DemandEntry) -> list[int]:
         """Return, for each preference of an entry, the groups that meet it."""
         return [self.fleet.workers_satisfying(each) for each in entry.constraints if not each.required]
 
-    def place(self, entry: DemandEntry, rank: int) -> Location:
+    def location(self, entry: DemandEntry, rank: int) -> Location:
         """Return the device variant, region and zone of a group's slices; no variant if the entry needs no device."""
         return self._locations(entry.resources.device_type == "cpu")[rank]
 
@@ -157,34 +162,33 @@ class Catalogue:
         return [by_first_group[group] for group in sorted(by_first_group)]
 
     @cached_property
-    def _with_one_vm(self) -> int:
+    def _groups_with_one_vm(self) -> int:
         return mask_of([rank for rank, state in enumerate(self.states) if state.vm_count in (None, 1)])
 
     @cached_by_argument
-    def _with_shape(self, shape: Shape) -> int:
-        return mask_of([rank for rank in range(len(self.states)) if self._has_shape(rank, shape)])
+    def _groups_with_shape(self, shape: Shape) -> int:
+        return mask_of([rank for rank in range(len(self.states)) if self._suits_shape(rank, shape)])
 
-    def _has_shape(self, rank: int, shape: Shape) -> bool:
-        """Return whether a gang can use slices of a group: as its groups, or as one group by another attribute."""
+    def _suits_shape(self, rank: int, shape: Shape) -> bool:
+        """Return whether a gang can use slices of a scale group, each as a group or all together as one group."""
         vms = self.states[rank].vm_count
-        if (
-            shape.group_by != keys.TPU_NAME_ATTRIBUTE_KEY
-        ):  # all slices of the group have the declared attributes
+        if shape.group_by != keys.TPU_NAME_ATTRIBUTE_KEY:
+            # All slices of the scale group have its declared attributes, so they form one group.
             is_declared = shape.group_by in self.fleet.workers[rank].attributes
             return is_declared and not shape.whole and shape.groups == 1
         return vms is None or (vms == shape.size if shape.whole else vms >= shape.size)
 
-    def _with_seats(self, entry: DemandEntry) -> int:
+    def _groups_with_seats(self, entry: DemandEntry) -> int:
         """Return the groups whose slices have enough VMs with worker numbers that the entry allows."""
         shape = entry.shape
         least = shape.size if shape is not None and shape.group_by == keys.TPU_NAME_ATTRIBUTE_KEY else 1
         return mask_of([rank for rank in range(len(self.states)) if len(self.seats(entry, rank)) >= least])
 
     @cached_by_argument
-    def _large_enough(self, need: Amounts) -> int:
+    def _groups_of_size(self, need: Amounts) -> int:
         return mask_of([rank for rank, state in enumerate(self.states) if state.vm_size.covers(need)])
 
-    def _lasting(self, seconds: float) -> int:
+    def _groups_lasting(self, seconds: float) -> int:
         limits = [state.group.template.slurm.time for state in self.states]
         return mask_of([rank for rank, limit in enumerate(limits) if not limit or limit >= seconds])
 
@@ -203,14 +207,14 @@ _OPS_WITH_SUGGESTIONS = (ConstraintOp.EQ, ConstraintOp.IN)
 
 
 def why_no_group_is_suitable(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
-    """Return the first requirement that none of the groups meets that meet all earlier requirements."""
+    """Return the first requirement that no remaining group meets. Groups that fail a requirement do not remain."""
     if not catalogue.states:
         return UnmetReason(kind=UnmetKind.NO_GROUPS, text="there are no scale groups")
     left = catalogue.all_groups
     for criterion in catalogue.criteria(entry):
         if not left & criterion.groups:
-            words = _in_words(catalogue, entry, criterion, left)
-            return UnmetReason(kind=criterion.kind, text=f"{criterion.subject or criterion.kind}: {words}")
+            text = _describe_criterion(catalogue, entry, criterion, left)
+            return UnmetReason(kind=criterion.kind, text=f"{criterion.subject or criterion.kind}: {text}")
         left &= criterion.groups
     raise AssertionError(f"a group serves {entry.key}")
 
@@ -223,19 +227,20 @@ def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, i
     if entry.shape is None or entry.shape.groups == 1 or entry.spread:
         return None
     found: dict[Location, dict[Location, int]] = {}  # number of possible slices, by variant and by region
-    new = [(catalogue.place(entry, rank), slices) for rank, slices in left.items()]
-    for place, slices in (*((site.place, site.slices) for site in entry.idle), *new):
-        regions = found.setdefault(place[:VARIANT], {})
-        regions[place[:REGION]] = regions.get(place[:REGION], 0) + slices
+    new = [(catalogue.location(entry, rank), slices) for rank, slices in left.items()]
+    for location, slices in (*((site.location, site.groups) for site in entry.idle), *new):
+        regions = found.setdefault(location[:VARIANT], {})
+        regions[location[:REGION]] = regions.get(location[:REGION], 0) + slices
     wanted = entry.shape.groups
     for (variant,), regions in found.items():
         if sum(regions.values()) >= wanted:
             of = f" of {variant}" if variant is not None else ""
-            each = list_few(f"{region or 'no region'}: {slices}" for (_, region), slices in regions.items())
-            text = (
-                f"no region has room for {count(wanted, 'slice')}{of} ({each}); pass --spread to use several"
+            counts = list_few(f"{region or 'no region'}: {slices}" for (_, region), slices in regions.items())
+            room = f"no region has room for {count(wanted, 'slice')}{of} ({counts})"
+            return UnmetReason(
+                kind=UnmetKind.REGION,
+                text=f"{UnmetKind.REGION}: {room}; pass --spread to use several",
             )
-            return UnmetReason(kind=UnmetKind.REGION, text=f"{UnmetKind.REGION}: {text}")
     return None
 
 
@@ -253,51 +258,53 @@ def _why_not_now(entry: DemandEntry, state: GroupState, left: int) -> str:
         return f"{state.name} is backing off ({state.backing_off})"
     if state.vm_count is None and state.slices:
         return f"{state.name} waits for its first slice (VM count unknown)"
-    most = state.group.max_slices
-    if entry.slices > most:
-        return f"{state.name} allows {count(most, 'slice')}, not {entry.slices}"
+    limit = state.group.max_slices
+    if entry.slices > limit:
+        return f"{state.name} allows {count(limit, 'slice')}, not {entry.slices}"
     if left == 0:
-        return f"{state.name} is at its limit of {count(most, 'slice')}"
+        return f"{state.name} is at its limit of {count(limit, 'slice')}"
     return f"{state.name} allows {count(left, 'more slice')}, not {entry.slices}"
 
 
-def _in_words(catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, left: int) -> str:
+def _describe_criterion(catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, left: int) -> str:
     match criterion.kind:
         case UnmetKind.DEVICE:
-            return _device_words(catalogue, entry)
+            return _device_text(catalogue, entry)
         case UnmetKind.SHAPE:
-            return _shape_words(catalogue, entry, left)
+            return _shape_text(catalogue, entry, left)
         case UnmetKind.TAINT:
-            return _taint_words(catalogue, entry, left)
+            return _taint_text(catalogue, entry, left)
         case UnmetKind.SIZE:
-            return _size_words(catalogue, entry, left)
+            return _size_text(catalogue, entry, left)
         case UnmetKind.TIME_LEFT:
             longest = max(catalogue.states[rank].group.template.slurm.time for rank in positions_of(left))
             return (
                 f"needs {format_duration(entry.timeout)}, the longest slice lasts {format_duration(longest)}"
             )
-    return _constraint_words(catalogue, criterion, left)
+    return _constraint_text(catalogue, criterion, left)
 
 
-def _device_words(catalogue: Catalogue, entry: DemandEntry) -> str:
+def _device_text(catalogue: Catalogue, entry: DemandEntry) -> str:
     device = entry.resources.device
-    made = catalogue.values(keys.DEVICE_VARIANT_ATTRIBUTE_KEY, catalogue.all_groups)
+    available = catalogue.values(keys.DEVICE_VARIANT_ATTRIBUTE_KEY, catalogue.all_groups)
     if device is None or device.variant == AUTO:
-        return f"needs a {device.kind if device else 'cpu'}, groups have {list_few(made)}"
-    return f"needs {device.variant}, groups have {list_few(made)}{_suggestion([device.variant], made)}"
+        return f"needs a {device.kind if device else 'cpu'}, groups have {list_few(available)}"
+    return (
+        f"needs {device.variant}, groups have {list_few(available)}{_suggestion([device.variant], available)}"
+    )
 
 
-def _shape_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
+def _shape_text(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
     states = [catalogue.states[rank] for rank in positions_of(left)]
-    made = dict.fromkeys(state.vm_count for state in states)
-    sizes = list_few(count(vms, "VM") for vms in made if vms is not None)
+    available = dict.fromkeys(state.vm_count for state in states)
+    sizes = list_few(count(vms, "VM") for vms in available if vms is not None)
     wanted = count(entry.shape.size if entry.shape is not None else 1, "VM")
     if entry.shape is None or entry.shape.whole:
         return f"needs slices of {wanted}, groups have slices of {sizes}"
     return f"needs {wanted} of one {entry.shape.group_by}, groups have slices of {sizes}"
 
 
-def _taint_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
+def _taint_text(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
     taints = (
         key.removeprefix(keys.TAINT_KEY_PREFIX)
         for rank in positions_of(left)
@@ -308,20 +315,18 @@ def _taint_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
     return f"does not tolerate {list_few(taints)} of the otherwise suitable groups"
 
 
-def _size_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
+def _size_text(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
     need = Amounts.needed(entry.resources)
     sizes = [catalogue.states[rank].vm_size for rank in positions_of(left)]
     for number, kind in enumerate(AMOUNT_KINDS):
-        most = max(size[number] for size in sizes)
-        if need[number] > most and kind is not ReasonKind.CHIPS:
-            return (
-                f"needs {format_amount(kind, need[number])}, the largest VM has {format_amount(kind, most)}"
-            )
+        largest = max(size[number] for size in sizes)
+        if need[number] > largest and kind is not ReasonKind.CHIPS:
+            return f"needs {format_amount(kind, need[number])}, the largest VM has {format_amount(kind, largest)}"
     wanted = " and ".join(format_amount(AMOUNT_KINDS[number], need[number]) for number in (0, 1))
     return f"needs {wanted}, no VM has both"
 
 
-def _constraint_words(catalogue: Catalogue, criterion: Criterion, left: int) -> str:
+def _constraint_text(catalogue: Catalogue, criterion: Criterion, left: int) -> str:
     constraint, key = criterion.constraint, criterion.subject
     assert constraint is not None
     have = catalogue.values(key, left)
@@ -341,8 +346,8 @@ def _suggestion(wanted: Iterable[str], known: Sequence[str]) -> str:
     for word in wanted:
         if word in known or word in DEVICE_KINDS or lookup(word) is not None:
             continue
-        alike = [each for each in known if each[:2].casefold() == word[:2].casefold()]
-        meant = nearest(word, alike) or nearest(word, known)
-        if meant is not None:
-            return f"; did you mean {meant}?"
+        similar = [each for each in known if each[:2].casefold() == word[:2].casefold()]
+        suggestion = nearest(word, similar) or nearest(word, known)
+        if suggestion is not None:
+            return f"; did you mean {suggestion}?"
     return ""

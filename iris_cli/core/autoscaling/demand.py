@@ -34,20 +34,21 @@ from iris_cli.core.scheduling.sets import positions_of
 
 
 class IdleSite(NamedTuple):
-    """Idle groups that a gang may use together, because they share the location `place`.
+    """Idle groups that a gang may use together, because they share the `location`.
 
-    `slices` is the number of the groups; `workers` are their workers that fit.
+    `groups` is their number; `workers` are the workers of these groups that fit.
     """
 
-    place: Location
-    slices: int
+    location: Location
+    groups: int
     workers: frozenset[WorkerId]
 
 
 class DryRun:
-    """The workers after a dry run of the scheduler. Idle groups are kept for gangs that need more groups than exist.
+    """The workers after a dry run of the scheduler, and the idle groups that are kept for gangs.
 
-    `placed`: the workers on which the dry run has placed tasks. `kept`: the idle groups kept for each gang.
+    A gang that needs more groups than exist keeps the idle groups until slices are created. `placed`: the workers on
+    which the dry run has placed tasks. `kept`: the idle groups kept for each gang.
     """
 
     def __init__(self, result: SchedulingResult, workers: Sequence[Worker], now: float) -> None:
@@ -59,7 +60,7 @@ class DryRun:
         self.kept: dict[JobId, tuple[IdleSite, ...]] = {}
 
     def keep_idle_groups(self, job: Job) -> tuple[IdleSite, ...]:
-        """Keep the idle groups for a gang that are not kept for another gang. Return them, the largest site first."""
+        """Keep idle groups for a gang, except groups kept for another gang. Return their sites, the largest first."""
         fleet = self._idle_fleet
         context = SchedulingContext(fleet, [Amounts.needed(job.resources)])
         requirement = Requirement(job, context)
@@ -76,15 +77,15 @@ class DryRun:
         for site in sites.by_location(free, sites.required_depth).values():
             zone = sites.largest_site(site, ZONE)
             chosen = [*zone, *(number for number in site if number not in zone)][: shape.groups - 1]
-            place = shared_location(sites.location_of(number) for number in chosen)
+            location = shared_location(sites.location_of(number) for number in chosen)
             names = frozenset(name for number in chosen for name in workers[number])
-            found.append(IdleSite(place, len(chosen), names))
+            found.append(IdleSite(location, len(chosen), names))
             self._kept_workers |= names
-        self.kept[job.id] = tuple(sorted(found, key=lambda site: -site.slices))
+        self.kept[job.id] = tuple(sorted(found, key=lambda site: -site.groups))
         return self.kept[job.id]
 
     def needs_one_vm(self, job: Job) -> bool:
-        """Return whether a single TPU task uses only slices of one VM: only if a suitable one exists."""
+        """Return whether a single TPU task may use only slices of one VM, because a suitable slice of one VM exists."""
         if job.signature not in self._one_vm:
             context = SchedulingContext(self._fleet, [Amounts.needed(job.resources)])
             is_limited = Requirement(job, context).one_vm_limit != self._fleet.all_workers
@@ -105,9 +106,9 @@ class DemandEntry(Struct, kw_only=True):
     """One entry of the demand: missing room for one task, or for all tasks of a gang together.
 
     `constraints` are the job's constraints; `preemptible` and `required_regions` are derived from them (None: any). A
-    gang has a `shape`, and needs `slices` new slices: as many as groups, minus the groups of the largest `idle` site.
-    All its slices must have one device variant and be in one region (with `spread`: in any regions). `one_vm`: a TPU
-    task uses only slices of one VM. `timeout`: the time limit of a task in seconds (0: none). An entry with an
+    gang has a `shape`, and needs `slices` new slices: as many as it has groups, minus the groups of its largest `idle`
+    site. All its slices must have one device variant and be in one region (with `spread`: in any regions). `one_vm`: a
+    TPU task uses only slices of one VM. `timeout`: the time limit of a task in seconds (0: none). An entry with an
     `invalid_reason` can never be served.
     """
 
@@ -171,7 +172,7 @@ def compute_demand_entries(
 def without_preferences(get_job: Callable[[JobId], Job | None]) -> Callable[[JobId], Job | None]:
     """Return a `get_job` whose jobs have no preferences.
 
-    With preferences, a dry run could place a job on a booting slice that was requested for another job.
+    With preferences, a dry run could location a job on a booting slice that was requested for another job.
     """
 
     @cache
@@ -196,8 +197,8 @@ def compute_demand(
 ) -> Demand:
     """Return the demand after the dry run `result` with these workers and pending tasks.
 
-    `waiting_for_own_slices`: tasks and gangs that did not compete in the dry run, because they wait for slices created
-    for them.
+    `waiting_for_own_slices`: tasks and gangs that did not compete in the dry run, because they wait for slices that are
+    created for them.
     """
     dry_run = DryRun(result, workers, now)
     entries = []
@@ -216,23 +217,23 @@ def compute_demand(
             entry.one_vm = dry_run.needs_one_vm(job)
         if entry.slices > 1 and not entry.invalid_reason:
             entry.idle = dry_run.keep_idle_groups(job)
-            entry.slices -= entry.idle[0].slices if entry.idle else 0
+            entry.slices -= entry.idle[0].groups if entry.idle else 0
         entries.append(entry)
     return Demand(entries=tuple(entries), placed=dry_run.placed, kept=dry_run.kept)
 
 
-def entry_of(job: Job, tasks: tuple[TaskId, ...], invalid: str = "") -> DemandEntry:
+def entry_of(job: Job, tasks: tuple[TaskId, ...], invalid_reason: str = "") -> DemandEntry:
     """Return the demand of tasks of a job, with as many new slices as the job has groups.
 
-    `invalid`: why the demand can't be served, "" if it can.
+    `invalid_reason`: why the demand can't be served; "" if it can.
     """
     preemptible, regions = None, None
     try:
         intent = normalize_constraints(job.constraints)
         preemptible, regions = intent.preemptible, intent.required_regions
-        invalid = invalid or contradiction_in(job.constraints)
+        invalid_reason = invalid_reason or contradiction_in(job.constraints)
     except ValueError as error:
-        invalid = invalid or str(error)
+        invalid_reason = invalid_reason or str(error)
     shape = shape_of(job)
     return DemandEntry(
         task_ids=tasks,
@@ -245,5 +246,5 @@ def entry_of(job: Job, tasks: tuple[TaskId, ...], invalid: str = "") -> DemandEn
         tolerations=job.tolerations,
         preemptible=preemptible,
         required_regions=regions,
-        invalid_reason=invalid,
+        invalid_reason=invalid_reason,
     )

@@ -48,8 +48,8 @@ class GroupState(Struct, frozen=True, kw_only=True):
 
     `slices` counts all slices; `booting` is the number of slices whose VMs are not workers yet. `outdated` are the
     templates of other booting slices, created before the group's template changed. `backing_off` is the reason of a
-    back-off, during which the group creates no slices, or "". `vms` is the observed number of VMs of a slice and `vm`
-    the observed amounts of a VM; None if no slice was observed.
+    back-off, during which the group creates no slices; "" without a back-off. `vms` is the observed number of VMs of a
+    slice and `vm` the observed amounts of a VM; None if no slice was observed.
     """
 
     group: ScaleGroup
@@ -68,7 +68,7 @@ class GroupState(Struct, frozen=True, kw_only=True):
     def room(self) -> int:
         """The number of slices that the group may create now.
 
-        If the number of VMs of its type is unknown, it is 1 until the first slice shows that number.
+        If the number of VMs of a slice is unknown, the group may create only one slice, which shows that number.
         """
         if self.backing_off:
             return 0
@@ -93,7 +93,7 @@ class GroupState(Struct, frozen=True, kw_only=True):
         return vm_amounts(self.group.template.type) or _UNLIMITED
 
 
-def in_order_of_trial(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
+def sort_in_order_of_trial(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
     """Return the states of groups in the order in which they are tried: by priority, then by name.
 
     A ScaleGroup without a state has no slices yet.
@@ -105,7 +105,8 @@ def in_order_of_trial(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupSt
 def future_workers(state: GroupState, slices: int, *, rank: int = 0, first: int = 0) -> Iterator[Worker]:
     """Yield the workers of slices that don't exist yet, numbered from `first`.
 
-    Their ids sort after all others, by `rank` (of the group in the order of trial): a dry run uses them in this order.
+    Their ids sort after the ids of existing workers, in the order of `rank`, the index of the group in the order of
+    trial. A dry run uses workers in the order of their ids.
     """
     vms = state.vm_count or 1
     for number in range(first, first + slices):
@@ -115,7 +116,7 @@ def future_workers(state: GroupState, slices: int, *, rank: int = 0, first: int 
 
 def booting_workers(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worker]:
     """Yield the future workers of all booting slices."""
-    for rank, state in enumerate(in_order_of_trial(groups)):
+    for rank, state in enumerate(sort_in_order_of_trial(groups)):
         yield from future_workers(state, state.booting, rank=rank)
         for number, template in enumerate(state.outdated, start=state.booting):
             old = GroupState(group=with_template(state.group, template))
@@ -149,24 +150,25 @@ def group_states(
     limits: Limits,
     unheard: Mapping[str, str] | None = None,
 ) -> list[GroupState]:
-    """Return the states of the groups. `unheard`: groups whose provider did not answer, and why: they back off."""
+    """Return the states of the groups. `unheard`: groups whose provider did not answer, with the reason."""
     by_group: dict[str, list[Slice]] = {}
     for each in cluster.slices.values():
         by_group.setdefault(each.group, []).append(each)
     states = []
     for group in groups:
         slices = by_group.get(group.name, [])
-        seen = _seen(cluster, group, slices)
-        coming = [each.template for each in slices if each.is_expected(now, limits.slice_request_timeout)]
+        seen = _find_observed_size(cluster, group, slices)
+        expected = [each.template for each in slices if each.is_expected(now, limits.slice_request_timeout)]
         is_tpu = group.template.device.kind == "tpu"
-        silent = (unheard or {}).get(group.name)
+        provider_error = (unheard or {}).get(group.name)
         states.append(
             GroupState(
                 group=group,
                 slices=len(slices),
-                booting=coming.count(group.template),
-                outdated=tuple(template for template in coming if template != group.template),
-                backing_off=silent or backing_off(cluster.scale_groups.get(group.name), now, limits),
+                booting=expected.count(group.template),
+                outdated=tuple(template for template in expected if template != group.template),
+                backing_off=provider_error
+                or backoff_reason(cluster.scale_groups.get(group.name), now, limits),
                 vms=seen.vms if seen else None,
                 vm=Amounts(seen.cpu_millis, seen.memory, seen.gpus, chips=int(is_tpu)) if seen else None,
             )
@@ -174,30 +176,30 @@ def group_states(
     return states
 
 
-def backing_off(record: GroupRecord | None, now: float, limits: Limits) -> str:
+def backoff_reason(record: GroupRecord | None, now: float, limits: Limits) -> str:
     """Return the reason of a group's back-off, "" without one. A back-off longer than the maximum is ignored."""
     if record is None or not 0 < record.backoff_until - now <= limits.scale_backoff_max:
         return ""
     return f"{record.error}; {format_duration(record.backoff_until - now)} left"
 
 
-def _seen(cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice]) -> SeenSlice | None:
+def _find_observed_size(cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice]) -> SeenSlice | None:
     """Return the size of the group's smallest slice; without slices, the recorded size of its last slice.
 
-    The smallest: otherwise a task that fits only on larger slices would create slices again and again.
+    With the size of a larger slice, a task that fits only on larger slices would create slices again and again.
     """
     kind = group.template.kind
-    there = [each for each in slices if each.hosts and each.template.kind == kind]
+    existing = [each for each in slices if each.hosts and each.template.kind == kind]
     workers = [
         worker
-        for each in there
+        for each in existing
         for worker_id in each.workers
         if (worker := cluster.workers.get(worker_id)) is not None and worker.incarnation
     ]
     if workers:
         return SeenSlice(
             type=kind,
-            vms=min(len(each.hosts) for each in there),
+            vms=min(len(each.hosts) for each in existing),
             cpu_millis=min(worker.cpu_millis for worker in workers),
             memory=min(worker.memory for worker in workers),
             gpus=min(worker.gpus for worker in workers),

@@ -1,4 +1,4 @@
-"""Routing: the choice of the scale groups that create slices for each DemandEntry."""
+"""Choose the scale groups that create slices for each DemandEntry."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ Seat = tuple[int, int]
 class OpenSlices:
     """The slices that a group will create in this pass (open slices), and the amounts that are free on their VMs.
 
-    Slices are only added, and free amounts only shrink. So each search continues at `_search_from`: for single tasks,
-    the number of the first seat that may still be free, by need and VM numbers; for whole slices, that of the slice.
+    Slices are only added, and free amounts only shrink. So each search continues where the last search ended. For
+    single tasks, `_search_from` has the number of the first seat that may be free, by need and VM numbers. For gangs on
+    whole slices, it has the index of the first slice that may be free.
     """
 
     def __init__(self, state: GroupState) -> None:
         self.state = state
         self.count = 0
-        self._left: list[list[Amounts]] = []
+        self._free: list[list[Amounts]] = []
         self._search_from: dict[tuple[Amounts, tuple[int, ...] | None], int] = {}
 
-    def open(self, slices: int, vms: int) -> None:
+    def add_slices(self, slices: int, vms: int) -> None:
         """Add slices with `vms` VMs each."""
         self.count += slices
-        self._left += [[self.state.vm_size] * vms for _ in range(slices)]
+        self._free += [[self.state.vm_size] * vms for _ in range(slices)]
 
     def take(self, entry: DemandEntry, seats: tuple[int, ...]) -> bool:
         """Take the room that an entry needs on open slices; return False if there is too little.
@@ -53,7 +54,7 @@ class OpenSlices:
         """
         need = Amounts.needed(entry.resources)
         if entry.shape is None:
-            seat = self._first_free(need, seats)
+            seat = self._find_free_seat(need, seats)
             return seat is not None and self._occupy([seat], need)
         return self.take_slices(entry, seats, entry.shape.size if _groups_by_other_attribute(entry) else 1)
 
@@ -63,11 +64,11 @@ class OpenSlices:
         rows = self._free_rows(need, entry, seats, slices)
         return len(rows) == slices and self._occupy([seat for row in rows for seat in row], need)
 
-    def free_slices(self, entry: DemandEntry, seats: tuple[int, ...], most: int) -> int:
-        """Return the number of open slices with room for one group of a gang, at most `most`."""
-        return len(self._free_rows(Amounts.needed(entry.resources), entry, seats, most))
+    def count_free_slices(self, entry: DemandEntry, seats: tuple[int, ...], limit: int) -> int:
+        """Return the number of open slices with room for one group of a gang, at most `limit`."""
+        return len(self._free_rows(Amounts.needed(entry.resources), entry, seats, limit))
 
-    def missing_for(self, entry: DemandEntry, seats: tuple[int, ...]) -> int:
+    def count_missing_slices(self, entry: DemandEntry, seats: tuple[int, ...]) -> int:
         """Return the number of slices that an entry needs in addition to the open slices."""
         if entry.shape is None:
             return 1
@@ -75,47 +76,47 @@ class OpenSlices:
         if _groups_by_other_attribute(entry):
             free = len(self._free_rows(need, entry, seats, entry.shape.size))
             return -(-(entry.shape.size - free) // max(1, len(seats)))
-        return 1 - self.free_slices(entry, seats, 1)
+        return 1 - self.count_free_slices(entry, seats, 1)
 
     def _free_rows(
-        self, need: Amounts, entry: DemandEntry, seats: tuple[int, ...], most: int
+        self, need: Amounts, entry: DemandEntry, seats: tuple[int, ...], limit: int
     ) -> list[list[Seat]]:
-        """Return the free seats for each group of a gang, for at most `most` groups.
+        """Return the free seats for each group of a gang, for at most `limit` groups.
 
         If the slices form one group, return the free seat for each task instead.
         """
         assert entry.shape is not None
         if _groups_by_other_attribute(entry):
             free = (
-                (number, vm) for number, row in enumerate(self._left) for vm in seats if row[vm].covers(need)
+                (number, vm) for number, row in enumerate(self._free) for vm in seats if row[vm].covers(need)
             )
-            return [[seat] for seat in islice(free, most)]
+            return [[seat] for seat in islice(free, limit)]
         rows: list[list[Seat]] = []
-        for number in range(self._search_from.get((need, None), 0), len(self._left)):
-            row = self._left[number]
+        for number in range(self._search_from.get((need, None), 0), len(self._free)):
+            row = self._free[number]
             fitting = [(number, vm) for vm in seats if row[vm].covers(need)]
             if len(fitting) >= entry.shape.size:
                 rows.append(fitting[: entry.shape.size])
-                if len(rows) == most:
+                if len(rows) == limit:
                     break
         if entry.shape.whole:
-            self._search_from[need, None] = rows[0][0][0] if rows else len(self._left)
+            self._search_from[need, None] = rows[0][0][0] if rows else len(self._free)
         return rows
 
-    def _first_free(self, need: Amounts, seats: tuple[int, ...]) -> Seat | None:
-        start, each, end = self._search_from.get((need, seats), 0), len(seats), len(self._left) * len(seats)
-        numbers = (at for at in range(start, end) if self._left[at // each][seats[at % each]].covers(need))
+    def _find_free_seat(self, need: Amounts, seats: tuple[int, ...]) -> Seat | None:
+        start, each, end = self._search_from.get((need, seats), 0), len(seats), len(self._free) * len(seats)
+        numbers = (at for at in range(start, end) if self._free[at // each][seats[at % each]].covers(need))
         found = self._search_from[need, seats] = next(numbers, end)
         return (found // each, seats[found % each]) if found < end else None
 
     def _occupy(self, seats: list[Seat], need: Amounts) -> bool:
         for number, vm in seats:
-            self._left[number][vm] = Amounts(*map(sub, self._left[number][vm], need))
+            self._free[number][vm] = Amounts(*map(sub, self._free[number][vm], need))
         return True
 
 
 def _groups_by_other_attribute(entry: DemandEntry) -> bool:
-    """Return whether a gang's group is not a slice: then all slices of a scale group together form one group."""
+    """Return whether a gang's groups are not slices. If so, all slices of a scale group together form one group."""
     return entry.shape is not None and entry.shape.group_by != TPU_NAME_ATTRIBUTE_KEY
 
 
@@ -130,27 +131,27 @@ class Site(NamedTuple):
     needed: int
 
 
-def sites_for(catalogue: Catalogue, entry: DemandEntry, ranks: Sequence[int]) -> Iterator[Site]:
+def list_sites(catalogue: Catalogue, entry: DemandEntry, ranks: Sequence[int]) -> Iterator[Site]:
     """Yield the sites for a gang in the order of trial. `ranks` are the groups that could serve it, in order.
 
     Sites with more idle slices come first. Among equal numbers of idle slices, sites in one zone come first, then sites
     in one region, then (with `spread`) all other sites. Then a site of one group precedes sites of several groups, and
     the order of the sites' first groups decides.
     """
-    idle = [(site.place, site.slices) for site in entry.idle]
+    idle = [(site.location, site.groups) for site in entry.idle]
     most_idle = idle[0][1] if idle else 0
-    for place, slices in (*idle, ((), 0)):
+    for location, slices in (*idle, ((), 0)):
         for depth in range(ZONE, (VARIANT if entry.spread else REGION) - 1, -1):
-            if 0 < len(place) < depth:
-                continue  # the idle slices do not share so many parts of the location
+            if 0 < len(location) < depth:
+                continue  # the idle slices share fewer parts of the location
             near = [
                 rank
                 for rank in ranks
-                if catalogue.place(entry, rank)[: min(depth, len(place))] == place[:depth]
+                if catalogue.location(entry, rank)[: min(depth, len(location))] == location[:depth]
             ]
             together: dict[Location, list[int]] = {}
             for rank in near:
-                together.setdefault(catalogue.place(entry, rank)[:depth], []).append(rank)
+                together.setdefault(catalogue.location(entry, rank)[:depth], []).append(rank)
             for members in (*([rank] for rank in near), *together.values()):
                 yield Site(tuple(members), mask_of(members), entry.slices + most_idle - slices)
 
@@ -188,12 +189,12 @@ def route_demand(
 class _Search:
     """The state of the search for entries with equal requirements, so that later entries continue it.
 
-    `full`: groups whose open slices have no room for one of the entries.
+    `full`: groups whose open slices have no room for another of these entries.
     """
 
     def __init__(self, catalogue: Catalogue, entry: DemandEntry, opened: int) -> None:
-        self.serving = catalogue.serving(entry)
-        self.preferred = catalogue.preferred(entry)
+        self.serving = catalogue.groups_serving(entry)
+        self.preferred = catalogue.groups_by_preference(entry)
         self.full = 0
         self.unsuitable = -1  # number of openings when no site had enough slices for the gang
         self.seen = opened  # number of openings considered in `full`
@@ -202,12 +203,14 @@ class _Search:
 
 
 class _Router:
+    """Routes the entries of one pass."""
+
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._openings: dict[int, OpenSlices] = {}
-        self._opened: list[int] = []  # the group of each opening of slices, in order
-        self._open = 0  # the groups with open slices
-        self._with_room = mask_of([rank for rank, state in enumerate(catalogue.states) if state.room])
+        self._opened_groups: list[int] = []  # the group of each opening of slices, in order
+        self._open_groups = 0  # the groups with open slices
+        self._groups_with_room = mask_of([rank for rank, state in enumerate(catalogue.states) if state.room])
         self._searches: dict[tuple[object, ...], _Search] = {}
         self._routed: dict[int, list[DemandEntry]] = {}
         self._unmet: list[UnmetDemand] = []
@@ -232,10 +235,10 @@ class _Router:
         key = tuple(requirements)
         found = self._searches.get(key)
         if found is None:
-            found = self._searches[key] = _Search(self._catalogue, entry, len(self._opened))
-        for rank in self._opened[found.seen :]:
+            found = self._searches[key] = _Search(self._catalogue, entry, len(self._opened_groups))
+        for rank in self._opened_groups[found.seen :]:
             found.full &= ~(1 << rank)
-        found.seen = len(self._opened)
+        found.seen = len(self._opened_groups)
         return found
 
     def _serve(self, entry: DemandEntry, search: _Search) -> list[int]:
@@ -246,13 +249,13 @@ class _Router:
         return [] if rank is None else [rank]
 
     def _serve_at_one_site(self, entry: DemandEntry, search: _Search) -> list[int]:
-        if search.unsuitable == len(self._opened):
+        if search.unsuitable == len(self._opened_groups):
             return []
         if search.sites is None:
-            ranks = list(self._in_order(search, search.serving))
-            search.sites = list(dict.fromkeys(sites_for(self._catalogue, entry, ranks)))
+            ranks = list(self._in_order_of_trial(search, search.serving))
+            search.sites = list(dict.fromkeys(list_sites(self._catalogue, entry, ranks)))
         for create in (False, True):
-            able = self._open | self._with_room if create else self._open
+            able = self._open_groups | self._groups_with_room if create else self._open_groups
             for site in search.sites:
                 if not site.groups & able:
                     continue
@@ -261,19 +264,19 @@ class _Router:
                     for rank, slices in shares.items():
                         self._take_slices(entry, rank, slices)
                     return list(shares)
-        search.unsuitable = len(self._opened)
+        search.unsuitable = len(self._opened_groups)
         return []
 
     def _shares(self, entry: DemandEntry, site: Site, *, create: bool) -> dict[int, int]:
-        """Return the number of slices from each group of a site: first open slices, then with `create` new slices."""
+        """Return the number of slices from each group of a site: first open slices, then, with `create`, new slices."""
         shares, missing = dict[int, int](), site.needed
         for rank in site.ranks:
             if missing and rank in self._openings:
                 seats = self._catalogue.seats(entry, rank)
-                shares[rank] = self._openings[rank].free_slices(entry, seats, missing)
+                shares[rank] = self._openings[rank].count_free_slices(entry, seats, missing)
                 missing -= shares[rank]
         for rank in site.ranks if create else ():
-            new = min(missing, self._left(rank))
+            new = min(missing, self._count_creatable(rank))
             shares[rank] = shares.get(rank, 0) + new
             missing -= new
         return {rank: slices for rank, slices in shares.items() if slices}
@@ -282,22 +285,22 @@ class _Router:
         """Take slices of a group for an entry. Open new slices if too few open slices have room."""
         seats = self._catalogue.seats(entry, rank)
         openings = self._openings.get(rank)
-        missing = slices - (openings.free_slices(entry, seats, slices) if openings is not None else 0)
+        missing = slices - (openings.count_free_slices(entry, seats, slices) if openings is not None else 0)
         if missing:
             self._open_more(entry, rank, missing)
         self._openings[rank].take_slices(entry, seats, slices)
 
     def _find(self, entry: DemandEntry, search: _Search) -> int | None:
-        for rank in positions_of(search.serving & self._open & ~search.full):
+        for rank in positions_of(search.serving & self._open_groups & ~search.full):
             if self._openings[rank].take(entry, self._catalogue.seats(entry, rank)):
                 return rank
             search.full |= 1 << rank
-        for rank in self._in_order(search, search.serving & self._with_room):
+        for rank in self._in_order_of_trial(search, search.serving & self._groups_with_room):
             if self._open_needed(entry, rank):
                 return rank
         return None
 
-    def _in_order(self, search: _Search, groups: int) -> Iterator[int]:
+    def _in_order_of_trial(self, search: _Search, groups: int) -> Iterator[int]:
         """Yield the groups by priority, then by number of met preferences, then by name."""
         if not search.preferred:
             yield from positions_of(groups)
@@ -307,11 +310,14 @@ class _Router:
             yield from sorted(ranks, key=lambda rank: -sum(met_by >> rank & 1 for met_by in search.preferred))
 
     def _open_needed(self, entry: DemandEntry, rank: int) -> bool:
-        """Open the slices that an entry needs in a group and take them. Return False if the group may not."""
+        """Open the slices that an entry needs in a group, and take them.
+
+        Return False if the group may not create them.
+        """
         seats = self._catalogue.seats(entry, rank)
         openings = self._openings.get(rank) or OpenSlices(self._catalogue.states[rank])
-        missing = openings.missing_for(entry, seats)
-        if missing > self._left(rank):
+        missing = openings.count_missing_slices(entry, seats)
+        if missing > self._count_creatable(rank):
             return False
         self._open_more(entry, rank, missing)
         return self._openings[rank].take(entry, seats)
@@ -319,13 +325,13 @@ class _Router:
     def _open_more(self, entry: DemandEntry, rank: int, slices: int) -> None:
         state = self._catalogue.states[rank]
         openings = self._openings.setdefault(rank, OpenSlices(state))
-        openings.open(slices, self._catalogue.vms(entry, rank))
-        self._opened.append(rank)
-        self._open |= 1 << rank
+        openings.add_slices(slices, self._catalogue.vms(entry, rank))
+        self._opened_groups.append(rank)
+        self._open_groups |= 1 << rank
         if openings.count == state.room:
-            self._with_room &= ~(1 << rank)
+            self._groups_with_room &= ~(1 << rank)
 
-    def _left(self, rank: int) -> int:
+    def _count_creatable(self, rank: int) -> int:
         """Return the number of slices that a group may still create."""
         opened = self._openings[rank].count if rank in self._openings else 0
         return self._catalogue.states[rank].room - opened
@@ -335,7 +341,7 @@ class _Router:
             return UnmetReason(kind=UnmetKind.INVALID, text=f"invalid: {entry.invalid_reason}")
         if search.reason is None:
             if search.serving:
-                left = {rank: self._left(rank) for rank in positions_of(search.serving)}
+                left = {rank: self._count_creatable(rank) for rank in positions_of(search.serving)}
                 search.reason = why_no_region(self._catalogue, entry, left) or capacity_reason(
                     entry, [(self._catalogue.states[rank], slices) for rank, slices in left.items()]
                 )

@@ -1,4 +1,4 @@
-"""Scaling: the slices to create and to delete now."""
+"""Decide which slices to create and to delete now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from iris_cli.core.autoscaling.demand import (
     compute_demand,
     without_preferences,
 )
-from iris_cli.core.autoscaling.groups import GroupState, booting_workers, group_states, in_order_of_trial
+from iris_cli.core.autoscaling.groups import GroupState, booting_workers, group_states, sort_in_order_of_trial
 from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.model.job import NO_MISSING_INPUTS, MissingInputs
 from iris_cli.core.model.slice import Provider, ScaleGroup, Slice, SliceState, slice_name, slice_of
@@ -55,26 +55,26 @@ def stuck_slices(
             yield Removal(each.name, "its group has more than max_slices slices")
             continue
         if each.is_coming and not each.is_expected(now, limits.slice_request_timeout):
-            words = (
+            reason = (
                 f"its provider accepted no request for it in {format_duration(limits.slice_request_timeout)}"
             )
-            yield Removal(each.name, words, failed=True)
+            yield Removal(each.name, reason, failed=True)
             continue
-        # Slurm queues an allocation for as long as it takes, and keeps its place in the queue.
+        # An allocation may stay in the queue of Slurm for any time. A new request would go to the end of the queue.
         queued = each.template.provider is Provider.SLURM and each.state is SliceState.CREATING
-        asked = each.state in (SliceState.REQUESTED, SliceState.CREATING) and not queued
-        if asked and _has_passed(each.requested_at, limits.slice_create_timeout, now):
-            words = f"not created after {format_duration(limits.slice_create_timeout)}"
-            yield Removal(each.name, words, failed=True)
+        is_requested = each.state in (SliceState.REQUESTED, SliceState.CREATING) and not queued
+        if is_requested and _has_passed(each.requested_at, limits.slice_create_timeout, now):
+            reason = f"not created after {format_duration(limits.slice_create_timeout)}"
+            yield Removal(each.name, reason, failed=True)
         if boots_too_long(each, now, limits):
-            words = f"its VMs were not ready after {format_duration(limits.slice_boot_timeout)}"
-            yield Removal(each.name, _lagging(cluster, each, words), failed=True)
+            reason = f"its VMs were not ready after {format_duration(limits.slice_boot_timeout)}"
+            yield Removal(each.name, _name_unready_vm(cluster, each, reason), failed=True)
 
 
-def boots_too_long(each: Slice, now: float, limits: Limits) -> bool:
+def boots_too_long(known: Slice, now: float, limits: Limits) -> bool:
     """Return whether the VMs of a slice exist, but took too long to become healthy and set up."""
-    booting = each.started_at is not None and each.state is SliceState.BOOTING
-    return booting and _has_passed(each.started_at or 0.0, limits.slice_boot_timeout, now)
+    booting = known.started_at is not None and known.state is SliceState.BOOTING
+    return booting and _has_passed(known.started_at or 0.0, limits.slice_boot_timeout, now)
 
 
 def _has_passed(since: float, wait: float, now: float) -> bool:
@@ -82,16 +82,16 @@ def _has_passed(since: float, wait: float, now: float) -> bool:
     return not -wait < now - since < wait
 
 
-def _lagging(cluster: Cluster, each: Slice, words: str) -> str:
-    """Return `words`, with the name of the first VM that is not ready."""
-    for worker_id in each.workers:
+def _name_unready_vm(cluster: Cluster, known: Slice, reason: str) -> str:
+    """Return the reason with the name of the first VM that is not ready."""
+    for worker_id in known.workers:
         worker = cluster.workers.get(worker_id)
         if worker is not None and (worker.unschedulable or worker.condition is not WorkerCondition.HEALTHY):
-            return f"{words} ({worker_id}: {worker.reason or worker.condition})"
+            return f"{reason} ({worker_id}: {worker.reason or worker.condition})"
     return (
-        f"{words} ({each.workers[each.vms_to_set_up[0]]}: set-up has not ended)"
-        if each.vms_to_set_up
-        else words
+        f"{reason} ({known.workers[known.vms_to_set_up[0]]}: set-up has not ended)"
+        if known.vms_to_set_up
+        else reason
     )
 
 
@@ -111,44 +111,46 @@ def idle_slices(
         group = known.get(name)
         least = group.min_slices if group is not None else 0
         timeout = group.idle_timeout if group is not None else _IDLE_TIMEOUT
-        free = sorted(
+        idle = sorted(
             (since, each.name)
             for each in by_group[name]
             if (since := idle_since(cluster, each, needed)) is not None
         )
-        unfit = {each.name: why for each in by_group[name] if (why := _unfit(cluster, each, group))}
-        spare = len(by_group[name]) - len(unfit) - least
-        for since, idle_slice in free:
-            if not _has_passed(since, timeout, now) or (idle_slice not in unfit and spare <= 0):
+        not_counted = {
+            each.name: why for each in by_group[name] if (why := _why_not_counted(cluster, each, group))
+        }
+        spare = len(by_group[name]) - len(not_counted) - least
+        for since, idle_slice in idle:
+            if not _has_passed(since, timeout, now) or (idle_slice not in not_counted and spare <= 0):
                 continue
-            words = f"idle for {format_duration(max(timeout, now - since))}"
-            if idle_slice in unfit:
-                words += f", and {unfit[idle_slice]}"
+            reason = f"idle for {format_duration(max(timeout, now - since))}"
+            if idle_slice in not_counted:
+                reason += f", and {not_counted[idle_slice]}"
             else:
                 spare -= 1
-            yield Removal(idle_slice, words)
+            yield Removal(idle_slice, reason)
 
 
-def _unfit(cluster: Cluster, each: Slice, group: ScaleGroup | None) -> str:
+def _why_not_counted(cluster: Cluster, known: Slice, group: ScaleGroup | None) -> str:
     """Return why a slice does not count for its group's `min_slices` (a lost VM, an old template); '' if it counts."""
-    for worker_id in each.workers:
+    for worker_id in known.workers:
         worker = cluster.workers.get(worker_id)
         if worker is None:
             return f"{worker_id} was forgotten"
         if worker.condition is WorkerCondition.LOST:
             return f"{worker_id} is lost: {worker.reason}"
-    if group is not None and group.template != each.template:
-        return f"slice_template of {each.group} changed"
+    if group is not None and group.template != known.template:
+        return f"slice_template of {known.group} changed"
     return ""
 
 
-def idle_since(cluster: Cluster, each: Slice, needed: frozenset[WorkerId] = frozenset()) -> float | None:
+def idle_since(cluster: Cluster, known: Slice, needed: frozenset[WorkerId] = frozenset()) -> float | None:
     """Return the time since which a ready slice is idle; None if a task runs, may run or will run on it.
 
-    A task will run on it if one of its workers is in `needed`.
+    A task will run on the slice if one of its workers is in `needed`.
     """
-    since = each.joined_at or 0.0
-    for worker_id in each.workers:
+    since = known.joined_at or 0.0
+    for worker_id in known.workers:
         worker = cluster.workers.get(worker_id)
         if worker is None:
             continue  # nothing runs on a VM that the operator has forgotten
@@ -158,7 +160,7 @@ def idle_since(cluster: Cluster, each: Slice, needed: frozenset[WorkerId] = froz
     return since
 
 
-class Order(NamedTuple):
+class NewSlice(NamedTuple):
     """A slice to create, and the jobs for which it is created."""
 
     slice: str
@@ -169,14 +171,14 @@ class Order(NamedTuple):
 class ScalingPlan(Struct, frozen=True, kw_only=True):
     """The demand, its routing, and the resulting decisions.
 
-    `by_hand`: number of slices that the operator must create, by group of the provider `manual`. `later`: number of
-    slices to request in later passes, by group, because the rate of requests is limited.
+    `by_hand`: the number of slices that the operator must create, by group; only for the provider `manual`. `later`:
+    the number of slices to request in later passes, by group, because the rate of requests is limited.
     """
 
     states: tuple[GroupState, ...]
     demand: tuple[DemandEntry, ...]
     routing: RoutingDecision
-    create: tuple[Order, ...]
+    create: tuple[NewSlice, ...]
     delete: tuple[Removal, ...]
     by_hand: Mapping[str, int]
     later: Mapping[str, int]
@@ -203,7 +205,7 @@ def plan_scaling(
     create, by_hand, later = _orders(cluster, states, routing, now, limits, owner)
     silent = frozenset(unheard)
     return ScalingPlan(
-        states=tuple(in_order_of_trial(states)),
+        states=tuple(sort_in_order_of_trial(states)),
         demand=found.entries,
         routing=routing,
         create=tuple(create),
@@ -277,7 +279,7 @@ def _expected_worker(cluster: Cluster, worker: Worker) -> Worker:
 def _needed(
     cluster: Cluster, states: Sequence[GroupState], found: Demand, routing: RoutingDecision
 ) -> frozenset[WorkerId]:
-    """Return the workers that must not be deleted: with placements, or kept for a gang that can get all its slices."""
+    """Return the workers that must be kept: workers with placements, or for a gang that can get all its slices."""
     unmet = {each.entry.key: each.entry for each in routing.unmet}
     kept = [
         site.workers
@@ -297,11 +299,11 @@ def _can_be_completed(
     catalogue, depth = Catalogue(states), VARIANT if entry.spread else REGION
     most = sum(
         catalogue.states[rank].group.max_slices
-        for rank in positions_of(catalogue.serving(entry))
-        if catalogue.place(entry, rank)[:depth] == idle.place[:depth]
+        for rank in positions_of(catalogue.groups_serving(entry))
+        if catalogue.location(entry, rank)[:depth] == idle.location[:depth]
     )
     idle_of_groups = {slice_of(worker) for worker in idle.workers} & cluster.slices.keys()
-    return entry.shape.groups <= most + idle.slices - len(idle_of_groups)
+    return entry.shape.groups <= most + idle.groups - len(idle_of_groups)
 
 
 # Slices to create
@@ -314,11 +316,11 @@ def _orders(
     now: float,
     limits: Limits,
     owner: str,
-) -> tuple[list[Order], dict[str, int], dict[str, int]]:
-    orders: list[Order] = []
+) -> tuple[list[NewSlice], dict[str, int], dict[str, int]]:
+    orders: list[NewSlice] = []
     by_hand: dict[str, int] = {}
     later: dict[str, int] = {}
-    for state in in_order_of_trial(states):
+    for state in sort_in_order_of_trial(states):
         wanted = routing.launch.get(state.name, 0)
         if state.group.template.provider is Provider.MANUAL:
             if wanted:
@@ -336,7 +338,7 @@ def _orders(
         first = record.requested + 1 if record is not None else 1
         shares = _shares(routing.routed.get(state.name, ()), state.group, min(wanted, now_at_most))
         orders += [
-            Order(slice_name(state.name, owner, number), state.group, jobs)
+            NewSlice(slice_name(state.name, owner, number), state.group, jobs)
             for number, jobs in enumerate(shares, start=first)
         ]
     return orders, by_hand, later
@@ -357,10 +359,10 @@ def _shares(entries: Sequence[DemandEntry], group: ScaleGroup, slices: int) -> l
 
 def _missing_min_slices(cluster: Cluster, state: GroupState) -> int:
     """Return the number of slices missing from a group's `min_slices`."""
-    there = sum(
+    existing = sum(
         each.group == state.name
         and each.state is not SliceState.DELETING
         and state.group.template == each.template
         for each in cluster.slices.values()
     )
-    return max(0, state.group.min_slices - there)
+    return max(0, state.group.min_slices - existing)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from iris_cli.core import AttributeValue, Cluster, Connection, JobId, Limits, WorkerCondition, WorkerId, count
 from iris_cli.core.attributes import CGROUP_OF_JOB_ATTRIBUTE_KEY
-from iris_cli.core.autoscaling.groups import backing_off
+from iris_cli.core.autoscaling.groups import backoff_reason
 from iris_cli.core.autoscaling.scaling import Removal, ScalingPlan
 from iris_cli.core.events import events
 from iris_cli.core.events.events import SlicesAdopted
@@ -118,7 +118,7 @@ def record_scaling_plan(draft: Draft, plan: ScalingPlan, limits: Limits) -> None
         remove(draft, removal, limits)
     for order in plan.create:
         group = order.group
-        if backing_off(draft.cluster.scale_groups.get(group.name), draft.at, limits):
+        if backoff_reason(draft.cluster.scale_groups.get(group.name), draft.at, limits):
             continue
         draft.record(
             events.SliceRequested(
@@ -132,7 +132,7 @@ def record_scaling_plan(draft: Draft, plan: ScalingPlan, limits: Limits) -> None
 
 
 def remove(draft: Draft, removal: Removal, limits: Limits) -> None:
-    """Order the deletion of a slice: drain its workers, and forget those without attempts."""
+    """NewSlice the deletion of a slice: drain its workers, and forget those without attempts."""
     known = draft.cluster.slices[removal.slice]
     draft.record(events.SliceDeletionRequested(slice=removal.slice, reason=removal.reason))
     if removal.failed:
@@ -159,7 +159,7 @@ def calls_due(
             delete.append(each)
         elif each.state is SliceState.REQUESTED and each.name not in names[scope]:
             record = cluster.scale_groups.get(each.group)
-            if not backing_off(record, now, limits):
+            if not backoff_reason(record, now, limits):
                 create.append(each)
     return create, delete
 
@@ -182,7 +182,7 @@ def record_create_answer(draft: Draft, outcome: CallOutcome, limits: Limits) -> 
 def back_off(draft: Draft, group: str, error: str, limits: Limits, *, quota: bool = False) -> None:
     """Record a failure of a group: the group backs off. Further failures during a back-off are ignored."""
     record = draft.cluster.scale_groups.get(group)
-    if record is not None and backing_off(record, draft.at, limits):
+    if record is not None and backoff_reason(record, draft.at, limits):
         return
     failures = record.failures + 1 if record is not None else 1
     first = limits.scale_backoff_first * (_QUOTA_FACTOR if quota else 1)

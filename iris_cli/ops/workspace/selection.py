@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.core.ids import clip
-from iris_cli.core.work_paths import PULLED
+from iris_cli.core.work_paths import PULL_DIRECTORY
 from iris_cli.errors import UsageError
 
 MAX_FILES = 200_000
@@ -86,7 +86,7 @@ def _make_ship_filter(directory: Path, own: Sequence[Path]) -> Callable[[str], b
         for each in own
         if each.is_relative_to(directory)
     )
-    return lambda name: not f"{name}/".startswith(below) and f"/{PULLED}/" not in f"/{name}"
+    return lambda name: not f"{name}/".startswith(below) and f"/{PULL_DIRECTORY}/" not in f"/{name}"
 
 
 def _check_count(directory: Path, names: Iterator[str]) -> Iterator[str]:

@@ -59,9 +59,9 @@ def test_the_rest_of_a_gang_is_made_in_the_region_of_its_idle_slice() -> None:
 def test_idle_slices_of_two_regions_do_not_add_up() -> None:
     there = [*idle("x", WEST), *idle("y", EAST)]
     [entry] = demand(there, train(3), ())
-    assert (entry.slices, entry.spread, [site.slices for site in entry.idle]) == (2, False, [1, 1])
+    assert (entry.slices, entry.spread, [site.groups for site in entry.idle]) == (2, False, [1, 1])
     [entry] = demand(there, train(3, spread=True), ())
-    assert (entry.slices, entry.spread, [site.slices for site in entry.idle]) == (1, True, [2])
+    assert (entry.slices, entry.spread, [site.groups for site in entry.idle]) == (1, True, [2])
 
 
 def test_idle_slices_of_two_device_types_do_not_add_up() -> None:

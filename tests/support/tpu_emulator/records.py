@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
-from iris_cli.core.topology import Topology, canonical_type, lookup, type_of
+from iris_cli.core.topology import Topology, canonical_type, lookup, type_from_user
 from iris_cli.errors import UsageError
 from tests.support.tpu_emulator.refusals import ApiError
 
@@ -139,7 +139,9 @@ def kind_of(spec: Mapping[str, Any]) -> Topology:
         raise ApiError("INVALID_ARGUMENT", "runtime_version must be specified")
     config = spec.get("acceleratorConfig")
     try:
-        asked = type_of(_family(config["type"]), config["topology"]) if config else spec["acceleratorType"]
+        asked = (
+            type_from_user(_family(config["type"]), config["topology"]) if config else spec["acceleratorType"]
+        )
         known = lookup(canonical_type(asked))
     except (KeyError, UsageError):
         known = None

@@ -19,7 +19,7 @@ from iris_cli.config.attributes import label_fault
 from iris_cli.config.yaml_text import NewHost
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, clip, is_name, pattern
 from iris_cli.core.messages.cloud import LABEL_PREFIX
-from iris_cli.core.topology import arranged_type, canonical_type, lookup
+from iris_cli.core.topology import canonical_type, lookup, type_from_api
 from iris_cli.errors import UsageError
 
 
@@ -321,7 +321,7 @@ def _type(item: Json) -> str:
             return canonical_type(written)
         config = item.get("acceleratorConfig")
         if isinstance(config, Mapping):
-            return arranged_type(_text(config, "type"), _text(config, "topology"))
+            return type_from_api(_text(config, "type"), _text(config, "topology"))
     except UsageError as error:
         raise UsageError(error.message) from error
     raise UsageError("its type is unknown")
