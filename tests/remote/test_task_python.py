@@ -113,7 +113,7 @@ def test_without_a_python_it_prints_one_line(task: Task, tmp_path: Path) -> None
     tools = only_tools("dash", tmp_path / "tools", ["cat"])
     (tools / "python").write_text("#!/bin/sh\necho 'Unknown option: -I' >&2\nexit 2\n")  # as Python 2 does
     (tools / "python").chmod(0o700)
-    code, out, err = task.iris("status", env={"PATH": str(tools)})
+    code, out, err = task.executed("status", env={"PATH": str(tools)})
     assert (code, out) == (2, "")
     assert err == "error: iris needs Python 3.8 or newer in PATH\n"
 
@@ -123,7 +123,7 @@ def test_any_name_of_python_will_do(name: str, task: Task, tmp_path: Path) -> No
     tools = only_tools("dash", tmp_path / "tools", [])
     (tools / name).symlink_to(PYTHON)
     with OperatorThread(task.directory, operator()):
-        assert task.iris("cancel", "a/b", env={"PATH": str(tools)}) == (0, "cancelled a/b\n", "")
+        assert task.executed("cancel", "a/b", env={"PATH": str(tools)}) == (0, "cancelled a/b\n", "")
 
 
 def test_modules_and_variables_of_the_task_change_nothing(
@@ -144,7 +144,7 @@ def test_modules_and_variables_of_the_task_change_nothing(
         "PYTHONWARNINGS": "error",
     }
     with OperatorThread(task.directory, operator()):
-        found = task.iris("wait", "a/x", env=env)
+        found = task.executed("wait", "a/x", env=env)
     assert found == (0, "a/x: SUCCEEDED: ä SUCCEEDED\n", "")
 
 
