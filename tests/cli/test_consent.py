@@ -39,10 +39,9 @@ def terminal(lab: Path) -> Terminal:
     [
         ("\x03", ExitCode.INTERRUPTED, "interrupted"),
         ("\x04", ExitCode.FAILED, "error: nothing was written"),
-        ("n\r", ExitCode.FAILED, "error: nothing was written"),
         ("\r", ExitCode.FAILED, "error: nothing was written"),
     ],
-    ids=["Ctrl-C", "Ctrl-D", "no", "Enter"],
+    ids=["Ctrl-C", "Ctrl-D", "Enter"],
 )
 def test_all_but_a_yes_leaves_everything_as_it_was(keys: str, code: ExitCode, last: str, lab: Path) -> None:
     with terminal(lab) as shown:

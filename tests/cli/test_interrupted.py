@@ -74,10 +74,10 @@ def iris(lab: Path, *words: str) -> subprocess.Popen[str]:
     "line",
     [
         "worker probe",
-        "schedule --interval 300",
         "launch --wait -- true",
         "logs job --follow",
-        "doctor",
+        pytest.param("schedule --interval 300", marks=pytest.mark.soak),
+        pytest.param("doctor", marks=pytest.mark.soak),
     ],
 )
 def test_ctrl_c_ends_it_in_one_line(line: str, lab: Path, silent: socket.socket) -> None:

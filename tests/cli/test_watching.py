@@ -197,7 +197,13 @@ def test_in_the_background_it_leaves_the_terminal_alone(tmp_path: Path) -> None:
         terminal.end()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGHUP,
+        *(pytest.param(each, marks=pytest.mark.soak) for each in (signal.SIGTERM, signal.SIGQUIT)),
+    ],
+)
 def test_a_signal_gives_the_terminal_back(tmp_path: Path, number: signal.Signals) -> None:
     with watching(cluster(tmp_path, busy())) as terminal:
         terminal.until(shows("train"))

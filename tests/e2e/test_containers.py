@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import subprocess
@@ -107,17 +106,6 @@ def test_exec_and_ssh_enter_the_container_and_a_cancel_removes_it(site: Site, po
     )
     assert typed.stdout.splitlines() == ["here", "in the image", "train/task-0"], typed
     assert len(podman.containers()) == 1
-    site.iris("cancel", "train")
-    site.until(lambda: site.job("train")["tasks"][0]["attempts"][-1]["state"] == "ENDED")
-    assert podman.containers() == []
-
-
-def test_a_cancel_ends_the_container_of_a_killed_wrapper(site: Site, podman: Podman) -> None:
-    site.iris(*JOB, "--name", "train", "--", "sleep", "1000")
-    site.until(lambda: site.job("train")["state"] == "RUNNING")
-    until(podman.containers)
-    (pid,) = site.hosts[0].home.rglob("a/*/pid")
-    os.kill(int(pid.read_text().split()[0]), signal.SIGKILL)
     site.iris("cancel", "train")
     site.until(lambda: site.job("train")["tasks"][0]["attempts"][-1]["state"] == "ENDED")
     assert podman.containers() == []

@@ -212,6 +212,7 @@ def test_a_signal_comes_before_the_time_limit_and_what_reaches_that_is_not_tried
     assert [len(task["attempts"]) for task in desk.site.job("late")["tasks"]] == [1]
 
 
+@pytest.mark.soak
 def test_a_cancelled_job_is_not_tried_again(desk: Desk) -> None:
     desk.write("doomed", "exec sleep 600", *_GANG, "env: {A: b}", "max_retries_failure: 3")
     job = desk.submit("doomed")

@@ -184,7 +184,7 @@ def test_a_websocket_carries_megabytes_in_both_directions_at_once(site: Site) ->
             writer.join()
 
     def talk_at_once() -> None:
-        found: list[list[bytes]] = [[] for _ in range(8)]
+        found: list[list[bytes]] = [[] for _ in range(4)]
         talks = [threading.Thread(target=talk, args=(each,)) for each in found]
         for each in talks:
             each.start()
@@ -227,12 +227,12 @@ def test_clients_that_read_nothing_disturb_no_other_and_get_all_in_the_end(
     launch(site, "notebook", port=str(port))
     with forwarding(site, "notebook", f"{here}:{port}") as (_, printed), ExitStack() as stack:
         until(lambda: asked(here), printed.read_text)
-        slow = [stack.enter_context(slow_client(here)) for _ in range(20)]
+        slow = [stack.enter_context(slow_client(here)) for _ in range(6)]
         before = way.down
         for sock in slow:
             sock.sendall(b"GET /large HTTP/1.1\r\nUpgrade: websocket\r\n\r\n")
             sock.shutdown(socket.SHUT_WR)
-        until(lambda: way.down > before + (20 << 20), lambda: way.down - before)
+        until(lambda: way.down > before + (6 << 20), lambda: way.down - before)
         until(lambda: is_still(way))
         assert asked(here).endswith("attempt 0")
         for sock in slow:

@@ -59,18 +59,6 @@ def test_assignments_of_a_gang_are_one_record_and_precede_every_start(slice_of_t
     assert assigning == [[f"train/task-{rank}" for rank in range(2)]]
 
 
-def test_a_second_gang_waits_with_its_reason_and_runs_afterwards(slice_of_two: Site) -> None:
-    site = slice_of_two
-    gate = site.directory / "gate"
-    wait = f"while [ ! -e {gate} ]; do sleep 0.1; done"
-    site.iris("launch", "--name", "first", *PAIR, "--", "sh", "-c", wait)
-    site.iris("launch", "--name", "second", *PAIR, "--", "true")
-    assert site.job("second")["state"] == "PENDING"
-    assert "chips" in site.iris("why", "second", "--json").out
-    gate.touch()
-    site.iris("wait", "first", "second")
-
-
 def test_a_cpu_job_runs_beside_a_gang_and_is_kept_from_the_chips(slice_of_two: Site) -> None:
     site = slice_of_two
     gate = site.directory / "gate"
@@ -81,18 +69,6 @@ def test_a_cpu_job_runs_beside_a_gang_and_is_kept_from_the_chips(slice_of_two: S
     assert "[cpu]" in site.iris("logs", "side").out
     gate.touch()
     site.iris("wait", "gang")
-
-
-def test_a_failed_gang_is_tried_again_as_a_whole(slice_of_two: Site) -> None:
-    site = slice_of_two
-    script = "[ $IRIS_ATTEMPT = 1 ] || [ $IRIS_TASK_INDEX != 1 ]"
-    site.iris(
-        "launch", "--wait", "--name", "again", "--max-retries-failure", "1", *PAIR, "--", "sh", "-c", script
-    )
-    attempts = [
-        (event["task"], event["attempt"]) for event in site.events() if event["type"] == "TaskAssigned"
-    ]
-    assert attempts == [(f"again/task-{rank}", number) for number in (0, 1) for rank in range(2)]
 
 
 def test_a_gang_that_two_terminals_retry_at_once_is_stopped_once_and_placed_when_every_rank_has_ended(

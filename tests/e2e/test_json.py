@@ -54,19 +54,9 @@ def test_every_command_speaks_json(site: Site) -> None:
         assert site.iris("--json", *words).json(), words
 
 
-def test_watch_speaks_json_lines(site: Site) -> None:
-    lines = site.iris("watch", "--once", "--schedule", "--json").out.splitlines()
-    assert lines
-    assert all(line.startswith('{"schema_version": 1') for line in lines)
-
-
 def test_a_followed_launch_speaks_json_lines_to_its_end(site: Site) -> None:
     said = site.iris(
         "launch", "--json", "--follow", "--name", "talks", "--cpu", "0.1", "--", "echo", "hi"
     ).out
     line, end = (json.loads(each) for each in said.splitlines())
     assert (line["text"], end["jobs"][0]["state"]) == ("hi", "SUCCEEDED")
-
-
-def test_init_speaks_json(tmp_path: Path) -> None:
-    assert Site(tmp_path, []).iris("init", "--name", "lab", "--host", "10.0.0.1", "--json").json()

@@ -161,8 +161,7 @@ document.body.dataset.said = [innerWidth, getComputedStyle(document.body).backgr
 </script></body>"""
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 800, 390])
+@pytest.mark.parametrize(("width", "dark"), [(1400, True), (800, False), (390, True)])
 def test_at_each_width_the_reason_is_seen_its_lines_are_one_click_away_and_the_tip_is_whole(
     browser: Browser, tmp_path: Path, width: int, dark: bool
 ) -> None:
@@ -218,6 +217,7 @@ def without_policy(text: str) -> str:
     return re.sub(r"<meta http-equiv=[^>]*>", "", text)
 
 
+@pytest.mark.soak
 def test_a_thousand_gangs_of_64_are_drawn_in_a_page_of_a_few_megabytes(browser: Browser) -> None:
     text = page(many(jobs=1_000, ranks=64, slices=4))
     assert len(text) < 4 << 20

@@ -119,6 +119,7 @@ def at_prompt(screen: Screen) -> bool:
     return screen.text.rstrip().endswith("at>")
 
 
+@pytest.mark.soak
 def test_a_program_that_handles_ctrl_c_goes_on_and_success_is_success(desk: Desk) -> None:
     script = "trap 'echo caught; exit 0' INT; echo ready; while :; do sleep 0.1; done"
     with desk.run("--", "sh", "-c", script) as terminal:
@@ -157,6 +158,7 @@ def test_a_killed_client_leaves_no_program_and_holds_no_chips(desk: Desk) -> Non
     assert desk.chips_are_free()
 
 
+@pytest.mark.soak
 def test_a_closed_window_ends_the_job(desk: Desk) -> None:
     with desk.run("--", "sh", "-c", desk.stubborn()) as terminal:
         terminal.until(lambda screen: "here" in screen.text)

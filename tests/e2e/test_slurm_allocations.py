@@ -125,6 +125,7 @@ def test_the_allocation_of_a_node_set_down_ends(site: SlurmSite) -> None:
     assert job not in site.live_jobs()
 
 
+@pytest.mark.soak
 def test_the_state_of_a_node_is_shown_while_its_allocation_runs(site: SlurmSite) -> None:
     launch_once_at_a_time(site)
     [name], job = site.slices(), site.allocation()
@@ -220,6 +221,7 @@ def test_a_kill_before_or_after_any_command_of_slurm_neither_leaks_nor_doubles_a
     kill_at_each("scancel")
     site.cycle_until(lambda: not site.slices())
     assert site.live_jobs() == []
+    assert site.iris("status", "--json").json()["workers"] == []
     assert len(site.of_type("SliceRequested")) == 1
 
 
@@ -233,6 +235,7 @@ def test_invocations_at_the_same_time_create_one_allocation(site: SlurmSite) -> 
     assert len(site.of_type("SliceRequested")) == 1
 
 
+@pytest.mark.soak
 def test_a_requeued_allocation_is_replaced_and_no_rank_runs_twice(site: SlurmSite) -> None:
     launch_once_at_a_time(site)
     [first], job = site.slices(), site.allocation()
@@ -246,6 +249,7 @@ def test_a_requeued_allocation_is_replaced_and_no_rank_runs_twice(site: SlurmSit
     assert site.live_jobs() == [site.allocation()]
 
 
+@pytest.mark.soak
 def test_a_preempted_allocation_is_replaced_and_slurms_words_are_shown(site: SlurmSite) -> None:
     site.configure("nodes: 2, preemptible: true, directives: [--exclusive]")
     launch_once_at_a_time(site)
@@ -258,15 +262,6 @@ def test_a_preempted_allocation_is_replaced_and_slurms_words_are_shown(site: Slu
     site.slurm.run("scancel", other)
     site.run_until("train", "SUCCEEDED")
     assert site.live_jobs() == [site.allocation()]
-
-
-def test_an_idle_allocation_is_cancelled(site: SlurmSite) -> None:
-    site.configure(idle="1s")
-    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "true")
-    site.run_until("train", "SUCCEEDED")
-    site.cycle_until(lambda: not site.slices())
-    assert site.live_jobs() == []
-    assert site.iris("status", "--json").json()["workers"] == []
 
 
 def test_slurms_commands_run_on_a_login_host(site: SlurmSite, ssh_lab: Lab) -> None:

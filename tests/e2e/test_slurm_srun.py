@@ -39,13 +39,6 @@ def test_a_gang_runs_where_no_node_has_an_ssh_server(site: SlurmSite) -> None:
     assert site.live_jobs() == [job]
 
 
-def test_a_failing_rank_stops_the_other_one(site: SlurmSite) -> None:
-    script = 'test "$IRIS_TASK_INDEX" = 0 && sleep 600; exit 3'
-    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "sh", "-c", script)
-    failed = site.run_until("train", "FAILED")
-    assert [each["state"] for each in failed["tasks"]] == ["WORKER_FAILED", "FAILED"]
-
-
 def test_after_scancel_the_nodes_are_silent_until_the_operator_declares_them_dead(site: SlurmSite) -> None:
     once = "echo $IRIS_ATTEMPT; test $IRIS_ATTEMPT != 0 || sleep 600"
     site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "sh", "-c", once)
@@ -79,6 +72,7 @@ def test_a_workspace_an_output_file_a_command_and_stacks(site: SlurmSite) -> Non
     site.run_until("train", "KILLED")
 
 
+@pytest.mark.soak
 def test_a_slurmctld_that_has_ended_is_silence_and_nothing_is_lost_or_doubled(site: SlurmSite) -> None:
     starts, end = site.directory / "starts", site.directory / "end"
     script = f'echo $IRIS_TASK_INDEX >>"{starts}"; until [ -e "{end}" ]; do sleep 0.2; done'
@@ -119,6 +113,7 @@ def test_commands_that_need_ssh_to_the_node_say_so(site: SlurmSite) -> None:
         assert terminal.end() == 0
 
 
+@pytest.mark.soak
 def test_twenty_launches_by_an_iris_that_is_killed_start_once(site: SlurmSite) -> None:
     chance, count = Random(20), 20
     starts = site.directory / "starts"

@@ -35,7 +35,11 @@ def test_the_runtime_proves_that_memory_ran_out(host: WorkerHost, podman: Podman
     assert is_gone(podman, token)
 
 
-@pytest.mark.parametrize(("script", "code"), [("exec {}", 137), ("{}; exit 3", 3)], ids=["program", "child"])
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("exec {}", 137), pytest.param("{}; exit 3", 3, marks=pytest.mark.soak)],
+    ids=["program", "child"],
+)
 def test_the_memory_of_a_container_is_limited_and_the_limit_is_named(
     host: WorkerHost, podman: Podman, script: str, code: int
 ) -> None:

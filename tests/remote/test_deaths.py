@@ -19,8 +19,6 @@ from tests.support.local_transport import REQUIRED, only_tools, tools_of
 from tests.support.oom import HUNGRY, inside, limited_group, no_recent_kills
 from tests.support.worker_host import WorkerHost
 
-pytestmark = pytest.mark.two_shells
-
 
 def fact(report: AttemptReport, kind: FactKind) -> Fact | None:
     return next((each for each in report.facts if each.kind is kind), None)

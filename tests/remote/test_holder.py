@@ -97,7 +97,6 @@ def stopped(process: subprocess.Popen[str]) -> None:
     process.wait(PATIENCE)
 
 
-@pytest.mark.two_shells
 def test_a_task_is_started_by_the_holder_and_knows_nothing_of_its_step(node: WorkerHost, hold: Hold) -> None:
     holder = hold()
     node.probe()
@@ -114,7 +113,6 @@ def test_a_task_is_started_by_the_holder_and_knows_nothing_of_its_step(node: Wor
     assert not marked(token)
 
 
-@pytest.mark.two_shells
 def test_without_a_holder_nothing_starts_and_a_later_one_starts_it_once(
     node: WorkerHost, hold: Hold, tmp_path: Path
 ) -> None:
@@ -163,7 +161,6 @@ def test_a_request_to_a_holder_that_is_stopped_blocks_no_call(node: WorkerHost, 
     assert node.wait(request.token).exit_code == 0
 
 
-@pytest.mark.two_shells
 def test_the_end_of_a_grace_period_is_kept_by_the_holder(node: WorkerHost, hold: Hold) -> None:
     holder = hold()
     node.probe()

@@ -19,7 +19,6 @@ from tests.support.oom import HUNGRY, no_kills
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost, kill, marked
 
-pytestmark = pytest.mark.two_shells
 LIMIT = 32 << 20
 AT_THE_LIMIT = "its control group counts 1 OOM kills at its limit of 32MiB (--memory)"
 

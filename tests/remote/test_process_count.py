@@ -6,11 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from iris_cli.core.messages.observations import RemoteState
 from tests.remote.conftest import MakeHost, ProbedHost
-from tests.support.local_transport import SHELLS
 from tests.support.process_count import ProcessCount, skip_unless_processes_can_be_counted
 from tests.support.worker_host import WorkerHost, marked
 
@@ -18,13 +15,12 @@ MOST = 9
 """Without pauses and searches: a slow machine needs more of both, as each search except four follows a pause."""
 
 
-@pytest.mark.parametrize("shell", SHELLS)
 def test_a_task_from_its_launch_to_its_reported_end_takes_few_processes(
-    make_host: MakeHost, tmp_path: Path, shell: str
+    make_host: MakeHost, tmp_path: Path, host_shell: str
 ) -> None:
     skip_unless_processes_can_be_counted()
     (tmp_path / "count").mkdir()
-    count = ProcessCount(shell, tmp_path / "count")
+    count = ProcessCount(host_shell, tmp_path / "count")
     host = make_host(tools=count.tools)
     host.probe()
     count.clear()
@@ -36,7 +32,6 @@ def test_a_task_from_its_launch_to_its_reported_end_takes_few_processes(
     assert 5 < count.forks - pauses - searches <= MOST
 
 
-@pytest.mark.two_shells
 def test_a_host_with_more_processes_than_a_command_line_can_hold_is_searched_in_parts(
     probed_host: ProbedHost, host_shell: str
 ) -> None:

@@ -253,10 +253,13 @@ print(runner.prepare(target, [request], boot_id=boot, incarnation=incarnation, g
 """
 
 
-def test_a_launch_by_a_process_that_is_killed_happens_once(worker: SrunWorker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [5, pytest.param(20, marks=pytest.mark.soak)])
+def test_a_launch_by_a_process_that_is_killed_happens_once(
+    worker: SrunWorker, tmp_path: Path, count: int
+) -> None:
     chance = random.Random(20)
     allocation = worker.allocation
-    for number in range(20):
+    for number in range(count):
         starts = tmp_path / f"starts-{number}"
         request = worker.request("sh", "-c", f"echo started >>{starts}")
         place = (allocation.job, worker.node, allocation.remote_dir)

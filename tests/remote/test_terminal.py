@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import pytest
-
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.remote.launch_request import terminal_command
@@ -92,7 +90,6 @@ def watchdogs(host: WorkerHost, token: Token) -> list[int]:
     return found
 
 
-@pytest.mark.two_shells
 def test_the_program_has_the_terminal_and_its_end_is_recorded(host: WorkerHost) -> None:
     token = prepared(
         host, "test -t 0 && test -t 1 && test -t 2 && echo shown; echo told >&2; exit 7", lease=600
@@ -107,7 +104,6 @@ def test_the_program_has_the_terminal_and_its_end_is_recorded(host: WorkerHost) 
     assert host.poll(token)[0].exit_code == 7
 
 
-@pytest.mark.two_shells
 def test_ctrl_c_is_for_the_program_and_the_end_of_the_terminal_ends_it(host: WorkerHost) -> None:
     # Not a shell: bash ignores a Ctrl-C if its current child happens to exit normally at that moment.
     # os.write, because a print in the handler fails if the signal interrupts another print.
@@ -140,7 +136,6 @@ while True:
     until_gone(token)
 
 
-@pytest.mark.two_shells
 def test_a_program_that_outlives_its_terminal_is_stopped_as_any(host: WorkerHost) -> None:
     token = prepared(host, "trap '' HUP TERM; echo ready; while :; do sleep 0.05; done")
     with on_terminal(host, token) as terminal:

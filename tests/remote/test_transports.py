@@ -59,7 +59,7 @@ class Way:
         return caught.value
 
 
-@pytest.fixture(params=["ssh", "srun", "srun-on-a-login-host"])
+@pytest.fixture(params=["ssh", "srun", pytest.param("srun-on-a-login-host", marks=pytest.mark.soak)])
 def way(request: pytest.FixtureRequest, ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path) -> Iterator[Way]:
     if request.param == "ssh":
         (host,) = ssh_lab()
@@ -79,6 +79,10 @@ def way(request: pytest.FixtureRequest, ssh_lab: SshLab, ssh: SshTransport, tmp_
     settings = {name: getattr(login.connection(), name) for name in ("port", "user", "key")}
     yield Way(SrunTransport(over_ssh, {}), allocation.target(node, login=login.address, **settings))
     over_ssh.close()
+
+
+all_ways = pytest.mark.parametrize("way", ["ssh", "srun", "srun-on-a-login-host"], indirect=True)
+"""Both transports in one: the others are soaked with it."""
 
 
 def blocks(count: int, size: int = MIB) -> Iterator[bytes]:
@@ -114,6 +118,7 @@ def test_a_shell_that_ends_before_it_has_read_everything_is_no_error(way: Way) -
     assert way.run("exit 4\n" + "# padding\n" * 500_000).status == 4
 
 
+@all_ways
 def test_megabytes_in_both_directions_at_once_do_not_deadlock(way: Way) -> None:
     # Both outputs are written while the script still arrives; cat gets the part that the shell has not read.
     output = way.run(f"head -c {BIG} /dev/zero >&2\nexec cat\n" + "x" * BIG, limit=2 * BIG)
@@ -136,6 +141,7 @@ def test_exactly_the_limit_is_an_answer(way: Way) -> None:
     assert len(way.run("head -c 10000 /dev/zero", limit=10_000).stdout) == 10_000
 
 
+@all_ways
 def test_a_script_that_hangs_is_left_at_the_deadline(way: Way) -> None:
     way.run("true")  # connect before
     error = way.silence("exec sleep 1000", connect_timeout=2.0, timeout=2.0)
@@ -171,6 +177,7 @@ def test_a_line_received_in_pieces_requests_the_payload(way: Way) -> None:
     assert way.run(script, mebibytes(1)).stdout.split()[-2].decode() == sha256(1)
 
 
+@all_ways
 def test_a_payload_arrives_whole(way: Way) -> None:
     for count in (0, 1, 9):  # a window of SSH is 2 MiB
         output = way.run(SUM, mebibytes(count))

@@ -83,7 +83,9 @@ class _Server:
         program = Path(self._place.name) / "iris"
         program.write_text(task_program())
         command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _SERVER, str(program)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
+        )
         self._lock = Lock()
         atexit.register(self._close)
 

@@ -198,18 +198,18 @@ def test_hostile_text_is_neither_written_nor_shown_as_it_is(lab: Path, cluster_i
     assert len({each.slice for each in load_cluster_config(lab / "cluster.yaml").hosts}) == 2
 
 
-def test_hundreds_of_slices_are_imported_at_once(lab: Path, cluster_import: Import) -> None:
+def test_a_hundred_slices_are_imported_at_once(lab: Path, cluster_import: Import) -> None:
     (model,) = json.loads((SAMPLES / "one_slice.json").read_text())
     nodes = []
-    for number in range(250):
-        hosts = [{"ipAddress": f"10.{number // 200}.{number % 200}.{vm}"} for vm in range(4)]
+    for number in range(100):
+        hosts = [{"ipAddress": f"10.0.{number}.{vm}"} for vm in range(4)]
         name = f"projects/tpu-lab/locations/us-central2-b/nodes/s{number}"
         nodes.append({**model, "name": name, "id": str(number), "networkEndpoints": hosts})
     (lab / "tpus.json").write_text(json.dumps(nodes))
     assert cluster_import("--from", "tpus.json", "--yes").code == 0
-    assert len(load_cluster_config(lab / "cluster.yaml").hosts) == 1000
+    assert len(load_cluster_config(lab / "cluster.yaml").hosts) == 400
     for each in nodes:
         each["id"] += "-again"
     (lab / "tpus.json").write_text(json.dumps(nodes))
     said = cluster_import("--from", "tpus.json", "--yes")
-    assert said.out.count("\n+    incarnation:") == 250
+    assert said.out.count("\n+    incarnation:") == 100

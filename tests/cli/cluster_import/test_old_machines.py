@@ -90,11 +90,12 @@ def test_what_comes_next_is_said_when_all_questions_are_answered(lab: Path, clus
 
 
 @pytest.mark.parametrize(
-    ("keys", "code"), [("n\r", ExitCode.FAILED), ("\x04", ExitCode.FAILED), ("\x03", ExitCode.INTERRUPTED)]
+    ("keys", "code", "moved"),
+    [("n\r", ExitCode.FAILED, False), ("\x03", ExitCode.INTERRUPTED, True)],
+    ids=["re-created", "moved"],
 )
-@pytest.mark.parametrize("moved", [False, True], ids=["re-created", "moved"])
 def test_one_question_is_asked_and_all_but_a_yes_loses_nothing(
-    lab: Path, world: World, keys: str, code: ExitCode, *, moved: bool
+    lab: Path, world: World, keys: str, code: ExitCode, moved: bool
 ) -> None:
     before, text = now(world), (lab / "cluster.yaml").read_bytes()
     source = recreated(lab, START + 7200, **(ELSEWHERE if moved else {}))
