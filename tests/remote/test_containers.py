@@ -124,7 +124,8 @@ def test_a_time_limit_and_a_lease_end_the_container(host: WorkerHost, podman: Po
 
 def test_a_program_can_not_hide_its_container(host: WorkerHost, podman: Podman) -> None:
     """It removes every file that it can reach; processes that have left its session, and its environment, go on."""
-    script = 'setsid sleep 1001 & setsid env -i /bin/sleep 1004 & sleep 0.5; /bin/busybox rm -rf "$IRIS_TASK_DIR"/*; exit 3'
+    leave = "setsid sleep 1001 & setsid env -i /bin/sleep 1004 & sleep 0.5"
+    script = f'{leave}; /bin/busybox rm -rf "$IRIS_TASK_DIR"/*; exit 3'
     token = launched(host, "sh", "-c", script, grace=0)
     host.wait(token)
     assert is_gone(podman, token)
