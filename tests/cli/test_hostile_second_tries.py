@@ -48,8 +48,9 @@ def said(config: Path, capsys: pytest.CaptureFixture[str], code: int, *words: st
     return out + err
 
 
-@pytest.mark.parametrize("command", [("launch", "--again"), ("retry",)])
-@pytest.mark.parametrize("subject", [HOSTILE, f"over{HOSTILE}", f"over/task-0{HOSTILE}", f"{HOSTILE}/task-0"])
+@pytest.mark.parametrize(
+    ("command", "subject"), [(("launch", "--again"), HOSTILE), (("retry",), f"over/task-0{HOSTILE}")]
+)
 def test_a_hostile_name_is_no_job_and_is_shown_clean(
     config: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...], subject: str
 ) -> None:

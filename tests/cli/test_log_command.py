@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
@@ -82,15 +81,6 @@ def test_salvage_says_first_what_would_be_lost(log: Path, capsys: pytest.Capture
     assert log.read_bytes() == damaged
 
 
-def test_salvage_lets_the_log_end_before_its_damage_and_keeps_the_old_one(log: Path) -> None:
-    flip(log, 2)
-    damaged = log.read_bytes()
-    assert run(["log", "salvage", "--yes"]) == 0
-    assert count(log) == 2
-    assert run(["log", "verify"]) == 0
-    assert [path.read_bytes() for path in log.parent.glob("events.jsonl.damaged-*")] == [damaged]
-
-
 def test_salvage_of_a_log_with_windows_line_ends_keeps_all_of_it(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,12 +94,6 @@ def test_salvage_of_a_log_with_windows_line_ends_keeps_all_of_it(
     assert f"kept {lines} transactions, dropped 0" in capsys.readouterr().out
     assert log.read_bytes().startswith(sound)
     assert run(["log", "verify"]) == 0
-
-
-def test_salvage_of_a_sound_log_does_nothing(log: Path) -> None:
-    before = log.read_bytes()
-    assert run(["log", "salvage", "--yes"]) == 0
-    assert log.read_bytes() == before
 
 
 def test_lost_lines_at_the_end_need_the_operators_word(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,29 +114,6 @@ def test_accepting_a_loss_does_not_accept_damage(log: Path) -> None:
     damaged = log.read_bytes()
     assert run(["log", "salvage", "--accept-loss"]) == 6
     assert log.read_bytes() == damaged
-
-
-def test_a_log_of_a_newer_program_is_no_case_for_salvage(
-    log: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = log.read_bytes().splitlines(keepends=True)
-    body = lines[-1].rsplit(b',"crc":"', 1)[0].replace(b'"type":"', b'"type":"New')
-    log.write_bytes(b"".join(lines[:-1]) + body + b',"crc":"%08x"}\n' % crc32(body))
-    newer = log.read_bytes()
-    assert run(["log", "salvage", "--yes"]) == 6
-    assert "too new" in capsys.readouterr().err
-    assert log.read_bytes() == newer
-
-
-def test_salvage_of_a_log_without_its_first_line_says_what_became_of_it(
-    log: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = count(log)
-    flip(log, 0)
-    assert run(["log", "salvage", "--yes"]) == 0
-    said = capsys.readouterr().out
-    assert f"kept 0 transactions, dropped {lines} from the damage on" in said
-    assert str(next(log.parent.glob("events.jsonl.damaged-*"))) in said
 
 
 @pytest.mark.parametrize("left", [None, b"", b"\n"])

@@ -32,8 +32,6 @@ from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import NOON, state_in, written
 
 COUNT = 1000
-BEHIND = 3
-"""Lines behind a spoilt one that can have a say: a newline that is gone takes the next line with it."""
 
 
 class Original:
@@ -113,13 +111,12 @@ def commit(state: StateDir, *, accept_loss: bool = False) -> Transaction:
 # Cut
 
 
-@pytest.mark.parametrize("every_byte_of", [250, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.soak
 def test_cut_at_any_byte_all_whole_lines_are_there_and_head_tells_torn_from_lost(
-    original: Original, follower: Follower, every_byte_of: int
+    original: Original, follower: Follower
 ) -> None:
     for number, line in enumerate(original.lines):
-        near_the_ends = {1, len(line) // 2, len(line) - 2, len(line) - 1}
-        for size in range(1, len(line)) if number % every_byte_of == 0 else sorted(near_the_ends):
+        for size in range(1, len(line)):
             found = follower.finds(line[:size])
             assert found.records == ()
             assert (found.end.seq, found.end.offset) == (number, original.starts[number])
@@ -134,12 +131,12 @@ def test_cut_at_any_byte_all_whole_lines_are_there_and_head_tells_torn_from_lost
         assert (lost is None) == (number + 1 == COUNT)
 
 
-@pytest.mark.parametrize("cuts", [4, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.soak
 def test_cut_anywhere_the_next_writer_goes_on_behind_the_last_whole_line(
-    original: Original, tmp_path: Path, cuts: int
+    original: Original, tmp_path: Path
 ) -> None:
-    chance = random.Random(cuts)
-    for number in range(cuts):
+    chance = random.Random(200)
+    for number in range(200):
         path = tmp_path / str(number)
         shutil.copytree(original.state.path, path)
         place = chance.randrange(1, len(original.content))
@@ -175,20 +172,6 @@ def places(original: Original, flips: int, seed: int = 0) -> Iterator[tuple[int,
     for bit in sorted(chance.sample(range(len(original.content) * 8), flips)):
         line = original.whole_before(bit // 8)
         yield line, bit - 8 * original.starts[line]
-
-
-def test_a_flipped_bit_is_reported_on_the_line_where_it_is(original: Original, follower: Follower) -> None:
-    for line, bit in places(original, 2_000):
-        while follower.known < line:
-            follower.step()
-        behind = b"".join(original.lines[line + 1 : line + 1 + BEHIND])
-        found = follower.finds(flip(original.lines[line], bit) + behind)
-        assert found.records == ()
-        assert (found.end.seq, found.end.offset) == (line, original.starts[line])
-        verdict = follower.verdict(found, original.head(min(line + 1 + BEHIND, COUNT)))
-        assert verdict is not None
-        assert f"line {line + 1} (byte {original.starts[line]}, seq {line + 1})" in verdict.what
-        assert verdict.readable
 
 
 @pytest.mark.parametrize(
@@ -280,18 +263,6 @@ def test_zeros_from_any_page_to_the_end_are_torn_or_lost_as_head_says(
         lost = damage_of(log, found)
         assert lost is not None
         assert f"seq {COUNT} was committed" in lost.what
-
-
-@pytest.mark.parametrize("pages", [0, 1, 3])
-def test_zeros_behind_the_last_line_never_happened(original: Original, state: StateDir, pages: int) -> None:
-    log = state.path / "events.jsonl"
-    zeros = bytes(-len(original.content) % 4096 + 4096 * pages)
-    log.write_bytes(original.content + zeros)
-    assert state.read().transactions == original.transactions
-    assert commit(state).seq == COUNT + 1
-    assert log.read_bytes().startswith(original.content + b'{"seq":1001,')
-    assert [path.read_bytes() for path in state.path.glob("torn-*")] == [zeros]
-    assert verify(state.path).ok
 
 
 @pytest.mark.parametrize("zeros", [1, 100, 4096])

@@ -20,7 +20,7 @@ from iris_cli.remote.worker_calls import CommandRequest
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.archives import archive, ordinary, shipment
-from tests.support.local_transport import SHELLS, LocalTransport
+from tests.support.local_transport import LocalTransport
 from tests.support.waiting import PATIENCE
 from tests.support.worker_host import WorkerHost, is_alive, marked, start_ticks
 
@@ -84,19 +84,18 @@ def snapshot(directory: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(1, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("shell", SHELLS)
 def test_a_script_cut_at_any_byte_does_nothing(
-    make_host: MakeHost, tmp_path: Path, bystander: int, shell: str, times: int
+    make_host: MakeHost, tmp_path: Path, bystander: int, host_shell: str, times: int
 ) -> None:
     """By default the steps are `times` as long."""
-    host = make_host(shell)
+    host = make_host(host_shell)
     host.probe()
     waiting = host.request("touch", f"{tmp_path}/ran")
     host.prepare(waiting)
     (tmp_path / "empty-home").mkdir()
     before = snapshot(tmp_path / "host"), snapshot(tmp_path / "empty-home")
     for number, script in enumerate(scripts_of_every_call(host, tmp_path, bystander)):
-        cuts = range(number, len(script), times * STEPS[shell])
+        cuts = range(number, len(script), times * STEPS[host_shell])
         complete = len(script.rstrip(b"\n"))  # if stdin stays open, the newline ends the script
         for cut in [*cuts, *range(complete - len(cuts), complete)]:
             for home in ("host/home", "empty-home"):

@@ -80,6 +80,7 @@ def test_a_prepared_and_stopped_attempt_never_starts(laptop: WorkerHost, tmp_pat
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.soak
 def test_launches_at_once_start_it_once(laptop: WorkerHost, tmp_path: Path) -> None:
     request = laptop.request("sh", "-c", 'echo $$ >>"$0"', str(tmp_path / "starts"))
     assert at_once([lambda: laptop.prepare(request, go=True)] * 8) == []
@@ -102,6 +103,7 @@ def test_a_bystander_with_the_wrappers_number_is_not_signalled(laptop: WorkerHos
         bystander.wait()
 
 
+@pytest.mark.soak
 def test_a_dead_wrapper_leaves_an_orphan_that_can_be_stopped(laptop: WorkerHost) -> None:
     token = laptop.running("sleep", "1000")
     kill(laptop.wrapper(token))
@@ -129,6 +131,7 @@ def test_without_perl_an_attempt_still_runs_and_stops(laptop: WorkerHost) -> Non
     assert not marked(token)
 
 
+@pytest.mark.soak
 def test_a_lease_expires_without_proc_too(laptop: WorkerHost) -> None:
     token = laptop.launch("sleep", "1000", lease=2.0)
     report = laptop.wait(token, renew=False)
@@ -136,6 +139,7 @@ def test_a_lease_expires_without_proc_too(laptop: WorkerHost) -> None:
     until_gone(token)
 
 
+@pytest.mark.soak
 def test_an_ended_attempt_can_be_reaped_without_proc_too(laptop: WorkerHost) -> None:
     token, running = laptop.launch("touch", "made"), laptop.running("sleep", "1000")
     laptop.wait(token)

@@ -37,17 +37,6 @@ def session_of(host: WorkerHost, token: str) -> list[int]:
     return [wrapper, *others]
 
 
-def test_a_task_that_is_killed_has_its_exit_and_its_children_end(host: WorkerHost, tmp_path: Path) -> None:
-    script = 'setsid sleep 1000 & echo $! >>"$0"; echo $$ >>"$0"; wait; sleep 1000'
-    token = host.running("sh", "-c", script, str(tmp_path / "pids"))
-    until(lambda: len(pids_in(tmp_path / "pids")) == 2)
-    kill(pids_in(tmp_path / "pids")[1])
-    report = host.wait(token)
-    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "signal")
-    assert not any(is_alive(pid) for pid in pids_in(tmp_path / "pids"))
-    until_gone(token)
-
-
 def test_a_process_outside_a_killed_session_is_an_orphan_and_can_be_stopped(
     host: WorkerHost, tmp_path: Path
 ) -> None:
@@ -83,18 +72,6 @@ def test_a_child_that_forked_twice_and_left_the_process_group_is_ended(
     assert os.getpgid(child) not in (child, host.wrapper(token))
     assert host.stopped(token).state is RemoteState.STOPPED
     assert not is_alive(child)
-    assert not marked(token)
-
-
-def test_stoppers_that_are_killed_again_and_again_are_replaced(host: WorkerHost) -> None:
-    token = host.stubborn()
-    for grace in (10_000, 9_000, 8_000, 7_000):
-        host.stop(token, grace=grace)
-        (name,) = (path.name for path in host.attempt_dir(token).glob("stop.run.*"))
-        kill(int(name.split(".")[4]))
-        assert host.state(token) is RemoteState.STOPPING
-        assert marked(token)
-    assert host.stopped(token, grace=0).state is RemoteState.STOPPED
     assert not marked(token)
 
 
@@ -147,12 +124,6 @@ def test_an_end_that_was_edited_is_lost(dash_host: WorkerHost) -> None:
         assert report.state is RemoteState.LOST, edited[report.token]
 
 
-def test_a_task_that_removes_the_file_of_its_wrapper_still_has_its_own_end(host: WorkerHost) -> None:
-    """At once: the wrapper does not treat itself as a process that the task has left."""
-    report = host.ended("sh", "-c", "rm ../pid; exit 3", grace=600.0)
-    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 3, "")
-
-
 def test_its_time_limit_ends_it_at_once_all_the_same(dash_host: WorkerHost) -> None:
     report = dash_host.ended("sh", "-c", "rm ../pid; sleep 1000", timeout=1.0, grace=600.0)
     assert (report.state, report.cause) == (RemoteState.EXITED, "timeout")
@@ -164,12 +135,3 @@ def test_an_attempt_runs_until_its_last_process_ends_and_can_be_stopped(host: Wo
     assert host.state(token) is RemoteState.RUNNING
     assert host.stopped(token, grace=600.0).state is RemoteState.STOPPED
     until_gone(token)
-
-
-def test_without_that_file_and_with_all_of_it_killed_it_is_lost(host: WorkerHost) -> None:
-    token = host.running("sleep", "1000")
-    killed = session_of(host, token)
-    (host.attempt_dir(token) / "pid").unlink()
-    for pid in killed:
-        kill(pid)
-    assert host.wait(token).state is RemoteState.LOST

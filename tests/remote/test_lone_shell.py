@@ -24,13 +24,12 @@ works = cache(lone_shell.works)
 
 SOAKED = [pytest.param(shell, marks=pytest.mark.soak) for shell in ("busybox", "bash")]
 
-in_busybox_too = pytest.mark.parametrize("host", ["dash", "busybox", SOAKED[-1]], indirect=True)
-"""Other tests run in dash: a shell without `cat` reads the environment of every process byte by byte, which is slow."""
-
 
 @pytest.fixture(params=["dash", *SOAKED])
 def host(request: pytest.FixtureRequest, probed_host: ProbedHost) -> WorkerHost:
-    """bash tries for 15 seconds to start a process before it gives up."""
+    """Dash, because bash tries for 15 seconds to start a process before it gives up, and busybox's shell without `cat`
+    reads the environment of every process byte by byte.
+    """
     if not works():
         pytest.skip("the kernel lets us refuse no process here (seccomp)")
     return probed_host(request.param)
@@ -43,7 +42,6 @@ def prepared(host: WorkerHost, ran: Path) -> Token:
     return request.token
 
 
-@in_busybox_too
 def test_a_fence_reports_attempts_that_never_started(host: WorkerHost, tmp_path: Path) -> None:
     token = prepared(host, tmp_path / "ran")
     with alone(host.tools):
