@@ -71,6 +71,7 @@ def test_a_preempted_slice_is_replaced_and_its_gang_goes_again_whole(gangs: Clou
     gangs.empty_and_compare()
 
 
+@pytest.mark.soak
 def test_without_quota_a_group_backs_off_and_the_next_one_serves(site: CloudSite) -> None:
     site.cloud.settings.quota = {WEST: 0}
     site.launch("first", "sh", "-c", "echo in $WHERE", tpu="v4-8")
@@ -91,6 +92,7 @@ def test_without_quota_a_group_backs_off_and_the_next_one_serves(site: CloudSite
     site.empty_and_compare()
 
 
+@pytest.mark.soak
 def test_a_slice_that_never_gets_ready_is_deleted_and_another_group_serves(site: CloudSite) -> None:
     site.cloud.settings.stuck = [WEST]
     site.launch("train", "sh", "-c", "echo in $WHERE", tpu="v4-8")

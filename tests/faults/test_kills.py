@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.ssh
 
-every_step = pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
+every_step = pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.soak)])
 
 
 @every_step

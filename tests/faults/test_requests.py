@@ -100,7 +100,7 @@ def child(name: str, script: str, **fields: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.soak)])
 def test_killed_at_any_step_each_request_counts_once_and_is_answered(house: House, stride: int) -> None:
     house.launch("p", "sh", "-c", house.script())
     house.until(lambda: house.state("p") is JobState.RUNNING)

@@ -24,7 +24,7 @@ from bench.long_log import write_past
 from iris_cli.journal.snapshot.cache import EVERY_LINES
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.histories import NEVER, Log, busy_days, same, state_in, write
-from tests.journal.test_faults import FAULTS, BadDisk, PowerCut
+from tests.journal.test_faults import BadDisk, PowerCut
 from tests.support.lab import Lab
 
 
@@ -101,8 +101,10 @@ def test_an_archived_snapshot_found_unusable_loses_no_job(tmp_path: Path, damage
         same(seen, whole)
 
 
-@pytest.mark.parametrize("worn", [False, True])
-@pytest.mark.parametrize("fault", [*FAULTS, errno.EROFS, PowerCut])
+@pytest.mark.parametrize(
+    ("fault", "worn"),
+    [(errno.ENOSPC, False), ("short", False), (errno.EROFS, True), (PowerCut, False), (errno.EIO, True)],
+)
 def test_a_failing_disk_while_writing_a_snapshot_is_ignored(
     tmp_path: Path, fault: int | type[PowerCut] | str, worn: bool
 ) -> None:
@@ -127,7 +129,10 @@ def test_a_failing_disk_while_writing_a_snapshot_is_ignored(
     assert len(disk.calls) == WRITING_STEPS
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, errno.EROFS, PowerCut])
+@pytest.mark.parametrize(
+    "fault",
+    [errno.ENOSPC, PowerCut, *(pytest.param(each, marks=pytest.mark.soak) for each in (errno.EIO, "short"))],
+)
 def test_a_failing_disk_while_archiving_snapshots_is_ignored(
     tmp_path: Path, fault: int | type[PowerCut] | str
 ) -> None:

@@ -237,72 +237,63 @@ LINES = {
 
 
 @pytest.mark.parametrize("journal", [False, True])
-@pytest.mark.parametrize(("wanted", "text"), LINES.items())
 def test_lines_of_the_kernel_log_are_guesses_unless_they_name_the_command(
-    make_host: MakeHost, tmp_path: Path, wanted: str, text: str, journal: bool
+    make_host: MakeHost, tmp_path: Path, journal: bool
 ) -> None:
-    tools = tools_of("dash", tmp_path / "tools")
+    worker = worker_that_logs(make_host, tmp_path)
     name, host = ("journalctl", " lab kernel:") if journal else ("dmesg", "")
-    script = f"""#!/bin/sh
-read -r now _ </proc/uptime
-printf '[    1.000000]%s Out of memory: Killed process 2 (old) total-vm:1kB\\n' '{host}'
-printf '[ %s0000]%s %s\\n' "$now" '{host}' '{text}'
-"""
-    for program in ("dmesg", "journalctl"):
-        (tools / program).unlink(missing_ok=True)
-        (tools / program).write_text(script if program == name else "#!/bin/sh\nexit 1\n")
-        (tools / program).chmod(0o755)
-    worker = make_host(tools=tools)
-    worker.probe()
-    report = worker.ended("sh", "-c", "exit 139")
-    kernel = [each for each in report.facts if each.text.startswith("kernel: ")]
-    assert [f"{each.kind} {'proven' if each.proven else 'guess'}" for each in kernel] == [wanted] * bool(
-        wanted
-    )
-    assert all(each.text == f"kernel: {text}" for each in kernel)
+    for wanted, text in LINES.items():
+        replace_tool(worker, "journalctl" if name == "dmesg" else "dmesg", "exit 1")
+        replace_tool(
+            worker,
+            name,
+            "read -r now _ </proc/uptime\n"
+            f"printf '[    1.000000]%s Out of memory: Killed process 2 (old) total-vm:1kB\\n' '{host}'\n"
+            f"printf '[ %s0000]%s %s\\n' \"$now\" '{host}' '{text}'",
+        )
+        report = worker.ended("sh", "-c", "exit 139")
+        assert of_the_kernel(report) == [wanted] * bool(wanted)
+        assert [each.text for each in report.facts if each.text.startswith("kernel: ")] == [
+            f"kernel: {text}"
+        ] * bool(wanted)
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "wanted", "cause"),
-    [
+def test_the_name_of_another_process_proves_nothing(make_host: MakeHost, tmp_path: Path) -> None:
+    """A process chooses its name, which is in the kernel log."""
+    worker = worker_that_logs(make_host, tmp_path)
+    for text, code, wanted, cause in (
         ("python3[$process]: segfault at 0 ip 0000", 139, ["crash proven"], ""),
         ("python3[$process]: segfault at 0 ip 0000", 1, [], ""),
         ("x[$process]: trap [999]: segfault at 0", 139, ["crash guess"], ""),
         ("memory proven x[999]: segfault at 0", 139, ["crash guess"], ""),
         ("x[999]: segfault at 0", 137, [], ""),
         ("Out of memory: Killed process $process (python3)", 137, ["memory proven"], "oom"),
-    ],
-)
-def test_the_name_of_another_process_proves_nothing(
-    make_host: MakeHost, tmp_path: Path, text: str, code: int, wanted: list[str], cause: str
+    ):
+        let_log(worker, text)
+        report = worker.ended("sh", "-c", f"exit {code}")
+        assert (text, of_the_kernel(report), report.cause) == (text, wanted, cause)
+
+
+def test_a_line_about_the_command_counts_though_the_clock_of_the_log_is_behind(
+    make_host: MakeHost, tmp_path: Path
 ) -> None:
-    """A process chooses its name, which is in the kernel log."""
-    report = worker_that_logs(make_host, tmp_path, text).ended("sh", "-c", f"exit {code}")
-    assert of_the_kernel(report) == wanted
-    assert report.cause == cause
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "wanted"),
-    [
+    """The clock of the log stops during suspend: the line seems older than the command."""
+    worker = worker_that_logs(make_host, tmp_path)
+    for text, code, wanted in (
         ("Out of memory: Killed process $process (x)", 137, ["memory proven"]),
         ("Out of memory: Killed process 1 (x)", 137, []),
         ("x[$process]: segfault at 0 ip 0000", 139, ["crash proven"]),
-    ],
-)
-def test_a_line_about_the_command_counts_though_the_clock_of_the_log_is_behind(
-    make_host: MakeHost, tmp_path: Path, text: str, code: int, wanted: list[str]
-) -> None:
-    """The clock of the log stops during suspend: the line seems older than the command."""
-    report = worker_that_logs(make_host, tmp_path, text, at="2.00").ended("sh", "-c", f"exit {code}")
-    assert of_the_kernel(report) == wanted
-    assert (fact(report, FactKind.KILLED) is not None) == (code == 137 and not wanted)
+    ):
+        let_log(worker, text, at="2.00")
+        report = worker.ended("sh", "-c", f"exit {code}")
+        assert (text, of_the_kernel(report)) == (text, wanted)
+        assert (fact(report, FactKind.KILLED) is not None) == (code == 137 and not wanted)
 
 
-def worker_that_logs(make_host: MakeHost, tmp_path: Path, *lines: str, at: str = "$now") -> WorkerHost:
-    """Return a worker with these lines in its kernel log, by default of the time when a command ended."""
+def worker_that_logs(make_host: MakeHost, tmp_path: Path, *lines: str) -> WorkerHost:
+    """Return a worker with these lines in its kernel log, of the time when a command ended."""
     worker = make_host(tools=tools_of("dash", tmp_path / "tools"))
-    let_log(worker, *lines, at=at)
+    let_log(worker, *lines)
     worker.probe()
     return worker
 
