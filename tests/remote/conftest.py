@@ -45,7 +45,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "host_shell" not in metafunc.fixturenames:
         return
     turn = zlib.crc32(metafunc.function.__name__.encode())
-    own = {(*("dash",) * 4, *SHELLS[1:])[turn % 6]}
+    own = {(*("dash",) * 8, *SHELLS[1:])[turn % 10]}
     if metafunc.definition.get_closest_marker("two_shells") is not None:
         own = {"dash", SHELLS[1:][turn % 2]}
     shells = [
