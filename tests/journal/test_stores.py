@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,13 @@ from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.log.position import FaultKind
 from iris_cli.journal.log.record import Conflict
 from tests.journal.memory_store import EventStore, MemoryStore
-from tests.journal.object_store import ObjectsInDirectory, ObjectStore
 from tests.journal.samples import A0, HOST, NOON, STORY
 
 CREATED = [ClusterCreated(name="lab")]
 DRAINED = [WorkerDrained(worker=A0)]
 
 
-STORES = ("file", "memory", "objects")
+STORES = ("file", "memory")
 
 
 class ReadableStore(FileStore):
@@ -36,9 +34,7 @@ class ReadableStore(FileStore):
 
 def made(kind: str, path: Path) -> EventStore:
     """A store of that kind, on what is in the directory."""
-    if kind == "file":
-        return ReadableStore(path)
-    return MemoryStore() if kind == "memory" else ObjectStore(ObjectsInDirectory(path))
+    return ReadableStore(path) if kind == "file" else MemoryStore()
 
 
 @pytest.fixture(params=STORES)
@@ -193,28 +189,3 @@ def test_writers_that_take_turns_in_any_order_decide_again_on_conflict(stores: S
         chance.choice((writer.look, writer.act))()
     check_tally(list(stores().read()), writers)
     assert all(writer.done and writer.conflicts for writer in writers)
-
-
-def test_objects_created_by_many_threads_at_once_need_no_lock(tmp_path: Path) -> None:
-    ObjectStore(ObjectsInDirectory(tmp_path)).append(0, CREATED, at=NOON, actor="me")
-    writers = [Tally(ObjectStore(ObjectsInDirectory(tmp_path)), f"w{number}") for number in range(8)]
-
-    def work(writer: Tally) -> None:
-        while writer.done < 12:
-            writer.look()
-            writer.act()
-
-    with ThreadPoolExecutor(len(writers)) as pool:
-        list(pool.map(work, writers))
-    log = list(ObjectStore(ObjectsInDirectory(tmp_path)).read())
-    check_tally(log, writers)
-    assert len(log) == 1 + 8 * 12
-
-
-def test_a_foreign_object_is_not_taken_for_the_transaction_that_is_due(tmp_path: Path) -> None:
-    store = ObjectStore(ObjectsInDirectory(tmp_path))
-    store.append(0, CREATED, at=NOON, actor="me")
-    commit(store, 1)
-    (tmp_path / "000000000003").write_bytes((tmp_path / "000000000002").read_bytes())
-    with pytest.raises(ValueError, match="another transaction"):
-        list(store.read())
