@@ -32,25 +32,19 @@ def said(ann: Operator, line: str, code: int = 0) -> list[str]:
     return [each for each in ran.stderr.splitlines() if each == NOBODY]
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        ("cancel other", 0),
+def test_a_command_that_leaves_work_says_once_that_nobody_runs_cycles(ann: Operator) -> None:
+    for line, code in (
+        ("launch --name other -- true", 0),
         ("worker drain w0", 0),
         ("worker probe", 7),
-        ("launch --name more -- true", 0),
-    ],
-)
-def test_a_command_that_leaves_work_says_once_that_nobody_runs_cycles(
-    line: str, code: int, ann: Operator
-) -> None:
-    ann.iris("launch", "--no-schedule", "--name", "other", "--", "true")
-    assert said(ann, line, code) == [NOBODY]
+        ("cancel other", 0),
+    ):
+        assert (line, said(ann, line, code)) == (line, [NOBODY])
 
 
-@pytest.mark.parametrize("line", ["cancel job", "cancel job --json", "status", "--quiet worker drain w0"])
-def test_without_work_and_where_nothing_was_written_it_says_nothing(line: str, ann: Operator) -> None:
-    assert said(ann, line) == []
+def test_without_work_and_where_nothing_was_written_it_says_nothing(ann: Operator) -> None:
+    for line in ("cancel job", "status", "--quiet worker drain w0"):
+        assert (line, said(ann, line)) == (line, [])
 
 
 def test_where_cycles_come_it_says_nothing(ann: Operator) -> None:
@@ -121,12 +115,11 @@ def cycles_of(ann: Operator, line: str) -> dict[str, object]:
     return cycles
 
 
-@pytest.mark.parametrize("line", ["launch --json --name more -- true", "cancel other --json"])
-def test_a_program_is_told_that_nobody_runs_cycles(line: str, ann: Operator) -> None:
-    ann.iris("launch", "--no-schedule", "--name", "other", "--", "true")
-    cycles = cycles_of(ann, line)
-    assert (cycles["by"], cycles["next"], cycles["needed"]) == (None, None, True)
-    assert cycles["fix"] == "iris loop start, or iris cron install"
+def test_a_program_is_told_that_nobody_runs_cycles(ann: Operator) -> None:
+    for line in ("launch --json --name more -- true", "cancel more --json"):
+        cycles = cycles_of(ann, line)
+        assert (cycles["by"], cycles["next"], cycles["needed"]) == (None, None, True)
+        assert cycles["fix"] == "iris loop start, or iris cron install"
 
 
 @pytest.mark.parametrize("line", ["launch --json --name more -- true", "wait job --timeout 0s --json"])

@@ -171,6 +171,7 @@ def test_the_tasks_of_an_array_have_the_indexes_the_lines_and_the_exit_codes_of_
     assert list(desk.seen("sweep", "slurm")) == ["0.0", "1.0", "2.0", "2.1"]
 
 
+@pytest.mark.soak
 def test_a_job_that_waits_for_another_is_not_run_without_it(desk: Desk) -> None:
     desk.write("first", "exit 0", "env: {A: b}")
     desk.write("second", "exit 0", "env: {A: b}", "after: [first]")
@@ -222,6 +223,7 @@ def test_a_cancelled_job_is_not_tried_again(desk: Desk) -> None:
     assert (ended["JobState"], ended["Restarts"]) == ("CANCELLED", "0")
 
 
+@pytest.mark.soak
 def test_one_failed_task_cancels_the_others_where_the_job_says_so(desk: Desk) -> None:
     script = '[ "$IRIS_TASK_INDEX" != 1 ] || exit 6\nexec sleep 600'
     desk.write("fast", script, "env: {A: b}", "array: 0-2", "keep_going: false", "cpu: 2")

@@ -192,6 +192,7 @@ def test_it_waits_for_its_turn_and_ctrl_c_or_a_killed_client_takes_it_out_of_the
         assert terminal.end() == 7
 
 
+@pytest.mark.soak
 def test_a_retry_is_refused_and_its_screens_propose_what_works(desk: Desk) -> None:
     """A retry would start the program again under the hands of its user."""
     with desk.run("--name", "mine", "--", "sh", "-c", "echo here; read answer; exit 3") as terminal:
@@ -215,6 +216,7 @@ def test_a_retry_is_refused_and_its_screens_propose_what_works(desk: Desk) -> No
     assert "launch --again" not in desk.iris("status", "mine").out
 
 
+@pytest.mark.soak
 def test_an_end_that_the_exit_code_does_not_explain_is_explained(desk: Desk) -> None:
     with desk.run("--name", "slow", "--timeout", "1s", "--", "sleep", "600") as terminal:
         assert terminal.end() == 128 + signal.SIGTERM
@@ -227,6 +229,7 @@ def test_an_end_that_the_exit_code_does_not_explain_is_explained(desk: Desk) -> 
         assert "no-such-program: not found" in terminal.screen.text
 
 
+@pytest.mark.soak
 def test_a_machine_that_is_gone_leaves_no_program(desk: Desk) -> None:
     """Its connections stay open on the worker, which hears nothing any more: the lease ends the program."""
     with desk.run("--lease", "2s", "--", "sh", "-c", desk.stubborn()) as terminal:

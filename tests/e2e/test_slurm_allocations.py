@@ -28,6 +28,7 @@ def site(slurm: Slurm, ssh_lab: Lab, tmp_path: Path) -> Iterator[SlurmSite]:
         slurm.empty()
 
 
+@pytest.mark.soak
 def test_a_gang_runs_in_one_allocation(site: SlurmSite) -> None:
     show = "echo rank $IRIS_TASK_INDEX of $IRIS_NUM_TASKS on $IRIS_WORKER_ID"
     site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "sh", "-c", show)
@@ -140,6 +141,7 @@ def test_the_state_of_a_node_is_shown_while_its_allocation_runs(site: SlurmSite)
     assert (site.state_of("train"), site.live_jobs()) == ("RUNNING", [job])
 
 
+@pytest.mark.soak
 def test_slurms_reason_for_a_pending_allocation_is_shown(site: SlurmSite) -> None:
     site.configure("nodes: 2, directives: [--hold]")
     site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "true")
@@ -227,9 +229,8 @@ def test_a_kill_before_or_after_any_command_of_slurm_neither_leaks_nor_doubles_a
 
 def test_invocations_at_the_same_time_create_one_allocation(site: SlurmSite) -> None:
     site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "true")
-    for _ in range(3):
-        for process in [site.start("autoscale", "--once") for _ in range(3)]:
-            process.communicate()
+    for process in [site.start("autoscale", "--once") for _ in range(3)]:
+        process.communicate()
     site.run_until("train", "SUCCEEDED")
     assert site.live_jobs() == [site.allocation()]
     assert len(site.of_type("SliceRequested")) == 1

@@ -28,6 +28,7 @@ def site(slurm: Slurm, tmp_path: Path) -> Iterator[SlurmSite]:
         slurm.empty()
 
 
+@pytest.mark.soak
 def test_a_gang_runs_where_no_node_has_an_ssh_server(site: SlurmSite) -> None:
     show = "echo rank $IRIS_TASK_INDEX of $IRIS_NUM_TASKS on $IRIS_WORKER_ID"
     site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "sh", "-c", show)

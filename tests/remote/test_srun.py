@@ -19,7 +19,6 @@ import pytest
 from iris_cli.core import Connection
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind
-from iris_cli.core.messages.stacks import threads_of
 from iris_cli.remote.output_calls import LogPiece, OutputCalls
 from iris_cli.remote.srun import FIND_SLURM, SrunTransport
 from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
@@ -78,33 +77,7 @@ def test_each_call_reaches_the_node(worker: SrunWorker) -> None:
     assert worker.reaped(saved, token) == {saved, token}
 
 
-def test_a_workspace_is_shipped_to_the_node(worker: SrunWorker) -> None:
-    shipped = shipment(TAR)
-    request = worker.request("sh", "-c", "ls", workspace=shipped.hash)
-    start(worker, request, shipped)
-    assert worker.wait(request.token).exit_code == 0
-    assert worker.output(request.token)
-
-
-def test_stacks_are_read_on_the_node(worker: SrunWorker) -> None:
-    program = (
-        "import faulthandler, os, signal, time\n"
-        "path = os.path.join(os.environ['IRIS_TASK_DIR'], 'stacks.USR1')\n"
-        "faulthandler.register(signal.SIGUSR1, file=open(path, 'a'))\n"
-        "def wait_for_others():\n"
-        "    print('up', flush=True)\n"
-        "    time.sleep(1000)\n"
-        "wait_for_others()\n"
-    )
-    token = worker.running(sys.executable, "-c", program)
-    until(lambda: worker.output(token) == b"up\n")
-    answer = worker.runner.stacks.read(worker.target, [token])
-    assert not isinstance(answer, Silence)
-    ((only,),) = (each.programs for each in answer)
-    functions = [frame.function for thread in threads_of(only.dump) for frame in thread.frames]
-    assert "wait_for_others" in functions
-
-
+@pytest.mark.soak
 def test_all_nodes_are_workers_of_their_own(allocation: Allocation) -> None:
     workers = [allocation.worker(f"n{number}") for number in range(4)]
     assert len({worker.incarnation for worker in workers}) == 4
@@ -165,7 +138,7 @@ def killing(clients: Path, after: float) -> Iterator[None]:
         thread.join(PATIENCE)
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(40, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [2, pytest.param(40, marks=pytest.mark.soak)])
 def test_a_call_whose_client_is_killed_is_no_answer_and_is_repeated_without_harm(
     worker: SrunWorker, clients: Path, tmp_path: Path, count: int
 ) -> None:
@@ -253,7 +226,7 @@ print(runner.prepare(target, [request], boot_id=boot, incarnation=incarnation, g
 """
 
 
-@pytest.mark.parametrize("count", [5, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.soak)])
 def test_a_launch_by_a_process_that_is_killed_happens_once(
     worker: SrunWorker, tmp_path: Path, count: int
 ) -> None:

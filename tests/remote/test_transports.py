@@ -59,7 +59,9 @@ class Way:
         return caught.value
 
 
-@pytest.fixture(params=["ssh", "srun", pytest.param("srun-on-a-login-host", marks=pytest.mark.soak)])
+@pytest.fixture(
+    params=["ssh", *(pytest.param(way, marks=pytest.mark.soak) for way in ("srun", "srun-on-a-login-host"))]
+)
 def way(request: pytest.FixtureRequest, ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path) -> Iterator[Way]:
     if request.param == "ssh":
         (host,) = ssh_lab()
@@ -82,7 +84,10 @@ def way(request: pytest.FixtureRequest, ssh_lab: SshLab, ssh: SshTransport, tmp_
 
 
 all_ways = pytest.mark.parametrize("way", ["ssh", "srun", "srun-on-a-login-host"], indirect=True)
-"""Both transports in one: the others are soaked with it."""
+"""Other tests run over SSH, and in the soak by srun, too."""
+both_transports = pytest.mark.parametrize(
+    "way", ["ssh", "srun", pytest.param("srun-on-a-login-host", marks=pytest.mark.soak)], indirect=True
+)
 
 
 def blocks(count: int, size: int = MIB) -> Iterator[bytes]:
@@ -105,11 +110,13 @@ def nothing() -> Iterator[bytes]:
     raise AssertionError("no call asked for it")
 
 
+@both_transports
 def test_a_script_gives_back_both_streams_and_its_status(way: Way) -> None:
     output = way.run("echo out; echo err >&2; exit 3\n")
     assert output == ScriptResult(stdout=b"out\n", stderr=b"err\n", status=3)
 
 
+@both_transports
 def test_a_shell_that_dies_by_a_signal_has_no_status(way: Way) -> None:
     assert way.run("echo before; kill -9 $$\n") == ScriptResult(stdout=b"before\n", stderr=b"", status=-1)
 
@@ -128,6 +135,7 @@ def test_megabytes_in_both_directions_at_once_do_not_deadlock(way: Way) -> None:
     assert set(output.stdout) == {ord("x")}
 
 
+@both_transports
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_more_output_than_the_limit_is_no_answer(way: Way, stream: str) -> None:
     for script in ("cat /dev/zero", "head -c 10001 /dev/zero"):
@@ -149,6 +157,7 @@ def test_a_script_that_hangs_is_left_at_the_deadline(way: Way) -> None:
     assert way.run("echo well").stdout == b"well\n"
 
 
+@both_transports
 def test_calls_at_the_same_time_are_all_answered(way: Way) -> None:
     results = dict(fan_out(range(12), lambda n: way.run(f"sleep 0.2; exit {n}").status))
     assert results == {n: n for n in range(12)}
@@ -217,6 +226,7 @@ def test_an_unreadable_payload_is_a_local_error(way: Way) -> None:
     assert (error.kind, "Input/output error" in error.detail) == (SilenceKind.LOCAL, True)
 
 
+@both_transports
 def test_a_host_that_accepts_no_more_input_times_out(way: Way) -> None:
     way.run("true")
     never = f"{{ printf '%s\\n' '{MARK.decode()}'; exec sleep 1000; }}\n"

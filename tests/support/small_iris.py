@@ -83,9 +83,9 @@ class _Server:
         program = Path(self._place.name) / "iris"
         program.write_text(task_program())
         command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _SERVER, str(program)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
-        )
+        # Neither its directory nor its environment is that of a test, whose leftovers are killed.
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd="/", env={})
         self._lock = Lock()
         atexit.register(self._close)
 
