@@ -13,21 +13,21 @@ from tests.support.sshd import SshHost
 
 pytestmark = pytest.mark.ssh
 
-TPU = ("--tpu", "v5litepod-16")
+TPU = ("--tpu", "v4-16")
 Lab = Callable[..., list[SshHost]]
 
 
 def test_a_host_that_accepts_and_hangs_delays_nobody_and_loses_nothing(ssh_lab: Lab, tmp_path: Path) -> None:
-    hosts = ssh_lab(8)
+    hosts = ssh_lab(4)
     site = Site(tmp_path, hosts)
-    site.write_config({"well": hosts[:4], "sick": hosts[4:]}, tpu="v5litepod-16", connect_timeout="5s")
+    site.write_config({"well": hosts[:2], "sick": hosts[2:]}, tpu="v4-16", connect_timeout="5s")
     site.iris("schedule", "--once")
-    with relay(hosts[5].port, Fault(hang=True)) as hung:
+    with relay(hosts[3].port, Fault(hang=True)) as hung:
         config = tmp_path / "cluster.yaml"
-        through = config.read_text().replace(f"127.0.0.1:{hosts[5].port}", f"127.0.0.1:{hung.port}")
+        through = config.read_text().replace(f"127.0.0.1:{hosts[3].port}", f"127.0.0.1:{hung.port}")
         config.write_text(through)
         known = tmp_path / ".ssh" / "known_hosts"
-        known.write_text(known.read_text() + f"[127.0.0.1]:{hung.port} {hosts[5].public_host_key}\n")
+        known.write_text(known.read_text() + f"[127.0.0.1]:{hung.port} {hosts[3].public_host_key}\n")
         site.iris("launch", "--name", "a", *TPU, "--", "true")
         site.until(lambda: site.job("a")["state"] == "SUCCEEDED")
         assert condition(site, "sick-1") != "healthy"
@@ -50,9 +50,9 @@ def test_many_hosts_at_once(ssh_lab: Lab, tmp_path: Path, count: int) -> None:
 
 
 def test_hosts_behind_a_jump_host_by_their_names_in_ssh_config(ssh_lab: Lab, tmp_path: Path) -> None:
-    bastion, *hosts = ssh_lab(5)
+    bastion, *hosts = ssh_lab(3)
     site = Site(tmp_path, hosts)
-    site.write_config({"far": hosts}, tpu="v5litepod-16")
+    site.write_config({"far": hosts}, tpu="v4-16")
     config = tmp_path / "cluster.yaml"
     text = config.read_text()
     blocks = [
