@@ -130,13 +130,14 @@ def test_a_stale_lock_json_is_ignored(state: StateDir) -> None:
     assert elsewhere.lock_holder() is not None, "a process on another host can't be asked"
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "{", "[]", "{}", '{"pid": "x", "actor": 1, "command": 2, "since": 3}', '{"pid": -1}', "\0" * 9000],
-)
-def test_a_lock_json_that_makes_no_sense_is_ignored(state: StateDir, content: str) -> None:
+def test_a_malformed_lock_json_is_ignored(state: StateDir) -> None:
+    wrong_types = '{"pid": "x", "actor": 1, "command": 2, "since": 3}'
+    for content in ("", "{", "[]", "{}", wrong_types, '{"pid": -1}', "\0" * 9000):
+        with state.locked("iris drain"):
+            (state.path / "lock.json").write_text(content)
+            assert state_in(state.path).lock_holder() is None
     with holder_of(state):
-        (state.path / "lock.json").write_text(content)
+        (state.path / "lock.json").write_text(wrong_types)
         with pytest.raises(LockedError, match="another command"):
             commit(state, 0.0)
     assert commit(state) == 2

@@ -95,7 +95,7 @@ def _answer(ssh: SshTransport, target: Target, script: bytes) -> bytes:
         ["Ciphers aes256-ctr", "MACs hmac-sha2-512"],  # the length of a packet is encrypted, too
         ["Ciphers aes256-ctr", "MACs hmac-sha2-256-etm@openssh.com"],
         ["Ciphers aes128-gcm@openssh.com,aes128-ctr"],  # the first is not in all versions of the library
-        ["RekeyLimit 256K"],
+        ["RekeyLimit 1M"],
     ],
     ids=" ".join,
 )
