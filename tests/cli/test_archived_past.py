@@ -165,7 +165,7 @@ def test_without_a_log_there_is_nothing_to_compact_or_export(
     assert not (tmp_path / "none").exists()
 
 
-def test_who_reads_an_export_may_go_away(show: Show, state: Path) -> None:
+def test_the_reader_of_an_export_may_exit_early(show: Show, state: Path) -> None:
     for _ in range(3):
         show("log", "compact")
     iris = [sys.executable, "-m", "iris_cli", "--state-dir", str(state), "log", "export"]

@@ -181,7 +181,7 @@ def test_neither_network_nor_lock_is_loaded(lab: Path) -> None:
     )
 
 
-def test_who_waits_too_long_is_offered_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_completion_that_takes_too_long_offers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*_: object) -> Iterator[str]:
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
@@ -193,7 +193,7 @@ def test_who_waits_too_long_is_offered_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert complete.offer(slow)(None, "") == []
 
 
-def test_not_more_is_offered_than_can_be_looked_through() -> None:
+def test_the_number_of_offered_names_is_limited() -> None:
     assert complete.offered((f"job-{number}" for number in range(10_000)), "job-") == [
         f"job-{number}" for number in range(complete.MAX_OFFERED)
     ]
@@ -214,7 +214,7 @@ HOSTILE = (
 )
 
 
-def test_what_a_shell_would_expand_is_not_offered() -> None:
+def test_names_that_a_shell_would_expand_are_not_offered() -> None:
     assert complete.offered([*HOSTILE, "t=fine-1.0_x/y", "t=é"], "t") == ["t=fine-1.0_x/y"]
 
 
@@ -238,7 +238,7 @@ def test_states_and_display_words_are_offered() -> None:
     assert complete.STATE(None, "st") == ["stopped", "stopping"]
 
 
-def test_so_are_those_of_streams() -> None:
+def test_names_of_streams_are_offered() -> None:
     assert complete.STREAM(None, "") == [*BOTH, "both"]
 
 

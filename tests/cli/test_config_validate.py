@@ -60,7 +60,9 @@ def test_a_file_that_is_missing_comes_with_the_way_to_make_one(capsys: pytest.Ca
     assert "iris init" in capsys.readouterr().err
 
 
-def test_what_is_odd_but_valid_is_a_warning(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unusual_but_valid_setting_is_a_warning(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (directory / "cluster.yaml").write_text(GOOD.replace("v4-16, hosts: [h2, h3]", "v99-4, hosts: [h2]"))
     assert run(["config", "validate"]) == 0
     assert "warning: " in capsys.readouterr().err

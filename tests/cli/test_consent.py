@@ -43,7 +43,7 @@ def terminal(lab: Path) -> Terminal:
     ],
     ids=["Ctrl-C", "Ctrl-D", "Enter"],
 )
-def test_all_but_a_yes_leaves_everything_as_it_was(keys: str, code: ExitCode, last: str, lab: Path) -> None:
+def test_any_answer_other_than_yes_changes_nothing(keys: str, code: ExitCode, last: str, lab: Path) -> None:
     with terminal(lab) as shown:
         shown.until(lambda screen: "[y/N]" in screen.text, "the question")
         shown.type(keys)
@@ -53,7 +53,7 @@ def test_all_but_a_yes_leaves_everything_as_it_was(keys: str, code: ExitCode, la
     assert [path.name for path in lab.iterdir()] == ["tpus.json"]
 
 
-def test_what_is_neither_yes_nor_no_is_asked_again(lab: Path) -> None:
+def test_the_question_is_repeated_after_an_unclear_answer(lab: Path) -> None:
     with terminal(lab) as shown:
         shown.until(lambda screen: screen.text.count("[y/N]") == 1, "the question")
         shown.type("perhaps\r")
@@ -86,7 +86,7 @@ def test_yes_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert consent.given(Context(), "Remove it?", yes=True, to="remove")
 
 
-def test_a_no_is_an_error_where_nothing_else_was_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_no_to_the_only_question_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consent, "ask", lambda *_: False)
     with pytest.raises(IrisError, match="nothing was removed"):
         consent.require(Context(), "Remove it?", yes=False, to="remove", undone="nothing was removed")

@@ -75,12 +75,12 @@ def crontab(home: Path) -> str:
         (86400, "0 0 * * *"),
     ],
 )
-def test_how_often_in_the_words_of_cron(seconds: float, fields: str) -> None:
+def test_intervals_become_cron_schedules(seconds: float, fields: str) -> None:
     assert time_fields(seconds) == fields
 
 
 @pytest.mark.parametrize("seconds", [0, 1, 30, 90, 420, 2700, 5400, 18000, 172800])
-def test_what_cron_can_not_say_is_refused(seconds: float) -> None:
+def test_intervals_that_cron_cannot_express_are_rejected(seconds: float) -> None:
     with pytest.raises(UsageError):
         time_fields(seconds)
 
@@ -241,7 +241,7 @@ def test_a_crontab_that_refuses_changes_nothing(home: Path, capsys: pytest.Captu
     assert "you are not allowed" in capsys.readouterr().err
 
 
-def test_keys_that_only_an_agent_has_are_said(
+def test_keys_that_only_an_agent_holds_are_reported(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSH_AUTH_SOCK", str(home / "agent"))
@@ -314,7 +314,7 @@ def test_a_timer_takes_the_place_of_the_line(home: Path, capsys: pytest.CaptureF
     assert "schedule --once" in crontab(home)
 
 
-def test_who_has_a_number_and_no_name_gets_a_timer_too(
+def test_a_user_without_a_name_gets_a_timer(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def unknown_user(uid: int) -> None:

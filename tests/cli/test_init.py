@@ -55,7 +55,7 @@ def test_the_files_are_the_operators_alone(home: Path) -> None:
     assert modes == {"cluster.yaml": 0o600, "state": 0o700, "events.jsonl": 0o600}
 
 
-def test_who_has_a_number_and_no_name_is_that_to_the_log(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_name_is_logged_by_number(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container that runs under any number that it was given."""
 
     def unknown_user() -> str:
@@ -101,7 +101,7 @@ def test_every_other_comment_is_a_line_that_could_be_used(home: Path) -> None:
     assert (config.ssh.port, config.ssh.proxy_jump) == (22, "bastion")
 
 
-def test_what_is_there_is_never_written_over(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_files_are_never_overwritten(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(["init", "--host", "a"])
     before = (home / "lab" / "cluster.yaml").read_bytes()
     assert run(["init", "--host", "b"]) == 2
@@ -110,7 +110,7 @@ def test_what_is_there_is_never_written_over(home: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("force", [[], ["--force"]])
-def test_what_there_is_no_room_for_leaves_no_beginning(
+def test_a_full_disk_leaves_no_partial_file(
     home: Path, monkeypatch: pytest.MonkeyPatch, force: list[str]
 ) -> None:
     def full(fd: int, *how: str, **more: str) -> IO[str]:
@@ -139,7 +139,7 @@ def test_a_symbolic_link_is_not_followed(home: Path) -> None:
     assert not (home / "elsewhere").exists()
 
 
-def test_what_would_not_be_valid_is_not_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_configuration_is_not_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--slice", "a=v4-32:h1", "--host", "h1"]) == 3
     error = capsys.readouterr().err
     assert "has 4 hosts, not 1" in error
@@ -198,7 +198,7 @@ def touch(path: Path, text: str = "") -> None:
     path.write_text(text)
 
 
-def test_the_first_key_there_is_is_taken(home: Path) -> None:
+def test_the_first_existing_key_is_used(home: Path) -> None:
     assert guess_login(["h"], home) == ("me", "")
     touch(home / ".ssh" / "id_rsa")
     assert guess_login(["h"], home) == ("me", "~/.ssh/id_rsa")
@@ -258,7 +258,7 @@ def test_where_hosts_are_named_nothing_else_is_offered(
     assert "import" not in capsys.readouterr().out
 
 
-def test_who_has_no_key_is_told_how_to_make_one(
+def test_without_a_key_the_command_that_creates_one_is_shown(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)

@@ -206,7 +206,7 @@ def test_a_refusal_has_its_exit_code_and_its_hint(iris: Iris, task: Task) -> Non
         "register-endpoint http 80 --metadata x",
     ],
 )
-def test_what_makes_no_sense_inside_a_task_says_so(line: str, iris: Iris, task: Task) -> None:
+def test_commands_of_the_operator_are_rejected_inside_a_task(line: str, iris: Iris, task: Task) -> None:
     found = iris(*line.split())
     assert found.code in (1, 2), found
     assert found.out == "" or "inside a task" in found.out or "task has none" in found.out, found

@@ -117,7 +117,9 @@ def _cron_runs(ann: Operator) -> None:
 @pytest.mark.parametrize(
     "situation", [_off, _off_in_the_file, _in_a_task, _stopped, _cron_runs], ids=lambda each: each.__name__
 )
-def test_none_starts(ann: Operator, situation: Callable[[Operator], None]) -> None:
+def test_no_loop_starts_if_it_is_off_stopped_or_unnecessary(
+    ann: Operator, situation: Callable[[Operator], None]
+) -> None:
     situation(ann)
     ran = ann.iris("launch", "--name", "more", "--", "true")
     assert ran.returncode == 0, ran

@@ -67,7 +67,7 @@ def test_the_odd_rank_is_found_among_many(ranks: int, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("tail", [None, 50])
-def test_who_is_behind_or_ahead_is_said_in_lines(
+def test_ranks_behind_or_ahead_are_reported_in_lines(
     tail: int | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ends = dict.fromkeys(range(8), 100) | {3: 60, 5: 102}
@@ -126,7 +126,7 @@ def test_streams_are_compared_each_for_itself_and_the_silent_are_named(
     assert (out["majority"], out["deviations"][0]["ranks"]) == ([0, 1, 2], [3])
 
 
-def test_who_has_fallen_silent_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_silent_rank_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     said = {rank: steps(rank, 60 if rank in (3, 7) else 100) for rank in range(8)}
     idle = dict.fromkeys(range(8), 2.0) | {3: 400.0, 7: 360.0}
     found = [replace(log, idle={"out": idle[log.task.index]}) for log in logs(said)]

@@ -226,6 +226,6 @@ def test_standard_error_comes_after_standard_output(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.splitlines() == ["fine", "oops"]
 
 
-def test_what_is_the_same_of_many_tasks_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_messages_of_many_tasks_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     log_lines.show_logs(Output(), [log_of(rank, note="has not started: chips: busy") for rank in range(4)])
     assert capsys.readouterr().err == "train/task-[0-3]: has not started: chips: busy\n"

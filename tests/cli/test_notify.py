@@ -44,7 +44,7 @@ def _ended(*names: str) -> None:
     _iris("cancel", *names)
 
 
-def test_who_is_killed_between_telling_and_writing_it_down_has_it_told_again(place: Path) -> None:
+def test_a_notification_is_repeated_after_a_kill_before_its_record(place: Path) -> None:
     _ended("one", "two")
     (place / "deadly").touch()
     iris = [sys.executable, "-m", "iris_cli", "schedule", "--once"]
@@ -58,7 +58,7 @@ def test_who_is_killed_between_telling_and_writing_it_down_has_it_told_again(pla
     assert (place / "told").read_text().splitlines() == [*told, "one KILLED lab", "two KILLED lab"]
 
 
-def test_a_wait_tells_what_it_waited_for(place: Path) -> None:
+def test_a_wait_sends_the_notification_of_its_job(place: Path) -> None:
     _iris("launch", "--name", "one", "--cpu", "1", "--", "true")
     _iris("cancel", "one")
     assert run(["wait", "one"]) == ExitCode.KILLED

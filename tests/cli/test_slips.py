@@ -106,7 +106,7 @@ def test_a_slip_gets_what_was_meant(
 
 
 @pytest.mark.parametrize(("line", "words"), DOUBTS, ids=[line for line, _ in DOUBTS])
-def test_what_nobody_has_is_told_with_what_somebody_has(
+def test_a_label_that_no_job_has_is_reported_with_a_similar_one(
     line: str, words: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert app.run(["--config", str(config), *line.split()]) == ExitCode.OK
@@ -152,7 +152,7 @@ def test_a_slice_is_told_from_its_workers(
         ("watch --interval 1e10", "is not a number of seconds to wait"),
     ],
 )
-def test_where_nothing_is_like_it_it_is_said_where_to_look(
+def test_a_word_like_no_other_gets_the_command_that_lists_them(
     line: str, words: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert app.run(["--config", str(config), *line.split()]) in (ExitCode.USAGE, ExitCode.NOT_FOUND)

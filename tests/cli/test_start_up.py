@@ -60,7 +60,7 @@ def idle(tmp_path: Path) -> ClusterFiles:
 
 
 @pytest.mark.parametrize("line", ["schedule --once", "status --json", "status", ""])
-def test_what_is_run_again_and_again_loads_nothing_slow(line: str, idle: ClusterFiles) -> None:
+def test_frequent_commands_load_no_slow_module(line: str, idle: ClusterFiles) -> None:
     loaded = loaded_by(idle, line)
     assert "iris_cli.ops.session" in loaded
     assert loaded & SLOW == set()

@@ -258,7 +258,7 @@ def test_it_ends_with_its_terminal(tmp_path: Path) -> None:
         assert terminal.process.wait(PATIENCE) != 0
 
 
-def test_who_waits_sees_how_far_it_is_and_ctrl_c_leaves_one_line(tmp_path: Path) -> None:
+def test_a_wait_shows_its_progress_and_ctrl_c_leaves_one_line(tmp_path: Path) -> None:
     with watching(cluster(tmp_path, busy()), "wait", "train", "prep", columns=200) as terminal:
         for words in ("waiting for train, prep  ━", "1 of 7 tasks"):
             terminal.until(lambda screen, words=words: words in screen.text, words)  # type: ignore[misc]  # the default binds it

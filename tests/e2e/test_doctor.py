@@ -145,7 +145,7 @@ def home(
         each()
 
 
-def test_of_a_sound_site_it_says_so_in_few_lines(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_healthy_site_is_reported_in_few_lines(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert run(["doctor"]) == 0
     said = capsys.readouterr()
@@ -155,7 +155,7 @@ def test_of_a_sound_site_it_says_so_in_few_lines(home: Home, capsys: pytest.Capt
     assert said.err == "no problems found\n"
 
 
-def test_it_makes_nothing_on_hosts_that_nobody_has_probed(home: Home) -> None:
+def test_a_checkup_creates_nothing_on_hosts_without_a_probe(home: Home) -> None:
     home.lab.joinpath("state", "events.jsonl").unlink()
     home.lab.joinpath("state", "HEAD").unlink()
     assert home.doctor() == (0, [])
@@ -358,7 +358,7 @@ def cron_of_another_program(home: Home) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_each_fault_is_found_where_it_is_with_what_to_type(
+def test_each_fault_is_reported_with_its_place_and_a_fix(
     home: Home, fault: Callable[[Home], None], code: int, found: str, fix: str
 ) -> None:
     fault(home)
@@ -376,7 +376,9 @@ def test_each_fault_is_found_where_it_is_with_what_to_type(
     [(open_key, []), (unknown_host, ["y"]), (changed_host, ["y"]), (cron_of_a_gone_program, [])],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_what_it_says_to_type_mends_it(home: Home, fault: Callable[[Home], None], answers: list[str]) -> None:
+def test_the_printed_fix_repairs_the_fault(
+    home: Home, fault: Callable[[Home], None], answers: list[str]
+) -> None:
     fault(home)
     _, (_, advice) = home.doctor()
     paste(advice.partition("fix: ")[2], home.lab, *answers)

@@ -245,7 +245,7 @@ def test_a_machine_that_is_gone_leaves_no_program(desk: Desk) -> None:
         assert desk.chips_are_free()
 
 
-def test_nobody_but_its_client_starts_it(desk: Desk) -> None:
+def test_only_its_client_starts_an_interactive_job(desk: Desk) -> None:
     """Cycles of others set it up and leave it there."""
     gate = desk.directory / "gate"
     setup = f"while [ ! -e {gate} ]; do sleep 0.1; done"
@@ -266,7 +266,7 @@ def test_nobody_but_its_client_starts_it(desk: Desk) -> None:
     assert not alive(desk.pid)
 
 
-def test_what_can_not_be_run_is_told_and_json_has_the_end(desk: Desk) -> None:
+def test_a_refused_run_is_explained_and_json_has_the_end(desk: Desk) -> None:
     refused = desk.iris("run", *CHIPS, "--", "sh", code=ExitCode.NOT_RUN)
     assert refused.err.splitlines() == [
         "error: iris run needs a terminal",

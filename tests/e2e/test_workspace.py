@@ -13,7 +13,7 @@ from tests.support.sshd import SshHost
 pytestmark = pytest.mark.ssh
 
 
-def test_what_stood_there_at_launch_runs_and_its_output_comes_back(
+def test_a_directory_runs_as_it_was_at_launch_and_its_output_is_pulled(
     ssh_lab: Callable[..., list[SshHost]], tmp_path: Path
 ) -> None:
     hosts = ssh_lab(1)

@@ -69,7 +69,7 @@ def test_a_segment_that_is_missing_is_named_with_what_is_lost(three: Path) -> No
         commit(state_in(three))
 
 
-def test_whoever_looks_on_sees_how_far_the_archive_is_read_too(three: Path) -> None:
+def test_progress_in_the_archive_is_shown(three: Path) -> None:
     reading = state_in(three).read_history(archive=True)
     seen = [(each.seq, reading.progress) for each in reading]
     assert seen[:18] == [(seq, (seq, 18, "transaction")) for seq in range(1, 19)]
@@ -99,7 +99,7 @@ def test_without_an_archive_the_log_says_what_is_lost(three: Path) -> None:
     assert state_in(three).read().damage is not None
 
 
-def test_who_has_what_is_in_the_archive_needs_none(three: Path) -> None:
+def test_a_reader_of_all_archived_lines_needs_no_archive(three: Path) -> None:
     (three / "archive").rename(three / "elsewhere")
     view = state_in(three).read(18)
     assert view.damage is None
@@ -107,7 +107,7 @@ def test_who_has_what_is_in_the_archive_needs_none(three: Path) -> None:
     assert commit(state_in(three), 18) == 21
 
 
-def test_who_has_read_some_of_a_segment_reads_on_in_it_and_nothing_before_it(tmp_path: Path) -> None:
+def test_a_reader_of_a_part_of_a_segment_reads_only_the_rest(tmp_path: Path) -> None:
     """However long the archive is: who stays while others compact the log reads what came, and no more."""
     path = tmp_path / "state"
     readers, whole = grown(path), transactions(path)
@@ -121,7 +121,7 @@ def test_who_has_read_some_of_a_segment_reads_on_in_it_and_nothing_before_it(tmp
     assert commit(readers[14], 14) == len(whole) + 1
 
 
-def test_who_has_read_another_line_than_is_in_the_segment_is_told(tmp_path: Path) -> None:
+def test_a_line_that_differs_from_the_segment_is_reported(tmp_path: Path) -> None:
     readers = grown(tmp_path / "state")
     (tmp_path / "state").rename(tmp_path / "gone")
     grown(tmp_path / "state")

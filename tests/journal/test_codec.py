@@ -208,7 +208,7 @@ def test_a_constraint_is_written_with_raw_values() -> None:
         ("JobSubmitted", {"job": {"id": "x", "signal": {"lead": 1.0}}}),
     ],
 )
-def test_what_would_never_have_been_written_is_refused(name: str, changes: dict[str, Any]) -> None:
+def test_events_that_iris_never_writes_are_rejected(name: str, changes: dict[str, Any]) -> None:
     entry = json.loads(json.dumps(encode_event(SAMPLES[name]))) | changes
     with pytest.raises(BadEventError):
         decode_event(entry)
@@ -225,7 +225,7 @@ def test_a_missing_field_is_refused(field: str) -> None:
 @pytest.mark.parametrize(
     "entry", [None, [], "TaskAssigned", 3, {}, {"type": 3}, {"type": ["ClusterCreated"]}]
 )
-def test_what_is_no_event_at_all_is_refused(entry: object) -> None:
+def test_json_that_is_no_event_is_rejected(entry: object) -> None:
     with pytest.raises(BadEventError):
         decode_event(entry)
 
@@ -252,7 +252,7 @@ def test_what_is_no_event_at_all_is_refused(entry: object) -> None:
         ),
     ],
 )
-def test_what_could_not_be_read_back_is_not_written(event: Event) -> None:
+def test_values_that_do_not_read_back_are_not_written(event: Event) -> None:
     with pytest.raises(BadEventError):
         encode_event(event)
 
@@ -283,13 +283,13 @@ def test_the_common_base_of_events_is_no_event() -> None:
 
 
 @pytest.mark.parametrize("value", [object(), {"a": 1j}, [object()]])
-def test_what_has_no_form_in_json_is_refused(value: object) -> None:
+def test_values_without_a_json_form_are_rejected(value: object) -> None:
     for write in (encode, encode_record):
         with pytest.raises(BadEventError):
             write(value)
 
 
-def test_what_nests_too_deep_is_refused() -> None:
+def test_json_that_nests_too_deep_is_rejected() -> None:
     with pytest.raises(BadEventError):
         decode(list, b"[" * 100_000 + b"]" * 100_000)
 

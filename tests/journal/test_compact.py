@@ -140,7 +140,7 @@ def test_a_log_that_is_nothing_but_its_header_stays_as_it_is(state: StateDir) ->
 
 
 @pytest.mark.parametrize("known", [0, 1, COUNT - 1, COUNT])
-def test_who_has_read_some_of_the_log_reads_on_behind_it(state: StateDir, known: int) -> None:
+def test_a_reader_of_a_part_of_the_log_continues_after_a_compaction(state: StateDir, known: int) -> None:
     reader = state_in(state.path)
     before = reader.read().transactions
     compact(state)

@@ -132,7 +132,7 @@ def test_one_flipped_bit_in_any_byte_is_seen() -> None:
         line_of(format=1, cluster_id="0" * 32, events=[{"type": "ClusterCreated", "name": "x"}]),
     ],
 )
-def test_what_is_no_record_is_refused_even_with_the_right_checksum(line: bytes) -> None:
+def test_an_invalid_record_is_rejected_despite_a_valid_checksum(line: bytes) -> None:
     with pytest.raises(BadLineError):
         decode_line(line)
 

@@ -191,7 +191,7 @@ def test_a_reader_of_another_users_state_writes_nothing(
     assert not log.snapshot.with_name("snapshot.json.tmp").exists()
 
 
-def test_two_at_a_time_do_not_spoil_each_others(tmp_path: Path) -> None:
+def test_two_writers_of_snapshots_do_not_damage_each_others_files(tmp_path: Path) -> None:
     log = Log(tmp_path / "state", busy_days())
     log.grow(len(log))
     with (log.path / "snapshot.json.tmp").open("wb") as other:

@@ -98,7 +98,9 @@ def test_a_transaction_has_events(store: EventStore) -> None:
 
 
 @pytest.mark.parametrize("cpu", [float("nan"), float("inf")])
-def test_what_could_not_be_read_back_is_refused_and_writes_nothing(store: EventStore, cpu: float) -> None:
+def test_a_value_that_does_not_read_back_is_rejected_and_nothing_is_written(
+    store: EventStore, cpu: float
+) -> None:
     store.append(0, CREATED, at=NOON, actor="me")
     with pytest.raises(ValueError, match="cpu"):
         store.append(1, [WorkerUpdated(worker=A0, connection=HOST, cpu=cpu)], at=NOON, actor="me")

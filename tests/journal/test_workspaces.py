@@ -126,7 +126,7 @@ def test_a_workspace_is_verified_once(store: Workspaces, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "", HASH.upper(), HASH + "0", HASH[:-1]])
-def test_what_is_no_hash_is_no_name_of_a_file(store: Workspaces, name: str) -> None:
+def test_only_a_hash_names_a_workspace(store: Workspaces, name: str) -> None:
     for use in (store.open, store.remove):
         with pytest.raises(ValueError, match="is not the hash"):
             use(name)
@@ -149,7 +149,7 @@ def test_a_link_in_the_place_of_the_directory_is_not_followed(store: Workspaces,
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
-def test_what_can_t_be_packed_leaves_nothing(store: Workspaces) -> None:
+def test_a_failed_packing_leaves_no_file(store: Workspaces) -> None:
     def broken() -> Iterator[bytes]:
         yield PIECES[0]
         raise IrisError("a file has changed")

@@ -123,7 +123,7 @@ def test_a_file_that_is_not_valid_is_left_alone(lab: Path, cluster_import: Impor
     assert "did you mean 'slices'" in said.err
 
 
-def test_what_would_not_be_valid_is_not_written(lab: Path, cluster_import: Import) -> None:
+def test_an_invalid_configuration_is_not_written(lab: Path, cluster_import: Import) -> None:
     path = lab / "cluster.yaml"
     path.write_text("slices:\n  - {name: a, type: v4-8, hosts: h}\n")
     said = cluster_import("b=v4-32:h1", "--yes")
