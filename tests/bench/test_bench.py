@@ -51,31 +51,14 @@ def measured(tmp_path: Path, *words: str) -> list[dict[str, Any]]:
 def test_everything_is_measured_and_written_down(tmp_path: Path) -> None:
     rows = measured(tmp_path)
     over_ssh = {9, 10} if has_ssh() else set()
-    assert {row["target"] for row in rows} == {
-        0,
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-        7,
-        8,
-        11,
-        12,
-        13,
-        14,
-        15,
-        16,
-        17,
-    } | over_ssh
+    assert {row["target"] for row in rows} == {*range(9), *range(11, 18)} | over_ssh
     counted = {row["name"]: row["value"] for row in rows}
     assert counted["status loads the SSH library"] == 0
 
 
 def test_only_the_targets_that_were_asked_for_are_measured_and_written_down(tmp_path: Path) -> None:
-    rows = measured(tmp_path, "--only", "0,1,3,6,8,12")
-    assert {row["target"] for row in rows} == {0, 1, 3, 6, 8, 12}
+    rows = measured(tmp_path, "--only", "1,8,12")
+    assert {row["target"] for row in rows} == {1, 8, 12}
     counted = {row["name"]: row["value"] for row in rows}
     assert counted["schedule --once loads the SSH library"] == 0
     assert counted["SSH connections of it"] == 0

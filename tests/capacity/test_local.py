@@ -54,7 +54,9 @@ def test_a_slice_one_of_whose_hosts_has_ended_has_stopped(here: Place, tmp_path:
     assert (there.state, there.detail) == (CloudState.STOPPED, "1 of 2 hosts have ended")
 
 
-def test_what_lives_on_its_hosts_ends_with_them(here: Place, tmp_path: Path) -> None:
+def test_deleting_ends_its_hosts_with_all_that_lives_there_and_leaves_nothing(
+    here: Place, tmp_path: Path
+) -> None:
     here.provider().create("west-1", here.group)
     own = tmp_path / "slices" / "west-1"
     home = own / "hosts" / "west-1-0" / "home"
@@ -63,23 +65,18 @@ def test_what_lives_on_its_hosts_ends_with_them(here: Place, tmp_path: Path) -> 
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     there = subprocess.Popen(command, env={**os.environ, "HOME": str(home)})
     elsewhere = subprocess.Popen(command, env={**os.environ, "HOME": f"{own}-of-somebody"})
+    pids = hosts_of(own)
     try:
         here.provider().delete("west-1")
+        for pid in pids:
+            wait_until_gone(pid)
+        assert [path.name for path in (tmp_path / "slices").iterdir()] == [".iris-local-slices"]
         assert there.wait(60) == -signal.SIGKILL
         assert elsewhere.poll() is None
     finally:
         for process in (there, elsewhere):
             process.kill()
             process.wait()
-
-
-def test_deleting_ends_its_hosts_and_leaves_nothing(here: Place, tmp_path: Path) -> None:
-    here.provider().create("west-1", here.group)
-    pids = hosts_of(tmp_path / "slices" / "west-1")
-    here.provider().delete("west-1")
-    for pid in pids:
-        wait_until_gone(pid)
-    assert [path.name for path in (tmp_path / "slices").iterdir()] == [".iris-local-slices"]
 
 
 def test_a_request_that_was_killed_half_way_is_listed_and_can_be_deleted(here: Place, tmp_path: Path) -> None:

@@ -254,7 +254,7 @@ def heal(lab: Lab, *, reboot: bool = False) -> None:
         lab.advance(11 * 60)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps, min_size=30, max_size=80), st.booleans())
 def test_whatever_is_seen_the_books_stay_sound_and_every_job_ends(walk: list[Step], reboot: bool) -> None:
     lab = new_lab()

@@ -72,11 +72,11 @@ def test_while_others_hold_the_lock_nothing_is_removed_that_would_have_to_be_wri
 
 def test_more_than_one_call_can_take_are_all_removed(tmp_path: Path) -> None:
     site = Site(tmp_path, "w")
+    site.launch("many", replicas=70, cpu=0.01, memory=1)
+    site.cycle()
     for number in range(70):
-        site.launch(f"job{number}")
-        site.cycle()
-        site.hosts["w"].exits(f"job{number}")
-        site.cycle(15)
+        site.hosts["w"].exits(f"many/task-{number}")
+    site.cycle(15)
     session = site.session()
     done = gc.remove(session, gc.find(session))
     assert len(done.workers[0].removed) == 70

@@ -92,23 +92,6 @@ def test_the_next_cycle_starts_a_gang_whose_launch_was_cut(
 
 
 @CUTS
-def test_the_next_cycle_starts_a_single_task_whose_launch_was_cut(
-    tmp_path: Path, cut: Callable[[Host], None]
-) -> None:
-    site = Site(tmp_path, "w0")
-    site.cycle()
-    site.launch("one", setup="make")
-    cut(site.hosts["w0"])
-    site.cycle()
-    heal(site.hosts["w0"])
-    for _ in range(2):  # a set-up ends between two cycles
-        site.run(1, every=2.0)
-    site.cycle(2.0)
-    assert site.state_of("one") is JobState.RUNNING
-    assert sum(entry.starts for entry in site.hosts["w0"].tokens.values()) == 1
-
-
-@CUTS
 def test_a_loop_starts_it_in_its_next_cycle(tmp_path: Path, cut: Callable[[Host], None]) -> None:
     site = Site(tmp_path, "w0", "w1")
     site.cycle()

@@ -41,6 +41,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         notes = {name.partition("/")[2] for name in archive.namelist() if ".dist-info/" in name}
     assert names == files_below(ROOT / "iris_cli", ROOT)
+    assert [name for name in names if re.search(r"(^|/)(tests?|bench|conftest)[/._]", name)] == []
     assert {Path(name).suffix for name in names} == {".py", ".sh", ".css", ".js", ".typed"}
     assert notes == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
 
@@ -79,6 +80,7 @@ def test_only_the_wheel_is_needed(installed: Installed, tmp_path: Path) -> None:
     first_steps((installed.iris,), tmp_path, {})
 
 
+@pytest.mark.soak
 def test_the_newest_installed_python_runs_it(installed: Installed, tmp_path: Path) -> None:
     """tests/package/test_installers.py tries every version."""
     python = next(filter(None, map(find_python, NEWER)), None)
@@ -109,10 +111,3 @@ def first_steps(iris: Sequence[str | Path], directory: Path, env: Mapping[str, s
     ):
         run(*iris, *words, cwd=directory, env={**home, **env})
     assert "<style>" in (directory / "page.html").read_text("utf-8")
-
-
-def test_no_module_of_the_package_is_for_tests(built: Built) -> None:
-    with ZipFile(built.wheel) as archive:
-        assert [
-            name for name in archive.namelist() if re.search(r"(^|/)(tests?|bench|conftest)[/._]", name)
-        ] == []

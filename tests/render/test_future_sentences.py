@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from tests.house.rules import ROOT
+from tests.house.rules import ROOT, Module
 
 FUTURE = re.compile(
     r"(next|later|every) cycle|retried in|polled again in|\bwill\b|\bgo(es)? on\b|\bcontinues?\b|\bruns? on\b"
@@ -73,7 +73,7 @@ def sentences() -> Iterator[tuple[str, str]]:
     for place in PLACES:
         path = package / place
         for module in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            for text in _strings(ast.parse(module.read_text(encoding="utf-8"))):
+            for text in _strings(Module(module.stem, module.read_text("utf-8")).tree):
                 for line in text.splitlines():
                     if FUTURE.search(line):
                         yield module.name, line.strip()

@@ -28,7 +28,7 @@ def _all_is_well(seeds: range) -> Counter[str]:
 
 
 def test_each_request_counts_once_and_none_is_forgotten() -> None:
-    answered = _all_is_well(range(8))
+    answered = _all_is_well(range(4))
     assert set(answered) >= {"submit", "cancel", "wait"}
 
 
@@ -54,7 +54,3 @@ def test_it_is_noticed_if_a_request_counts_twice_or_is_forgotten(broken: Any) ->
             if run(seed, asking=True).breaches:
                 return
     pytest.fail("nobody noticed")
-
-
-def test_whoever_asks_for_nothing_lives_as_ever() -> None:
-    assert run(3).story.digest() == run(3).story.digest() != run(3, asking=True).story.digest()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.simulation import run
 
-_DEFAULT = 8
+_DEFAULT = 4
 _SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "240"))
 
 
@@ -33,7 +33,3 @@ def test_the_cloud_has_the_slices_of_the_log_and_no_money_is_wasted(first: int) 
 @pytest.mark.parametrize("block", range(12))
 def test_the_same_for_very_many_seeds(block: int) -> None:
     _all_is_well(range(block, _SEEDS, 12))
-
-
-def test_a_seed_is_the_same_story_every_time() -> None:
-    assert run(7, scaling=True).story.digest() == run(7, scaling=True).story.digest()

@@ -64,7 +64,9 @@ def run_at(place: tuple[str, int], key: Path, command: str, host_key: str = "") 
         return channel.makefile().read().decode()
 
 
-def test_each_vm_has_a_key_a_home_and_a_metadata_server_of_its_own(node: Node, tmp_path: Path) -> None:
+def test_each_vm_has_its_own_key_home_and_metadata_server_and_lets_in_nobody_else(
+    node: Node, tmp_path: Path
+) -> None:
     said = [
         run(node, index, tmp_path / "id_ed25519", "echo $GCE_METADATA_HOST $HOME").split() for index in (0, 1)
     ]
@@ -72,6 +74,9 @@ def test_each_vm_has_a_key_a_home_and_a_metadata_server_of_its_own(node: Node, t
     assert [ask(server, "scheduling/preemptible") for server, _ in said] == ["TRUE", "TRUE"]
     assert said[0][1] != said[1][1]
     assert node.machines[0].key != node.machines[1].key
+    make_key(tmp_path / "other")
+    with pytest.raises(paramiko.AuthenticationException):
+        run(node, 0, tmp_path / "other", "true")
 
 
 def ask(server: str, what: str) -> str:
@@ -80,12 +85,6 @@ def ask(server: str, what: str) -> str:
     with urllib.request.urlopen(request, timeout=60) as answer:
         text: str = answer.read().decode()
         return text
-
-
-def test_nobody_else_is_let_in(node: Node, tmp_path: Path) -> None:
-    make_key(tmp_path / "other")
-    with pytest.raises(paramiko.AuthenticationException):
-        run(node, 0, tmp_path / "other", "true")
 
 
 @pytest.mark.parametrize("how", ["preempted", "deleted"])

@@ -192,9 +192,9 @@ def test_warnings_of_googles_own_are_not_said(tmp_path: Path) -> None:
     assert run(code, cwd=tmp_path) == ("made", "")
 
 
-def run(code: str, *arguments: str, cwd: Path = ROOT) -> tuple[str, str]:
+def run(code: str, cwd: Path = ROOT) -> tuple[str, str]:
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", code],
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -227,23 +227,23 @@ except ProviderError as error:
     )
 
 
-@pytest.mark.parametrize("command", ["status", "autoscale --dry-run", "config validate"])
-def test_what_asks_nobody_does_not_load_the_client(tmp_path: Path, command: str) -> None:
+def test_what_asks_nobody_does_not_load_the_client(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text((ROOT / "cluster.example.yaml").read_text())
     out, errors = run(
         """
 import sys
 from iris_cli.cli.app import main
-try:
-    main()
-except SystemExit as end:
-    print(end.code)
-print("google" in sys.modules)
+for command in ("status", "autoscale --dry-run", "config validate"):
+    sys.argv[1:] = command.split()
+    try:
+        main()
+    except SystemExit as end:
+        print(end.code, "google" in sys.modules)
 """,
-        *command.split(),
         cwd=tmp_path,
     )
-    assert out.splitlines()[-2:] == ["0", "False"], errors
+    ends = [line for line in out.splitlines() if line.endswith(("True", "False"))]
+    assert ends == ["0 False"] * 3, errors
 
 
 def test_an_answer_that_is_no_answer_of_googles_is_none(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+from iris_cli.core.autoscaling import compute_demand_entries, route_demand
 from iris_cli.core.model.worker import Worker
 from iris_cli.core.scheduling import SchedulingResult
-from tests.support.fleet import busy, cycle, gang, host, job, tainted, tpu_slice, training
-from tests.support.random_fleet import Dice, a_situation
+from tests.support.fleet import busy, cycle, gang, host, job, pending, tainted, tpu_slice, training
+from tests.support.random_demand import some_groups, some_jobs
+from tests.support.random_fleet import NOW, Dice, a_situation
 
 ROOT = Path(__file__).parents[3]
 MODULE = "tests.core.scheduling.test_determinism"
@@ -46,7 +49,23 @@ def everything() -> SchedulingResult:
 def anything() -> list[SchedulingResult]:
     """Cycles over random fleets and queues."""
     random = Random(2026)
-    return [a_situation(Dice(random.randbytes(300))).cycle() for _ in range(60)]
+    return [a_situation(Dice(random.randbytes(300))).cycle() for _ in range(30)]
+
+
+def routed() -> Iterator[str]:
+    """Decisions of the autoscaler on random groups and jobs, in words."""
+    random = Random(7)
+    for _ in range(60):
+        dice = Dice(random.randbytes(300))
+        groups, jobs = some_groups(dice), some_jobs(dice)
+        known = {each.id: each for each in jobs}
+        entries = compute_demand_entries(pending(jobs), [], known.get, NOW, groups=groups)
+        decision = route_demand(entries, groups)
+        yield f"{dict(decision.launch)} {[(each.entry.key, str(each.reason)) for each in decision.unmet]}"
+
+
+def all_reports() -> str:
+    return "\n".join((*map(report, [everything(), *anything()]), *routed()))
 
 
 def report(result: SchedulingResult) -> str:
@@ -59,11 +78,8 @@ def report(result: SchedulingResult) -> str:
 
 
 def in_another_process(seed: str) -> str:
-    script = (
-        f"from {MODULE} import anything, everything, report; print(*map(report, [everything(), *anything()]))"
-    )
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-c", f"from {MODULE} import all_reports; print(all_reports())"],
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -75,7 +91,7 @@ def in_another_process(seed: str) -> str:
 
 
 def test_the_hash_seed_changes_nothing() -> None:
-    here = " ".join(map(report, [everything(), *anything()]))
+    here = all_reports()
     assert len(here.splitlines()) > 200
     for seed in ("0", "4242"):
         assert in_another_process(seed) == here

@@ -22,7 +22,6 @@ from tests.support.fleet import (
     tpu_slice,
     training,
     values,
-    vm,
     workers_of,
 )
 
@@ -34,41 +33,9 @@ def rack(name: Any, *names: str, **fields: Any) -> list[Worker]:
     return [host(each, rack=name, **fields) for each in names]
 
 
-def test_a_tpu_gang_takes_a_whole_slice_in_the_order_of_its_worker_ids() -> None:
-    shuffled = [
-        vm(f"host-{letter}", "a", number) for letter, number in zip("wxyz", (2, 0, 3, 1), strict=True)
-    ]
-    assert workers_of(cycle(shuffled, gang("train")), "train") == ["host-x", "host-z", "host-w", "host-y"]
-
-
 def test_worker_ids_count_as_numbers_not_as_text() -> None:
     result = cycle(tpu_slice("a", "v4-128", vms=16), gang("train", replicas=16, tpu="v4-128"))
     assert workers_of(result, "train") == [f"a-{number}" for number in range(16)]
-
-
-def test_a_gang_waits_whole_when_only_half_of_it_fits() -> None:
-    first, second, *others = tpu_slice("a")
-    result = cycle([training(first), training(second), *others], gang("train"))
-    assert (result.assignments, kinds(result, "train")) == ((), ["chips"])
-
-
-def test_a_gang_that_does_not_fit_never_falls_through_to_single_placement() -> None:
-    scattered = [vm(f"w{number}", f"slice-{number}", 0) for number in range(8)]
-    result = cycle(scattered, gang("train"), gang("cpus", tpu=None, by="rack"))
-    assert result.assignments == ()
-    assert list(result.waiting) == ["cpus", "train"]
-
-
-def test_a_gang_is_never_spread_over_two_groups() -> None:
-    result = cycle([*tpu_slice("a", vms=2), *tpu_slice("b", vms=2)], gang("train"))
-    assert (result.assignments, kinds(result, "train")) == ((), ["group_shape"])
-
-
-def test_two_gangs_never_share_a_vm() -> None:
-    result = cycle([*tpu_slice("a"), *tpu_slice("b")], gang("1"), gang("2"), gang("3"))
-    assert workers_of(result, "1") == WHOLE
-    assert workers_of(result, "2") == ["b-0", "b-1", "b-2", "b-3"]
-    assert list(result.waiting) == ["3"]
 
 
 def test_a_single_tpu_task_takes_its_vm_from_every_gang() -> None:
@@ -157,14 +124,6 @@ def test_auto_takes_a_slice_whose_size_is_the_gangs() -> None:
     assert kinds(result, "two") == ["group_shape"]
 
 
-def test_a_gang_of_several_slices_gets_them_block_by_block_or_not_at_all() -> None:
-    two = gang("two", replicas=8, slices=2)
-    fleet = [*tpu_slice("b"), *tpu_slice("a")]
-    assert workers_of(cycle(fleet, two), "two") == [*WHOLE, "b-0", "b-1", "b-2", "b-3"]
-    assert cycle(tpu_slice("a"), two).assignments == ()
-    assert kinds(cycle(tpu_slice("a"), two), "two") == ["group_shape"]
-
-
 def test_more_preferences_met_then_the_group_key() -> None:
     fleet = [
         *tpu_slice("a"),
@@ -178,11 +137,6 @@ def test_more_preferences_met_then_the_group_key() -> None:
 
 
 # Gangs on other hosts
-
-
-def test_a_gang_of_hosts_takes_the_smallest_group_that_suffices() -> None:
-    fleet = [*rack("a", *"12345"), *rack("b", *"678"), *rack("c", "9")]
-    assert workers_of(cycle(fleet, gang("g", tpu=None, by="rack", replicas=2)), "g") == ["6", "7"]
 
 
 def test_only_workers_that_fit_count_for_the_size_of_a_group() -> None:
@@ -285,13 +239,6 @@ def test_a_gang_of_which_some_tasks_are_missing_is_never_placed(rounds: int) -> 
         rest = [task for task in pending([train]) if task.index != index]
         result = cycle([*tpu_slice("a"), *tpu_slice("b", vms=3)], train, tasks=rest)
         assert (result.assignments, kinds(result, "train")) == ((), ["stopping" if rounds else "invalid"])
-
-
-def test_the_leftover_of_a_gang_is_never_placed_alone() -> None:
-    train = gang("train", rounds=1)
-    leftover = pending([train])[2:3]
-    result = cycle([vm("w", "single", 0)], train, tasks=leftover)
-    assert (result.assignments, list(result.waiting)) == ((), ["train"])
 
 
 @pytest.mark.parametrize("slices", [0, 3, 8])

@@ -51,22 +51,6 @@ def test_the_queue_has_a_total_order(winner: Job, loser: Job) -> None:
     assert first_of(loser, winner) == winner.id == first_of(winner, loser)
 
 
-def test_priority_outranks_depth() -> None:
-    assert first_of(job("a/child"), job("root", priority=Priority.HIGH)) == "root"
-
-
-def test_children_queue_by_the_age_of_their_root_job() -> None:
-    old, young = job("old", order=1), job("young", order=2)
-    late_child, early_child = job("old/child", order=9), job("young/child", order=3)
-    result = cycle([host("w", cpu=4)], old, young, late_child, early_child)
-    assert list(placed(result)) == [
-        "old/child/task-0",
-        "young/child/task-0",
-        "old/task-0",
-        "young/task-0",
-    ]
-
-
 def test_tasks_go_by_index_not_by_text() -> None:
     result = cycle([host("w", cpu=11)], job("many", replicas=12))
     assert [each.task.index for each in result.assignments] == list(range(11))
@@ -107,34 +91,10 @@ def test_a_task_within_its_deadline_is_placed(now: float, fields: dict[str, Any]
     assert placed(result) == {"j/task-0": "w"}
 
 
-def test_a_gang_past_its_deadline_ends_as_a_whole() -> None:
-    late = gang("late", scheduling_timeout=10.0)
-    result = cycle(tpu_slice("a"), late, now=11.0)
-    assert result.timed_out_tasks == tuple(late.task_ids)
-    assert (result.assignments, dict(result.waiting)) == ((), {})
-
-
 def tried(task: Task) -> Task:
     """The task with one attempt behind it."""
     attempt = Attempt(number=0, worker=WorkerId("w"), token=Token("0" * 32), phase=ENDED)
     return Task(id=task.id, attempts=(attempt,))
-
-
-def test_what_was_placed_once_has_no_deadline_any_more() -> None:
-    two = job("two", scheduling_timeout=10.0, replicas=2)
-    first, second = pending([two])
-    result = cycle([host("w")], two, now=99.0, tasks=[tried(first), second])
-    assert placed(result) == {"two/task-0": "w"}
-    assert result.timed_out_tasks == (second.id,)
-
-
-@pytest.mark.parametrize("rounds", [0, 1])
-def test_a_gang_of_which_any_task_was_placed_once_has_no_deadline_any_more(rounds: int) -> None:
-    train = gang("train", scheduling_timeout=10.0, rounds=rounds, settled_rounds=rounds)
-    first, *others = pending([train])
-    result = cycle(tpu_slice("a"), train, now=99.0, tasks=[first if rounds else tried(first), *others])
-    assert result.timed_out_tasks == ()
-    assert len(result.assignments) == 4
 
 
 def test_a_task_whose_job_nobody_knows_waits_as_invalid_and_hurts_nobody() -> None:

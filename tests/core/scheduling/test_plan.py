@@ -103,24 +103,6 @@ def test_a_dependency_that_nobody_knows_can_never_succeed() -> None:
     assert found.dependency_failed == (TaskId(JobId("last"), 0),)
 
 
-def test_a_job_that_waits_for_a_dependency_never_times_out() -> None:
-    jobs = [job("first"), gang("last", after=(JobId("first"),), scheduling_timeout=10.0)]
-    found = plan(cluster([host("w")], jobs, task("first", TaskState.RUNNING, AttemptState.RUNNING)), 11.0)
-    assert found.timed_out_tasks == ()
-    assert list(found.waiting) == [JobId("last")]
-
-
-@pytest.mark.parametrize(("now", "late"), [(110.0, False), (110.1, True)])
-def test_the_clock_of_a_job_starts_when_the_last_of_its_dependencies_ends(now: float, late: bool) -> None:
-    ends = {"first": 100.0, "second": 40.0}
-    over = [job(each, end=End(reason=EndReason.OK, at=at)) for each, at in ends.items()]
-    last = gang("last", after=tuple(map(JobId, ends)), scheduling_timeout=10.0)
-    done = [task(each, TaskState.SUCCEEDED, ENDED) for each in ends]
-    found = plan(cluster(tpu_slice("a"), [*over, last], *done), now)
-    assert found.timed_out_tasks == (tuple(last.task_ids) if late else ())
-    assert len(found.assignments) == (0 if late else 4)
-
-
 def test_a_secret_that_is_missing_does_not_hold_the_deadline_of_a_job() -> None:
     needy = job("needy", secrets=("TOKEN",), scheduling_timeout=10.0)
     found = plan(cluster([host("w")], [needy]), 11.0, missing=MissingInputs(secrets={needy.id: ["TOKEN"]}))

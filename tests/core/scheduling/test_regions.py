@@ -26,18 +26,6 @@ def slices_of(fleet: list[Worker], asked: Job, **options: Any) -> list[str]:
     return list(dict.fromkeys(each.worker.rpartition("-")[0] for each in assignments))
 
 
-def test_a_gang_of_two_slices_does_not_span_two_regions() -> None:
-    fleet = [*tpu_slice("a", **WEST), *tpu_slice("b", **EAST)]
-    result = cycle(fleet, two())
-    assert result.assignments == ()
-    assert text_of(result, "two") == ("region: 2 free v4-32 slices in 2 regions; pass --spread to use both")
-
-
-def test_with_spread_it_does() -> None:
-    fleet = [*tpu_slice("a", **WEST), *tpu_slice("b", **EAST)]
-    assert slices_of(fleet, two(spread=True)) == ["a", "b"]
-
-
 def test_with_spread_one_region_still_goes_before_two() -> None:
     fleet = [*tpu_slice("a", **WEST), *tpu_slice("b", **EAST), *tpu_slice("c", **EAST)]
     assert slices_of(fleet, two(spread=True)) == ["b", "c"]
@@ -196,13 +184,6 @@ def test_need_and_have_count_the_slices_of_the_best_region() -> None:
     asked = gang("three", replicas=12, slices=3)
     [reason] = cycle(fleet, asked).waiting[asked.id]
     assert (reason.kind, reason.need, reason.have, reason.refused) == ("region", 3, 2, 1)
-
-
-def test_the_single_change_is_to_add_spread() -> None:
-    fleet = [*tpu_slice("a", **WEST), *tpu_slice("b", **EAST)]
-    change = explain(fleet, two()).change
-    assert change is not None
-    assert (change.kind, change.text) == ("spread", "add --spread: slices a, b fit")
 
 
 def test_spread_is_not_proposed_where_it_does_not_help() -> None:

@@ -17,7 +17,6 @@ from tests.support.fleet import (
     host,
     job,
     kinds,
-    text_of,
     tpu_slice,
     training,
     workers_of,
@@ -34,14 +33,6 @@ def half_busy(name: str, count: int = 2) -> list[Any]:
     ]
 
 
-def test_who_comes_later_is_passed_over_and_told_so() -> None:
-    result = cycle(half_busy("a"), gang("train"), ONE_CHIP_TASK, now=LONG)
-    assert result.assignments == ()
-    assert result.reservations == {"train": ("a",)}
-    assert kinds(result, "single", 0) == ["chips", "reserved"]
-    assert "slice a reserved for it" in text_of(result, "train")
-
-
 @pytest.mark.parametrize(
     ("now", "options"),
     [(LONG - 0.001, {}), (1e9, {"gang_reserve_after": 0.0})],
@@ -51,11 +42,6 @@ def test_nothing_is_reserved(now: float, options: dict[str, Any]) -> None:
     result = cycle(half_busy("a"), gang("train"), ONE_CHIP_TASK, now=now, **options)
     assert workers_of(result, "single") == ["a-2"]
     assert result.reservations == {}
-
-
-def test_who_ranks_higher_is_not_passed_over() -> None:
-    urgent = job("urgent", device=Device("tpu", "v4-32"), priority=Priority.HIGH)
-    assert workers_of(cycle(half_busy("a"), gang("train"), urgent, now=LONG), "urgent") == ["a-2"]
 
 
 def test_the_group_with_the_fewest_attempts_to_wait_for_is_kept_then_the_first_by_key() -> None:

@@ -74,19 +74,8 @@ def test_fractions_of_a_core_add_up_exactly() -> None:
     assert len(cycle([host("w", cpu=1)], job("j", cpu=0.1, replicas=11)).assignments) == 10
 
 
-def test_the_chips_of_a_vm_have_one_tenant_whatever_else_is_free() -> None:
-    result = cycle([vm("w", "a", 0, "v4-8")], job("a", device=ANY_TPU), job("b", device=ANY_TPU))
-    assert placed(result) == {"a/task-0": "w"}
-
-
 def test_cpu_work_runs_beside_the_tenant_of_the_chips() -> None:
     assert placed(cycle([training(vm("w", "a", 0, "v4-8"))], job("j"))) == {"j/task-0": "w"}
-
-
-def test_gpus_are_handed_out_by_index_the_lowest_free_ones_first() -> None:
-    worker = busy(busy(host("w", gpus=6), gpus=(1,)), gpus=(3,))
-    result = cycle([worker], job("j", device=Device("gpu", count=2), replicas=3))
-    assert [each.gpus for each in result.assignments] == [(0, 2), (4, 5)]
 
 
 @pytest.mark.parametrize(
@@ -108,11 +97,6 @@ def test_a_worker_that_is_not_well_takes_nothing_new(state: dict[str, Any]) -> N
     result = cycle([replace(host("w"), **state)], job("j"), now=1000.0)
     assert result.assignments == ()
     assert kinds(result, "j", 0) == ["cooldown" if "cooldown_until" in state else "unhealthy"]
-
-
-def test_a_worker_with_an_unconfirmed_stop_takes_nothing_new() -> None:
-    result = cycle([host("w")], job("j"), unconfirmed_stops=["w"])
-    assert (result.assignments, kinds(result, "j", 0)) == ((), ["stopping"])
 
 
 @pytest.mark.parametrize(
@@ -157,11 +141,6 @@ def test_a_toleration_attracts_nobody() -> None:
 # Constraints
 
 
-def test_required_constraints_filter() -> None:
-    fleet = [host("a", region="us"), host("b", region="eu"), host("c")]
-    assert workers_of(cycle(fleet, job("j", "region=eu")), "j") == ["b"]
-
-
 def test_preferred_constraints_only_rank() -> None:
     fleet = [host("a"), host("b", region="eu"), host("c", region="eu", pool="x")]
     asked = job("j", "~region=eu", "~pool=x", cpu=16, replicas=4)
@@ -190,11 +169,6 @@ def test_jobs_that_ask_for_nearly_the_same_are_kept_apart(fits: str, waits: str)
 
 
 # Rank
-
-
-def test_cpu_work_prefers_hosts_without_accelerators() -> None:
-    fleet = [*tpu_slice("a"), host("b", gpus=1), host("z", cpu=2)]
-    assert workers_of(cycle(fleet, job("j", cpu=2)), "j") == ["z"]
 
 
 def test_cpu_work_prefers_slices_already_broken_into_then_hosts_that_break_none() -> None:
