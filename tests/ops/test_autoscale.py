@@ -269,21 +269,6 @@ def _cancel(site: Site) -> None:
         jobs.cancel(draft, JobId("train"), "")
 
 
-def test_a_preempted_slice_is_deleted_and_replaced(site: Site) -> None:
-    site.launch("train")
-    site.autoscale()
-    first = site.only()
-    site.boots(first)
-    site.autoscale()
-    site.place()
-    site.books.turn(first, CloudState.STOPPED, "preempted")
-    done = site.autoscale()
-    assert list(done.deleted) == [first]
-    assert len(done.created) == 1
-    site.autoscale()
-    assert list(site.states) == list(site.books.slices) == done.created
-
-
 def test_a_request_that_lost_its_machine_is_no_proof_that_its_work_ended(site: Site) -> None:
     site.launch("train")
     site.autoscale()
@@ -321,17 +306,6 @@ def test_a_slice_of_which_vms_lack_is_used_when_they_have_come_and_given_up_if_t
     site.books.slices[second] = owner, replace(whole, hosts=whole.hosts[:1])
     site.clock.sleep(1800)
     assert list(site.autoscale().deleted) == [second]
-
-
-def test_what_is_listed_as_ours_and_unknown_is_deleted(site: Site) -> None:
-    site.autoscale()
-    session = site.session()
-    session.view()
-    MemoryProvider(site.books, session.cluster_id).create("west-stray-1", site.group)
-    MemoryProvider(site.books, "somebody else").create("west-theirs-1", site.group)
-    site.autoscale()
-    site.autoscale()
-    assert (list(site.books.slices), site.states) == (["west-theirs-1"], {})
 
 
 def known_hosts(site: Site) -> list[str]:

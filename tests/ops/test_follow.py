@@ -104,14 +104,6 @@ def test_lines_come_as_they_are_written_until_the_end(world: World) -> None:
     assert notes(steps) == []
 
 
-def test_what_was_written_just_before_the_end_is_read(world: World) -> None:
-    def end() -> None:
-        world.says("train/task-0", "saved\n")
-        world.lab.reports("train/* exited 0")
-
-    assert lines(follow(world, [end])) == ["0.0 saved"]
-
-
 def test_what_is_written_between_our_reading_and_the_end_is_read(tmp_path: Path) -> None:
     lab = Lab().worker("w").job("side").schedule().reports("side/* running")
     world = World(lab, tmp_path / "state")

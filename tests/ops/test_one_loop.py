@@ -102,17 +102,6 @@ def site(tmp_path: Path) -> Site:
 # A host that hangs
 
 
-def test_siblings_are_stopped_while_another_host_hangs(site: Site) -> None:
-    stopped = Event()
-    site.hosts["w0"].exits("train/task-0", 3)
-    site.hosts["w1"].meanwhile["stop"] = stopped.set
-    with while_hanging(site.hosts["w2"], "poll", lambda: once(site)) as hangs:
-        assert hangs.wait(SAFETY_NET)
-        assert stopped.wait(SAFETY_NET)
-        until(lambda: site.attempt("train", 1).state is AttemptState.ENDED)
-        assert site.state_of("train") is JobState.FAILED
-
-
 def test_the_verdict_waits_for_a_sibling_that_hangs_but_the_stops_of_the_others_do_not(
     tmp_path: Path,
 ) -> None:
@@ -128,12 +117,6 @@ def test_the_verdict_waits_for_a_sibling_that_hangs_but_the_stops_of_the_others_
         assert site.cluster.jobs[JobId("train")].settled_rounds == 0
     assert site.hosts["w2"].running == []
     assert site.cluster.jobs[JobId("train")].settled_rounds == 1
-
-
-def test_a_host_that_hangs_delays_no_placement_on_the_others(site: Site) -> None:
-    site.launch("new", cpu=3.0)
-    with while_hanging(site.hosts["w2"], "poll", lambda: once(site)):
-        until(lambda: site.hosts["w3"].running == ["new/task-0"])
 
 
 def test_nothing_is_placed_on_a_host_that_has_not_answered_yet(tmp_path: Path) -> None:

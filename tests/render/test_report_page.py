@@ -22,7 +22,7 @@ from iris_cli.ops.views.report import report
 from iris_cli.render.as_json import document
 from iris_cli.render.report.as_json import report_document
 from iris_cli.render.report.page import embedded, page
-from tests.render.scenes import SCENES, busy, failed_gang, retried_gang, session_of
+from tests.render.scenes import SCENES, busy, retried_gang, session_of
 from tests.render.snapshots import check
 from tests.render.test_hostile_text import ESCAPES, session_on
 from tests.support.json_output import checked
@@ -143,13 +143,6 @@ def test_the_chart_gets_each_attempt_once(tmp_path: Path) -> None:
     ]
     lengths = [length * data["unit"] for *_, length, _reason in attempts]
     assert lengths == [600.0, 300.0] * 4
-
-
-def test_jobs_stand_first_with_their_reasons_beside_their_states(tmp_path: Path) -> None:
-    text = shown(failed_gang(), tmp_path)
-    titles = re.findall("<h2>(.*?)</h2>", text)
-    assert titles[:2] == ["Jobs", "Slices and workers over time"]
-    assert re.findall("<th [^>]*>([^<]*)", text)[:3] == ["Job", "State", "Why"]
 
 
 def test_the_last_lines_of_a_failed_job_are_one_click_away(tmp_path: Path) -> None:

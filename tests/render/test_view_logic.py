@@ -26,7 +26,7 @@ from iris_cli.ops.views.status import cluster_status, in_display_order
 from iris_cli.ops.views.view import as_of, cycle_age, look, parse_moment
 from iris_cli.ops.views.why import why
 from tests.journal.samples import HOST
-from tests.render.scenes import SCENES, busy, displays, failed_gang, many_tasks, retried_gang, session_of
+from tests.render.scenes import SCENES, busy, displays, failed_gang, retried_gang, session_of
 from tests.support.inside import Inside
 from tests.support.lab import START, Lab
 from tests.support.onlooker import Onlooker
@@ -124,18 +124,6 @@ def test_a_clock_that_stepped_back_makes_no_negative_duration(tmp_path: Path) ->
 
 
 # Jobs
-
-
-def test_the_card_of_a_failed_gang_names_the_rank_that_failed_first(tmp_path: Path) -> None:
-    seen = job_status(session_of(failed_gang(), tmp_path / "state"), "train")
-    assert seen.failure is not None
-    assert seen.failure.headline == "rank 2 failed first"
-    assert seen.failure.cause == "killed by SIGKILL"
-    assert seen.failure.exit == "137 (SIGKILL)"
-    assert seen.failure.worker == "v5a-2"
-    assert seen.failure.log_lines[-1] == "ValueError: loss is nan"
-    assert seen.next == "iris exec v5a-2 -- sh -c 'dmesg | grep -i -A1 oom'"
-    assert {task.attempts[0].reason for task in seen.tasks} == {EndReason.SIGNAL, EndReason.SIBLING}
 
 
 def test_a_card_shows_only_the_last_lines_of_a_long_log(tmp_path: Path) -> None:
@@ -309,16 +297,6 @@ def test_a_worker_says_why_it_takes_nothing(
     assert bool(details.worker.refuses) == bool(words)
 
 
-def test_a_slice_counts_free_busy_and_unusable_workers(tmp_path: Path) -> None:
-    by_name = {each.name: each for each in cluster_status(session_of(busy(), tmp_path / "state")).slices}
-    assert [(each.free, each.busy, each.unusable, each.status) for each in by_name.values()] == [
-        (0, 4, 0, "healthy"),
-        (3, 0, 1, "1 suspect"),
-    ]
-    assert by_name["v5a"].type == "v5litepod-16 (16 chips, 4 VMs)"
-    assert by_name["v5a"].jobs == ("train",)
-
-
 # Why
 
 
@@ -328,12 +306,6 @@ def test_why_tells_the_reasons_that_a_cycle_computes_now(tmp_path: Path) -> None
     (wait,) = why(session, "eval").waits
     assert wait.explanation == plan(lab.cluster, lab.now).waiting.explain(JobId("eval"))
     assert len(wait.tasks) == 8
-
-
-def test_why_groups_the_tasks_that_wait_for_the_same(tmp_path: Path) -> None:
-    answer = why(session_of(many_tasks(), tmp_path / "state"), "sweep")
-    assert [len(wait.tasks) for wait in answer.waits] == [308]
-    assert len(answer.places) == 160
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from iris_cli.ops.views.history import Entry, history
 from iris_cli.ops.views.live_view import LiveView, Urgency, live_view
 from iris_cli.render.watch.board import ScreenInput, draw_cluster
 from iris_cli.render.watch.recent_events import RecentEvent, fold_events
-from tests.render.scenes import SCENES, busy, failed_gang, many_tasks, retried_gang, session_of
+from tests.render.scenes import SCENES, busy, failed_gang, many_tasks, session_of
 from tests.render.snapshots import check
 from tests.support.lab import Lab
 
@@ -123,10 +123,6 @@ def test_a_gang_that_has_waited_long_stands_before_those_that_wait(tmp_path: Pat
     assert "pending for 11m (limit: 10m): " in row
 
 
-def test_what_waits_stands_before_what_runs(tmp_path: Path) -> None:
-    assert [job.row.id for job in seen(busy(), tmp_path).jobs] == ["eval", "big", "train", "prep"]
-
-
 @pytest.mark.parametrize(
     ("lab", "concern"),
     [(failed_gang(), Urgency.FAILING), (busy().cancel("train").advance("1h"), Urgency.RUNNING)],
@@ -136,12 +132,6 @@ def test_what_is_still_being_stopped_is_not_over(lab: Lab, concern: Urgency, tmp
     (train,) = [job for job in seen(lab, tmp_path).jobs if job.row.id == "train"]
     assert train.row.state.terminal
     assert train.urgency is concern
-
-
-def test_a_rank_that_runs_again_says_why(tmp_path: Path) -> None:
-    (job,) = seen(retried_gang(), tmp_path).jobs
-    assert [(group.state, group.why) for group in job.task_groups] == [("RUNNING", "earlier attempt: exit 1")]
-    assert job.urgency is Urgency.FAILING
 
 
 def entry(text: str, kind: str = "TaskRunning", at: float = 1.0) -> Entry:

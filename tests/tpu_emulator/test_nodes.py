@@ -40,53 +40,12 @@ def test_a_node_is_gone_when_its_deletion_is_done(
     assert cloud.books.left() == []
 
 
-def test_of_the_same_name_it_is_another_machine(google: GoogleTpu, clock: StandingClock) -> None:
-    first = google.create("west-1").result(timeout=60)
-    google.delete("west-1").result(timeout=60)
-    clock.sleep(1)
-    second = google.create("west-1").result(timeout=60)
-    assert first.id != second.id
-    assert first.create_time < second.create_time
-    assert google.client.get_guest_attributes(request={"name": first.name, "query_path": "hostkeys/"})
-
-
-@pytest.mark.parametrize("number", [1, 2, 5])
-def test_a_list_comes_in_pages(google: GoogleTpu, cloud: Cloud, number: int) -> None:
-    names = [f"west-{index}" for index in range(5)]
-    for name in names:
-        google.create(name)
-    cloud.settings.page_size = number
-    assert google.nodes() == names
-    pages = [call for call in cloud.books.calls if call.method == "GET" and call.path.endswith("/nodes")]
-    assert len(pages) == -(-5 // number)
-
-
 def test_places_are_apart_and_a_dash_means_all_of_them(google: GoogleTpu) -> None:
     google.create("west-1")
     google.create("east-1", zone="projects/p/locations/us-east1-c")
     google.create("other-1", zone="projects/other/locations/us-west4-a")
     assert google.nodes() == ["west-1"]
     assert sorted(google.nodes("projects/p/locations/-")) == ["east-1", "west-1"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "topology", "vms"), [("V4", "2x2x2", 2), ("V5LITE_POD", "4x4", 4), ("V5P", "2x2x1", 1)]
-)
-def test_a_type_may_be_an_arrangement_of_chips(google: GoogleTpu, kind: str, topology: str, vms: int) -> None:
-    google.create("west-1", "", accelerator_config={"type_": kind, "topology": topology})
-    made = google.node("west-1")
-    assert len(made.network_endpoints) == vms
-    assert (made.accelerator_config.type_.name, made.accelerator_config.topology) == (kind, topology)
-
-
-def test_guest_attributes_have_the_host_key_of_each_worker(google: GoogleTpu) -> None:
-    made = google.create("west-1").result(timeout=60)
-    ask = {"name": made.name, "query_path": "hostkeys/"}
-    both = google.client.get_guest_attributes(request=ask).guest_attributes
-    second = google.client.get_guest_attributes(request={**ask, "worker_ids": ["1"]}).guest_attributes
-    assert [item.key for each in both for item in each.query_value.items] == ["ssh-ed25519", "ssh-ed25519"]
-    assert both[0].query_value.items[0].value != both[1].query_value.items[0].value
-    assert list(second) == [both[1]]
 
 
 REFUSED = [
@@ -103,17 +62,6 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("what", "ask", "kind", "words"), REFUSED, ids=[each[0] for each in REFUSED])
-def test_it_refuses(what: str, ask: object, kind: str, words: str, google: GoogleTpu, cloud: Cloud) -> None:
-    errors = pytest.importorskip("google.api_core.exceptions")
-    cloud.settings.quota = {"us-west4-a": 16}
-    google.create("west-1")
-    assert callable(ask)
-    with pytest.raises(getattr(errors, kind), match=words):
-        ask(google)
-    assert google.nodes() == ["west-1"]
-
-
 def test_a_preempted_node_eats_quota_until_it_is_deleted(google: GoogleTpu, cloud: Cloud) -> None:
     errors = pytest.importorskip("google.api_core.exceptions")
     cloud.settings.quota = {"us-west4-a": 8}
@@ -127,25 +75,6 @@ def test_a_preempted_node_eats_quota_until_it_is_deleted(google: GoogleTpu, clou
     assert google.nodes() == ["west-2"]
 
 
-def test_where_there_are_no_machines_the_operation_fails_and_nothing_stays(
-    google: GoogleTpu, cloud: Cloud, clock: StandingClock
-) -> None:
-    errors = pytest.importorskip("google.api_core.exceptions")
-    cloud.settings.change({"stocked_out": ["us-west4-a"], "create_seconds": 30})
-    making = google.create("west-1")
-    assert google.nodes() == ["west-1"]
-    clock.sleep(30)
-    with pytest.raises(errors.ResourceExhausted, match="no more capacity in the zone"):
-        making.result(timeout=60)
-    assert google.nodes() == []
-    assert cloud.books.left() == []
-
-
-def test_a_half_made_slice_has_fewer_addresses(google: GoogleTpu, cloud: Cloud) -> None:
-    cloud.settings.missing_endpoints = {"us-west4-a": 1}
-    assert len(google.create("west-1").result(timeout=60).network_endpoints) == 1
-
-
 def test_where_nodes_stick_none_is_ever_ready_and_each_can_be_deleted(
     google: GoogleTpu, cloud: Cloud, clock: StandingClock
 ) -> None:
@@ -157,20 +86,6 @@ def test_where_nodes_stick_none_is_ever_ready_and_each_can_be_deleted(
     google.delete("west-1")
     with pytest.raises(errors.Cancelled):
         making.result(timeout=60)
-
-
-@pytest.mark.parametrize(("health", "said"), [("TIMEOUT", "TIMEOUT"), ("", "HEALTH_UNSPECIFIED")])
-def test_its_health_may_be_wrong_or_missing(google: GoogleTpu, cloud: Cloud, health: str, said: str) -> None:
-    google.create("west-1")
-    cloud.turn("west-1", health=health)
-    assert google.node("west-1").health.name == said
-
-
-def test_a_list_says_which_zones_it_lacks(google: GoogleTpu, cloud: Cloud) -> None:
-    google.create("west-1")
-    cloud.settings.unreachable = ["us-west4-a"]
-    page = google.client.list_nodes(parent=ZONE)
-    assert (list(page.nodes), list(page.unreachable)) == ([], [ZONE])
 
 
 def test_operations_are_listed_with_what_they_are_about(google: GoogleTpu, cloud: Cloud) -> None:

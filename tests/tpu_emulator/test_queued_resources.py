@@ -36,15 +36,6 @@ def test_a_request_waits_until_there_are_machines(google: GoogleTpu, cloud: Clou
     assert google.request_state("west-1") == "ACTIVE"
 
 
-def test_one_that_has_waited_for_too_long_has_failed(
-    google: GoogleTpu, cloud: Cloud, clock: StandingClock
-) -> None:
-    cloud.settings.stocked_out = ["us-west4-a"]
-    google.ask("west-1", queueing_policy={"valid_until_duration": {"seconds": 600}})
-    clock.sleep(600)
-    assert google.request_state("west-1") == "FAILED"
-
-
 def test_one_that_is_over_quota_has_failed_says_why_and_eats_quota_until_it_is_deleted(
     google: GoogleTpu, cloud: Cloud
 ) -> None:
@@ -105,37 +96,3 @@ def test_one_whose_node_was_deleted_is_suspended_by_its_user(google: GoogleTpu) 
     assert (request.state.name, request.state_initiator.name) == ("SUSPENDED", "USER")
     google.withdraw("west-1")
     assert google.requests() == []
-
-
-def test_a_request_for_several_slices_is_active_when_all_of_them_are_ready(
-    google: GoogleTpu, cloud: Cloud
-) -> None:
-    google.ask("pair", "pair-a", "pair-b")
-    assert google.request_state("pair") == "ACTIVE"
-    cloud.preempt("pair-b")
-    assert google.request_state("pair") == "SUSPENDED"
-    assert google.nodes() == []
-
-
-def test_the_tier_of_a_request_is_that_of_its_nodes(google: GoogleTpu) -> None:
-    google.ask("west-1", **SPOT)
-    google.ask("west-2")
-    assert [google.node(name).scheduling_config.spot for name in google.nodes()] == [True, False]
-
-
-def test_a_stuck_request_can_be_deleted(google: GoogleTpu, cloud: Cloud, clock: StandingClock) -> None:
-    cloud.settings.stuck = ["us-west4-a"]
-    google.ask("west-1")
-    clock.sleep(1e6)
-    assert google.request_state("west-1") == "PROVISIONING"
-    google.withdraw("west-1", force=True)
-    assert google.requests() == []
-    assert cloud.books.left() == []
-
-
-def test_requests_come_in_pages(google: GoogleTpu, cloud: Cloud) -> None:
-    cloud.settings.page_size = 2
-    names = [f"west-{index}" for index in range(5)]
-    for name in names:
-        google.ask(name)
-    assert google.requests() == names

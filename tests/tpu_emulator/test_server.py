@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from typing import Any
@@ -16,8 +15,7 @@ import pytest
 from tests.support.google_tpu import GoogleTpu
 from tests.support.tpu_emulator.cloud import Cloud
 from tests.support.tpu_emulator.server import Emulator
-from tests.support.tpu_emulator.settings import Fault
-from tests.tpu_emulator.conftest import StandingClock, wait_until
+from tests.tpu_emulator.conftest import StandingClock
 
 
 def control(url: str, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -27,41 +25,6 @@ def control(url: str, method: str, path: str, body: dict[str, Any] | None = None
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"), [("INTERNAL", "InternalServerError"), ("UNAVAILABLE", "ServiceUnavailable")]
-)
-def test_a_call_can_fail_before_it_is_heard(google: GoogleTpu, cloud: Cloud, status: str, kind: str) -> None:
-    errors = pytest.importorskip("google.api_core.exceptions")
-    cloud.faults.append(Fault(kind="error", method="POST", status=status, times=2))
-    for _ in range(2):
-        with pytest.raises(getattr(errors, kind)):
-            google.create("west-1")
-    assert google.nodes() == []
-    google.create("west-1")
-    assert google.nodes() == ["west-1"]
-
-
-def test_an_answer_can_get_lost_after_the_deed(google: GoogleTpu, cloud: Cloud) -> None:
-    cloud.faults.append(Fault(kind="lost", method="POST", path="/nodes"))
-    with pytest.raises(pytest.importorskip("requests").exceptions.ConnectionError):
-        google.create("west-1")
-    assert google.nodes() == ["west-1"]
-    assert [each.answer for each in cloud.books.calls if each.method == "POST"] == ["lost"]
-
-
-@pytest.mark.parametrize(("kind", "nodes"), [("hang", ["west-1"]), ("stall", [])])
-def test_a_call_can_hang_heard_or_not_until_the_client_gives_up(
-    google: GoogleTpu, cloud: Cloud, kind: str, nodes: list[str]
-) -> None:
-    cloud.faults.append(Fault(kind=kind, path="/nodes/west-1"))
-    google.create("west-1")
-    timeout = pytest.importorskip("requests").exceptions.ReadTimeout
-    with pytest.raises(timeout):
-        google.client.delete_node(name=google.node_name("west-1"), timeout=0.2)
-    wait_until(lambda: cloud.books.calls[-1].answer == kind)
-    assert google.nodes() == nodes
 
 
 def test_by_chance_calls_fail_or_lose_their_answer(google: GoogleTpu, cloud: Cloud) -> None:
@@ -97,25 +60,6 @@ def test_the_books_say_what_was_made_and_when_it_was_ready_ended_and_gone(
     assert (entry.kind, entry.zone, entry.chips, entry.labels) == ("node", "us-west4-a", 8, {"owner": "us"})
 
 
-def test_one_name_asked_for_by_many_at_once_is_made_once(google: GoogleTpu, cloud: Cloud) -> None:
-    taken = pytest.importorskip("google.api_core.exceptions").Conflict
-    refused = []
-
-    def ask() -> None:
-        try:
-            google.create("west-1")
-        except taken as error:
-            refused.append(error)
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(refused) == 7
-    assert len(cloud.books.made()) == 1
-
-
 def test_another_process_can_change_everything(emulator: Emulator, google: GoogleTpu) -> None:
     google.spot("west-1")
     assert control(emulator.url, "PATCH", "settings", {"page_size": 7})["page_size"] == 7
@@ -131,23 +75,6 @@ def test_another_process_can_change_everything(emulator: Emulator, google: Googl
         google.delete("west-1")
     [entry] = control(emulator.url, "GET", "books")["entries"]
     assert (entry["name"], entry["gone_at"]) == ("west-1", None)
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("PATCH", "settings", {"page_sise": 7}),
-        ("POST", "faults", {"sort": "error"}),
-        ("POST", "nodes/never:preempt", {}),
-        ("GET", "nowhere", {}),
-    ],
-)
-def test_it_refuses_what_it_does_not_know(
-    emulator: Emulator, method: str, path: str, body: dict[str, Any]
-) -> None:
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        control(emulator.url, method, path, body)
-    assert refused.value.code in (400, 404, 501)
 
 
 @pytest.mark.parametrize(

@@ -56,19 +56,18 @@ def test_it_has_no_terminal_and_nothing_of_whoever_started_it_but_its_environmen
     assert status_of(pid)["Umask"] == "0077"
 
 
-def test_from_the_first_moment_it_is_seen_that_there_is_a_loop(operator: Operator) -> None:
-    assert operator.spawn()
-    assert operator.loop is not None
-    assert not operator.spawn()
-
-
-def test_its_process_is_no_child_of_the_command_that_started_it(operator: Operator) -> None:
+def test_its_process_is_no_child_of_its_starter_and_once_killed_it_is_gone_and_another_can_start(
+    operator: Operator,
+) -> None:
     before = children()
     assert operator.spawn()
+    assert not operator.spawn()  # it holds its lock from the first moment
     assert children() <= before
     os.kill(operator.pid(), signal.SIGKILL)
     until(lambda: operator.loop is None)
     assert children() <= before
+    assert operator.spawn()
+    operator.has_run_a_cycle()
 
 
 def test_many_who_start_one_at_the_same_time_start_one(operator: Operator) -> None:
@@ -119,14 +118,6 @@ def test_one_that_waits_for_a_valid_configuration_ends_with_its_state_directory(
         until(lambda: "no cycle could be run: " in operator.log)
         shutil.rmtree(operator.directory / "state")
         assert begun.wait() == 0
-
-
-def test_one_that_was_killed_is_gone_at_once_and_the_next_one_goes_on(operator: Operator) -> None:
-    assert operator.spawn()
-    os.kill(operator.pid(), signal.SIGKILL)
-    until(lambda: operator.loop is None)
-    assert operator.spawn()
-    operator.has_run_a_cycle()
 
 
 def test_a_stop_holds_until_the_next_start(operator: Operator) -> None:
@@ -185,15 +176,6 @@ def test_a_process_that_has_the_number_of_a_loop_by_now_is_left_alone(
     held.release()
 
 
-def test_it_ends_when_its_state_directory_is_deleted(operator: Operator) -> None:
-    assert operator.spawn()
-    pid = operator.pid()
-    operator.has_run_a_cycle()
-    shutil.rmtree(operator.directory / "state")
-    until(lambda: not Path("/proc", str(pid)).exists())
-    assert not (operator.directory / "state").exists()
-
-
 def test_a_start_in_a_directory_that_can_not_be_written_fails_with_words(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,29 +195,23 @@ def test_a_loop_that_can_not_begin_tells_where_to_read_why(operator: Operator) -
     assert "Fatal Python error" in operator.log or "No module" in operator.log
 
 
-def test_it_is_stopped_also_while_the_configuration_is_invalid(operator: Operator) -> None:
+def test_it_is_shown_and_stopped_also_while_the_configuration_is_invalid(operator: Operator) -> None:
     assert operator.spawn()
     operator.has_run_a_cycle()
-    (operator.directory / "cluster.yaml").write_text("cluster: {")
+    for text in ("cluster: {", CONFIG + "loop: of\n"):
+        (operator.directory / "cluster.yaml").write_text(text)
+        done = operator.iris("loop", "show")
+        first, second, *log = done.stdout.splitlines()
+        assert first.startswith(f"cycles: background loop (pid {operator.pid()}), last "), done
+        assert second.startswith(f"{operator.directory}/cluster.yaml:")
+        assert log[0] == "hint: iris config validate"
+        assert any("runs cycles, pid" in line for line in log)
+        [document] = checked("iris loop show", operator.iris("loop", "show", "--json").stdout)
+        assert (document["loop"], document["cycles"]["pid"]) == (None, operator.pid())
+        assert second == f"{document['invalid']}; the loop places nothing until this is corrected"
     done = operator.iris("loop", "stop")
     assert done.stdout.startswith("stopped the background loop"), done
     assert operator.loop is None
-
-
-@pytest.mark.parametrize("text", ["cluster: {", CONFIG + "loop: of\n"])
-def test_it_is_shown_also_while_the_configuration_is_invalid(text: str, operator: Operator) -> None:
-    assert operator.spawn()
-    operator.has_run_a_cycle()
-    (operator.directory / "cluster.yaml").write_text(text)
-    done = operator.iris("loop", "show")
-    first, second, *log = done.stdout.splitlines()
-    assert first.startswith(f"cycles: background loop (pid {operator.pid()}), last "), done
-    assert second.startswith(f"{operator.directory}/cluster.yaml:")
-    assert log[0] == "hint: iris config validate"
-    assert any("runs cycles, pid" in line for line in log)
-    [document] = checked("iris loop show", operator.iris("loop", "show", "--json").stdout)
-    assert (document["loop"], document["cycles"]["pid"]) == (None, operator.pid())
-    assert second == f"{document['invalid']}; the loop places nothing until this is corrected"
 
 
 def test_without_a_loop_it_is_shown_that_no_cycle_runs_while_the_configuration_is_invalid(
