@@ -119,12 +119,6 @@ def test_the_lowest_number_that_no_job_has_is_taken_and_a_name_that_is_given_win
 # Only what did not succeed
 
 
-def test_of_an_array_the_tasks_that_did_not_succeed_go_again_with_their_indexes() -> None:
-    lab = sweep().again("sweep", failed=True).again("sweep")
-    assert lab.the_job("sweep-2").indexes == (2, 7)
-    assert lab.the_job("sweep-3").indexes == (1, 2, 3, 7, 9)
-
-
 def test_their_limit_stays() -> None:
     lab = Lab().worker("w").job("sweep", array="0-4%2").cancel("sweep").schedule().again("sweep", failed=True)
     assert (lab.the_job("sweep-2").indexes, lab.the_job("sweep-2").max_running) == ((0, 1, 2, 3, 4), 2)

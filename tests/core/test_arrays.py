@@ -151,20 +151,6 @@ def states(lab: Lab) -> list[str]:
     return [str(task.state) for task in lab.cluster.tasks_of(JobId("j"))]
 
 
-def test_a_task_that_the_throttle_holds_never_times_out() -> None:
-    lab = throttled().advance(3600).schedule()
-    assert states(lab) == ["RUNNING", "RUNNING", "PENDING", "PENDING"]
-    assert lab.last == ()
-
-
-def test_a_task_that_the_throttle_held_has_its_whole_deadline_after_the_last_end_of_a_sibling() -> None:
-    lab = throttled().advance(3600).reports("j/* exited 1").drain("w")
-    lab.schedule().advance(60).schedule()
-    assert states(lab) == ["FAILED", "FAILED", "PENDING", "PENDING"]
-    lab.advance(1).schedule()
-    assert states(lab)[2:] == ["UNSCHEDULABLE", "UNSCHEDULABLE"]
-
-
 def test_the_deadline_of_a_held_task_survives_a_replay_of_the_log() -> None:
     lab = throttled().advance(3600).reports("j/task-0 exited 0").drain("w").advance(61)
     assert lab.plan(lab.replayed()).timed_out_tasks == (TaskId(JobId("j"), 2),)

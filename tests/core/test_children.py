@@ -172,13 +172,6 @@ def test_an_attempt_of_a_gang_that_goes_again_is_refused_while_it_is_being_stopp
         Inside(lab).submit()
 
 
-def test_parents_that_end_leave_no_child_however_late_it_came() -> None:
-    lab = parent()
-    Inside(lab).submit(name="eval")
-    lab.reports("train/* exited 0")
-    assert lab.state_of("train/eval") is JobState.KILLED
-
-
 # Limits, and what is hostile
 
 

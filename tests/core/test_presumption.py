@@ -173,16 +173,6 @@ def test_what_can_t_be_killed_is_never_presumed_gone() -> None:
     assert stuck.attempt("train").presumed
 
 
-def test_a_worker_with_ghosts_takes_nothing_until_they_are_proven_gone() -> None:
-    haunted = looks(lab(), *[SilenceKind.TIMEOUT] * 3).answers()
-    haunted.answers(haunted.answer_of("spot"))
-    haunted.job("next", replicas=3, cpu=10.0).schedule()
-    assert {haunted.attempt("next", index).worker for index in range(2)} == {"w1", "w2"}
-    assert haunted.task("next", 2).attempts == ()
-    haunted.reports("train/task-0/attempt-0 stopped").schedule()
-    assert haunted.attempt("next", 2).worker == "spot"
-
-
 @pytest.mark.parametrize("said", ["exited 0", "exited 1", "stopped", "cancelled", "lost", "nostart disk"])
 def test_whatever_is_over_is_no_ghost_any_more(said: str) -> None:
     haunted = looks(lab(), *[SilenceKind.TIMEOUT] * 3)
@@ -208,12 +198,6 @@ def test_ghosts_outlast_that_their_worker_is_forgotten_and_comes_back() -> None:
     assert "spot" not in {attempt.worker for _, attempt in haunted.cluster.live_attempts()}
     haunted.reports("train/task-0/attempt-0 stopped")
     assert haunted.cluster.ghosts == {}
-
-
-def test_no_ghost_outlives_a_reboot() -> None:
-    haunted = lab().forget_dead("spot")
-    haunted.hosts[WorkerId("spot")].reboot()
-    assert haunted.configure().probe("spot").cluster.ghosts == {}
 
 
 def test_the_words_of_somebody_else_prove_nothing_of_a_ghost() -> None:

@@ -54,12 +54,6 @@ def test_without_a_budget_the_first_failure_is_final(said: str, reason: EndReaso
     assert (end.reason, str(end.trigger)) == (reason, "train/task-0")
 
 
-def test_a_time_limit_is_never_retried() -> None:
-    lab = single(max_retries_failure=9, max_retries_preemption=9).reports("train/* timeout")
-    assert lab.task("train").state is TaskState.FAILED
-    assert lab.state_of("train") is JobState.FAILED
-
-
 def test_a_lost_host_counts_against_its_own_budget() -> None:
     lab = single(max_retries_preemption=1).reports("train/* lost").schedule()
     assert lab.task("train").state is TaskState.ASSIGNED
@@ -82,14 +76,6 @@ def test_not_reached_counts_against_nothing() -> None:
         lab.not_sent("train/*").schedule()
     task = lab.task("train")
     assert (task.state, task.failures, task.preemptions, task.refusals) == (TaskState.ASSIGNED, 0, 0, 0)
-
-
-def test_a_host_that_reboots_before_the_start_counts_against_nothing() -> None:
-    lab = single(max_retries_preemption=0)
-    lab.hosts[lab.the_worker("w").id].reboot()
-    lab.answers(lab.answer_of("w"))
-    assert lab.task("train").state is TaskState.PENDING
-    assert lab.task("train").preemptions == 0
 
 
 def test_ten_refusals_in_a_row_end_a_task() -> None:
@@ -142,13 +128,6 @@ def test_a_round_that_lost_a_host_is_charged_as_that(said: str) -> None:
     assert lab.state_of("train") is JobState.FAILED
 
 
-def test_the_host_that_was_lost_is_to_blame_and_not_its_siblings() -> None:
-    lab = gang(max_retries_preemption=0).reports("train/* running").reports("train/task-1 lost")
-    end = lab.the_job("train").end
-    assert end is not None
-    assert (end.reason, str(end.trigger)) == (EndReason.WORKER_FAILED, "train/task-1")
-
-
 def test_a_round_that_failed_in_dispatch_is_over_at_once_whoever_is_silent() -> None:
     lab = Lab().slice("a", "v4-32").job("train", tpu="v4-32").schedule()
     lab.silent("a-2").not_sent("train/task-1")
@@ -183,21 +162,6 @@ def test_a_round_that_could_not_be_sent_neither_counts_nor_begins_the_row_anew()
     assert lab.the_job("train").refused_rounds == 1
     lab.reports("train/* running").reports("train/* lost")
     assert lab.the_job("train").refused_rounds == 0
-
-
-def test_the_verdict_falls_on_a_lost_host_even_if_a_peer_died_first() -> None:
-    lab = gang().reports("train/* running 60s-ago")
-    lab.reports("train/task-0 exited 1 50s-ago", "train/task-1 lost")
-    assert lab.the_job("train").preempted_rounds == 1
-    assert lab.state_of("train") is JobState.RUNNING
-
-
-def test_of_two_failures_the_earlier_is_to_blame_by_the_time_of_the_worker() -> None:
-    lab = gang().reports("train/* running 60s-ago")
-    lab.reports("train/task-0 exited 1 3s-ago", "train/task-1 exited 2 4s-ago")
-    end = lab.the_job("train").end
-    assert end is not None
-    assert (str(end.trigger), end.exit_code) == ("train/task-1", 2)
 
 
 def test_of_two_failures_at_the_same_time_the_lower_rank_is_to_blame() -> None:

@@ -386,12 +386,3 @@ def test_what_runs_on_a_worker_that_does_not_answer_says_so(tmp_path: Path) -> N
         "v5a-2: suspect for 3m (connect: unreachable); polled again in the next cycle",
         "",
     ]
-
-
-def test_a_gang_that_has_waited_long_is_told_alike_by_status_and_why(tmp_path: Path) -> None:
-    lab = gang().job("next", tpu="v5litepod-16").schedule()
-    lab.advance("9m")
-    assert job_status(session_of(lab, tmp_path / "soon"), "next").job.overdue == ""
-    session = session_of(lab.advance("5m10s"), tmp_path / "late")
-    words = "pending for 14m (limit: 10m)"
-    assert job_status(session, "next").job.overdue == why(session, "next").overdue == words

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.events.events import AttemptEnded, EndpointRegistered, JobSubmitted
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import JobState
-from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import TaskState
 from iris_cli.errors import LockedError
 from iris_cli.ops.cycle import cycle
@@ -34,19 +32,6 @@ def test_a_child_job_is_submitted_placed_and_answered_in_one_cycle(tmp_path: Pat
     assert task.told("r1") == {"job": "train/eval", "created": True}
     assert task.outbox == {}
     assert host.running == ["train/task-0", "train/eval/task-0"]
-
-
-def test_a_child_may_have_its_own_constraints_and_none_of_its_parent(tmp_path: Path) -> None:
-    site, _, task = running(tmp_path, constraints=(parse_constraint("rack=r"),))
-    own: dict[str, Any] = {"constraints": ["~pool"], "inherit_constraints": False}
-    for number, said in enumerate(({}, {"constraints": ["~pool"]}, own)):
-        task.ask(str(number), "submit", job={**EVAL, "name": f"c{number}", **said})
-    site.cycle()
-    found = [
-        [format_constraint(each) for each in site.cluster.jobs[JobId(f"train/c{number}")].constraints]
-        for number in range(3)
-    ]
-    assert found == [["rack=r"], ["rack=r", "~pool"], ["~pool"]]
 
 
 def test_where_nothing_is_asked_for_nothing_is_added(tmp_path: Path) -> None:
@@ -319,15 +304,6 @@ def test_a_flood_is_worked_off_bit_by_bit_and_delays_nobody(tmp_path: Path) -> N
     site.cycle()
     assert len(task.outbox) == 10_000 - 16 * MAX_POLLS
     assert len(host.calls) <= MAX_POLLS + 1
-
-
-def test_children_are_limited(tmp_path: Path) -> None:
-    site, _, task = running(tmp_path, limits=Limits(max_children=3))
-    for number in range(6):
-        task.ask(f"{number}", "submit", job={"command": ["true"]})
-    site.cycle()
-    assert len(site.cluster.children_of(JobId("train"))) == 3
-    assert "train already has 3 child jobs" in task.told("5")
 
 
 def test_a_fault_of_ours_in_one_request_costs_only_that(

@@ -106,12 +106,6 @@ def test_what_is_too_late_is_no_demand() -> None:
 # Slices that are coming
 
 
-def test_a_booting_slice_serves_the_gang_that_waits_for_it() -> None:
-    west = state("west", slices=1, booting=1)
-    assert demand([], train(), groups=[west]) == []
-    assert keys(demand([], train("a"), train("b"), groups=[west])) == ["b"]
-
-
 def test_a_booting_slice_serves_only_what_its_group_would() -> None:
     west = state("west", slices=1, booting=1, preemptible=True)
     assert keys(demand([], train("a", "region=us-central2"), groups=[west])) == ["a"]
@@ -122,19 +116,6 @@ def test_a_booting_slice_serves_only_what_its_group_would() -> None:
 def test_a_slice_that_is_there_already_goes_before_one_that_boots() -> None:
     west = state("west", slices=2, booting=1)
     assert demand(tpu_slice("a", V5E), train("a"), train("b"), groups=[west]) == []
-
-
-def test_a_gang_that_anything_serves_leaves_the_slice_that_another_one_asked_for() -> None:
-    """Both slices were asked for, one by each gang: the first doesn't take the only one that serves the second."""
-    groups = [
-        state("central", zone="us-central2-b", priority=20, slices=1, booting=1),
-        state("west", priority=10, slices=1, booting=1),
-    ]
-    assert demand([], train("any"), train("picky", "region=us-central2"), groups=groups) == []
-    assert (
-        demand([], train("likes", "~region=us-central2"), train("picky", "region=us-central2"), groups=groups)
-        == []
-    )
 
 
 def test_a_gang_of_several_slices_asks_only_for_those_that_are_missing() -> None:

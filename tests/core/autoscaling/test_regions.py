@@ -50,12 +50,6 @@ def reason(workers: Sequence[Worker], job: Job, *groups: GroupState) -> str:
     return str(unmet.reason)
 
 
-def test_the_rest_of_a_gang_is_made_in_the_region_of_its_idle_slice() -> None:
-    groups = group("cheap", WEST, priority=1), group("dear", EAST, priority=9)
-    assert launched(idle("x", EAST), train(), *groups) == {"dear": 1}
-    assert launched(idle("x", WEST), train(), *groups) == {"cheap": 1}
-
-
 def test_idle_slices_of_two_regions_do_not_add_up() -> None:
     there = [*idle("x", WEST), *idle("y", EAST)]
     [entry] = demand(there, train(3), ())

@@ -159,13 +159,6 @@ def test_the_lowest_priority_is_tried_first_then_the_name() -> None:
     assert launched(groups, *gangs) == {"c": 1, "a": 4, "b": 1}
 
 
-def test_only_a_full_group_overflows() -> None:
-    gangs = [v5e(f"train-{number}") for number in range(6)]
-    decision = route(BOTH, *gangs)
-    assert dict(decision.launch) == {"west": 4, "central": 2}
-    assert [entry.key for entry in decision.routed["central"]] == ["train-4", "train-5"]
-
-
 def test_a_group_that_backs_off_overflows() -> None:
     groups = [state("west", priority=10, backing_off="quota exceeded, for another 5m"), CENTRAL]
     assert launched(groups, v5e()) == {"central": 1}

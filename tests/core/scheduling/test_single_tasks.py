@@ -99,17 +99,6 @@ def test_a_worker_that_is_not_well_takes_nothing_new(state: dict[str, Any]) -> N
     assert kinds(result, "j", 0) == ["cooldown" if "cooldown_until" in state else "unhealthy"]
 
 
-@pytest.mark.parametrize(
-    ("cooldown_until", "serves"),
-    [(0.0, True), (1000.0, True), (1001.0, False), (1600.0, False), (1601.0, True)],
-)
-def test_a_cool_down_longer_than_the_longest_back_off_is_a_clock_that_was_wrong(
-    cooldown_until: float, serves: bool
-) -> None:
-    worker = replace(host("w"), cooldown_until=cooldown_until)
-    assert bool(cycle([worker], job("j"), now=1000.0).assignments) is serves
-
-
 def test_a_worker_that_reports_no_device_has_its_cpu() -> None:
     worker = replace(host("w"), attributes={})
     assert placed(cycle([worker], job("j"), job("gpu", device=ANY_GPU))) == {"j/task-0": "w"}
