@@ -225,7 +225,7 @@ def test_a_refusal_is_the_error_that_it_is(refusal: Refusal, error: type[IrisErr
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"v":2,"ok":true,"result":{}}', b"[" * 100_000, b"\xff"])
-def test_an_answer_that_is_none_is_an_error(raw: bytes, task_dir: Path) -> None:
+def test_a_malformed_answer_is_an_error(raw: bytes, task_dir: Path) -> None:
     channel = RequestChannel(task_dir)
     name = channel.put(Status())
     (task_dir / "inbox" / name).write_bytes(raw)

@@ -159,7 +159,7 @@ def test_a_parent_that_is_over_gets_no_child(meanwhile: str) -> None:
         Inside(lab).submit()
 
 
-def test_an_attempt_of_a_gang_that_goes_again_is_refused_while_it_is_being_stopped() -> None:
+def test_requests_of_a_stopping_attempt_are_refused_while_its_gang_is_retried() -> None:
     lab = (
         Lab()
         .slice("a")

@@ -59,7 +59,7 @@ def test_the_time_that_was_watched_is_proof_but_for_its_longest_step(
 
 
 @pytest.mark.parametrize("left", ["orphaned", "running", "stopping", "unkillable"])
-def test_what_its_lease_did_not_stop_keeps_its_worker_from_everything_new(left: str) -> None:
+def test_a_worker_with_an_attempt_that_outlived_its_lease_takes_nothing_new(left: str) -> None:
     """The wrapper and its watchdog may have been killed while nobody could ask."""
     back = silent_at(lab(), DUE, 2 * DUE).reports(f"train/task-0/attempt-0 {left}").schedule()
     assert len(back.task("train").attempts) == 1
@@ -68,7 +68,7 @@ def test_what_its_lease_did_not_stop_keeps_its_worker_from_everything_new(left: 
     assert back.attempt("train").number == 1
 
 
-def test_what_its_lease_has_stopped_holds_up_nothing() -> None:
+def test_an_attempt_stopped_by_its_lease_does_not_block_the_worker() -> None:
     back = silent_at(lab(), DUE, 2 * DUE).reports("train/task-0/attempt-0 cancelled lease").schedule()
     assert back.cluster.ghosts == {}
     assert back.attempt("train").number == 1
@@ -97,11 +97,11 @@ def test_what_can_t_be_killed_is_not_stopped_by_its_lease_either() -> None:
 
 
 @pytest.mark.parametrize("kind", list(SilenceKind))
-def test_whatever_keeps_us_from_asking_renews_nothing(kind: SilenceKind) -> None:
+def test_no_kind_of_silence_renews_a_lease(kind: SilenceKind) -> None:
     assert not silent_at(lab(), DUE, 2 * DUE, kind=kind).attempt("train").live
 
 
-def test_an_answer_begins_the_time_anew() -> None:
+def test_an_answer_restarts_the_lease_time() -> None:
     back = silent_at(lab(), 0.9 * DUE, 1.8 * DUE)
     back.answers(back.answer_of("w"))
     assert silent_at(back, 0.5 * DUE, 0.9 * DUE).attempt("train").live

@@ -69,7 +69,7 @@ def test_a_job_that_came_and_went_between_two_looks_is_news() -> None:
     assert set(books.open) == {"old", "open"}
 
 
-def test_another_log_begins_new_books_and_keeps_what_waits() -> None:
+def test_a_new_log_starts_a_new_notice_state_and_keeps_pending_notices() -> None:
     lab = Lab().worker("w0").job("one")
     books = initial_notice_state(look(lab.cluster), ["command"])
     books = replace(books, channels={"command": Channel(waiting=(Notice(event="job_ended", job="x"),))})
@@ -101,7 +101,7 @@ def test_a_gang_that_waits_longer_than_gang_reserve_after_is_news(
     assert news(books, look(lab.cluster, submitted + after, why=why))[1] == []  # once
 
 
-def test_a_wait_is_told_once_also_if_nobody_looks_at_the_queue_for_a_while() -> None:
+def test_a_pending_gang_is_reported_once_even_if_its_reason_is_unknown_for_a_while() -> None:
     lab = gang()
     books, told = news(initial_notice_state(look(lab.cluster), ["command"]), look(lab.cluster))
     assert told == ["gang_waits gang PENDING"]

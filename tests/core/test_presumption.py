@@ -89,7 +89,7 @@ def test_three_unanswered_polls_over_ten_minutes_are_enough(kind: SilenceKind) -
 @pytest.mark.parametrize(
     "kind", [SilenceKind.AUTH, SilenceKind.PROTOCOL, SilenceKind.LOCAL, SilenceKind.UNKNOWN_HOST]
 )
-def test_who_is_answered_otherwise_than_he_likes_is_not_met_with_silence(kind: SilenceKind) -> None:
+def test_refusals_and_protocol_errors_do_not_count_as_silence(kind: SilenceKind) -> None:
     talking = looks(lab(), *[kind] * 9)
     assert talking.attempt("train").live
     interrupted = looks(lab(), SilenceKind.TIMEOUT, SilenceKind.TIMEOUT, kind, SilenceKind.TIMEOUT)
@@ -174,7 +174,7 @@ def test_what_can_t_be_killed_is_never_presumed_gone() -> None:
 
 
 @pytest.mark.parametrize("said", ["exited 0", "exited 1", "stopped", "cancelled", "lost", "nostart disk"])
-def test_whatever_is_over_is_no_ghost_any_more(said: str) -> None:
+def test_an_ended_attempt_is_no_longer_a_ghost(said: str) -> None:
     haunted = looks(lab(), *[SilenceKind.TIMEOUT] * 3)
     haunted.reports(f"train/task-0/attempt-0 {said}")
     assert haunted.cluster.ghosts == {}
@@ -184,7 +184,7 @@ def test_whatever_is_over_is_no_ghost_any_more(said: str) -> None:
 @pytest.mark.parametrize(
     "said", ["running", "orphaned", "absent", "preparing", "prepared", "launching 1s-ago", "stopping"]
 )
-def test_whatever_may_still_run_or_start_is_a_ghost(said: str) -> None:
+def test_an_attempt_that_may_still_run_or_start_is_a_ghost(said: str) -> None:
     haunted = looks(lab(), *[SilenceKind.TIMEOUT] * 3)
     haunted.reports(f"train/task-0/attempt-0 {said}")
     assert list(haunted.cluster.ghosts) == ["spot"]
@@ -200,7 +200,7 @@ def test_ghosts_outlast_that_their_worker_is_forgotten_and_comes_back() -> None:
     assert haunted.cluster.ghosts == {}
 
 
-def test_the_words_of_somebody_else_prove_nothing_of_a_ghost() -> None:
+def test_an_answer_of_another_incarnation_proves_nothing_about_a_ghost() -> None:
     haunted = looks(lab(), *[SilenceKind.TIMEOUT] * 3)
     haunted.hosts[WorkerId("spot")].wipe()
     haunted.reports("train/task-0/attempt-0 stopped")

@@ -256,7 +256,9 @@ def heal(lab: Lab, *, reboot: bool = False) -> None:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps, min_size=30, max_size=80), st.booleans())
-def test_whatever_is_seen_the_books_stay_sound_and_every_job_ends(walk: list[Step], reboot: bool) -> None:
+def test_any_sequence_of_observations_breaks_no_invariant_and_every_job_ends(
+    walk: list[Step], reboot: bool
+) -> None:
     lab = new_lab()
     for step in walk:
         before = lab.cluster

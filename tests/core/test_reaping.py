@@ -65,7 +65,7 @@ def test_what_was_presumed_gone_is_due_only_after_proof_that_it_is() -> None:
 
 
 @pytest.mark.parametrize("gone", ["forgotten", "re-created", "wiped"])
-def test_nothing_is_removed_from_a_worker_that_is_another_one_by_now(gone: str) -> None:
+def test_nothing_is_removed_from_a_worker_that_was_replaced(gone: str) -> None:
     lab = ended().advance("14d")
     assert lab.due("w") == [TRAIN]
     if gone == "forgotten":

@@ -62,7 +62,7 @@ def test_a_lost_host_counts_against_its_own_budget() -> None:
     assert (lab.task("train").failures, lab.task("train").preemptions) == (0, 1)
 
 
-def test_by_default_a_host_may_be_lost_a_hundred_times() -> None:
+def test_the_default_preemption_budget_is_100() -> None:
     lab = single()
     for _ in range(100):
         lab.reports("train/* lost").schedule()
@@ -90,7 +90,7 @@ def test_ten_refusals_in_a_row_end_a_task() -> None:
     assert lab.state_of("train") is JobState.FAILED
 
 
-def test_a_start_begins_the_row_anew_and_an_acknowledgement_does_not() -> None:
+def test_a_start_resets_the_refusals_of_a_task_and_an_acknowledgement_does_not() -> None:
     lab = single(max_retries_preemption=9)
     for _ in range(4):
         lab.reports("train/* preparing").reports("train/* nostart disk").uncordon("w").schedule()
@@ -128,7 +128,7 @@ def test_a_round_that_lost_a_host_is_charged_as_that(said: str) -> None:
     assert lab.state_of("train") is JobState.FAILED
 
 
-def test_a_round_that_failed_in_dispatch_is_over_at_once_whoever_is_silent() -> None:
+def test_a_round_that_failed_in_dispatch_ends_at_once_even_if_a_worker_is_silent() -> None:
     lab = Lab().slice("a", "v4-32").job("train", tpu="v4-32").schedule()
     lab.silent("a-2").not_sent("train/task-1")
     assert lab.the_job("train").settled_rounds == 1
@@ -155,7 +155,7 @@ def test_ten_refused_rounds_in_a_row_end_a_gang() -> None:
     assert [lab.task("train", index).state for index in (0, 1)] == [TaskState.WORKER_FAILED, TaskState.FAILED]
 
 
-def test_a_round_that_could_not_be_sent_neither_counts_nor_begins_the_row_anew() -> None:
+def test_an_unsent_round_neither_counts_as_a_refusal_nor_resets_the_count() -> None:
     lab = gang()
     lab.reports("train/* nostart disk").uncordon("a-0").uncordon("a-1").schedule()
     go_again(lab.not_sent("train/*"))

@@ -135,7 +135,7 @@ def test_a_refusal_says_who_holds_what_is_lacking() -> None:
     )
 
 
-def test_a_start_of_any_job_begins_the_row_of_refusals_anew() -> None:
+def test_a_start_of_any_job_resets_the_refusals_of_its_worker() -> None:
     lab = one().job("a").job("b").job("c").schedule().reports("a/* nostart disk").reports("b/* nostart disk")
     assert lab.the_worker("w").refusals == 2
     assert lab.reports("c/* prepared").the_worker("w").refusals == 2
@@ -305,7 +305,7 @@ def test_a_drain_by_hand_is_not_lifted_by_the_configuration() -> None:
     assert lab.configure(back="w").the_worker("w").draining
 
 
-def test_a_dead_worker_that_is_still_configured_begins_anew() -> None:
+def test_a_dead_worker_that_is_still_configured_is_registered_again() -> None:
     lab = busy().forget_dead("w").configure()
     assert lab.the_worker("w").condition is WorkerCondition.UNPROBED
     assert lab.task("train").state is TaskState.PENDING

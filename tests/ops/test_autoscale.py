@@ -365,7 +365,7 @@ def test_a_key_that_the_operator_accepted_stays_while_the_address_does(site: Sit
     assert known_hosts(site) == [f"{site.only()}-0", f"{site.only()}-1"]
 
 
-def test_a_provider_with_a_fault_of_its_own_is_named_and_the_others_go_on(site: Site) -> None:
+def test_an_internal_error_of_a_provider_is_reported_and_the_pass_continues(site: Site) -> None:
     class Broken(MemoryProvider):
         def list(self) -> tuple[CloudSlice, ...]:
             raise TypeError("a page is no page")

@@ -44,7 +44,7 @@ def test_a_small_log_stays_as_it_is(site: Site) -> None:
     assert not (session.state.path / "archive").exists()
 
 
-def test_nobody_waits_for_whoever_holds_the_lock(site: Site) -> None:
+def test_compaction_does_not_wait_for_the_lock(site: Site) -> None:
     session = site.session()
     session.view()
     told: list[str] = []

@@ -57,7 +57,7 @@ def pull(session: Session, out: str, err: str, *, late: float = 0.0, whole: bool
 # The last words
 
 
-def test_what_was_pulled_tells_more_than_the_end_that_the_log_keeps(tmp_path: Path) -> None:
+def test_the_card_prefers_pulled_output_to_the_tail_in_the_log(tmp_path: Path) -> None:
     session = session_of(ended(several(1), "sweep/task-0", 1, "the end\n"), tmp_path / "state")
     pull(session, "step 1\n", DISK + "much more\n" * 30 + "the end\n")
     seen = card(session, "sweep")
@@ -66,13 +66,13 @@ def test_what_was_pulled_tells_more_than_the_end_that_the_log_keeps(tmp_path: Pa
     assert seen.known.name == "disk-full"
 
 
-def test_the_standard_error_stream_comes_last_as_in_what_the_log_keeps(tmp_path: Path) -> None:
+def test_the_card_shows_stdout_before_stderr(tmp_path: Path) -> None:
     session = session_of(ended(several(1), "sweep/task-0", 1, "the end\n"), tmp_path / "state")
     pull(session, "said on out\n", "said on err\n")
     assert card(session, "sweep").log_lines == ("said on out", "said on err")
 
 
-def test_what_was_pulled_in_part_or_too_early_is_not_the_end(tmp_path: Path) -> None:
+def test_partial_or_early_pulled_output_is_not_used_for_the_card(tmp_path: Path) -> None:
     lab = ended(several(1), "sweep/task-0", 1, "the end\n")
     cut_off = session_of(lab, tmp_path / "cut")
     pull(cut_off, "", "step 1\n", whole=False)
@@ -81,7 +81,7 @@ def test_what_was_pulled_in_part_or_too_early_is_not_the_end(tmp_path: Path) -> 
     assert card(cut_off, "sweep").log_lines == card(early, "sweep").log_lines == ("the end",)
 
 
-def test_pulled_output_that_is_a_trap_is_left_alone(tmp_path: Path) -> None:
+def test_pulled_output_that_is_a_symlink_is_not_followed(tmp_path: Path) -> None:
     session = session_of(ended(several(1), "sweep/task-0", 1, "the end\n"), tmp_path / "state")
     path = session.state.task_logs.path(AttemptId(TaskId(JobId("sweep"), 0), 0), "err")
     path.parent.mkdir(parents=True, mode=0o700)
@@ -89,7 +89,7 @@ def test_pulled_output_that_is_a_trap_is_left_alone(tmp_path: Path) -> None:
     assert card(session, "sweep").log_lines == ("the end",)
 
 
-def test_the_past_is_told_from_the_log_alone(tmp_path: Path) -> None:
+def test_a_card_of_the_past_uses_only_the_log(tmp_path: Path) -> None:
     lab = ended(several(1), "sweep/task-0", 1, "the end\n").advance("1h")
     session = session_of(lab, tmp_path / "state")
     pull(session, "", "pulled\n")
@@ -98,7 +98,7 @@ def test_the_past_is_told_from_the_log_alone(tmp_path: Path) -> None:
     assert then.log_lines == ("the end",)
 
 
-def test_of_a_line_that_would_fill_the_screen_both_ends_are_shown(tmp_path: Path) -> None:
+def test_a_very_long_line_is_shortened_in_the_middle(tmp_path: Path) -> None:
     session = session_of(ended(several(1), "sweep/task-0", 1, "the end\n"), tmp_path / "state")
     pull(session, "", "begins" + "x" * 30_000 + "ends\n")
     (line,) = card(session, "sweep").log_lines
@@ -108,7 +108,7 @@ def test_of_a_line_that_would_fill_the_screen_both_ends_are_shown(tmp_path: Path
 # The others
 
 
-def test_ranks_that_were_stopped_at_the_same_line_but_for_its_numbers_are_in_one_place(
+def test_ranks_stopped_at_lines_that_differ_only_in_numbers_are_grouped(
     tmp_path: Path,
 ) -> None:
     lab = ended(gang(), "train/task-2", 1, "ValueError: loss is nan\n")
@@ -123,14 +123,14 @@ def test_ranks_that_were_stopped_at_the_same_line_but_for_its_numbers_are_in_one
     assert not any(group.same or group.failed for group in seen)
 
 
-def test_a_rank_that_said_the_same_as_the_first_is_no_odd_one_out(tmp_path: Path) -> None:
+def test_a_rank_with_the_same_last_line_as_the_first_failure_is_marked_as_equal(tmp_path: Path) -> None:
     lab = ended(gang(), "train/task-2", 1, "ValueError: step 7: loss is nan\n")
     ended(lab, "train/task-0", 143, "ValueError: step 8: loss is nan\n")
     seen = card(session_of(lab, tmp_path / "state"), "train").others
     assert [group.same for group in seen if group.line] == [True]
 
 
-def test_of_single_tasks_only_those_count_that_failed_themselves(tmp_path: Path) -> None:
+def test_only_tasks_that_failed_by_themselves_are_listed(tmp_path: Path) -> None:
     lab = ended(several(5, failures=1), "sweep/task-1", 2, "no file\n")
     ended(lab, "sweep/task-3", 0, "done\n")
     ended(lab, "sweep/task-4", 2, "no file\n")
@@ -143,7 +143,7 @@ def test_of_single_tasks_only_those_count_that_failed_themselves(tmp_path: Path)
 # The cause
 
 
-def test_a_rank_that_only_says_that_another_one_died_is_asked_after_the_others(tmp_path: Path) -> None:
+def test_the_cause_is_taken_from_another_rank_if_the_first_only_reports_a_dead_peer(tmp_path: Path) -> None:
     session = session_of(diagnosed_gang(), tmp_path / "state")
     seen = card(session, "train")
     assert seen.headline == "rank 0 failed first"
@@ -153,7 +153,7 @@ def test_a_rank_that_only_says_that_another_one_died_is_asked_after_the_others(t
     assert why(session, "train").failure == seen
 
 
-def test_an_echo_of_which_nobody_has_the_cause_is_shown_as_what_it_is(tmp_path: Path) -> None:
+def test_a_dead_peer_message_is_the_cause_if_no_rank_has_another(tmp_path: Path) -> None:
     died = "Terminating process because the JAX distributed service detected fatal errors\n"
     lab = ended(gang(), "train/task-2", 134, died)
     ended(lab, "train/task-0", 134, died)
@@ -163,14 +163,14 @@ def test_an_echo_of_which_nobody_has_the_cause_is_shown_as_what_it_is(tmp_path: 
     assert seen.next == "iris logs train --diff"
 
 
-def test_the_table_of_jobs_names_a_cause_that_was_said(tmp_path: Path) -> None:
+def test_the_table_of_jobs_names_a_known_cause(tmp_path: Path) -> None:
     lab = ended(several(1), "sweep/task-0", 1, DISK)
     words = "exit 1: disk full or no inodes left"
     assert cause_words(lab.cluster, lab.cluster.jobs[JobId("sweep")]) == words
     assert cluster_status(session_of(lab, tmp_path / "state")).jobs[0].why == words
 
 
-def test_a_try_that_was_not_the_last_tells_its_cause_too(tmp_path: Path) -> None:
+def test_an_earlier_attempt_has_its_known_cause(tmp_path: Path) -> None:
     lab = Lab().worker("w").job("train", max_retries_failure=1).schedule().reports("train/* running")
     ended(lab.advance("1h"), "train/task-0", 1, DISK).advance("1m").schedule().reports("train/* running")
     seen = job_status(session_of(lab, tmp_path / "state"), "train")
@@ -181,7 +181,7 @@ def test_a_try_that_was_not_the_last_tells_its_cause_too(tmp_path: Path) -> None
     ]
 
 
-def test_an_exit_status_alone_does_not_lengthen_the_table(tmp_path: Path) -> None:
+def test_a_cause_known_only_by_exit_status_is_not_in_the_table(tmp_path: Path) -> None:
     session = session_of(ended(several(1), "sweep/task-0", 127), tmp_path / "state")
     assert cluster_status(session).jobs[0].why == "exit 127"
     seen = card(session, "sweep")
@@ -207,14 +207,14 @@ def test_a_job_that_was_never_placed_has_a_card_without_a_place(tmp_path: Path) 
     ],
     ids=["all is shown", "more lines", "more than is kept", "more bytes than are kept", "nothing"],
 )
-def test_a_failure_that_nobody_knows_leads_to_what_is_not_shown_yet(
+def test_the_next_command_of_an_unknown_failure_shows_more_output(
     tmp_path: Path, said: str, leads_to: str
 ) -> None:
     seen = card(session_of(ended(several(2), "sweep/task-1", 1, said), tmp_path / "state"), "sweep")
     assert (seen.known, seen.next) == (None, leads_to)
 
 
-def test_a_task_that_failed_beside_the_first_one_is_explained_by_its_own_words(tmp_path: Path) -> None:
+def test_why_explains_a_second_failed_task_by_its_own_output(tmp_path: Path) -> None:
     lab = ended(several(2, failures=1), "sweep/task-0", 2, "no file\n")
     session = session_of(ended(lab, "sweep/task-1", 1, DISK), tmp_path / "state")
     seen = why(session, "sweep/task-1")
@@ -225,7 +225,7 @@ def test_a_task_that_failed_beside_the_first_one_is_explained_by_its_own_words(t
     )
 
 
-def test_ranks_that_a_shell_says_were_terminated_are_where_they_were_before(tmp_path: Path) -> None:
+def test_terminated_messages_of_the_shell_are_ignored_when_ranks_are_grouped(tmp_path: Path) -> None:
     lab = ended(gang(), "train/task-2", 3, "ValueError: loss is nan\n")
     ended(lab, "train/task-0", 143, "all_reduce of step 42\nTerminated\n")
     ended(lab, "train/task-1", 143, "all_reduce of step 42\n/x/run: line 3:   812 Terminated    sleep 9\n")
@@ -237,7 +237,7 @@ def test_ranks_that_a_shell_says_were_terminated_are_where_they_were_before(tmp_
     ]
 
 
-def test_of_sixty_four_ranks_one_waited_elsewhere(tmp_path: Path) -> None:
+def test_one_of_64_ranks_stopped_at_another_line_is_listed_alone(tmp_path: Path) -> None:
     lab = Lab().slice("big", "v4-512").job("train", tpu="v4-512").schedule()
     lab.reports("train/* running").advance("1h")
     ended(lab, "train/task-37", 1, "ValueError: loss is nan\n")
@@ -256,7 +256,7 @@ def test_of_sixty_four_ranks_one_waited_elsewhere(tmp_path: Path) -> None:
 # What is around it
 
 
-def test_a_child_that_failed_is_named_by_its_parent_and_is_where_to_look(tmp_path: Path) -> None:
+def test_the_card_of_a_parent_names_its_failed_child_job(tmp_path: Path) -> None:
     lab = Lab().worker("w", cpu=8).job("tune").schedule().reports("tune/* running")
     Inside(lab, "tune/task-0").submit(name="trial")
     lab.schedule().reports("tune/trial/* running")
@@ -277,13 +277,13 @@ def parent_of_failed(children: int) -> Lab:
     return lab.schedule().reports(*(f"tune/trial-{number}/* exited 1" for number in range(children)))
 
 
-def test_of_very_many_children_that_failed_a_few_are_named_and_the_others_counted(tmp_path: Path) -> None:
+def test_a_card_names_eight_failed_child_jobs_and_counts_the_rest(tmp_path: Path) -> None:
     lab = ended(parent_of_failed(11).advance("10s"), "tune/task-0", 9, "trials failed\n")
     seen = card(session_of(lab, tmp_path / "state"), "tune")
     assert (len(seen.children), seen.more_children) == (8, 3)
 
 
-def test_a_parent_that_lost_its_host_is_not_blamed_on_a_child_that_had_failed(tmp_path: Path) -> None:
+def test_a_lost_host_is_not_blamed_on_a_failed_child_job(tmp_path: Path) -> None:
     lab = parent_of_failed(1).advance("10s")
     lab.hosts[WorkerId("w")].reboot()
     session = session_of(lab.answers(lab.answer_of("w")), tmp_path / "state")
@@ -292,7 +292,9 @@ def test_a_parent_that_lost_its_host_is_not_blamed_on_a_child_that_had_failed(tm
     assert cluster_status(session).jobs[0].why == words, "nor are the words of iris itself said twice"
 
 
-def test_a_child_that_was_cancelled_with_its_parent_leads_to_it(tmp_path: Path) -> None:
+def test_the_next_command_of_a_child_cancelled_with_its_parent_is_the_status_of_the_parent(
+    tmp_path: Path,
+) -> None:
     lab = Lab().worker("w", cpu=8).job("tune").schedule().reports("tune/* running")
     Inside(lab, "tune/task-0").submit(name="trial")
     lab.schedule().reports("tune/trial/* running")
@@ -302,7 +304,7 @@ def test_a_child_that_was_cancelled_with_its_parent_leads_to_it(tmp_path: Path) 
     assert job_status(session, "tune/trial").next == why(session, "tune/trial").next == "iris status tune"
 
 
-def test_several_failures_are_counted_against_what_was_tolerated(tmp_path: Path) -> None:
+def test_the_reason_counts_failed_tasks_and_names_max_task_failures(tmp_path: Path) -> None:
     lab = several(6, failures=1)
     for task in (4, 2):
         ended(lab.advance("1m"), f"sweep/task-{task}", 1, "oops\n")
@@ -311,7 +313,7 @@ def test_several_failures_are_counted_against_what_was_tolerated(tmp_path: Path)
     )
 
 
-def test_a_time_limit_is_said_and_the_kill_that_it_led_to_is_not(tmp_path: Path) -> None:
+def test_a_time_limit_is_named_instead_of_the_signal(tmp_path: Path) -> None:
     lab = Lab().worker("w").job("train", timeout=7200.0).schedule().reports("train/* running")
     lab.advance("2h").reports("train/* timeout")
     session = session_of(lab, tmp_path / "state")
@@ -325,7 +327,7 @@ def test_a_setup_that_failed_is_shown_with_its_command(tmp_path: Path) -> None:
     assert card(session_of(lab, tmp_path / "state"), "train").setup == "pip install jx"
 
 
-def test_what_is_over_names_what_it_lacked_or_waited_for() -> None:
+def test_an_ended_job_names_the_missing_resource_or_dependency() -> None:
     lab = Lab().worker("w", cpu=1).job("first").job("second", after=(JobId("first"),))
     lab.job("big", cpu=8.0, scheduling_timeout=60.0).schedule().reports("first/* exited 1")
     lab.advance("2m").schedule()
@@ -340,7 +342,7 @@ def test_what_is_over_names_what_it_lacked_or_waited_for() -> None:
 # What goes again
 
 
-def test_a_rank_that_failed_is_told_while_its_gang_goes_again(tmp_path: Path) -> None:
+def test_a_retried_gang_names_the_rank_that_failed(tmp_path: Path) -> None:
     lab = Lab().slice("v5a", "v5litepod-16").job("train", tpu="v5litepod-16", max_retries_failure=2)
     ended(lab.schedule().reports("train/* running").advance("1h"), "train/task-3", 1, DISK)
     lab.reports("train/task-0 stopped").reports("train/task-1 stopped").reports("train/task-2 stopped")
@@ -352,7 +354,7 @@ def test_a_rank_that_failed_is_told_while_its_gang_goes_again(tmp_path: Path) ->
     assert cluster_status(running).jobs[0].retry == words
 
 
-def test_of_single_tasks_that_go_again_the_one_that_failed_last_is_told(tmp_path: Path) -> None:
+def test_a_retried_array_names_the_task_that_failed_last(tmp_path: Path) -> None:
     lab = Lab().worker("w", cpu=8).job("sweep", replicas=3, max_retries_failure=1).schedule()
     lab.reports("sweep/* running")
     ended(lab.advance("1m"), "sweep/task-0", 1)
@@ -364,7 +366,7 @@ def test_of_single_tasks_that_go_again_the_one_that_failed_last_is_told(tmp_path
     )
 
 
-def test_what_is_over_or_never_failed_goes_not_again(tmp_path: Path) -> None:
+def test_ended_and_new_jobs_show_no_retry(tmp_path: Path) -> None:
     lab = ended(several(1), "sweep/task-0", 1).job("fresh").schedule()
     session = session_of(lab, tmp_path / "state")
     assert [row.retry for row in cluster_status(session).jobs] == ["", ""]
@@ -377,7 +379,7 @@ def test_a_card_says_that_no_retry_is_left(tmp_path: Path) -> None:
     assert card(session_of(lab, tmp_path / "state"), "train").retries == "1 of 1 retries used"
 
 
-def test_what_runs_on_a_worker_that_does_not_answer_says_so(tmp_path: Path) -> None:
+def test_a_task_on_a_silent_worker_says_so(tmp_path: Path) -> None:
     lab = gang().silent("v5a-2").advance("3m")
     tasks = job_status(session_of(lab, tmp_path / "state"), "train").tasks
     assert [task.why for task in tasks] == [

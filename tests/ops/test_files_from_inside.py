@@ -150,7 +150,7 @@ def answer_is_lost(site: Site, host: Host) -> None:
 
 
 @pytest.mark.parametrize("accident", [die, die_and_forget, answer_is_lost])
-def test_whoever_is_killed_it_is_submitted_once(
+def test_a_job_is_submitted_once_even_if_a_process_is_killed(
     tmp_path: Path, accident: Callable[[Site, Host], None]
 ) -> None:
     site, host, task = running(tmp_path)

@@ -252,7 +252,7 @@ def test_one_that_a_job_was_launched_with_since_it_was_found_stays(tmp_path: Pat
     assert len(packed(site)) == 1
 
 
-def test_one_that_was_packed_anew_since_it_was_found_stays(tmp_path: Path, work: Path) -> None:
+def test_a_workspace_repacked_after_the_search_is_kept(tmp_path: Path, work: Path) -> None:
     """Whoever packs it is about to submit a job."""
     site = Site(tmp_path, "w")
     site.launch("first", workdir=str(work))

@@ -135,7 +135,7 @@ def test_an_answer_that_lay_around_tells_the_time_of_the_end_all_the_same(tmp_pa
     assert site.task("train", 0).state is TaskState.FAILED
 
 
-def test_a_directory_that_vanished_is_fenced_and_the_launch_is_made_anew(tmp_path: Path) -> None:
+def test_an_attempt_whose_directory_vanished_is_fenced_and_launched_again(tmp_path: Path) -> None:
     site = Site(tmp_path, "w0")
     site.launch("one", setup="make")
     site.cycle()
@@ -172,7 +172,7 @@ def test_a_rebooted_host_outranks_the_exit_code_that_was_heard_first(
     assert (job.failed_rounds, job.preempted_rounds) == (0, 1)
 
 
-def test_a_round_whose_culprit_ended_well_after_all_is_settled(tmp_path: Path) -> None:
+def test_a_round_is_settled_even_if_its_failed_rank_turns_out_to_have_succeeded(tmp_path: Path) -> None:
     site = Site(tmp_path, "w0", "w1")
     site.gang("train", 2)
     site.cycle()
@@ -235,7 +235,7 @@ def test_a_quarantine_in_the_future_is_over(tmp_path: Path) -> None:
     assert site.state_of("one") is JobState.RUNNING
 
 
-def test_a_refused_worker_is_asked_again_and_used_when_it_is_mended(tmp_path: Path) -> None:
+def test_an_unusable_worker_is_probed_again_and_used_once_it_is_repaired(tmp_path: Path) -> None:
     site = Site(tmp_path, "w0")
     site.hosts["w0"].network_disk = True
     site.launch("one")
@@ -314,7 +314,7 @@ def test_a_worker_that_is_forgotten_while_it_is_probed_is_left_out(tmp_path: Pat
         workers.accept(session, stranger)
 
 
-def test_who_was_looked_at_before_a_reboot_is_not_accepted_after_it(tmp_path: Path) -> None:
+def test_a_probe_from_before_a_reboot_can_not_be_accepted_after_it(tmp_path: Path) -> None:
     site = Site(tmp_path, "w0")
     site.launch("one")
     site.cycle()

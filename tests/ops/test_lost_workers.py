@@ -238,7 +238,7 @@ def test_after_lines_of_the_log_were_lost_every_worker_is_probed_before_it_takes
     assert site.task("next", 1).state is TaskState.PENDING
 
 
-def test_those_who_are_well_are_asked_before_those_who_may_not_answer(tmp_path: Path) -> None:
+def test_healthy_workers_are_polled_before_suspect_ones(tmp_path: Path) -> None:
     site = Site(tmp_path, "w0", "w1", limits=Limits(max_dispatch_parallelism=1))
     site.launch("train", replicas=2, cpu=3.0)
     site.cycle()

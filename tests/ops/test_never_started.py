@@ -153,7 +153,7 @@ def test_a_rank_that_waited_long_and_then_is_never_started_is_given_up_after_tha
     assert site.cluster.jobs[JobId("train")].refused_rounds == 1
 
 
-def test_where_a_host_cannot_note_since_when_it_is_told_the_time_since_the_assignment_counts(
+def test_without_a_start_note_on_the_host_the_time_since_the_assignment_counts(
     tmp_path: Path,
 ) -> None:
     """As where no name can be made any more: what is never started must not be waited for until for ever."""
@@ -195,7 +195,7 @@ def hold(over: Event) -> None:
     over.wait(SAFETY_NET)
 
 
-def test_what_is_never_started_is_given_up_too_where_a_cycle_is_over_before_one_start_is(
+def test_a_task_that_never_starts_is_given_up_even_if_each_start_outlasts_a_cycle(
     tmp_path: Path,
 ) -> None:
     """As in `iris watch`: whoever is told to start something takes as long over his answer as a cycle lasts."""
@@ -215,7 +215,7 @@ def test_what_is_never_started_is_given_up_too_where_a_cycle_is_over_before_one_
         assert site.task("one").attempts[0].held_up == "w0 acknowledged the launch but did not start it"
 
 
-def test_who_could_not_be_told_to_start_something_is_not_to_blame_that_it_does_not(tmp_path: Path) -> None:
+def test_a_host_that_never_received_go_is_not_held_up(tmp_path: Path) -> None:
     site = Site(tmp_path, "w0")
     host, session = site.hosts["w0"], site.session()
     host.never_starts = True

@@ -246,7 +246,7 @@ def test_a_watch_says_that_the_disk_is_full_dispatches_nothing_and_tries_again(s
     assert [entry.starts for host in site.hosts.values() for entry in host.tokens.values()] == [1, 1, 1, 1]
 
 
-def test_what_is_not_on_the_disk_is_not_acted_upon_and_when_it_is_gone_a_watch_begins_anew(
+def test_a_watch_does_not_act_on_unsynced_lines_and_rereads_the_log_if_they_vanish(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("iris_cli.ops.session.LOCK_TIMEOUT", 0.01)
@@ -274,7 +274,7 @@ def test_what_is_not_on_the_disk_is_not_acted_upon_and_when_it_is_gone_a_watch_b
     assert site.state_of("one") is JobState.SUCCEEDED
 
 
-def test_what_is_not_on_the_disk_is_decided_upon_only_under_the_lock(site: Site) -> None:
+def test_decisions_about_unsynced_lines_need_the_lock(site: Site) -> None:
     deciding = replace(site.session(), lock_timeout=0.01)
 
     def look() -> None:

@@ -91,7 +91,7 @@ def die() -> None:
 
 
 @pytest.mark.parametrize("where", ["poll", "before the answer", "answer"])
-def test_whoever_is_killed_anywhere_the_request_counts_once(tmp_path: Path, where: str) -> None:
+def test_a_request_counts_once_if_its_cycle_is_killed_at_any_step(tmp_path: Path, where: str) -> None:
     site, host, task = running(tmp_path)
     task.ask("1", "submit", job={"command": ["true"]})
     task.ask("2", "register_endpoint", name="http", port=80)

@@ -154,7 +154,7 @@ def test_it_may_take_longer_than_a_dispatch_lasts(site: Site) -> None:
     assert sum(len(host.shipped) for host in site.hosts.values()) == 1
 
 
-def test_whoever_dies_with_it_is_relieved(tmp_path: Path) -> None:
+def test_another_process_takes_over_after_a_death(tmp_path: Path) -> None:
     site = Site(tmp_path, "w0")
     site.cycle()
     site.launch("job", workspace=packed(site))

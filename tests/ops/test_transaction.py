@@ -14,7 +14,7 @@ from iris_cli.journal.log.reading import MAX_STORY_EVENTS
 from tests.support.fake_runner import Site
 
 
-def test_what_was_mended_is_told_when_the_lock_is_free_again(tmp_path: Path) -> None:
+def test_a_repair_is_reported_when_the_lock_is_free(tmp_path: Path) -> None:
     """Somebody has pressed Ctrl-S, perhaps, and the others go on."""
     site, told = Site(tmp_path, "w0"), list[str]()
     site.launch("one")

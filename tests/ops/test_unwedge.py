@@ -161,7 +161,7 @@ def test_a_silent_worker_is_said_to_be_silent(site: Site) -> None:
         unwedge.look(site.session(), "w0")
 
 
-def test_it_is_told_in_words_and_as_json(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_result_is_printed_as_text_and_as_json(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     own = site.attempt("now").token
     held_by(site, own, 10)
     held_by(site, None, 11)

@@ -132,7 +132,7 @@ def test_cycles_keep_coming_soon_while_short_tasks_leave_room_for_the_next(tmp_p
     assert host_clock.time - began < 20 * 1.5
 
 
-def test_whoever_waits_runs_the_cycles_if_nobody_else_does(tmp_path: Path) -> None:
+def test_a_wait_runs_cycles_if_no_other_process_does(tmp_path: Path) -> None:
     lab = Lab().worker("w").job("train").schedule().reports("train/* running")
     world = World(lab, tmp_path / "state")
     attempt = lab.attempt("train")

@@ -46,7 +46,7 @@ def test_nobody_waits_for_the_end_that_he_is_part_of(tmp_path: Path) -> None:
     assert site.state_of("train") is JobState.KILLED, "but it may end itself"
 
 
-def test_whoever_watches_knows_the_waits_and_hears_of_an_end_that_somebody_else_recorded(
+def test_a_watch_answers_waits_after_an_end_recorded_by_another_process(
     tmp_path: Path,
 ) -> None:
     site, host, task = running(tmp_path)

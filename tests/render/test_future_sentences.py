@@ -25,7 +25,7 @@ TELL = (
 )
 
 OF_CYCLES = {
-    ("view.py", "starts in the next cycle"): f"{NEXT}test_why_says_where_what_fits_by_now_will_go",
+    ("view.py", "starts in the next cycle"): f"{NEXT}test_why_names_the_worker_for_a_task_that_fits_now",
     ("view.py", "ends in the next cycle"): f"{NEXT}test_why_says_when_the_next_cycle_will_give_up",
     ("inventory.py", "will be probed in the next cycle"): (
         f"{NEXT}test_a_worker_that_was_never_probed_says_when_it_will_be"

@@ -167,7 +167,7 @@ def test_what_the_loop_can_not_do_is_the_first_thing_to_do(busy: Stage) -> None:
     ("cycle_ago", "prospect"),
     [(38.0, "ready; starts in the next cycle"), (7200.0, "ready; no cycles are running")],
 )
-def test_why_says_where_what_fits_by_now_will_go(
+def test_why_names_the_worker_for_a_task_that_fits_now(
     cycle_ago: float, prospect: str, tmp_path: Path, screen: Screen
 ) -> None:
     lab = Lab().worker("w").job("job")

@@ -119,7 +119,7 @@ def test_many_short_things_are_one_long_one(line: ProgressLine, time: Time, term
     assert "removing" in terminal.getvalue()
 
 
-def test_after_a_pause_it_begins_anew(line: ProgressLine, time: Time, terminal: Terminal) -> None:
+def test_after_a_pause_the_delay_starts_again(line: ProgressLine, time: Time, terminal: Terminal) -> None:
     for time.at in (0.0, 0.9, 5.0):
         with line(lambda: ("removing", 1, 2, "worker")):
             line.update()
@@ -166,7 +166,7 @@ def test_an_interrupted_command_leaves_no_line_behind(
     ],
     ids=["json", "quiet", "dumb", "no TERM", "pipe"],
 )
-def test_elsewhere_there_is_none(
+def test_without_a_terminal_no_progress_line_is_shown(
     output: Output, term: str, is_terminal: bool, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", term)

@@ -134,7 +134,7 @@ def test_a_number_of_each_row_is_said_to_be_that_of_each_if_it_is_known() -> Non
 
 
 @pytest.mark.parametrize("width", ["", "abc", "0", "-5", " 80 x"])
-def test_a_width_that_is_none_is_not_used(
+def test_an_invalid_width_is_ignored(
     width: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)

@@ -100,7 +100,7 @@ def test_the_past_ends_with_the_last_transaction_that_was_in_time(
     assert as_of(state, moment)[0].seq == last
 
 
-def test_whoever_waits_for_a_long_log_sees_what_takes_so_long(tmp_path: Path) -> None:
+def test_reading_a_long_log_shows_progress(tmp_path: Path) -> None:
     session, onlooker = session_of(failed_gang(), tmp_path / "state"), Onlooker()
     session.progress = onlooker
     session.view()

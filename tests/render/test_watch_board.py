@@ -59,7 +59,7 @@ def test_its_second_line_says_who_runs_cycles(cycle_ago: float, words: str, tmp_
     assert any("the next cycle" in line for line in shown) == (cycle_ago == 38.0)
 
 
-def test_a_damage_that_was_mended_stands_there_no_more(tmp_path: Path) -> None:
+def test_a_repaired_log_is_no_longer_reported_as_damaged(tmp_path: Path) -> None:
     session = session_of(busy(), tmp_path / "state")
     log = tmp_path / "state" / "events.jsonl"
     sound = log.read_bytes()

@@ -26,7 +26,7 @@ def rerun(text: str) -> str:
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.stem)
-def test_the_story_goes_as_it_is_told(story: Path) -> None:
+def test_a_scenario_gives_its_recorded_events(story: Path) -> None:
     told = story.read_text()
     happened = rerun(told)
     if os.environ.get("IRIS_REWRITE"):

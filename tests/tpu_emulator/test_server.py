@@ -41,7 +41,7 @@ def test_by_chance_calls_fail_or_lose_their_answer(google: GoogleTpu, cloud: Clo
     assert len(cloud.books.made()) == heard
 
 
-def test_the_books_say_what_was_made_and_when_it_was_ready_ended_and_gone(
+def test_the_books_record_when_each_node_was_created_ready_stopped_and_deleted(
     google: GoogleTpu, cloud: Cloud, clock: StandingClock
 ) -> None:
     begin = clock.now()

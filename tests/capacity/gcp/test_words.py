@@ -246,7 +246,7 @@ for command in ("status", "autoscale --dry-run", "config validate"):
     assert ends == ["0 False"] * 3, errors
 
 
-def test_an_answer_that_is_no_answer_of_googles_is_none(
+def test_an_answer_that_is_not_from_google_counts_as_no_answer(
     place: GcpPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a proxy gives it."""

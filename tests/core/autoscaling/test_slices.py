@@ -82,7 +82,7 @@ def test_a_list_from_before_a_deletion_does_not_bring_the_slice_back() -> None:
     assert NAME not in states(follow(made, early))
 
 
-def test_a_slice_that_is_listed_as_being_mended_keeps_what_runs_there() -> None:
+def test_a_slice_listed_as_being_repaired_keeps_its_running_tasks() -> None:
     made = ready()
     follow(made, listing(made, replace(made.cloud.slices[NAME], state=CloudState.CREATING)))
     assert states(made) == {NAME: "ready"}

@@ -221,7 +221,7 @@ def test_uncordoning_a_worker_ends_its_cool_down_too() -> None:
     assert changed(cycle([worker], job("j"), now=1000.0), "j", 0) == ("uncordon", "w", 0)
 
 
-def test_what_is_launched_anew_comes_behind_all_that_have_its_priority_by_now() -> None:
+def test_a_relaunched_job_is_queued_behind_all_jobs_of_its_priority() -> None:
     early, late = job("early", cpu=16), job("late", cpu=16, order=1, priority=Priority.HIGH)
     assert changed(cycle([host("w")], early, late), "early", 0) is None
 

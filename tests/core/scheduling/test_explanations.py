@@ -176,7 +176,7 @@ def test_who_came_before_is_named_with_the_workers_it_took() -> None:
         ("region!=us-west4", None),
     ],
 )
-def test_a_slip_of_the_pen_is_pointed_out(constraint: str, hint: str | None) -> None:
+def test_a_probable_typo_is_pointed_out(constraint: str, hint: str | None) -> None:
     found = explain([host("w", region="us-west4", rank=1)], job("j", constraint))
     assert list(found.hints) == ([hint] if hint else [])
 

@@ -171,7 +171,7 @@ def test_a_group_is_worth_what_its_preferred_members_meet() -> None:
     assert workers_of(cycle(fleet, asked), "g") == ["4", "7"]
 
 
-def test_the_smallest_group_is_found_anew_after_each_placement() -> None:
+def test_the_smallest_group_is_searched_again_after_each_placement() -> None:
     fleet = [*rack("a", *"12345"), *rack("b", *"6789")]
     jobs = [gang(f"g{n}", tpu=None, by="rack", replicas=2, cpu=16, order=n) for n in range(4)]
     singles = job("single", "rack=a", cpu=16, replicas=2, order=0)
@@ -242,7 +242,7 @@ def test_a_gang_of_which_some_tasks_are_missing_is_never_placed(rounds: int) -> 
 
 
 @pytest.mark.parametrize("slices", [0, 3, 8])
-def test_a_gang_that_cannot_be_spread_evenly_is_invalid_and_hurts_nobody(slices: int) -> None:
+def test_a_gang_that_can_not_be_divided_evenly_is_invalid_and_blocks_no_other_job(slices: int) -> None:
     result = cycle(tpu_slice("a"), gang("odd", slices=slices, order=0), gang("train", order=1))
     assert kinds(result, "odd") == ["invalid"]
     assert workers_of(result, "train") == WHOLE
@@ -253,6 +253,6 @@ def test_cpu_work_on_a_slice_keeps_no_gang_from_its_chips() -> None:
     assert workers_of(cycle(fleet, gang("train")), "train") == WHOLE
 
 
-def test_a_broken_host_in_another_slice_is_nobodys_business() -> None:
+def test_a_broken_host_in_another_slice_does_not_matter() -> None:
     fleet = [*change(tpu_slice("z"), 1, draining=True), *tpu_slice("a")]
     assert workers_of(cycle(fleet, gang("train")), "train") == WHOLE

@@ -97,7 +97,7 @@ def tried(task: Task) -> Task:
     return Task(id=task.id, attempts=(attempt,))
 
 
-def test_a_task_whose_job_nobody_knows_waits_as_invalid_and_hurts_nobody() -> None:
+def test_a_task_of_an_unknown_job_is_invalid_and_blocks_no_other_job() -> None:
     orphan = pending([job("orphan")])
     result = cycle(ONE_CORE, job("j"), tasks=[*orphan, *pending([job("j")])])
     assert placed(result) == {"j/task-0": "w"}

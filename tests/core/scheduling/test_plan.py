@@ -133,7 +133,7 @@ def test_reasons_to_hold_back_stand_in_order_of_precedence() -> None:
 # Old attempts
 
 
-def test_a_task_is_not_placed_anew_before_its_old_attempt_has_ended() -> None:
+def test_a_task_is_not_placed_again_before_its_old_attempt_has_ended() -> None:
     stopping = task("j", TaskState.PENDING, ENDED, STOPPING, on="old")
     found = plan(cluster([host("w"), host("old")], [job("j", replicas=2)], stopping), 0.0)
     assert assigned(found) == ["j/task-1"]
@@ -162,7 +162,7 @@ def round_over(*states: AttemptState) -> list[Task]:
     ]
 
 
-def test_a_gang_is_not_placed_anew_before_all_its_old_attempts_have_ended() -> None:
+def test_a_gang_is_not_placed_again_before_all_its_old_attempts_have_ended() -> None:
     bounced = gang("g", rounds=1, settled_rounds=1)
     fleet = [*tpu_slice("a"), *tpu_slice("b")]
     found = plan(cluster(fleet, [bounced], *round_over(ENDED, STOPPING, ENDED, ENDED)), 0.0)
@@ -174,7 +174,7 @@ def test_a_gang_is_not_placed_anew_before_all_its_old_attempts_have_ended() -> N
     assert len(found.assignments) == 4
 
 
-def test_a_gang_is_not_placed_anew_before_its_last_round_is_settled() -> None:
+def test_a_gang_is_not_placed_again_before_its_last_round_is_settled() -> None:
     unsettled = gang("g", rounds=1, settled_rounds=0)
     found = plan(cluster(tpu_slice("a"), [unsettled], *round_over(ENDED, ENDED, ENDED, ENDED)), 0.0)
     assert (assigned(found), kinds(found, "g")) == ([], ["stopping"])

@@ -119,7 +119,7 @@ def test_every_taint_must_be_tolerated() -> None:
     assert cycle([worker], job("j", tolerations=("spot",))).assignments == ()
 
 
-def test_a_toleration_attracts_nobody() -> None:
+def test_a_toleration_does_not_prefer_tainted_workers() -> None:
     fleet = [tainted(host("b")), host("c")]
     assert workers_of(cycle(fleet, job("j", tolerations=("maintenance",), cpu=16, replicas=2)), "j") == [
         "b",
@@ -203,7 +203,7 @@ def test_a_gpu_task_goes_to_the_worker_with_the_fewest_free_gpus_that_fit() -> N
         assert workers_of(cycle(fleet, job("j", device=Device("gpu", count=count))), "j") == [worker]
 
 
-def test_the_fewest_free_gpus_are_counted_anew_for_each_task_of_a_cycle() -> None:
+def test_free_gpus_are_counted_again_for_each_task_of_a_cycle() -> None:
     fleet = [host("a", gpus=8), host("b", gpus=8), host("c", gpus=6)]
     queue = [
         job(f"j{at}", device=Device("gpu", count=count), order=at) for at, count in enumerate((8, 1, 4, 2))

@@ -86,7 +86,7 @@ def test_a_loop_that_has_just_begun_takes_over_the_age_of_what_others_did(state:
     assert cycles.last_own is None
 
 
-def test_one_that_is_late_is_late_whoever_ran_a_cycle_meanwhile(state: StateDir) -> None:
+def test_a_late_loop_is_reported_even_if_another_process_ran_a_cycle(state: StateDir) -> None:
     runs(state, LOOP, pid=4711)
     beat(state, LOOP, 300.0, pid=4711)
     beat(state, "command", 2.0)

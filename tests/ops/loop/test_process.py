@@ -35,7 +35,9 @@ def status_of(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def test_it_has_no_terminal_and_nothing_of_whoever_started_it_but_its_environment(operator: Operator) -> None:
+def test_the_loop_inherits_only_the_environment_of_its_starter_and_has_no_terminal(
+    operator: Operator,
+) -> None:
     operator.env["MARK"] = "of this shell"
     open_here = os.open(operator.directory / "cluster.yaml", os.O_RDONLY)
     os.set_inheritable(open_here, True)
@@ -95,7 +97,7 @@ def test_a_loop_that_is_started_by_hand_beside_another_one_leaves(operator: Oper
     assert "another loop runs already" in operator.log
 
 
-def test_one_that_begins_while_the_configuration_is_invalid_waits_until_it_is_mended(
+def test_a_loop_started_with_an_invalid_configuration_waits_until_it_is_valid(
     operator: Operator,
 ) -> None:
     config = operator.directory / "cluster.yaml"
@@ -111,7 +113,9 @@ def test_one_that_begins_while_the_configuration_is_invalid_waits_until_it_is_me
             begun.kill()
 
 
-def test_one_that_waits_for_a_valid_configuration_ends_with_its_state_directory(operator: Operator) -> None:
+def test_a_loop_waiting_for_a_valid_configuration_ends_when_its_state_directory_is_deleted(
+    operator: Operator,
+) -> None:
     (operator.directory / "cluster.yaml").write_text(CONFIG + "loop: of\n")
     program = start.loop_program(operator.place())
     with subprocess.Popen(program, cwd=operator.directory, env=operator.environ()) as begun:
@@ -159,7 +163,7 @@ def test_a_loop_that_is_suspended_is_replaced_too(
     assert start.start(operator.place(), operator.environ()).pid != first
 
 
-def test_a_process_that_has_the_number_of_a_loop_by_now_is_left_alone(
+def test_a_process_that_reuses_the_pid_of_a_loop_is_not_killed(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bystander = subprocess.Popen(["sleep", "600"])

@@ -113,7 +113,7 @@ def test_one_that_was_stopped_before_it_began_does_nothing(lab: LoopLab) -> None
     assert lab.turns == []
 
 
-def test_an_order_that_can_not_be_read_is_none(lab: LoopLab) -> None:
+def test_an_unreadable_order_is_ignored(lab: LoopLab) -> None:
     lab.site.launch("train")
     lab.at(33.0, lambda: (lab.state / "loop.json").write_text('{"turn": 7'))
     assert lab.run(60) is None
@@ -291,7 +291,7 @@ def test_a_job_that_comes_while_it_ends_is_not_left_alone(
     assert lab.site.state_of("second") is JobState.SUCCEEDED
 
 
-def test_of_two_loops_that_could_go_on_one_does(lab: LoopLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_of_two_loops_continues(lab: LoopLab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.site.launch("first")
     lab.ends(20.0, "first/task-0")
     loop = lab.loop()

@@ -69,7 +69,7 @@ def test_a_wait_that_is_interrupted_is_gone(site: Site) -> None:
     assert seen(session) == []
 
 
-def test_whoever_follows_without_placing_is_no_runner(site: Site) -> None:
+def test_a_follower_that_places_nothing_is_not_listed_as_a_runner(site: Site) -> None:
     session = site.session()
     with CycleRunner(session, schedule=False):
         assert seen(session) == []

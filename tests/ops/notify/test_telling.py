@@ -251,7 +251,7 @@ def test_while_somebody_is_telling_nobody_else_does_and_nothing_is_lost(lab: Lab
     assert lab.tell() == ["job_ended one KILLED cancelled"]
 
 
-def test_books_that_are_broken_begin_anew(lab: Lab) -> None:
+def test_an_unreadable_notice_state_is_replaced(lab: Lab) -> None:
     lab.tell()
     lab.launch("one")
     lab.tell()
@@ -277,7 +277,7 @@ def _full(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_a_cycle_ends_while_a_command_hangs_and_whoever_leaves_at_once_has_it_told_again(lab: Lab) -> None:
+def test_a_cycle_ends_while_a_notification_hangs_and_the_next_process_sends_it_again(lab: Lab) -> None:
     lab.tell()
     lab.launch("one")
     lab.cancel("one")

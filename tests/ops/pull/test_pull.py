@@ -86,7 +86,7 @@ def test_what_was_cut_off_goes_on_where_it_was(
     assert [what[2] for what in remote.asked if what[0] == "piece"] == [2 * PIECE, 3 * PIECE]
 
 
-def test_a_beginning_of_another_version_is_not_gone_on_with(
+def test_a_partial_file_of_another_version_is_not_continued(
     world: World, remote: RemoteFiles, rank0: Token, here: Path
 ) -> None:
     remote.put(rank0, "output/large", b"1" * (2 * PIECE))
@@ -209,7 +209,7 @@ def test_logs_are_kept_in_the_state_directory_and_gone_on_with(
     assert not here.exists()
 
 
-def test_another_log_in_its_place_is_fetched_anew(
+def test_a_replaced_log_is_fetched_from_the_start(
     world: World, remote: RemoteFiles, rank0: Token, here: Path
 ) -> None:
     remote.put(rank0, "out", b"a long first one")
@@ -241,7 +241,7 @@ def test_logs_that_were_cut_off_are_no_whole_ones(
     )
 
 
-def test_a_log_that_another_pull_begins_anew_comes_whole(
+def test_a_log_that_a_second_pull_restarts_is_complete(
     world: World, remote: RemoteFiles, rank0: Token, here: Path
 ) -> None:
     said = os.urandom(2 * PIECE + 1)
