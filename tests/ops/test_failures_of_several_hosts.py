@@ -14,8 +14,11 @@ from tests.core.known_causes.multi_host import SEEN
 from tests.render.scenes import session_of
 from tests.support.lab import Lab
 
+SHOWN = (MULTI_HOST[0], MULTI_HOST_ECHOES[0], next(rule for rule in MULTI_HOST if rule.next))
+"""tests/core/known_causes recognizes the messages of all rules."""
 
-@pytest.mark.parametrize("rule", [*MULTI_HOST, *MULTI_HOST_ECHOES], ids=lambda rule: rule.name)
+
+@pytest.mark.parametrize("rule", SHOWN, ids=lambda rule: rule.name)
 def test_the_card_shows_a_failure_of_several_hosts_with_its_fix_and_source(
     rule: Rule, tmp_path: Path
 ) -> None:

@@ -101,18 +101,6 @@ def test_nobody_takes_the_place_of_a_gang_that_waits_for_the_silent_host(tmp_pat
     assert site.hosts["w1"].running == ["gang/task-1"]
 
 
-def test_nothing_is_placed_on_a_host_before_it_has_answered(site: Site) -> None:
-    site.launch("there", cpu=1.0, **on("a"))
-    site.launch("elsewhere", cpu=1.0)
-    before = len(site.hosts["w0"].calls)
-    with while_hanging(site.hosts["w0"], "poll", lambda: patient_cycle(site)) as hangs:
-        assert hangs.wait(SAFETY_NET)
-        until(lambda: site.state_of("elsewhere") is JobState.RUNNING)
-        assert site.task("there").state is TaskState.PENDING
-        assert site.hosts["w0"].calls[before:] == ["poll"]
-    assert site.state_of("there") is JobState.RUNNING
-
-
 def test_a_deadline_that_has_passed_is_weighed_with_all_answers(site: Site) -> None:
     """So the end of the task names what it lacked, and not the host that was slow."""
     site.launch("block", cpu=4.0, **on("b"))
@@ -128,14 +116,6 @@ def test_a_deadline_that_has_passed_is_weighed_with_all_answers(site: Site) -> N
 
 
 # A launch
-
-
-def test_a_launch_returns_while_a_foreign_host_is_silent(site: Site) -> None:
-    with hanging(site.hosts["w0"], "poll") as hangs:
-        result = start(site, "new", cpu=1.0, **on("b"))
-        assert hangs.wait(SAFETY_NET)
-        assert site.state_of("new") is JobState.RUNNING
-        assert [str(each.task) for each in result.assigned] == ["new/task-0"]
 
 
 def test_a_launch_with_a_set_up_returns_while_a_foreign_host_is_silent(site: Site) -> None:
