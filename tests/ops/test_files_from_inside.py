@@ -232,17 +232,8 @@ def test_what_is_not_what_was_asked_for_is_refused_and_not_kept(
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [
-        (tar(b"x", b"/etc/cron.d/x"), "leads out of it"),
-        (tar(b"x", b"a/../../x"), "leads out of it"),
-        (tar_header(b"home", target=b"/root") + END, "links that lead out of the directory"),
-        (tar_header(b"a/up", target=b"../../x") + END, "links that lead out of the directory"),
-        (tar_header(b"a", target=b"b") + tar(b"x", b"a/x"), "holds a twice"),
-        (tar(b"x").replace(b"0000644\0", b"0004755\0"), "unknown metadata"),
-        (b"no tar at all" * 1000, "neither file nor link"),
-        (tar(b"x")[:-512], "truncated"),
-    ],
-    ids=["absolute", "above", "link", "link above", "behind a link", "setuid", "no tar", "cut"],
+    [(tar(b"x", b"/etc/cron.d/x"), "leads out of it"), (tar(b"x")[:-512], "truncated")],
+    ids=["absolute", "cut"],
 )
 def test_what_could_do_harm_is_refused_before_any_worker_has_it_and_costs_none_its_good_name(
     tmp_path: Path, content: bytes, why: str

@@ -160,10 +160,6 @@ def _boots_are_all_the_same() -> AbstractContextManager[Any]:
     return patch.object(identity, "_apply_reboot", lambda draft, worker, boot_id: None)
 
 
-def _settled_at_once() -> AbstractContextManager[Any]:
-    return patch.object(gangs, "_blame_order", lambda item: (0, -item[1].at, -item[0].index))
-
-
 @contextmanager
 def _take_over_unsaid() -> Iterator[None]:
     """Whoever finds a launch whose dispatcher may have died sends it, and says so nowhere."""

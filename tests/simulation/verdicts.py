@@ -16,7 +16,7 @@ from iris_cli.core.events.events import (
     TaskDispatchFailed,
     Transaction,
 )
-from iris_cli.core.ids import AttemptId, JobId, WorkerId
+from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.model.limits import Limits
@@ -237,8 +237,3 @@ def _reasons_of(job: Job, state: JobState, after: Cluster) -> set[EndReason]:
     if state is JobState.FAILED and not job.is_gang:  # tolerated failures are not to blame
         to_blame = {T.FAILED} if len(failed) > job.max_task_failures else {T.WORKER_FAILED}
     return {task.end.reason for task in tasks if task.end and task.state in to_blame} - {R.SIBLING}
-
-
-def open_jobs_of(cluster: Cluster) -> list[JobId]:
-    """The jobs without an end, in order."""
-    return [job.id for job in cluster.jobs.values() if job.end is None]

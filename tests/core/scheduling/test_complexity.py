@@ -221,30 +221,6 @@ def test_constraints_are_evaluated_once_for_each_value_whatever_the_tasks_and_th
     assert evaluations(monkeypatch, fleet(200), singles(10)) == few
 
 
-def test_jobs_that_ask_for_the_same_have_the_same_signature_and_no_others() -> None:
-    same = [job("a", "region=r1", cpu=2), job("b", "region=r1", cpu=2, order=7, command=("other",))]
-    others = [
-        job("c", "region=r1", cpu=3),
-        job("d", "region=r2", cpu=2),
-        job("e", "~region=r1", cpu=2),
-        job("f", 'region="1"', cpu=2),
-        job("g", "region=1", cpu=2),
-        job("h", "region=1.0", cpu=2),
-        job("i", "region in r1", cpu=2),
-        job("k", "region=r1", cpu=2, memory=1),
-        job("l", "region=r1", cpu=2, tolerations=("spot",)),
-        gang("m", "region=r1", tpu=None, cpu=2),
-        gang("n", "region=r1", tpu=None, cpu=2, replicas=8),
-        gang("o", "region=r1", tpu=None, cpu=2, replicas=8, slices=2),
-        gang("o2", "region=r1", tpu=None, cpu=2, replicas=8, slices=2, spread=True),
-        gang("p", "region=r1", tpu=None, cpu=2, by="rack"),
-        gang("q", "region=r1", cpu=2),
-    ]
-    assert same[0].signature == same[1].signature
-    signatures = [each.signature for each in (same[0], *others)]
-    assert len(dict.fromkeys(signatures)) == len(signatures)
-
-
 def test_a_cycle_leaves_the_interpreter_as_it_was() -> None:
     seen: list[bool] = []
     worker = fleet(1)

@@ -332,7 +332,7 @@ def test_it_starts_at_the_latest_when_those_have_ended_that_ran_when_it_reserved
         stream.end("w0", ahead.pop())
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(LARGE, st.integers(2, 4), st.randoms(use_true_random=True))
 def test_no_stream_of_small_tasks_starves_it_on_several_workers(
     asked: Job, workers: int, random: Random

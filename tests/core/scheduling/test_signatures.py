@@ -35,6 +35,7 @@ DEVICES = [
 ]
 JOBS = [
     JOB,
+    replace(JOB, id=JobId("other"), order=7, command=("other",)),
     *(replace(JOB, constraints=each) for each in CONSTRAINTS),
     *(replace(JOB, tolerations=each) for each in [*combinations(TEXTS, 1), *combinations(TEXTS, 2)]),
     *(replace(JOB, tolerations=(text,), constraints=(each,)) for text in TEXTS for each in EXISTING),

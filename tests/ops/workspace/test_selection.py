@@ -161,7 +161,8 @@ def _hanging(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "_TIMEOUT", 0.2)
 
 
-BROKEN = pytest.mark.parametrize(
+@with_git
+@pytest.mark.parametrize(
     ("breakage", "why"),
     [
         (_broken, "index file"),
@@ -170,26 +171,16 @@ BROKEN = pytest.mark.parametrize(
         (_hanging, "no answer"),
     ],
 )
-Break = Callable[[Path, pytest.MonkeyPatch], None]
-
-
-@with_git
-@BROKEN
-def test_if_git_can_t_tell_nothing_it_may_ignore_is_shipped(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, breakage: Break, why: str
+def test_if_git_can_t_tell_nothing_it_may_ignore_is_shipped_until_an_ignore_file_decides(
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    breakage: Callable[[Path, pytest.MonkeyPatch], None],
+    why: str,
 ) -> None:
     breakage(repository, monkeypatch)
     with pytest.raises(UsageError, match=f"git can't list .*{why}") as told:
         select(repository)
     assert ".irisignore" in told.value.hint
-
-
-@with_git
-@BROKEN
-def test_then_an_ignore_file_can_decide(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, breakage: Break, why: str
-) -> None:
-    breakage(repository, monkeypatch)
     (repository / ".irisignore").write_text("build\n*.log\n.*\n")
     chosen = select(repository)
     assert chosen.names == ("new", "sub/new", "sub/tracked", "tracked")
