@@ -45,7 +45,7 @@ ASKED: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_every_field_is_kept(asked: dict[str, Any]) -> None:
+def test_a_job_that_is_tried_again_keeps_every_field(asked: dict[str, Any]) -> None:
     lab = Lab().slice("a").worker("w").job("train", **asked).cancel("train")
     lab.schedule().again("train")
     assert fields_of(lab.the_job("train-2")) == fields_of(lab.the_job("train")) | {"cancelled": False}
@@ -64,7 +64,7 @@ def test_a_gang_on_another_slice_has_its_number_of_ranks() -> None:
     assert (lab.the_job("train").replicas, lab.the_job("train-2").replicas) == (2, 4)
 
 
-def test_each_names_the_other() -> None:
+def test_a_job_and_the_one_that_tries_it_again_name_each_other() -> None:
     lab = ended().again("train").cancel("train-2").schedule().again("train-2").again("train")
     chain = {name: (job.again, job.tried_again) for name, job in lab.cluster.jobs.items()}
     assert chain == {
@@ -119,7 +119,7 @@ def test_the_lowest_number_that_no_job_has_is_taken_and_a_name_that_is_given_win
 # Only what did not succeed
 
 
-def test_their_limit_stays() -> None:
+def test_an_array_that_is_tried_again_keeps_its_limit_of_running_tasks() -> None:
     lab = Lab().worker("w").job("sweep", array="0-4%2").cancel("sweep").schedule().again("sweep", failed=True)
     assert (lab.the_job("sweep-2").indexes, lab.the_job("sweep-2").max_running) == ((0, 1, 2, 3, 4), 2)
 

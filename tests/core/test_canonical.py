@@ -144,7 +144,9 @@ def test_normalizing_reads_both_keys_and_leaves_the_rest_alone() -> None:
         (["tpu-name=a"], ["tpu-name=b"], ["tpu-name=a", "tpu-name=b"]),
     ],
 )
-def test_merging_parent_and_child(parent: list[str], child: list[str], merged: list[str]) -> None:
+def test_constraints_of_a_child_are_merged_with_those_of_its_parent(
+    parent: list[str], child: list[str], merged: list[str]
+) -> None:
     assert merge_constraints(parsed(*parent), parsed(*child)) == parsed(*merged)
 
 

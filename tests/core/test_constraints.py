@@ -129,7 +129,9 @@ TABLE: list[tuple[ConstraintOp, Any, str]] = [
 
 
 @pytest.mark.parametrize(("op", "operand", "satisfied"), TABLE)
-def test_every_operator_on_every_type(op: ConstraintOp, operand: Any, satisfied: str) -> None:
+def test_every_operator_compares_every_type_as_the_table_says(
+    op: ConstraintOp, operand: Any, satisfied: str
+) -> None:
     constraint = Constraint.of("k", op, values=operand) if op is IN else Constraint.of("k", op, operand)
     for found, sign in zip(FOUND, satisfied.split(), strict=True):
         worker = {} if found is None else {"k": AttributeValue(found)}

@@ -316,7 +316,7 @@ def test_jobs_that_can_never_run_keep_their_state() -> None:
         ({"STOPPED": 3}, "3 stopped"),
     ],
 )
-def test_counts_of_tasks_in_words(counts: dict[str, int], said: str) -> None:
+def test_counts_of_tasks_are_said_in_words(counts: dict[str, int], said: str) -> None:
     assert counts_in_words(counts) == said
 
 

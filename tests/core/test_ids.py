@@ -49,7 +49,7 @@ HOSTILE = [
 @pytest.mark.parametrize(
     "name", ["a", "A9", "0", "train", "a.b_c-d", "x" * 63, "task", "task-x", "attempt", "tasks-1"]
 )
-def test_good_names(name: str) -> None:
+def test_good_names_are_names_of_jobs_and_workers(name: str) -> None:
     assert parse_job_id(name) == name
     assert parse_worker_id(name) == name
 
@@ -76,7 +76,7 @@ def test_every_part_of_a_child_has_a_name(name: str) -> None:
         parse_job_id(name)
 
 
-def test_children_and_their_ancestors() -> None:
+def test_the_name_of_a_child_tells_its_ancestors() -> None:
     child = parse_job_id("a/b/c")
     assert (parent_of(child), root_of(child), depth_of(child)) == ("a/b", "a", 2)
     assert (parent_of(JobId("a")), root_of(JobId("a")), depth_of(JobId("a"))) == (None, "a", 0)

@@ -83,7 +83,9 @@ def state_of(
         ("UFF", 0, JobState.UNSCHEDULABLE),
     ],
 )
-def test_single_tasks(tasks: str, tolerated: int, state: JobState) -> None:
+def test_the_state_of_a_job_of_single_tasks_follows_from_its_tasks(
+    tasks: str, tolerated: int, state: JobState
+) -> None:
     assert state_of(tasks, tolerated=tolerated) is state
 
 
@@ -100,7 +102,7 @@ def test_single_tasks(tasks: str, tolerated: int, state: JobState) -> None:
         ("UU", JobState.UNSCHEDULABLE),
     ],
 )
-def test_gangs(tasks: str, state: JobState) -> None:
+def test_the_state_of_a_gang_follows_from_its_tasks(tasks: str, state: JobState) -> None:
     assert state_of(tasks, gang=True) is state
 
 
@@ -113,7 +115,9 @@ def test_gangs(tasks: str, state: JobState) -> None:
         ("UK", JobState.UNSCHEDULABLE),
     ],
 )
-def test_cancelled_before_it_was_over(tasks: str, state: JobState) -> None:
+def test_a_job_that_was_cancelled_before_it_was_over_is_killed_or_unschedulable(
+    tasks: str, state: JobState
+) -> None:
     assert state_of(tasks, cancelled=True) is state
 
 

@@ -27,7 +27,9 @@ from iris_cli.core.model.task import End, EndReason, reason_of_exit, signal_of
         (1, "something else", EndReason.USER_ERROR),
     ],
 )
-def test_the_reason_of_an_exit(exit_code: int, cause: str, reason: EndReason) -> None:
+def test_an_exit_has_the_reason_of_its_status_and_cause(
+    exit_code: int, cause: str, reason: EndReason
+) -> None:
     assert reason_of_exit(exit_code, cause) is reason
 
 
@@ -35,7 +37,9 @@ def test_the_reason_of_an_exit(exit_code: int, cause: str, reason: EndReason) ->
     ("exit_code", "name"),
     [(None, None), (0, None), (9, None), (128, None), (129, "SIGHUP"), (137, "SIGKILL"), (255, None)],
 )
-def test_the_signal_behind_an_exit_code(exit_code: int | None, name: str | None) -> None:
+def test_only_an_end_by_a_signal_names_the_signal_of_its_exit_code(
+    exit_code: int | None, name: str | None
+) -> None:
     assert signal_of(End(reason=EndReason.SIGNAL, exit_code=exit_code)) == name
     assert signal_of(End(reason=EndReason.USER_ERROR, exit_code=exit_code)) is None
 

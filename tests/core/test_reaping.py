@@ -92,7 +92,7 @@ def test_only_a_worker_that_is_well_is_asked() -> None:
     assert lab.advance("1m").answers(lab.answer_of("w")).due("w") == [TRAIN]
 
 
-def test_a_batch_at_a_time_the_oldest_first_and_each_once() -> None:
+def test_attempts_are_due_in_batches_the_oldest_first_and_each_once() -> None:
     lab = ended(tasks=2 * BATCH + 3).advance("14d")
     seen = []
     for _ in range(3):

@@ -177,7 +177,7 @@ def test_a_clock_that_was_set_back_does_not_hold_up_a_verdict() -> None:
     assert lab.advance(-3600.0).schedule().state_of("train") is JobState.FAILED
 
 
-def test_a_verdict_at_the_beginning_of_time() -> None:
+def test_a_failure_at_time_zero_fails_its_gang() -> None:
     lab = Lab()
     lab.now = 0.0
     lab.slice("a").job("train", tpu="v4-16").schedule().reports("train/* running").reports(

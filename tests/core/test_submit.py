@@ -80,7 +80,9 @@ def refusal(fleet: Fleet = FLEET, cluster: Cluster | None = None, **request: Any
         ({"gpu": "A100:8", "replicas": 2, "force": True}, 2, 1, None),
     ],
 )
-def test_what_is_implied(request_: dict[str, Any], replicas: int, slices: int, group_by: str | None) -> None:
+def test_the_device_of_a_job_implies_its_replicas_slices_and_grouping(
+    request_: dict[str, Any], replicas: int, slices: int, group_by: str | None
+) -> None:
     job = asked(**request_)
     assert (job.replicas, job.slices) == (replicas, slices)
     assert (job.coscheduling.group_by if job.coscheduling else None) == group_by
@@ -189,7 +191,7 @@ def test_a_host_that_was_never_probed_may_turn_out_to_be_anything_but_a_slice_of
     assert isinstance(refusal([*FLEET, {}], tpu="v4-64"), UnschedulableError)
 
 
-def test_the_device_in_one_spelling() -> None:
+def test_a_device_is_kept_in_one_spelling() -> None:
     assert asked(tpu="V5LITE-16").resources.device == Device("tpu", "v5litepod-16")
     assert asked(gpu="A100:2", force=True).resources.device == Device("gpu", "A100", 2)
     assert asked().resources.device is None

@@ -61,7 +61,7 @@ def test_a_near_miss_is_named() -> None:
         ("tpu7x-4096", 2048, 512, 4, "8x16x16"),
     ],
 )
-def test_the_table_of_types(
+def test_a_type_has_the_chips_vms_and_topology_of_the_table(
     accelerator_type: str, chips: int, vms: int, chips_per_vm: int, topology: str
 ) -> None:
     found = lookup(accelerator_type)
@@ -112,7 +112,7 @@ def test_output_says_type_chips_and_vms(arguments: tuple[str, int], words: str) 
         ("", None),
     ],
 )
-def test_the_nearest_word(word: str, found: str | None) -> None:
+def test_a_misspelt_word_is_answered_with_the_nearest_one(word: str, found: str | None) -> None:
     assert nearest(word, ["us-west4", "europe-west4", "us-central2"]) == found
 
 

@@ -41,7 +41,7 @@ def busy() -> Lab:
         ("host_key", "untrusted"),
     ],
 )
-def test_the_first_failed_poll(kind: str, condition: str) -> None:
+def test_the_first_failed_poll_gives_a_worker_the_condition_of_its_kind(kind: str, condition: str) -> None:
     lab = busy().silent("w", kind=KINDS[kind])
     worker = lab.the_worker("w")
     assert (worker.condition, worker.failed_polls, worker.cooldown_until) == (condition, 1, START + 10)

@@ -70,7 +70,7 @@ def test_every_command_line_of_the_pages_parses() -> None:
     assert errors == []
 
 
-def test_what_is_named_exists() -> None:
+def test_every_command_that_a_page_names_exists() -> None:
     named = [(page, line) for page, line in found(NAMED) if line not in NO_COMMANDS]
     assert len(named) > 100
     assert [(page, line, said) for page, line in named if (said := complaint(line))] == []

@@ -30,7 +30,7 @@ def test_there_are_recipes_and_none_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(("scene", "line", "then", "shown"), RECIPES)
-def test_a_recipe_gives_this(
+def test_a_recipe_gives_the_output_that_the_page_shows(
     scene: str, line: str, then: str, shown: str, stages: Stages, tmp_path: Path
 ) -> None:
     if then.startswith("jq") and shutil.which("jq") is None:

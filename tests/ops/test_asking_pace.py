@@ -65,13 +65,13 @@ def took(clock: Asker) -> float:
     return clock.ended - clock.begins
 
 
-def test_under_wait(tmp_path: Path) -> None:
+def test_a_program_that_asks_is_answered_at_its_pace_under_wait(tmp_path: Path) -> None:
     site, clock = asking(tmp_path)
     wait_for(site.session(), [JobId("train")])
     assert took(clock) < 12.0
 
 
-def test_under_follow(tmp_path: Path) -> None:
+def test_a_program_that_asks_is_answered_at_its_pace_while_logs_are_followed(tmp_path: Path) -> None:
     """Which reads logs about once a second, and leaves as much time between two cycles."""
     site, clock = asking(tmp_path)
     with CycleRunner(site.session(), least=1.0) as caretaker:
@@ -82,14 +82,14 @@ def test_under_follow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("interval", [5.0, 60.0])
-def test_under_watch(tmp_path: Path, interval: float) -> None:
+def test_a_program_that_asks_is_answered_at_its_pace_under_watch(tmp_path: Path, interval: float) -> None:
     site, clock = asking(tmp_path)
     for _ in takewhile(lambda _: not clock.ended, watch(site.session(), interval=interval, schedule=True)):
         pass
     assert took(clock) < interval + 10.0
 
 
-def test_in_the_background_loop(tmp_path: Path) -> None:
+def test_a_program_that_asks_is_answered_at_its_pace_by_the_background_loop(tmp_path: Path) -> None:
     lab = LoopLab(tmp_path)
     lab.site.launch("train")
     lab.site.cycle()

@@ -269,7 +269,7 @@ def test_what_changes_while_it_is_fetched_is_refused(tmp_path: Path) -> None:
     assert (jobs(site), kept(site)) == (["train"], ())
 
 
-def test_a_worker_that_gives_crumbs_keeps_nobody(tmp_path: Path) -> None:
+def test_an_answer_with_less_than_was_asked_for_ends_the_fetch(tmp_path: Path) -> None:
     site, host, task = running(tmp_path)
     host.crumbs = True
     task.ask("1", "submit", job={**EVAL, "workspace": pack(task, tar(random.Random(1).randbytes(300_000)))})

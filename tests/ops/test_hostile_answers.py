@@ -131,7 +131,9 @@ def test_nothing_that_a_worker_says_is_felt_by_others(running: Session, data: st
 @pytest.mark.soak
 @settings(max_examples=SOAK, deadline=None)
 @given(data=st.data())
-def test_the_same_for_very_many_answers(running: Session, data: st.DataObject) -> None:
+def test_nothing_that_a_worker_says_is_felt_by_others_however_many_answers(
+    running: Session, data: st.DataObject
+) -> None:
     check(running, data.draw(answers(token_of(running))))
 
 

@@ -206,7 +206,7 @@ def test_a_file_that_is_gone_and_back_is_read_on() -> None:
     assert file.read(stream) == ["two"]
 
 
-def test_a_worker_that_changes_its_file_for_ever_holds_nobody() -> None:
+def test_a_log_whose_file_is_replaced_for_ever_is_at_its_end() -> None:
     stream = LogStream()
     for inode in range(1, 10):
         stream.take(LogChunk(data=b"x\n", offset=stream.offset, size=2, inode=inode))

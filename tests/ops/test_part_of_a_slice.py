@@ -36,7 +36,7 @@ def made_by_a_group(vms: int) -> Attributes:
     ],
     ids=["nothing", "one of one VM", "only that", "a CPU task", "a gang", "a group of one VM"],
 )
-def test_nothing_is_said(there: list[Attributes], asked: Job) -> None:
+def test_a_job_that_gets_no_part_of_a_larger_slice_is_not_warned(there: list[Attributes], asked: Job) -> None:
     assert slice_warnings(asked, there) == []
 
 

@@ -76,7 +76,7 @@ def test_a_worker_that_runs_something_is_asked_behind_its_poll_and_nothing_of_th
     assert calls(host) == ["poll"]
 
 
-def test_never_is_never(tmp_path: Path) -> None:
+def test_with_reap_after_0_nothing_is_ever_removed(tmp_path: Path) -> None:
     site = Site(tmp_path, "w", limits=Limits(reap_after=0))
     site.launch("train")
     site.cycle()

@@ -102,7 +102,7 @@ def test_sums_by_label_count_a_job_for_each_of_its_labels(tmp_path: Path) -> Non
     assert found == {"team=text": (2, 7200.0), "run=1": (1, 3600.0), "": (1, 3600.0)}
 
 
-def test_sums_by_priority(tmp_path: Path) -> None:
+def test_a_report_counts_jobs_by_priority(tmp_path: Path) -> None:
     lab = Lab().job("a", priority="high").job("b").job("c").advance("1m")
     assert {each.name: each.jobs for each in by_priority(told(lab, tmp_path).jobs)} == {
         "high": 1,

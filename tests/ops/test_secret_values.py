@@ -50,7 +50,9 @@ def test_a_file_is_its_text_less_one_line_end(key: Path, content: bytes, value: 
     assert secret_values(job(f"KEY=@{key}")) == {"KEY": value}
 
 
-def test_variable_and_file_stand_side_by_side(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_job_may_have_secrets_of_variables_and_of_files(
+    key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TOKEN", "t")
     monkeypatch.setenv("KEY", "of the environment")
     both = job("TOKEN", f"KEY=@{key}")

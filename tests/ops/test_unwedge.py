@@ -61,7 +61,7 @@ def test_everything_in_the_way_has_an_owner(site: Site) -> None:
     assert len(found.clearable) == 4
 
 
-def test_a_look_changes_nothing(site: Site) -> None:
+def test_a_look_at_who_holds_a_device_changes_nothing(site: Site) -> None:
     host = held_by(site, None, 10)
     before, seq = list(host.holders), site.cluster.seq
     unwedge.look(site.session(), "w0")

@@ -76,7 +76,7 @@ def test_a_screen_says_who_runs_cycles_and_how_old_it_is(busy: Stage) -> None:
     assert [line for line in lines if NOBODY not in busy.typed(line)[0].splitlines()] == []
 
 
-def test_a_program_is_told_too(busy: Stage) -> None:
+def test_json_says_who_runs_cycles_and_when_the_next_one_is(busy: Stage) -> None:
     def cycles_of(line: str) -> dict[str, object]:
         cycles = json.loads(busy.typed(f"--json {line}", told=False)[0])["cycles"]
         return {name: cycles[name] for name in ("by", "pid", "last", "next", "interval")}
@@ -89,7 +89,7 @@ def test_a_program_is_told_too(busy: Stage) -> None:
     assert {line: cycles_of(line) for line in lines} == dict.fromkeys(lines, nobody)
 
 
-def test_doctor_says_it_too(busy: Stage) -> None:
+def test_doctor_says_who_runs_cycles_and_how_to_have_them_run(busy: Stage) -> None:
     assert "ok    cycles: background loop (pid 4711), last 3s ago" in busy.typed("doctor --offline")[0]
     busy.nobody_runs_cycles(720.0)
     assert (

@@ -83,7 +83,7 @@ def without_parts(text: str) -> str:
 
 
 @pytest.mark.parametrize("scene", LOOKED_AT)
-def test_the_page_says_this(scene: str, tmp_path: Path) -> None:
+def test_the_page_of_a_scene_is_the_recorded_one(scene: str, tmp_path: Path) -> None:
     check(f"report-{scene}.html", without_parts(shown(SCENES[scene](), tmp_path)))
 
 

@@ -36,7 +36,7 @@ def lines(shown: LiveView, width: int, height: int, *said: str) -> list[str]:
 @pytest.mark.parametrize(
     "scene", ["empty", "busy", "failed_gang", "retried_gang", "many_tasks", "lost_host", "displays"]
 )
-def test_a_person_sees_this(scene: str, tmp_path: Path) -> None:
+def test_the_board_of_a_scene_is_the_recorded_one(scene: str, tmp_path: Path) -> None:
     session = session_of(SCENES[scene](), tmp_path / "state")
     shown, said = live_view(session), [each.text for each in fold_events(history(session, limit=2).entries)]
     pages = [

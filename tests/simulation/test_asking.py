@@ -34,7 +34,7 @@ def test_each_request_counts_once_and_none_is_forgotten() -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("block", range(12))
-def test_the_same_for_very_many_seeds(block: int) -> None:
+def test_each_request_counts_once_at_very_many_seeds(block: int) -> None:
     _all_is_well(range(block, _SEEDS, 12))
 
 

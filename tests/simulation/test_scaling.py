@@ -31,5 +31,5 @@ def test_the_cloud_has_the_slices_of_the_log_and_no_money_is_wasted(first: int) 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("block", range(12))
-def test_the_same_for_very_many_seeds(block: int) -> None:
+def test_the_cloud_has_the_slices_of_the_log_at_very_many_seeds(block: int) -> None:
     _all_is_well(range(block, _SEEDS, 12))

@@ -29,5 +29,5 @@ def test_nothing_runs_twice_is_charged_or_lost_when_the_operator_tries_again() -
 
 @pytest.mark.soak
 @pytest.mark.parametrize("block", range(12))
-def test_the_same_for_very_many_seeds(block: int) -> None:
+def test_nothing_runs_twice_is_charged_or_lost_at_very_many_seeds(block: int) -> None:
     _all_is_well(range(block, _SEEDS, 12))

@@ -47,7 +47,7 @@ def test_nothing_runs_twice_nothing_is_lost_nothing_hangs(number: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(_SOAK_BLOCKS))
-def test_the_same_for_very_many_seeds(number: int) -> None:
+def test_nothing_runs_twice_is_lost_or_hangs_at_very_many_seeds(number: int) -> None:
     _all_is_well(_block(number, _SOAK_BLOCKS, int(os.environ.get("IRIS_SIM_SEEDS", str(_SOAK)))))
 
 

@@ -115,7 +115,9 @@ def test_credentials_and_networks_that_fail(error: Exception, refusal: Refusal, 
         (7, "", Refusal.DENIED),
     ],
 )
-def test_what_an_operation_failed_for(code: int, message: str, refusal: Refusal) -> None:
+def test_the_status_of_a_failed_operation_has_its_kind_of_refusal(
+    code: int, message: str, refusal: Refusal
+) -> None:
     from iris_cli.capacity.gcp.reading import parse_status
 
     assert parse_status(code, message)[0] is refusal

@@ -102,7 +102,9 @@ def test_a_pending_job_says_why(lab: Slurm) -> None:
         ({"directives": ("--no-such-option",)}, Refusal.INVALID),
     ],
 )
-def test_refused_requests(lab: Slurm, options: dict[str, Any], refusal: Refusal) -> None:
+def test_a_request_that_slurm_refuses_has_its_kind_of_refusal_and_leaves_no_job(
+    lab: Slurm, options: dict[str, Any], refusal: Refusal
+) -> None:
     with pytest.raises(ProviderError) as refused:
         SlurmProvider("us").create("west-1", slurm_group(**options))
     assert refused.value.refusal is refusal, refused.value.message
@@ -264,7 +266,7 @@ def test_the_commands_get_no_secret_and_no_option_of_this_process(
     }
 
 
-def test_errors_by_their_words() -> None:
+def test_an_error_of_slurm_is_told_by_its_words() -> None:
     words = {
         "sbatch: error: Batch job submission failed: Invalid partition name specified": Refusal.INVALID,
         "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size "

@@ -159,7 +159,7 @@ def test_the_accounts_tell_the_end_of_a_job_that_slurmctld_has_forgotten() -> No
 
 
 @pytest.mark.parametrize("answer", [FAILED, Ran(0, "", "killed"), Ran(-9, "", "")])
-def test_a_listing_without_a_complete_answer(answer: Ran) -> None:
+def test_an_incomplete_answer_is_no_listing(answer: Ran) -> None:
     """An empty list is an answer only with exit status 0: by format, squeue prints nothing else for no jobs."""
     run = Recorder(squeue=squeue("22.05.8", columns=answer))
     if answer.status == 0:

@@ -39,7 +39,7 @@ def squeue(*fields: str) -> str:
     return MARK.join(fields)
 
 
-def test_jobs_of_22_05() -> None:
+def test_jobs_are_read_from_the_columns_of_22_05() -> None:
     text = "\n".join(
         (
             squeue(
@@ -89,14 +89,14 @@ COMMENT = "iris-us:west:11"
     ],
     ids=["21.08 and 22.05", "23.02", "23.11 and 24.05", "comments as in sacct"],
 )
-def test_a_job_in_the_json_of_each_release(fields: dict[str, Any]) -> None:
+def test_a_job_in_the_json_of_each_release_is_the_one_of_the_columns(fields: dict[str, Any]) -> None:
     [job] = parse_squeue_json(in_json(**RUNNING, **fields))
     plain = ("12", "1795680000", "1795683600", "1000", "RUNNING", "n[0-1]", "west-0f1e-1", COMMENT, "None")
     assert [job] == parse_squeue(squeue(*plain))
 
 
 @pytest.mark.parametrize("state", ["PENDING", ["PENDING"]], ids=["23.02", "24.05"])
-def test_a_pending_job_with_an_expected_start_in_json(state: str | list[str]) -> None:
+def test_a_pending_job_with_an_expected_start_has_no_nodes_yet(state: str | list[str]) -> None:
     """Slurm plans an end and nodes for it, but has granted none."""
     planned = {"end_time": number(1795683600), "nodes": "", "scheduled_nodes": "cn[052-067]"}
     [job] = parse_squeue_json(in_json(job_id=326, job_state=state, state_reason="Resources", **planned))
@@ -170,14 +170,14 @@ def test_the_end_of_a_job_on_a_node_that_failed_proves_nothing(state: str, swept
     assert job.may_be_swept is swept
 
 
-def test_releases() -> None:
+def test_the_release_of_slurm_is_read_or_unknown() -> None:
     assert parse_release("slurm-wlm 22.05.8\n") == (22, 5, 8)
     assert parse_release("slurm 23.11.10-1") == (23, 11, 10)
     assert parse_release("slurm 24.05\n") == (24, 5, 0)
     assert parse_release("") == ()
 
 
-def test_the_end_of_a_job_in_the_accounts() -> None:
+def test_the_end_of_a_job_is_read_from_the_accounts() -> None:
     """By the manual page of sacct, release 22.05: `--parsable2` separates fields by `|`."""
     text = "12|1795680000|CANCELLED by 1000|n[0-1]|None\n"
     job = parse_sacct(text, "12")

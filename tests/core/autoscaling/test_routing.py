@@ -280,7 +280,7 @@ def test_the_order_of_the_groups_does_not_matter() -> None:
     assert route_demand(entries, BOTH) == route_demand(entries, BOTH[::-1])
 
 
-def test_nothing_wanted_nothing_made() -> None:
+def test_where_nothing_is_wanted_nothing_is_made() -> None:
     assert route(BOTH) == RoutingDecision(launch={}, routed={}, unmet=())
 
 

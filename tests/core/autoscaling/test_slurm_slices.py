@@ -140,7 +140,7 @@ def test_where_the_probe_was_in_the_jobs_cgroup_the_end_of_the_job_is_the_end_of
         ("11", True),  # the cgroup of another job of this user
     ],
 )
-def test_what_is_no_proof(cgroup: str, swept: bool) -> None:
+def test_an_end_without_proof_leaves_the_attempts_stopping(cgroup: str, swept: bool) -> None:
     made = follow(running(cgroup), seen(CloudState.ENDED, detail="TIMEOUT", swept=swept))
     assert set(attempts(made).values()) == {AttemptState.STOPPING}
 
@@ -197,7 +197,7 @@ def test_remarks_and_time_limits_are_recorded_when_they_change() -> None:
         ("license:3", Device("cpu")),
     ],
 )
-def test_gpus_by_gres(gres: str, device: Device) -> None:
+def test_the_gres_of_a_group_says_which_gpus_its_hosts_have(gres: str, device: Device) -> None:
     assert slurm_group(gres=gres).template.device == device
     made = slice_attributes(slurm_group(gres=gres))
     assert str(made[keys.DEVICE_TYPE_ATTRIBUTE_KEY]) == device.kind

@@ -126,7 +126,9 @@ CHANGES: list[tuple[str, list[Worker], Job]] = [
 
 
 @pytest.mark.parametrize(("change", "fleet", "asked"), CHANGES, ids=range(len(CHANGES)))
-def test_the_single_change_that_would_place_it(change: str, fleet: list[Worker], asked: Job) -> None:
+def test_the_change_that_is_named_is_the_single_one_that_would_place_the_job(
+    change: str, fleet: list[Worker], asked: Job
+) -> None:
     assert str(explain(fleet, asked).change or "") == change
 
 

@@ -108,7 +108,7 @@ def test_what_starts_in_the_next_cycle_needs_no_estimate() -> None:
     assert expected(Lab().slice("a").job("next", tpu="v4-16"), "next") is None
 
 
-def test_the_next_task_of_an_array_counts() -> None:
+def test_the_next_task_of_an_array_is_expected_at_the_end_of_a_running_one() -> None:
     lab = Lab().worker("w", cpu=2).job("sweep", array="0-5", cpu=1.0, timeout=HOUR)
     lab.schedule().reports("sweep/task-0 running", "sweep/task-1 running")
     found = lab.plan().waiting.expected_start(TaskId(JobId("sweep"), 2), lab.cluster)

@@ -137,7 +137,9 @@ def test_a_task_with_a_higher_rank_is_not_turned_away() -> None:
     [(LONG - 0.001, {}), (1e9, {"gang_reserve_after": 0.0})],
     ids=["too early", "switched off"],
 )
-def test_nothing_is_reserved(now: float, options: dict[str, Any]) -> None:
+def test_nothing_is_reserved_too_early_or_where_it_is_switched_off(
+    now: float, options: dict[str, Any]
+) -> None:
     result = cycle([half_full()], large(device=gpus(8)), later(device=gpus(1)), now=now, **options)
     assert workers_of(result, "later") == ["w"]
     assert result.reservations == {}

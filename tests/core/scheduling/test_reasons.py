@@ -108,7 +108,9 @@ ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
 @pytest.mark.parametrize(
     ("fleet", "asked", "text"), ONE_WORKER, ids=[each[2].split(" (")[0] for each in ONE_WORKER]
 )
-def test_the_reason_of_a_single_task_in_words(fleet: list[Worker], asked: Job, text: str) -> None:
+def test_the_reason_why_a_single_task_waits_is_said_in_words(
+    fleet: list[Worker], asked: Job, text: str
+) -> None:
     found = reasons(fleet, asked, now=1000.0, gang_reserve_after=0.0)
     assert [str(reason) for reason in found] == [text]
 
@@ -225,7 +227,7 @@ GROUPS: list[tuple[list[Worker], Job, str]] = [
 
 
 @pytest.mark.parametrize(("fleet", "asked", "text"), GROUPS, ids=[each[2].split(" (")[0] for each in GROUPS])
-def test_the_reason_of_a_gang_in_words(fleet: list[Worker], asked: Job, text: str) -> None:
+def test_the_reason_why_a_gang_waits_is_said_in_words(fleet: list[Worker], asked: Job, text: str) -> None:
     assert [str(reason) for reason in reasons(fleet, asked)] == [text]
 
 

@@ -38,7 +38,9 @@ def half_busy(name: str, count: int = 2) -> list[Any]:
     [(LONG - 0.001, {}), (1e9, {"gang_reserve_after": 0.0})],
     ids=["too early", "switched off"],
 )
-def test_nothing_is_reserved(now: float, options: dict[str, Any]) -> None:
+def test_nothing_is_reserved_too_early_or_where_it_is_switched_off(
+    now: float, options: dict[str, Any]
+) -> None:
     result = cycle(half_busy("a"), gang("train"), ONE_CHIP_TASK, now=now, **options)
     assert workers_of(result, "single") == ["a-2"]
     assert result.reservations == {}

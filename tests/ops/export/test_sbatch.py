@@ -51,7 +51,9 @@ _ALWAYS = ["--ntasks-per-node=1", "--requeue", "--open-mode=append"]
     ],
     ids=str,
 )
-def test_options(fields: dict[str, Any], expected: list[str], tmp_path: Path) -> None:
+def test_fields_of_a_job_become_options_of_sbatch(
+    fields: dict[str, Any], expected: list[str], tmp_path: Path
+) -> None:
     exported = to_sbatch(tmp_path, queue="main", **fields)
     assert sorted(options(exported)) == sorted(["--job-name=train", "--partition=main", *_ALWAYS, *expected])
 

@@ -60,7 +60,7 @@ def test_single_cycles_are_nobodys_promise(state: StateDir) -> None:
     assert (cycles.by, cycles.last, cycles.has_next_cycle) == (None, 2.0, False)
 
 
-def test_a_loop_that_lives(state: StateDir) -> None:
+def test_a_live_loop_runs_the_cycles(state: StateDir) -> None:
     runs(state, LOOP, pid=4711)
     beat(state, LOOP, 3.0, pid=4711, interval=10.0)
     cycles = cycles_of(state, NOW)
@@ -69,7 +69,7 @@ def test_a_loop_that_lives(state: StateDir) -> None:
     assert cycles_words(cycles) == "cycles: background loop (pid 4711), last 3s ago"
 
 
-def test_a_loop_that_has_just_begun_is_believed(state: StateDir) -> None:
+def test_a_loop_that_has_just_begun_runs_the_cycles(state: StateDir) -> None:
     runs(state, LOOP, since=1.0, pid=0)
     beat(state, "command", 5.0)
     cycles = cycles_of(state, NOW)

@@ -72,7 +72,7 @@ def test_its_process_is_no_child_of_its_starter_and_once_killed_it_is_gone_and_a
     operator.has_run_a_cycle()
 
 
-def test_many_who_start_one_at_the_same_time_start_one(operator: Operator) -> None:
+def test_many_shells_that_start_a_loop_at_once_start_one(operator: Operator) -> None:
     started: list[bool] = []
     gate = threading.Barrier(20)
 

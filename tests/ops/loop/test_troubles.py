@@ -63,7 +63,9 @@ def test_without_a_refusal_nothing_is_said_of_agents(tmp_path: Path) -> None:
     assert troubles(LoopLab(tmp_path, "w0").site.cluster, SSH_AUTH_SOCK=str(tmp_path / "gone")) == []
 
 
-def test_a_secret_that_only_another_shell_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_only_another_shell_has_is_missing_in_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lab = LoopLab(tmp_path, "w0")
     monkeypatch.delenv("WANDB", raising=False)
     for name in ("train", "eval"):

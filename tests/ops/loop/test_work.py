@@ -33,7 +33,7 @@ def site(tmp_path: Path) -> Site:
     return site
 
 
-def test_jobs_that_wait_and_jobs_that_run(site: Site) -> None:
+def test_open_jobs_are_work_for_the_loop(site: Site) -> None:
     assert left(site.session()) == ""
     site.launch("train")
     assert left(site.session()) == "1 open job"
@@ -42,7 +42,7 @@ def test_jobs_that_wait_and_jobs_that_run(site: Site) -> None:
     assert left(site.session()) == "2 open jobs"
 
 
-def test_what_is_being_stopped(site: Site) -> None:
+def test_an_attempt_to_stop_is_work_until_it_is_unkillable(site: Site) -> None:
     site.launch("train")
     site.cycle()
     site.hosts["w0"].unkillable = True
@@ -54,7 +54,7 @@ def test_what_is_being_stopped(site: Site) -> None:
     assert left(site.session()) == ""
 
 
-def test_notices_that_wait(site: Site) -> None:
+def test_a_notice_to_send_is_work_where_somebody_is_to_be_told(site: Site) -> None:
     session = site.session()
     channel = Channel(waiting=(Notice(event="job_ended", job="train"),), retry_at=session.clock.now() + 60)
     session.state.notices.write(NoticeState(cluster_id="c", channels={"command": channel}))
