@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cached_property
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -93,7 +92,8 @@ class Catalogue:
         if entry.shape is not None:
             yield Criterion(UnmetKind.SHAPE, self._groups_with_shape(entry.shape))
         elif entry.one_vm:
-            yield Criterion(UnmetKind.SHAPE, self._groups_with_one_vm)
+            ranks = [rank for rank, state in enumerate(self.states) if state.vm_count in (None, 1)]
+            yield Criterion(UnmetKind.SHAPE, mask_of(ranks))
         if entry.required_regions is not None:
             constraint = region_constraint(sorted(entry.required_regions))
             groups = self.fleet.workers_satisfying(constraint)
@@ -160,10 +160,6 @@ class Catalogue:
             if found & groups
         }
         return [by_first_group[group] for group in sorted(by_first_group)]
-
-    @cached_property
-    def _groups_with_one_vm(self) -> int:
-        return mask_of([rank for rank, state in enumerate(self.states) if state.vm_count in (None, 1)])
 
     @cached_by_argument
     def _groups_with_shape(self, shape: Shape) -> int:

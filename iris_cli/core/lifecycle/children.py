@@ -17,7 +17,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, RequestId, clip, depth_of, parse_job_id
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.lifecycle.request_fields import merge_requests
-from iris_cli.core.lifecycle.submit import Fleet, accept, free_name, stem_of
+from iris_cli.core.lifecycle.submit import PossibleWorkers, accept, free_name, stem_of
 from iris_cli.core.messages.requests import RegisterEndpoint
 from iris_cli.core.model.cluster import MAX_ENDPOINT_CHANGES, Announced, Cluster
 from iris_cli.core.model.job_fields import JOB_FIELDS
@@ -30,7 +30,7 @@ PACKED_SIZE_FACTOR = 4
 class SubmissionContext(Struct, frozen=True, kw_only=True):
     """Context for accepting jobs. `defaults`: values of fields that are not given."""
 
-    possible_workers: Fleet  # attributes of all workers that exist or could be created
+    possible_workers: PossibleWorkers  # attributes of all workers that exist or could be created
     defaults: JobRequest
     limits: Limits
 

@@ -153,11 +153,12 @@ def _triggers(tasks: Iterable[Task]) -> dict[int, FailedAttempt]:
     rounds: dict[int, list[FailedAttempt]] = {}
     for each in _failures(tasks):
         rounds.setdefault(each.task.attempts[each.number].round, []).append(each)
-    return {number: min(failures, key=_trigger_order) for number, failures in rounds.items()}
-
-
-def _trigger_order(failure: FailedAttempt) -> tuple[bool, float, int]:
-    return failure.end.reason not in INFRASTRUCTURE, failure.end.at, failure.task.index
+    return {
+        number: min(
+            failures, key=lambda each: (each.end.reason not in INFRASTRUCTURE, each.end.at, each.task.index)
+        )
+        for number, failures in rounds.items()
+    }
 
 
 def _is_stopping(attempt: Attempt) -> bool:

@@ -25,7 +25,6 @@ from iris_cli.core.model.slice import (
     INCOMPLETE,
     NodeAccess,
     Slice,
-    SliceHost,
     SliceOwner,
     SliceState,
     SliceTemplate,
@@ -270,6 +269,7 @@ def _register(draft: Draft, known: Slice, entry: CloudSlice, connections: Mappin
 
 def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Connection]:
     """Return the connection to each VM. A new host key is accepted if the provider does not report the key."""
+    is_default = connection.remote_dir == NOWHERE.remote_dir
     allocation = known.allocation if known.template.slurm.transport is NodeAccess.SRUN else ""
     return {
         worker: Connection(
@@ -279,19 +279,13 @@ def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Conne
             key=connection.key,
             proxy_jump=connection.proxy_jump,
             known_hosts="strict" if host.key else "accept-new",
-            remote_dir=_remote_dir(host, connection),
+            remote_dir=(is_default and host.remote_dir) or connection.remote_dir,
             allocation=allocation,
             node=host.host if allocation else "",
             login=known.template.slurm.login if allocation else "",
         )
         for worker, host in zip(known.workers, known.hosts, strict=True)
     }
-
-
-def _remote_dir(host: SliceHost, connection: Connection) -> str:
-    """Return the directory of iris on a VM: the configured directory, otherwise the provider's default."""
-    is_default = connection.remote_dir == NOWHERE.remote_dir
-    return host.remote_dir if is_default and host.remote_dir else connection.remote_dir
 
 
 def _registered_workers(cluster: Cluster, known: Slice) -> list[WorkerId]:

@@ -28,18 +28,22 @@ from iris_cli.errors import NotFoundError, UnschedulableError, UsageError
 MAX_REPLICAS = 10_000
 MAX_STRINGS = 1 << 20  # bytes of all strings of a job; Linux allows 2 MiB with its default stack size
 
-Fleet = Sequence[Mapping[str, AttributeValue]]
+PossibleWorkers = Sequence[Mapping[str, AttributeValue]]
 """The attributes of every possible worker: registered, or declared in the configuration."""
 
 
-def submit(draft: Draft, request: JobRequest, fleet: Fleet, limits: Limits | None = None) -> JobId:
+def submit(
+    draft: Draft, request: JobRequest, possible_workers: PossibleWorkers, limits: Limits | None = None
+) -> JobId:
     """Accept a request: record the job and return its id. Raises IrisError, and then records nothing."""
-    job = accept(draft.cluster, request, fleet, limits)
+    job = accept(draft.cluster, request, possible_workers, limits)
     draft.record(JobSubmitted(job=job))
     return job.id
 
 
-def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits | None = None) -> Job:
+def accept(
+    cluster: Cluster, request: JobRequest, possible_workers: PossibleWorkers, limits: Limits | None = None
+) -> Job:
     """Return the job that a request describes. Raises UsageError, NotFoundError or UnschedulableError."""
     command = request.command or ()
     if not command:
@@ -50,23 +54,23 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
             hint="iris launch [OPTIONS] -- COMMAND ...",
         )
     request, array = expand_array(request)
-    device = _device(request)
-    replicas, slices, group_by = _shape(request, device, fleet)
+    device = _parse_device(request)
+    replicas, slices, group_by = _choose_shape(request, device, possible_workers)
     if group_by and request.keep_going:
         raise UsageError(
             "--keep-going does not apply to gangs: a gang ends with its first failed rank",
             hint="drop --keep-going; --max-retries-failure restarts the whole gang",
         )
     if device is not None and not request.force:
-        _check_offered(device, fleet)
-    name = _name(cluster, request, command)
+        _check_device_exists(device, possible_workers)
+    name = _choose_name(cluster, request, command)
     parent = parent_of(name)
     fields: dict[str, Any] = {"priority": cluster.jobs[parent].priority} if parent is not None else {}
-    fields |= _copied(request)
+    fields |= _copied_fields(request)
     job = Job(
         id=name,
         command=command,
-        resources=_resources(request, device),
+        resources=_make_resources(request, device),
         replicas=replicas,
         slices=slices,
         keep_going=bool(array) if request.keep_going is None else request.keep_going,
@@ -77,16 +81,16 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
         memory_limit=request.memory is not None,
         **secret_fields(request),
         **array,
-        after=_dependencies(cluster, request),
+        after=_parse_dependencies(cluster, request),
         max_dispatch_failures=(limits or Limits()).max_dispatch_failures,
         **fields,
     )
     check_image(request.image, job.secrets)
-    _check(job)
+    _check_job(job)
     return job
 
 
-def _copied(request: JobRequest) -> dict[str, Any]:
+def _copied_fields(request: JobRequest) -> dict[str, Any]:
     """Return the given fields that the job takes unchanged from the request."""
     names = {row.name for row in JOB_FIELDS} & set(Job.__struct_fields__) - _DERIVED
     given = {name: getattr(request, name) for name in names}
@@ -96,13 +100,13 @@ def _copied(request: JobRequest) -> dict[str, Any]:
 _DERIVED = frozenset(
     {"command", "replicas", "slices", "array", "secrets", "signal", "each_line", "after", "keep_going"}
 )
-"""Fields of a request and of a job with the same name but different values."""
+"""Fields that a request and a job both have, but with different values."""
 
 
 # Device and shape
 
 
-def _device(request: JobRequest) -> Device | None:
+def _parse_device(request: JobRequest) -> Device | None:
     if request.tpu is not None and request.gpu is not None:
         raise UsageError("a task uses a TPU or a GPU, not both", hint="use --tpu or --gpu")
     if request.tpu is not None:
@@ -117,39 +121,45 @@ def _device(request: JobRequest) -> Device | None:
     return Device("gpu", variant, int(count) if colon else 1)
 
 
-def _shape(request: JobRequest, device: Device | None, fleet: Fleet) -> tuple[int, int, str]:
+def _choose_shape(
+    request: JobRequest, device: Device | None, possible_workers: PossibleWorkers
+) -> tuple[int, int, str]:
     """Return the number of replicas, the number of groups, and the attribute that defines groups ("": no gang)."""
     group_by = request.group_by
     if group_by is not None and not group_by.strip():
         raise UsageError("coscheduling.group_by is empty", hint="name an attribute, such as --group-by rack")
-    slices = _at_least(1, "slices", request.slices, 1)
-    replicas = _at_least(1, "replicas", request.replicas, slices)
+    slices = _check_minimum(1, "slices", request.slices, 1)
+    replicas = _check_minimum(1, "replicas", request.replicas, slices)
     if device is not None and device.kind == "tpu":
-        return _tpu_shape(request, device, fleet)
+        return _choose_tpu_shape(request, device, possible_workers)
     if slices > 1 and not group_by:
         raise UsageError("--slices needs a gang", hint="add --tpu TYPE or --group-by ATTRIBUTE")
-    _spread(replicas, slices)
+    _replicas_per_group(replicas, slices)
     return replicas, slices, group_by or ""
 
 
-def _tpu_shape(request: JobRequest, device: Device, fleet: Fleet) -> tuple[int, int, str]:
-    """Return the result of `_shape` for a TPU job: a task for each VM. Tasks on slices of one VM are independent."""
-    vms = _vm_count(device, fleet) or _spread(request.replicas or request.slices or 1, request.slices or 1)
+def _choose_tpu_shape(
+    request: JobRequest, device: Device, possible_workers: PossibleWorkers
+) -> tuple[int, int, str]:
+    """Return the result of `_choose_shape` for a TPU job, which has a task for each VM."""
+    vms = _vm_count(device, possible_workers) or _replicas_per_group(
+        request.replicas or request.slices or 1, request.slices or 1
+    )
     gang = vms > 1 or request.group_by is not None or (request.slices or 1) > 1
     replicas = request.replicas or (request.slices or 1) * vms
     slices = request.slices or (max(1, replicas // vms) if gang else 1)
     if gang and replicas != slices * vms:
-        named = f"a slice of {vms} VMs" if device.variant == AUTO else describe(device.variant, vms)
+        slice_text = f"a slice of {vms} VMs" if device.variant == AUTO else describe(device.variant, vms)
         count = f"{request.slices} × " if request.slices else ""
-        takes = f"{slices * vms}" if request.slices else f"a multiple of {vms}"
+        wanted = f"{slices * vms}" if request.slices else f"a multiple of {vms}"
         raise UsageError(
-            f"replicas={replicas} does not fit {count}{named}: it takes {takes}, one task per VM",
+            f"replicas={replicas} does not fit {count}{slice_text}: it takes {wanted}, one task per VM",
             hint=f"drop --replicas, or use --slices {max(1, round(replicas / vms))}",
         )
     return replicas, slices, request.group_by or (constraints.TPU_NAME_ATTRIBUTE_KEY if gang else "")
 
 
-def _spread(replicas: int, slices: int) -> int:
+def _replicas_per_group(replicas: int, slices: int) -> int:
     """Return the number of replicas in each group. Raises UsageError."""
     if replicas % slices:
         raise UsageError(
@@ -158,10 +168,10 @@ def _spread(replicas: int, slices: int) -> int:
     return replicas // slices
 
 
-def _vm_count(device: Device, fleet: Fleet) -> int | None:
-    """Return the number of VMs of one slice from the fleet, otherwise from the table of types; None if unknown."""
+def _vm_count(device: Device, possible_workers: PossibleWorkers) -> int | None:
+    """Return the number of VMs of a slice, from a possible worker or from the table of types; None if unknown."""
     variant = AttributeValue(device.variant)
-    for attributes in fleet:
+    for attributes in possible_workers:
         count = attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
         if attributes.get(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY) == variant and count is not None:
             return int(count.value)
@@ -169,12 +179,12 @@ def _vm_count(device: Device, fleet: Fleet) -> int | None:
     return known.vms if known is not None else None
 
 
-def _check_offered(device: Device, fleet: Fleet) -> None:
-    """Raise UnschedulableError if no worker of the fleet has or may have the device."""
+def _check_device_exists(device: Device, possible_workers: PossibleWorkers) -> None:
+    """Raise UnschedulableError if no possible worker has or may have the device."""
     known = lookup(device.variant)
     is_multi_host = known is not None and known.vms > 1
     variants: dict[str, None] = {}
-    for attributes in fleet:
+    for attributes in possible_workers:
         kind = attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
         if kind is None and not is_multi_host:
             return  # a host that was never probed may have any device, but is not a VM of a multi-host slice
@@ -193,7 +203,7 @@ def _check_offered(device: Device, fleet: Fleet) -> None:
     )
 
 
-def _resources(request: JobRequest, device: Device | None) -> Resources:
+def _make_resources(request: JobRequest, device: Device | None) -> Resources:
     memory = request.memory_default if request.memory is None else request.memory
     default = DEFAULT_RESOURCES
     try:
@@ -210,7 +220,7 @@ def _resources(request: JobRequest, device: Device | None) -> Resources:
 # Name and dependencies
 
 
-def _name(cluster: Cluster, request: JobRequest, command: Sequence[str]) -> JobId:
+def _choose_name(cluster: Cluster, request: JobRequest, command: Sequence[str]) -> JobId:
     if request.name is None:
         return free_name(cluster, stem_of(command))
     job = parse_job_id(request.name)
@@ -234,7 +244,7 @@ def stem_of(command: Sequence[str]) -> str:
 
 
 def free_name(cluster: Cluster, stem: str) -> JobId:
-    """Return the stem with a free number appended. A binary search finds it, because used numbers are consecutive."""
+    """Return the stem with a free number. Used numbers are consecutive, so a binary search finds the free number."""
     taken, free = 0, 1
     while f"{stem}-{free}" in cluster.jobs:
         taken, free = free, 2 * free
@@ -247,7 +257,7 @@ def free_name(cluster: Cluster, stem: str) -> JobId:
     return JobId(f"{stem}-{free}")
 
 
-def _dependencies(cluster: Cluster, request: JobRequest) -> tuple[JobId, ...]:
+def _parse_dependencies(cluster: Cluster, request: JobRequest) -> tuple[JobId, ...]:
     found = tuple(parse_job_id(name) for name in request.after or ())
     for job in found:
         if job not in cluster.jobs:
@@ -261,13 +271,13 @@ def _dependencies(cluster: Cluster, request: JobRequest) -> tuple[JobId, ...]:
 # Checks of the job
 
 
-def _at_least(least: int, name: str, value: int | None, default: int) -> int:
+def _check_minimum(least: int, name: str, value: int | None, default: int) -> int:
     if value is not None and value < least:
         raise UsageError(f"{name} must be at least {least}, not {value}")
     return default if value is None else value
 
 
-def _check(job: Job) -> None:
+def _check_job(job: Job) -> None:
     if job.replicas > MAX_REPLICAS:
         raise UsageError(f"{job.replicas} replicas are more than {MAX_REPLICAS}", hint="split the job")
     if job.is_gang and job.max_task_failures:
@@ -292,7 +302,7 @@ def _check(job: Job) -> None:
         raise UsageError(contradiction, hint="no worker can satisfy all of them: drop one")
     for row in JOB_FIELDS:
         if row.kind is Kind.COUNT:
-            _at_least(0, row.name, getattr(job, row.name), 0)
+            _check_minimum(0, row.name, getattr(job, row.name), 0)
         elif row.kind is Kind.DURATION and not 0 <= (getattr(job, row.name) or 0.0) <= 366 * 86400:
             raise UsageError(f"{row.name} must be between 0 and one year, not {getattr(job, row.name)}")
     for taint in job.tolerations:
@@ -318,7 +328,7 @@ def _check_strings(job: Job) -> None:
         ),
         ("coscheduling.group_by", job.coscheduling.group_by if job.coscheduling else ""),
     ]
-    total = sum(_bytes_of(what, text) for what, text in strings)
+    total = sum(_count_bytes(what, text) for what, text in strings)
     if total > MAX_STRINGS:
         raise UsageError(
             f"command, environment and other fields take {total} bytes, more than {MAX_STRINGS}",
@@ -326,7 +336,7 @@ def _check_strings(job: Job) -> None:
         )
 
 
-def _bytes_of(what: str, text: str) -> int:
+def _count_bytes(what: str, text: str) -> int:
     if "\0" in text:
         raise UsageError(f"{what} holds a NUL byte, which no program can be given")
     try:

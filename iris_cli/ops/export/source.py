@@ -19,7 +19,7 @@ from iris_cli.core.attributes import (
 )
 from iris_cli.core.ids import clip, parse_job_id
 from iris_cli.core.lifecycle.request_fields import merge_requests
-from iris_cli.core.lifecycle.submit import Fleet, accept
+from iris_cli.core.lifecycle.submit import PossibleWorkers, accept
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobRequest
 from iris_cli.core.topology import lookup
@@ -110,7 +110,7 @@ def _script(path: Path) -> JobRequest:
     return structs.replace(request, command=(program,), workdir=str(top), job_script=None)
 
 
-def _fictitious_workers(request: JobRequest) -> Fleet:
+def _fictitious_workers(request: JobRequest) -> PossibleWorkers:
     """Return a fictitious worker for a TPU type that only GKE has, so that the job is accepted; () for other types."""
     known = gke_types().get(request.tpu or "")
     if known is None or lookup(known.name) is not None:
