@@ -30,7 +30,7 @@ from iris_cli.core.attributes import (
     taint_key,
     wrap,
 )
-from iris_cli.core.structs import Value, plain
+from iris_cli.core.structs import Value, to_json_value
 
 
 class ConstraintOp(StrEnum):
@@ -320,5 +320,5 @@ def constraints_from_json(raw: str) -> list[Constraint]:
         raise ValueError(str(error)) from error
 
 
-_ENCODER = json.Encoder(enc_hook=plain)
+_ENCODER = json.Encoder(enc_hook=to_json_value)
 _DECODER = json.Decoder(list[Constraint], dec_hook=lambda _, content: AttributeValue(content))

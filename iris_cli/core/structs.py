@@ -25,7 +25,7 @@ class Record(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """An entry of the cluster's tables. Several clusters may share an entry, so a draft changes only a copy of it."""
 
 
-def plain(value: object) -> object:
+def to_json_value(value: object) -> object:
     """Return the JSON form of an id or an attribute value. Hook of msgspec's encoders; raises TypeError."""
     if isinstance(value, str):
         return str(value)
@@ -34,7 +34,7 @@ def plain(value: object) -> object:
     raise TypeError(f"{value!r:.80} can't be written as JSON")
 
 
-def typed(kind: type, content: object) -> object:
+def from_json_value(kind: type, content: object) -> object:
     """Return the id or attribute value for its JSON form. Hook of msgspec's decoders; raises ValueError, TypeError."""
     if kind is AttributeValue:
         return _attribute(content)

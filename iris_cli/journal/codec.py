@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from iris_cli.core.structs import plain, typed
+from iris_cli.core.structs import from_json_value, to_json_value
 from iris_cli.decoding import prepared
 
 T = TypeVar("T")
@@ -89,11 +89,11 @@ def _finite(text: str) -> float:
 
 
 def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Path) else plain(value)
+    return str(value) if isinstance(value, Path) else to_json_value(value)
 
 
 def _typed(kind: type, content: object) -> object:
-    return Path(str(content)) if kind is Path else typed(kind, content)
+    return Path(str(content)) if kind is Path else from_json_value(kind, content)
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)

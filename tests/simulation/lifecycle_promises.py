@@ -122,7 +122,11 @@ _THE_LIFE_OF_A_TASK = (
     Mutation(
         "cancel-stops-nothing",
         "the end of a job stops none of its attempts",
-        change(f"{_LIFECYCLE}.jobs", "    stop_live(draft, job, end.reason, end.trigger)\n\n", "    \n\n"),
+        change(
+            f"{_LIFECYCLE}.jobs",
+            "    stop_live_attempts(draft, job, end.reason, end.trigger)\n\n",
+            "    \n\n",
+        ),
     ),
 )
 
@@ -132,7 +136,7 @@ _GANGS = (
         "the siblings of a failed rank are not stopped",
         change(
             f"{_LIFECYCLE}.gangs",
-            "    jobs.stop_live(draft, job_id, EndReason.SIBLING, causes[0].id)",
+            "    jobs.stop_live_attempts(draft, job_id, EndReason.SIBLING, causes[0].id)",
             "    ",
         ),
     ),

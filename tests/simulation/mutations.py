@@ -47,13 +47,13 @@ def _heard_as(heard: RemoteState, taken_for: RemoteState) -> AbstractContextMana
 
 
 def _only_running_siblings() -> AbstractContextManager[Any]:
-    def stop_live(draft: Draft, job: JobId, reason: EndReason, trigger: Any = None) -> None:
+    def stop_live_attempts(draft: Draft, job: JobId, reason: EndReason, trigger: Any = None) -> None:
         for attempt_id, attempt in draft.cluster.live_attempts_of(job):
             assigned = attempt.state is AttemptState.ASSIGNED and reason is EndReason.SIBLING
             if attempt.state is not AttemptState.STOPPING and not assigned:
                 jobs.stop(draft, attempt_id, reason, trigger)
 
-    return patch.object(jobs, "stop_live", stop_live)
+    return patch.object(jobs, "stop_live_attempts", stop_live_attempts)
 
 
 def _release_on_silence() -> AbstractContextManager[Any]:

@@ -172,7 +172,7 @@ def compute_demand_entries(
 def without_preferences(get_job: Callable[[JobId], Job | None]) -> Callable[[JobId], Job | None]:
     """Return a `get_job` whose jobs have no preferences.
 
-    With preferences, a dry run could location a job on a booting slice that was requested for another job.
+    With preferences, a dry run could place a job on a booting slice that was requested for another job.
     """
 
     @cache

@@ -196,7 +196,7 @@ class _Search:
         self.serving = catalogue.groups_serving(entry)
         self.preferred = catalogue.groups_by_preference(entry)
         self.full = 0
-        self.unsuitable = -1  # number of openings when no site had enough slices for the gang
+        self.unsuitable = -1  # number of openings at the last search, if no site had enough slices
         self.seen = opened  # number of openings considered in `full`
         self.sites: list[Site] | None = None
         self.reason: UnmetReason | None = None
@@ -208,7 +208,7 @@ class _Router:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._openings: dict[int, OpenSlices] = {}
-        self._opened_groups: list[int] = []  # the group of each opening of slices, in order
+        self._opened_groups: list[int] = []  # the groups in which slices were opened, in order
         self._open_groups = 0  # the groups with open slices
         self._groups_with_room = mask_of([rank for rank, state in enumerate(catalogue.states) if state.room])
         self._searches: dict[tuple[object, ...], _Search] = {}

@@ -160,7 +160,7 @@ def idle_since(cluster: Cluster, known: Slice, needed: frozenset[WorkerId] = fro
     return since
 
 
-class NewSlice(NamedTuple):
+class SliceOrder(NamedTuple):
     """A slice to create, and the jobs for which it is created."""
 
     slice: str
@@ -178,7 +178,7 @@ class ScalingPlan(Struct, frozen=True, kw_only=True):
     states: tuple[GroupState, ...]
     demand: tuple[DemandEntry, ...]
     routing: RoutingDecision
-    create: tuple[NewSlice, ...]
+    create: tuple[SliceOrder, ...]
     delete: tuple[Removal, ...]
     by_hand: Mapping[str, int]
     later: Mapping[str, int]
@@ -194,7 +194,7 @@ def plan_scaling(
     missing: MissingInputs = NO_MISSING_INPUTS,
     unheard: Mapping[str, str] | None = None,
 ) -> ScalingPlan:
-    """Decide at `now`, in seconds since the epoch. `owner` is the cluster's id, which is part of slice names.
+    """Plan the scaling at `now`, in seconds since the epoch. `owner` is the cluster's id, which is part of slice names.
 
     `unheard`: groups whose provider did not answer, with the reason. No slice of these groups is created or deleted.
     """
@@ -316,8 +316,8 @@ def _orders(
     now: float,
     limits: Limits,
     owner: str,
-) -> tuple[list[NewSlice], dict[str, int], dict[str, int]]:
-    orders: list[NewSlice] = []
+) -> tuple[list[SliceOrder], dict[str, int], dict[str, int]]:
+    orders: list[SliceOrder] = []
     by_hand: dict[str, int] = {}
     later: dict[str, int] = {}
     for state in sort_in_order_of_trial(states):
@@ -338,7 +338,7 @@ def _orders(
         first = record.requested + 1 if record is not None else 1
         shares = _shares(routing.routed.get(state.name, ()), state.group, min(wanted, now_at_most))
         orders += [
-            NewSlice(slice_name(state.name, owner, number), state.group, jobs)
+            SliceOrder(slice_name(state.name, owner, number), state.group, jobs)
             for number, jobs in enumerate(shares, start=first)
         ]
     return orders, by_hand, later

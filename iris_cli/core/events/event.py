@@ -41,7 +41,7 @@ class IllegalTransitionError(Exception):
         return (*self.record, *self.events)
 
     def attach(self, task: TaskId | None, record: Iterable[str] = (), earlier: Iterable[str] = ()) -> None:
-        """Set the task, and insert these lines before the existing lines about its record and its events."""
+        """Set the task. Insert `record` and `earlier` before the existing lines about its record and its events."""
         self.task = task
         self.record = (*record, *self.record)
         self.events = (*earlier, *self.events)

@@ -112,16 +112,16 @@ def filter_words(cluster: Cluster, job_id: JobId) -> frozenset[str]:
     return frozenset(found)
 
 
-def retry_count(job: Job, tasks: Sequence[Task], after: Collection[EndReason] = PROGRAM_FAILURES) -> int:
-    """Return the number of rounds (of a gang) or attempts that were retried after an end with a reason in `after`.
+def retry_count(job: Job, tasks: Sequence[Task], reasons: Collection[EndReason] = PROGRAM_FAILURES) -> int:
+    """Return the number of rounds (of a gang) or attempts that were retried after an end with a reason in `reasons`.
 
     The last round or attempt is not counted: it was not retried.
     """
     if job.is_gang:
         failures = [each for number, each in _triggers(tasks).items() if number < job.rounds - 1]
-        return sum(each.end.reason in after for each in failures)
+        return sum(each.end.reason in reasons for each in failures)
     ends = [each.end for task in tasks for each in task.attempts[:-1]]
-    return sum(end is not None and end.reason in after for end in ends)
+    return sum(end is not None and end.reason in reasons for end in ends)
 
 
 def last_failures(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:

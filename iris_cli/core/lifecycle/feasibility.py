@@ -1,4 +1,4 @@
-"""Refuse jobs that no worker of the cluster could ever run, at submission."""
+"""At submission, refuse jobs that no worker of the cluster could ever run."""
 
 from __future__ import annotations
 

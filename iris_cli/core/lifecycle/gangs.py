@@ -35,7 +35,7 @@ def decide_round(draft: Draft, job_id: JobId, limits: Limits, unheard: Container
     causes = [task for task, _ in evidence] or doomed
     if not causes:
         return None
-    jobs.stop_live(draft, job_id, EndReason.SIBLING, causes[0].id)
+    jobs.stop_live_attempts(draft, job_id, EndReason.SIBLING, causes[0].id)
     if evidence and not _evidence_may_come(draft, members, evidence[0][1], limits, unheard):
         _record_verdict(draft, job, *evidence[0])
     return None

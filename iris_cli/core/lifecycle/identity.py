@@ -14,7 +14,7 @@ from iris_cli.core.messages.observations import FINAL_STATES, AttemptReport, Rem
 
 
 def check_identity(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
-    """Check the sender of an answer. Return whether it is the recorded worker, on the same boot."""
+    """Check the sender of an answer. Return whether the sender is the recorded worker on the same boot."""
     worker = draft.cluster.workers[report.worker]
     if not worker.incarnation or worker.condition is WorkerCondition.UNPROBED:
         return False  # no identity is recorded yet, or a probe must come first

@@ -79,7 +79,7 @@ def stop(draft: Draft, attempt: AttemptId, reason: EndReason, trigger: TaskId | 
     )
 
 
-def stop_live(draft: Draft, job: JobId, reason: EndReason, trigger: TaskId | None = None) -> None:
+def stop_live_attempts(draft: Draft, job: JobId, reason: EndReason, trigger: TaskId | None = None) -> None:
     """Order the stop of every live attempt of a job that isn't stopping yet, including ASSIGNED attempts."""
     for attempt_id, attempt in draft.cluster.live_attempts_of(job):
         if attempt.state is not AttemptState.STOPPING:
@@ -90,7 +90,7 @@ def _end_open_tasks(draft: Draft, job: JobId, end: End) -> None:
     for task in draft.cluster.tasks_of(job):
         if not task.state.terminal:
             draft.record(TaskEnded(task=task.id, state=TaskState.KILLED, end=end))
-    stop_live(draft, job, end.reason, end.trigger)
+    stop_live_attempts(draft, job, end.reason, end.trigger)
 
 
 def _end_of(draft: Draft, job_id: JobId, state: JobState) -> End:

@@ -131,7 +131,7 @@ def record_scaling_plan(draft: Draft, plan: ScalingPlan, limits: Limits) -> None
 
 
 def remove(draft: Draft, removal: Removal, limits: Limits) -> None:
-    """NewSlice the deletion of a slice: drain its workers, and forget those without attempts."""
+    """Order the deletion of a slice. Drain its workers, or forget them if they have no attempts."""
     known = draft.cluster.slices[removal.slice]
     draft.record(events.SliceDeletionRequested(slice=removal.slice, reason=removal.reason))
     if removal.failed:

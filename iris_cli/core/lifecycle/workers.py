@@ -52,8 +52,8 @@ def record_silence(
 ) -> None:
     """Record a call without an answer, and the back-off of the worker.
 
-    After a failed dispatch (`launching`) there is no back-off yet: the next cycle polls the worker. If the call was
-    sent (`sent_at`) before the last recorded silence, it is ignored.
+    After a failed dispatch (`launching`) there is no back-off yet: the next cycle polls the worker. A call that
+    was sent (`sent_at`) before the last recorded silence is ignored.
     """
     worker = draft.cluster.workers[silence.worker]
     launching = launching and silence.kind in _TEMPORARY_FAILURES
@@ -168,7 +168,7 @@ def lift_old_quarantine(draft: Draft, worker_id: WorkerId, limits: Limits) -> No
 def is_quarantine_over(worker: Worker, now: float, limits: Limits) -> bool:
     """Return whether a quarantine is old enough to be lifted.
 
-    True also if it began in the future: a clock was wrong.
+    Return True also for a quarantine that began in the future, because a clock was wrong.
     """
     return worker.quarantined and not 0 <= now - worker.quarantined_at < limits.quarantine_retry
 

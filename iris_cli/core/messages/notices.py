@@ -19,7 +19,7 @@ from iris_cli.core.model.past import values_in_memory
 from iris_cli.core.model.waiting import describe_overdue, describe_quiet_tasks
 from iris_cli.core.structs import Value
 
-MAX_QUEUED = 10_000  # in the queue of one channel; if there are more, the oldest are dropped
+MAX_QUEUED = 10_000  # maximum number of notices in the queue of a channel; older notices are dropped
 
 MAX_TRIES = 20  # failed deliveries after which a notice is dropped
 
@@ -59,7 +59,7 @@ class Notice(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class Channel(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A delivery channel and its queue `waiting`. After `failures` in a row it pauses until `retry_at`.
+    """A delivery channel and its queue `waiting`. After `failures` consecutive failures it pauses until `retry_at`.
 
     `trouble`: last error. `given_up`: number of notices that were dropped. `told_at`: time of the last delivery.
     """

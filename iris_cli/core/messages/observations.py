@@ -236,4 +236,4 @@ class Silence(Struct, frozen=True, kw_only=True):
     step: str
     detail: str
     hint: str = ""
-    sent: bool = True  # False only if certainly no byte of the call was sent
+    sent: bool = True  # False only if it is certain that no byte was sent

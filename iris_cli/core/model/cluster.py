@@ -89,30 +89,30 @@ NO_OUTPUTS = Outputs()
 class Cluster(Struct, kw_only=True, eq=False):
     """The state derived from the log, as tables of immutable records. Jobs are in the order of submission.
 
-    `ghosts`: for each worker, the attempts that were presumed gone and may still run. They remain after their worker is
-    forgotten. `outputs`: for each worker, its ended attempts whose files were not deleted yet.
+    `ghosts`: for each worker, the attempts that were presumed gone and may still run. Ghosts remain after their
+    worker is forgotten. `outputs`: for each worker, its ended attempts whose files were not deleted yet.
 
     iris reads an ended job from the snapshot when it is looked up. An iteration over a whole table reads all ended
     jobs, so frequent loops use `open_jobs` and `pending_tasks`.
     """
 
     name: str = ""
-    seq: int = 0  # of the last applied transaction
-    at: float = 0.0  # time of that transaction
+    seq: int = 0  # number of the last applied transaction
+    at: float = 0.0  # time of the last applied transaction
     jobs: dict[JobId, Job] = field(default_factory=dict)
     tasks: dict[TaskId, Task] = field(default_factory=dict)
     workers: dict[WorkerId, Worker] = field(default_factory=dict)
     ghosts: dict[WorkerId, tuple[Ghost, ...]] = field(default_factory=dict)
     outputs: dict[WorkerId, Outputs] = field(default_factory=dict)
-    children: dict[JobId, tuple[JobId, ...]] = field(default_factory=dict)  # the direct children, by parent
-    endpoints: dict[AttemptId, Announced] = field(default_factory=dict)  # of live attempts with endpoints
-    slices: dict[str, Slice] = field(default_factory=dict)  # of scale groups, until they are deleted
+    children: dict[JobId, tuple[JobId, ...]] = field(default_factory=dict)  # the direct child jobs, by parent
+    endpoints: dict[AttemptId, Announced] = field(default_factory=dict)  # only of live attempts
+    slices: dict[str, Slice] = field(default_factory=dict)  # all slices that are not deleted yet
     scale_groups: dict[str, GroupRecord] = field(default_factory=dict)
     keeper: SliceOwner | None = None  # owner of the slices; None: no slice was created yet
     past: Past | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Return whether all tables are equal, no matter how much of them is in memory."""
+        """Return whether all tables are equal, whether or not their entries are in memory."""
         if not isinstance(other, Cluster):
             return NotImplemented
         fields = (name for name in self.__struct_fields__ if name != "past")

@@ -185,7 +185,7 @@ class Job(Record, kw_only=True):
     coscheduling: CoschedulingConfig | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names of variables; their values are never stored
-    secret_files: Mapping[str, str] = field(default_factory=dict)  # files with values of secrets
+    secret_files: Mapping[str, str] = field(default_factory=dict)  # files with the values of secrets, by name
     workspace: Workspace | None = None
     setup: str = ""
     env_preset: EnvPreset | None = None
@@ -200,7 +200,9 @@ class Job(Record, kw_only=True):
     setup_timeout: float = 1800.0
     grace: float = 30.0
     lease: float = 0.0  # the wrapper stops a task that was not polled for this long; 0: never
-    silent_after: float | None = None  # seconds without output until quiet; 0: never; None: as in `limits:`
+    silent_after: float | None = (
+        None  # a task without output for these seconds is quiet; None: as in `limits:`
+    )
     replace_lost: ReplaceLost | None = None  # None: according to the worker's configuration
     labels: Mapping[str, str] = field(default_factory=dict)
     after: tuple[JobId, ...] = ()
@@ -212,16 +214,16 @@ class Job(Record, kw_only=True):
     image: str = ""  # container image in which its tasks run
     memory_limit: bool = False  # workers enforce the memory request as a limit if they can
     client: str = ""  # for an interactive job: the name of the client's lock file, below run/
-    again: JobId | None = None  # the ended job of which this one is a resubmission
+    again: JobId | None = None  # the ended job that this job resubmits
     submitted_at: float = 0.0
 
     origin: Origin | None = None  # None: submitted by the operator
-    adopted: Origin | None = None  # the last attempt of its parent that submitted it again
-    tried_again: tuple[JobId, ...] = ()  # the jobs resubmitted from this one
+    adopted: Origin | None = None  # the last attempt of the parent that submitted the job again
+    tried_again: tuple[JobId, ...] = ()  # the jobs that resubmit this job
     order: int = 0  # position among all jobs in the log
     cancelled: bool = False
-    held_at: float | None = None  # time at which the operator held it; None: not held
-    released_at: float = 0.0  # time of its last release
+    held_at: float | None = None  # time at which the operator held the job; None: not held
+    released_at: float = 0.0  # time at which the operator last released the job
     rounds: int = 0  # placements of the gang so far; the current round is `rounds - 1`
     settled_rounds: int = 0  # rounds whose verdict is in the log
     failed_rounds: int = 0  # charged against max_retries_failure

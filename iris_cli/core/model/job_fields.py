@@ -68,7 +68,7 @@ class JobField(NamedTuple):
     help: str
     group: str = ""  # its group in `iris launch --help`
     choices: type[StrEnum] | None = None  # the words of a CHOICE
-    key: str = ""  # in job files, if it differs from the name
+    key: str = ""  # its key in job files, if the key differs from the name
     job_file: bool = True  # allowed in a job file
     defaults: bool = False  # allowed in `defaults:` of cluster.yaml
     client: bool = True  # a keyword of the Python client
@@ -91,7 +91,7 @@ class JobField(NamedTuple):
         return " ".join(word for word in self.option.split() if not word.startswith("-"))
 
 
-_OPERATOR_ONLY = "submit a child job with the same command"  # the field would read any job's fields
+_OPERATOR_ONLY = "submit a child job with the same command"  # `again` gives access to the fields of any job
 
 # A row has one or two lines; the formatter would use up to ten.
 # fmt: off

@@ -99,7 +99,7 @@ class SlurmOptions(Value, frozen=True, kw_only=True):
 
     @property
     def device(self) -> Device:
-        """The device of each node: its GPUs according to `gres`, else only its CPU."""
+        """The device of each node: its GPUs according to `gres`, otherwise only its CPU."""
         for each in self.gres.split(","):
             match = _GPUS.fullmatch(each.strip())
             if match is not None:
@@ -177,7 +177,7 @@ def slice_attributes(group: ScaleGroup) -> dict[str, AttributeValue]:
 
 
 def with_template(group: ScaleGroup, template: SliceTemplate) -> ScaleGroup:
-    """Return the group with the template of one of its slices. It differs if the configuration changed since then."""
+    """Return the group with the template of one of its slices, which may be older than the configuration."""
     if template == group.template:
         return group
     attributes = {**group.attributes, **_derived_attributes(group.name, template)}
@@ -294,7 +294,7 @@ class Slice(Record, kw_only=True):
 
 
 class SliceOwner(Value, frozen=True, kw_only=True):
-    """The state directory that manages the slices. `place` identifies it, `where` is shown to users."""
+    """The state directory that manages the slices. `place` is its id, `where` is its path for users."""
 
     place: str
     where: str

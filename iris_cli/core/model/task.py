@@ -94,7 +94,7 @@ class End(Value, frozen=True, kw_only=True):
         )
 
     def without_details(self) -> End:
-        """Return the end without log tail, run time and facts: only the attempt's own end has them."""
+        """Return the end without log tail, run time and facts. Only the end of an attempt has these details."""
         return End(
             reason=self.reason, at=self.at, exit_code=self.exit_code, trigger=self.trigger, error=self.error
         )

@@ -30,7 +30,7 @@ def competes_since(job: Job, get_job: Callable[[JobId], Job | None]) -> float:
 def overdue_since(cluster: Cluster, job: Job, patience: float, now: float) -> float | None:
     """Return the time since which a gang could have been placed; None if that is less than `patience` seconds ago.
 
-    None also if the gang is placed or held, if the job is not a gang, or if `patience` is 0.
+    Return None also if the gang is placed or held, if the job is not a gang, or if `patience` is 0.
     """
     tasks = cluster.tasks_of(job.id) if job.is_gang and patience > 0 and job.end is None else ()
     if not tasks or any(task.state is not TaskState.PENDING for task in tasks):
@@ -48,11 +48,11 @@ def describe_overdue(cluster: Cluster, job: Job, patience: float, now: float) ->
 
 def format_overdue(waited: float, patience: float) -> str:
     """Return the text for a gang that has been pending for `waited` seconds."""
-    return f"pending for {_coarse(waited)} (limit: {format_duration(patience)})"
+    return f"pending for {_format_coarse_duration(waited)} (limit: {format_duration(patience)})"
 
 
-def _coarse(seconds: float) -> str:
-    """Return `42m` or `13s`: whole minutes from one minute on."""
+def _format_coarse_duration(seconds: float) -> str:
+    """Return a duration such as `13s` or `42m`. From one minute on, seconds are not shown."""
     return format_duration(seconds - seconds % _MINUTE if seconds >= _MINUTE else float(max(0, int(seconds))))
 
 
@@ -60,7 +60,7 @@ def describe_quiet_attempt(attempt: Attempt, now: float) -> str:
     """Return `quiet 42m in load (data.py:3)`, `quiet 42m` without a known function, or '' if not marked quiet."""
     if attempt.quiet_since is None:
         return ""
-    words = f"quiet {_coarse(now - attempt.quiet_since)}"
+    words = f"quiet {_format_coarse_duration(now - attempt.quiet_since)}"
     return f"{words} in {attempt.quiet_in}" if attempt.quiet_in else words
 
 
@@ -90,11 +90,11 @@ def describe_quiet_tasks(job: Job, tasks: Iterable[Task], now: float) -> str:
     noun = "rank" if job.is_gang else "task"
     share = "all" if len(quiet) == len(running) else f"{len(quiet)} of"
     tasks_by_function = _tasks_by_function(indexes_by_function, noun)
-    return f"{share} {count(len(running), noun)} quiet {_coarse(now - since)}: {tasks_by_function}"
+    return f"{share} {count(len(running), noun)} quiet {_format_coarse_duration(now - since)}: {tasks_by_function}"
 
 
 def _tasks_by_function(indexes_by_function: dict[str, list[int]], noun: str) -> str:
-    """Return the indexes of quiet tasks by function, the smallest group first. They are in order of quiet time."""
+    """Return the indexes of quiet tasks by function, the smallest group first. Longest quiet tasks come first."""
     if list(indexes_by_function) == [""]:
         first, *others = indexes_by_function[""]
         return f"{noun} {first}" + (f", then {format_indexes(sorted(others))}" if others else "")

@@ -102,7 +102,7 @@ class SchedulingContext:
         self.reserved_by: dict[int, WaitingKey] = {}
         self.reservations: dict[WaitingKey, list[Group]] = {}
         self._withheld: dict[int, Amounts] = {}  # free amounts that only the reserving task may take
-        self._shares: dict[tuple[int, Amounts], tuple[Amounts, int, Amounts]] = {}  # equal for many workers
+        self._shares: dict[tuple[int, Amounts], tuple[Amounts, int, Amounts]] = {}  # a cache for `reserve`
         self._set_idle_slices()
 
     # Room

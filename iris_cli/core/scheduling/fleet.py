@@ -118,7 +118,7 @@ class Fleet:
         return found
 
     def workers_with_device(self, device: Device | None) -> int:
-        """Return the workers with a compatible device: a suitable type, and the raw_key variant if one is requested."""
+        """Return the workers with a compatible device: a suitable type, and the requested variant, if any."""
         suitable = self.workers_with_device_type(device.kind if device else "cpu")
         if device is None or device.kind == "cpu" or device.variant == AUTO:
             return suitable

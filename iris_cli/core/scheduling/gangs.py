@@ -21,7 +21,7 @@ class GangPlacer:
         self._reservations = reservations
 
     def place(self, job: Job, tasks: list[Task], requirement: Requirement, placed: list[Assignment]) -> bool:
-        """Place all tasks of a gang, or none. Return whether they were placed. `tasks`: all its tasks, by index."""
+        """Place all `tasks` of a gang (ordered by index), or none. Return whether they were placed."""
         if not requirement.exhausted:
             positions = self._search(requirement).find_positions()
             if positions is not None:
@@ -63,7 +63,8 @@ class GroupSearch:
 
         Several groups are in one zone if possible, otherwise in one region. Groups are ranked by the number of met
         preferences, then by fewest fitting workers, then by key. In a group, the workers that meet the most preferences
-        are used. They are in the order of their numbers in the slice; workers without numbers are in the order of ids.
+        are used, in the order of their numbers in the slice. Workers without numbers are used in the order of their
+        ids.
         """
         if self._fitting is None:
             self._fitting = GroupQueue(

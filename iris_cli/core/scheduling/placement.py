@@ -227,7 +227,7 @@ class Sites:
         return {str(variant or "no variant"): len(site) for (variant,), site in sites}
 
     def by_location(self, groups: Iterable[int], depth: int) -> dict[Location, list[int]]:
-        """Return the groups by the first `depth` parts of their location. Groups that do not share them are omitted."""
+        """Return the groups by the first `depth` parts of their location. Groups that share fewer parts are omitted."""
         found: dict[Location, list[int]] = {}
         for number in groups:
             location = self._locations[number]

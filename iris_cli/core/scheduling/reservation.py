@@ -51,7 +51,7 @@ class Reservations:
         Return False if no worker can be reserved for the task.
         """
         queue, blocking = self._reservation_queue(requirement), self.blocking_attempts(requirement.need)
-        while (nearest := queue.nearest()) is not None:
+        while (nearest := queue.find_first()) is not None:
             count, position = nearest
             if position in self._context.reserved_by:
                 heappop(queue.heap)
@@ -73,11 +73,12 @@ class Reservations:
     def _large_enough_after(self, need: Amounts, ends: int) -> int:
         """Return the workers on which the end of `ends` attempts may free enough. On other workers it can't."""
         return reduce(
-            and_, (self._with_most_free((number, ends))[amount] for number, amount in enumerate(need))
+            and_,
+            (self._workers_with_amount_after((number, ends))[amount] for number, amount in enumerate(need)),
         )
 
     @cached_by_argument
-    def _with_most_free(self, number_and_ends: tuple[int, int]) -> dict[int, int]:
+    def _workers_with_amount_after(self, number_and_ends: tuple[int, int]) -> dict[int, int]:
         """Return, for each needed amount, the workers that have it free after the end of their largest attempts."""
         number, ends = number_and_ends
         all_workers = self._context.fleet.all_workers
@@ -111,7 +112,7 @@ class _ReservationQueue:
         self._later = workers  # workers not examined yet, with more blocking attempts
         self.heap: list[tuple[int, int]] = []
 
-    def nearest(self) -> tuple[int, int] | None:
+    def find_first(self) -> tuple[int, int] | None:
         """Return the first worker: a lower bound of its blocking attempts, and its position. None without workers."""
         while not self._next and self._later and (not self.heap or self.heap[0][0] > self._count):
             self._count += 1
@@ -178,7 +179,7 @@ class BlockingAttempts:
         return found
 
     def _shortage(self, load: Load) -> tuple[int, list[int], list[Amounts]]:
-        """Return the number of attempts that must end in any case, the amounts missing then, and the other attempts.
+        """Return the number of attempts that must end in any case, the amounts missing after that, and the other attempts.
 
         An attempt must end in any case if it and the task together exceed the size of the worker.
         """

@@ -215,7 +215,7 @@ class GroupQueue:
                     self._sites_of[number].append(site)
 
     def best_set(self, count: int, *, by_tier: bool = False) -> list[Group] | None:
-        """Return the best set of `count` groups, or None. `by_tier`: only from the first tier that has such a set."""
+        """Return the best set of `count` groups, or None. `by_tier`: use only the first tier that has a set."""
         self._update_ranks()
         found: list[tuple[Rank, int, list[int]]] = []
         for number, tier in enumerate(self._tiers):

@@ -53,7 +53,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         self._unmet = unmet
 
     def with_held_back(self, held_back: Unmet) -> Waiting:
-        """Include tasks and gangs that did not compete in the cycle, with their reasons."""
+        """Return all reasons, including the reasons of tasks and gangs that did not compete in the cycle."""
         return Waiting(self._context, self._record, {**self._unmet, **held_back}) if held_back else self
 
     def __getitem__(self, key: WaitingKey) -> tuple[Reason, ...]:
@@ -195,7 +195,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         )
 
     def _reasons_of_groups(self, case: Case, shape: Shape) -> Iterator[Reason]:
-        checks, counts = self._checked_groups(case.requirement)
+        checks, counts = self._check_all_groups(case.requirement)
         if case.reserved:  # a reservation for the gang changes only the checks on the reserved groups
             at = self._context.fleet.groups(shape.group_by).numbers
             changed = frozenset(at[position] for position in positions_of(case.reserved)) - {-1}
@@ -229,7 +229,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     ) -> list[Reason]:
         """Return the reasons of a gang of several groups.
 
-        Add a reason if the groups are in several regions or unlike.
+        Add a reason if the groups are in several regions, or have several device variants.
         """
         sites = Sites(self._context.fleet, requirement)
         free = [number for number, check in checks.items() if check.kind is None]
@@ -243,7 +243,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         return sorted([*reasons, *apart], key=lambda reason: reason.kind.rank)
 
     @cached_by_argument
-    def _checked_groups(self, requirement: Requirement) -> tuple[dict[int, GroupCheck], RejectionCounts]:
+    def _check_all_groups(self, requirement: Requirement) -> tuple[dict[int, GroupCheck], RejectionCounts]:
         """Return the check of each group by number, and the counts of rejections. Reserved groups count as reserved."""
         assert requirement.shape is not None
         checks = check_groups(Case(self._context, requirement, self._context.unreserved), requirement.shape)
@@ -263,9 +263,9 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     def _no_suitable_reason(
         self, requirement: Requirement, rejections: list[Rejection], suitable: int = 0
     ) -> Reason:
-        """Return the reason if no worker is suitable, or only `suitable` groups: the rejection of the last workers.
+        """Return the reason if no worker is suitable, or if only `suitable` groups are.
 
-        Without workers there are no rejections.
+        The reason is the rejection of the last workers. Without workers there are no rejections.
         """
         fleet, shape, device = self._context.fleet, requirement.shape, requirement.job.resources.device
         kind = rejections[-1].kind if rejections else ReasonKind.NO_SUCH_DEVICE

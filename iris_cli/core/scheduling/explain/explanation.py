@@ -21,9 +21,9 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 
 
 class Taker(Struct, frozen=True, kw_only=True):
-    """A job that took room on `workers` earlier in this cycle, which a pending task or gang needs.
+    """A job that took room on `workers` earlier in this cycle, so that a pending task or gang does not fit.
 
-    The job may be the job of the pending task.
+    It may be the job of the pending task.
     """
 
     job: JobId
