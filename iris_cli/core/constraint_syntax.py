@@ -98,11 +98,11 @@ def _parse_value(key: str, word: str) -> str | int | float:
 
 
 def _format_value(value: AttributeValue) -> str:
-    plain = value.value
-    if not isinstance(plain, str):
-        return repr(plain)
-    bare = re.fullmatch(_BARE_VALUE, plain) and isinstance(scalar_of(plain), str)
-    return plain if bare else _quote(plain)
+    raw = value.value
+    if not isinstance(raw, str):
+        return repr(raw)
+    needs_no_quotes = re.fullmatch(_BARE_VALUE, raw) and isinstance(scalar_of(raw), str)
+    return raw if needs_no_quotes else _quote(raw)
 
 
 def _quote(text: str) -> str:

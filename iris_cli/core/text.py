@@ -52,8 +52,8 @@ def _has_two_letters_swapped(word: str, other: str) -> bool:
     """Return whether `other` is `word` with two adjacent letters swapped."""
     if len(word) != len(other) or word == other:
         return False
-    first = next(index for index, letter in enumerate(word) if letter != other[index])
-    swapped = word[:first] + word[first : first + 2][::-1] + word[first + 2 :]
+    position = next(index for index, letter in enumerate(word) if letter != other[index])
+    swapped = word[:position] + word[position : position + 2][::-1] + word[position + 2 :]
     return swapped == other
 
 

@@ -24,18 +24,18 @@ def relative_paths(text: str, token: Token) -> str:
     if at < 0:
         return text
     parts: list[str] = []
-    done = scanned = 0
+    copied_until = scanned = 0
     while at >= 0:
         end = at + len(tail)
         start = _find_path_start(text, scanned, at)
         replacement = _replace_directory(text, end)
         if start is not None and replacement is not None:
             shown, end = replacement
-            parts += (text[done:start], shown)
-            done = end
+            parts += (text[copied_until:start], shown)
+            copied_until = end
         scanned = end  # so that no text is scanned backwards twice
         at = text.find(tail, end)
-    return "".join((*parts, text[done:]))
+    return "".join((*parts, text[copied_until:]))
 
 
 def _find_path_start(text: str, earliest: int, at: int) -> int | None:

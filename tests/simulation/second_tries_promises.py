@@ -87,7 +87,7 @@ SECOND_TRIES_PROMISES = (
         "a task that writes again stays marked as quiet",
         change(
             f"{_LIFECYCLE}.attempts",
-            "        before is not None\n        and not 0 < silent",
+            "        marked_since is not None\n        and not 0 < silent",
             "        False\n        and not 0 < silent",
         ),
     ),

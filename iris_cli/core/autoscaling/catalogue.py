@@ -223,16 +223,16 @@ def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, i
     if entry.shape is None or entry.shape.groups == 1 or entry.spread:
         return None
     found: dict[Location, dict[Location, int]] = {}  # number of possible slices, by variant and by region
-    new = [(catalogue.location(entry, rank), slices) for rank, slices in left.items()]
-    for location, slices in (*((site.location, site.groups) for site in entry.idle), *new):
+    new_slices = [(catalogue.location(entry, rank), slices) for rank, slices in left.items()]
+    for location, slices in (*((site.location, site.groups) for site in entry.idle), *new_slices):
         regions = found.setdefault(location[:VARIANT], {})
         regions[location[:REGION]] = regions.get(location[:REGION], 0) + slices
     wanted = entry.shape.groups
     for (variant,), regions in found.items():
         if sum(regions.values()) >= wanted:
-            of = f" of {variant}" if variant is not None else ""
+            of_variant = f" of {variant}" if variant is not None else ""
             counts = list_few(f"{region or 'no region'}: {slices}" for (_, region), slices in regions.items())
-            room = f"no region has room for {count(wanted, 'slice')}{of} ({counts})"
+            room = f"no region has room for {count(wanted, 'slice')}{of_variant} ({counts})"
             return UnmetReason(
                 kind=UnmetKind.REGION,
                 text=f"{UnmetKind.REGION}: {room}; pass --spread to use several",
@@ -325,16 +325,16 @@ def _size_text(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
 def _constraint_text(catalogue: Catalogue, criterion: Criterion, left: int) -> str:
     constraint, key = criterion.constraint, criterion.subject
     assert constraint is not None
-    have = catalogue.values(key, left)
-    existing = f"groups have {list_few(have)}" if have else "no group has it"
+    values = catalogue.values(key, left)
+    existing = f"groups have {list_few(values)}" if values else "no group has it"
     if left != catalogue.all_groups:
         names = list_few(catalogue.states[rank].name for rank in positions_of(left))
-        existing = f"the otherwise suitable groups ({names}) have {list_few(have) or 'none'}"
+        existing = f"the otherwise suitable groups ({names}) have {list_few(values) or 'none'}"
     if constraint.op not in _OPS_WITH_SUGGESTIONS:
         return f"needs {clip(format_constraint(constraint))}, {existing}"
     wanted = [str(each) for each in constraint.operands]
-    known = catalogue.values(key, catalogue.all_groups)
-    return f"needs {' or '.join(clip(each) for each in wanted[:_MAX_LISTED])}, {existing}{_suggestion(wanted, known)}"
+    suggestion = _suggestion(wanted, catalogue.values(key, catalogue.all_groups))
+    return f"needs {' or '.join(clip(each) for each in wanted[:_MAX_LISTED])}, {existing}{suggestion}"
 
 
 def _suggestion(wanted: Iterable[str], known: Sequence[str]) -> str:

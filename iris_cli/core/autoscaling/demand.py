@@ -72,14 +72,14 @@ class DryRun:
             for group in fleet.groups(shape.group_by).groups
             if fits(group, shape, fitting)
         }
-        free = [number for number, names in workers.items() if self._kept_workers.isdisjoint(names)]
+        free_groups = [number for number, names in workers.items() if self._kept_workers.isdisjoint(names)]
         found = []
-        for site in sites.by_location(free, sites.required_depth).values():
+        for site in sites.by_location(free_groups, sites.required_depth).values():
             zone = sites.largest_site(site, ZONE)
-            chosen = [*zone, *(number for number in site if number not in zone)][: shape.groups - 1]
-            location = shared_location(sites.location_of(number) for number in chosen)
-            names = frozenset(name for number in chosen for name in workers[number])
-            found.append(IdleSite(location, len(chosen), names))
+            chosen_groups = [*zone, *(number for number in site if number not in zone)][: shape.groups - 1]
+            location = shared_location(sites.location_of(number) for number in chosen_groups)
+            names = frozenset(name for number in chosen_groups for name in workers[number])
+            found.append(IdleSite(location, len(chosen_groups), names))
             self._kept_workers |= names
         self.kept[job.id] = tuple(sorted(found, key=lambda site: -site.groups))
         return self.kept[job.id]

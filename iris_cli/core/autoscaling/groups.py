@@ -119,8 +119,8 @@ def booting_workers(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worke
     for rank, state in enumerate(sort_in_order_of_trial(groups)):
         yield from future_workers(state, state.booting, rank=rank)
         for number, template in enumerate(state.outdated, start=state.booting):
-            old = GroupState(group=with_template(state.group, template))
-            yield from future_workers(old, 1, rank=rank, first=number)
+            old_state = GroupState(group=with_template(state.group, template))
+            yield from future_workers(old_state, 1, rank=rank, first=number)
 
 
 def future_worker(state: GroupState, slice_name: str, index: int, vms: int | None) -> Worker:

@@ -144,15 +144,15 @@ def list_sites(catalogue: Catalogue, entry: DemandEntry, ranks: Sequence[int]) -
         for depth in range(ZONE, (VARIANT if entry.spread else REGION) - 1, -1):
             if 0 < len(location) < depth:
                 continue  # the idle slices share fewer parts of the location
-            near = [
+            matching = [
                 rank
                 for rank in ranks
                 if catalogue.location(entry, rank)[: min(depth, len(location))] == location[:depth]
             ]
-            together: dict[Location, list[int]] = {}
-            for rank in near:
-                together.setdefault(catalogue.location(entry, rank)[:depth], []).append(rank)
-            for members in (*([rank] for rank in near), *together.values()):
+            by_location: dict[Location, list[int]] = {}
+            for rank in matching:
+                by_location.setdefault(catalogue.location(entry, rank)[:depth], []).append(rank)
+            for members in (*([rank] for rank in matching), *by_location.values()):
                 yield Site(tuple(members), mask_of(members), entry.slices + most_idle - slices)
 
 
@@ -255,9 +255,9 @@ class _Router:
             ranks = list(self._in_order_of_trial(search, search.serving))
             search.sites = list(dict.fromkeys(list_sites(self._catalogue, entry, ranks)))
         for create in (False, True):
-            able = self._open_groups | self._groups_with_room if create else self._open_groups
+            usable_groups = self._open_groups | self._groups_with_room if create else self._open_groups
             for site in search.sites:
-                if not site.groups & able:
+                if not site.groups & usable_groups:
                     continue
                 shares = self._shares(entry, site, create=create)
                 if sum(shares.values()) == site.needed:
@@ -276,9 +276,9 @@ class _Router:
                 shares[rank] = self._openings[rank].count_free_slices(entry, seats, missing)
                 missing -= shares[rank]
         for rank in site.ranks if create else ():
-            new = min(missing, self._count_creatable(rank))
-            shares[rank] = shares.get(rank, 0) + new
-            missing -= new
+            created = min(missing, self._count_creatable(rank))
+            shares[rank] = shares.get(rank, 0) + created
+            missing -= created
         return {rank: slices for rank, slices in shares.items() if slices}
 
     def _take_slices(self, entry: DemandEntry, rank: int, slices: int) -> None:

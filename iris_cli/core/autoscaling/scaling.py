@@ -109,7 +109,7 @@ def idle_slices(
             by_group.setdefault(each.group, []).append(each)
     for name in sorted(by_group):
         group = known.get(name)
-        least = group.min_slices if group is not None else 0
+        min_slices = group.min_slices if group is not None else 0
         timeout = group.idle_timeout if group is not None else _IDLE_TIMEOUT
         idle = sorted(
             (since, each.name)
@@ -119,7 +119,7 @@ def idle_slices(
         not_counted = {
             each.name: why for each in by_group[name] if (why := _why_not_counted(cluster, each, group))
         }
-        spare = len(by_group[name]) - len(not_counted) - least
+        spare = len(by_group[name]) - len(not_counted) - min_slices
         for since, idle_slice in idle:
             if not _has_passed(since, timeout, now) or (idle_slice not in not_counted and spare <= 0):
                 continue
@@ -297,13 +297,13 @@ def _can_be_completed(
     if entry.invalid_reason or entry.shape is None:
         return False
     catalogue, depth = Catalogue(states), VARIANT if entry.spread else REGION
-    most = sum(
+    max_slices = sum(
         catalogue.states[rank].group.max_slices
         for rank in positions_of(catalogue.groups_serving(entry))
         if catalogue.location(entry, rank)[:depth] == idle.location[:depth]
     )
     idle_of_groups = {slice_of(worker) for worker in idle.workers} & cluster.slices.keys()
-    return entry.shape.groups <= most + idle.groups - len(idle_of_groups)
+    return entry.shape.groups <= max_slices + idle.groups - len(idle_of_groups)
 
 
 # Slices to create
@@ -335,11 +335,11 @@ def _orders(
         if wanted > now_at_most:
             later[state.name] = wanted - now_at_most
         record = cluster.scale_groups.get(state.name)
-        first = record.requested + 1 if record is not None else 1
+        first_number = record.requested + 1 if record is not None else 1
         shares = _shares(routing.routed.get(state.name, ()), state.group, min(wanted, now_at_most))
         orders += [
             SliceOrder(slice_name(state.name, owner, number), state.group, jobs)
-            for number, jobs in enumerate(shares, start=first)
+            for number, jobs in enumerate(shares, start=first_number)
         ]
     return orders, by_hand, later
 
@@ -350,10 +350,10 @@ def _shares(entries: Sequence[DemandEntry], group: ScaleGroup, slices: int) -> l
     Jobs that need no device are ignored, except gangs if the slices have no device.
     """
     is_cpu = group.template.device.kind == "cpu"
-    own = (
+    counted_entries = (
         each for each in entries if each.resources.device is not None or (is_cpu and each.shape is not None)
     )
-    jobs = list(dict.fromkeys(entry.task_ids[0].job for entry in own))
+    jobs = list(dict.fromkeys(entry.task_ids[0].job for entry in counted_entries))
     return [tuple(jobs[number::slices]) for number in range(slices)]
 
 

@@ -45,10 +45,10 @@ class Draft:
                 raise
             self.events.append(event)
 
-    def roll_back(self, kept: int) -> None:
-        """Discard the recorded events except the first `kept` events. Allowed also after a failed event."""
+    def roll_back(self, count: int) -> None:
+        """Discard the recorded events except the first `count` events. Allowed also after a failed event."""
         fresh = Draft(self._start, self.at)
-        fresh.record(*self.events[:kept])
+        fresh.record(*self.events[:count])
         self.events, self._edit = fresh.events, fresh._edit
 
     @property

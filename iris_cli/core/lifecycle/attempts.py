@@ -197,8 +197,8 @@ def _requeue_or_end(draft: Draft, task_id: TaskId, end: End) -> None:
 
 def _others_are_open(cluster: Cluster, job: Job, index: int) -> bool:
     """Return whether another task is open. Tasks mostly end in order, so the next task is checked first."""
-    others = chain(range(index + 1, job.replicas), range(index))
-    return any(not cluster.tasks[TaskId(job.id, other)].state.terminal for other in others)
+    other_indexes = chain(range(index + 1, job.replicas), range(index))
+    return any(not cluster.tasks[TaskId(job.id, other)].state.terminal for other in other_indexes)
 
 
 def _may_retry(job: Job, task: Task, reason: EndReason) -> bool:
@@ -222,10 +222,10 @@ def _apply_acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptRepo
     # The worker's watchdog stops a set-up that takes too long; if the watchdog is dead, iris stops it. The time by the
     # worker's clock is used if known, because the operator's clock may have been set ahead.
     setup_timeout = draft.cluster.jobs[attempt_id.task.job].setup_timeout
-    took = draft.at - attempt.assigned_at if report.started_ago is None else report.started_ago
+    duration = draft.at - attempt.assigned_at if report.started_ago is None else report.started_ago
     waits = limits.settle_seconds + 2 * limits.device_wait  # the launch may also have waited for devices
-    late = 0 < setup_timeout < took - waits
-    if report.state is RemoteState.PREPARING and late:
+    is_late = 0 < setup_timeout < duration - waits
+    if report.state is RemoteState.PREPARING and is_late:
         jobs.stop(draft, attempt_id, EndReason.SETUP_FAILED)
 
 
@@ -248,14 +248,14 @@ def _record_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, l
     if report.last_output_ago is None or attempt.state is not AttemptState.RUNNING:
         return
     silent_after = _silent_after_of(draft.cluster, attempt_id, limits)
-    before, since = attempt.quiet_since, round(draft.at - report.waited - report.last_output_ago, 3)
+    marked_since, since = attempt.quiet_since, round(draft.at - report.waited - report.last_output_ago, 3)
     event = partial(events.TaskQuiet, task=attempt_id.task, attempt=attempt_id.number)
     if went_quiet(draft.cluster, attempt_id, report, draft.at, limits):
         draft.record(event(since=since, place=report.place))
     elif (
-        before is not None
+        marked_since is not None
         and not 0 < silent_after <= report.last_output_ago
-        and not _is_older(draft.at, before, since, silent_after)
+        and not _is_older(draft.at, marked_since, since, silent_after)
     ):
         draft.record(event(since=None))
 
@@ -267,14 +267,14 @@ def went_quiet(
     silent_after = _silent_after_of(cluster, attempt_id, limits)
     if report.last_output_ago is None or not 0 < silent_after <= report.last_output_ago:
         return False
-    before = cluster.attempt(attempt_id).quiet_since
+    marked_since = cluster.attempt(attempt_id).quiet_since
     # Two quiet periods with output between them begin at least `silent_after` apart.
-    return before is None or now - report.waited - report.last_output_ago >= before + silent_after
+    return marked_since is None or now - report.waited - report.last_output_ago >= marked_since + silent_after
 
 
 def _silent_after_of(cluster: Cluster, attempt_id: AttemptId, limits: Limits) -> float:
-    own = cluster.jobs[attempt_id.task.job].silent_after
-    return limits.silent_after if own is None else own
+    job_setting = cluster.jobs[attempt_id.task.job].silent_after
+    return limits.silent_after if job_setting is None else job_setting
 
 
 def _is_older(now: float, marked: float, reported: float, silent_after: float) -> bool:

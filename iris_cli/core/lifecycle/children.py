@@ -46,14 +46,14 @@ def check_caller(cluster: Cluster, caller: AttemptId) -> None:
 
 def visible_job(cluster: Cluster, caller: AttemptId, job: JobId | None) -> JobId:
     """Return the id of a job that the requesting task may see (default: the task's job). Raises NotFoundError."""
-    own = caller.task.job
-    if job is None or job == own:
-        return own
-    if not job.startswith(f"{own}/") or job not in cluster.jobs:
-        descendants = [each for each in cluster.jobs if each.startswith(f"{own}/")]
-        suggestion = did_you_mean(clip(f"{own}/{job.removeprefix(f'{own}/')}", 200), descendants)
+    own_job = caller.task.job
+    if job is None or job == own_job:
+        return own_job
+    if not job.startswith(f"{own_job}/") or job not in cluster.jobs:
+        descendants = [each for each in cluster.jobs if each.startswith(f"{own_job}/")]
+        suggestion = did_you_mean(clip(f"{own_job}/{job.removeprefix(f'{own_job}/')}", 200), descendants)
         raise NotFoundError(
-            f"no job {clip(job)} below {own}",
+            f"no job {clip(job)} below {own_job}",
             hint=suggestion or "a task sees its own job and its child jobs",
         )
     return job

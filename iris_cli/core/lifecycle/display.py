@@ -63,8 +63,8 @@ def display_of(job: Job, tasks: Sequence[Task]) -> str:
         return DisplayWord.STOPPING
     if failures := last_failures(job, tasks):
         return _retrying_display(job, failures[0])
-    done = sum(task.state.terminal for task in tasks)
-    return f"{JobState.PENDING} ({done} of {len(tasks)} done)" if done else JobState.PENDING
+    ended = sum(task.state.terminal for task in tasks)
+    return f"{JobState.PENDING} ({ended} of {len(tasks)} done)" if ended else JobState.PENDING
 
 
 def task_displays(cluster: Cluster, job_id: JobId) -> list[str]:
@@ -136,8 +136,10 @@ def last_failures(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
         triggers = _triggers(tasks)
         last_round = max((number for number in triggers if number < job.settled_rounds), default=None)
         return [triggers[last_round]] if last_round is not None else []
-    last = {each.task.id: each for each in _failures(task for task in tasks if not task.state.terminal)}
-    return sorted(last.values(), key=lambda each: (-each.end.at, each.task.index))
+    last_by_task = {
+        each.task.id: each for each in _failures(task for task in tasks if not task.state.terminal)
+    }
+    return sorted(last_by_task.values(), key=lambda each: (-each.end.at, each.task.index))
 
 
 def _failures(tasks: Iterable[Task]) -> Iterator[FailedAttempt]:
@@ -183,16 +185,16 @@ def _retrying_display(job: Job, failure: FailedAttempt) -> str:
 
 
 def _task_display(task: Task, pending: str) -> str:
-    last = task.attempts[-1] if task.attempts else None
-    if last is not None and type(last.phase) is Stopping:
+    last_attempt = task.attempts[-1] if task.attempts else None
+    if last_attempt is not None and type(last_attempt.phase) is Stopping:
         return DisplayWord.STOPPING
     if task.state is TaskState.PENDING:
         return pending
-    if task.end is None and last is not None and type(last.phase) is Running:
+    if task.end is None and last_attempt is not None and type(last_attempt.phase) is Running:
         return task.state
     if task.end is not None and task.end.reason is not EndReason.SIBLING:
         return _failed_display(task.end) if task.state is TaskState.FAILED else task.state
-    end = last.end if last is not None else None
+    end = last_attempt.end if last_attempt is not None else None
     if end is not None and end.reason in _OWN_FAILURES:
         return _failed_display(end)
     if end is not None and end.reason in INFRASTRUCTURE:

@@ -24,11 +24,11 @@ def count_silences(
     `answers` are all answers to the polls of this cycle; the caller has applied them. `policies` are the workers'
     settings for `replace_lost`. The caller must then decide whether the returned jobs and their rounds have ended.
     """
-    last = {each.worker: each for each in answers if each.worker in draft.cluster.workers}
-    answered = [worker for worker, answer in last.items() if not isinstance(answer, Silence)]
+    last_answers = {each.worker: each for each in answers if each.worker in draft.cluster.workers}
+    answered = [worker for worker, answer in last_answers.items() if not isinstance(answer, Silence)]
     connected = _is_connected(draft.cluster)
     affected: list[JobId] = []
-    for worker_id, answer in last.items():
+    for worker_id, answer in last_answers.items():
         worker = draft.cluster.workers[worker_id]
         if worker.condition is WorkerCondition.HEALTHY or not worker.claims:
             continue
@@ -74,14 +74,14 @@ def choose_witnesses(cluster: Cluster, polled: Container[WorkerId]) -> list[Work
 
 def _presume_gone(draft: Draft, worker_id: WorkerId, policy: ReplaceLost, limits: Limits) -> list[JobId]:
     worker = draft.cluster.workers[worker_id]
-    gone = [
+    attempt_ids = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_attempts_on(worker_id)
         if not attempt.unkillable and is_replaced(draft.cluster.jobs[attempt_id.task.job], worker, policy)
     ]
     silent = format_duration(limits.worker_lost_after)
-    identity.presume_gone(draft, gone, f"the host was silent for over {silent}: attempt presumed gone")
-    return [attempt_id.task.job for attempt_id in gone]
+    identity.presume_gone(draft, attempt_ids, f"the host was silent for over {silent}: attempt presumed gone")
+    return [attempt_id.task.job for attempt_id in attempt_ids]
 
 
 def _is_silence(worker: Worker, answer: Answer) -> bool:

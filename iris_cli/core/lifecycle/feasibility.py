@@ -76,30 +76,30 @@ def _check_groups(
     ranks = job.replicas // job.slices
     is_tpu = job.resources.device is not None and job.resources.device.kind == "tpu"
     if is_tpu and key == constraints.TPU_NAME_ATTRIBUTE_KEY:
-        whole = _slice_sizes(equipped)
-        if whole and ranks not in whole:
-            raise _no_such_slice_error(ranks, whole)
+        slice_sizes = _slice_sizes(equipped)
+        if slice_sizes and ranks not in slice_sizes:
+            raise _no_such_slice_error(ranks, slice_sizes)
     groups = _Groups(key, ranks, Amounts.needed(job.resources), equipped)
     largest = groups.largest(groups.select_large_enough(matching))
     if largest is None or (is_tpu and key != constraints.TPU_NAME_ATTRIBUTE_KEY) or largest[1] >= ranks:
         return
     name, size = largest
-    known = {each for offer in equipped for each in offer.attributes}
-    if not name and key not in known:
+    known_keys = {each for offer in equipped for each in offer.attributes}
+    if not name and key not in known_keys:
         raise UnschedulableError(
             f"no worker has an attribute {clip(key)}: not submitted",
-            hint="; ".join(filter(None, (did_you_mean(key, known), _FORCE))),
+            hint="; ".join(filter(None, (did_you_mean(key, known_keys), _FORCE))),
         )
     conditions = " and ".join(map(format_constraint, required[:_LISTED]))
     described, offers = _describe_exclusions(groups, conditions, matching)
-    name, most = groups.largest(offers) or largest
-    where = f"largest: {name} with {most}" if name else f"none has {key}"
+    name, size_of_largest = groups.largest(offers) or largest
+    largest_text = f"largest: {name} with {size_of_largest}" if name else f"none has {key}"
     fixes = _possible_fixes(groups, conditions, matching)
     if not fixes and size and not is_tpu:
         fewer = count(size * job.slices, "replica")
         fixes = [f"ask for {fewer}{' or fewer' if size * job.slices > 1 else ''}"]
     raise UnschedulableError(
-        f"no {clip(key)} group has {ranks} {described} ({where}): not submitted",
+        f"no {clip(key)} group has {ranks} {described} ({largest_text}): not submitted",
         hint="; ".join(filter(None, (", or ".join(fixes), _FORCE))),
     )
 
@@ -172,12 +172,14 @@ class _Groups(NamedTuple):
             for number, wanted in enumerate(self.need)
             if any(each.idle is not None and each.idle[number] < wanted for each in offers)
         ]
-        only = {
+        single_needs = {
             number: Amounts(*(wanted if at == number else 0 for at, wanted in enumerate(self.need)))
             for number in excluding
         }
         return [
-            each for each in excluding if not self.fit_the_gang(self.select_large_enough(offers, only[each]))
+            each
+            for each in excluding
+            if not self.fit_the_gang(self.select_large_enough(offers, single_needs[each]))
         ] or excluding
 
     def largest_possible_need(self, offers: Sequence[Offer]) -> str:
@@ -232,18 +234,18 @@ def _describe_exclusions(
 
 def _unregistered_vms(equipped: Sequence[Offer], names: Iterable[str]) -> dict[str, int]:
     """Return the number of VMs of each named slice that are neither registered nor declared."""
-    known: Counter[str] = Counter()
-    whole: dict[str, int] = {}
+    registered: Counter[str] = Counter()
+    slice_sizes: dict[str, int] = {}
     for each in equipped:
         name, vms = (
             each.attributes.get(key)
             for key in (constraints.TPU_NAME_ATTRIBUTE_KEY, constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
         )
         if name is not None:
-            known[str(name)] += 1
+            registered[str(name)] += 1
             if vms is not None and isinstance(vms.value, int):
-                whole[str(name)] = vms.value
-    return {name: max(0, whole[name] - known[name]) for name in names if name in whole}
+                slice_sizes[str(name)] = vms.value
+    return {name: max(0, slice_sizes[name] - registered[name]) for name in names if name in slice_sizes}
 
 
 def _slice_sizes(equipped: Sequence[Offer]) -> set[int]:
@@ -262,15 +264,15 @@ def _no_such_slice_error(ranks: int, sizes: Iterable[int]) -> UnschedulableError
 
 
 def _unmatched_error(required: Sequence[Constraint], equipped: Sequence[Offer]) -> UnschedulableError:
-    never = [each for each in required if not any(_may_match(each, offer) for offer in equipped)]
-    blamed = never or required
+    unmatched = [each for each in required if not any(_may_match(each, offer) for offer in equipped)]
+    blamed = unmatched or required
     names = " and ".join(map(format_constraint, blamed[:_LISTED]))
-    together = "" if never or len(blamed) == 1 else "all of "
+    prefix = "" if unmatched or len(blamed) == 1 else "all of "
     fleet = [offer.attributes for offer in equipped]
-    meant = next(typo_warnings(never, fleet), "").rpartition("; ")[2]
+    meant = next(typo_warnings(unmatched, fleet), "").rpartition("; ")[2]
     hint = meant or _existing_values(blamed[0], fleet)
     return UnschedulableError(
-        f"no worker satisfies {together}{names}: not submitted", hint="; ".join(filter(None, (hint, _FORCE)))
+        f"no worker satisfies {prefix}{names}: not submitted", hint="; ".join(filter(None, (hint, _FORCE)))
     )
 
 
@@ -279,8 +281,8 @@ def _existing_values(constraint: Constraint, fleet: Sequence[Mapping[str, Attrib
     found = sorted({str(each[constraint.key].value) for each in fleet if constraint.key in each})
     if not found:
         return f"no worker has an attribute {constraint.key}"
-    more = f" or {len(found) - _LISTED} others" if len(found) > _LISTED else ""
-    return f"{constraint.key} is {' or '.join(found[:_LISTED])}{more}"
+    rest = f" or {len(found) - _LISTED} others" if len(found) > _LISTED else ""
+    return f"{constraint.key} is {' or '.join(found[:_LISTED])}{rest}"
 
 
 def _too_large_error(need: Amounts, sizes: Sequence[Amounts]) -> UnschedulableError:
@@ -293,8 +295,8 @@ def _too_large_error(need: Amounts, sizes: Sequence[Amounts]) -> UnschedulableEr
                 f"no worker has {requested[number]} (largest: {largest}): not submitted",
                 hint=f"ask for {largest} or less; {_FORCE}",
             )
-    together = " and ".join(text for text, wanted in zip(requested, need, strict=True) if wanted)
-    return UnschedulableError(f"no worker has {together}: not submitted", hint=_FORCE)
+    amounts = " and ".join(text for text, wanted in zip(requested, need, strict=True) if wanted)
+    return UnschedulableError(f"no worker has {amounts}: not submitted", hint=_FORCE)
 
 
 def _amount(number: int, size: int) -> str:

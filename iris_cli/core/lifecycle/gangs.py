@@ -51,8 +51,12 @@ def _stop_late_ranks(draft: Draft, job: Job) -> None:
     if any(attempt.started_at is not None for _, attempt in members):
         return
     for task, attempt in members:
-        late = 0 < job.setup_timeout < draft.at - attempt.assigned_at
-        if late and attempt.state is AttemptState.ASSIGNED and _has_unhealthy_worker(draft.cluster, attempt):
+        is_late = 0 < job.setup_timeout < draft.at - attempt.assigned_at
+        if (
+            is_late
+            and attempt.state is AttemptState.ASSIGNED
+            and _has_unhealthy_worker(draft.cluster, attempt)
+        ):
             jobs.stop(draft, task.current_id, EndReason.DISPATCH_FAILED)
 
 

@@ -35,14 +35,14 @@ def apply_probe(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: 
     disk. Until then, dispatches contain the old boot id, so the worker refuses them.
     """
     worker = draft.cluster.workers[found.worker]
-    known = bool(worker.incarnation)
-    rebooted = known and found.boot_id != worker.boot_id
-    replaced = known and found.incarnation != worker.incarnation
+    has_identity = bool(worker.incarnation)
+    rebooted = has_identity and found.boot_id != worker.boot_id
+    replaced = has_identity and found.incarnation != worker.incarnation
     unreadable = _lacks_boot_id(worker, found.boot_id)
     doubt = _why_another_host(worker, found)
     if unreadable or (rebooted and replaced):
         doubt = _doubt_reason(worker, found.boot_id)
-    if not known:
+    if not has_identity:
         doubt = why_ghosts_may_live(draft.cluster, worker.id, found.boot_id, found.incarnation)
     if doubt and not trusted:
         return workers.distrust(draft, worker.id, doubt, limits)
@@ -214,8 +214,8 @@ def ghost_warning(cluster: Cluster, worker: WorkerId) -> str:
     if not ghosts:
         return ""
     names = ", ".join(str(ghost.attempt) for ghost in ghosts)
-    is_gone, it = ("is presumed gone", "it") if len(ghosts) == 1 else ("are presumed gone", "them")
-    return f"{names} {is_gone} but may still run; iris stops {it} when {worker} answers"
+    is_gone, pronoun = ("is presumed gone", "it") if len(ghosts) == 1 else ("are presumed gone", "them")
+    return f"{names} {is_gone} but may still run; iris stops {pronoun} when {worker} answers"
 
 
 def _record_proven_gone(draft: Draft, attempt: AttemptId) -> None:

@@ -40,12 +40,12 @@ def record_reaped(
 ) -> None:
     """Record that the files of `reaped` are deleted. All other requested attempts are reaped later."""
     outputs = draft.cluster.outputs.get(worker)
-    known = set(requested)
-    oldest = tuple(takewhile(known.__contains__, outputs.oldest_batch)) if outputs is not None else ()
+    requested_set = set(requested)
+    oldest = tuple(takewhile(requested_set.__contains__, outputs.oldest_batch)) if outputs is not None else ()
     if oldest:
-        gone = tuple(attempt for attempt in oldest if attempt in reaped)
+        deleted = tuple(attempt for attempt in oldest if attempt in reaped)
         left = tuple(attempt for attempt in oldest if attempt not in reaped)
-        draft.record(AttemptsReaped(worker=worker, attempts=gone, left=left))
+        draft.record(AttemptsReaped(worker=worker, attempts=deleted, left=left))
 
 
 def _ended_at(cluster: Cluster, attempt_id: AttemptId) -> float:

@@ -30,8 +30,10 @@ def resubmission_request(cluster: Cluster, job: Job, given: JobRequest) -> JobRe
         )
     if job.client:
         raise UsageError(f"{clip(job.id)} was an interactive job", hint=RUN_AGAIN)
-    new = JobRequest(name=given.name or next_name(cluster, job), array=_failed_indexes(cluster, job, given))
-    return merge_requests(merge_requests(new, given), JobRequest(**_copied_fields(job, given)))
+    new_fields = JobRequest(
+        name=given.name or next_name(cluster, job), array=_failed_indexes(cluster, job, given)
+    )
+    return merge_requests(merge_requests(new_fields, given), JobRequest(**_copied_fields(job, given)))
 
 
 def next_name(cluster: Cluster, job: Job) -> JobId:

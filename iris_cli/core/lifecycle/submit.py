@@ -93,8 +93,8 @@ def accept(
 def _copied_fields(request: JobRequest) -> dict[str, Any]:
     """Return the given fields that the job takes unchanged from the request."""
     names = {row.name for row in JOB_FIELDS} & set(Job.__struct_fields__) - _DERIVED
-    given = {name: getattr(request, name) for name in names}
-    return {name: value for name, value in given.items() if value is not None}
+    values = {name: getattr(request, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 _DERIVED = frozenset(
@@ -271,9 +271,9 @@ def _parse_dependencies(cluster: Cluster, request: JobRequest) -> tuple[JobId, .
 # Checks of the job
 
 
-def _check_minimum(least: int, name: str, value: int | None, default: int) -> int:
-    if value is not None and value < least:
-        raise UsageError(f"{name} must be at least {least}, not {value}")
+def _check_minimum(minimum: int, name: str, value: int | None, default: int) -> int:
+    if value is not None and value < minimum:
+        raise UsageError(f"{name} must be at least {minimum}, not {value}")
     return default if value is None else value
 
 
@@ -328,7 +328,7 @@ def _check_strings(job: Job) -> None:
         ),
         ("coscheduling.group_by", job.coscheduling.group_by if job.coscheduling else ""),
     ]
-    total = sum(_count_bytes(what, text) for what, text in strings)
+    total = sum(_count_bytes(label, text) for label, text in strings)
     if total > MAX_STRINGS:
         raise UsageError(
             f"command, environment and other fields take {total} bytes, more than {MAX_STRINGS}",
@@ -336,15 +336,15 @@ def _check_strings(job: Job) -> None:
         )
 
 
-def _count_bytes(what: str, text: str) -> int:
+def _count_bytes(label: str, text: str) -> int:
     if "\0" in text:
-        raise UsageError(f"{what} holds a NUL byte, which no program can be given")
+        raise UsageError(f"{label} holds a NUL byte, which no program can be given")
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise UsageError(f"{what} is not valid UTF-8 text") from error
+        raise UsageError(f"{label} is not valid UTF-8 text") from error
     if size > MAX_STRING:
         raise UsageError(
-            f"{what} takes {size} bytes, more than {MAX_STRING}", hint="put the data into a file"
+            f"{label} takes {size} bytes, more than {MAX_STRING}", hint="put the data into a file"
         )
     return size

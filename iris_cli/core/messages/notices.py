@@ -181,9 +181,9 @@ def observe(state: NoticeState, observed: ClusterObservation, channels: Collecti
 
 def _jobs_after(cluster: Cluster, number: int) -> list[Job]:
     """Return the jobs submitted after the first `number` jobs."""
-    new = len(cluster.jobs) - number
-    found = [job for job in values_in_memory(cluster.jobs) if job.order >= number] if new else []
-    if len(found) < new:  # some have ended and are in the snapshot only
+    new_count = len(cluster.jobs) - number
+    found = [job for job in values_in_memory(cluster.jobs) if job.order >= number] if new_count else []
+    if len(found) < new_count:  # some have ended and are in the snapshot only
         found = [cluster.jobs[job] for job in [*islice(cluster.jobs, number, None)]]
     return sorted(found, key=lambda job: job.order)
 

@@ -43,14 +43,14 @@ def threads_of(text: str) -> tuple[Thread, ...]:
     """
     lines = [line.rstrip("\r") for line in text.split("\n")[:_MAX_LINES]]
     threads: dict[str, Thread] = {}  # by id, in the order of the dump
-    last: Thread | None = None
+    current: Thread | None = None
     for line in lines:
         if thread := _thread(line):
             if thread.id in threads:
                 break  # the second dump begins
-            last = threads[thread.id] = thread
-        elif last is not None and (frame := _frame(line)):
-            last.frames += (frame,)
+            current = threads[thread.id] = thread
+        elif current is not None and (frame := _frame(line)):
+            current.frames += (frame,)
     if not threads:
         frames = tuple(Frame(line.strip()) for line in lines if line.strip())
         return (Thread(id="", is_main=True, frames=frames[:_MAX_UNKNOWN_LINES]),) if frames else ()
@@ -77,8 +77,8 @@ def _frame(line: str) -> Frame | None:
 
 def _relative_path(file: str) -> str:
     """Return the path of a file. A path in the task's directory is made relative, so that it is equal in all ranks."""
-    inside = _TASK_DIRECTORY.match(file)
-    return file[inside.end() :] if inside else file
+    match = _TASK_DIRECTORY.match(file)
+    return file[match.end() :] if match else file
 
 
 def _main_thread(threads: Sequence[Thread]) -> Thread:

@@ -129,8 +129,8 @@ def _place_all(
     gangs, now = GangPlacer(context, reservations), context.fleet.now
     for _, _, job_id, job, tasks, sample, is_timed_out in queue:
         if is_timed_out:
-            late, tasks = split_timed_out(job, tasks, now)
-            timed_out += [task.id for task in late]
+            late_tasks, tasks = split_timed_out(job, tasks, now)
+            timed_out += [task.id for task in late_tasks]
             if not tasks:
                 continue
         requirement = requirements[sample]

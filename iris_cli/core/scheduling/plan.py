@@ -153,8 +153,8 @@ class _Gate:
             return
         reasons = self._reasons_of_job(job, states)
         if reasons and is_past_scheduling_timeout(job, self._cluster.jobs.get, self._now):
-            late, tasks = split_timed_out(job, tasks, self._now)
-            self.timed_out += [task.id for task in late]
+            timed_out, tasks = split_timed_out(job, tasks, self._now)
+            self.timed_out += [task.id for task in timed_out]
         if job.is_gang:
             self._hold_back_or_admit(job.id, job, tasks, (*reasons, *self._reasons_of_gang(job)))
         else:
@@ -179,14 +179,14 @@ class _Gate:
 
         A pending task whose previous attempt still lives counts as running.
         """
-        live = sum(map(_is_live, self._cluster.tasks_of(job.id)))
-        room = max(0, job.max_running - live)
+        live_count = sum(map(_is_live, self._cluster.tasks_of(job.id)))
+        room = max(0, job.max_running - live_count)
         excess = [task.id for task in tasks if not _is_live(task)][room:]
         text = f"at most {job.max_running} of the job's tasks run at a time"
         reason = Reason(kind=ReasonKind.BEHIND, text=text, need=1, have=0)
         self.held_back |= dict.fromkeys(excess, (reason,))
-        behind = set(excess)
-        return [task for task in tasks if task.id not in behind]
+        excess_set = set(excess)
+        return [task for task in tasks if task.id not in excess_set]
 
     def _hold_back_or_admit(
         self, key: WaitingKey, job: Job, tasks: list[Task], reasons: tuple[Reason, ...]

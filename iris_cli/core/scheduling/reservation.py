@@ -144,8 +144,10 @@ def _needs_large_part(context: SchedulingContext, requirement: Requirement) -> b
     largest = [levels.largest(workers) for levels in context.idle]
     if any(0 < wanted <= have <= 2 * wanted for wanted, have in zip(need, largest, strict=True)):
         return True
-    more = Amounts(0, 0, need.gpus + 1, 0)
-    return bool(need.gpus and workers & context.workers_of_size(need) & ~context.workers_of_size(more))
+    one_more_gpu = Amounts(0, 0, need.gpus + 1, 0)
+    return bool(
+        need.gpus and workers & context.workers_of_size(need) & ~context.workers_of_size(one_more_gpu)
+    )
 
 
 class BlockingAttempts:
@@ -179,7 +181,7 @@ class BlockingAttempts:
         return found
 
     def _shortage(self, load: Load) -> tuple[int, list[int], list[Amounts]]:
-        """Return the number of attempts that must end in any case, the amounts missing after that, and the other attempts.
+        """Return the number of attempts that must end in any case, the amounts missing then, and the other attempts.
 
         An attempt must end in any case if it and the task together exceed the size of the worker.
         """
@@ -216,6 +218,6 @@ def _least_excess(shortage: int, amounts: Sequence[int]) -> int:
     sums = 1  # bit n is 1 if some of the amounts add up to n units
     for amount in amounts:
         sums |= sums << amount // unit
-    enough = -(-shortage // unit)
-    reached = sums >> enough
-    return (first_of(reached) + enough) * unit - shortage if reached else 0
+    needed_units = -(-shortage // unit)
+    sufficient_sums = sums >> needed_units
+    return (first_of(sufficient_sums) + needed_units) * unit - shortage if sufficient_sums else 0

@@ -56,27 +56,31 @@ def _proposals(case: Case, job: Job, nearest: list[GroupCheck]) -> Iterator[Chan
 def _relaxations(case: Case) -> Iterator[Change]:
     """Yield a spread over regions, dropped constraints and tolerated taints, each if enough workers would then fit."""
     fleet, requirement = case.context.fleet, case.requirement
-    ready = (
+    available = (
         fleet.schedulable
         & fleet.not_cooling_down
         & fleet.without_unconfirmed_stops
         & requirement.with_device
         & case.had_room
     )
-    several = requirement.shape is not None and requirement.shape.groups > 1
-    if several and not requirement.job.spread and _are_enough(case, ready & requirement.selected, VARIANT):
+    needs_several = requirement.shape is not None and requirement.shape.groups > 1
+    if (
+        needs_several
+        and not requirement.job.spread
+        and _are_enough(case, available & requirement.selected, VARIANT)
+    ):
         yield Change(kind=ChangeKind.SPREAD)
     for dropped in requirement.required:
         allowed = fleet.all_workers
         for constraint in requirement.required:
             if constraint != dropped:
                 allowed &= fleet.workers_satisfying(constraint)
-        if _are_enough(case, ready & allowed & requirement.tolerated):
+        if _are_enough(case, available & allowed & requirement.tolerated):
             yield Change(kind=ChangeKind.DROP, subject=format_constraint(dropped))
     for taint in fleet.taints:
         if taint not in requirement.job.tolerations:
             tolerated = fleet.workers_tolerated_by((*requirement.job.tolerations, taint))
-            if _are_enough(case, ready & requirement.satisfying & tolerated):
+            if _are_enough(case, available & requirement.satisfying & tolerated):
                 yield Change(kind=ChangeKind.TOLERATE, subject=taint)
 
 
@@ -97,28 +101,28 @@ def _are_enough(case: Case, workers: int, depth: int = 0) -> bool:
 def _reductions(case: Case) -> Iterator[Change]:
     """Yield reductions of one requested resource, at most to half of the request."""
     for number, kind in enumerate(_REDUCTIONS):
-        need, enough = case.requirement.need[number], _enough_for_one_more(case, number)
-        if enough < need <= 2 * enough:
-            yield Change(kind=kind, amount=enough)
+        need, largest_request = case.requirement.need[number], _enough_for_one_more(case, number)
+        if largest_request < need <= 2 * largest_request:
+            yield Change(kind=kind, amount=largest_request)
 
 
 def _enough_for_one_more(case: Case, number: int) -> int:
     """Return the largest request of one resource with which one more task, or the gang, would fit; 0 if none."""
     context, requirement = case.context, case.requirement
     others = [other for other in range(len(requirement.need)) if other != number]
-    able = requirement.eligible
+    candidates = requirement.eligible
     for other in others:
-        able &= context.dimensions[other].workers_now[requirement.need[other]]
+        candidates &= context.dimensions[other].workers_now[requirement.need[other]]
     for position in positions_of(requirement.eligible & case.reserved):
         left = case.free_amounts(position)
-        able |= all(left[other] >= requirement.need[other] for other in others) << position
+        candidates |= all(left[other] >= requirement.need[other] for other in others) << position
     shape = requirement.shape
     if shape is None:
-        return _nth([case.free_amounts(position)[number] for position in positions_of(able)], 1)
+        return _nth([case.free_amounts(position)[number] for position in positions_of(candidates)], 1)
     groups = context.fleet.groups(shape.group_by).groups
 
     def largest_request_in(group: Group) -> int:
-        left = [case.free_amounts(position)[number] for position in positions_of(group.mask & able)]
+        left = [case.free_amounts(position)[number] for position in positions_of(group.mask & candidates)]
         return _nth(left, shape.size)
 
     sites = Sites(context.fleet, requirement).tiers[-1]

@@ -205,18 +205,20 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             if shape.groups > 1:
                 checks = {**checks, **{check.group.number: check for check in now}}
         rejections = counts.rejections()
-        unfit = [rejection for rejection in rejections if rejection.kind.rank <= ReasonKind.GROUP_SHAPE.rank]
-        suitable = len(checks) - sum(rejection.units for rejection in unfit)
+        unsuitable = [
+            rejection for rejection in rejections if rejection.kind.rank <= ReasonKind.GROUP_SHAPE.rank
+        ]
+        suitable = len(checks) - sum(rejection.units for rejection in unsuitable)
         if suitable >= shape.groups:
             reasons = [
                 self._unavailable_reason((case.requirement, each, suitable))
-                for each in rejections[len(unfit) :]
+                for each in rejections[len(unsuitable) :]
             ]
             yield from (
                 self._with_site_reason(case.requirement, checks, reasons) if shape.groups > 1 else reasons
             )
-        elif unfit and unfit[-1].kind is not ReasonKind.GROUP_SHAPE:
-            yield self._no_suitable_reason(case.requirement, unfit, suitable)
+        elif unsuitable and unsuitable[-1].kind is not ReasonKind.GROUP_SHAPE:
+            yield self._no_suitable_reason(case.requirement, unsuitable, suitable)
         elif suitable:
             text = wording.too_few_groups_text(shape, suitable)
             yield Reason(kind=ReasonKind.GROUP_SHAPE, text=text, need=shape.groups, have=suitable)
@@ -232,15 +234,21 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         Add a reason if the groups are in several regions, or have several device variants.
         """
         sites = Sites(self._context.fleet, requirement)
-        free = [number for number, check in checks.items() if check.kind is None]
-        if len(sites.largest_site(free, VARIANT)) >= sites.needed > len(sites.largest_site(free, REGION)):
-            apart = [] if requirement.job.spread else [_apart_reason(requirement, sites, free, free=True)]
+        free_groups = [number for number, check in checks.items() if check.kind is None]
+        if (
+            len(sites.largest_site(free_groups, VARIANT))
+            >= sites.needed
+            > len(sites.largest_site(free_groups, REGION))
+        ):
+            apart_reasons = (
+                [] if requirement.job.spread else [_apart_reason(requirement, sites, free_groups, free=True)]
+            )
         else:
-            apart = []
+            apart_reasons = []
         suitable = [number for number, check in checks.items() if check.is_suitable]
         if not sites.are_enough(suitable):
-            return apart or [_apart_reason(requirement, sites, suitable, free=False)]
-        return sorted([*reasons, *apart], key=lambda reason: reason.kind.rank)
+            return apart_reasons or [_apart_reason(requirement, sites, suitable, free=False)]
+        return sorted([*reasons, *apart_reasons], key=lambda reason: reason.kind.rank)
 
     @cached_by_argument
     def _check_all_groups(self, requirement: Requirement) -> tuple[dict[int, GroupCheck], RejectionCounts]:

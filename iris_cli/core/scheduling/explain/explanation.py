@@ -241,14 +241,14 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
         job = self.get_job(job_id)
         assert job is not None
         changed = _changed_job(job, change)
-        after = self.decide(
+        placed_after = self.decide(
             [task for _, tasks in competitors for task in tasks],
             [_changed_worker(worker, change) for worker in self.workers],
             lambda each: changed if each == job_id else self.get_job(each),
             unconfirmed_stops=self._stops_after(change),
         )
         before = Counter(each.worker for each in self.placed if each.task.job == job_id)
-        placed = Counter(each.worker for each in after if each.task.job == job_id)
+        placed = Counter(each.worker for each in placed_after if each.task.job == job_id)
         return list((placed - before).elements()) if placed.total() > before.total() else []
 
     def places_more(self, job: Job, workers: Sequence[Worker], *, alone: bool) -> bool:

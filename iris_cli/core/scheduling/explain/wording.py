@@ -78,8 +78,8 @@ def no_device_text(fleet: Fleet, device: Device | None) -> str:
     )
     named = reduce(or_, variants.values(), 0)
     offered = [*variants, *(kind for kind, workers in kinds.items() if workers & ~named)]
-    near = next((each for each in map(str, variants) if each.casefold() == wanted.casefold()), "")
-    hint = f"; did you mean {near!r}?" if near else ""
+    similar = next((each for each in map(str, variants) if each.casefold() == wanted.casefold()), "")
+    hint = f"; did you mean {similar!r}?" if similar else ""
     available = f" (available: {list_few(map(str, offered))}{hint})" if offered else ""
     if fleet.may_get_device(device):
         unknown = fleet.unprobed_count
@@ -103,17 +103,19 @@ def unmet_constraints_text(
 ) -> str:
     """Return the text for: no worker satisfies the constraints. It names a type mismatch if there is one."""
     failing = [each for each in requirement.required if rejection.rejected & ~fleet.workers_satisfying(each)]
-    never = [each for each in failing if not rejection.rejected & fleet.workers_satisfying(each)]
-    names = list_few(format_constraint(each) for each in never or failing)
+    unsatisfied = [each for each in failing if not rejection.rejected & fleet.workers_satisfying(each)]
+    names = list_few(format_constraint(each) for each in unsatisfied or failing)
     attributes = fleet.workers[first_of(rejection.rejected)].all_attributes
     clash = next(filter(None, (each.type_clash(attributes) for each in failing)), "")
-    together = "" if never or len(failing) == 1 else "all of "
+    prefix = "" if unsatisfied or len(failing) == 1 else "all of "
     subject = "other " * other + unit(requirement.shape)
     device = requirement.job.resources.device
-    without = fleet.all_workers & ~requirement.with_device
-    if device is not None and any(without & fleet.workers_satisfying(each) for each in never or failing):
+    workers_without_device = fleet.all_workers & ~requirement.with_device
+    if device is not None and any(
+        workers_without_device & fleet.workers_satisfying(each) for each in unsatisfied or failing
+    ):
         subject += f" with {_device_name(device)}"
-    return f"no {subject} satisfies {together}{names}" + (f" ({clash})" if clash else "")
+    return f"no {subject} satisfies {prefix}{names}" + (f" ({clash})" if clash else "")
 
 
 def taints_text(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
@@ -156,11 +158,11 @@ def wrong_shape_text(shape: Shape, fleet: Fleet, largest: Group | None, *, only_
     members = [fleet.workers[position] for position in largest.members]
     numbers = [worker_number(worker) for worker in members]
     if numbers == list(range(size)):
-        present = f"{size} of {vm_count(members[0]) or size} workers"
+        members_text = f"{size} of {vm_count(members[0]) or size} workers"
     else:
         listed = ("none" if number is None else str(number) for number in numbers[: 2 * shape.size])
-        present = f"workers numbered {', '.join(listed)}"
-    return f"no {group} is a whole slice of {shape.size} workers ({largest.key} has {present})"
+        members_text = f"workers numbered {', '.join(listed)}"
+    return f"no {group} is a whole slice of {shape.size} workers ({largest.key} has {members_text})"
 
 
 def too_large_text(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, largest: int) -> str:
@@ -188,11 +190,11 @@ def unavailable_text(
     if kind is ReasonKind.BEHIND:
         return f"waiting for {_scarce_resources(context, requirement, rejected)}"
     if kind in _PHRASES:
-        several, one = _PHRASES[kind]
+        plural, singular = _PHRASES[kind]
     else:
-        short = f"less than {format_amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])} free"
-        several, one = f"have {short}", f"has {short}"
-    text = f"{_share(requirement, refused, suitable)} {one if refused == 1 else several}"
+        shortage = f"less than {format_amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])} free"
+        plural, singular = f"have {shortage}", f"has {shortage}"
+    text = f"{_share(requirement, refused, suitable)} {singular if refused == 1 else plural}"
     detail = _detail(context, kind, rejected)
     if kind is ReasonKind.RESERVED:
         return f"{text} for {detail}"
@@ -219,10 +221,10 @@ def _scarce_resources(context: SchedulingContext, requirement: Requirement, reje
     if requirement.shape is not None:
         return f"a free {unit(requirement.shape)}"
     left = zip(AMOUNT_KINDS, requirement.need, context.dimensions, strict=True)
-    short = [
+    scarce = [
         _RESOURCE_NOUNS[kind] for kind, need, dimension in left if rejected & ~dimension.workers_now[need]
     ]
-    return f"free {' and '.join(short)}" if short else "a free worker"
+    return f"free {' and '.join(scarce)}" if scarce else "a free worker"
 
 
 def jobs_on(context: SchedulingContext, rejected: int, kind: ReasonKind | None = None) -> Iterator[JobId]:
@@ -322,9 +324,9 @@ def _shape_shortage(group: Group, shape: Shape) -> str:
 
 def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
     """Yield probable corrections of constraints that no worker satisfies."""
-    never = [each for each in requirement.required if not fleet.workers_satisfying(each)]
-    if never:
-        yield from typo_warnings(never, [worker.all_attributes for worker in fleet.workers])
+    unsatisfied = [each for each in requirement.required if not fleet.workers_satisfying(each)]
+    if unsatisfied:
+        yield from typo_warnings(unsatisfied, [worker.all_attributes for worker in fleet.workers])
 
 
 # The change that would help
@@ -335,29 +337,31 @@ def change_text(fleet: Fleet, need: Amounts, change: Change, names: str, *, seve
 
     `names` are the workers or groups on which the tasks would be placed; `several`: more than one.
     """
-    subject, fit = change.subject, "fit" if several else "fits"
+    subject, verb = change.subject, "fit" if several else "fits"
     match change.kind:
         case ChangeKind.DROP | ChangeKind.TOLERATE:
-            return f"{change.kind} {subject}: {names} {fit}"
+            return f"{change.kind} {subject}: {names} {verb}"
         case ChangeKind.SPREAD:
-            return f"add --spread: {names} {fit}"
+            return f"add --spread: {names} {verb}"
         case ChangeKind.PRIORITY:
-            return f"set --priority {subject}: {names} {fit}"
+            return f"set --priority {subject}: {names} {verb}"
         case ChangeKind.LESS_CPU | ChangeKind.LESS_MEMORY | ChangeKind.FEWER_GPUS:
             number = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS).index(change.kind)
-            less, more = (format_amount(AMOUNT_KINDS[number], each) for each in (change.amount, need[number]))
-            return f"request {less} instead of {more}: {names} {fit}"
+            smaller, current = (
+                format_amount(AMOUNT_KINDS[number], each) for each in (change.amount, need[number])
+            )
+            return f"request {smaller} instead of {current}: {names} {verb}"
         case ChangeKind.JOB_ENDS | ChangeKind.TASK_ENDS:
             what = "job " if change.kind is ChangeKind.JOB_ENDS else ""
             return f"{names} {'are' if several else 'is'} free when {what}{subject} ends"
         case ChangeKind.UNCORDON:
-            return f"{names} {fit} after `iris worker uncordon {subject}`"
+            return f"{names} {verb} after `iris worker uncordon {subject}`"
         case ChangeKind.COMPLETES:
-            return f"{names} {fit} when all VMs of its slice are healthy and set up"
+            return f"{names} {verb} when all VMs of its slice are healthy and set up"
     worker = fleet.workers[fleet.ids.index(WorkerId(subject))]
     if change.kind is ChangeKind.RESTS:
         rest = format_duration(worker.cooldown_until - fleet.now)
-        return f"{names} {fit} in {rest}, after the cool-down of {subject}"
+        return f"{names} {verb} in {rest}, after the cool-down of {subject}"
     if worker.unschedulable:
-        return f"{names} {fit} when {subject} is repaired ({worker.reason})"
-    return f"{names} {fit} when {subject} ({worker.condition}) is healthy again"
+        return f"{names} {verb} when {subject} is repaired ({worker.reason})"
+    return f"{names} {verb} when {subject} ({worker.condition}) is healthy again"
