@@ -18,13 +18,13 @@ from iris_cli.ops.checks.findings import Finding
 from iris_cli.ops.cycle.cycle import CycleResult
 from iris_cli.ops.loop.cron.entry import last_lines
 from iris_cli.ops.views.cycles import VALIDATE, Cycles, cycles_words, fix_of
-from iris_cli.ops.views.view import CycleAge, first_of_each_kind
+from iris_cli.ops.views.view import CycleAge, reason_words
 from iris_cli.render.console import Output
 from iris_cli.render.layout import clean_line
 from iris_cli.render.tables import fold, group_by_text
 
 if TYPE_CHECKING:
-    from iris_cli.core.scheduling import Plan, Reason, ReasonKind
+    from iris_cli.core.scheduling import Plan, ReasonKind
     from iris_cli.journal.files.runners import LoopOrder, Runner
     from iris_cli.ops.loop.run import LoopPass
     from iris_cli.render.slices import PassDocument
@@ -125,11 +125,6 @@ def _reasons(plan: Plan | None) -> Iterator[tuple[str, str]]:
     """Yield each pending task or gang, and all its reasons as one text."""
     for key, reasons in plan.waiting.items() if plan else ():
         yield str(key), reason_words(reasons) or "no reason known"
-
-
-def reason_words(reasons: Sequence[Reason]) -> str:
-    """Return the texts of the first reason of each kind."""
-    return "; ".join(each.text for each in first_of_each_kind(reasons))
 
 
 class StartedDocument(Struct, frozen=True):

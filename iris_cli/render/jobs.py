@@ -18,8 +18,8 @@ from iris_cli.ops.jobs.retry import Retried
 from iris_cli.ops.loop.wait import WaitResult
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.failure import cause_words
+from iris_cli.ops.views.view import reason_words
 from iris_cli.render.console import Output
-from iris_cli.render.cycles import reason_words
 from iris_cli.render.tables import fold
 
 if TYPE_CHECKING:

@@ -119,7 +119,7 @@ def _show_tables(
         rows = folded_rows(
             waiting.items(),
             lambda entry: _name(cluster, entry[0]),
-            lambda entry: tuple(map(str, entry[1])),
+            lambda entry: tuple(reason.text for reason in entry[1]),
         )
         lines = [
             ("" if number else name, why) for name, *reasons in rows for number, why in enumerate(reasons)

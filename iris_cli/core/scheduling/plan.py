@@ -207,7 +207,7 @@ class _Gate:
             reasons.append(Reason(kind=ReasonKind.INVALID, text=self._missing.files[job.id]))
         missing = self._missing.secrets.get(job.id)
         if missing:
-            text = "; ".join(missing)
+            text = "; ".join(f"secret {each}" for each in missing)
             reasons.append(
                 Reason(kind=ReasonKind.SECRET, text=text, need=len(job.secrets), refused=len(missing))
             )

@@ -90,7 +90,7 @@ class CycleRunner:
         """Return why a task or a gang is pending according to the last cycle; '' if that cycle placed it."""
         plan = self._cycles.result.plan
         reasons = plan.waiting.get(key, ()) if plan is not None else ()
-        return str(reasons[0]) if reasons else ""
+        return reasons[0].text if reasons else ""
 
     def pause(self, seconds: float) -> None:
         """Wait at most `seconds`, and process late answers. Return early when a task ends.

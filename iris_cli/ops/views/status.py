@@ -209,7 +209,10 @@ def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
         return cause_words(view.cluster, job, view.state)
     pending = (task.id for task in tasks if task.state is TaskState.PENDING)
     words = view.prospects(job, pending)
-    return words[0] + (f" (some tasks differ: iris why {job.id})" if len(words) > 1 else "") if words else ""
+    first, number = next(iter(words.items()), ("", 0))
+    if len(words) < 2:
+        return first
+    return f"{first} ({number} of {sum(words.values())} pending tasks; others: iris why {job.id})"
 
 
 def _counts(tasks: Sequence[Task]) -> dict[TaskState, int]:

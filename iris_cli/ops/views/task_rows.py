@@ -119,12 +119,12 @@ def waiting_words(view: View, job: Job) -> dict[TaskId, str]:
 
 
 def _why(view: View, task: Task, last: AttemptRow | None, waiting: str) -> str:
-    if task.state is TaskState.PENDING:
-        return waiting
     if task.end is not None:
         return causes.task_end_words(task, view.state)
     if last is not None and last.state is AttemptState.STOPPING:
         return last.why
+    if task.state is TaskState.PENDING:
+        return waiting
     if task.state is TaskState.ASSIGNED:
         current = task.attempts[-1]
         if current.acknowledged:

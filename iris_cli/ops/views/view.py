@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from iris_cli.core import Cluster, Device, Job, Limits, Stopping, TaskId, WorkerId, values_in_memory
 from iris_cli.core.messages.notices import MAX_TRIES, Channel
+from iris_cli.core.text import pattern
 from iris_cli.core.units import count, format_duration, parse_duration
 from iris_cli.errors import UsageError
 from iris_cli.journal.access import disk_problem
@@ -112,7 +113,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         """Return why a task is pending, or what the next cycle will do with it, in a few words."""
         reasons = self.plan.waiting.get(job.id if job.is_gang else task)
         if reasons:
-            return "; ".join(map(str, first_of_each_kind(reasons)))
+            return reason_words(reasons)
         if task in self.next_workers:
             return f"ready{self.next_words('starts in the next cycle')}"
         if task in self._timed_out:
@@ -121,15 +122,22 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
             f"dependency did not succeed: {', '.join(job.after)}{self.next_words('ends in the next cycle')}"
         )
 
-    def prospects(self, job: Job, tasks: Iterable[TaskId]) -> list[str]:
-        """Return the distinct prospects of a job's pending tasks. Tasks with equal reasons share one computation."""
+    def prospects(self, job: Job, tasks: Iterable[TaskId]) -> Mapping[str, int]:
+        """Return the distinct prospects of a job's pending tasks, with the number of tasks of each.
+
+        Tasks with equal reasons share one computation.
+        """
         if not (tasks := list(tasks)):
-            return []
-        causes: dict[int, TaskId] = {}
+            return {}
+        causes: dict[int, list[TaskId]] = {}
         keys = [job.id] * len(tasks) if job.is_gang else tasks
         for task, cause in zip(tasks, self.plan.waiting.causes(keys), strict=True):
-            causes.setdefault(id(task in self.next_workers if cause is None else cause), task)
-        return list(dict.fromkeys(self.prospect(job, task) for task in causes.values()))
+            causes.setdefault(id(task in self.next_workers if cause is None else cause), []).append(task)
+        found: dict[str, int] = {}
+        for alike in causes.values():
+            words = self.prospect(job, alike[0])
+            found[words] = found.get(words, 0) + len(alike)
+        return found
 
     def expected_start(self, job: Job, task: TaskId) -> ExpectedStart | None:
         """Return the estimated start of a pending task, or None.
@@ -152,12 +160,27 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         return f"; {follows}" if self.has_next_cycle else "; no cycles are running"
 
 
-def first_of_each_kind(reasons: Sequence[Reason]) -> list[Reason]:
-    """Return the first reason of each kind, in order."""
-    found: dict[ReasonKind, Reason] = {}
+_SHARE = pattern(r"[0-9]+ of ([0-9]+ .+?) (?:is|are|has|have) .+")
+
+
+def reason_words(reasons: Sequence[Reason]) -> str:
+    """Return the texts of the first reason of each kind.
+
+    Texts about the same machines share the noun: `1 of 2 v4-32 slices is busy (train), 1 is unavailable (v4a-0: lost)`.
+    """
+    found: dict[ReasonKind, str] = {}
     for reason in reasons:
-        found.setdefault(reason.kind, reason)
-    return list(found.values())
+        found.setdefault(reason.kind, reason.text)
+    words, before = "", ""
+    for text in found.values():
+        share = _SHARE.fullmatch(text)
+        noun = share[1] if share is not None else ""
+        if noun and noun == before:
+            words += f", {text.replace(f' of {noun}', '', 1)}"
+        else:
+            words += f"; {text}" if words else text
+        before = noun
+    return words
 
 
 def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) -> View:

@@ -60,8 +60,8 @@ class Wait(Struct, frozen=True, kw_only=True):
 class LiveAttempt(Struct, frozen=True, kw_only=True):
     """One live attempt.
 
-    `since_at` is the time of its start, or before the start the time of its assignment. `age` is the number of seconds
-    since then. `doubt` names problems of its worker. `chosen` says why the scheduler chose that worker.
+    `since_at` is the time of the order to stop it, of its start, or of its assignment, whichever is latest. `age` is the
+    number of seconds since then. `doubt` names problems of its worker. `chosen` says why the scheduler chose that worker.
     """
 
     attempt: AttemptId
@@ -279,6 +279,8 @@ def _live_attempts(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
             if not attempt.live:
                 continue
             since = attempt.assigned_at if attempt.started_at is None else attempt.started_at
+            if attempt.stop is not None:
+                since = attempt.stop.at
             yield LiveAttempt(
                 attempt=AttemptId(task.id, attempt.number),
                 state=attempt.state,

@@ -31,7 +31,7 @@ from iris_cli.render.tables import (
     table,
     text,
 )
-from iris_cli.render.views.status import overdue_reason, where, without_reason_kind
+from iris_cli.render.views.status import overdue_reason, where
 
 FOLD_ABOVE = 16
 """Maximum number of tasks that get a line each. More tasks are folded."""
@@ -114,7 +114,7 @@ def _reason(status: JobStatus) -> tuple[str, str]:
     """Return why the job is pending or ended. For a running job, return why some tasks are pending."""
     job, pending = status.job, status.job.tasks.get(TaskState.PENDING, 0)
     if job.workers and job.why and pending and not (job.stopping or job.state.terminal):
-        return "pending", f"{count(pending, 'task')}: {without_reason_kind(job.why)}"
+        return "pending", f"{count(pending, 'task')}: {job.why}"
     return "why", overdue_reason(job) if status.failure is None else ""
 
 

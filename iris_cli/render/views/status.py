@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iris_cli.core import JobState, count
+from iris_cli.core import JobState, TaskState, count
 from iris_cli.core.lifecycle.display import counts_in_words, word_of
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow
 from iris_cli.ops.views.scaling_rows import CreatedSliceRow, ScaleGroupRow, Scaling
@@ -135,12 +135,6 @@ def where(job: JobRow) -> str:
     return f"{'stopping on ' if job.stopping else ''}{fold(job.workers)}" if job.workers else ""
 
 
-def without_reason_kind(why: str) -> str:
-    """Return a reason for a pending task without its kind: `no worker has 64 cores` for `cpu: no worker ...`."""
-    kind, colon, words = why.partition(": ")
-    return words if colon and kind.isidentifier() and kind.islower() else why
-
-
 def overdue_reason(job: JobRow) -> str:
     """Return why the job is pending or ended. For an overdue job, the text has the time since it is pending."""
     return ": ".join(filter(None, (job.overdue, job.why)))
@@ -148,8 +142,11 @@ def overdue_reason(job: JobRow) -> str:
 
 def where_and_why(job: JobRow, overdue: str) -> str:
     """Return the job's workers, why tasks are pending, why it ended, its retry and its resubmissions."""
-    if job.workers and job.why and not job.state.terminal:
-        why = f"waiting: {without_reason_kind(job.why)}"
+    pending = job.tasks.get(TaskState.PENDING, 0)
+    if job.stopping and not job.state.terminal:
+        why = ""
+    elif job.workers and job.why and pending:
+        why = f"{pending} pending: {job.why}"
     else:
         why = ": ".join(filter(None, (overdue, job.why)))
     resubmissions = resubmission_words(job.again, job.tried_again)

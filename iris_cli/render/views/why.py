@@ -83,7 +83,7 @@ def _wait(why: Why, wait: Wait) -> Iterator[Renderable]:
         yield text(f"{who}{ready}{where}{then}{follows}", "green")
         return
     for reason in wait.explanation.reasons:
-        yield text(f"{who}{reason}", "yellow")
+        yield text(f"{who}{reason.text}", "yellow")
     expected = ("expected start", expected_words(wait.expected_start, why.at))
     yield facts([*_findings(wait.explanation, why.inherited), expected, ("demand", wait.demand)])
 

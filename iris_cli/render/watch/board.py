@@ -220,10 +220,12 @@ def _group_row(group: TaskGroup, now: float) -> Row:
 
 
 def _duration_words(job: LiveJob, now: float) -> str:
-    """Return the time for which the job has been pending or running, or the time since its end."""
+    """Return the time since the job ended, was retried, began to stop, was started or was submitted."""
     row = job.row
     if row.state.terminal:
         return _seconds(row.ended_at, now)
+    if row.retry or row.stopping:
+        return _seconds(job.changed_at, now)
     return _seconds(row.started_at if row.state is JobState.RUNNING else row.submitted_at, now)
 
 
