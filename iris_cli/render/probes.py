@@ -99,7 +99,7 @@ def _probe_words(probed: ProbeResult) -> str:
     if worker.unschedulable:
         state = f"can't be used: {worker.reason}"
     chips = f", {worker.chips} chips" if worker.chips else ""
-    return f"{state} ({worker.cpu:g} cores, {format_memory(worker.memory)}{chips})"
+    return f"{state} ({worker.cpu:g} cores, {format_memory(worker.memory)} of memory{chips})"
 
 
 def _probed(probed: ProbeResult) -> ProbedWorker:

@@ -123,7 +123,7 @@ def _needs(entry: DemandEntry) -> str:
         return f"{count(entry.shape.size, 'host')}, {what}"
     if device is not None:
         return str(device)
-    return f"{entry.resources.cpu:g} cores, {format_memory(entry.resources.memory)}"
+    return f"{entry.resources.cpu:g} cores, {format_memory(entry.resources.memory)} of memory"
 
 
 def _document(plan: ScalingPlan, scaling: Scaling) -> ScalingDocument:

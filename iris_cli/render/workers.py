@@ -117,14 +117,14 @@ def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
     row = details.worker
     is_known, total = is_use_known(row), format_memory(row.memory)
     return [
-        ("slice", f"{row.slice}, worker {row.index}" if row.slice else ""),
+        ("slice", f"{row.slice}, worker index {row.index}" if row.slice else ""),
         ("device", row.device),
         ("cores", f"{row.cpu_free:g} of {row.cpu:g} free" if is_known else f"{row.cpu:g}"),
         (
             "memory",
             f"{format_memory(row.memory_free)} of {total} free" if is_known else total,
         ),
-        ("chips", f"{row.chips}, {'free' if row.chips_free else 'in use'}" if row.chips else ""),
+        ("chips", f"{row.chips if row.chips_free else 0} of {row.chips} free" if row.chips else ""),
         ("gpus", f"{row.gpus_free} of {row.gpus} free" if row.gpus else ""),
         ("condition", f"{details.condition.value}{f' ({details.reason})' if details.reason else ''}"),
         ("silent since", _utc(clock_time(details.silent_since_at))),
@@ -134,7 +134,9 @@ def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
         ("taints", ", ".join(row.taints)),
         ("manual taints", ", ".join(details.taints_by_hand)),
         ("attributes", ", ".join(f"{key}={value}" for key, value in details.attributes.items())),
-        ("connection", _connection(details)),
+        ("address", _address(details)),
+        ("remote_dir", details.connection.remote_dir),
+        ("known_hosts", "" if details.connection.allocation else details.connection.known_hosts),
         ("clock", skew_words(details.skew) if details.skew else ""),
         ("boot id", details.boot_id),
         ("incarnation", details.incarnation),
@@ -146,15 +148,15 @@ def _utc(moment: str) -> str:
     return f"{moment} UTC" if moment else ""
 
 
-def _connection(details: WorkerDetails) -> str:
+def _address(details: WorkerDetails) -> str:
     way = details.connection
     if way.allocation:
         login = f" on {way.login}" if way.login else ""
-        return f"node {way.node} of Slurm job {way.allocation} by srun{login}, remote_dir: {way.remote_dir}"
+        return f"node {way.node} of Slurm job {way.allocation}, reached by srun{login}"
     user = f"{way.user}@" if way.user else ""
     port = f":{way.port}" if way.port else ""
     jump = f" via {way.proxy_jump}" if way.proxy_jump else ""
-    return f"{user}{way.host}{port}{jump}, remote_dir: {way.remote_dir}, known_hosts: {way.known_hosts}"
+    return f"{user}{way.host}{port}{jump}"
 
 
 def _claims(details: WorkerDetails, width: int) -> Renderable:

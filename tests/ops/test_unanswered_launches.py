@@ -248,7 +248,7 @@ def test_a_gang_that_was_given_up_and_cancelled_leaves_nothing(tmp_path: Path) -
 def test_a_silent_worker_says_when_it_is_tried_again(tmp_path: Path) -> None:
     lab = Lab().worker("w").job("job").schedule().reports("job/* running").silent("w").advance("3s")
     (place,) = why(session_of(lab, tmp_path / "state"), "job/task-0").places
-    assert place.doubt == "suspect for 3s (connect: unreachable); polled again in 7s"
+    assert place.doubt == "suspect for 3s (connect: no route to host); polled again in 7s"
 
 
 def test_a_job_whose_launch_got_no_answer_names_the_worker_and_when_it_is_tried_again(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_why_doubts_a_placement_on_a_silent_worker(
 ) -> None:
     lab = Lab().worker("w").job("job").schedule().reports("job/* running").silent("w").advance(advance)
     (place,) = why(session_of(lab, tmp_path / "state", cycle_ago), "job/task-0").places
-    assert place.doubt == f"suspect for {advance} (connect: unreachable); {then}"
+    assert place.doubt == f"suspect for {advance} (connect: no route to host); {then}"
 
 
 @pytest.mark.parametrize(
@@ -247,10 +247,10 @@ def test_a_launch_on_a_host_that_did_not_answer_names_the_host_and_is_not_placed
         cluster=lab.cluster,
         job_id=JobId("job"),
         result=CycleResult(plan=lab.plan()),
-        unanswered={WorkerId("w"): "connect: unreachable; no cycles are running"},
+        unanswered={WorkerId("w"): "connect: no route to host; no cycles are running"},
         no_cycles=HINT,
     )
-    said = "job: no answer from w (connect: unreachable; no cycles are running); iris why job"
+    said = "job: no answer from w (connect: no route to host; no cycles are running); iris why job"
     assert screen.told(show).splitlines() == [said, HINT]
     shown = partial(show, unanswered={})  # it answers again
     assert screen.told(shown).startswith("job: waiting: the only worker is unavailable")

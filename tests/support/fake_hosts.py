@@ -24,6 +24,11 @@ S = RemoteState
 FINAL_STATES = (S.EXITED, S.CANCELLED, S.NOSTART, S.LOST, S.STOPPED)
 
 
+def detail_of(kind: SilenceKind) -> str:
+    """Return the words of a connection that failed."""
+    return "no route to host" if kind is SilenceKind.UNREACHABLE else kind.value.replace("_", " ")
+
+
 class Killed(BaseException):
     """Ends an invocation like SIGKILL: no handler runs."""
 

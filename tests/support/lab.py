@@ -54,6 +54,7 @@ from iris_cli.core.topology import lookup
 from iris_cli.core.units import parse_duration
 from iris_cli.journal.log.record import decode_event, encode_event
 from tests.support.cloud import Cloud
+from tests.support.fake_hosts import detail_of
 from tests.support.reports import parse_report
 
 START = 1_800_000_000.0
@@ -300,11 +301,9 @@ class Lab:
         return self.answers(*(self.silence_of(name, kind) for name in names))
 
     def silence_of(self, worker: str, kind: SilenceKind = SilenceKind.UNREACHABLE) -> Silence:
-        return Silence(
-            worker=WorkerId(worker), kind=kind, step="connect", detail=kind.value.replace("_", " ")
-        )
+        return Silence(worker=WorkerId(worker), kind=kind, step="connect", detail=detail_of(kind))
 
-    def not_sent(self, names: str, error: str = "connect: unreachable") -> Lab:
+    def not_sent(self, names: str, error: str = "connect: no route to host") -> Lab:
         """Record that the workers of these tasks are unreachable."""
         with self.transaction() as draft:
             for attempt_id in self.attempts_named(names):

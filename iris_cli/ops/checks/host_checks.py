@@ -180,7 +180,7 @@ def host_findings(
         ]
     if any(finding.level is not Level.OK for finding in findings):
         return findings
-    cores = f"{report.cpus} cores, {format_memory(report.memory)}"
+    cores = f"{report.cpus} cores, {format_memory(report.memory)} of memory"
     chips = f", {report.chips} chips" if report.chips else ""
     return [success(f"worker {worker.id}", f"up, {cores}{chips}")]
 

@@ -23,7 +23,7 @@ _WORDS = {
     EndReason.OOM: "ran out of memory",
     EndReason.SIGNAL: "killed by a signal",
     EndReason.SETUP_FAILED: "setup failed",
-    EndReason.WORKER_FAILED: "worker failed",
+    EndReason.WORKER_FAILED: "host lost",
     EndReason.PREEMPTED: "VM preempted",
     EndReason.DISPATCH_FAILED: "failed to start",
     EndReason.SIBLING: "stopped with its gang",

@@ -266,7 +266,7 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
     if worker.quarantined:
         yield f"quarantined: {worker.quarantine_reason or 'no reason given'}"
     if worker.draining:
-        yield "draining" + (f": {worker.drain_reason}" if worker.drain_reason else "")
+        yield "draining" + (f" ({worker.drain_reason})" if worker.drain_reason else "")
     if worker.unschedulable:
         yield f"unusable: {worker.reason}"
     if worker.condition is WorkerCondition.HEALTHY and is_cooling_down(worker, view.now, view.limits):

@@ -149,12 +149,12 @@ def endpoint_rows(cluster: Cluster, job: JobId) -> Iterator[EndpointRow]:
 
 
 def needs_words(job: Job) -> str:
-    """Return the resources that one task needs: `1 VM of v5litepod-16 (16 chips, 4 VMs), 1 core, 1GiB`."""
+    """Return the resources that one task needs: `1 VM of v5litepod-16 (16 chips, 4 VMs), 1 core, 1GiB of memory`."""
     resources = job.resources
     device = resources.device
     parts = [
         f"{resources.cpu:g} {'core' if resources.cpu == 1 else 'cores'}",
-        format_memory(resources.memory),
+        f"{format_memory(resources.memory)} of memory",
     ]
     if device is not None and device.kind == "tpu" and device.variant != "auto":
         vms = job.replicas // job.slices if job.is_gang else None

@@ -131,7 +131,7 @@ class Link:
             SilenceKind.AUTH,
             call.step,
             f"{call.peer} refused user {user!r} with {names}",
-            hint=f"append the public key to ~{user}/.ssh/authorized_keys there, or correct ssh.user, ssh.key",
+            hint=f"append the public key to ~{user}/.ssh/authorized_keys on the host, or correct ssh.user or ssh.key",
             sent=False,
         )
 

@@ -112,13 +112,13 @@ def _tiles(report: Report, used: list[Use]) -> str:
     tiles = [
         ("jobs", f"{len(report.jobs):,}", state_counts(report)),
         ("chip-hours", hours(everything.chip_seconds), share_of_available(everything.chip_seconds, used)),
-        ("wasted", hours(everything.wasted), f"{wasted_share} of used chip-hours" if wasted_share else ""),
+        ("wasted", hours(everything.wasted), f"chip-hours, {wasted_share} of those used" if wasted_share else ""),
         ("task-hours", hours(everything.task_seconds), count(sum(use.attempts for use in used), "attempt")),
         ("median wait", duration(everything.waited_median), f"longest {duration(everything.waited_most)}"),
         (
             "retries",
             f"{sum(job.retries for job in report.jobs):,}",
-            f"and {count(sum(job.preemptions for job in report.jobs), 'preemption')}",
+            f"after failures; {sum(job.tries - job.retries for job in report.jobs):,} after lost hosts",
         ),
     ]
     shown = "".join(
@@ -198,7 +198,7 @@ def _workers_with_losses(used: list[Use]) -> str:
 
 
 _HEADERS = (
-    *("Job", "State", "Why", "Submitted (UTC)", "Waited", "Ran", "Tasks", "Retries", "Preemptions"),
+    *("Job", "State", "Why", "Submitted (UTC)", "Waited", "Ran", "Tasks", "Retries", "Lost hosts"),
     *("Chip-hours", "Wasted", "Task-hours", "Labels"),
 )
 
@@ -271,10 +271,10 @@ a slice to see its workers, a job to highlight it. Keys: arrows move, + and − 
 </noscript>
 """
 
-_FOOTER = """<footer><p>Chips: TPU chips, and GPUs of tasks that request GPUs, from the placement of an attempt to the
-proof of its end. Wasted: chip-hours of attempts that did not succeed. Waited: time from submission to the first start.
-Retries and preemptions: of a gang, rounds; otherwise attempts. This page has no commands, no environments and no logs,
-except the last lines of the task that failed its job.</p></footer>
+_FOOTER = """<footer><p>Chip-hours: TPU chips and requested GPUs, from the placement of an attempt to the proof of its end.
+Wasted: chip-hours of attempts that did not succeed. Waited: time from submission to the first start.
+A gang's retries and lost hosts are counted once per round. This page has no commands, no environments and no logs,
+except the last lines of the task that made a job fail.</p></footer>
 """
 
 

@@ -33,7 +33,7 @@ _MOST_ROWS = 10
 
 _RIGHT = (
     *("JOBS", "ATTEMPTS", "ATTEMPTS EACH", "LOST EACH", "CHIP-HOURS", "WASTED", "TASK-HOURS"),
-    *("WAITED", "RAN", "RETRIES", "PREEMPTIONS", "LOST", "BUSY", "LONGEST"),
+    *("WAITED", "RAN", "RETRIES", "PREEMPTIONS", "LOST", "BUSY", "MEDIAN WAIT", "LONGEST WAIT"),
 )
 
 
@@ -62,7 +62,7 @@ def _summary(report: Report, width: int) -> list[Text | Table]:
 def _header(report: Report) -> Text:
     span = f"{clock_time(report.since)} to {clock_time(report.at)} UTC"
     return Text.assemble(
-        text(report.name, "bold"), "  ", f"{duration(report.at - report.since)}  ", (span, "dim")
+        text(report.name, "bold"), "  ", span, (f" ({duration(report.at - report.since)})", "dim")
     )
 
 
@@ -75,26 +75,26 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
         return facts([("jobs", "none yet")])
     everything = total(report.jobs)
     retries = sum(job.retries for job in report.jobs)
-    preemptions = sum(job.preemptions for job in report.jobs)
+    preemptions = sum(job.tries - job.retries for job in report.jobs)
     older = f"; {count(report.older, 'older job')} not shown" if report.older else ""
     wasted_share = share(everything.wasted, everything.chip_seconds)
     share_words = share_of_available(everything.chip_seconds, used)
     chips = everything.chip_seconds or any(use.worker.chips for use in used)
-    waited = f"median {duration(everything.waited_median)}, longest {duration(everything.waited_most)}"
+    waited = f"median {duration(everything.waited_median)}, longest {duration(everything.waited_most)} per job"
     attempts = count(sum(use.attempts for use in used), "attempt")
     return facts(
         [
-            ("jobs", f"{len(report.jobs):,}: {state_counts(report)}{older}"),
+            ("jobs", f"{len(report.jobs):,} ({state_counts(report)}){older}"),
             ("chip-hours", f"{hours(everything.chip_seconds)} used, {share_words}" if chips else ""),
             (
                 "wasted",
-                f"{hours(everything.wasted)}, {wasted_share} of used chip-hours" if wasted_share else "",
+                f"{hours(everything.wasted)} chip-hours, {wasted_share} of those used" if wasted_share else "",
             ),
             ("task-hours", f"{hours(everything.task_seconds)} in {attempts}"),
             ("waited", waited),
             (
                 "retries",
-                f"{retries:,} after failures, {preemptions:,} after preemptions and lost hosts"
+                f"{retries:,} after failures, {preemptions:,} after lost hosts"
                 if retries + preemptions
                 else "none",
             ),
@@ -107,7 +107,7 @@ def _labels(report: Report, narrow: bool) -> list[Text | Table]:
     sums = by_label(report.jobs)
     if not any(each.name for each in sums):
         return []
-    headers = ("LABEL", "JOBS", "CHIP-HOURS", "WASTED", "TASK-HOURS", "WAITED", "LONGEST")
+    headers = ("LABEL", "JOBS", "CHIP-HOURS", "WASTED", "TASK-HOURS", "MEDIAN WAIT", "LONGEST WAIT")
     only = ("LABEL", "JOBS", "CHIP-HOURS", "TASK-HOURS") if narrow else ()
     rows = [
         (

@@ -85,7 +85,7 @@ def _pulled(output: Output) -> None:
             attempt=_of(rank),
             worker=WorkerId(f"v5a-{rank}"),
             directory=home / f"task-{rank}",
-            problems=["connect: unreachable"],
+            problems=["connect: no route to host"],
             silent=True,
         )
         for rank in (3, 4, 5, 6)
