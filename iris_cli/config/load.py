@@ -77,7 +77,7 @@ def _cluster(setting: Setting) -> ClusterConfig:
         entries = [each for some in (*slices, *workers) for each in some]
         _check_names(entries)
         if not entries and not groups:
-            setting.warn("no workers yet")
+            setting.warn("no hosts yet; add slices or workers")
         limits = top.get("limits", _limits, Limits())
         silent_after = top.get("silent_after", duration, limits.silent_after)
         schema.check_unique("scale group", ((group.name, entry) for entry, group in groups))

@@ -176,10 +176,10 @@ class JobFilter(Struct, frozen=True):
                 known.setdefault(key, set()).add(value)
         for key, wanted in self.labels:
             if key not in known:
-                yield f"no job has a label {clip(key)!r}; {did_you_mean(clip(key), known)}".rstrip("; ")
+                yield f"no job has the label {clip(key)!r}; {did_you_mean(clip(key), known)}".rstrip("; ")
             elif wanted is not None and wanted not in known[key]:
                 meant = did_you_mean(clip(wanted), known[key])
-                yield f"no job has {key}={clip(wanted)}; {meant}".rstrip("; ")
+                yield f"no job has the label {key}={clip(wanted)}; {meant}".rstrip("; ")
 
 
 EVERY_JOB = JobFilter()

@@ -111,6 +111,11 @@ def show_verdict(output: Output, log: Path, verdict: VerifyReport) -> None:
         )
 
 
+def dropped_words(lost: int) -> str:
+    """Return the words for `lost` dropped lines: the damaged one, and all after it."""
+    return "the damaged line" + (f" and {lost - 1} after it" if lost > 1 else "")
+
+
 def show_salvage(output: Output, report: SalvageReport) -> None:
     """Print the number of transactions kept and dropped, and the paths of the old files."""
     if output.as_json:
@@ -120,7 +125,7 @@ def show_salvage(output: Output, report: SalvageReport) -> None:
     elif not report.findings:
         output.done("the log is valid; nothing changed")
     else:
-        output.failed(f"kept {count(report.kept, 'transaction')}, dropped {report.lost} from the damage on")
+        output.failed(f"kept {count(report.kept, 'transaction')}; dropped {dropped_words(report.lost)}")
         if report.old_log is not None:
             output.done(f"old log: {report.old_log}")
         for segment in report.old_segments:
@@ -152,7 +157,7 @@ def show_accepted(output: Output, messages: Sequence[str], seq: int) -> None:
         return
     for message in messages:
         output.failed(message)
-    output.done(f"next seq: {seq}")
+    output.done(f"the log continues at seq {seq}")
 
 
 def show_history(output: Output, history: History) -> None:

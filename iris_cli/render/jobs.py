@@ -88,13 +88,12 @@ def show_launched(
     if result is None:
         words = f"submitted; {no_cycles or 'starts in the next cycle'}"
     elif unanswered and not (waiting and any_placed):
-        words = f"no answer from {fold(unanswered)} ({next(iter(unanswered.values()))}); iris why {job_id}"
+        words = f"no answer from {fold(unanswered)} ({next(iter(unanswered.values()))}); details: iris why {job_id}"
     elif waiting:
         pending = sum(task.state is TaskState.PENDING for task in tasks)
-        text = reason_words(waiting)
-        why = f"{count(pending, 'task')} {text}" if text.startswith("waiting for ") else f"waiting: {text}"
-        words = f"{_where(tasks)}; {why}" if any_placed else why
-        words += f"; iris why {job_id}"
+        why = reason_words(waiting)
+        words = f"{_where(tasks)}; {pending} pending: {why}" if any_placed else f"pending: {why}"
+        words += f"; details: iris why {job_id}"
     elif preparing:
         then = "starts in a later cycle" if not no_cycles else f"no cycles are running: iris wait {job_id}"
         words = f"being set up on {fold(dict.fromkeys(preparing))}; {then}"
@@ -262,7 +261,7 @@ def show_retried(
     elif stopping:
         output.message(f"{subject}: already stopping {_attempts(stopping.values())}")
     else:
-        output.message(f"{subject}: no live attempt to stop; iris why {subject}")
+        output.message(f"{subject}: nothing to retry, no attempt is live; details: iris why {subject}")
     if no_cycles:
         output.message(no_cycles)
 
@@ -344,7 +343,9 @@ def show_status_inside(output: Output, answer: JobAnswer) -> None:
     for task in answer.tasks:
         output.line(_joined(task.id, _display(task), task.worker, task.why))
     for endpoint in () if answer.endpoints is UNSET else answer.endpoints:
-        output.line(_joined(endpoint.task, endpoint.name, f"{endpoint.address}:{endpoint.port}"))
+        output.line(
+            _joined(endpoint.task, f"endpoint {endpoint.name}", f"{endpoint.address}:{endpoint.port}")
+        )
 
 
 def _display(part: JobPart | TaskPart) -> str:

@@ -183,6 +183,8 @@ def show_cleared(output: Output, found: WorkerObstacles, left: WorkerObstacles) 
     output.message(f"{found.worker}: stopped {_numbers(found.clearable, left.obstacles)}")
     for each in left.obstacles:
         output.failed(f"still running: {_words(each)}")
+    if left.obstacles:
+        output.message(f"hint: try again, or reboot {found.worker}")
 
 
 def _numbers(found: Sequence[Obstacle], left: Sequence[Obstacle] = ()) -> str:
@@ -214,7 +216,7 @@ def _words(obstacle: Obstacle) -> str:
     if holder is not None:
         whose = _WHOSE[obstacle.owner] + (f" ({obstacle.attempt})" if obstacle.attempt else "")
         holds = f"holds {', '.join(holder.devices)}" if holder.devices else "holds no device but still runs"
-        return f"process {holder.pid} {holds}; {whose}; command: {holder.command}"
+        return f"process {holder.pid} ({holder.command}) {holds}; {whose}"
     name = obstacle.attempt or f"the attempt with token {obstacle.token}"
     return f"{name} is {obstacle.state}{_DIRECTORY[obstacle.owner]}"
 

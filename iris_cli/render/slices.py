@@ -188,10 +188,10 @@ def owner_hint(objection: OwnerConflict) -> str:
 def adopt_question(objection: OwnerConflict) -> str:
     """Return the question that confirms `--adopt`, with its consequences."""
     names = ", ".join(objection.unknown)
-    lost = f"elete {names} (not in this event log) with all tasks?"
+    lost = f"elete the slice{'s' if len(objection.unknown) > 1 else ''} {names} with all tasks (not in this event log)?"
     if not objection.elsewhere:
         return f"D{lost}"
-    here = f"Manage slices from this state directory, and no longer from {objection.elsewhere}"
+    here = f"Move the management of slices here from {objection.elsewhere}"
     return f"{here}, and d{lost}" if names else f"{here}?"
 
 

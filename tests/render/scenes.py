@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.constraints import Constraint, ConstraintOp
 from iris_cli.core.events.events import WorkerSkewChanged
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
-from iris_cli.core.model.job import Priority
+from iris_cli.core.model.job import JobRequest, Priority
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.session import Session
@@ -57,6 +57,15 @@ class StoppedClock:
         self.at += seconds
 
 
+class Scene(Lab):
+    """A lab whose jobs run a program named after them."""
+
+    def job(self, name: str | None = None, request: JobRequest | None = None, **asked: Any) -> Lab:
+        if request is None:
+            asked.setdefault("command", ("python3", f"{name}.py"))
+        return super().job(name, request, **asked)
+
+
 def no_runner(_cluster_id: str) -> TaskRunner:
     raise AssertionError("a reading command asked a worker")
 
@@ -80,12 +89,12 @@ def session_of(lab: Lab, directory: Path, cycle_ago: float | None = 38.0) -> Ses
 
 
 def empty() -> Lab:
-    return Lab()
+    return Scene()
 
 
 def busy() -> Lab:
     """A gang runs, a CPU job is half done, another gang and a picky job wait, one host is ill."""
-    lab = Lab().slice("v5a", "v5litepod-16").slice("v5b", "v5litepod-16")
+    lab = Scene().slice("v5a", "v5litepod-16").slice("v5b", "v5litepod-16")
     lab.worker("cpu-0").worker("cpu-1").worker("gpu-0", cpu=32, gpus=8)
     lab.job("train", tpu="v5litepod-16", command=("python3", "train.py"), labels={"team": "vision"})
     lab.job("prep", replicas=3, cpu=2.0, memory=4 * GIB).schedule()
@@ -98,7 +107,7 @@ def busy() -> Lab:
 
 def failed_gang() -> Lab:
     """Rank 2 crashed, its siblings are stopped, rank 3 not yet."""
-    lab = Lab().slice("v5a", "v5litepod-16")
+    lab = Scene().slice("v5a", "v5litepod-16")
     lab.job("train", tpu="v5litepod-16", command=("python3", "train.py", "--lr", "1e-3")).schedule()
     lab.reports("train/* running").advance("2h50m")
     token = lab.attempt("train", 2).token
@@ -126,7 +135,7 @@ def loopback_gang() -> Lab:
 
 def _gang_of_two_failures(first: tuple[int, str], cause: tuple[int, str]) -> Lab:
     """Rank 0 failed first, then rank 2; both with an exit code and a last line."""
-    lab = Lab().slice("v5a", "v5litepod-16")
+    lab = Scene().slice("v5a", "v5litepod-16")
     lab.job("train", tpu="v5litepod-16", command=("python3", "train.py")).schedule()
     lab.reports("train/* running").advance("2h50m")
     lab.answers(lab.answer_of("v5a-0", _exit(lab, 0, *first))).advance("5s")
@@ -145,7 +154,7 @@ def _exit(lab: Lab, rank: int, exit_code: int, log_tail: str, job: str = "train"
 
 def retried_gang() -> Lab:
     """One round failed and was charged; the second round runs."""
-    lab = Lab().slice("v5a", "v5litepod-16")
+    lab = Scene().slice("v5a", "v5litepod-16")
     lab.job("train", tpu="v5litepod-16", max_retries_failure=2).schedule()
     lab.reports("train/* running").advance("10m").reports("train/task-1 exited 1")
     lab.reports(*(f"train/task-{rank} stopped" for rank in (0, 2, 3))).advance("1m").schedule()
@@ -154,7 +163,7 @@ def retried_gang() -> Lab:
 
 def many_tasks() -> Lab:
     """500 tasks on 40 hosts: some run, some ended well, two failed, most wait."""
-    lab = Lab()
+    lab = Scene()
     for number in range(40):
         lab.worker(f"cpu-{number}", cpu=4.0)
     lab.job("sweep", replicas=500, max_task_failures=5).schedule()
@@ -166,7 +175,7 @@ def many_tasks() -> Lab:
 
 def about_to_start() -> Lab:
     """Nothing is placed yet: a gang and GPU tasks fit, one job is too late, one waits for another."""
-    lab = Lab().slice("v5a", "v5litepod-16").worker("gpu-0", cpu=8, gpus=4)
+    lab = Scene().slice("v5a", "v5litepod-16").worker("gpu-0", cpu=8, gpus=4)
     lab.job("train", tpu="v5litepod-16").job("infer", gpu="A100:2", replicas=3)
     lab.job("simulate", cpu=500.0, scheduling_timeout=60.0).job("report", after=("train",))
     lab.job("sweep", replicas=40, constraints=(Constraint.of("zone", ConstraintOp.EXISTS),))
@@ -175,7 +184,7 @@ def about_to_start() -> Lab:
 
 def lost_host() -> Lab:
     """A preemptible host is silent: its task runs elsewhere by now, and perhaps there. One clock is wrong."""
-    lab = Lab().worker("spot-0", preemptible=True).job("train", cpu=12.0).schedule()
+    lab = Scene().worker("spot-0", preemptible=True).job("train", cpu=12.0).schedule()
     lab.worker("cpu-0").worker("cpu-1").job("bench", cpu=12.0, command=("./bench.sh",)).schedule()
     lab.reports("train/* running", "bench/* running").reports("bench/* orphaned")
     lab.records(WorkerSkewChanged(worker=WorkerId("cpu-0"), skew=-95.0))
@@ -188,7 +197,7 @@ def lost_host() -> Lab:
 def family() -> Lab:
     """A sweep has two endpoints and a child job, which has one of its own that waits for a pool that is missing."""
     pool = (Constraint.of("pool", ConstraintOp.EQ, "large"), Constraint.of("rack", ConstraintOp.EXISTS))
-    lab = Lab().worker("cpu-0", pool="large", rack="7").worker("cpu-1", pool="large", rack="8")
+    lab = Scene().worker("cpu-0", pool="large", rack="7").worker("cpu-1", pool="large", rack="8")
     lab.job("sweep", constraints=pool, replicas=2, env={"SEED": "1"}).schedule().reports("sweep/* running")
     inside = Inside(lab, "sweep/task-0")
     inside.register("http", 8080, path="/metrics")
@@ -202,7 +211,7 @@ def family() -> Lab:
 
 def ways_to_fail() -> Lab:
     """A child and so its parent, a set-up, a time limit; one found no place, one waited in vain, one goes again."""
-    lab = Lab().worker("cpu-0", cpu=8).job("tune", command=("python3", "tune.py"))
+    lab = Scene().worker("cpu-0", cpu=8).job("tune", command=("python3", "tune.py"))
     lab.job("jax-env", setup="pip install jx").job("bench", timeout=7200.0)
     lab.job("resnet", max_retries_failure=2).schedule()
     lab.reports("tune/* running", "bench/* running", "resnet/* running")
@@ -222,7 +231,7 @@ def displays() -> Lab:
     """A gang failed an hour ago; one runs, one stops before its retry. Nothing of the other jobs runs: one waits for a
     retry, one lost its host, one is half done, two were never started.
     """
-    lab = Lab().slice("v5a", "v5litepod-16").slice("v5b", "v5litepod-16").worker("cpu-0").worker("cpu-1")
+    lab = Scene().slice("v5a", "v5litepod-16").slice("v5b", "v5litepod-16").worker("cpu-0").worker("cpu-1")
     lab.job("diverged", tpu="v5litepod-16").schedule().reports("diverged/* running").advance("10m")
     lab.reports("diverged/task-2 exited 1")
     lab.reports(*(f"diverged/task-{rank} stopped" for rank in (0, 1, 3))).advance("1h")
@@ -242,7 +251,7 @@ def tried_again() -> Lab:
     """A gang failed with a Python error, failed again, and runs for the third time. 3 of 20 tasks of an array failed; a
     chip failed twice on the same host, and the job that it failed runs there.
     """
-    lab = Lab().slice("v5a", "v5litepod-16").worker("cpu-0").worker("cpu-1")
+    lab = Scene().slice("v5a", "v5litepod-16").worker("cpu-0").worker("cpu-1")
     lab.job("train", tpu="v5litepod-16", command=("python3", "train.py")).schedule()
     for name in ("train", "train-2"):
         lab.reports(f"{name}/* running").advance("20m")
@@ -274,7 +283,7 @@ EVIL = (
 def two_regions() -> Lab:
     """A free slice in each of two regions."""
     return (
-        Lab()
+        Scene()
         .slice("west", "v5litepod-16", region="us-west4")
         .slice("east", "v5litepod-16", region="us-east1")
     )
@@ -283,7 +292,7 @@ def two_regions() -> Lab:
 def hostile() -> Lab:
     """Everything that users and hosts may write freely wants more; names are as long as they may be."""
     longest = "a-job-whose-name-is-as-long-as-names-may-be-and-not-a-bit-longer"[:63]
-    lab = Lab().slice("v5a", "v5litepod-16").worker("cpu-0", pool=EVIL).worker("cpu-1", rack="7")
+    lab = Scene().slice("v5a", "v5litepod-16").worker("cpu-0", pool=EVIL).worker("cpu-1", rack="7")
     lab.job("gang", tpu="v5litepod-16", command=("python3", EVIL), labels={"note": EVIL, "x" * 40: "y" * 300})
     lab.job(longest, command=("sh", "-c", f"{EVIL} {'z' * 300}"), env={"A": EVIL}).schedule()
     lab.reports("gang/* running", f"{longest}/* running").advance("20m")

@@ -86,7 +86,7 @@ def salvage(
         if not accept_loss:
             raise LogDamagedError(
                 damage.what,
-                hint="restore the newer copy, or accept the loss: iris log salvage --accept-loss",
+                hint="restore a newer copy of the state directory, or accept the loss: iris log salvage --accept-loss",
             )
         if not verdict.sound_until.seq:
             return _truncate(iris, verdict, yes=True)
@@ -138,7 +138,7 @@ def _truncate(iris: Context, verdict: "VerifyReport", *, yes: bool) -> int:
     from iris_cli.journal.layout import LOG
     from iris_cli.journal.log.salvage import salvage as truncate
     from iris_cli.ops.workers.workers import require_probes
-    from iris_cli.render.event_log import show_salvage, show_verdict
+    from iris_cli.render.event_log import dropped_words, show_salvage, show_verdict
 
     directory = iris.state_path_in_use
     if not yes:
@@ -149,7 +149,7 @@ def _truncate(iris: Context, verdict: "VerifyReport", *, yes: bool) -> int:
         keeps_state = is_only_history_lost(iris.state_of(None), verdict)
         lost = verdict.last - kept
         raise LogDamagedError(
-            f"nothing changed: salvage would keep {kept} transactions and drop {lost} from the damage on",
+            f"nothing changed: salvage would keep {kept} transactions and drop {dropped_words(lost)}",
             hint=f"not recommended: {ONLY_HISTORY}"
             if keeps_state
             else "copy the state directory, then: iris log salvage --yes",

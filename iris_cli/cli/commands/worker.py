@@ -192,7 +192,7 @@ def _accept_known_host(iris: Context, session: "Session", name: str, *, yes: boo
         host = operation.probe_unrecorded(iris.session("iris worker probe", transport), name)
     print_line = iris.output.message if yes else iris.output.warning
     print_line(
-        f"{name} shows {presented.type} {presented.fingerprint} (recorded: {', '.join(known) or 'none'})"
+        f"{name} presents host key {presented.type} {presented.fingerprint} (recorded: {', '.join(known) or 'none'})"
     )
     for line in render.identity_lines(host):
         print_line(line)
@@ -281,7 +281,7 @@ def _print_changes(iris: Context, done: str, changed: Sequence[str], requested: 
         iris.output.document(_CHANGES[done](changed, [each for each in requested if each not in changed]))
         return
     for each in changed:
-        iris.output.done(f"{done} {each}")
+        iris.output.done(f"{each}: {done}")
     for each in requested:
         if each not in changed:
             iris.output.message(f"{each}: already {done}")

@@ -251,15 +251,15 @@ def capacity_reason(entry: DemandEntry, left: Sequence[tuple[GroupState, int]]) 
 
 def _why_not_now(entry: DemandEntry, state: GroupState, left: int) -> str:
     if state.backing_off:
-        return f"{state.name} is backing off ({state.backing_off})"
+        return f"group {state.name} is backing off ({state.backing_off})"
     if state.vm_count is None and state.slices:
-        return f"{state.name} waits for its first slice (VM count unknown)"
+        return f"group {state.name} waits for its first slice (VM count unknown)"
     limit = state.group.max_slices
     if entry.slices > limit:
-        return f"{state.name} allows {count(limit, 'slice')}, not {entry.slices}"
+        return f"group {state.name} allows {count(limit, 'slice')}, not {entry.slices}"
     if left == 0:
-        return f"{state.name} is at its limit of {count(limit, 'slice')}"
-    return f"{state.name} allows {count(left, 'more slice')}, not {entry.slices}"
+        return f"group {state.name} is at its limit of {count(limit, 'slice')}"
+    return f"group {state.name} allows {count(left, 'more slice')}, not {entry.slices}"
 
 
 def _describe_criterion(catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, left: int) -> str:
@@ -329,7 +329,7 @@ def _constraint_text(catalogue: Catalogue, criterion: Criterion, left: int) -> s
     existing = f"groups have {list_few(values)}" if values else "no group has it"
     if left != catalogue.all_groups:
         names = list_few(catalogue.states[rank].name for rank in positions_of(left))
-        existing = f"the otherwise suitable groups ({names}) have {list_few(values) or 'none'}"
+        existing = f"but the otherwise suitable groups ({names}) have {list_few(values) or 'none'}"
     if constraint.op not in _OPS_WITH_SUGGESTIONS:
         return f"needs {clip(format_constraint(constraint))}, {existing}"
     wanted = [str(each) for each in constraint.operands]

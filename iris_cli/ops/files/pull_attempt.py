@@ -152,7 +152,7 @@ class Puller(Struct, kw_only=True):
                 version = self._fetch_version(part, wanted.name, version)
             if version is None:
                 return
-        self._problem(wanted.name, "it keeps changing")
+        self._problem(wanted.name, "not fetched, the file keeps changing")
 
     def _fetch_version(
         self, part: Part, name: bytes, version: output_calls.Version

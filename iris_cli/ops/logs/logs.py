@@ -76,7 +76,7 @@ def other_output(
             note = why if whole else f"{why}; the end of its output is missing"
         return OtherOutput(texts=texts, anything=anything, note=note, pulled=True, whole=whole)
     if kept:
-        note = f"{why}; showing the last lines recorded at its end"
+        note = f"{why}; showing the last lines that iris saved when it ended"
         if pulled_at is not None:
             note += f"; earlier output was pulled to {logs.path(reading.id, 'out').parent}"
         return OtherOutput(texts=(_kept_text(reading, kept),), anything=True, note=note, kept=True)

@@ -83,6 +83,8 @@ def end_words(end: End) -> str:
     words = _WORDS[end.reason]
     if end.reason is EndReason.SIBLING and end.trigger is not None:
         words = f"{words}: rank {end.trigger.index} failed first"
+    elif end.error and end.reason is EndReason.TIMEOUT:
+        words = f"{words} of {end.error}"
     elif end.error and end.reason in _ERROR_IS_REASON:
         words = end.error
     elif end.error:
@@ -135,13 +137,13 @@ def who_failed(job: Job, task: Task, failed: int = 1) -> str:
     """Return `rank 2 failed first` for a gang, `task-2 failed` for a job of several tasks, otherwise `failed`.
 
     If several tasks have failed (`failed` is their number), return `3 of 500 tasks failed (max_task_failures is 2),
-    first task-7`.
+    the first was task-7`.
     """
     if job.is_gang:
         return f"rank {task.index} failed first"
     if failed > 1:
         allowed = f" (max_task_failures is {job.max_task_failures})" if job.max_task_failures else ""
-        return f"{failed} of {job.replicas} tasks failed{allowed}, first task-{task.index}"
+        return f"{failed} of {job.replicas} tasks failed{allowed}, the first was task-{task.index}"
     return f"task-{task.index} failed" if job.replicas > 1 else "failed"
 
 

@@ -94,7 +94,7 @@ def _worker_steps(path: Path, hosts: int, home: Path, environ: Mapping[str, str]
         yield Step(command="iris worker probe", words="probe the hosts")
     else:
         yield from _imports(home, environ)
-        yield Step(command="iris config validate", words=f"after adding hosts to {path.name}")
+        yield Step(command="iris config validate", words=f"check {path.name} (add hosts first)")
 
 
 def _in_a_task(environ: Mapping[str, str]) -> NextSteps:

@@ -67,7 +67,7 @@ def demand_outcomes(plan: ScalingPlan) -> dict[TaskId, str]:
     """Return, for each task in the demand, the group that creates a slice for the task, or why no group does."""
     routed = plan.routing.routed.items()
     served = ((entry, f"served by group {name}") for name, entries in routed for entry in entries)
-    unmet = ((each.entry, f"unmet, {each.reason}") for each in plan.routing.unmet)
+    unmet = ((each.entry, f"unmet; {each.reason}") for each in plan.routing.unmet)
     return {task: words for entry, words in (*served, *unmet) for task in entry.task_ids}
 
 

@@ -60,8 +60,9 @@ class Wait(Struct, frozen=True, kw_only=True):
 class LiveAttempt(Struct, frozen=True, kw_only=True):
     """One live attempt.
 
-    `since_at` is the time of the order to stop it, of its start, or of its assignment, whichever is latest. `age` is the
-    number of seconds since then. `doubt` names problems of its worker. `chosen` says why the scheduler chose that worker.
+    `since_at` is the time of the order to stop it, of its start, or of its assignment, whichever is latest. `age` is
+    the number of seconds since then. `doubt` names problems of its worker. `chosen` says why the scheduler chose that
+    worker.
     """
 
     attempt: AttemptId

@@ -211,7 +211,7 @@ def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
     for _, ranks in ordered:
         output.line()
         prefix = rank_prefix([each.task.index for each in ranks])
-        others = "; the other ranks are alike" if len(ranks) > 1 else ""
+        others = "; the other ranks have the same" if len(ranks) > 1 else ""
         output.line(f"{prefix} threads of rank {ranks[0].task.index}{others}")
         for program in _programs_without_stack(ranks[0]):
             words = program.command or f"process {program.pid}"

@@ -112,7 +112,11 @@ def _tiles(report: Report, used: list[Use]) -> str:
     tiles = [
         ("jobs", f"{len(report.jobs):,}", state_counts(report)),
         ("chip-hours", hours(everything.chip_seconds), share_of_available(everything.chip_seconds, used)),
-        ("wasted", hours(everything.wasted), f"chip-hours, {wasted_share} of those used" if wasted_share else ""),
+        (
+            "wasted",
+            hours(everything.wasted),
+            f"chip-hours, {wasted_share} of those used" if wasted_share else "",
+        ),
         ("task-hours", hours(everything.task_seconds), count(sum(use.attempts for use in used), "attempt")),
         ("median wait", duration(everything.waited_median), f"longest {duration(everything.waited_most)}"),
         (
@@ -271,8 +275,8 @@ a slice to see its workers, a job to highlight it. Keys: arrows move, + and − 
 </noscript>
 """
 
-_FOOTER = """<footer><p>Chip-hours: TPU chips and requested GPUs, from the placement of an attempt to the proof of its end.
-Wasted: chip-hours of attempts that did not succeed. Waited: time from submission to the first start.
+_FOOTER = """<footer><p>Chip-hours: TPU chips and requested GPUs, from the placement of an attempt to the proof of its
+end. Wasted: chip-hours of attempts that did not succeed. Waited: time from submission to the first start.
 A gang's retries and lost hosts are counted once per round. This page has no commands, no environments and no logs,
 except the last lines of the task that made a job fail.</p></footer>
 """

@@ -80,7 +80,9 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
     wasted_share = share(everything.wasted, everything.chip_seconds)
     share_words = share_of_available(everything.chip_seconds, used)
     chips = everything.chip_seconds or any(use.worker.chips for use in used)
-    waited = f"median {duration(everything.waited_median)}, longest {duration(everything.waited_most)} per job"
+    waited = (
+        f"median {duration(everything.waited_median)}, longest {duration(everything.waited_most)} per job"
+    )
     attempts = count(sum(use.attempts for use in used), "attempt")
     return facts(
         [
@@ -88,7 +90,9 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
             ("chip-hours", f"{hours(everything.chip_seconds)} used, {share_words}" if chips else ""),
             (
                 "wasted",
-                f"{hours(everything.wasted)} chip-hours, {wasted_share} of those used" if wasted_share else "",
+                f"{hours(everything.wasted)} chip-hours, {wasted_share} of those used"
+                if wasted_share
+                else "",
             ),
             ("task-hours", f"{hours(everything.task_seconds)} in {attempts}"),
             ("waited", waited),

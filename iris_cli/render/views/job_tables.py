@@ -195,7 +195,7 @@ def _folded_tasks(tasks: Iterable[TaskRow], most: int = MAX_PARTS) -> list[Row]:
 
 
 def _how_many(group: list[TaskRow]) -> str:
-    return f" ({len(group)})" if len(group) > 1 else ""
+    return f" ({len(group)} tasks)" if len(group) > 1 else ""
 
 
 def _span(durations: list[float]) -> str:
@@ -234,9 +234,10 @@ MAX_GROUPS = 4
 def failure_card(failure: FailureCard) -> list[Renderable]:
     """Return the first failure: cause, worker, last log lines, peers, failed child jobs and the known cause."""
     where = f"{failure.attempt or failure.task}" + (f" on {failure.worker}" if failure.worker else "")
+    counts = f"tasks: {failure.counts}" if failure.counts else ""
     card: list[Renderable] = [
         text(_headline(failure), "bold red"),
-        text("; ".join(filter(None, (", ".join(filter(None, (where, failure.retries))), failure.counts)))),
+        text("; ".join(filter(None, (", ".join(filter(None, (where, failure.retries))), counts)))),
     ]
     if failure.setup:
         card.append(text(f"setup: {failure.setup}"))
@@ -256,6 +257,8 @@ def _headline(failure: FailureCard) -> str:
     known, is_gang = failure.known, bool(failure.counts)
     if is_gang and known is not None and known.task != failure.task:
         return other_rank_words(known.task, known.cause, failure.task, failure.cause)
+    if failure.headline == "failed" and not failure.cause.startswith("exit "):
+        return failure.cause
     return f"{failure.headline}: {failure.cause}"
 
 

@@ -209,7 +209,7 @@ def _groups(scaling: Scaling, width: int) -> list[Text | Table]:
         if each.backing_off
     ]
     parts += [text(line, "yellow") for each in scaling.groups for line in each.by_hand]
-    parts += [text(f"no capacity for {each.id}: {each.text}", "yellow") for each in scaling.unmet[:MAX_UNMET]]
+    parts += [text(f"no capacity for {each.id}; {each.text}", "yellow") for each in scaling.unmet[:MAX_UNMET]]
     if len(scaling.unmet) > MAX_UNMET:
         parts.append(text(f"{len(scaling.unmet) - MAX_UNMET} more: iris autoscale --dry-run", "dim"))
     return parts

@@ -90,7 +90,8 @@ def _wait(why: Why, wait: Wait) -> Iterator[Renderable]:
 
 def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tuple[str, str]]:
     """Yield the facts behind the reasons, as pairs of label and text."""
-    from iris_cli.core.scheduling.explain.wording import format_amount
+    from iris_cli.core.scheduling.explain.wording import KIND_WORDS, format_amount
+    from iris_cli.core.scheduling.sets import AMOUNT_KINDS
 
     if found.workers:
         yield "device", f"met by {found.equipped} of {count(found.workers, 'worker')}"
@@ -104,17 +105,20 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
             yield f"{format_amount(dimension.kind, dimension.need)} free", met_by
     if found.group_by:
         largest = (
-            f", largest: {found.largest[0]} ({count(found.largest[1], 'worker')})" if found.largest else ""
+            f"; largest: {found.largest[0]} with {count(found.largest[1], 'worker')}" if found.largest else ""
         )
-        yield "groups", f"{found.groups_found} with a common {found.group_by}{largest}"
-    yield "rejected", "; ".join(f"{count(number, 'worker')}: {kind}" for kind, number in found.refused)
+        yield "groups", f"{found.groups_found}, each of workers with the same {found.group_by}{largest}"
+    rejected = (f"{count(number, 'worker')}: {KIND_WORDS.get(kind, kind)}" for kind, number in found.refused)
+    yield "rejected", "; ".join(rejected)
     for taker in found.behind:
         yield "behind", f"{taker} on {fold(taker.workers)}"
     for near in found.near_misses:
         who = fold(near.lacking)
         named = near.name.endswith(f" {who}") or near.text.startswith((f"{who}: ", f"{who} "))
         lacks = ", ".join(filter(None, ("" if named else who, near.text)))
-        yield "near miss", f"{near.name}: {near.kind}" + (f" ({lacks})" if lacks else "")
+        kind = KIND_WORDS.get(near.kind, str(near.kind))
+        words = lacks if near.kind in AMOUNT_KINDS and lacks else kind + (f" ({lacks})" if lacks else "")
+        yield "near miss", f"{near.name}: {words}"
     for hint in found.hints:
         yield "hint", hint
     if found.change is not None:

@@ -105,7 +105,7 @@ PICTURES = {
     ),
     "worker-forget": Picture(
         line="iris worker forget v5a-0",
-        then=("iris worker forget --dead v5a-0 --reason 'it burnt'", "iris worker forget cpu-1"),
+        then=("iris worker forget --dead v5a-0 --reason 'disk failed'", "iris worker forget cpu-1"),
     ),
     "worker-unwedge-nothing": Picture(line="iris worker unwedge cpu-0", then=("iris worker unwedge v5b-2",)),
     "worker-unwedge": Picture(

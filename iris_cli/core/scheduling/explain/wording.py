@@ -33,6 +33,22 @@ _PHRASES = {  # for several workers, and for one worker
 }
 
 
+KIND_WORDS = {  # of a rejected worker or group
+    ReasonKind.NO_SUCH_DEVICE: "wrong device",
+    ReasonKind.CONSTRAINT: "constraint not met",
+    ReasonKind.TAINT: "taint not tolerated",
+    ReasonKind.GROUP_SHAPE: "wrong group size",
+    ReasonKind.UNHEALTHY: "unavailable",
+    ReasonKind.COOLDOWN: "cooling down",
+    ReasonKind.CHIPS: "chips in use",
+    ReasonKind.GPUS: "too few free GPUs",
+    ReasonKind.MEMORY: "too little free memory",
+    ReasonKind.CPU: "too few free cores",
+    ReasonKind.TIME_LEFT: "ends too soon",
+    ReasonKind.STOPPING: "still stopping tasks",
+    ReasonKind.BEHIND: "assigned to other tasks",
+}
+
 _RESOURCE_NOUNS = {
     ReasonKind.CHIPS: "chips",
     ReasonKind.GPUS: "GPUs",
@@ -144,7 +160,7 @@ def several_regions_text(shape: Shape, variant: str, groups: int, regions: int, 
 def several_variants_text(shape: Shape, variants: Mapping[str, int]) -> str:
     """Return the text for: enough groups are suitable, but too few of each device variant."""
     suitable = list_few(f"{count} of {variant}" for variant, count in variants.items()) or "none"
-    return f"needs {count(shape.groups, unit(shape))} of one device type; suitable: {suitable}"
+    return f"needs {count(shape.groups, unit(shape))} of one device type (suitable: {suitable})"
 
 
 def wrong_shape_text(shape: Shape, fleet: Fleet, largest: Group | None, *, only_reason: bool) -> str:
@@ -283,7 +299,7 @@ def list_few(names: Iterable[str]) -> str:
 
 
 def shortage_text(context: SchedulingContext, requirement: Requirement, check: GroupCheck) -> str:
-    """Return the shortage of a near miss: `2 cores free, needs 4 cores`, `region is us`, `held by train-7`."""
+    """Return the shortage of a near miss: `2 cores free, needs 4 cores`, `region is us`, `used by train-7`."""
     fleet, kind = context.fleet, check.kind
     position = first_of(check.rejected)
     worker = fleet.workers[position]
@@ -293,7 +309,9 @@ def shortage_text(context: SchedulingContext, requirement: Requirement, check: G
         ]
         attributes = worker.all_attributes
         found = {key: attributes.get(key) for key in unmet}
-        return list_few(f"no {key}" if value is None else f"{key} is {value}" for key, value in found.items())
+        return list_few(
+            f"no attribute {key}" if value is None else f"{key} is {value}" for key, value in found.items()
+        )
     if kind is ReasonKind.TAINT:
         return list_few(
             taint
@@ -313,7 +331,7 @@ def shortage_text(context: SchedulingContext, requirement: Requirement, check: G
         names = list_few(fleet.stopping_jobs(positions_of(check.rejected)))
         return f"still stopping {names}" if names else "still stopping a task"
     detail = _detail(context, kind, check.rejected) if kind else ""
-    return f"held by {detail}" if detail and kind is ReasonKind.CHIPS else detail
+    return f"used by {detail}" if detail and kind is ReasonKind.CHIPS else detail
 
 
 def _shape_shortage(group: Group, shape: Shape) -> str:
