@@ -156,7 +156,7 @@ def check_workers(cluster: Cluster) -> Iterator[Finding]:
         if worker.quarantined:
             yield warning(subject, f"quarantined: {worker.quarantine_reason}", fix)
         if worker.draining:
-            reason = f": {worker.drain_reason}" if worker.drain_reason else ""
+            reason = f" ({worker.drain_reason})" if worker.drain_reason else ""
             yield warning(subject, f"draining{reason}", f"{fix}  # ends the drain")
 
 

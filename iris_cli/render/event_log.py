@@ -112,7 +112,9 @@ def show_verdict(output: Output, log: Path, verdict: VerifyReport) -> None:
 
 
 def dropped_words(lost: int) -> str:
-    """Return the words for `lost` dropped lines: the damaged one, and all after it."""
+    """Return the words for `lost` dropped lines: the damaged line, and all lines after it."""
+    if not lost:
+        return "nothing"
     return "the damaged line" + (f" and {lost - 1} after it" if lost > 1 else "")
 
 
@@ -157,7 +159,7 @@ def show_accepted(output: Output, messages: Sequence[str], seq: int) -> None:
         return
     for message in messages:
         output.failed(message)
-    output.done(f"the log continues at seq {seq}")
+    output.done(f"next transaction: seq {seq}")
 
 
 def show_history(output: Output, history: History) -> None:

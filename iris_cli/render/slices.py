@@ -188,10 +188,11 @@ def owner_hint(objection: OwnerConflict) -> str:
 def adopt_question(objection: OwnerConflict) -> str:
     """Return the question that confirms `--adopt`, with its consequences."""
     names = ", ".join(objection.unknown)
-    lost = f"elete the slice{'s' if len(objection.unknown) > 1 else ''} {names} with all tasks (not in this event log)?"
+    noun = "slices" if len(objection.unknown) > 1 else "slice"
+    lost = f"elete {noun} {names} (unknown to this event log) with all tasks?"
     if not objection.elsewhere:
         return f"D{lost}"
-    here = f"Move the management of slices here from {objection.elsewhere}"
+    here = f"Move the management of slices from {objection.elsewhere} to this state directory"
     return f"{here}, and d{lost}" if names else f"{here}?"
 
 

@@ -67,8 +67,8 @@ def test_a_dry_run_says_who_wants_what_who_makes_it_and_why_not(
     assert lines(capsys, "autoscale", "--dry-run") == [
         "demand train (2 slices of v5litepod-16): served by group west",
         "demand large (1 slice of v4-32): served by group lab",
-        "demand far (1 slice of v5litepod-16): unmet, region: needs eu-west4, "
-        "the otherwise suitable groups (west) have us-west4; did you mean us-west4?",
+        "demand far (1 slice of v5litepod-16): unmet; region: needs eu-west4, "
+        "but the otherwise suitable groups (west) have us-west4; did you mean us-west4?",
         f"create west-{owner}-1 in west",
         f"create west-{owner}-2 in west",
         "create 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b by hand for group lab,",
@@ -135,7 +135,7 @@ def test_status_shows_groups_and_what_is_unmet(site: Path, capsys: pytest.Captur
             ],
         ),
     ]
-    assert any(line.startswith("no capacity for far: region: needs eu-west4") for line in shown)
+    assert any(line.startswith("no capacity for far; region: needs eu-west4") for line in shown)
 
 
 def test_without_scale_groups_nothing_is_said_of_them(
@@ -155,7 +155,7 @@ def test_why_says_of_a_job_that_waits_what_a_pass_would_say(
         for line in lines(capsys, "autoscale", "--dry-run")
         if line.startswith("demand ")
     }
-    assert demand_outcomes["far"].startswith("unmet, region: needs eu-west4")
+    assert demand_outcomes["far"].startswith("unmet; region: needs eu-west4")
     for job, fate in demand_outcomes.items():
         [wait] = json.loads("\n".join(lines(capsys, "--json", "why", job)))["waits"]
         assert wait["demand"] == fate
@@ -172,7 +172,7 @@ def test_why_says_all_that_becomes_of_the_tasks_of_a_job(
     assert app.run(["launch", "--no-schedule", "--name", "many", *wanted, "--", "true"]) == 0
     capsys.readouterr()
     [wait] = json.loads("\n".join(lines(capsys, "--json", "why", "many")))["waits"]
-    assert wait["demand"] == "served by group west; unmet, max_slices: west is at its limit of 2 slices"
+    assert wait["demand"] == "served by group west; unmet; max_slices: group west is at its limit of 2 slices"
 
 
 def test_why_says_how_far_the_slice_is_that_is_made_for_a_job(

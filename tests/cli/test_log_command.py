@@ -76,7 +76,7 @@ def test_salvage_says_first_what_would_be_lost(log: Path, capsys: pytest.Capture
     damaged = log.read_bytes()
     assert run(["log", "salvage"]) == 6
     error = capsys.readouterr().err
-    assert f"would keep 2 transactions and drop {lines - 2} from the damage on" in error
+    assert f"would keep 2 transactions and drop the damaged line and {lines - 3} after it" in error
     assert "iris log salvage --yes" in error
     assert log.read_bytes() == damaged
 
@@ -89,7 +89,7 @@ def test_salvage_of_a_log_with_windows_line_ends_keeps_all_of_it(
     assert run(["log", "export"]) == 6
     assert "it ends in CR LF" in capsys.readouterr().err
     assert run(["log", "salvage"]) == 6
-    assert f"would keep {lines} transactions and drop 0 from the damage on" in capsys.readouterr().err
+    assert f"would keep {lines} transactions and drop nothing" in capsys.readouterr().err
     assert run(["log", "salvage", "--yes"]) == 0
     assert f"kept {lines} transactions, dropped 0" in capsys.readouterr().out
     assert log.read_bytes().startswith(sound)

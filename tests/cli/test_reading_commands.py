@@ -159,7 +159,7 @@ def test_the_id_of_a_worker_is_called_worker_everywhere(
         (("status", "--label", "team=vision"), ["train"]),
         (("status", "prep"), ["prep/task-0", "prep/task-1", "prep/task-2"]),
         (("worker", "show", "cpu-0"), ["cpu-0"]),
-        (("why", "cpu-1"), ["draining: new disk"]),
+        (("why", "cpu-1"), ["draining (new disk)"]),
     ],
 )
 def test_quiet_output_is_one_name_a_line(

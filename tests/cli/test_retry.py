@@ -94,7 +94,7 @@ def test_a_task_that_does_not_run_is_told_apart_from_its_job(
     ]
     assert [line for line in err.splitlines() if "/task-" in line] == [
         "sweep/task-2: already stopping 1 attempt on w",
-        "late/task-0: no live attempt to stop; iris why late/task-0",
+        "late/task-0: nothing to retry, no attempt is live; details: iris why late/task-0",
     ]
 
 

@@ -77,8 +77,8 @@ SLIPS = [
 ]
 # What is no error, but most probably one of the person's.
 DOUBTS = [
-    ("status --label taem=nlp", "no job has a label 'taem'; did you mean 'team'?"),
-    ("status --label team=vison", "no job has team=vison; did you mean 'vision'?"),
+    ("status --label taem=nlp", "no job has the label 'taem'; did you mean 'team'?"),
+    ("status --label team=vison", "no job has the label team=vison; did you mean 'vision'?"),
     ("launch --dry-run --force -c regoin=us -- true", "did you mean 'region'?"),
     ("launch --dry-run --force --group-by regoin --replicas 2 -- true", "did you mean 'region'?"),
 ]

@@ -48,7 +48,9 @@ def seen(findings: list[Finding]) -> list[tuple[str, str]]:
 
 
 def test_a_healthy_worker_is_told_in_one_line() -> None:
-    assert seen(checks.host_findings(WORKER, HOST, REPORT, 0.0)) == [("ok", "up, 4 cores, 8GiB, 4 chips")]
+    assert seen(checks.host_findings(WORKER, HOST, REPORT, 0.0)) == [
+        ("ok", "up, 4 cores, 8GiB of memory, 4 chips")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +337,7 @@ def test_workers_that_take_nothing_are_named_with_the_way_back(world: World) -> 
     world.lab.drain("w", "disk is noisy")
     (finding,) = by_subject(check(world, offline=True), "worker w")
     assert (finding.text, finding.fix) == (
-        "draining: disk is noisy",
+        "draining (disk is noisy)",
         "iris worker uncordon w  # ends the drain",
     )
 

@@ -309,7 +309,7 @@ def test_the_reason_counts_failed_tasks_and_names_max_task_failures(tmp_path: Pa
     for task in (4, 2):
         ended(lab.advance("1m"), f"sweep/task-{task}", 1, "oops\n")
     assert cluster_status(session_of(lab, tmp_path / "state")).jobs[0].why == (
-        "2 of 6 tasks failed (max_task_failures is 1), first task-4: exit 1"
+        "2 of 6 tasks failed (max_task_failures is 1), the first was task-4: exit 1"
     )
 
 
@@ -317,8 +317,8 @@ def test_a_time_limit_is_named_instead_of_the_signal(tmp_path: Path) -> None:
     lab = Lab().worker("w").job("train", timeout=7200.0).schedule().reports("train/* running")
     lab.advance("2h").reports("train/* timeout")
     session = session_of(lab, tmp_path / "state")
-    assert card(session, "train").cause == "exceeded its time limit: 2h"
-    assert cause_words(session.view(), session.view().jobs[JobId("train")]) == "exceeded its time limit: 2h"
+    assert card(session, "train").cause == "exceeded its time limit of 2h"
+    assert cause_words(session.view(), session.view().jobs[JobId("train")]) == "exceeded its time limit of 2h"
 
 
 def test_a_setup_that_failed_is_shown_with_its_command(tmp_path: Path) -> None:

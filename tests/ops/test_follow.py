@@ -196,7 +196,7 @@ def test_a_failure_on_a_silent_worker_is_told_from_the_log(tmp_path: Path) -> No
         follower = Follower(world.session(), "train", Query())
         steps = list(follower.steps())
     assert lines(steps) == ["1.0 kept 1", "1.0 kept 2"]
-    assert notes(steps)[-1].endswith("showing the last lines recorded at its end")
+    assert notes(steps)[-1].endswith("showing the last lines that iris saved when it ended")
     assert follower.cut_short
 
 

@@ -41,5 +41,5 @@ def test_it_says_for_what_a_retry_waits_once(lab: LoopLab) -> None:
     said = notes(lab)
     waits = [each for each in said if "retry pending" in each]
     assert len(waits) == 1, said
-    assert waits[0].startswith("retry pending: unhealthy: ")
+    assert waits[0].startswith("retry pending: the only worker is unavailable ")
     assert lab.site.state_of("train") is JobState.SUCCEEDED

@@ -169,7 +169,8 @@ def test_the_log_keeps_the_end_for_when_the_worker_is_silent(tmp_path: Path) -> 
     log = fetch(world.session(), "side", Query())[0]
     assert (texts(log), log.kept, log.silence is not None) == (["Traceback", "ValueError"], True, True)
     assert (
-        log.note == "no answer from worker w (connect: no route); showing the last lines recorded at its end"
+        log.note
+        == "no answer from worker w (connect: no route); showing the last lines that iris saved when it ended"
     )
 
 
@@ -181,7 +182,7 @@ def test_removed_output_is_not_asked_for_and_its_end_is_in_the_log(tmp_path: Pat
     world.lab.advance("14d").reap("w")
     log = fetch(world.session(), "side", Query())[0]
     assert (texts(log), log.kept, log.silence) == (["Traceback", "ValueError"], True, None)
-    assert log.note == f"{REMOVED}; showing the last lines recorded at its end"
+    assert log.note == f"{REMOVED}; showing the last lines that iris saved when it ended"
     steps = list(Follower(world.session(), "side", Query()).steps())
     assert [line.text for step in steps for line in step.lines] == ["Traceback", "ValueError"]
     assert [note for step in steps for _, note in step.notes] == [log.note]
@@ -206,7 +207,7 @@ def test_what_never_started_has_no_output_that_was_removed(tmp_path: Path) -> No
 def test_the_log_keeps_the_end_for_when_the_files_are_gone(tmp_path: Path) -> None:
     log = fetch(failed(tmp_path).session(), "side", Query(tail=1))[0]
     assert (texts(log), log.silence) == (["ValueError"], None)
-    assert log.note == "no files left on worker w; showing the last lines recorded at its end"
+    assert log.note == "no files left on worker w; showing the last lines that iris saved when it ended"
 
 
 @pytest.mark.parametrize("stream", ["out", "err"])
@@ -272,7 +273,7 @@ def test_what_was_pulled_before_the_end_is_named_beside_the_end_that_the_log_kee
     log = fetch(world.session(), "side", Query())[0]
     assert (texts(log), log.kept, log.pulled) == (["three", "warning"], True, False)
     assert log.note.endswith(
-        "showing the last lines recorded at its end; earlier output was pulled to "
+        "showing the last lines that iris saved when it ended; earlier output was pulled to "
         f"{tmp_path / 'state/logs/side/task-0/attempt-0'}"
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.ids import JobId
+from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.messages.observations import RemoteState, SilenceKind
 from iris_cli.core.model.job import JobState, Workspace
 from iris_cli.core.model.task import AttemptState, TaskState
@@ -14,6 +14,7 @@ from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle.transfers import Shipping
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.views.view import look
+from tests.support.fake_hosts import silence_of
 from tests.support.fake_runner import Site
 from tests.support.onlooker import Onlooker
 
@@ -115,7 +116,7 @@ def test_an_upload_that_fails_is_a_dispatch_that_fails(tmp_path: Path, kind: Sil
     site.launch("job", workspace=packed(site))
     site.cycle()
     assert site.task("job").state is TaskState.PENDING
-    assert kind.value in str(site.attempt("job").end)
+    assert silence_of(WorkerId("w0"), kind).detail in str(site.attempt("job").end)
     assert site.cluster.workers[site.attempt("job").worker].condition is WorkerCondition.SUSPECT
     host.silence = None
     site.run(cycles=4)
@@ -249,7 +250,7 @@ def test_a_job_whose_packed_workspace_is_lost_waits_and_says_so(site: Site, dama
     assert site.task("lost").state is TaskState.PENDING
     assert attempts <= int(damaged)
     said = look(site.session()).prospect(site.cluster.jobs[JobId("lost")], site.task("lost").id)
-    assert said == f"invalid: its packed workspace {workspace.hash[:12]} is gone; launch the job again"
+    assert said == f"its packed workspace {workspace.hash[:12]} is gone; launch the job again"
     packed(site)  # the same content is packed again, by another launch
     for _ in range(6):
         site.cycle(30.0)

@@ -169,8 +169,8 @@ def test_the_result_is_printed_as_text_and_as_json(site: Site, capsys: pytest.Ca
     found = unwedge.look(site.session(), "w0")
     show_wedge(Output(), found)
     assert capsys.readouterr().out.splitlines() == [
-        "process 10 holds /dev/accel0; its attempt is live and is not stopped (now/task-0/attempt-0); command: x",
-        "process 11 holds /dev/accel0; not started by iris; command: x",
+        "process 10 (x) holds /dev/accel0; its attempt is live and is not stopped (now/task-0/attempt-0)",
+        "process 11 (x) holds /dev/accel0; not started by iris",
         f"the attempt with token {UNKNOWN} is LOST on the worker, but is not in the log",
     ]
     process = {"devices": ["/dev/accel0"], "command": "x"}

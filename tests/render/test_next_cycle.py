@@ -250,10 +250,10 @@ def test_a_launch_on_a_host_that_did_not_answer_names_the_host_and_is_not_placed
         unanswered={WorkerId("w"): "connect: no route to host; no cycles are running"},
         no_cycles=HINT,
     )
-    said = "job: no answer from w (connect: no route to host; no cycles are running); iris why job"
+    said = "job: no answer from w (connect: no route to host; no cycles are running); details: iris why job"
     assert screen.told(show).splitlines() == [said, HINT]
     shown = partial(show, unanswered={})  # it answers again
-    assert screen.told(shown).startswith("job: waiting: the only worker is unavailable")
+    assert screen.told(shown).startswith("job: pending: the only worker is unavailable")
 
 
 @pytest.mark.parametrize(("no_cycles", "then"), [("", "retried in every cycle: iris workers"), (HINT, HINT)])

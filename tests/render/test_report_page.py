@@ -252,7 +252,7 @@ def test_a_page_that_cannot_be_written_leaves_nothing_behind(
 def test_without_a_page_the_figures_are_told_here(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["--config", str(config), "report", "--since", "5m"]) == ExitCode.OK
     shown = capsys.readouterr().out
-    assert "1: 1 running" in shown
+    assert "jobs        1 running\n" in shown
     assert shown.endswith("next: iris report --html report.html\n")
     assert sorted(path.name for path in config.parent.iterdir()) == ["cluster.yaml", "state"]
 

@@ -34,7 +34,7 @@ def test_no_line_is_longer_than_the_terminal_is_wide(width: int, tmp_path: Path,
 def test_the_reason_is_never_cut(width: int, tmp_path: Path, screen: Screen) -> None:
     session = session_of(busy(), tmp_path / "state")
     shown = screen.text(lambda output: show_cluster(output, cluster_status(session)), width)
-    assert all(word in shown for word in ("unhealthy:", "v5b-2:", "suspect)", "pool=large"))
+    assert all(word in shown for word in ("unavailable", "v5b-2:", "suspect)", "pool=large"))
 
 
 def test_jobs_beyond_the_newest_ones_are_only_counted(tmp_path: Path, screen: Screen) -> None:

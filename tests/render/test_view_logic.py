@@ -275,7 +275,7 @@ def test_a_worker_refuses_exactly_when_the_scheduler_gives_it_nothing(scene: str
     [
         (lambda lab: lab, "healthy", ""),
         (lambda lab: lab.silent("w"), "suspect", "suspect for 0s (connect: no route to host)"),
-        (lambda lab: lab.drain("w", "new disk"), "draining", "draining: new disk"),
+        (lambda lab: lab.drain("w", "new disk"), "draining", "draining (new disk)"),
         (
             lambda lab: lab.job("j").schedule().reports("j/* nostart disk"),
             "cooling",

@@ -45,7 +45,7 @@ from iris_cli.ops.jobs.launch import launch
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
 from iris_cli.remote.transport import Target
-from tests.support.fake_hosts import FINAL_STATES, Entry, FileCalls, Host, Killed, S, detail_of
+from tests.support.fake_hosts import FINAL_STATES, Entry, FileCalls, Host, Killed, S, silence_of
 
 __all__ = ["SIZE", "Clock", "Entry", "FakeRunner", "Host", "Killed", "S", "Site"]
 
@@ -297,13 +297,7 @@ class FakeRunner(FileCalls):
 
 
 def _silence(host: Host, kind: SilenceKind, *, sent: bool) -> Silence:
-    name = WorkerId(host.name)
-    if kind is SilenceKind.AUTH:
-        key = "ssh-ed25519 SHA256:4xv0Vq2mJ6WkzXb7yN1cUj0sQ5rTtYpLhGfEdCbA981"
-        hint = "append the public key to ~me/.ssh/authorized_keys on the host, or correct ssh.user or ssh.key"
-        detail = f"{name} refused user 'me' with {key}"
-        return Silence(worker=name, kind=kind, step="authentication", detail=detail, hint=hint, sent=False)
-    return Silence(worker=name, kind=kind, step="connect", detail=detail_of(kind), sent=sent)
+    return silence_of(WorkerId(host.name), kind, sent=sent)
 
 
 @dataclass

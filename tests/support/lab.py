@@ -54,7 +54,7 @@ from iris_cli.core.topology import lookup
 from iris_cli.core.units import parse_duration
 from iris_cli.journal.log.record import decode_event, encode_event
 from tests.support.cloud import Cloud
-from tests.support.fake_hosts import detail_of
+from tests.support.fake_hosts import silence_of
 from tests.support.reports import parse_report
 
 START = 1_800_000_000.0
@@ -301,7 +301,7 @@ class Lab:
         return self.answers(*(self.silence_of(name, kind) for name in names))
 
     def silence_of(self, worker: str, kind: SilenceKind = SilenceKind.UNREACHABLE) -> Silence:
-        return Silence(worker=WorkerId(worker), kind=kind, step="connect", detail=detail_of(kind))
+        return silence_of(WorkerId(worker), kind)
 
     def not_sent(self, names: str, error: str = "connect: no route to host") -> Lab:
         """Record that the workers of these tasks are unreachable."""

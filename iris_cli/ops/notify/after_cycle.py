@@ -106,7 +106,7 @@ def _observation(
 
     def waiting(job: Job) -> str:
         reasons = plan.waiting.get(job.id) if plan is not None else None
-        return str(reasons[0]) if reasons and reasons[0].kind != "after" else ""
+        return reasons[0].text if reasons and reasons[0].kind != "after" else ""
 
     is_gap = cycle.age is not None and cycle.stale
     gap = format_duration(cycle.age or 0.0)

@@ -26,7 +26,7 @@ def _reason(reason: str) -> str:
 def _worker_updated(event: ev.WorkerUpdated) -> str:
     if event.refusal:
         return f"worker {event.worker} probed, unusable: {event.refusal}"
-    parts = [f"{event.cpu:g} cores", f"{format_memory(event.memory)} of memory"]
+    parts = [f"{event.cpu:g} cores", format_memory(event.memory)]
     if event.chips:
         parts.append(f"{event.chips} chips")
     if event.gpus:

@@ -86,7 +86,7 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
     attempts = count(sum(use.attempts for use in used), "attempt")
     return facts(
         [
-            ("jobs", f"{len(report.jobs):,} ({state_counts(report)}){older}"),
+            ("jobs", f"{_jobs_in_words(report)}{older}"),
             ("chip-hours", f"{hours(everything.chip_seconds)} used, {share_words}" if chips else ""),
             (
                 "wasted",
@@ -104,6 +104,12 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
             ),
         ]
     )
+
+
+def _jobs_in_words(report: Report) -> str:
+    """Return `3 running`, or `4 (1 failed, 3 running)`."""
+    counts = state_counts(report)
+    return f"{len(report.jobs):,} ({counts})" if "," in counts else counts
 
 
 def _labels(report: Report, narrow: bool) -> list[Text | Table]:

@@ -195,7 +195,7 @@ def _folded_tasks(tasks: Iterable[TaskRow], most: int = MAX_PARTS) -> list[Row]:
 
 
 def _how_many(group: list[TaskRow]) -> str:
-    return f" ({len(group)} tasks)" if len(group) > 1 else ""
+    return f" ({len(group)})" if len(group) > 1 else ""
 
 
 def _span(durations: list[float]) -> str:

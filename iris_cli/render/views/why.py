@@ -90,8 +90,7 @@ def _wait(why: Why, wait: Wait) -> Iterator[Renderable]:
 
 def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tuple[str, str]]:
     """Yield the facts behind the reasons, as pairs of label and text."""
-    from iris_cli.core.scheduling.explain.wording import KIND_WORDS, format_amount
-    from iris_cli.core.scheduling.sets import AMOUNT_KINDS
+    from iris_cli.core.scheduling.explain.wording import format_amount, rejection_words
 
     if found.workers:
         yield "device", f"met by {found.equipped} of {count(found.workers, 'worker')}"
@@ -108,7 +107,7 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
             f"; largest: {found.largest[0]} with {count(found.largest[1], 'worker')}" if found.largest else ""
         )
         yield "groups", f"{found.groups_found}, each of workers with the same {found.group_by}{largest}"
-    rejected = (f"{count(number, 'worker')}: {KIND_WORDS.get(kind, kind)}" for kind, number in found.refused)
+    rejected = (f"{count(number, 'worker')}: {rejection_words(kind)}" for kind, number in found.refused)
     yield "rejected", "; ".join(rejected)
     for taker in found.behind:
         yield "behind", f"{taker} on {fold(taker.workers)}"
@@ -116,9 +115,7 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
         who = fold(near.lacking)
         named = near.name.endswith(f" {who}") or near.text.startswith((f"{who}: ", f"{who} "))
         lacks = ", ".join(filter(None, ("" if named else who, near.text)))
-        kind = KIND_WORDS.get(near.kind, str(near.kind))
-        words = lacks if near.kind in AMOUNT_KINDS and lacks else kind + (f" ({lacks})" if lacks else "")
-        yield "near miss", f"{near.name}: {words}"
+        yield "near miss", f"{near.name}: {rejection_words(near.kind, lacks)}"
     for hint in found.hints:
         yield "hint", hint
     if found.change is not None:

@@ -101,7 +101,7 @@ def test_idle_slices_count_towards_what_a_region_can_hold() -> None:
 def test_what_spread_would_not_help_has_the_reason_of_each_group() -> None:
     groups = group("west", WEST, max_slices=1), group("east", EAST, max_slices=1)
     assert reason([], train(3), *groups) == (
-        "max_slices: east allows 1 slice, not 3, west allows 1 slice, not 3"
+        "max_slices: group east allows 1 slice, not 3, group west allows 1 slice, not 3"
     )
 
 

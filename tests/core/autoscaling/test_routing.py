@@ -93,7 +93,7 @@ def test_the_reason_names_the_culprit(constraint: str, kind: UnmetKind, words: s
 
 def test_two_constraints_that_no_group_satisfies_together() -> None:
     assert unmet(BOTH, v5e("train", "region=us-central2", "preemptible=true")) == [
-        "train: preemptible: needs true, the otherwise suitable groups (central) have false"
+        "train: preemptible: needs true, but the otherwise suitable groups (central) have false"
     ]
 
 
@@ -149,8 +149,10 @@ def test_a_gang_of_k_slices_is_k_whole_slices_of_one_group() -> None:
 def test_a_gang_is_never_spread_over_two_groups() -> None:
     nearly_full = [state("west", priority=10, slices=3), state("central", zone="us-central2-b", priority=20)]
     assert launched(nearly_full, v5e(slices=2)) == {"central": 2}
-    assert unmet(nearly_full[:1], v5e(slices=2)) == ["train: max_slices: west allows 1 more slice, not 2"]
-    assert unmet(nearly_full[:1], v5e(slices=5)) == ["train: max_slices: west allows 4 slices, not 5"]
+    assert unmet(nearly_full[:1], v5e(slices=2)) == [
+        "train: max_slices: group west allows 1 more slice, not 2"
+    ]
+    assert unmet(nearly_full[:1], v5e(slices=5)) == ["train: max_slices: group west allows 4 slices, not 5"]
 
 
 def test_the_lowest_priority_is_tried_first_then_the_name() -> None:
@@ -163,7 +165,7 @@ def test_a_group_that_backs_off_overflows() -> None:
     groups = [state("west", priority=10, backing_off="quota exceeded, for another 5m"), CENTRAL]
     assert launched(groups, v5e()) == {"central": 1}
     assert unmet(groups[:1], v5e()) == [
-        "train: back_off: west is backing off (quota exceeded, for another 5m)"
+        "train: back_off: group west is backing off (quota exceeded, for another 5m)"
     ]
 
 
@@ -174,13 +176,13 @@ def test_a_group_that_boots_does_not_overflow() -> None:
 def test_everybody_full_is_said_of_each() -> None:
     groups = [state("west", slices=4), state("central", slices=1, max_slices=1)]
     assert unmet(groups, v5e()) == [
-        "train: max_slices: central is at its limit of 1 slice, west is at its limit of 4 slices"
+        "train: max_slices: group central is at its limit of 1 slice, group west is at its limit of 4 slices"
     ]
 
 
 def test_what_others_have_just_asked_for_counts_as_there() -> None:
     assert unmet([state("west", max_slices=1)], v5e("a"), v5e("b")) == [
-        "b: max_slices: west is at its limit of 1 slice"
+        "b: max_slices: group west is at its limit of 1 slice"
     ]
 
 
@@ -258,7 +260,7 @@ def test_of_a_type_that_nobody_knows_one_slice_is_made_to_look_at() -> None:
     gangs = [gang(name, tpu="v9-64", replicas=8) for name in ("a", "b")]
     assert launched([odd], *gangs) == {"odd": 1}
     assert unmet([state("odd", "v9-64", slices=1, booting=1)], gangs[0]) == [
-        "a: max_slices: odd waits for its first slice (VM count unknown)"
+        "a: max_slices: group odd waits for its first slice (VM count unknown)"
     ]
     assert launched([state("odd", "v9-64", slices=1, vms=8)], *gangs) == {"odd": 2}
 
@@ -286,7 +288,7 @@ def test_where_nothing_is_wanted_nothing_is_made() -> None:
 
 def test_a_group_that_may_have_no_slices_makes_none() -> None:
     closed = GroupState(group=state("closed", max_slices=0).group)
-    assert unmet([closed], v5e()) == ["train: max_slices: closed allows 0 slices, not 1"]
+    assert unmet([closed], v5e()) == ["train: max_slices: group closed allows 0 slices, not 1"]
 
 
 def test_what_was_asked_for_before_counts_against_the_most() -> None:

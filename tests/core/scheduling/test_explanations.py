@@ -71,8 +71,8 @@ def test_groups_are_counted_measured_and_the_nearest_miss_comes_first() -> None:
     found = explain([*broken, *map(training, tpu_slice("b")), *half, *tpu_slice("d", vms=2)], gang("g"))
     assert (found.group_by, found.groups_found, found.largest) == ("tpu-name", 4, ("a", 4))
     assert found.near_misses == (
-        near("slice c", ReasonKind.CHIPS, "held by old", "c-2", "c-3"),
-        near("slice b", ReasonKind.CHIPS, "held by old", "b-0", "b-1", "b-2", "b-3"),
+        near("slice c", ReasonKind.CHIPS, "used by old", "c-2", "c-3"),
+        near("slice b", ReasonKind.CHIPS, "used by old", "b-0", "b-1", "b-2", "b-3"),
         near("slice a", ReasonKind.UNHEALTHY, "a-1: draining", "a-1"),
         near("slice d", ReasonKind.GROUP_SHAPE, "2 workers, needs 4", "d-0", "d-1"),
     )
@@ -114,11 +114,15 @@ def lacks(fleet: list[Worker], asked: Job, **options: Any) -> list[str]:
             "gpus: 3 GPUs free, needs 4 GPUs",
         ),
         (busy(host("w", cpu=2), cpu=4), job("j"), "cpu: 0 cores free, needs 1 core"),
-        (host("w", region="us"), job("j", "region=eu", "pool"), "constraint: region is us, no pool"),
+        (
+            host("w", region="us"),
+            job("j", "region=eu", "pool"),
+            "constraint: region is us, no attribute pool",
+        ),
         (tainted(tainted(host("w")), "spot"), job("j", tolerations=("spot",)), "taint: maintenance"),
         (replace(host("w"), draining=True), job("j"), "unhealthy: w: draining"),
         (replace(host("w"), cooldown_until=1020.0), job("j"), "cooldown: w: 20s left"),
-        (training(tpu_slice("w", vms=1)[0]), job("j", device=Device("tpu")), "chips: held by old"),
+        (training(tpu_slice("w", vms=1)[0]), job("j", device=Device("tpu")), "chips: used by old"),
     ],
     ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
 )

@@ -118,7 +118,7 @@ def test_a_job_whose_secrets_are_missing_takes_no_capacity() -> None:
         cluster([host("w")], jobs), 0.0, missing=MissingInputs(secrets={JobId("needy"): ["TOKEN: not set"]})
     )
     assert assigned(found) == ["other/task-0"]
-    assert [str(reason) for reason in found.reasons(JobId("needy"))] == ["secret: TOKEN: not set"]
+    assert [str(reason) for reason in found.reasons(JobId("needy"))] == ["secret: secret TOKEN: not set"]
 
 
 def test_reasons_to_hold_back_stand_in_order_of_precedence() -> None:

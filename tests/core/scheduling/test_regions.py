@@ -102,7 +102,7 @@ def test_auto_never_mixes_device_types(spread: bool) -> None:
     result = cycle(fleet, asked)
     assert result.assignments == ()
     assert text_of(result, "two") == (
-        "group_shape: needs 2 slices of one device type; suitable: 1 of v4-32, 1 of v5litepod-16"
+        "group_shape: needs 2 slices of one device type (suitable: 1 of v4-32, 1 of v5litepod-16)"
     )
     assert slices_of([*fleet, *tpu_slice("c", "v5litepod-16")], asked) == ["b", "c"]
 

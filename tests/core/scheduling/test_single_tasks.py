@@ -280,7 +280,7 @@ def test_why_says_that_the_others_are_vms_of_larger_slices() -> None:
     ]
     explanation = result.waiting.explain(TaskId(JobId("j"), 0))
     assert [(miss.name, miss.text) for miss in explanation.near_misses] == [
-        ("worker z", "held by old"),
+        ("worker z", "used by old"),
         ("worker a-0", "a VM of a larger slice"),
         ("worker a-1", "a VM of a larger slice"),
     ]

@@ -104,8 +104,8 @@ def test_a_job_that_the_loop_has_not_looked_at_yet_lacks_what_this_shell_lacks(
     lab.at(55.0, look)
     assert lab.run(60) is None
     assert said == [
-        "secret: WANDB: not set in this shell",
-        "secret: WANDB: not readable by the background loop",
+        "secret WANDB: not set in this shell",
+        "secret WANDB: not readable by the background loop",
     ]
 
 
@@ -122,7 +122,7 @@ def test_a_secret_in_a_file_that_can_not_be_used_says_what_is_wrong_with_the_fil
     lab.at(30.0, lambda: screens.append(why(lab.site.session(), "train")))
     assert lab.run(60) is None
     [[wait]] = [each.waits for each in screens]
-    assert wait.prospect == f"secret: WANDB: {problem}"
+    assert wait.prospect == f"secret WANDB: {problem}"
 
 
 def test_many_jobs_that_lack_the_same_secret_make_one_line(

@@ -111,7 +111,7 @@ def test_a_gang_that_waits_too_long_is_told_with_the_reason(lab: Lab) -> None:
     lab.gang("gang", 2)
     assert lab.tell() == []
     [line] = lab.tell(121.0)
-    assert line.startswith("gang_waits gang PENDING cpu: the only rack group ")
+    assert line.startswith("gang_waits gang PENDING the only rack group ")
     assert line.endswith("; pending for 2m (limit: 2m)")
     assert lab.tell(60.0) == [line]
 

@@ -77,7 +77,7 @@ def _pulled(output: Output) -> None:
             unchanged=2,
             log_bytes=900,
             notes=["1 symbolic link skipped"],
-            problems=["ckpt/big.bin: it keeps changing"],
+            problems=["ckpt/big.bin: not fetched, the file keeps changing"],
         )
     )
     rows += [

@@ -33,7 +33,7 @@ _PHRASES = {  # for several workers, and for one worker
 }
 
 
-KIND_WORDS = {  # of a rejected worker or group
+_KIND_WORDS = {  # of a rejected worker or group
     ReasonKind.NO_SUCH_DEVICE: "wrong device",
     ReasonKind.CONSTRAINT: "constraint not met",
     ReasonKind.TAINT: "taint not tolerated",
@@ -78,6 +78,14 @@ def format_amount(kind: ReasonKind, number: int) -> str:
     if kind is ReasonKind.GPUS:
         return count(number, "GPU")
     return f"{number / 1000:g} core{'' if number == 1000 else 's'}"
+
+
+def rejection_words(kind: ReasonKind, details: str = "") -> str:
+    """Return why a worker or group is rejected: `chips in use (used by train)`, `0 cores free, needs 1 core`."""
+    if details and kind in (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU):
+        return details
+    words = _KIND_WORDS.get(kind, str(kind))
+    return f"{words} ({details})" if details else words
 
 
 # No worker is suitable
