@@ -151,7 +151,7 @@ FAILURES = {
     ),
     "limit": Failure(
         shell("echo step 1; exec sleep 600"),
-        "exceeded its time limit of 1s",
+        "failed: exceeded its time limit of 1s",
         "time-limit",
         "iris launch --again limit --timeout 2s",
         "step 1",

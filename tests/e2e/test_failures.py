@@ -114,7 +114,8 @@ def _wrong_words(card: FailureCard, row: Failure, shown: str) -> Iterator[str]:
         text for label, text in labels if not any(each.startswith(label) and text in each for each in lines)
     ]
     cause = f"known cause: {card.known.cause}" if card.known is not None else ""
-    missing += [text for text in (row.failed, row.says, cause, f"\nnext: {command}\n") if text not in shown]
+    headline = row.failed if card.cause.startswith("exit ") else row.failed.removeprefix("failed: ")
+    missing += [text for text in (headline, row.says, cause, f"\nnext: {command}\n") if text not in shown]
     if missing:
         yield f"{missing} are not in {shown}"
 
@@ -239,7 +240,7 @@ def test_a_full_disk_a_reboot_and_a_lost_host_are_told_apart(hosts: Hosts) -> No
         ),
         "lost": Failure(
             ENDLESS,
-            "the host was silent for over 10m (far)",
+            "failed: the host was silent for over 10m (far)",
             None,
             "iris history far",
             options=("-c", "lot=far", *once, "--replace-lost", "always"),
