@@ -74,7 +74,7 @@ def test_ranks_behind_or_ahead_are_reported_in_lines(
     said = {rank: steps(rank, end)[-tail if tail else 0 :] for rank, end in ends.items()}
     assert shown(logs(said), capsys, tail) == (
         f"[0-2,4,6-7] identical: {tail or 100} lines of stdout\n"
-        "[3] 40 lines behind in stdout\n[5] 2 lines ahead in stdout\n"
+        "[3] is 40 lines behind in stdout\n[5] is 2 lines ahead in stdout\n"
     )
 
 
@@ -85,7 +85,7 @@ def test_very_long_logs_that_say_the_same_again_and_again_are_compared_too(
     said[1] = said[1][:19_000]
     said[2] = [*said[2][:7_000], "Killed", *said[2][7_000:]]
     out = shown(logs(said), capsys)
-    assert "[1] 1000 lines behind in stdout\n" in out
+    assert "[1] is 1000 lines behind in stdout\n" in out
     assert out.endswith("(-):\n  +Killed\n")
 
 
@@ -132,5 +132,5 @@ def test_a_silent_rank_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     found = [replace(log, idle={"out": idle[log.task.index]}) for log in logs(said)]
     assert shown(found, capsys) == (
         "[0-2,4-6] identical: 100 lines of stdout, last line 2s ago\n"
-        "[3,7] 40 lines behind in stdout, last line 6m ago\n"
+        "[3,7] are 40 lines behind in stdout, last line 6m ago\n"
     )

@@ -120,8 +120,7 @@ def test_a_log_that_was_put_back_in_its_own_place_deletes_nothing_that_it_does_n
     for path in (tmp_path / "backup").iterdir():
         shutil.copyfile(path, site.directory / path.name)
     assert objection(site) == (
-        f"this log does not have 1 slice of this cluster ({name}): "
-        "the log is an old copy, or another copy is in use"
+        f"this log lacks 1 slice of this cluster ({name}); it is an old copy, or another copy is in use"
     )
     adopt(site)
     assert site.autoscale().deleted == {name: "not in the log"}
@@ -139,7 +138,7 @@ def test_a_copy_from_before_the_first_slice_deletes_none_either(tmp_path: Path) 
     site.launch("train")
     copy = copy_of(site, tmp_path / "copy")
     site.autoscale()
-    assert f"this log does not have 1 slice of this cluster ({site.only()})" in objection(copy)
+    assert f"this log lacks 1 slice of this cluster ({site.only()})" in objection(copy)
 
 
 def test_a_request_that_was_heard_after_it_was_given_up_is_still_deleted(site: Site) -> None:

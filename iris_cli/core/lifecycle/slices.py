@@ -342,7 +342,7 @@ class OwnerConflict(Struct, frozen=True, kw_only=True):
             what = "this state directory was copied or moved"
             return f"slices are managed from {self.elsewhere}; {what}"
         slices = f"{count(len(self.unknown), 'slice')} of this cluster ({', '.join(self.unknown)})"
-        return f"this log does not have {slices}: the log is an old copy, or another copy is in use"
+        return f"this log lacks {slices}; it is an old copy, or another copy is in use"
 
 
 def owner_conflict(

@@ -32,14 +32,16 @@ def job_ran(job: Job, tasks: Sequence[Task], now: float) -> float | None:
     """Return the seconds in which a task was running, until `now` for an open job; None if no task has started.
 
     Time between attempts is not included. For a gang, return the time of the longest rank. If no worker has reported a
-    duration yet, return the time from the first start to the end of the job, or to `now`.
+    duration yet, return the time from the first start to the end of the job or of its last attempt, or to `now`.
     """
     attempts = [each for task in tasks for each in task.attempts]
     starts = [at for each in attempts if (at := each.started_at) is not None]
     if not starts:
         return None
     if all(type(each.phase) is not Ended or _reported(each) is None for each in attempts):
-        return elapsed(min(starts), job.end.at if job.end is not None else None, now)
+        ends = [each.ended_at for each in attempts if each.ended_at is not None]
+        end = max(ends) if len(ends) == len(attempts) else None
+        return elapsed(min(starts), job.end.at if job.end is not None else end, now)
     spans = [[_span(each, job, now) for each in task.attempts] for task in tasks]
     longest = max(sum(end - start for start, end in each) for each in spans)
     return round(

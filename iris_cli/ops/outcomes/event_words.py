@@ -89,7 +89,7 @@ def _job_changed(event: ev.JobChanged) -> str:
 def _job_ended(event: ev.JobEnded) -> str:
     if event.end.reason == "ok":
         return f"job {event.job} succeeded{_reason(end_words(event.end))}"
-    trigger = f" by {event.end.trigger}" if event.end.trigger else ""
+    trigger = f" because of {event.end.trigger}" if event.end.trigger else ""
     return f"job {event.job} ended{trigger}{_reason(end_words(event.end))}"
 
 
@@ -200,7 +200,9 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.TaskRunning: lambda event: f"{event.attempt_id} is running",
     ev.AttemptHeldUp: lambda event: f"{event.attempt_id} can't start{_reason(event.error)}",
     ev.TaskQuiet: _task_quiet,
-    ev.AttemptOrphaned: lambda event: f"{event.attempt_id} is orphaned: running without its wrapper",
+    ev.AttemptOrphaned: lambda event: (
+        f"{event.attempt_id} is orphaned: still running, but its exit code can't be recorded"
+    ),
     ev.AttemptUnkillable: lambda event: f"a process of {event.attempt_id} can't be killed",
     ev.AttemptPresumedGone: lambda event: (
         f"{event.attempt_id} presumed gone: {'its lease expired' if event.by_lease else 'it may still run'}"

@@ -183,7 +183,7 @@ def _failed(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
     new: list[Step] = []
     older: list[Step] = []
     for age, job in recent[:MAX_PER_KIND]:
-        words = f"failed {format_duration(max(0.0, age))} ago" + (f": {job.why}" if job.why else "")
+        words = f"failed {format_duration(max(0.0, age))} ago" + (f"; {job.why}" if job.why else "")
         step = Step(command=f"iris status {job.id}", words=words, urgent=True)
         (new if age < FRESH else older).append(step)
     if len(recent) > MAX_PER_KIND:

@@ -175,5 +175,5 @@ def _attempt_words(view: View, task: TaskId, attempt: Attempt) -> str:
     if attempt.stop is not None:
         stuck = ", and a process of it can't be killed" if attempt.unkillable else ""
         return f"{causes.stop_words(attempt.stop.reason)}{stuck}"
-    wrapper = "orphaned: running without its wrapper" if attempt.orphaned else ""
+    wrapper = "orphaned: still running, but its exit code can't be recorded" if attempt.orphaned else ""
     return ", ".join(filter(None, (wrapper, describe_quiet_attempt(attempt, view.now))))

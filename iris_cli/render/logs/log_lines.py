@@ -242,7 +242,8 @@ def _show_one(output: Output, each: StreamDiff, one: Deviation) -> None:
     who = rank_prefix(one.ranks)
     if one.behind or one.ahead:
         lines, where = count(one.behind or one.ahead, "line"), "behind" if one.behind else "ahead"
-        output.line(f"{who} {lines} {where} in std{each.stream}{_last(one.idle)}")
+        verb = "is" if len(one.ranks) == 1 else "are"
+        output.line(f"{who} {verb} {lines} {where} in std{each.stream}{_last(one.idle)}")
         return
     differs = "differs" if len(one.ranks) == 1 else "differ"
     output.line(
