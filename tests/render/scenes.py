@@ -29,8 +29,7 @@ Traceback (most recent call last):
     main()
 ValueError: loss is nan
 """
-
-
+KILLED = "step 4199 loss 2.32\nstep 4200 loss 2.31\n"
 PEER_DIED = """step 4200 loss 2.30
 F0929 17:42:48.594200 client.h:77] Terminating process because the JAX distributed service detected fatal errors.
 """
@@ -117,7 +116,7 @@ def failed_gang() -> Lab:
         exit_code=137,
         cause="signal",
         started_ago=10200.0,
-        log_tail=CRASH,
+        log_tail=KILLED,
     )
     lab.answers(lab.answer_of("v5a-2", crash)).advance("30s")
     return lab.reports("train/task-0 stopped", "train/task-1 stopped").advance("42m")

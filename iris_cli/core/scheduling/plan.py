@@ -228,7 +228,7 @@ class _Gate:
             reason for task in self._cluster.tasks_of(job.id) for reason in _reasons_of_live_attempts(task)
         ]
         if not reasons and job.rounds > job.settled_rounds:
-            reasons.append(Reason(kind=ReasonKind.STOPPING, text="its last round has not ended yet"))
+            reasons.append(Reason(kind=ReasonKind.STOPPING, text="waiting for its last round to end"))
         return reasons
 
     @cached_by_argument
@@ -248,7 +248,7 @@ def _reasons_of_live_attempts(task: Task) -> list[Reason]:
     return [
         Reason(
             kind=ReasonKind.STOPPING,
-            text=f"{task.id}/attempt-{attempt.number} has not ended yet on {attempt.worker}",
+            text=f"waiting for {task.id}/attempt-{attempt.number} to end on {attempt.worker}",
         )
         for attempt in task.attempts
         if attempt.live

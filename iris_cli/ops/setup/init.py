@@ -158,7 +158,7 @@ def _head(cluster: NewCluster) -> list[str]:
         else "  # user: me              # default: from ~/.ssh/config",
         f"  key: {quote(cluster.key)}" if cluster.key else "  # key: ~/.ssh/id_ed25519",
         "  # port: 22",
-        "  # proxy_jump: bastion   # resolved through ~/.ssh/config, as all host names",
+        "  # proxy_jump: bastion   # resolved through ~/.ssh/config, like all host names",
         "  known_hosts: strict     # only known keys; accept-new: also a new host's key at its first probe",
     ]
 

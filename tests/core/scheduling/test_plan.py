@@ -138,7 +138,7 @@ def test_a_task_is_not_placed_again_before_its_old_attempt_has_ended() -> None:
     found = plan(cluster([host("w"), host("old")], [job("j", replicas=2)], stopping), 0.0)
     assert assigned(found) == ["j/task-1"]
     assert [str(reason) for reason in found.reasons(JobId("j"))] == [
-        "stopping: j/task-0/attempt-1 has not ended yet on old"
+        "stopping: waiting for j/task-0/attempt-1 to end on old"
     ]
     ended = task("j", TaskState.PENDING, ENDED, ENDED, on="old")
     assert assigned(plan(cluster([host("w")], [job("j")], ended), 0.0)) == ["j/task-0"]
@@ -150,7 +150,7 @@ def test_a_task_that_waits_for_its_old_attempt_takes_one_place_of_an_array_and_n
     found = plan(cluster([host("w"), host("old")], [array], stopping), 0.0)
     assert assigned(found) == ["j/task-1"]
     assert [str(reason) for reason in found.waiting[stopping.id]] == [
-        "stopping: j/task-0/attempt-0 has not ended yet on old"
+        "stopping: waiting for j/task-0/attempt-0 to end on old"
     ]
     assert [each.kind.value for each in found.waiting[TaskId(JobId("j"), 2)]] == ["behind"]
 
@@ -168,7 +168,7 @@ def test_a_gang_is_not_placed_again_before_all_its_old_attempts_have_ended() -> 
     found = plan(cluster(fleet, [bounced], *round_over(ENDED, STOPPING, ENDED, ENDED)), 0.0)
     assert assigned(found) == []
     assert [str(reason) for reason in found.reasons(JobId("g"))] == [
-        "stopping: g/task-1/attempt-0 has not ended yet on a-1"
+        "stopping: waiting for g/task-1/attempt-0 to end on a-1"
     ]
     found = plan(cluster(fleet, [bounced], *round_over(ENDED, ENDED, ENDED, ENDED)), 0.0)
     assert len(found.assignments) == 4
