@@ -229,7 +229,7 @@ def test_it_is_adopted_with_the_operators_consent_only(
 ) -> None:
     assert app.run(["autoscale", "--adopt"]) == 1
     said = capsys.readouterr().err
-    assert f"and no longer from {os.uname().nodename}:{copy.parent}/state?" in said
+    assert f"from {os.uname().nodename}:{copy.parent}/state to this state directory?" in said
     assert "pass --yes to adopt the slices" in said
     assert app.run(["autoscale"]) == 3
     capsys.readouterr()

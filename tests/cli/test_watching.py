@@ -100,7 +100,7 @@ def test_it_follows_the_size_of_its_window(tmp_path: Path) -> None:
         for columns, lines, sign in (
             (20, 5, "2 more jobs: 2 runn…"),
             (400, 60, "(v5b-2: suspect)"),
-            (60, 12, "constraint: no worker satisfies pool=la…"),
+            (60, 12, "no worker satisfies pool=large"),
             (100, 30, "WHERE / WHY"),
         ):
             terminal.resize(columns, lines)

@@ -230,7 +230,7 @@ def test_answers_are_read_and_printed(task: Task) -> None:
             "train/x  SUCCEEDED  ä SUCCEEDED\n"
             "train/eval/task-0  SUCCEEDED  w  done\\x1b[1m⏎ä🚀\\x0d\n"
             "train/eval/task-1  RETRYING (1 of 3)\n"
-            "train/task-0  http  10.0.0.1:80\n",
+            "train/task-0  endpoint http  10.0.0.1:80\n",
         )
         code, out, _ = task.iris("status", "--json")
         assert json.loads(out)["schema_version"] == 1

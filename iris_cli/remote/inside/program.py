@@ -65,7 +65,7 @@ class Commands:
             display = each.get("display", each["state"])
             self.output.line(each["id"], display, each.get("worker") or "", each.get("why", ""))
         for each in answer.get("endpoints", ()):
-            self.output.line(each["task"], each["name"], f"{each['address']}:{each['port']}")
+            self.output.line(each["task"], f"endpoint {each['name']}", f"{each['address']}:{each['port']}")
         return 0
 
     def wait(self, jobs: list[str], given: Json) -> int:
