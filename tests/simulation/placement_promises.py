@@ -11,7 +11,9 @@ _PLACEMENT = (
     Mutation(
         "throttle-ignored",
         "an array runs more tasks at a time than its throttle allows",
-        change(f"{_SCHEDULING}.plan", "room = max(0, job.max_running - live_count)", "room = job.max_running"),
+        change(
+            f"{_SCHEDULING}.plan", "room = max(0, job.max_running - live_count)", "room = job.max_running"
+        ),
     ),
     Mutation(
         "after-not-awaited",
