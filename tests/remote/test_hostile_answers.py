@@ -30,7 +30,7 @@ from tests.support.devices import Devices
 from tests.support.local_transport import tools_of
 from tests.support.worker_host import WorkerHost
 
-PAYLOADS = int(os.environ.get("IRIS_HOSTILE_PAYLOADS", "10000"))
+PAYLOADS = int(os.environ.get("IRIS_HOSTILE_PAYLOADS", "4000"))
 WORKER = WorkerId("w0")
 LONGEST_REASON = 300
 NOW = 1_800_000_000.0
