@@ -71,10 +71,7 @@ class Criterion(NamedTuple):
 
 
 class Catalogue:
-    """The scale groups, to find groups that meet requirements.
-
-    `tiers`: sets of groups of equal priority, the lowest priority number first.
-    """
+    """The scale groups, to find groups that meet requirements. `tiers`: sets of groups of equal priority, in order."""
 
     def __init__(self, groups: Iterable[GroupState | ScaleGroup]) -> None:
         self.states = sort_in_order_of_trial(groups)

@@ -310,10 +310,7 @@ class _Router:
             yield from sorted(ranks, key=lambda rank: -sum(met_by >> rank & 1 for met_by in search.preferred))
 
     def _open_needed(self, entry: DemandEntry, rank: int) -> bool:
-        """Open the slices that an entry needs in a group, and take them.
-
-        Return False if the group may not create them.
-        """
+        """Open the slices that an entry needs in a group, and take them. Return False if the group may not."""
         seats = self._catalogue.seats(entry, rank)
         openings = self._openings.get(rank) or OpenSlices(self._catalogue.states[rank])
         missing = openings.count_missing_slices(entry, seats)

@@ -38,10 +38,7 @@ class ClusterCreated(Event, frozen=True, kw_only=True):
 
 
 class LogCompacted(Event, frozen=True, kw_only=True):
-    """The lines up to seq `through` were archived; this is the first line of the log.
-
-    `name`: the name of the cluster.
-    """
+    """The lines up to seq `through` were archived; this is the first line of the log. `name`: the cluster's name."""
 
     name: str
     through: int
@@ -214,10 +211,7 @@ class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
 
 
 class TaskDispatchFailed(AttemptEvent, frozen=True, kw_only=True):
-    """The attempt will never start; its task is pending again.
-
-    `refused`: the worker refused it, such as for a full disk.
-    """
+    """The attempt will never start; its task is pending again. `refused`: the worker refused to start it."""
 
     error: str
     refused: bool = False

@@ -363,10 +363,7 @@ def _refusal_text(report: AttemptReport) -> str:
 
 
 def fence_unproven(draft: Draft, attempt_id: AttemptId) -> None:
-    """Order the stop of an attempt that may still run, although its host lost its files or must not run it.
-
-    An attempt that is stopping does not change.
-    """
+    """Order the stop of an attempt that may still run on a host that lost its files or must not run it."""
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.stop is None:
         started = attempt.started_at is not None

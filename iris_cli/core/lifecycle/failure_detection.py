@@ -100,10 +100,7 @@ def _has_witness(cluster: Cluster, silent: Worker, answered: Iterable[WorkerId])
 
 
 def _is_connected(cluster: Cluster) -> bool:
-    """Return whether fewer than half of the probed workers are silent.
-
-    If not, the network of this machine may be down.
-    """
+    """Return whether fewer than half of the probed workers are silent. If not, this machine may be offline."""
     fleet = [worker for worker in cluster.workers.values() if worker.incarnation]
     answering = (WorkerCondition.HEALTHY, WorkerCondition.AUTH_FAILED)
     silent = [each for each in fleet if each.failed_polls > 0 and each.condition not in answering]

@@ -166,10 +166,7 @@ def lift_old_quarantine(draft: Draft, worker_id: WorkerId, limits: Limits) -> No
 
 
 def is_quarantine_over(worker: Worker, now: float, limits: Limits) -> bool:
-    """Return whether a quarantine is old enough to be lifted.
-
-    Return True also for a quarantine that began in the future, because a clock was wrong.
-    """
+    """Return whether a quarantine is old enough to be lifted, or began in the future, because a clock was wrong."""
     return worker.quarantined and not 0 <= now - worker.quarantined_at < limits.quarantine_retry
 
 

@@ -115,10 +115,7 @@ class JobPart(Struct, frozen=True, kw_only=True):
 
 
 class TaskPart(Struct, frozen=True, kw_only=True):
-    """A task in an answer.
-
-    `attempt` is the last attempt's number, `duration` is in seconds. Times are as in `JobPart`.
-    """
+    """A task in an answer. `attempt`: number of the last attempt; `duration`: in seconds. Times are as in `JobPart`."""
 
     id: str
     state: str

@@ -284,10 +284,7 @@ class SchedulingContext:
 
 
 def _positions_by_amounts(amounts: Iterable[Amounts]) -> dict[Amounts, list[int]]:
-    """Return the positions of the workers that have equal amounts.
-
-    `amounts` has the amounts of each worker in order.
-    """
+    """Return the positions of the workers with equal amounts. `amounts` has the amounts of each worker, in order."""
     found: dict[Amounts, list[int]] = {}
     for position, each in enumerate(amounts):
         found.setdefault(each, []).append(position)

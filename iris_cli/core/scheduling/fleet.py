@@ -107,10 +107,7 @@ class Fleet:
         )
 
     def _workers_with_accepted_value(self, key: str, accepts: Callable[[AttributeValue | None], bool]) -> int:
-        """Return the workers whose value of an attribute is accepted.
-
-        Workers without the attribute have the value None.
-        """
+        """Return the workers whose value of an attribute is accepted. Workers without the attribute have None."""
         found = self.all_workers & ~self.workers_with_attribute(key) if accepts(None) else 0
         for value, workers in self.workers_by_value(key).items():
             if accepts(value):

@@ -23,10 +23,7 @@ timeout has expired."""
 
 
 class Queue(NamedTuple):
-    """The entries in order.
-
-    `samples` has one job of each signature; `sample_indexes` has its index, by signature.
-    """
+    """The entries in order. `samples`: one job of each signature; `sample_indexes`: its index, by signature."""
 
     entries: list[Entry]
     samples: list[Job]

@@ -90,10 +90,7 @@ def has_shape(group: Group, shape: Shape) -> bool:
 
 
 def _levels(all_workers: int, preferred: list[int]) -> tuple[int, ...]:
-    """Return the workers by number of met preferences, the highest first.
-
-    `preferred`: sets of workers that meet a preference.
-    """
+    """Return the workers by number of met preferences, the highest first. `preferred`: a set for each preference."""
     met = [all_workers]  # met[n]: the workers that meet exactly n of the preferences examined so far
     for workers in preferred:
         one_less, same = [0, *met], [*met, 0]

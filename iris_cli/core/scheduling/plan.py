@@ -198,10 +198,7 @@ class _Gate:
             self.held_back[key] = reasons
 
     def _reasons_of_job(self, job: Job, states: Mapping[JobId, JobState | None]) -> tuple[Reason, ...]:
-        """Return why no task of a job may start; empty if its tasks may start.
-
-        `states`: the states of its dependencies.
-        """
+        """Return why no task of a job may start; () if tasks may start. `states`: the states of its dependencies."""
         reasons = []
         if job.id in self._missing.files:
             reasons.append(Reason(kind=ReasonKind.INVALID, text=self._missing.files[job.id]))

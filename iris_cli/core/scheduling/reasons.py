@@ -13,10 +13,7 @@ WaitingKey = TaskId | JobId
 
 
 class ReasonKind(StrEnum):
-    """Kind of a reason, in order of precedence.
-
-    A worker that is rejected for several reasons counts under the first.
-    """
+    """Kind of a reason, in order of precedence. A worker rejected for several reasons counts under the first."""
 
     INVALID = "invalid"
     NO_SUCH_DEVICE = "no_such_device"

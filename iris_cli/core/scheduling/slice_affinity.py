@@ -42,10 +42,7 @@ class SliceAffinity:
 
     @cached_by_argument
     def _with_preference(self, job_id: JobId) -> Job | None:
-        """Return a copy of a job that prefers its groups above all.
-
-        The job's own preferences determined these groups.
-        """
+        """Return a copy of a job that prefers its groups above all. Its own preferences determined these groups."""
         job = self._cluster.jobs.get(job_id)
         if job is None:
             return None

@@ -164,10 +164,7 @@ def _ends_of_own_tasks(case: Case, job_id: JobId, check: GroupCheck) -> Iterator
 
 
 def _fitting_after_end_of(case: Case, group: Group, job: JobId) -> int:
-    """Return the workers that had room, and the workers of `group` that would have room after the end of `job`.
-
-    Placements of this cycle are ignored.
-    """
+    """Return the workers that had room, and the workers of `group` that would have room after the end of `job`."""
     requirement, freed = case.requirement, []
     for position in group.members:
         worker = case.context.fleet.workers[position]

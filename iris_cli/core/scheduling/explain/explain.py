@@ -229,10 +229,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     def _with_site_reason(
         self, requirement: Requirement, checks: dict[int, GroupCheck], reasons: list[Reason]
     ) -> list[Reason]:
-        """Return the reasons of a gang of several groups.
-
-        Add a reason if the groups are in several regions, or have several device variants.
-        """
+        """Return the reasons of a gang of several groups, and why its groups can't be used together, if they can't."""
         sites = Sites(self._context.fleet, requirement)
         free_groups = [number for number, check in checks.items() if check.kind is None]
         if (

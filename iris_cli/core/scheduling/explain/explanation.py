@@ -21,10 +21,7 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
 
 
 class Taker(Struct, frozen=True, kw_only=True):
-    """A job that took room on `workers` earlier in this cycle, so that a pending task or gang does not fit.
-
-    It may be the job of the pending task.
-    """
+    """A job that took room on `workers` earlier in this cycle. It may be the job of the pending task itself."""
 
     job: JobId
     priority: Priority
