@@ -120,8 +120,10 @@ def _is_from_earlier_attempt(child: Job, origin: Origin) -> bool:
     """Return whether an earlier attempt of the same task requested this child, but this attempt has not."""
     if child.origin is None or child.origin.digest != origin.digest:
         return False
-    last = child.adopted or child.origin
-    return last.attempt.task == origin.attempt.task and last.attempt.number < origin.attempt.number
+    last_origin = child.adopted or child.origin
+    return (
+        last_origin.attempt.task == origin.attempt.task and last_origin.attempt.number < origin.attempt.number
+    )
 
 
 def _check_child_limits(parent: JobId, children: Sequence[Job], limits: Limits) -> None:

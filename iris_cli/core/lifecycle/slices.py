@@ -339,8 +339,8 @@ class OwnerConflict(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         if self.elsewhere:
-            what = "this state directory was copied or moved"
-            return f"slices are managed from {self.elsewhere}; {what}"
+            cause = "this state directory was copied or moved"
+            return f"slices are managed from {self.elsewhere}; {cause}"
         slices = f"{count(len(self.unknown), 'slice')} of this cluster ({', '.join(self.unknown)})"
         return f"this log lacks {slices}; it is an old copy, or another copy is in use"
 

@@ -42,14 +42,14 @@ class UsableWorkers:
     def _find_usable(self, job: Job) -> int:
         fleet, need = self._fleet, Amounts.needed(job.resources)
         with_device = fleet.workers_with_device(job.resources.device)
-        known = with_device & mask_of([at for at, idle in enumerate(self._idle) if idle.covers(need)])
-        unknown = self._unknown & (with_device | ~fleet.workers_with_attribute(DEVICE_TYPE_ATTRIBUTE_KEY))
+        as_recorded = with_device & mask_of([at for at, idle in enumerate(self._idle) if idle.covers(need)])
+        may_change = self._unknown & (with_device | ~fleet.workers_with_attribute(DEVICE_TYPE_ATTRIBUTE_KEY))
         for constraint in job.constraints:
             if constraint.required:
                 satisfying = fleet.workers_satisfying(constraint)
-                known &= satisfying
-                unknown &= satisfying | ~fleet.workers_with_attribute(constraint.key)
-        found = (known | unknown) & fleet.workers_tolerated_by(job.tolerations)
+                as_recorded &= satisfying
+                may_change &= satisfying | ~fleet.workers_with_attribute(constraint.key)
+        found = (as_recorded | may_change) & fleet.workers_tolerated_by(job.tolerations)
         found = self._keep_large_groups(job, found)
         for group in fleet.groups(TPU_NAME_ATTRIBUTE_KEY).groups:
             if group.mask & found:
@@ -92,7 +92,7 @@ def independent_assignments(
     for each in plan.assignments:
         placed.setdefault(each.task.job, []).append(each)
     waiting_jobs = {key.job if isinstance(key, TaskId) else key for key in plan.result.waiting}
-    kept: list[Assignment] = []
+    committable: list[Assignment] = []
     dependent: list[JobId] = []
     no_tasks: TasksByJob = {job: [] for job in (*placed, *waiting_jobs)}
     entries = build_queue(no_tasks, cluster.jobs.get, now).entries
@@ -107,8 +107,8 @@ def independent_assignments(
         if is_affected and (only_unaffected or job_id in waiting_jobs or len(independent) < len(assigned)):
             contested |= usable
             dependent.append(job_id)
-        kept += independent
-    return IndependentAssignments(assignments=tuple(kept), dependent=frozenset(dependent))
+        committable += independent
+    return IndependentAssignments(assignments=tuple(committable), dependent=frozenset(dependent))
 
 
 def unaffected_jobs(cluster: Cluster, unanswered: Collection[WorkerId], now: float) -> list[JobId]:

@@ -149,8 +149,8 @@ def _repairs(case: Case, job_id: JobId, check: GroupCheck) -> Iterator[Change]:
                 yield Change(kind=ChangeKind.JOB_ENDS, subject=job)
     if check.kind in (ReasonKind.UNHEALTHY, ReasonKind.COOLDOWN):
         position = first_of(check.rejected)
-        ready = case.requirement.eligible & case.had_room | 1 << position
-        if fits(check.group, case.requirement.shape, ready):
+        fitting = case.requirement.eligible & case.had_room | 1 << position
+        if fits(check.group, case.requirement.shape, fitting):
             worker = case.context.fleet.workers[position]
             yield Change(kind=_recovery(worker), subject=worker.id)
 
@@ -203,8 +203,8 @@ def _describe_change(case: Case, change: Change, workers: list[WorkerId]) -> str
         ]
         groups = changed or groups
     names = wording.unit_name(shape, *groups[: shape.groups if shape else 1])
-    several = shape is not None and len(groups) > 1
-    return wording.change_text(fleet, case.requirement.need, change, names, several=several)
+    has_several = shape is not None and len(groups) > 1
+    return wording.change_text(fleet, case.requirement.need, change, names, several=has_several)
 
 
 def _is_about(change: Change, worker: Worker) -> bool:

@@ -213,14 +213,14 @@ def rejected_before(case: Case, number: int) -> Iterator[GroupCheck]:
     """Yield a check of each suitable group or worker that has a lower number and does not fit now."""
     requirement, context = case.requirement, case.context
     availability = availability_criteria(case)
-    unfit = requirement.selected & ~case.candidates
+    not_fitting = requirement.selected & ~case.candidates
     if requirement.shape is None:
-        for position in positions_of(unfit & ((1 << number) - 1)):
+        for position in positions_of(not_fitting & ((1 << number) - 1)):
             kind = next(kind for kind, passing in availability if not passing >> position & 1)
             yield GroupCheck(group_of_one(context, position), kind, 1 << position)
         return
     for group in context.fleet.groups(requirement.shape.group_by).groups[:number]:
-        if group.mask & unfit:
+        if group.mask & not_fitting:
             yield _check_group(group, requirement.shape, suitability_criteria(requirement), availability)
 
 

@@ -378,16 +378,16 @@ def change_text(fleet: Fleet, need: Amounts, change: Change, names: str, *, seve
             )
             return f"request {smaller} instead of {current}: {names} {verb}"
         case ChangeKind.JOB_ENDS | ChangeKind.TASK_ENDS:
-            what = "job " if change.kind is ChangeKind.JOB_ENDS else ""
-            return f"{names} {'are' if several else 'is'} free when {what}{subject} ends"
+            prefix = "job " if change.kind is ChangeKind.JOB_ENDS else ""
+            return f"{names} {'are' if several else 'is'} free when {prefix}{subject} ends"
         case ChangeKind.UNCORDON:
             return f"{names} {verb} after `iris worker uncordon {subject}`"
         case ChangeKind.COMPLETES:
             return f"{names} {verb} when all VMs of its slice are healthy and set up"
     worker = fleet.workers[fleet.ids.index(WorkerId(subject))]
     if change.kind is ChangeKind.RESTS:
-        rest = format_duration(worker.cooldown_until - fleet.now)
-        return f"{names} {verb} in {rest}, after the cool-down of {subject}"
+        remaining_time = format_duration(worker.cooldown_until - fleet.now)
+        return f"{names} {verb} in {remaining_time}, after the cool-down of {subject}"
     if worker.unschedulable:
         return f"{names} {verb} when {subject} is repaired ({worker.reason})"
     return f"{names} {verb} when {subject} ({worker.condition}) is healthy again"
