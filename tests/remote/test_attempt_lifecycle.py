@@ -113,16 +113,6 @@ def test_the_environment_file_is_empty_once_the_command_runs(host: WorkerHost) -
     assert holders == []
 
 
-def test_secrets_that_an_earlier_version_wrote_are_emptied_with_a_stop(host: WorkerHost) -> None:
-    request = host.request("true", env={"SECRET": "canary"})
-    host.prepare(request)
-    directory = host.attempt_dir(request.token)
-    (written,) = directory.glob("env.*")
-    written.rename(directory / "env")
-    host.stop(request.token)
-    assert not host.secrets(request.token)
-
-
 def test_the_worker_reports_when_the_command_began(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     (report,) = host.poll(token)

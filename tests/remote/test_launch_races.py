@@ -186,20 +186,3 @@ def test_many_stops_of_one_token_send_one_term_and_agree(make_host: MakeHost) ->
     assert not marked(token)
     assert [path.name for path in hosts[0].attempt_dir(token).glob("stop.*")] == ["stop.done"]
     assert [path.name for path in hosts[0].attempt_dir(token).glob("x.*")] == ["x.cancelled"]
-
-
-def test_an_attempt_half_prepared_by_an_earlier_version_never_starts(host: WorkerHost) -> None:
-    """That version wrote its files into n.<nonce>/, linked `run`, then moved the others, and may have been killed."""
-    request = host.request("true", env={"SECRET": "canary"})
-    host.prepare(request)
-    directory = host.attempt_dir(request.token)
-    left = directory / "n.1"
-    left.mkdir()
-    for kind in ("cmd", "env", "setup", "run"):
-        next(directory.glob(f"{kind}.*")).rename(left / kind)
-    (directory / "ready").rename(left / "ready")
-    assert host.state(request.token) is S.PREPARING
-    (report,) = host.prepare(request)
-    assert (report.state, report.cause) == (S.NOSTART, "disk")
-    assert host.go(request.token)[0].state is S.NOSTART
-    assert not host.secrets(request.token)

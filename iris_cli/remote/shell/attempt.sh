@@ -16,7 +16,7 @@ read_names() {
     for name in "$1"/*; do
         name=${name##*/}
         case $name in
-        x.pending | begin.pending | end.pending) unrecorded=1 ;; # earlier versions have the last two
+        x.pending) unrecorded=1 ;;
         *.pending) ;;
         cancel) cancelled=1 ;;
         x.*) read_record "${name#x.}" ;;

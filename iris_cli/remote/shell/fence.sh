@@ -63,7 +63,7 @@ refuse() {
 # empty_secrets DIRECTORY: empty the files with secrets. Call it after the attempt has started, or if it never
 # will.
 empty_secrets() {
-    for secret in "$1/env" "$1"/env.* "$1"/n.*/env; do # earlier versions wrote `env` and `n.*/env`
+    for secret in "$1"/env.*; do
         [ -s "$secret" ] && [ -f "$secret" ] && [ ! -L "$secret" ] || continue
         printf '' 2>/dev/null >"$secret" || rm -f "$secret"
     done

@@ -43,13 +43,12 @@ prepare() {
         refuse "$1" nostart.disk
         return
     fi
-    if [ -e "$1/ready" ]; then
-        :
-    elif [ -n "$4" ] || ! check_devices || [ -n "$in_use" ]; then
-        start "$1" setup # also waits for the devices
-    else
-        # A killed call of an earlier version may have left neither name: refuse the attempt.
-        mv "$1/ready.pending" "$1/ready" 2>/dev/null || [ -e "$1/ready" ] || refuse "$1" nostart.disk
+    if [ ! -e "$1/ready" ]; then
+        if [ -n "$4" ] || ! check_devices || [ -n "$in_use" ]; then
+            start "$1" setup # also waits for the devices
+        else
+            mv "$1/ready.pending" "$1/ready" 2>/dev/null
+        fi
     fi
     # A concurrent stop may have emptied the secrets before this call wrote them.
     [ ! -e "$1/cancel" ] || empty_secrets "$1"
