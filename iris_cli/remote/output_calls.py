@@ -89,7 +89,7 @@ class OutputCalls:
     def list_files(self, target: Target, tokens: Sequence[Token]) -> FileLists | Silence:
         """List the files of each of these attempts, in the order of the tokens."""
         words = " ".join(map(parse_token, tokens))
-        step = f"files {MAX_LIST_BYTES // max(1, len(tokens))} {words}"
+        step = f"list_files {MAX_LIST_BYTES // max(1, len(tokens))} {words}"
 
         def read(frame: Frame) -> FileLists:
             clock, _, records = parse_records(frame, MAX_LIST_BYTES)
@@ -101,7 +101,7 @@ class OutputCalls:
         self, target: Target, token: Token, names: Sequence[bytes]
     ) -> tuple[tuple[Version, bytes], ...] | Silence | None:
         """Fetch small files, at most PIECE bytes in total. Return None if a file changed or is missing: use `piece`."""
-        step = f"batch {parse_token(token)} {PIECE} {' '.join(map(_word, names))}"
+        step = f"send_batch {parse_token(token)} {PIECE} {' '.join(map(_word, names))}"
         return self._ask(target, step, partial(_batch, names=len(names)), room=2 * PIECE)
 
     def piece(
@@ -109,7 +109,7 @@ class OutputCalls:
     ) -> FilePiece | Silence:
         """Fetch at most `limit` bytes of a file from `offset` on. `data` is empty if the file ends before `offset`."""
         first, last = offset // BLOCK, -(-min(offset + limit, offset + PIECE) // BLOCK)
-        step = f"piece {parse_token(token)} {first} {last - first} {_word(name)}"
+        step = f"send_piece {parse_token(token)} {first} {last - first} {_word(name)}"
         longest = (last - first) * BLOCK
         read = partial(_piece, longest=longest, start=first * BLOCK, offset=offset, limit=limit)
         return self._ask(target, step, read, room=2 * longest)

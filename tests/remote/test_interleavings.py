@@ -229,7 +229,7 @@ def test_a_process_list_without_the_caller_is_ignored(host: WorkerHost) -> None:
     assert (
         run_library(host, f'scan {"f" * 32} "" "" 99999999 && echo "found:$found" || echo blind') == "blind"
     )
-    broken = "has_only_leaders() { return 1; }; print_processes() { printf 'complete\\n'; }"
+    broken = "has_only_wrappers() { return 1; }; print_processes() { printf 'complete\\n'; }"
     assert run_library(host, f'{broken}; self_pid; scan {"f" * 32} "" "" "$self" || echo blind') == "blind"
     cut = "search() { return 1; }"
     assert run_library(host, f'{cut}; self_pid; scan {"f" * 32} "" "" "$self" || echo blind') == "blind"

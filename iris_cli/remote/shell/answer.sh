@@ -1,8 +1,8 @@
 # The call `answer`: write the answer to a request into the task's inbox. The working directory is <root>/a.
 
-# answer TOKEN ID TEXT: write the answer atomically, THEN remove the request: if this call is killed in
-# between, the request is answered again. If ID is a directory, do nothing, because `mv` would move the answer
-# into it.
+# answer TOKEN ID TEXT: write the answer atomically, THEN remove the request: if this call is killed between
+# these steps, a later call answers the request again. If ID is a directory, do nothing, because `mv` would
+# move the answer into that directory.
 answer() {
     for name in "$1" "$1/inbox" "$1/outbox"; do [ -d "$name" ] && [ ! -L "$name" ] || return 0; done
     [ ! -d "$1/inbox/$2" ] || return 0

@@ -8,9 +8,11 @@
 # read_names TOKEN: read the names in the attempt's directory. Times are uptimes. A missing value is - or
 # empty.
 #   $record $record_code $record_cause   the exit record: EXITED, CANCELLED or NOSTART; exit code; reason
-#   $launched $began $ended $end_code    last sign of life before the command; its begin, end and exit code
-#   $first_go $has_go $has_setup $ready  first call `go`; 1 if wrapper or set-up has started; 1 if prepared
+#   $launched $began $ended $end_code    last sign of life before the command; begin, end and exit code of it
+#   $first_go $has_go $has_setup         first call `go`; 1 if the wrapper has started; 1 if the set-up has
+#   $ready                               1 if the attempt is prepared
 #   $stop $lease $had_signal             names of stop.* and lease.*; 1 if a signal came before the record
+#   $unrecorded                          1 if the begin, the end or the exit record is missing
 read_names() {
     clear_names
     for name in "$1"/*; do
@@ -44,8 +46,8 @@ read_names() {
 }
 
 # is_complete: true if there is one exit record and no other name contradicts it. Otherwise the result is
-# unknown. After a lease has expired, its watchdog records the end, and a record of the wrapper does not
-# count.
+# unknown. After a lease has expired, the watchdog of the lease records the end, and a record of the wrapper
+# does not count.
 is_complete() {
     [ "$records" = 1 ] || return
     case $record$record_cause in
@@ -116,10 +118,10 @@ read_boot() { read_pid "$1/pid" || read_pid "$1/setup.pid" || prepared_boot "$1"
 
 # read_state TOKEN -> $state, and the variables of `read_names`.
 #
-# The names are not read atomically. If the writer of a file is found dead, read the names again: then the
-# records that the writer made before it died are visible, and if there are none the result is lost. Also read
-# the names again AFTER the proof that no process is left. Before that proof, the wrapper may correct names
-# that its task forged, and a stop or the lease may end the attempt.
+# The names are not read atomically. If the process that wrote `pid` or `setup.pid` is found dead, read the
+# names again, because it may have made records before it died. If there are none, the result is lost. Also
+# read the names again AFTER the proof that no process is left. Before that proof, the wrapper may correct
+# names that its task forged, and a stop or the lease may end the attempt.
 read_state() {
     dead_writer= end_proven=
     clear_names
@@ -144,8 +146,8 @@ read_state() {
     done
 }
 
-# read_live_state TOKEN -> $state: for names that claim an end while processes live. Either the wrapper has
-# not started the command yet or is about to exit, or the task has forged the names.
+# read_live_state TOKEN -> $state: the state of an attempt whose names claim an end while its processes live.
+# Either the wrapper has not started the command yet or is about to exit, or the task has forged the names.
 read_live_state() {
     record= record_code=- record_cause=- ended=- state=ORPHANED
     if is_writer "$1/pid" "$1"; then
@@ -156,8 +158,8 @@ read_live_state() {
     if [ "$began" != - ] && { [ "$state" = LAUNCHING ] || [ ! -e "$1/pid" ]; }; then state=RUNNING; fi
 }
 
-# is_proven TOKEN: true if no process of the attempt is left. Call it for an attempt whose file names say that
-# it ended.
+# is_proven TOKEN: true if no process of the attempt is left. Call it if the names in the attempt's directory
+# say that the attempt has ended.
 is_proven() {
     if [ -n "$cannot_fork" ]; then
         is_unmarked "$1"
@@ -170,11 +172,11 @@ is_proven() {
     ! is_populated
 }
 
-# prove TOKENS -> $proven: append the attempts without processes. Repeat the search for a quarter of a second,
-# because a wrapper that has just recorded the end is about to exit.
+# prove TOKENS -> $proven: append those of the attempts that have no processes. Repeat the search for a
+# quarter of a second, because a wrapper that has just recorded the end is about to exit.
 prove() {
     for pause in 0.02 0.03 0.05 0.05 0.1 ''; do
-        if find_processes "$@" && [ -z "$found" ] && no_containers "$@"; then
+        if find_processes "$@" && [ -z "$found" ] && remove_containers "$@"; then
             proven="$proven $*"
             return
         fi
@@ -182,13 +184,13 @@ prove() {
     done
     [ $# -gt 1 ] || return
     for suspect; do
-        ! find_processes "$suspect" || [ -n "$found" ] || ! no_containers "$suspect" ||
+        ! find_processes "$suspect" || [ -n "$found" ] || ! remove_containers "$suspect" ||
             proven="$proven $suspect"
     done
 }
 
-# is_writer FILE TOKEN -> $pid $pid_start: true if the process that FILE names lives and executes the
-# attempt's `run`. The latter is checked, because the task may have written another pid to FILE.
+# is_writer FILE TOKEN -> $pid $pid_start: true if the process named in FILE lives and executes the attempt's
+# `run`. Any other process is not the writer: the task may have written another pid to FILE.
 is_writer() {
     read_pid "$1" && [ "$pid_boot" = "$boot" ] && is_alive "$pid" "$pid_start" || return
     [ ! -r "$iris_proc/self/stat" ] || executes_run "$pid" "$2"
@@ -202,7 +204,8 @@ executes_run() {
     case $words in *"/$2/runstart" | *"/$2/runsetup") ;; *) return 1 ;; esac
 }
 
-# state_by_names TOKEN -> $state. False if a writer was just found dead ($dead_writer): read the names again.
+# state_by_names TOKEN -> $state: the state according to the names. False if the names must be read again,
+# because a writer was just found dead ($dead_writer).
 state_by_names() {
     read_boot "$1"
     state=
@@ -268,7 +271,8 @@ check_writer() {
 }
 
 # is_gone TOKEN [DIRECTORY]: true if two scans find no process of the attempt, because processes that fork and
-# end could escape one scan. False if unknown, for example if this shell can't fork.
+# end could escape one scan. False if a scan fails, for example because this shell can't fork. DIRECTORY is
+# the attempt's (default: TOKEN).
 is_gone() {
     [ -z "$cannot_fork" ] || return
     self_pid
@@ -276,26 +280,26 @@ is_gone() {
     find_group "${2:-$1}" "$1"
     scan "$1" "" "" "$self" && [ -z "$found" ] || return
     nap 0.03
-    scan "$1" "" "" "$self" && [ -z "$found" ] && ! is_populated && no_container "${2:-$1}" "$1"
+    scan "$1" "" "" "$self" && [ -z "$found" ] && ! is_populated && remove_container "${2:-$1}" "$1"
 }
 
-no_containers() {
-    for each; do no_container "$each" "$each" || return; done
+remove_containers() {
+    for each; do remove_container "$each" "$each" || return; done
 }
 
-# no_container DIRECTORY TOKEN [keep]: remove the container of an attempt that must not run any more. The
-# container may have exited, or not have started. The file <root>/c/<token>, to which the container has no
-# access, says that the attempt may have a container. False unless the runtime confirms that the container is
-# gone. With `keep`, keep the file, because the client may still create a container.
-no_container() {
+# remove_container DIRECTORY TOKEN [keep]: remove the container of an attempt that must not run any more. True
+# if the attempt can't have a container, or the runtime confirms that the container is gone. The attempt may
+# have one, perhaps not started or already exited, if the file <root>/c/<token> exists. The container has no
+# access to that file. With `keep`, keep the file, because the client may still create a container.
+remove_container() {
     case $1 in .) container=../../c/$2 ;; *) container=../c/$2 ;; esac
     [ -f "$container" ] || return 0
     runtime=
     read -r runtime _ 2>/dev/null <"$container"
     case $runtime in docker | podman) ;; *) return 0 ;; esac
-    # The removal may take longer than this call. Then a later call finds the container gone. The marker is
-    # unset, because busybox's `timeout` leaves a process for a second, which must not count as the
-    # attempt's.
+    # The removal may take longer than this call. Then a later call finds the container gone. Unset the
+    # marker: busybox's `timeout` leaves a process for a second, which must not count as a process of the
+    # attempt.
     (unset IRIS_ATTEMPT_TOKEN && exec timeout 30 "$runtime" rm -f -v "iris-$2") >/dev/null 2>&1 &
     wait_while 400 read_start $!
     ! read_start $! || return

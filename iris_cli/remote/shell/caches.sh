@@ -1,8 +1,8 @@
 # The call `caches`: report or remove unused workspaces in w/ and set-ups in s/. Answer: S <w|s>/<hash> <KiB>
 
-# unused MINUTES KEPT -> $unused: directories unused for MINUTES, except the hashes KEPT, and directories left
-# by dead calls. The working directory is <root>.
-unused() {
+# find_unused MINUTES KEPT -> $unused: workspaces and set-ups unused for MINUTES, except those with a hash in
+# KEPT; and directories that killed calls left. The working directory is <root>.
+find_unused() {
     unused=
     for each in w/* s/*; do
         [ -d "$each" ] && [ ! -L "$each" ] || continue
@@ -19,8 +19,8 @@ unused() {
     done
 }
 
-# remove_unused: remove $unused in the background. Rename all directories BEFORE a file is removed, so that
-# other calls find a whole directory or none.
+# remove_unused: remove the directories $unused in the background. Rename each directory BEFORE a file in it
+# is removed, so that other calls find a complete directory or none.
 remove_unused() {
     removed=
     for each in $unused; do
@@ -33,13 +33,14 @@ remove_unused() {
     run_in_background remove_trees $removed
 }
 
-# caches MINUTES KEPT REMOVE -> $unused: see `unused`. If REMOVE is 1, remove these directories first.
+# caches MINUTES KEPT REMOVE -> $unused: see `find_unused`. If REMOVE is 1, remove the unused directories
+# first; then $unused contains those that are left.
 caches() {
     [ -z "$root_missing" ] && cd "$root" || return 0
-    unused "$1" "$2"
+    find_unused "$1" "$2"
     if [ "$3" = 1 ]; then
         remove_unused
-        unused "$1" "$2"
+        find_unused "$1" "$2"
     fi
 }
 

@@ -1,16 +1,16 @@
 # Commands that a host must have. busybox has all of them.
 
-# lacks COMMANDS -> $lacks: the missing commands, each after a blank. False if the host has all of them.
+# lacks COMMANDS -> $missing: the missing commands, each after a blank. False if the host has all of them.
 lacks() {
-    lacks=
+    missing=
     for each; do
-        command -v "$each" >/dev/null 2>&1 || lacks="$lacks $each"
+        command -v "$each" >/dev/null 2>&1 || missing="$missing $each"
     done
-    [ -n "$lacks" ]
+    [ -n "$missing" ]
 }
 
-# lacks_any -> $lacks: missing commands that every worker needs. After it has found all of them, it doesn't
-# search again.
+# lacks_any -> $missing: missing commands that every worker needs. False if the host has all of them; then
+# later calls of this function don't search again.
 lacks_any() {
     [ -z "$has_all" ] || return
     encoder=base64

@@ -1,13 +1,13 @@
 # For an attempt with an image (settings: $image $gpus): run the program in a docker or podman container named
-# iris-<token>. The wrapper's command is the runtime's client. The container shares the process ids, network
-# and shared memory of the host. So a search finds its processes by the marker. The program is not process 1,
-# which would ignore signals.
+# iris-<token>. The wrapper's command is the client of docker or podman. The container shares the process ids,
+# network and shared memory of the host. So a search finds the container's processes by the marker, and the
+# program is not process 1, which would ignore signals.
 #
 # The set-up writes the file `runtime`: docker or podman, and the user in the container. The wrapper moves it
 # to <root>/c/<token> BEFORE it starts the client: from then on the attempt counts as ended only if the
 # runtime has no container of that name. The container has no access to that file.
 
-# have_runtime -> $runtime: the first runtime that works without a password. False if none does.
+# have_runtime -> $runtime: docker or podman, the first that works without a password. False if neither does.
 have_runtime() {
     problems=
     for runtime in docker podman; do
@@ -24,8 +24,9 @@ have_runtime() {
     return 1
 }
 
-# runtime_user: print the user in the container whose files belong to this user on the host, and `limits` if
-# the runtime can limit memory. False if the runtime fails. In podman and rootless docker, root is this user.
+# runtime_user: print the user (<uid>:<gid>) in the container whose files belong to this user on the host, and
+# `limits` if the runtime can limit memory. False if the runtime fails. In podman and rootless docker this
+# user is root in the container.
 runtime_user() {
     case $runtime in
     docker) message='server={{.ServerVersion}} {{.SecurityOptions}} memory={{.MemoryLimit}}' ;;
@@ -43,7 +44,7 @@ runtime_user() {
     case $message in *memory=true* | *[\[\ ]memory[\ \]]*) printf ' limits' ;; esac
 }
 
-# have_image: pull the image unless the host has it. If that fails, write the runtime's message to `err`.
+# have_image: pull the image unless the host has it. If the pull fails, write the runtime's message to `err`.
 have_image() {
     "$runtime" image inspect "$image" >/dev/null 2>&1 && return
     message=$("$runtime" pull -q "$image" 2>&1 >/dev/null) && return
@@ -51,8 +52,8 @@ have_image() {
     return 1
 }
 
-# Replaces run_task of run.sh. task_cmd appends options for the variables, the image and the command. The
-# library's variables are used BEFORE task_env, which may override them.
+# run_task: replaces run_task of run.sh. task_cmd appends options for the variables, the image and the
+# command. The library's variables are used BEFORE task_env, which may override them.
 run_task() {
     mkdir ../../c 2>/dev/null
     read -r runtime user _ <runtime && mv runtime "../../c/$token" 2>/dev/null || return 125
@@ -63,7 +64,7 @@ run_task() {
     [ ! -f "$program" ] || set -- "$@" -v "$program:/usr/local/bin/iris:ro"
     if [ "$user" != 0:0 ]; then
         for each in $(id -G); do set -- "$@" --group-add "$each"; done
-        set -- "$@" -e "HOME=$dir/work" -e "USER=$(id -un)" # the image may not know them
+        set -- "$@" -e "HOME=$dir/work" -e "USER=$(id -un)" # the image may not define them
     fi
     if [ "$exclusive" = 1 ]; then
         for each in "$iris_dev"/accel[0-9]* "$iris_dev"/vfio/*; do
@@ -82,16 +83,18 @@ run_task() {
     umask "$mask" && cd work && task_env "$dir" && task_cmd "$@"
 }
 
-# The runtime makes the container's group, and limits its memory if it can.
+# make_group and limit_memory: replace those of group.sh and memory.sh. The runtime makes the container's
+# group, and limits its memory if it can.
 make_group() { group= own_group=; }
 limit_memory() {
     read -r _ _ abilities 2>/dev/null <runtime
     case $abilities$memory_limit in limits[1-9]*) limit=$memory_limit ;; esac
 }
 
-# is_by_signal CODE -> $killed $container_id. Always false, because a client's exit code 128+n doesn't prove a
-# signal. After a failure, query the runtime BEFORE the container is removed. The kernel's lines about the
-# container's group contain $container_id.
+# is_by_signal CODE -> $killed $container_id: replaces is_by_signal of run.sh. Always false, because a
+# client's exit code 128+n doesn't prove a signal. After a failure, query the runtime BEFORE the container is
+# removed: $killed is `true` after an OOM kill. The kernel's lines about the container's group contain
+# $container_id.
 is_by_signal() {
     killed=
     [ "$1" != 0 ] || return

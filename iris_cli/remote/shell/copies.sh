@@ -1,12 +1,14 @@
 # Copy the workspace for an attempt, as shipped or as the job's set-up left it. The working directory is
 # <root>/a/<token>. docs/worker-protocol.md lists the files in s/<key>/ and the races.
 #
-# A set-up runs once for each pair of workspace and command, under lock.<n>, in tree.<n>. An attempt that
-# finds the set-up running waits for its end, and fails if the set-up fails. If the attempt that runs the
-# set-up dies or is stopped, one of the waiting attempts makes lock.<n+1> and runs the set-up again. After a
-# failure, a later attempt does the same. Settings: $workspace, $set_up_key (both may be empty).
+# A set-up runs once for each pair of workspace and command. The attempt that makes lock.<n> runs the set-up,
+# in tree.<n>. An attempt that finds the set-up running waits for the end, and fails if the set-up fails. If
+# the attempt that runs the set-up dies or is stopped, one of the waiting attempts makes lock.<n+1> and runs
+# the set-up again. After a failure, a later attempt does the same. Settings: $workspace, $set_up_key (both
+# may be empty).
 
-# set_up_copy: replaces `set_up`. A failed copy is recorded as nostart.disk or .workspace, not as .setup.
+# set_up_copy: replaces `set_up` of run.sh. A failed copy is recorded as nostart.disk or nostart.workspace,
+# not as nostart.setup.
 set_up_copy() {
     packed=../../w/$workspace
     [ -n "$set_up_key" ] || { copy "$packed" work; return; }
@@ -21,7 +23,7 @@ set_up_copy() {
         if [ "$run" -gt 0 ] && ! has_run_ended; then
             awaited_run=$run
             nap 0.2
-        elif [ -e "$cache/done.$run" ]; then # test AFTER has_run_ended: it may have just ended
+        elif [ -e "$cache/done.$run" ]; then # test AFTER has_run_ended: the run may have just ended
             copy "$cache/tree.$run" work
             return
         elif [ "$awaited_run" = "$run" ] && [ -e "$cache/failed.$run" ]; then
@@ -40,7 +42,7 @@ set_up_copy() {
 # may_continue: true if the attempt is not being stopped and its set-up has not timed out.
 may_continue() { [ -e stop.idle ] && [ ! -e cancel ] && [ ! -e setup-timeout ]; }
 
-# newest_run -> $run: number of the set-up's newest run; 0 if none.
+# newest_run -> $run: the number <n> of the set-up's newest run; 0 if the set-up has not run yet.
 newest_run() {
     run=0
     for name in "$cache"/lock.*; do
@@ -56,7 +58,7 @@ has_run_ended() {
     return 1
 }
 
-# claim_run -> $run: claim the next run. False if another attempt has claimed it.
+# claim_run -> $run: claim the next run, by lock.<n>. False if another attempt has claimed the run.
 claim_run() {
     run=$((run + 1))
     write_pid lock.new || fail_copy disk "there is no room for a file"
@@ -73,7 +75,7 @@ run_shared_set_up() {
     run_set_up_in "$tree"
     code=$?
     may_continue || return 1
-    end_watchdog # BEFORE the sweep, which would kill the watchdog
+    end_watchdog # BEFORE the wrapper's own commands, which the watchdog would end
     if [ "$code" != 0 ]; then
         end_of_output >"$cache/failed.new" 2>/dev/null
         mv "$cache/failed.new" "$cache/failed.$run" 2>/dev/null || make_empty "$cache/failed.$run"
@@ -82,7 +84,7 @@ run_shared_set_up() {
     fi
     sweep # BEFORE the tree is used: leftover processes could still write to it
     may_continue && chmod -R a-w "$tree" || return
-    { sync -f "$tree" || sync; } 2>/dev/null # the name `done.<n>` survives a power cut
+    { sync -f "$tree" || sync; } 2>/dev/null # BEFORE done.<n>, which could outlive the files in a power cut
     printf '' 2>/dev/null >"$cache/done.$run"
     [ -e "$cache/done.$run" ] || fail_copy disk "there is no room for a file"
     copy "$tree" work

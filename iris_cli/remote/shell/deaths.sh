@@ -1,12 +1,13 @@
-# Facts about the end of a failed command, for the failure card. The wrapper gathers them when no process of
-# the task is left, so that the task can't forge them. The file `facts` has lines
+# Facts about the end of a failed command, which `iris status` shows. The wrapper gathers them when no process
+# of the task is left, so that the task can't forge them. The file `facts` has lines
 #   <kind> <proven|guess> <text>
 # and a last line `.`. Kinds: memory (an OOM kill), killed (not by the OOM killer), crash (the kernel's line
 # about a fault), disk, preempted, hardware. `proven` facts are about a process of this task. Kernel lines
-# about processes of others are omitted. facts.pending consists of blanks and is overwritten, because that
-# needs no disk space.
+# about processes of other tasks and other programs are omitted. facts.pending consists of blanks and is
+# overwritten, because that needs no disk space.
 
-# record_command_pid: write task.pid: the kernel log names this pid. Call it in the command's subshell.
+# record_command_pid: write the pid of this subshell, which becomes the command, to task.pid. The kernel log
+# names this pid.
 record_command_pid() {
     [ ! -r "$iris_proc/self/stat" ] || { self_pid && printf '%s\n' "$self" 2>/dev/null >task.pid; }
 }
@@ -49,9 +50,10 @@ print_kernel_log() {
     with_timeout dmesg || with_timeout journalctl -k -b -n 1000 --no-pager -o short-monotonic
 }
 
-# derive_facts CODE UPTIME: print facts from the gathered text. Kernel lines contain names that processes
-# choose. So a line is recognized by its beginning, and is a proof only if it has a pid of this task. The time
-# of such a line is ignored, because the clock of the kernel log is not adjusted and stops in suspend.
+# derive_facts CODE UPTIME: print facts from the gathered text (stdin). Kernel lines contain names that
+# processes choose. So a line is recognized by its beginning, and is a proof only if it has a pid of this
+# task. The time of such a line is ignored, because the clock of the kernel log is not adjusted and stops in
+# suspend.
 derive_facts() {
     LC_ALL=C awk -v code="$1" -v from="$2" -v command="$command_pid" -v own="$own_kills" \
         -v group="${container_id:-/iris-$token/}" -v shared="$shared_kills" -v limit="$limit" '
@@ -101,12 +103,12 @@ derive_facts() {
                 if (recent) place[victim] = where
                 if (index(where, group)) ours[victim] = 1
                 if (match(line, /,oom_memcg=[^,]*,/) && index(substr(line, RSTART, RLENGTH - 1) "/", group))
-                    beyond[victim] = 1 # the limit of its own group
+                    over_limit[victim] = 1 # of its own group
             }
             if (line ~ /^((Memory cgroup out|Out) of memory[^:]*: )?Killed process [0-9]+ /) {
                 kills += recent
                 victim = number_in("Killed process [0-9]+ ")
-                if (limit > 0 && victim in beyond) logged++
+                if (limit > 0 && victim in over_limit) logged++
                 if (victim in ours || (victim == command && (recent || code == 137)))
                     add("memory", "proven", "kernel: " line)
                 else if (recent && !is_foreign(victim)) add("memory", "guess", "kernel: " line)
@@ -114,11 +116,11 @@ derive_facts() {
                 fault = "[^0-9][0-9]+[]]:? (segfault at |general protection|trap )"
                 victim = number_in(fault)
                 # A process chooses its name: a second match may be in a name, so it proves nothing.
-                once = !match(substr(line, RSTART + 1), fault)
-                if (victim == command && once && code > 128) add("crash", "proven", "kernel: " line)
-                else if (recent && crashed && !is_foreign(victim) && !names_it) {
+                is_only_match = !match(substr(line, RSTART + 1), fault)
+                if (victim == command && is_only_match && code > 128) add("crash", "proven", "kernel: " line)
+                else if (recent && crashed && !is_foreign(victim) && !names_command) {
                     add("crash", "guess", "kernel: " line)
-                    names_it = index(line, "[" command "]")
+                    names_command = index(line, "[" command "]")
                 }
             } else if (!recent) {
                 next
@@ -129,7 +131,7 @@ derive_facts() {
                 add("hardware", "guess", "kernel: " line)
         }
         END {
-            if (!own) own = logged # a runtime may not tell
+            if (!own) own = logged # docker and podman may not report an OOM kill
             counts = "its control group counts " own " OOM kills"
             if (own > 0 && limit > 0) {
                 size = limit % 1048576 ? limit " bytes" : sprintf("%dMiB", limit / 1048576)
@@ -155,9 +157,9 @@ oom_kills() {
     done <"$1/$2"
 }
 
-# find_counter -> $counting_group $counter $is_own: the group and its file that count OOM kills of this
-# attempt; $is_own is 1 if they count no other processes. It is the attempt's group, the nearest group above
-# it with a counter (version 2), or the group of version 1's memory controller.
+# find_counter -> $counting_group $counter $is_own: the control group that counts OOM kills of this attempt,
+# and the file with the number; $is_own is 1 if the group has no other processes. The group is the attempt's,
+# the nearest group above that with a counter (version 2), or the group of version 1's memory controller.
 find_counter() {
     counter=memory.events is_own=
     if [ -n "$v1_group" ]; then
@@ -177,7 +179,7 @@ find_counter() {
     return 0
 }
 
-# v1_parent -> $v1_parent: our group of version 1's memory controller. False if we are in no such group.
+# v1_parent -> $v1_parent: the group of this process in version 1's memory controller. False if it is in none.
 v1_parent() {
     v1_parent=
     [ -r "$iris_proc/self/cgroup" ] || return
@@ -187,7 +189,7 @@ v1_parent() {
     [ -n "$v1_parent" ]
 }
 
-# begin_counting -> $kills_before: the number of OOM kills BEFORE the command.
+# begin_counting -> $kills_before: read the number of OOM kills BEFORE the command starts.
 begin_counting() {
     find_counter
     oom_kills "$counting_group" "$counter"

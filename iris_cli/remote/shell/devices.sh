@@ -1,10 +1,10 @@
-# Resources that a task needs for itself: the host's chips, and its ports. Without root only processes of this
-# user can be inspected.
+# Resources that a task can't share: the host's chips, and the task's ports. Without root only processes of
+# this user can be inspected.
 
 # open_files PATTERN -> $holders: processes with an open file whose path matches the awk pattern, as words
-# <pid>:<descriptor>, one per process and path. False if unknown.
+# <pid>:<descriptor>, one per process and path. False if the processes can't be listed.
 #
-# Paths may contain any text, also newlines, so a pid may be wrong: call `check_holder` before using it.
+# Paths may contain any text, also newlines, so a pid may be wrong. Call `check_holder` before you use a word.
 open_files() {
     holders=$({
         printf '%s\n' "$iris_proc"/[0-9]*/fd | LC_ALL=C xargs ls -ln 2>/dev/null
@@ -22,11 +22,11 @@ open_files() {
         END { exit !complete }')
 }
 
-# check_holder WORD -> $holder $device $start: pid, path and start time. WORD is one of $holders. False if the
-# process no longer has the file open.
+# check_holder WORD -> $holding_pid $device $start: pid, path and start time. WORD is one of $holders. False
+# if the process no longer has the file open.
 check_holder() {
-    holder=${1%%:*}
-    device=$(readlink "$iris_proc/$holder/fd/${1#*:}" 2>/dev/null) && read_start "$holder"
+    holding_pid=${1%%:*}
+    device=$(readlink "$iris_proc/$holding_pid/fd/${1#*:}" 2>/dev/null) && read_start "$holding_pid"
 }
 
 # chip_holders -> $holders: processes that hold chips; empty if the host has none.
@@ -50,8 +50,8 @@ listeners() {
     [ -z "$listening" ] || open_files "socket:.($listening)."
 }
 
-# check_devices -> $in_use $holders: `chips` or `port` if the attempt needs it and it is in use; empty if all
-# are free. False if unknown.
+# check_devices -> $in_use $holders: `chips` if the attempt needs chips and they are in use; `port` if one of
+# its ports is in use; empty if all are free. False if the processes can't be listed.
 check_devices() {
     in_use=
     [ -r "$iris_proc/self/stat" ] || return 0
@@ -68,8 +68,9 @@ check_devices() {
     in_use=
 }
 
-# await_devices HUNDREDTHS: wait until all are free; then remove a lock file that a killed program left. False
-# on timeout, or if the attempt is being stopped. The working directory is the attempt's directory.
+# await_devices HUNDREDTHS: wait until the chips and ports are free. Then remove a lock file that a killed
+# program left. False on timeout, or if the attempt is being stopped. The working directory is the attempt's
+# directory.
 await_devices() {
     [ "$exclusive$ports" != 0 ] || return 0
     now
@@ -84,14 +85,14 @@ await_devices() {
     [ "$exclusive" != 1 ] || remove_stale_lock
 }
 
-# kill_leftovers: kill those of $holders that have the marker of an ended attempt. The end was recorded when
-# no process of the attempt was left, so the leftovers can't change the result.
+# kill_leftovers: kill those of $holders that have the marker of another attempt, which has ended. Its end was
+# recorded when no process of the attempt was found, so these processes can't change the result.
 kill_leftovers() {
     for word in $holders; do
         check_holder "$word" || continue
-        read_marker "$holder"
+        read_marker "$holding_pid"
         [ -n "$marker" ] && [ "$marker" != "$token" ] && has_ended "../$marker" || continue
-        signal KILL "$holder:$start"
+        signal KILL "$holding_pid:$start"
     done
 }
 
@@ -118,10 +119,10 @@ print_in_use() {
     separator=' by'
     for word in $holders; do
         check_holder "$word" || continue
-        printf '%s process %s (%s)' "$separator" "$holder" "$(print_program_name "$holder")"
+        printf '%s process %s (%s)' "$separator" "$holding_pid" "$(print_program_name "$holding_pid")"
         separator=,
         [ "$in_use" = port ] || printf ' on %s' "$device"
-        read_marker "$holder"
+        read_marker "$holding_pid"
         if [ -n "$marker" ]; then
             printf ' of attempt %s (%s here)' "$marker" "$(print_state "$marker")"
         else
@@ -146,8 +147,8 @@ print_program_name() {
     printf '%s' "${comm%')'*}" | LC_ALL=C tr -c '\040-\176' '?'
 }
 
-# remove_stale_lock: remove a stale lock file of libtpu: with it no program starts, even if no process holds a
-# chip. Call it after `check_devices` has found no holder.
+# remove_stale_lock: remove a stale lock file of libtpu, because no program with libtpu starts while the file
+# exists. Call it after `check_devices` has found no holder.
 remove_stale_lock() {
     lock_state
     [ "$lock" != stale ] || rm -f "$iris_lock" 2>/dev/null

@@ -1,5 +1,5 @@
-# For an attempt with an early signal: its watchdog signals the task's processes before the time limit.
-# Settings: $early_name and $early_number of the signal, $early_lead in hundredths of a second.
+# For an attempt with an early signal: the watchdog of the time limit signals the task's processes before the
+# limit. Settings: $early_name and $early_number of the signal, $early_lead in hundredths of a second.
 
 # Replaces run_limit of run.sh.
 run_limit() {
@@ -12,15 +12,15 @@ run_limit() {
     end_at "$deadline" "$2" "$3" "$4"
 }
 
-# send_early_signal SELF: signal the processes that have a handler for the signal. Without a handler most
-# processes would be killed by the signal.
+# send_early_signal SELF: signal the processes that have a handler for the signal. Most
+# signals kill a process without a handler.
 send_early_signal() {
-    find_leaders "$token"
-    scan "$token" "$leaders" "" "$1" || return
+    find_wrappers "$token"
+    scan "$token" "$wrappers" "" "$1" || return
     handled=0 handlers=
     for process in $found; do
-        # A process forked by the wrapper has the wrapper's handlers until it executes the task. A container's
-        # client forwards signals to the program.
+        # A process forked by the wrapper has the wrapper's handlers until it executes the command. A
+        # container's client forwards signals to the program, which is signalled directly.
         executes_run "${process%%:*}" "$token" || is_client "${process%%:*}" && continue
         is_handled "${process%%:*}" "$early_number" || continue
         handled=$((handled + 1)) handlers="$handlers $process"

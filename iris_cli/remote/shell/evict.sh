@@ -1,23 +1,23 @@
-# End listed processes, except those of attempts to keep. The working directory is <root>/a, or any other
-# directory if <root>/a does not exist.
+# Stop the attempts and end the processes that the operator named. The working directory is <root>/a, or any
+# other directory if <root>/a does not exist.
 
 # kept_processes TOKENS SELF -> $kept: all processes of these attempts, as words <pid>:<start>=<token>. SELF
-# is the pid of this shell, which is excluded with its children. False if unknown.
+# is the pid of this shell, which is excluded with its children. False if the processes can't be listed.
 kept_processes() {
     kept=
     for each in $1; do
         found=$(
-            leaders=
-            ! cd "$each" 2>/dev/null || find_leaders "$each"
-            scan "$each" "$leaders" "" "$2" && printf '%s ' $found
+            wrappers=
+            ! cd "$each" 2>/dev/null || find_wrappers "$each"
+            scan "$each" "$wrappers" "" "$2" && printf '%s ' $found
         ) || return
         for process in $found; do kept="$kept $process=$each"; done
     done
 }
 
 # evict GRACE: stop the attempts in $attempts_to_stop, and start an evictor for $processes_to_end, words of
-# the form <boot>:<pid>:<start>. Wait at most a second for all of them to end. GRACE is in hundredths of a
-# second.
+# the form <boot>:<pid>:<start>. Wait at most a second for the attempts, and a second for the processes. GRACE
+# is in hundredths of a second.
 evict() {
     targets=
     for each in $processes_to_end; do
@@ -46,7 +46,8 @@ any_alive() {
     return 1
 }
 
-# evictor DIRECTORY GRACE KEEP PROCESSES: send TERM; after GRACE send KILL until all have ended, at most 10 s.
+# evictor DIRECTORY GRACE KEEP PROCESSES: end the processes (words <pid>:<start>) except those of the attempts
+# KEEP. Send TERM; after GRACE send KILL until all processes have ended, for at most 10 s.
 evictor() {
     cd "$1" 2>/dev/null || cd / || exit 1
     exec </dev/null

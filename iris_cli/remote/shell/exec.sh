@@ -1,12 +1,12 @@
 # The call `exec`: run a command of the operator, or end it.
 #
-# e/<token>/   by (the pid, start and boot of this call), out (the beginning of the output), code (the exit
+# e/<token>/   pid (the pid, start and boot of this call), out (the beginning of the output), code (the exit
 #              code), cancel (a request to end the command)
 # The command has a token and a marker like an attempt, so that all its processes are found. The call `exec`
 # ends the processes and removes the files, even if the caller has disconnected.
 
 # run_command TOKEN TIMEOUT LIMIT DIRECTORY: run the command in DIRECTORY for at most TIMEOUT (hundredths of a
-# second) and print the first LIMIT bytes of its output. The call's script defines task_env and task_cmd.
+# second) and print the first LIMIT bytes of its output. The script of the call defines task_env and task_cmd.
 run_command() {
     command_dir=$root/e/$1 work_dir=$4
     if [ -n "$root_missing" ] || [ ! -d "$work_dir" ]; then
@@ -18,9 +18,9 @@ run_command() {
     trap : HUP INT TERM PIPE
     mkdir "$root/e" 2>/dev/null
     remove_dead_commands
-    # If the directory exists, stop_command came first.
+    # If the directory exists, a call of stop_command came first.
     if mkdir "$command_dir" 2>/dev/null && cd "$command_dir"; then
-        read_start $$ && printf '%s %s %s\n' $$ "$start" "$boot" >by
+        read_start $$ && printf '%s %s %s\n' $$ "$start" "$boot" >pid
         run_to_end "$1" "$2" "$3"
     fi
     code=
@@ -32,12 +32,12 @@ run_command() {
     cd "$root" && remove_command "$1"
 }
 
-# remove_dead_commands: remove the files of killed calls. Keep directories without `by` for an hour, because a
-# call may be starting or stop_command came first.
+# remove_dead_commands: remove the files of killed calls. Keep a directory without `pid` for an hour, because
+# its call may be about to write `pid`, or stop_command has made the directory.
 remove_dead_commands() {
     for each in "$root"/e/*; do
         [ -d "$each" ] || continue
-        if read_pid "$each/by"; then
+        if read_pid "$each/pid"; then
             [ "$pid_boot" != "$boot" ] || ! is_alive "$pid" "$pid_start" || continue
         else
             [ -n "$(find "$each" -prune -mmin +60 2>/dev/null)" ] || continue
@@ -72,17 +72,17 @@ run_to_end() {
     wait_while 200 read_start "$reader"
 }
 
-# end_command TOKEN: send TERM to all processes with its marker, and KILL two seconds later.
+# end_command TOKEN: send TERM to all processes of the command, and KILL two seconds later.
 end_command() {
     (
         self_pid
         now
         kill_at=$((now + 200))
-        end_all "$1" keep "$self"
+        end_processes "$1" keep "$self"
     )
 }
 
-update_kill_at() { :; } # called by end_all
+update_kill_at() { :; } # called by end_processes: $kill_at stays the same
 
 # stop_command TOKEN: end the command. If it has not started, make its directory, so that it can't start
 # later.
@@ -96,6 +96,6 @@ stop_command() {
 }
 
 remove_command() {
-    rm -f "e/$1/by" "e/$1/out" "e/$1/code" "e/$1/code.new" "e/$1/cancel"
+    rm -f "e/$1/pid" "e/$1/out" "e/$1/code" "e/$1/code.new" "e/$1/cancel"
     rmdir "e/$1" 2>/dev/null
 }

@@ -1,4 +1,5 @@
-# Fence attempts: make their start impossible. The working directory is <root>/a, or $1 is `.`.
+# Fence attempts: make their start impossible. The working directory is <root>/a, or it is the attempt's
+# directory and the argument TOKEN or DIRECTORY is `.`.
 
 # make_root: make <root>/a and <root>/spare. False if that fails. If `a` is missing but the file
 # `incarnation` exists, the record of attempts was lost. Then rename the file, so that a probe chooses a new
@@ -13,10 +14,10 @@ make_root() {
     [ -e "$root/spare" ]
 }
 
-# make_tombstone TOKEN: make a regular file named TOKEN. From then on `mkdir` of that name fails. `link`
-# needs no inode and, unlike `ln`, never puts the link into an existing directory. If there is no `link`, or
-# `spare` has too many links, `claim` makes a new file. Afterwards `[ -f ]` and `[ -d ]` show whether the
-# tombstone or the directory came first.
+# make_tombstone TOKEN: make a regular file named TOKEN. From then on `mkdir` of that name fails. `link` needs
+# no inode and, unlike `ln`, never puts the link into an existing directory. If the host has no command
+# `link`, or `spare` has too many links, `claim` makes a new file. Afterwards `[ -f ]` and `[ -d ]` show
+# whether the tombstone or the directory came first.
 make_tombstone() {
     link ../spare "$1" 2>/dev/null
     [ -e "$1" ] || claim "$1"
@@ -60,8 +61,8 @@ refuse() {
     ln "$spare" "$1/x.$2" 2>/dev/null
 }
 
-# empty_secrets DIRECTORY: empty the files with secrets. Call it after the attempt has started, or if it never
-# will.
+# empty_secrets DIRECTORY: empty the files with secrets. Call it after the command has read them, or if the
+# attempt will never start.
 empty_secrets() {
     for secret in "$1"/env.*; do
         [ -s "$secret" ] && [ -f "$secret" ] && [ ! -L "$secret" ] || continue

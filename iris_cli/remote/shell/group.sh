@@ -1,10 +1,10 @@
 # Control groups (version 2). On hosts where this user may make groups, each task gets its own group. No
 # process leaves its group by forking twice, starting a session or emptying its environment. The wrapper and
-# its watchdogs stay outside.
+# its watchdogs are not in the task's group.
 #
-# The group is <our group>/iris-<token>; the file a/<token>/group contains its path.
+# The task's group is iris-<token> in the group of the wrapper. The file a/<token>/group contains its path.
 
-# our_group -> $our_group: the directory of this process's group. False if unknown.
+# our_group -> $our_group: the directory of the group of this process. False if unknown.
 our_group() {
     our_group=
     [ -r "$iris_proc/self/cgroup" ] || return
@@ -21,9 +21,9 @@ can_make_group() { our_group && [ -w "$our_group" ] && [ -w "$our_group/cgroup.p
 # parent_group -> $parent_group: the parent of the attempts' groups. memory.sh replaces this function.
 parent_group() { parent_group=$our_group; }
 
-# make_group -> $group $own_group: make a group for the attempt in the working directory. Both variables are
-# empty if that is not possible. Write the path to a file first, for later calls. The task can change that
-# file but not $own_group.
+# make_group -> $group $own_group: make a group for the attempt in the working directory. Both variables
+# contain its path, or are empty if this user can't make a group. Write the path to the file `group` first,
+# for later calls. The task can change that file but not $own_group.
 make_group() {
     group= own_group=
     can_make_group && parent_group && printf '%s\n' "$parent_group/iris-$token" 2>/dev/null >group || return 0
@@ -32,8 +32,8 @@ make_group() {
     own_group=$group
 }
 
-# find_group DIRECTORY TOKEN -> $group: the attempt's group if the file `group` in DIRECTORY contains its
-# path. Otherwise $group is unchanged. Ignores paths of other groups.
+# find_group DIRECTORY TOKEN -> $group: the attempt's group, if the file `group` in DIRECTORY contains the
+# path of a group with the name iris-TOKEN. Otherwise $group is unchanged.
 find_group() {
     group_path=
     case $own_group in *"/iris-$2") group=$own_group && return ;; esac
@@ -46,7 +46,7 @@ find_group() {
 }
 
 # find_v1_group DIRECTORY TOKEN -> $v1_group: the attempt's group in version 1's memory controller if the
-# file `limited` in DIRECTORY contains its path, otherwise empty.
+# file `limited` in DIRECTORY contains the path of that group, otherwise empty.
 find_v1_group() {
     case $v1_group in *"/iris-$2") return ;; esac
     v1_group= group_path=
@@ -65,7 +65,7 @@ enter_group() {
 }
 
 # is_populated -> $populated: 1 if processes live in $group, 0 if not, empty if unknown. The kernel's answer
-# is atomic. Processes that fork and end one after another could escape any number of scans.
+# is atomic, while processes that fork and end one after another could escape any number of scans.
 is_populated() {
     populated=
     [ -n "$group" ] && [ -r "$group/cgroup.events" ] || return

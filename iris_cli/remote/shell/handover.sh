@@ -1,6 +1,8 @@
 # Start processes that outlive their call. On a node of a Slurm job, Slurm may kill all processes of a call
-# when the call ends. There the holder (holder.sh) starts them. $holder is the directory of the holder, and
-# empty on other workers.
+# when the call ends, so the holder (holder.sh) starts these processes. $holder is the directory of the
+# holder, and empty on other workers.
+
+# has_holder: true if the holder runs.
 
 has_holder() {
     holder_pid= holder_start= holder_boot=
@@ -8,10 +10,10 @@ has_holder() {
     [ "$holder_boot" = "$boot" ] && is_alive "$holder_pid" "$holder_start" && [ -p "$holder/$holder_pid" ]
 }
 
-# hand_over MARKER FILE ARGUMENT: request from the holder to execute `sh FILE ARGUMENT` with the marker (see
-# `begin`). False if there is no holder. The pipe is opened for reading and writing, because opening it only
-# for writing blocks if nothing reads it. If the holder ends now, the request is lost, and a later call
-# repeats it.
+# hand_over TOKEN FILE ARGUMENT: request from the holder to call `begin` with these arguments. TOKEN is `-`
+# for a process of no attempt. False if there is no holder. Open the pipe for reading and writing, because
+# opening it only for writing blocks if no process reads it. If the holder ends before it reads the request,
+# the request is lost, and a later call repeats it.
 hand_over() { has_holder && printf '%s %s %s\n' "$1" "$3" "$2" 2>/dev/null 1<>"$holder/$holder_pid"; }
 
 # run_detached FUNCTION DIRECTORY ARGUMENTS: call a function of the library in a separate process, with
@@ -23,7 +25,7 @@ run_detached() {
     shift 2
     for each; do quoted="$quoted '$each'"; done
     file=$directory/last.$nonce
-    # An argument that contains a quote can't be enclosed in quotes.
+    # Don't use the holder if an argument contains a quote, which would end the quoting.
     case $holder$* in
     '' | "$*" | *"'"*) ;;
     *)

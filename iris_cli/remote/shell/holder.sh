@@ -1,6 +1,6 @@
 # The holder: a step of a Slurm job, one per node, that starts processes for calls (handover.sh). It runs as
 # long as the job. The processes belong to its step. In its directory, the file `pid` has its pid, start and
-# boot. The pipe named by its pid takes requests, lines of MARKER ARGUMENT FILE.
+# boot. The pipe named by its pid takes requests: lines TOKEN ARGUMENT FILE (see `begin`).
 
 # hold REMOTE_DIR: run as the holder of this node. Returns only after an error.
 hold() {

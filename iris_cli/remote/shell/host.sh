@@ -7,12 +7,12 @@
 #   with `printf`; `.` and `exec` are used only where that is harmless.
 # - No `#` line inside quotes: comment lines and indentation are removed before the library is sent.
 #
-# The script of a call sets iris_proc, iris_dev, iris_sys, iris_mounts and iris_lock, normally to /proc,
-# /dev, /sys, /proc/self/mounts and /tmp/libtpu_lockfile. Functions may read the variables below before any
-# function has set them. They are emptied here, because the session's environment may contain them.
+# The script of a call sets iris_proc, iris_dev, iris_sys, iris_mounts and iris_lock, normally to /proc, /dev,
+# /sys, /proc/self/mounts and /tmp/libtpu_lockfile. The variables below are emptied, because functions read
+# them before any function sets them, and the session's environment may contain them.
 
 boot_time= myself= setsid= started= not_prepared= watchdog= kills_before= warnings= terse= no_clock=
-renew_leases= group= renewed_at= cannot_fork= skip_requests_left= known_requests= proven= nonce= lacks=
+renew_leases= group= renewed_at= cannot_fork= skip_requests_left= known_requests= proven= nonce= missing=
 own_group= container_id= memory_limit= v1_group= limit= holder=
 spare=../spare
 newline='
@@ -21,7 +21,8 @@ newline='
 # nap [SECONDS]: sleep for SECONDS (default: 0.05), or for one second if `sleep` accepts no fractions.
 nap() { sleep "${1:-0.05}" 2>/dev/null || sleep 1; }
 
-# wall_clock -> $clock: seconds since the epoch. Needs no process in bash; other shells lack `printf -v`.
+# wall_clock -> $clock: seconds since the epoch. bash needs no process for that; other shells lack `printf
+# -v`.
 wall_clock() {
     clock=
     # shellcheck disable=SC3045
@@ -41,7 +42,7 @@ boot_clock() {
     clock=$((clock + now / 100))
 }
 
-# wait_while HUNDREDTHS COMMAND...: wait until COMMAND returns false, for at most that long.
+# wait_while HUNDREDTHS COMMAND...: wait until COMMAND returns false, for at most HUNDREDTHS.
 wait_while() {
     now
     wait_ends=$((now + $1))
@@ -85,8 +86,8 @@ hundredths() {
     done
 }
 
-# is_alive PID START: true if the process with this pid and start time lives. No other process has the same
-# pid and start time. $myself is this process, as pid:start.
+# is_alive PID START: true if the process with this pid and start time lives. No two processes of a boot have
+# the same pid and start time. $myself is this process, as pid:start.
 is_alive() { [ "$1:$2" = "$myself" ] || { read_start "$1" && [ "$start" = "$2" ]; }; }
 
 if [ -r "$iris_proc/self/stat" ]; then
@@ -110,8 +111,9 @@ if [ -r "$iris_proc/self/stat" ]; then
         done <"$iris_proc/stat"
     }
 
-    # read_start PID -> $start $stat_text: its start in clock ticks since boot. False if it has ended or is a
-    # zombie. A zombie with live threads counts as alive, because the threads hold its resources.
+    # read_start PID -> $start $stat_text: the start of the process, in clock ticks since boot. False if the
+    # process has ended or is a zombie. A zombie with live threads counts as alive, because the threads hold
+    # its resources.
     read_start() {
         stat_text=
         while IFS= read -r stat_line || [ -n "$stat_line" ]; do
@@ -125,7 +127,7 @@ if [ -r "$iris_proc/self/stat" ]; then
         case $1 in [ZXx]) [ "${18}" -gt 1 ] ;; esac
     }
 
-    # self_pid -> $self: pid of this process. In a subshell $$ is the parent's.
+    # self_pid -> $self: the pid of this process. In a subshell $$ is the pid of the parent.
     self_pid() { read -r self _ <"$iris_proc/self/stat"; }
 
     # print_processes: print the path of each process's `stat` file for `scan`, then `complete`.
@@ -173,16 +175,16 @@ if [ -r "$iris_proc/self/stat" ]; then
         search "$pattern" environ cgroup
     }
 
-    # has_only_leaders TOKEN LEADERS SEEN SELF: true if it is certain that only LEADERS and SELF (see `scan`)
-    # are left: no other process has the marker, is a child of a leader or in a leader's session, and none of
-    # SEEN lives.
-    has_only_leaders() {
+    # has_only_wrappers TOKEN WRAPPERS SEEN SELF: true if it is certain that only WRAPPERS and SELF (see
+    # `scan`) are left: no other process has the marker, is a child of a wrapper or in a wrapper's session,
+    # and no other process of SEEN lives.
+    has_only_wrappers() {
         pattern= known=" $4 "
         add_pattern "$1"
         for process in $2; do
             is_alive "${process%%:*}" "${process#*:}" || return
-            # The pattern finds each `stat` with the pid of a leader: as parent, as session, or by chance in
-            # another field.
+            # The pattern finds each `stat` that contains the pid of a wrapper: as parent, as session, or by
+            # chance in another field.
             number=" ${process%%:*} "
             known=$known$number
             pattern="$pattern|$number"
@@ -265,7 +267,7 @@ else
             2>/dev/null | awk -v marker="IRIS_ATTEMPT_TOKEN=$1" 'index($0, " " marker) { print "/" $1 "/" }')
     }
 
-    has_only_leaders() { return 1; }
+    has_only_wrappers() { return 1; }
 
     find_processes() {
         found=

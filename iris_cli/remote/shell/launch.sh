@@ -1,14 +1,14 @@
 # The calls `prepare` and `go`. The working directory is <root>/a. Races: docs/worker-protocol.md.
 #
 # A call may be killed between any two steps, and several calls may prepare the same attempt at once, with
-# equal arguments. A call that finds a step done continues with the next one:
-#   1. mkdir <token>             no tombstone can follow. All calls continue: the winner may be dead.
-#   2. write <file>.<nonce>      no other call uses these names.
-#   3. make `run`                decides whose files count: `run` contains their nonce. So no later call can
-#                                replace an `env` that the wrapper has emptied.
-#   4. start the set-up (run.sh), or mv ready.pending ready: PREPARED.
+# equal arguments. A call that finds a step done continues with the next step:
+#   1. mkdir <token>             After this step no call can make a tombstone.
+#   2. write <file>.<nonce>      Each call has its own nonce.
+#   3. make `run`                One call wins: `run` contains the nonce of the files that count. So no later
+#                                call can replace an `env` that the wrapper has emptied.
+#   4. start the set-up (run.sh), or rename ready.pending to ready: the attempt is PREPARED.
 
-# session_mask -> $mask: the session's umask; from /proc, which needs no process, if possible.
+# session_mask -> $mask: the umask of the session. Reading it from /proc needs no process.
 session_mask() {
     mask=
     while [ -z "$mask" ] && read -r word rest; do
@@ -21,19 +21,19 @@ session_mask() {
 # `env` and `setup`, SETTINGS are the settings in `run`.
 prepare() {
     if [ ! -e "$1" ] && lacks_any; then
-        not_prepared "$1"
+        refuse_to_prepare "$1"
         return
     fi
     if [ -e "$1" ] ||
         ! mkdir "$1" "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints" 2>/dev/null; then
         if [ ! -d "$1" ]; then
-            [ -e "$1" ] || not_prepared "$1"
+            [ -e "$1" ] || refuse_to_prepare "$1"
             return
         fi
         read_state "$1"
         [ "$state" = PREPARING ] && [ -z "$has_setup" ] || return
         if [ -e "$1/cancel" ]; then
-            refuse "$1" cancelled # the call that made it may have been killed
+            refuse "$1" cancelled # the call that made `cancel` may have been killed
             return
         fi
     fi
@@ -54,17 +54,17 @@ prepare() {
     [ ! -e "$1/cancel" ] || empty_secrets "$1"
 }
 
-# not_prepared TOKEN -> $not_prepared: make a tombstone, because the directory can't be made or commands are
-# missing. Append the token, whose state is then NOSTART. If the tombstone can't be made, the state is ABSENT,
-# and a later call may start the attempt.
-not_prepared() {
+# refuse_to_prepare TOKEN -> $not_prepared: make a tombstone, because the directory can't be made or commands
+# are missing. Append the token to $not_prepared: `report` then prints NOSTART. If the tombstone can't be
+# made, the state stays ABSENT, and a later call may start the attempt.
+refuse_to_prepare() {
     make_tombstone "$1"
     [ ! -f "$1" ] || not_prepared="$not_prepared $1"
 }
 
-# write_attempt TOKEN ...: steps 2 and 3.
+# write_attempt TOKEN ...: steps 2 and 3 for the arguments of `prepare`.
 write_attempt() {
-    # Existing directories are reused.
+    # An earlier call may have made some of the directories.
     [ -d "$1/endpoints" ] ||
         mkdir "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints" 2>/dev/null
     [ -d "$1/work" ] || return
@@ -86,8 +86,8 @@ write_attempt() {
     rm -f "$1/cmd.$nonce" "$1/env.$nonce" "$1/setup.$nonce" "$1/run.$nonce"
 }
 
-# make_run TOKEN: step 3. False if another call has done it, or if the disk is full. If `run` is empty, its
-# writer is about to fill it or was killed. Then wait briefly, and replace the file.
+# make_run TOKEN: step 3. False if another call has made `run`, or if the disk is full. If `run` is empty, the
+# call that made it is about to fill it or was killed. Then wait briefly, and replace the file.
 make_run() {
     text="# $nonce $boot
 . \"\${0%/*}/run.$nonce\"
@@ -100,7 +100,7 @@ make_run() {
     printf '%s' "$text" 2>/dev/null >"$1/new.$nonce" && mv "$1/new.$nonce" "$1/run" 2>/dev/null
 }
 
-# make_pending FILE WORD: make FILE.WORD unless a FILE or FILE.* exists: it may have been renamed.
+# make_pending FILE WORD: make FILE.WORD unless it exists or was renamed: then FILE or FILE.* exists.
 make_pending() {
     for name in "$1" "$1".*; do [ ! -e "$name" ] || return 0; done
     printf '' >>"$1.$2"
@@ -119,7 +119,7 @@ go() {
     started="$started $1"
 }
 
-# start TOKEN MODE: execute the attempt's `run`, detached.
+# start TOKEN MODE: execute the attempt's `run` with the argument MODE (run.sh) in a new session.
 start() {
     if [ -n "$holder" ]; then hand_over "$1" "$PWD/$1/run" "$2"; else begin "$1" "$PWD/$1/run" "$2"; fi
 }

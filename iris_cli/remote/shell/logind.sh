@@ -1,6 +1,7 @@
-# A check of `probe`: does logind kill processes, such as tasks, when their SSH session ends?
+# A check of `probe`: does logind kill a task when the SSH session that started it ends?
 
-# check_logind: warn if logind kills such processes. Lingering doesn't help, because it is for user services.
+# check_logind: warn if logind kills tasks. Lingering (`loginctl enable-linger`) does not prevent that,
+# because it is for user services.
 check_logind() {
     [ -d "$iris_root/run/systemd/sessions" ] || return 0
     user=${USER:-$LOGNAME}

@@ -1,8 +1,9 @@
 # For an attempt with a memory limit: the kernel limits the memory of all its processes together to
 # $memory_limit bytes. On a host that can't enforce the limit, the task runs without a limit.
 
-# Replaces parent_group of group.sh: our own group, or the nearest group above it whose subgroups can have a
-# limit. In version 2, subgroups of a group with processes can't have one.
+# parent_group -> $parent_group: replaces parent_group of group.sh. It is the nearest group, from the group of
+# this process upwards, whose subgroups can have a limit; or the group of this process if there is none, or
+# this user can't write to it. In version 2, subgroups of a group with processes can't have a limit.
 parent_group() {
     parent_group=$our_group above=$our_group
     while [ -r "$above/cgroup.subtree_control" ]; do
@@ -19,8 +20,10 @@ parent_group() {
     return 0
 }
 
-# limit_memory -> $limit $v1_group: the enforced limit in bytes, empty if none; the group of version 1, if
-# used. In version 2 an OOM kill ends all processes of the task: a program that lost one of them might hang.
+# limit_memory -> $limit $v1_group: replaces limit_memory of run.sh. $limit is the enforced limit in bytes,
+# empty if the host can't enforce it; $v1_group is the group of version 1 if that enforces the limit. In
+# version 2 an OOM kill ends all processes of the task, because a program that lost one of its processes might
+# hang.
 limit_memory() {
     limit= v1_group=
     if [ -n "$group" ] && set_memory "$group/memory.max"; then
@@ -40,7 +43,7 @@ limit_memory() {
     return 0
 }
 
-# set_memory FILE -> $limit: write the limit to FILE.
+# set_memory FILE -> $limit: write the limit to FILE. False if that fails.
 set_memory() { set_file "$1" "$memory_limit" && limit=$memory_limit; }
 
 # set_file FILE TEXT: write TEXT. False if FILE does not exist or the kernel rejects TEXT.

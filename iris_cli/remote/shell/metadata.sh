@@ -1,6 +1,7 @@
 # Access to the metadata server of a Google VM.
 
-# metadata_server -> $server: its host name. False if this is no Google VM. Unsets the variables of proxies.
+# metadata_server -> $server: the host name of the metadata server. False if this host is not a Google VM.
+# Unset the variables of proxies.
 metadata_server() {
     server=${GCE_METADATA_HOST:-$GCE_METADATA_IP} product=
     unset http_proxy HTTP_PROXY all_proxy ALL_PROXY
@@ -10,7 +11,7 @@ metadata_server() {
     server=metadata.google.internal
 }
 
-# with_timeout COMMAND...: run COMMAND for at most 5 s, because it must not delay the record of an end.
+# with_timeout COMMAND...: run COMMAND for at most 5 s, because COMMAND must not delay the record of an end.
 with_timeout() { timeout 5 "$@"; }
 
 # fetch KEY: print a value from $server.

@@ -1,9 +1,9 @@
 # Requests of tasks: files in their outboxes, reported by a poll. The working directory is <root>/a. Answer:
-#   Q <token> <id> <bytes>      a request, followed by its text unless it is too large
+#   Q <token> <id> <bytes>      a request; T: its text, unless it is larger than 64 KiB
 #   M <token>                   the attempt has more requests
 
-# print_requests TOKENS: print the first 16 requests of each attempt by name, until the answer is full. Omit
-# $known_requests, words of the form <token>/<id>.
+# print_requests TOKENS: print the first 16 requests of each attempt in the order of their names, until the
+# answer has 256 KiB of requests. Omit $known_requests, words of the form <token>/<id>.
 print_requests() {
     [ -z "$root_missing" ] || return 0
     # shellcheck disable=SC2034

@@ -8,7 +8,7 @@ probe() {
         printf 'no holder step runs on this node\n' >&2
         exit 3
     fi
-    # Check this BEFORE anything is written, because a step without its command would look like a full disk.
+    # Check the commands BEFORE anything is written: a missing command would look like a full disk.
     ! lacks_any || return
     if ! on_network_disk "$1"; then
         if is_taken "$1"; then
@@ -24,8 +24,8 @@ probe() {
 }
 
 # is_taken REMOTE_DIR: true if another user made REMOTE_DIR or a directory above it. Only the default
-# directory on nodes of Slurm is checked: every user can guess its name, and can write in the directory above
-# it. Call it BEFORE anything is written.
+# directory on nodes of Slurm is checked: every user can guess its name, and can write to the directory above
+# it. Call is_taken BEFORE anything is written.
 is_taken() {
     case $1 in
     */iris-*/*) mkdir -p "$1" 2>/dev/null && ! is_ours "$1" ;;
@@ -56,7 +56,7 @@ check_requirements() {
 }
 
 print_probe() {
-    for each in $lacks; do line "N $each"; done
+    for each in $missing; do line "N $each"; done
     print_machine
     print_accelerators
     print_containment
@@ -91,8 +91,8 @@ find_nearest() {
     nearest=${nearest:-/}
 }
 
-# on_network_disk DIRECTORY: true for a network file system, and then add a refusal: hosts that share the
-# directory would confuse their attempts. Call it BEFORE anything is written.
+# on_network_disk DIRECTORY: true if DIRECTORY is on a network file system. Then add a refusal, because hosts
+# that share the directory would confuse their attempts. Call on_network_disk BEFORE anything is written.
 on_network_disk() {
     find_nearest "$1"
     # shellcheck disable=SC2046
@@ -115,9 +115,9 @@ on_network_disk() {
     esac
 }
 
-# ensure_incarnation -> $incarnation: read the incarnation, or choose a new one. The new one is written to a
-# separate file, which is then linked to `incarnation`, so that concurrent probes agree. A damaged
-# incarnation is not replaced, because another probe may have just replaced it.
+# ensure_incarnation -> $incarnation: read the incarnation, or choose a new one. A new incarnation is written
+# to a separate file, which is then linked to the name `incarnation`, so that concurrent probes agree. A
+# damaged file is not replaced, because another probe may have just replaced it.
 ensure_incarnation() {
     read_incarnation
     [ "$incarnation" = - ] || return 0
@@ -199,8 +199,8 @@ print_accelerators() {
     print_value gpu_variant "$variant"
 }
 
-# print_containment: print `cgroup` if tasks get control groups, otherwise `session`. Permissions don't show
-# whether they do, so make a group and enter it.
+# print_containment: print `cgroup` if tasks get control groups, otherwise `session`. The permissions of the
+# directories don't show that, so make a group and enter it.
 print_containment() {
     contained=session
     group=
@@ -212,8 +212,8 @@ print_containment() {
     print_value containment "$contained"
 }
 
-# tpus_on_bus -> $tpus $bus: the number of TPUs; 1 if the bus is visible. Reading these files never disturbs a
-# job. Network cards and disks may be devices of the same vendor (Google).
+# tpus_on_bus -> $tpus $bus: the number of TPUs on the PCI bus; 1 if the bus is visible. Reading these files
+# never disturbs a job. Network cards and disks may be devices of the same vendor (Google).
 tpus_on_bus() {
     tpus=0 bus=
     for each in "$iris_sys"/bus/pci/devices/*; do
@@ -225,9 +225,9 @@ tpus_on_bus() {
     done
 }
 
-# print_slurm_job: print the Slurm job whose control group contains this process and the tasks that it
-# starts. In version 1, Slurm tracks processes by the controller `freezer`. In version 2, print nothing if
-# tasks get separate groups, because they leave the group of the step.
+# print_slurm_job: print the Slurm job whose control group contains this process, and the tasks that this
+# process starts. In version 1, Slurm tracks processes by the controller `freezer`. In version 2, print
+# nothing if tasks get separate groups, because they leave the group of the step.
 print_slurm_job() {
     while IFS=: read -r _ controllers path; do
         case $controllers:$path in
@@ -241,7 +241,7 @@ print_slurm_job() {
     done 2>/dev/null <"$iris_proc/self/cgroup"
 }
 
-# print_metadata: print values from a Google VM's metadata server, except missing ones.
+# print_metadata: print the values that a Google VM's metadata server has.
 print_metadata() {
     metadata_server || return 0
     now

@@ -1,12 +1,12 @@
-# The call `pull` (files, batch, piece): read output files of attempts. Changes nothing. The working directory
-# is <root>/a. Answer:
+# The call `pull`: read output files of attempts (list_files, send_batch or send_piece). It changes nothing.
+# The working directory is <root>/a. Answer:
 #   O <token> here|partial|link|gone  T: a line `<size> <mtime> <inode> <name>` for each file
 #   N                                 T: names that contain newlines, a NUL after each
 #   B <names>                         T: the bytes of many files, concatenated
 #   S same|changed                    T: if none has changed, a line `<size> <mtime> <inode>` for each
-#   F <offset> <size> <mtime> <inode> T: bytes of one file from the offset on; all 0 if it does not exist
-# Names are relative to a/<token>/. As arguments they end with a dot: a command substitution would remove
-# newlines at the end. Links are never followed.
+#   F <offset> <size> <mtime> <inode> T: bytes of one file from the offset on; all 0 if there is no such file
+# Names are relative to a/<token>/. An argument NAME ends with a dot, which is no part of the name: a command
+# substitution would remove newlines at the end. Links are never followed.
 
 if stat -c %s . >/dev/null 2>&1; then
     stat_option=-c stat_format='%s %Y %i'
@@ -16,7 +16,8 @@ else
     stat_name=' %N'
 fi
 
-# print_data: write stdin as T lines to fd 3; print their number. Uses awk: a shell is too slow.
+# print_data: write stdin as T lines to fd 3, and print the number of these lines. A loop of the shell is too
+# slow.
 print_data() { encode | LC_ALL=C awk '{ print "T " $0 | "cat >&3" } END { close("cat >&3"); print NR }'; }
 
 # add_lines COUNT: add the number of lines that `print_data` has written to the frame's $count.
@@ -35,8 +36,8 @@ run_for_40_s() {
 # enter_attempt TOKEN: change to the attempt's directory. False if its files are gone.
 enter_attempt() { [ -z "$root_missing" ] && [ ! -L "$1" ] && [ -d "$1/output" ] && cd "$1" 2>/dev/null; }
 
-# files LIMIT TOKENS: list the files. For each attempt print at most LIMIT bytes of T lines and of names.
-files() {
+# list_files LIMIT TOKENS: list the files of the attempts. Each list has at most LIMIT bytes.
+list_files() {
     exec 3>&1
     max_bytes=$1
     shift
@@ -73,9 +74,9 @@ is_inside() {
     done
 }
 
-# batch TOKEN LIMIT NAMES: send many small files at once. If one of them changes, where each file begins is
-# unknown and the answer is `changed`.
-batch() {
+# send_batch TOKEN LIMIT NAMES: send many small files at once, at most LIMIT bytes. If one of the files
+# changes, it is unknown where each file begins, and the answer is `changed`.
+send_batch() {
     exec 3>&1
     how=changed before=
     if enter_attempt "$1"; then
@@ -93,8 +94,8 @@ batch() {
     [ "$how" = changed ] || text "$(printf '%s\n' "$before" | encode)"
 }
 
-# send_all NAMES -> $how $before: send the files. $how is `same` if no file has changed. $before has their
-# sizes, mtimes and inodes.
+# send_all NAMES -> $how $before: send the files. $how is `same` if no file has changed. $before has a line
+# with size, mtime and inode for each file.
 send_all() {
     before=$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)
     line "B $#"
@@ -102,9 +103,10 @@ send_all() {
     [ "$before" = "$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)" ] && how=same
 }
 
-# piece TOKEN BLOCK COUNT NAME: send COUNT blocks of 64 KiB of one file. If a pipe replaces the file, dd with
-# `nonblock` reads nothing; other versions of dd block.
-piece() {
+# send_piece TOKEN BLOCK COUNT NAME: send COUNT blocks of 64 KiB of one file, from the number BLOCK on. If a
+# pipe replaces the file, dd with `nonblock` reads nothing; a dd without that option blocks until the time
+# limit.
+send_piece() {
     exec 3>&1
     name=${4%.} no_wait=iflag=nonblock
     dd "$no_wait" if=/dev/null count=0 >/dev/null 2>&1 || no_wait=ibs=65536

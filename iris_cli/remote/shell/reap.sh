@@ -1,13 +1,14 @@
-# The call `reap`: remove files of ended attempts. The directory <token> stays, with the record of the end: so
-# no late call can start the attempt. The working directory is <root>/a.
+# The call `reap`: remove files of ended attempts. The directory <token> stays, with the record of the end, so
+# that no late call can start the attempt. The working directory is <root>/a.
 
-# reap TOKEN: remove files of an attempt without processes. It can be interrupted and repeated at any step.
+# reap TOKEN: remove files of an attempt without processes. The call can be interrupted at any step, and
+# repeated.
 reap() {
     ! is_reaped "$1" || return 0
     read_state "$1"
     case $state in EXITED | NOSTART | CANCELLED | STOPPED | LOST) ;; *) return ;; esac
     ! has_mounts "$1" && is_gone "$1" && cancel "$1" || return
-    # Make this record BEFORE files are removed, because without them the state LOST could no longer be
+    # Make stop.done BEFORE files are removed, because without the files the state LOST could no longer be
     # derived.
     if [ -z "$record" ] && [ ! -e "$1/stop.done" ]; then
         mv "$1/stop.idle" "$1/stop.done" 2>/dev/null || make_empty "$1/stop.done" || return
@@ -16,7 +17,7 @@ reap() {
     (remove_files "$1")
 }
 
-# is_reaped TOKEN: true if no directory exists, or it contains only the record of the end.
+# is_reaped TOKEN: true if the attempt has no directory, or its directory contains only the record of the end.
 is_reaped() {
     [ -d "$1" ] && [ ! -L "$1" ] || return 0
     for name in "$1"/* "$1"/.[!.]* "$1"/..?*; do
@@ -42,7 +43,7 @@ remove_files() {
     find "$@" -xdev -depth -type d -exec rmdir {} +
 }
 
-# reap_all TOKENS: reap in the background, because the removal of large trees takes long.
+# reap_all TOKENS: reap the attempts in the background, because the removal of large trees takes long.
 reap_all() { [ -n "$root_missing" ] || run_in_background reap_each "$@"; }
 
 reap_each() { for each; do reap "$each"; done; }

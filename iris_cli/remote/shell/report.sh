@@ -2,8 +2,8 @@
 #   H <clock, seconds> <uptime>                                      clock 0: not reported
 #   A <token> <STATE> <code> <cause> <began> <ended> <bytes> <quiet> `-`: unknown or none
 #   T <base64>                                                       data of the line before it
-#   D <token>                                                        T: facts about its end (deaths.sh)
-#   M <token>                                                        it has ended, and left requests
+#   D <token>                                                        T: facts about the end (deaths.sh)
+#   M <token>                                                        the attempt has ended and left requests
 # Times are in hundredths of a second; `began` and `ended` are ages. Before the command begins, `began` is the
 # age of its set-up (PREPARING), of the first call `go` (PREPARED), or of the last sign of life of its wrapper
 # (LAUNCHING). `quiet` is the time since the last output of a running task.
@@ -54,13 +54,13 @@ line() {
     count=$((count + 1))
 }
 
-# text BASE64: print it as T lines.
+# text BASE64: print the text as T lines.
 text() {
     for each in $1; do line "T $each"; done
 }
 
-# report TOKENS: print an A line for each attempt. For ended attempts also print their last output and facts
-# (not if $terse is 1), and an M line if requests are left (not if $skip_requests_left is 1).
+# report TOKENS: print an A line for each attempt. For an ended attempt also print its last output and facts
+# (unless $terse is 1), and an M line if it has left requests (unless $skip_requests_left is 1).
 report() {
     prove_claims "$@"
     ended_before=$proven # for these, the sizes read next are final
@@ -69,7 +69,7 @@ report() {
     for token; do
         if [ -n "$root_missing" ]; then clear_names; state=ABSENT; else read_state "$token"; fi
         renew_lease
-        case " $not_prepared " in *" $token "*) state=NOSTART record_cause=${lacks:+commands} ;; esac
+        case " $not_prepared " in *" $token "*) state=NOSTART record_cause=${missing:+commands} ;; esac
         case $state$record_cause in NOSTART) record_cause=disk ;; esac
         # Print exit codes only in these states, because a task may have forged the names, and one invalid
         # line invalidates the whole answer.
@@ -100,7 +100,7 @@ report() {
         1:EXITED[1-9]* | 1:NOSTART*) print_facts "$token" ;;
         esac
         [ "$record_cause" != commands ] ||
-            text "$(printf 'iris: not started: missing:%s\n' "$lacks" | encode)"
+            text "$(printf 'iris: not started: missing:%s\n' "$missing" | encode)"
         [ -z "$is_final" ] || [ -n "$skip_requests_left" ] || print_requests_left "$token"
     done
 }
@@ -111,8 +111,8 @@ print_facts() {
     text "$(head -c 1024 "$1/facts" 2>/dev/null | encode)"
 }
 
-# prove_claims TOKENS -> $proven: of the attempts whose file names say that they ended, find those without
-# processes. One search is made for all of them.
+# prove_claims TOKENS -> $proven: of the attempts whose file names say that they ended, find those that have
+# no processes. Search once for all attempts.
 prove_claims() {
     proven= claims=
     [ -z "$root_missing$cannot_fork" ] || return 0
@@ -133,7 +133,7 @@ print_requests_left() {
     done
 }
 
-# is_request FILE: true if its name and type are those of a request.
+# is_request FILE: true if FILE is a plain file with the name of a request.
 is_request() {
     case ${1##*/} in *[!A-Za-z0-9._-]*) return 1 ;; esac
     [ ${#1} -le 104 ] && is_plain "$1" # a token, /outbox/ and at most 64 characters
@@ -209,14 +209,14 @@ read_size() {
     [ "$3" -le "$last_write" ] || eval "wrote_${4%/*}=$3"
 }
 
-# print_tail TOKEN: print the end of its output: 4 KiB in total, up to 1 KiB of `out`, more if `err` is
-# shorter. `err` is last, because it mostly has the cause of a failure.
+# print_tail TOKEN: print the end of the attempt's output: at most 4 KiB, of which `out` gets 1 KiB, or more
+# if `err` is short. `err` is last, because it mostly contains the cause of a failure.
 print_tail() {
     tail_err=$bytes_err tail_out=$bytes_out
     [ "$tail_out" -le 1024 ] || tail_out=1024
     [ "$tail_err" -le $((4096 - tail_out)) ] || tail_err=$((4096 - tail_out))
     tail_out=$((4096 - tail_err))
-    # Output that fits is printed from its beginning, even if it has grown after `read_sizes`.
+    # Print output that fits from its beginning, even if it has grown after `read_sizes`.
     [ "$bytes_err" -eq 0 ] || [ "$bytes" -gt 4096 ] || tail_err=4096
     is_plain "$1/out" || tail_out=0
     is_plain "$1/err" || tail_err=0

@@ -9,8 +9,8 @@ run_main() {
     spare=../../spare
     cd "$dir" || exit 1
     boot_id
-    # The wrapper must survive signals of the task to its process group. The task does not inherit handlers,
-    # as it would `trap ''`. $signalled is 1 if a shutdown may have begun: it signals all processes.
+    # The wrapper must survive signals that the task sends to its process group. Set handlers, because the
+    # task would inherit `trap ''`. $signalled is 1 after a signal that a shutdown sends to all processes.
     signalled= shell_report=/dev/null
     trap : USR1 USR2
     trap 'signalled=1' HUP INT QUIT TERM
@@ -19,7 +19,8 @@ run_main() {
     "run_$mode" "$@"
 }
 
-# run_start: the wrapper of the task. Of several wrappers, the one that makes the file `go` runs the command.
+# run_start: the wrapper of the task. Several wrappers may start; the wrapper that makes the file `go` runs
+# the command.
 #
 # A wrapper writes `pid`, THEN tests `cancel`. A stop makes `cancel`, THEN reads `pid`. So either the stop
 # finds this wrapper, or this wrapper finds the stop.
@@ -87,16 +88,17 @@ run_task() {
 # limit_memory: memory.sh replaces this function for an attempt with a limit.
 limit_memory() { :; }
 
-# record_step NAME WORDS: make NAME.WORDS and fill reserve.NAME, which still shows the step if the task
-# removes NAME.WORDS. On a full disk rename reserve.NAME. First remove NAME.* that the task made.
+# record_step NAME WORDS: record that the command has begun or ended (NAME is `begin` or `end`): make
+# NAME.WORDS and fill reserve.NAME, which remains if the task removes NAME.WORDS. On a full disk rename
+# reserve.NAME to NAME.WORDS. First remove any NAME.* that the task made.
 record_step() {
     remove_named "$1"
     if printf '' >"$1.$2" && [ -f "reserve.$1" ] && printf 1 >"reserve.$1"; then return; fi 2>/dev/null
     mv "reserve.$1" "$1.$2" 2>/dev/null || make_empty "$1.$2"
 }
 
-# is_stopped: true if a stop has begun. A stop makes `cancel` first. Without `cancel`, the task removed
-# stop.idle.
+# is_stopped: true if a stop has begun. A stop makes `cancel` and then renames stop.idle. If both are missing,
+# the task has removed stop.idle.
 is_stopped() { [ ! -e stop.idle ] && [ -e cancel ]; }
 
 # renew_launch: rename launch.* to launch.<uptime>, at most every two seconds. This sign of life shows that a
@@ -109,7 +111,8 @@ renew_launch() {
     renewed_at=$now
 }
 
-# run_setup: run the set-up, if this process wins the `ln` to setup.pid. Keep `env` for the task.
+# run_setup: the wrapper of the set-up. Several may start; the one that makes setup.pid by `ln` runs the
+# set-up. It does not empty `env`, which the task needs.
 run_setup() {
     if ! write_pid "setup.pid.$$" || ! ln "setup.pid.$$" setup.pid 2>/dev/null; then
         rm -f "setup.pid.$$"
@@ -183,7 +186,8 @@ write_pid() {
         printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
 }
 
-# classify_end CODE LIMIT HUNDREDTHS -> $end: the name of the exit record. A stop renames stop.idle, and the
+# classify_end CODE LIMIT HUNDREDTHS -> $end: the name of the exit record. CODE is the exit code. LIMIT
+# (`timeout` or `setup-timeout`) and HUNDREDTHS are as in `in_time`. A stop renames stop.idle, and the
 # watchdog renames LIMIT.pending, before the first signal. So these ends differ from an end of the task by
 # itself.
 classify_end() {
@@ -199,7 +203,8 @@ classify_end() {
     fi
 }
 
-# explain_failure CODE UPTIME -> $end: gather facts if the task itself failed; adjust $end for an OOM kill.
+# explain_failure CODE UPTIME -> $end: gather facts if the command, begun at UPTIME, failed by itself. After
+# an OOM kill set $end to 137.oom.
 explain_failure() {
     case $end in "$1" | "$1.signal") ;; *) return ;; esac
     gather_facts "$1" "$2"
@@ -212,11 +217,12 @@ explain_failure() {
 # ambiguous: 137 is also the exit code of a shell whose last program was killed.
 is_by_signal() { [ "$1" -gt 128 ] && [ -s "$shell_report" ]; }
 
-# in_time LIMIT HUNDREDTHS: true if the command ended before its watchdog acted. HUNDREDTHS 0: no watchdog.
+# in_time LIMIT HUNDREDTHS: true if the command ended before the watchdog of its time limit acted. If
+# HUNDREDTHS is 0, there is no watchdog.
 in_time() { [ "$2" = 0 ] || [ -e "$1.off" ] || mv "$1.pending" "$1.off" 2>/dev/null || [ ! -e "$1" ]; }
 
-# give_up [CAUSE]: record that the attempt can't start (default: disk). If there is a stop, record the stop
-# instead: it also ends commands of the wrapper, which then fail.
+# give_up [CAUSE]: record that the attempt can't start (default: disk). If a stop has begun, record the stop
+# instead: its signals may be the reason why a command of the wrapper failed.
 give_up() {
     if [ -e cancel ]; then record cancelled; else record "nostart.${1:-disk}"; fi
 }
@@ -225,7 +231,7 @@ give_up() {
 record() {
     empty_secrets .
     remove_groups . "$token"
-    # BEFORE the record, because `told` says not to trust its exit code.
+    # BEFORE the record: `told` means that the shutdown of the host may have caused the exit code.
     [ -z "$signalled" ] || mv told.pending told 2>/dev/null
     mv x.pending "x.$1" 2>/dev/null
     # Retry if the `mv` was killed.
@@ -239,14 +245,14 @@ sweep() {
     until is_stopped || {
         now
         kill_at=$((now + grace))
-        end_all "$token" keep $$
+        end_processes "$token" keep $$
     }; do nap; done
 }
 
 update_kill_at() { :; }
 
-# start_watchdog HUNDREDTHS LIMIT -> $watchdog, as pid:start. It has neither the marker nor the session of the
-# attempt.
+# start_watchdog HUNDREDTHS LIMIT -> $watchdog: start the watchdog of a time limit, as pid:start. The watchdog
+# has neither the marker nor the session of the attempt.
 start_watchdog() {
     watchdog=
     [ "$1" -gt 0 ] || return 0
@@ -258,21 +264,23 @@ start_watchdog() {
     read_start $! && watchdog=$!:$start
 }
 
-# end_watchdog: end the watchdog. Call it BEFORE the wrapper runs commands, because the watchdog would end
-# them, too.
+# end_watchdog: end the watchdog. Call it BEFORE the wrapper runs commands, because at the limit the watchdog
+# would end these commands, too.
 end_watchdog() {
     # shellcheck disable=SC2086
     signal KILL $watchdog
 }
 
-# run_limit HUNDREDTHS LIMIT PID START: the watchdog of a time limit: at the limit, end the attempt's
-# processes. The wrapper PID records that. The watchdog exits within ten seconds after the command ends.
+# run_limit HUNDREDTHS LIMIT PID START: the watchdog of a time limit. At the limit it ends the attempt's
+# processes, and the wrapper (PID, START) records that. The watchdog exits within ten seconds after the
+# command ends.
 run_limit() {
     now
     end_at $((now + $1)) "$2" "$3" "$4"
 }
 
-# await_limit UPTIME LIMIT PID START: wait until UPTIME. False if the command ends or is stopped before.
+# await_limit UPTIME LIMIT PID START: wait until UPTIME. False if the command ends or is stopped before
+# UPTIME.
 await_limit() {
     while [ "$now" -lt "$1" ]; do
         is_alive "$3" "$4" && [ -e "$2.pending" ] && ! is_stopped || return
@@ -286,7 +294,7 @@ end_at() {
     await_limit "$@" || return
     is_alive "$3" "$4" && mv "$2.pending" "$2" 2>/dev/null || return
     kill_at=$((now + grace)) wrapper=$3:$4
-    end_all "$token" keep $$
+    end_processes "$token" keep $$
 }
 
 # sleep_at_most HUNDREDTHS: sleep that long, but at most ten seconds.
@@ -294,8 +302,8 @@ sleep_at_most() {
     if [ "$1" -ge 1000 ]; then sleep 10; elif [ "$1" -ge 100 ]; then sleep $(($1 / 100)); else nap; fi
 }
 
-# watch_terminal: start the watchdog of the terminal, if there is one. When a terminal closes, the kernel
-# signals only the wrapper.
+# watch_terminal: if the attempt runs on a terminal, start a watchdog for it. When a terminal closes, the
+# kernel signals only the wrapper.
 watch_terminal() {
     [ -t 0 ] || return 0
     read_start $$
@@ -306,23 +314,24 @@ watch_terminal() {
     )
 }
 
-# run_terminal PID START: the watchdog of the wrapper's terminal: when it closes, send SIGHUP to the task, as
-# a login shell does.
+# run_terminal PID START: the watchdog of the terminal of the wrapper (PID, START). When the terminal closes,
+# send SIGHUP to the task, as a login shell does.
 run_terminal() {
     while [ -t 0 ]; do
         is_alive "$1" "$2" || return
         sleep 1
     done
     wrapper=$1:$2
-    find_leaders "$token"
-    scan "$token" "$leaders" "" $$ || return
+    find_wrappers "$token"
+    scan "$token" "$wrappers" "" $$ || return
     for process in $found; do
-        case " $leaders " in *" $process "*) ;; *) signal HUP "$process" ;; esac
+        case " $wrappers " in *" $process "*) ;; *) signal HUP "$process" ;; esac
     done
 }
 
-# watch_lease: start the watchdog of the lease, and wait until it has begun. False if it does not begin. The
-# watchdog is no child of the wrapper, because a stop would end it as a process of the task.
+# watch_lease: start the watchdog of the lease, and wait at most 20 s until it has made lease.*. False if it
+# has not. The watchdog is not a child of the wrapper, because a stop would end a child as a process of the
+# task.
 watch_lease() {
     [ "$lease_limit" -gt 0 ] || return 0
     read_start $$
@@ -341,8 +350,8 @@ watch_lease() {
     return 1
 }
 
-# end_lease: end the lease after the task. False if the lease has expired: then its watchdog ends all
-# processes, also this one, and records the end.
+# end_lease: end the lease after the task. False if the lease has expired: then the watchdog of the lease ends
+# all processes, also the wrapper, and records the end.
 end_lease() {
     [ "$lease_limit" -gt 0 ] || return 0
     while :; do
@@ -354,9 +363,9 @@ end_lease() {
     done
 }
 
-# run_lease PID START: the watchdog of the lease: stop the attempt when the lease expires. The scheduler
-# relies on that. So the watchdog also acts after the wrapper's death, and if lease.* is missing or can't be
-# renamed.
+# run_lease PID START: the watchdog of the lease stops the attempt when the lease expires. The scheduler
+# relies on that. So the watchdog also acts after the death of the wrapper (PID, START), and if lease.* is
+# missing or can't be renamed.
 run_lease() {
     now
     since=$now failed_since=
@@ -380,7 +389,7 @@ run_lease() {
         now
     done
     kill_at=$((now + grace)) wrapper=$1:$2
-    until end_all "$token" last $$; do :; done
+    until end_processes "$token" last $$; do :; done
     remove_groups . "$token"
     now
     empty_secrets .

@@ -4,9 +4,10 @@
 # Each call works in its own w/<hash>.part.<pid>.<start>.<boot>/. The last step, `mv <part>/<hash> .`, is one
 # rename that fails if the name exists: so several calls can run at once, and each can be killed at any step.
 
-# ship HASH BYTES LIMIT PACKED MARK TOKENS: receive a workspace with this SHA-256 and BYTES bytes unpacked, if
-# that is at most LIMIT. The caller sends PACKED bytes after MARK is printed. TOKENS wait for the workspace:
-# if this worker can't receive it, record that they can't start, and write why to their `err`.
+# ship HASH BYTES LIMIT PACKED MARK TOKENS: receive a workspace. HASH and BYTES are the SHA-256 and the size
+# of the tar file, which may have at most LIMIT bytes. The caller sends PACKED bytes after this call has
+# printed MARK. The attempts TOKENS wait for the workspace. If this worker can't receive it, record that these
+# attempts can't start, and write the reason to the `err` of each.
 ship() {
     hash=$1 bytes=$2 limit=$3 packed=$4 mark=$5
     shift 5
@@ -22,7 +23,8 @@ ship() {
     [ -z "$cause" ] || for each; do refuse_start "$each"; done
 }
 
-# cannot_receive CAUSE WORDS -> $cause $reason: set why the workspace can't be received. Always false.
+# cannot_receive CAUSE WORDS -> $cause $reason: set the reason why the workspace can't be received. Always
+# false.
 cannot_receive() {
     cause=$1
     reason="its workspace can't be had: $(printf '%s' "$2" | tr '\n' ' ')"
@@ -35,11 +37,12 @@ refuse_start() {
         printf 'iris: not started: %s\n' "$reason" 2>/dev/null >>"$1/err"
         refuse "$1" "nostart.$cause"
     elif [ ! -e "$1" ]; then
-        not_prepared "$1"
+        refuse_to_prepare "$1"
     fi
 }
 
-# is_being_shipped: true if another call is receiving it, with recent progress. Removes parts of dead calls.
+# is_being_shipped: true if another call is receiving the workspace, with recent progress. Remove the parts of
+# dead calls.
 is_being_shipped() {
     busy=
     for each in *.part.*; do
@@ -58,7 +61,7 @@ is_being_shipped() {
 is_fresh() { [ -n "$(find "$1" "$1/gz" "$1/tar" -prune -mmin -2 2>/dev/null)" ]; }
 
 receive_workspace() {
-    ! lacks gzip tar || { cannot_receive workspace "missing commands:$lacks" || return; }
+    ! lacks gzip tar || { cannot_receive workspace "missing commands:$missing" || return; }
     [ "$bytes" -le "$limit" ] ||
         { cannot_receive workspace "$bytes bytes are more than the $limit that are allowed" || return; }
     has_space || return
@@ -72,8 +75,8 @@ receive_workspace() {
     remove_tree "$part"
 }
 
-# has_space: true if two of these three fit: the packed file, the tar file and the tree. No more exist at
-# once.
+# has_space: true if the disk has room for two of these three: the packed file, the tar file and the tree. At
+# most two of them exist at a time.
 has_space() {
     # shellcheck disable=SC2046
     set -- $(LC_ALL=C df -Pk . 2>/dev/null | tail -n 1)
@@ -82,8 +85,8 @@ has_space() {
     [ "$4" -ge "$needed" ] || cannot_receive disk "$4 KiB are free in $root, $needed KiB are needed"
 }
 
-# step_failed STATUS MESSAGE WORDS: set why a step failed. Only the step's MESSAGE shows that the disk is
-# full.
+# step_failed STATUS MESSAGE WORDS: set the reason why a step failed. MESSAGE, the stderr of the step, shows
+# if the disk is full. WORDS are the reason otherwise.
 step_failed() {
     case $1:$2 in
     *'No space left'* | *'uota exceeded'*) cannot_receive disk "$2" ;;
@@ -91,7 +94,8 @@ step_failed() {
     esac
 }
 
-# receive: read the packed file. If the transfer was cut off, exit, because the caller is gone.
+# receive: read the packed file from the caller. If the transfer was cut off, exit, because the caller is
+# gone.
 receive() {
     printf '%s\n' "$mark"
     message=$(LC_ALL=C head -c "$packed" <&3 2>&1 >"$part/gz")
@@ -107,14 +111,14 @@ receive() {
     esac
 }
 
-# measure FILE -> $size: in bytes.
+# measure FILE -> $size: the size of FILE in bytes.
 measure() {
     # shellcheck disable=SC2046
     set -- $(wc -c 2>/dev/null <"$1")
     size=$1
 }
 
-# unpack: decompress, but at most the expected size; check size and hash.
+# unpack: decompress the packed file, and check size and hash of the tar file.
 unpack() {
     message=$(run_bounded gzip -dc 2>&1 <"$part/gz" >"$part/tar")
     status=$?
@@ -140,12 +144,12 @@ run_bounded() {
     LC_ALL=C "$@"
 }
 
-# check: validate the members before extraction, from two lists of the archive. The first has only names; with
-# them the second, which has details, can be parsed. A newline in a name or target adds lines, which are
-# checked.
+# check_members: validate the members before extraction, from two lists of the archive. The first list has
+# only the names, which are needed to parse the second list, which has details. A newline in a name or target
+# adds lines, which are checked like all others.
 #
 # A link's target is checked as text: it may begin with `..`, at most once for each directory above the link,
-# and these directories must not be links. So a chain of links stays inside, too.
+# and these directories must not be links. So a chain of links also stays in the workspace.
 check_members() {
     message=$({
         LC_ALL=C tar -tf "$part/tar" >"$part/names" && LC_ALL=C tar -tvf "$part/tar" >"$part/list"
@@ -202,7 +206,8 @@ END {
     [ -z "$problem" ] || cannot_receive workspace "$problem"
 }
 
-# extract: extract into $part, and check the result: a sparse file can be larger than its archive.
+# extract: extract the tar file into $part, and check the result: a sparse file can be larger than its
+# archive.
 extract() {
     message=$(cd "$part/$hash" && run_bounded tar -xof ../tar 2>&1)
     status=$?
@@ -215,8 +220,8 @@ extract() {
         cannot_receive workspace "it is more than its archive: $problem"
 }
 
-# move_into_place: rename the tree to w/<hash>. Sync its files BEFORE that, because the name survives a power
-# cut.
+# move_into_place: rename the tree to w/<hash>. Sync the files BEFORE that, because after a power cut the name
+# could exist without their contents.
 move_into_place() {
     chmod -R u=rX,go= "$part/$hash" && chmod u+w "$part/$hash" ||
         { cannot_receive workspace "its permissions can't be set" || return; }

@@ -2,15 +2,15 @@
 # for each attempt, and then for each of its programs, the oldest first:
 #   N <token> <STATE> <number of programs, or - if they can't be listed>
 #   P <pid> <state of the process> <how>     T: its command, py-spy's error, and the stacks
-# HOW: the source of the stacks, spy or handler; or why there are none: deaf (no output after the signal),
-# catches.<signal> (has a handler, maybe not faulthandler's), silent (has no handler), other (no Python
-# program), late (no time or room was left). A program without stacks has the kernel's view of its threads
-# instead, read twice: a line `at` with the uptime in hundredths of a second, then lines `TID/stat:` and
-# `TID/wchan:`.
+# <how> is the source of the stacks, spy or handler; or the reason why there are none: deaf (no output after
+# the signal), catches.<signal> (has a handler, maybe not faulthandler's), silent (has no handler), other (no
+# Python program), late (no time or room was left). For a program without stacks the kernel's view of its
+# threads follows, read twice: each time a line `at` with the uptime in hundredths of a second, then lines
+# `TID/stat:` and `TID/wchan:`.
 #
-# A signal can end a program, or have another meaning for the program. So iris sends a signal only to
-# programs that have a handler for it and have the attempt's file stacks.<signal> open. If the operator
-# requests the signal, the handler suffices.
+# A signal can end a program, or have another meaning for the program. So iris sends a signal only to programs
+# that have a handler for that signal and have the attempt's file stacks.<signal> open. If the operator
+# requests the signal, a handler is sufficient.
 
 # stacks TOKEN SIGNAL: SIGNAL is the operator's choice, or empty. Continues after the caller has disconnected:
 # if py-spy were killed, a program that it has paused would stay paused.
@@ -25,9 +25,9 @@ stacks() {
         ;;
     esac
     cd "$1" 2>/dev/null || return
-    find_leaders "$1"
+    find_wrappers "$1"
     self_pid
-    if scan "$1" "$leaders" "" "$self"; then
+    if scan "$1" "$wrappers" "" "$self"; then
         attempt_dir=$(pwd -P)
         # shellcheck disable=SC2046,SC2086
         set -- $(printf '%s\n' $found | sort -t : -k 2n -k 1n)
@@ -59,7 +59,7 @@ print_programs() {
     done
 }
 
-# print_program PID START: print its P line. $stat_text is set by read_start.
+# print_program PID START: print the P line of a program. The caller has set $stat_text by read_start.
 print_program() {
     process_state=${stat_text##*) }
     process_state=${process_state%% *}
@@ -75,7 +75,8 @@ print_program() {
     text "$(printf '%s\n%s\n%s' "$program" "$trouble" "$dump" | encode)"
 }
 
-# read_first PROCESSES -> $first_at $threads_PID: the first reading of their threads, and its uptime.
+# read_first PROCESSES -> $first_at $threads_PID: read the threads of the first 64 processes; $first_at is the
+# uptime of that reading.
 read_first() {
     first_read=0
     for process; do
@@ -88,7 +89,8 @@ read_first() {
     first_at=$now
 }
 
-# read_second PID START -> $dump: both readings, if it is still the same process.
+# read_second PID START -> $dump: read the threads again; $dump is both readings, or unchanged if the process
+# has ended.
 read_second() {
     eval "first=\${threads_$1-}"
     [ -n "$first" ] && [ "$thread_room" -gt 0 ] || return 0
@@ -100,7 +102,8 @@ read_second() {
     thread_room=$((thread_room - ${#dump}))
 }
 
-# read_threads PID -> $threads: the main thread first; empty if the process has ended or is hidden.
+# read_threads PID -> $threads: the threads of a process, the main thread first; empty if the process has
+# ended or is hidden.
 read_threads() {
     threads=
     [ -r "$iris_proc/$1/task/$1/stat" ] || return 0
@@ -175,8 +178,8 @@ run_limited() {
     wait $!
 }
 
-# find_spy PID -> $spy: py-spy in the program's PATH, unless the process is another user's, or in the
-# session's.
+# find_spy PID -> $spy: py-spy in the PATH of the program (unless the process is another user's), otherwise
+# py-spy in the PATH of this session.
 find_spy() {
     spy=
     if is_own_process "$1"; then

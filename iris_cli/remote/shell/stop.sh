@@ -1,8 +1,8 @@
 # The call `stop`, and its stopper process. The working directory is <root>/a; the stopper's is
 # <root>/a/<token>. docs/worker-protocol.md lists files and races.
 #
-# A stopper renames stop.idle, or the file of a dead stopper, to stop.run.<since>.<grace>.<pid>.<start>: one
-# stopper wins. SINCE, the uptime at the first stop, and GRACE are in hundredths of a second.
+# A stopper renames stop.idle, or the file of a dead stopper, to stop.run.<since>.<grace>.<pid>.<start>. Only
+# one stopper succeeds. <since>, the uptime at the first stop, and <grace> are in hundredths of a second.
 
 # stop TOKEN GRACE: fence the attempt. If it may have processes, start a stopper.
 stop() {
@@ -32,8 +32,9 @@ stop() {
     run_detached stopper "$PWD/$1" "$stop" "$2"
 }
 
-# make_stop_dir TOKEN: for an attempt without a directory, make a tombstone and return false. If its processes
-# live, the task has removed the directory: make it again, because a stopper needs it.
+# make_stop_dir TOKEN: for an attempt without a directory, make a tombstone and return false. If processes of
+# the attempt live, its task has removed the directory. Then make the directory again, because a stopper needs
+# it.
 make_stop_dir() {
     if find_processes "$1" && [ -z "$found" ]; then
         if [ ! -f "$1" ] && [ ! -d "$1" ]; then
@@ -48,10 +49,10 @@ make_stop_dir() {
     [ -d "$1" ]
 }
 
-# find_stop TOKEN -> $stop, and the variables of `read_names`. During a rename a listing may show neither the
-# old nor the new name. A stop file exists whenever `run` exists, so list again until it appears. Don't make
-# stop.idle again: the wrapper takes stop.idle as proof that no stop has begun, and would record a stopped
-# task as one that ended by itself.
+# find_stop TOKEN -> $stop: the name of the stop file; and the variables of `read_names`. During a rename a
+# listing may show neither the old nor the new name. If `run` exists, a stop file exists, so list again until
+# it appears. Don't make stop.idle again: for the wrapper, stop.idle proves that no stop has begun, so the
+# wrapper would record a stopped task as one that ended by itself.
 find_stop() {
     read_names "$1"
     for _ in 1 2 3 4 5 6 7 8; do
@@ -92,18 +93,18 @@ stopper() {
     mv "$2" "stop.run.$stop_since.$stop_grace.$$.$start" 2>/dev/null || exit 0
     kill_at=$((stop_since + stop_grace))
     read_names .
-    if end_all "$token" last $$; then
+    if end_processes "$token" last $$; then
         empty_secrets .
         remove_groups . "$token"
-        # If end_all found processes, the exit record was made too early or forged.
+        # If end_processes found processes, the exit record was made too early, or was forged.
         [ -z "$record" ] || [ -z "$had_processes" ] || remove_named x x.pending
         mv x.pending x.cancelled 2>/dev/null
-        verdict=stop.done
+        final_name=stop.done
     else
-        verdict=stop.stuck.$stop_since.$stop_grace
+        final_name=stop.stuck.$stop_since.$stop_grace
     fi
-    # Retry if a later stop has just renamed it.
-    until mv stop.run.*."$$".* "$verdict" 2>/dev/null || [ ! -e "$1" ]; do nap; done
+    # Retry if a later stop has just renamed the stop file.
+    until mv stop.run.*."$$".* "$final_name" 2>/dev/null || [ ! -e "$1" ]; do nap; done
 }
 
 # update_kill_at -> $kill_at: from the name of the stop file, which a later stop may have changed.
@@ -115,7 +116,7 @@ update_kill_at() {
     done
 }
 
-# await_stops TOKENS: wait until all are stopped, for at most a second.
+# await_stops TOKENS: wait until all these attempts are stopped, for at most a second.
 await_stops() {
     now
     deadline=$((now + 100))
@@ -130,8 +131,8 @@ await_stops() {
 }
 
 # stop_without_fork TOKENS: the EXIT trap of this call. On a host that can't start processes, the shell exits
-# at its first command that is no builtin. Then fence the attempts that have not started. Answer only if all
-# are STOPPED.
+# at its first command that is not a builtin. Then fence those of the attempts that have not started. Answer
+# only if all attempts are STOPPED.
 stop_without_fork() {
     cannot_fork=1
     [ -z "$root_missing" ] || return
@@ -156,8 +157,9 @@ fence_without_fork() {
         claim "$1"
         return
     fi
-    # Make `cancel` BEFORE any check: a wrapper that makes the file `go` later will find it. An earlier
-    # wrapper has made the files `go` and launch.*. Check both, because its task may have removed one of them.
+    # Make `cancel` BEFORE any check: a wrapper that makes the file `go` later will find `cancel`. A wrapper
+    # that has started made the files `go` and launch.*. Check both, because its task may have removed one of
+    # them.
     printf '' 2>/dev/null >"$1/cancel"
     for name in "$1/go" "$1"/launch.[0-9]*; do [ ! -e "$name" ] || return 1; done
     [ -e "$1/cancel" ] && [ -e "$1/launch.pending" ] && is_unmarked "$1" || return 1
@@ -165,8 +167,8 @@ fence_without_fork() {
     printf '' 2>/dev/null >"$1/stop.done"
 }
 
-# is_unmarked TOKEN: true if no process has the attempt's marker. As a check that environments can be read,
-# the search must find this shell's environment, with HOME and PATH. Otherwise, for example if files can't be
+# is_unmarked TOKEN: true if no process has the attempt's marker. To show that environments can be read, the
+# search must find HOME and PATH in the environment of this shell. Otherwise, for example if files can't be
 # opened or `read` stops at the NUL between variables, the result is false.
 is_unmarked() {
     found_self=

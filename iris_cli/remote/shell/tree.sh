@@ -2,22 +2,22 @@
 #
 # A process belongs to an attempt if its environment has the marker IRIS_ATTEMPT_TOKEN=<token>, if it is in a
 # control group named iris-<token> or in the session of the attempt's wrapper, if an earlier scan found it, or
-# if its parent belongs to the attempt. While the wrapper lives, no other session can have the number of the
-# wrapper's session. So a stop ends the wrapper last.
+# if its parent belongs to the attempt. The number of the wrapper's session can't be reused while the wrapper
+# lives. So a stop ends the wrapper last.
 
-# scan TOKEN LEADERS SEEN SELF -> $found: the attempt's processes, as pid:start. LEADERS are its wrappers,
-# SEEN are its processes in earlier scans (both as pid:start). SELF, the pid of the caller, is excluded with
-# its children. False if unknown, for example if the list of processes lacks SELF.
+# scan TOKEN WRAPPERS SEEN SELF -> $found: the attempt's processes, as pid:start. WRAPPERS are the attempt's
+# wrappers, and SEEN the processes that earlier scans found (both as pid:start). SELF, the pid of the caller,
+# is excluded with its children. False if the processes can't be listed, for example if the list lacks SELF.
 scan() {
     found=
-    if has_only_leaders "$@"; then
+    if has_only_wrappers "$@"; then
         for process in $2; do [ "${process%%:*}" = "$4" ] || found="$found $process"; done
         return 0
     fi
     find_marked "$1" || return 1
     marks=
     for path in $paths; do marks="$marks $path"; done
-    found=$(print_processes | LC_ALL=C awk -v marks="$marks" -v leaders="$2" -v seen="$3" -v self="$4" '
+    found=$(print_processes | LC_ALL=C awk -v marks="$marks" -v wrappers="$2" -v seen="$3" -v self="$4" '
         /^\// {
             pid = $0
             sub(/\/stat$/, "", pid)
@@ -59,34 +59,34 @@ scan() {
                 sub(/.*\//, "", word[i])
                 if (word[i] in start) ours[word[i]] = 1
             }
-            split(leaders " " seen, word, " ")
+            split(wrappers " " seen, word, " ")
             for (i in word) if (pid = live_pid(word[i])) {
                 ours[pid] = 1
-                if (index(" " leaders " ", " " word[i] " ") && session[pid] == pid) led_sessions[pid] = 1
+                if (index(" " wrappers " ", " " word[i] " ") && session[pid] == pid) wrapper_sessions[pid] = 1
             }
-            for (pid in start) if (session[pid] in led_sessions) ours[pid] = 1
+            for (pid in start) if (session[pid] in wrapper_sessions) ours[pid] = 1
             add_children(ours)
             add_children(excluded)
             for (pid in ours) if (!(pid in excluded) && !is_dead(pid)) print pid ":" start[pid]
         }') || return 1
 }
 
-# find_leaders TOKEN -> $leaders: live wrappers of the attempt in the working directory, as pid:start. The
+# find_wrappers TOKEN -> $wrappers: live wrappers of the attempt in the working directory, as pid:start. The
 # files `pid` and `setup.pid` name them. $wrapper is added, because the task may have removed the files.
-find_leaders() {
-    leaders=
-    [ -z "$wrapper" ] || ! is_alive "${wrapper%%:*}" "${wrapper#*:}" || leaders=" $wrapper"
+find_wrappers() {
+    wrappers=
+    [ -z "$wrapper" ] || ! is_alive "${wrapper%%:*}" "${wrapper#*:}" || wrappers=" $wrapper"
     for name in pid setup.pid; do
         read_pid "$name" || continue
-        case "$leaders " in *" $pid:$pid_start "*) continue ;; esac
-        ! is_writer "$name" "$1" || leaders="$leaders $pid:$pid_start"
+        case "$wrappers " in *" $pid:$pid_start "*) continue ;; esac
+        ! is_writer "$name" "$1" || wrappers="$wrappers $pid:$pid_start"
     done
 }
 
 wrapper=
 
-# signal NAME PROCESSES: send the signal to those that live. Each process is checked immediately before,
-# because its pid may have been reused.
+# signal NAME PROCESSES: send the signal to those of the PROCESSES (pid:start) that live. Check each process
+# immediately before, because its pid may have been reused.
 signal() {
     signal_name=$1
     shift
@@ -95,34 +95,34 @@ signal() {
     done
 }
 
-# end_all TOKEN WRAPPER SELF -> $had_processes: end all processes of the attempt in the working directory,
-# until two scans in a row find none: send TERM once to each, and KILL from the uptime $kill_at on, which
-# `update_kill_at` may change. False if a process survives KILL for ten seconds. $had_processes is 1 if there
-# was a process other than a wrapper. If WRAPPER is `keep`, the wrapper is not ended; if it is `last`, it may
-# end by itself when no other process is left, and is killed after two seconds.
-end_all() {
-    empty_scans=0 seen= had_processes= got_term= killing_since= lone_since= rounds=0
+# end_processes TOKEN MODE SELF -> $had_processes: end all processes of the attempt in the working directory,
+# until two scans in a row find none. Send TERM once to each process, and KILL from the uptime $kill_at on,
+# which `update_kill_at` may change. False if a process survives KILL for ten seconds. $had_processes is 1 if
+# there was a process other than a wrapper. With the MODE `keep` the wrapper is not ended. With `last` the
+# wrapper may end by itself when no other process is left, and is killed after two seconds.
+end_processes() {
+    empty_scans=0 seen= had_processes= got_term= killing_since= alone_since= rounds=0
     while :; do
-        find_leaders "$1"
+        find_wrappers "$1"
         find_group . "$1"
         now
         update_kill_at
-        if ! scan "$1" "$leaders" "$seen" "$3"; then
+        if ! scan "$1" "$wrappers" "$seen" "$3"; then
             empty_scans=0 others=unknown
         else
             seen=$found
             others=
             for process in $found; do
-                case " $leaders " in *" $process "*) ;; *) others="$others $process" ;; esac
+                case " $wrappers " in *" $process "*) ;; *) others="$others $process" ;; esac
             done
             if [ -n "$others" ]; then
                 empty_scans=0
             else
                 empty_scans=$((empty_scans + 1))
-                [ "$2" = last ] && [ -n "$leaders" ] && empty_scans=0
+                [ "$2" = last ] && [ -n "$wrappers" ] && empty_scans=0
             fi
             # With a control group one scan suffices, except for a stop.
-            if [ "$empty_scans" -gt 0 ] && ! is_populated && no_container . "$1"; then
+            if [ "$empty_scans" -gt 0 ] && ! is_populated && remove_container . "$1"; then
                 case $empty_scans$2$populated$own_group in 1keep0?*) return 0 ;; esac
                 [ "$empty_scans" -lt 2 ] || return 0
             fi
@@ -135,7 +135,8 @@ end_all() {
     done
 }
 
-# signal_round WRAPPER: send signals to $others, or else to the wrapper. False after ten seconds of KILL.
+# signal_round MODE: send signals to $others or, if $others is empty, to the wrapper (see `end_processes`).
+# False ten seconds after the first KILL.
 signal_round() {
     if [ "$now" -ge "$kill_at" ]; then
         : "${killing_since:=$now}"
@@ -145,20 +146,20 @@ signal_round() {
     case $others in
     unknown) return 0 ;;
     '')
-        [ "$1" = last ] && [ -n "$leaders" ] || return 0
-        : "${lone_since:=$now}"
+        [ "$1" = last ] && [ -n "$wrappers" ] || return 0
+        : "${alone_since:=$now}"
         # shellcheck disable=SC2086
-        [ "$now" -lt $((lone_since + 200)) ] || signal KILL $leaders
+        [ "$now" -lt $((alone_since + 200)) ] || signal KILL $wrappers
         return 0
         ;;
     esac
-    lone_since= had_processes=1
+    alone_since= had_processes=1
     if [ "$now" -ge "$kill_at" ]; then
         for process in $others; do
             [ "$now" -ge $((killing_since + 500)) ] || ! is_client "${process%%:*}" || continue
             signal KILL "$process"
         done
-        no_container . "$token" keep # the container's processes may be another user's
+        remove_container . "$token" keep # the container's processes may be another user's
         return 0
     fi
     for process in $others; do

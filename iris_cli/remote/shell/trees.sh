@@ -1,4 +1,4 @@
-# Functions of calls about workspaces.
+# Functions for the calls that prepare, receive and remove workspaces.
 
 # print_missing_workspaces HASHES: print W <hash> for each workspace that this host lacks.
 print_missing_workspaces() {
@@ -15,7 +15,7 @@ is_part_alive() {
 
 remove_trees() { for each; do remove_tree "$each"; done; }
 
-# remove_tree PATH: remove a directory. PATH is relative. `find` follows no links.
+# remove_tree PATH: remove a directory with its contents. PATH is relative. `find` follows no links.
 remove_tree() {
     [ -d "$1" ] && [ ! -L "$1" ] || return 0
     find "./$1" -xdev -type d ! -perm -700 -exec chmod u+rwx {} +

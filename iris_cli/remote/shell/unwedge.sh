@@ -2,7 +2,7 @@
 # $processes_to_end (see evict.sh).
 #   F <none|held|stale|foreign> <unseen>      libtpu's lock file; number of processes that can't be inspected
 #   C <pid> <start> <token, or ->             T: a line with the devices that it holds, then its command
-#   A ...                                     as in every answer, without output
+#   A ...                                     as in every answer, but without the output of the attempt
 
 # print_holders: print the F line, the holders of chips, and processes of $processes_to_end that still live.
 print_holders() {
@@ -12,7 +12,7 @@ print_holders() {
     count_unseen
     line "F $lock $unseen"
     kept=
-    # Some of the processes may belong to attempts to keep, but hide the marker.
+    # Some of the processes may belong to the attempts in $keep, but hide the marker.
     self_pid
     [ -z "$holders$processes_to_end" ] || kept_processes "$keep" "$self" || fail_without_list
     pids=' '
@@ -35,7 +35,7 @@ fail_without_list() {
     exit 1
 }
 
-# find_devices PID -> $devices: the devices that it still holds, from $holders.
+# find_devices PID -> $devices: those devices in $holders that the process still holds.
 find_devices() {
     devices=
     for each in $holders; do
@@ -78,8 +78,8 @@ count_unseen() {
     done
 }
 
-# print_unknown: report $attempts_to_stop, and all attempts on this host except stopped ones, those in $keep,
-# and those that have ended here and in the log.
+# print_unknown: report $attempts_to_stop and all other attempts on this host, except stopped attempts,
+# attempts in $keep, and attempts that have ended on this host and in the log.
 print_unknown() {
     terse=1 unknown=
     for each in *; do

@@ -1,7 +1,7 @@
 # The call `prepare` for attempts with a workspace. The working directory is <root>/a.
 
-# prepare_with WORKSPACE TOKEN CMD ENV SETUP SETTINGS: call `prepare`. If the attempt is ABSENT and this host
-# lacks the workspace, name the workspace in the answer instead.
+# prepare_with WORKSPACE TOKEN CMD ENV SETUP SETTINGS: call `prepare`, unless the attempt is ABSENT and this
+# host lacks the workspace. Then the answer names the workspace (print_missing_workspaces).
 prepare_with() {
     workspace=$1
     shift
