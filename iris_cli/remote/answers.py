@@ -25,7 +25,7 @@ from iris_cli.core.messages.observations import (
     WorkerReport,
 )
 from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
-from iris_cli.remote.frames import Frame, add_facts, malformed
+from iris_cli.remote.frames import Frame, add_facts, malformed_answer
 
 MAX_TAIL = 8 << 10
 MAX_TEXT = 32 << 10
@@ -64,7 +64,7 @@ _PACKAGES = MappingProxyType(
 _MAX_MISSING = 64
 
 _TOLERANCE = 60 * 100
-"""Hundredths of a second by which a time may exceed the uptime, which was read earlier."""
+"""Hundredths of a second by which an age may exceed the uptime, which the worker read earlier."""
 
 
 class Record(Struct, frozen=True):
@@ -95,7 +95,7 @@ def worker_report(
     lacking = _missing_workspaces(records, workspaces) if workspaces and not is_other_host else []
     attempts = tuple(_attempt(record, uptime, facts) for record in records[: len(records) - len(lacking)])
     if sorted(attempt.token for attempt in attempts) != ([] if is_other_host else sorted(tokens)) or facts:
-        raise malformed("the answer is about other attempts")
+        raise malformed_answer("the answer is about other attempts")
     return WorkerReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -120,7 +120,7 @@ def _split_requests(
         if match := _REQUEST.fullmatch(record.line):
             size, token = int(match[3]), Token(match[1])
             if token not in with_requests or match.group(1, 2) in found or not is_request_id(match[2]):
-                raise malformed("the answer has an unexpected request")
+                raise malformed_answer("the answer has an unexpected request")
             if size <= MAX_REQUEST_BYTES and len(record.data) < size:
                 continue  # the request was deleted while it was read, because another process has answered it
             data = record.data if size <= MAX_REQUEST_BYTES else None
@@ -130,7 +130,7 @@ def _split_requests(
         else:
             others.append(record)
     if not set(tokens).issuperset(asking):
-        raise malformed("the answer is about other attempts")
+        raise malformed_answer("the answer is about other attempts")
     ordered = sorted(found.values(), key=lambda each: (each.token, each.id))
     return tuple(ordered), tuple(asking), others
 
@@ -139,18 +139,21 @@ def _missing_workspaces(records: Sequence[Record], workspaces: Sequence[str]) ->
     matches = [_MISSING_WORKSPACE.fullmatch(record.line) for record in records if not record.data]
     found = [match[1] for match in matches if match is not None]
     if len(set(found)) != len(found) or not set(found) <= set(workspaces):
-        raise malformed("the answer is about other workspaces")
+        raise malformed_answer("the answer is about other workspaces")
     return found
 
 
 def unwedge_report(
     frame: Frame, worker: WorkerId, keep: Sequence[Token], cleared: Sequence[Token]
 ) -> UnwedgeReport:
-    """Return the answer to `unwedge`. It must contain the attempts `cleared`, and none of `keep`. Raises NoAnswer."""
+    """Return the answer to `unwedge`. It must contain the attempts `cleared`, but no attempt of `keep`.
+
+    Raises NoAnswer.
+    """
     _, uptime, records = parse_records(frame, MAX_COMMAND)
     lock = _LOCK.fullmatch(records[0].line) if records and not records[0].data else None
     if lock is None:
-        raise malformed("the answer does not begin with the lock file")
+        raise malformed_answer("the answer does not begin with the lock file")
     holders, attempts = [], []
     for record in records[1:]:
         if match := _HOLDER.fullmatch(record.line):
@@ -159,9 +162,9 @@ def unwedge_report(
             attempts.append(_attempt(record, uptime))
     tokens = [attempt.token for attempt in attempts]
     if len({*tokens, *keep}) != len(tokens) + len(set(keep)) or not set(tokens).issuperset(cleared):
-        raise malformed("the answer is about other attempts")
+        raise malformed_answer("the answer is about other attempts")
     if len({holder.pid for holder in holders}) != len(holders):
-        raise malformed("the answer names a process twice")
+        raise malformed_answer("the answer names a process twice")
     return UnwedgeReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -191,7 +194,7 @@ def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Reap
     matches = [_TOKEN.fullmatch(record.line) for record in records]
     found = [Token(match[1]) for match in matches if match is not None]
     if len(found) != len(records) or len(set(found)) != len(found) or not set(found) <= set(tokens):
-        raise malformed("the answer is about other attempts")
+        raise malformed_answer("the answer is about other attempts")
     return ReapReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -208,7 +211,7 @@ def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Usa
     matches = [_USAGE.fullmatch(record.line) for record in records]
     sizes = {Token(match[1]): int(match[2]) << 10 for match in matches if match is not None}
     if len(sizes) != len(records) or not set(sizes) <= set(tokens):
-        raise malformed("the answer is about other attempts")
+        raise malformed_answer("the answer is about other attempts")
     return UsageReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -231,22 +234,26 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
             warnings.append(text)
         elif (match := _TEXT.fullmatch(record.line)) and match[1] not in texts:
             texts[match[1]] = text
-        elif (match := _amount_or_count(record.line)) and not text and match[1] not in amounts:
+        elif (
+            (match := _AMOUNT.fullmatch(record.line) or _COUNT.fullmatch(record.line))
+            and not text
+            and match[1] not in amounts
+        ):
             amounts[match[1]] = int(match[2])
         elif (match := _TOKEN.fullmatch(record.line)) and not text:
             tokens.append(Token(match[1]))
         elif (match := _MISSING_COMMAND.fullmatch(record.line)) and not text and len(missing) < _MAX_MISSING:
             missing.append(match[1])
         else:
-            raise malformed("the answer has an unexpected line")
+            raise malformed_answer("the answer has an unexpected line")
     if missing:
         warnings.insert(0, f"refused: {_missing_commands(missing)}")
     if len(set(tokens)) != len(tokens) or sum(map(len, warnings)) > MAX_WARNINGS:
-        raise malformed("the answer is too long")
+        raise malformed_answer("the answer is too long")
     gpu_variant = texts.pop("gpu_variant", "")
     containment = texts.pop("containment", "")
     if containment not in ("", "cgroup", "session"):
-        raise malformed("unknown containment")
+        raise malformed_answer("unknown containment")
     return ProbeReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -271,12 +278,11 @@ def _missing_commands(names: Sequence[str]) -> str:
     return f"missing commands: {', '.join(names)}; install {', '.join(packages)} on the worker, or busybox"
 
 
-def _amount_or_count(line: str) -> re.Match[str] | None:
-    return _AMOUNT.fullmatch(line) or _COUNT.fullmatch(line)
-
-
 def _metadata(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the metadata server's values that are not empty. Some missing ones are taken from the value `tpu-env`."""
+    """Return the values of the metadata server that are not empty.
+
+    Some missing values are taken from the variables in the value `tpu-env`.
+    """
     tpu_env = _variables(values.pop("tpu-env", ""))
     fallbacks = {
         "accelerator-type": "ACCELERATOR_TYPE",
@@ -286,9 +292,8 @@ def _metadata(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
     }
     found = {key: tpu_env.get(name, "") for key, name in fallbacks.items()}
     found |= {key: text for key, text in values.items() if text}
-    found[ZONE_ATTRIBUTE_KEY] = found[ZONE_ATTRIBUTE_KEY].rpartition("/")[
-        2
-    ]  # from projects/1/zones/us-central2-b
+    zone = found[ZONE_ATTRIBUTE_KEY]  # projects/1/zones/us-central2-b
+    found[ZONE_ATTRIBUTE_KEY] = zone.rpartition("/")[2]
     if PREEMPTIBLE_ATTRIBUTE_KEY in found:
         found[PREEMPTIBLE_ATTRIBUTE_KEY] = found[PREEMPTIBLE_ATTRIBUTE_KEY].lower()
     return tuple(sorted((key, text) for key, text in found.items() if text))
@@ -306,42 +311,45 @@ def _variables(text: str) -> dict[str, str]:
 
 
 def parse_records(frame: Frame, longest: int) -> tuple[float, int, list[Record]]:
-    """Return the clock (seconds), the uptime (hundredths) and the records. A record has at most `longest` bytes."""
+    """Return the clock (seconds), the uptime (hundredths) and the records.
+
+    The data of a record may have at most `longest` bytes. Raises NoAnswer.
+    """
     # A line of data begins with "T " and belongs to the line before it. No line contains a tab.
     first, *grouped = (each.partition("\t") for each in frame.text.replace("\nT ", "\t").split("\n"))
     match = _CLOCK.fullmatch(first[0])
     if match is None or int(match[1]) > MAX_CLOCK or int(match[2]) > MAX_UPTIME:
-        raise malformed("the answer has an invalid time")
+        raise malformed_answer("the answer has an invalid time")
     if first[1]:
-        raise malformed("the answer has unexpected data")
+        raise malformed_answer("the answer has unexpected data")
     records = [Record(line, _decode(data.replace("\t", ""), longest)) for line, _, data in grouped]
     return float(match[1]), int(match[2]), records
 
 
 def _decode(encoded: str, longest: int) -> bytes:
     if len(encoded) > longest * 4 // 3 + 8:
-        raise malformed("the answer has too much data")
+        raise malformed_answer("the answer has too much data")
     try:
         data = base64.b64decode(encoded, validate=True)
     except binascii.Error as error:
-        raise malformed("the answer's data is malformed") from error
+        raise malformed_answer("the answer's data is malformed") from error
     if len(data) > longest:
-        raise malformed("the answer has too much data")
+        raise malformed_answer("the answer has too much data")
     return data
 
 
 def _attempt(
     record: Record, uptime: int, facts: dict[Token, tuple[Fact, ...]] | None = None
 ) -> AttemptReport:
-    """Parse one attempt, and move its facts from `facts` into the report."""
+    """Parse the report of an attempt, and move its facts from `facts` into the report."""
     match = _ATTEMPT.fullmatch(record.line)
     if match is None or match[2] not in RemoteState.__members__:
-        raise malformed("the answer has an unexpected line")
+        raise malformed_answer("the answer has an unexpected line")
     if len(record.data) > MAX_TAIL:
-        raise malformed("the answer has too much data")
+        raise malformed_answer("the answer has too much data")
     times = [int(match[group]) for group in (5, 6) if match[group] != "-"]
     if max(times, default=0) > uptime + _TOLERANCE:
-        raise malformed("the answer has a time before the host's boot")
+        raise malformed_answer("the answer has a time before the host's boot")
     report = AttemptReport(
         token=Token(match[1]),
         state=RemoteState(match[2]),
@@ -355,12 +363,12 @@ def _attempt(
         facts=facts.pop(Token(match[1]), ()) if facts else (),
     )
     if not report.is_consistent or times != sorted(times, reverse=True):
-        raise malformed(f"the answer is contradictory about an attempt that is {report.state}")
+        raise malformed_answer(f"the answer is contradictory about an attempt that is {report.state}")
     return report
 
 
 def _last_output_ago(hundredths: str, began: int) -> float | None:
-    """Return the age of the last output in seconds, at most that of the start, because tasks can change file times."""
+    """Return the age of the last output in seconds. Tasks can change file times, so it is at most the age `began`."""
     return None if hundredths == "-" else min(int(hundredths), began) / 100
 
 

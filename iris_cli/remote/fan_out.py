@@ -21,7 +21,7 @@ LINGER = 0.05  # seconds
 
 
 class FanOut(Protocol[R]):
-    """A set of concurrent operations. Its methods are called by one thread; the operations run in others."""
+    """A set of concurrent operations. One thread calls the methods; the operations run in other threads."""
 
     def submit(self, act: Callable[[], R]) -> None:
         """Queue `act`. It starts at once unless the maximum number of operations is running."""
@@ -30,9 +30,9 @@ class FanOut(Protocol[R]):
     def take(self, patience: float | None = None) -> list[R]:
         """Return the results that have arrived.
 
-        If there are none, wait for the next ones, at most `patience` seconds (None: no limit). The list is empty if no
-        result arrived or nothing is running. If an `act` raised an exception, raise it after the results before it have
-        been taken.
+        If no result has arrived, wait at most `patience` seconds (None: no limit). The list is empty if no result
+        arrived in that time, or no operation is running. If an `act` raised an exception, raise the exception after all
+        results that arrived earlier have been taken.
         """
         ...
 
@@ -42,7 +42,7 @@ class FanOut(Protocol[R]):
 
 
 _MAX_WAIT = 0.5
-"""Seconds."""
+"""Maximum duration in seconds of one wait (see `Threads._next`)."""
 
 
 class _Raised(Struct, frozen=True):

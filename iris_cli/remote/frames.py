@@ -33,7 +33,7 @@ def parse_frame(output: bytes, nonce: str) -> Frame:
     """
     mark = nonce.encode()
     if (marks := output.count(mark)) != 2:
-        raise malformed(
+        raise malformed_answer(
             "the answer has no frame" if not marks else "the frame of the answer is truncated or doubled"
         )
     (first, after_first), (last, after_last) = (
@@ -41,35 +41,35 @@ def parse_frame(output: bytes, nonce: str) -> Frame:
         for at in (output.find(mark), output.rfind(mark))
     )
     if not after_last:
-        raise malformed("the frame of the answer is truncated or doubled")
+        raise malformed_answer("the frame of the answer is truncated or doubled")
     begin = _BEGIN.fullmatch(output, first, after_first - 1)
     end = _END.fullmatch(output, last, after_last - 1)
     if begin is None or end is None or begin[1] != mark or end[1] != mark:
-        raise malformed("the answer's frame is malformed")
+        raise malformed_answer("the answer's frame is malformed")
     inside = output[after_first:last]
     count = inside.count(b"\n")
     if count != int(end[2]):
-        raise malformed(f"the answer has {count} lines and claims {int(end[2])}")
+        raise malformed_answer(f"the answer has {count} lines and claims {int(end[2])}")
     if inside.translate(None, _PLAIN):
-        raise malformed("the answer has a line that is not plain text")
+        raise malformed_answer("the answer has a line that is not plain text")
     if any(not 0 < len(line) <= MAX_LINE for line in inside.split(b"\n")[:-1]):
-        raise malformed("the answer has a line that is empty or too long")
+        raise malformed_answer("the answer has a line that is empty or too long")
     boot_id, incarnation = ("" if word == b"-" else word.decode() for word in begin.group(2, 3))
     return Frame(boot_id, incarnation, inside[:-1].decode())
 
 
-def malformed(detail: str, *, hint: str = "") -> NoAnswer:
+def malformed_answer(detail: str, *, hint: str = "") -> NoAnswer:
     """Return the error for a malformed answer."""
     return NoAnswer(SilenceKind.PROTOCOL, "answer", detail, hint=hint)
 
 
-def failed(output: ScriptResult) -> NoAnswer:
-    """Return the error for a script that did not run to its end."""
+def failed_script(output: ScriptResult) -> NoAnswer:
+    """Return the error for a script that did not exit with 0."""
     hint = "the login shell must be able to run: exec /bin/sh -s" if output.status in (1, 126, 127) else ""
-    return malformed(f"the call exited with {output.status}: {output.message}", hint=hint)
+    return malformed_answer(f"the call exited with {output.status}: {output.message}", hint=hint)
 
 
-# Facts about failures: `D <token>`, and as data the file that the wrapper wrote (`shell/deaths.sh`).
+# Facts about failures: a line `D <token>`. Its data is the file `facts` that the wrapper wrote (`shell/deaths.sh`).
 
 
 MAX_FACT = 300
@@ -78,7 +78,7 @@ _FACT = re.compile(rf"({'|'.join(FactKind)}) (proven|guess) ([ -~]{{1,{MAX_FACT}
 
 
 def parse_facts(data: bytes) -> tuple[Fact, ...]:
-    """Return the facts in the file, one of each kind. A task may have written it: skip malformed lines."""
+    """Return the facts in the file, one of each kind. Malformed lines are skipped: a task may have written the file."""
     found: dict[FactKind, Fact] = {}
     lines, end, _ = data.decode("ascii", "replace").partition("\n.\n")
     for line in lines.split("\n") if end else ():
@@ -91,12 +91,15 @@ def parse_facts(data: bytes) -> tuple[Fact, ...]:
 def add_facts(
     facts: dict[Token, tuple[Fact, ...]], line: str, data: bytes, tokens: Collection[Token]
 ) -> bool:
-    """Add the facts if the line has some; otherwise return False. Raises NoAnswer if they are not about `tokens`."""
+    """Add the facts of a line `D` to `facts`. Return False for any other line.
+
+    Raises NoAnswer for facts about an attempt that is not in `tokens`.
+    """
     match = _LINE.fullmatch(line)
     if match is None:
         return False
     token = Token(match[1])
     if token in facts or token not in tokens:
-        raise malformed("the answer has facts that were not asked for")
+        raise malformed_answer("the answer has facts that were not asked for")
     facts[token] = parse_facts(data)
     return True

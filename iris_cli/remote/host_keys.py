@@ -1,7 +1,7 @@
 """Host keys: the user's known_hosts files, and iris's own file, which lists keys by worker.
 
-The format of all files is that of sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". Invalid lines are skipped, so that one of
-them does not make all workers unreachable.
+The format of all files is described in sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". Invalid lines are skipped, so that one
+invalid line does not make all workers unreachable.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def known_hosts_name(host: str, port: int) -> str:
 
 
 class HostKeys:
-    """The keys on record. New keys are written to `own`, iris's file; the user's files are only read.
+    """The keys on record. New keys are written to `own`, the file of iris. The user's files are only read.
 
     Safe for threads and processes. An owner is a worker, or the name of a jump host. Methods raise OSError if a file
     can't be read or written, or if another user can write to `own`.
@@ -104,7 +104,10 @@ class HostKeys:
         return RecordedKeys(own, self._revoked(name, files)) if own else self._from_user_files(name, files)
 
     def find_jump_host_keys(self, name: str, files: Sequence[Path]) -> RecordedKeys:
-        """Return a jump host's keys from `files`, which `ssh-keygen -R` corrects, otherwise from our own file."""
+        """Return a jump host's keys from `files`, otherwise from our own file.
+
+        `files` come first, because the user corrects them with `ssh-keygen -R`.
+        """
         theirs = self._from_user_files(name, files)
         return theirs if theirs.keys else replace(theirs, keys=self._own_keys(name))
 

@@ -39,10 +39,10 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
 
     `argv` runs without a shell. Before `argv`, the command `setup` runs in a shell, once for each pair of workspace and
     set-up. The attempt gets its own copy of `workspace` (SHA-256, hexadecimal) as the set-up left it. An attempt is
-    `exclusive` if it needs all chips of the host. It will listen on `ports`. The start waits at most `device_wait` for
-    chips and ports. `signal` is sent before the `timeout`. `memory` limits all processes of the attempt together, in
-    bytes, if the host has control groups (0: no limit). With an `image` the attempt runs in a container; `gpus` gives
-    the container the host's GPUs. The worker stops the attempt if no poll renews its lease for `lease` seconds.
+    `exclusive` if it needs all chips of the host. Its task listens on `ports`. The start waits at most `device_wait`
+    for chips and ports. `signal` is sent before the `timeout`. `memory` limits all processes of the attempt together,
+    in bytes, if the host has control groups (0: no limit). With an `image` the attempt runs in a container; `gpus`
+    gives the container the host's GPUs. The worker stops the attempt if no poll renews its lease for `lease` seconds.
     """
 
     token: Token
@@ -115,7 +115,7 @@ def container_steps(variables: Sequence[str], argv: Sequence[str]) -> str:
 
 
 def _variables(request: LaunchRequest, arguments: Sequence[str]) -> list[str]:
-    """Return the options of docker or podman for all variables. `-e NAME` copies a variable of docker or podman."""
+    """Return the options of docker or podman for all variables. `-e NAME` copies a variable from their environment."""
     names = [name for name in request.env if not _is_argument(request, name)]
     return [word for each in (*arguments, *names, *_IRIS_VARIABLES) for word in ("-e", each)]
 
@@ -126,7 +126,7 @@ def _is_argument(request: LaunchRequest, name: str) -> bool:
 
 
 def environment_text(request: LaunchRequest, *, directories: bool = True) -> str:
-    """Return the text of the file `env`: a shell function that exports all variables. The task's process calls it.
+    """Return the text of the file `env`: a shell function that exports all variables, for the process of the task.
 
     `directories=False` omits the variables with the attempt's directories. Raises ValueError for an invalid variable.
     """
@@ -145,8 +145,8 @@ def environment_text(request: LaunchRequest, *, directories: bool = True) -> str
 def setup_text(request: LaunchRequest) -> str:
     """Return the text of the file `setup`.
 
-    Without a set-up command it is `:` if a workspace must be copied or an image pulled, otherwise ''. Raises ValueError
-    if the text can't be written to a file.
+    Without a set-up command the text is `:` if a workspace must be copied or an image pulled, otherwise ''. Raises
+    ValueError if the text can't be written to a file.
     """
     _word(request.setup)
     return request.setup or (":\n" if request.workspace or request.image else "")
@@ -169,11 +169,11 @@ def settings_text(request: LaunchRequest) -> str:
     lines = [f"{name}={value}" for name, value in settings.items()]
     # The part for containers comes after the part for memory, because it replaces functions of that part.
     memory = [f"memory_limit={request.memory:d}", library_part("memory")] if request.memory else []
-    limits = [*memory, *_image_settings(request), *_early(request.signal)]
+    limits = [*memory, *_image_settings(request), *_signal_settings(request.signal)]
     return "\n".join([*lines, *_workspace_settings(request), *limits])
 
 
-def _early(signal: EarlySignal | None) -> list[str]:
+def _signal_settings(signal: EarlySignal | None) -> list[str]:
     if signal is None:
         return []
     numbers = f"early_number={SIGNALS[signal.name]}\nearly_lead={hundredths(signal.lead)}"

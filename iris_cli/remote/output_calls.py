@@ -1,6 +1,6 @@
 """Calls for files on a worker: output of attempts, caches, and workspaces that tasks packed.
 
-The results are untrusted: names are raw bytes. This module writes no files.
+The results are untrusted. File names are raw bytes. This module writes no files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 from iris_cli.core.ids import Token, WorkerId, parse_token
 from iris_cli.core.messages.observations import CacheReport, Silence
 from iris_cli.remote.answers import Record, parse_records
-from iris_cli.remote.frames import Frame, malformed
+from iris_cli.remote.frames import Frame, malformed_answer
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_calls import WorkerCalls
 from iris_cli.remote.worker_script import quote
@@ -102,7 +102,7 @@ class OutputCalls:
     ) -> tuple[tuple[Version, bytes], ...] | Silence | None:
         """Fetch small files, at most PIECE bytes in total. Return None if a file changed or is missing: use `piece`."""
         step = f"send_batch {parse_token(token)} {PIECE} {' '.join(map(_word, names))}"
-        return self._ask(target, step, partial(_batch, names=len(names)), room=2 * PIECE)
+        return self._ask(target, step, partial(_batch, count=len(names)), room=2 * PIECE)
 
     def piece(
         self, target: Target, token: Token, name: bytes, offset: int, limit: int = PIECE
@@ -129,7 +129,7 @@ class OutputCalls:
 
 
 def _word(name: bytes) -> str:
-    """Return a file name with a dot appended, as a shell word. Raises ValueError if the name contains a NUL."""
+    """Return a file name with a dot appended (see pull.sh), as a shell word. Raises ValueError for a NUL."""
     if b"\0" in name:
         raise ValueError("a NUL byte can't be in the name of a file")
     if _PLAIN.fullmatch(name):
@@ -147,16 +147,16 @@ def _file_lists(records: list[Record], tokens: Sequence[Token]) -> tuple[FileLis
         match = _OUTPUT.fullmatch(record.line)
         if match is None:
             if record.line != "N" or not number or not records[number - 1].line.startswith("O "):
-                raise malformed("the answer has a line that is about no files")
+                raise malformed_answer("the answer has a line that is about no files")
             continue
         with_newlines = b""
         if match[2] != "gone":
             if number + 1 == len(records) or records[number + 1].line != "N":
-                raise malformed("the answer does not say which names are odd")
+                raise malformed_answer("the answer does not say which names are odd")
             with_newlines = records[number + 1].data
         found.append(_file_list(Token(match[1]), match[2], record.data, with_newlines))
     if [each.token for each in found] != list(tokens):
-        raise malformed("the answer is not about the attempts that were asked for")
+        raise malformed_answer("the answer is not about the attempts that were asked for")
     return tuple(found)
 
 
@@ -167,7 +167,7 @@ def _file_list(token: Token, how: str, data: bytes, with_newlines: bytes) -> Fil
     for line in lines:
         match = _FILE.fullmatch(line)
         if match is None:
-            raise malformed("the answer has a line that is about no file")
+            raise malformed_answer("the answer has a line that is about no file")
         files[match[4]] = Version(int(match[1]), int(match[2]), int(match[3]))
     files |= dict.fromkeys(names)
     return FileList(
@@ -180,22 +180,22 @@ def _file_list(token: Token, how: str, data: bytes, with_newlines: bytes) -> Fil
     )
 
 
-def _batch(frame: Frame, names: int) -> tuple[tuple[Version, bytes], ...] | None:
+def _batch(frame: Frame, count: int) -> tuple[tuple[Version, bytes], ...] | None:
     """Parse the answer to `batch`. Return None if a file has changed or is missing. Raises NoAnswer."""
     _, _, records = parse_records(frame, PIECE)
     lines = [record.line for record in records]
-    if lines in (["S changed"], [f"B {names}", "S changed"]):
+    if lines in (["S changed"], [f"B {count}", "S changed"]):
         return None
-    if lines != [f"B {names}", "S same"]:
-        raise malformed("the answer is not about the files that were asked for")
+    if lines != [f"B {count}", "S same"]:
+        raise malformed_answer("the answer is not about the files that were asked for")
     versions = []
     for line in records[1].data.splitlines():
         match = _VERSION.fullmatch(line)
         if match is None:
-            raise malformed("the answer has a line that is about no file")
+            raise malformed_answer("the answer has a line that is about no file")
         versions.append(Version(int(match[1]), int(match[2]), int(match[3])))
     data = records[0].data
-    if len(versions) != names or sum(each.size for each in versions) != len(data):
+    if len(versions) != count or sum(each.size for each in versions) != len(data):
         return None  # a file is missing, or the files exceed the limit
     files, start = [], 0
     for version in versions:
@@ -209,23 +209,23 @@ def _piece(frame: Frame, *, longest: int, start: int, offset: int, limit: int) -
     _, _, records = parse_records(frame, longest)
     match = _PIECE.fullmatch(records[0].line) if len(records) == 1 else None
     if match is None:
-        raise malformed("the answer is no piece of a file")
+        raise malformed_answer("the answer is no piece of a file")
     version = Version(int(match[2]), int(match[3]), int(match[4]))
     if version.inode and int(match[1]) != start:
-        raise malformed("the answer is another piece of the file")
+        raise malformed_answer("the answer is another piece of the file")
     data = records[0].data[offset - start :][:limit]
     return FilePiece(data=data, offset=offset, version=version)
 
 
 MIN_UNUSED = 600.0
-"""Seconds for which a cache entry is kept in any case: another invocation may be about to use it."""
+"""Seconds for which every cache entry is kept after its last use: another invocation may be about to use it."""
 
 PACKED = "outbox/.packed"
 """Directory for workspaces that a task has packed, relative to the attempt's directory."""
 
 _CACHES_TIME = 30.0  # seconds: for a slow disk with many files
 _HASH = re.compile("[0-9a-f]{64}")
-_CACHE_SIZE = re.compile(r"S ([ws]/[0-9a-f]{64}) (0|[1-9][0-9]{0,14})")
+_CACHE_SIZE = re.compile(rf"S ([ws]/[0-9a-f]{{64}}) ({_NUMBER})")
 
 
 class CacheCalls:
@@ -246,8 +246,8 @@ class CacheCalls:
     ) -> CacheReport | Silence:
         """Return the sizes of cached workspaces and set-ups unused for `unused_for` seconds (at least ten minutes).
 
-        `keep` are the hashes of workspaces and set-ups of live attempts, which are omitted. With `remove` the unused
-        caches are deleted first. Deletion may take longer than this call: repeat the call until none is left. A
+        `keep` are the hashes of workspaces and set-ups of live attempts. They are omitted. With `remove` the unused
+        caches are deleted first. Deletion may take longer than this call: repeat the call until none is listed. A
         different host, or the same host after a reboot, does nothing. Raises ValueError if `keep` contains something
         other than hashes.
         """
@@ -268,7 +268,7 @@ def _cache_report(frame: Frame, worker: WorkerId) -> CacheReport:
     sizes: dict[str, int] = {}
     for match in matches:
         if match is None:
-            raise malformed("the answer has a line that is about no cache")
+            raise malformed_answer("the answer has a line that is about no cache")
         sizes[match[1]] = sizes.get(match[1], 0) + (int(match[2]) << 10)
     return CacheReport(
         worker=worker,
@@ -287,8 +287,7 @@ PIECE_ROOM = 2 << 10
 """Bytes of an answer for each piece of a log besides its data."""
 _GZIP_OVERHEAD = 1 << 10  # bytes by which compression may enlarge a piece
 _STREAMS = frozenset({"out", "err"})
-_LOG_NUMBER = "(0|[1-9][0-9]{0,14})"
-_LOG = re.compile(f"L {_LOG_NUMBER} {_LOG_NUMBER} {_LOG_NUMBER}(?: @{_LOG_NUMBER})?( gzip)?")
+_LOG = re.compile(rf"L ({_NUMBER}) ({_NUMBER}) ({_NUMBER})(?: @({_NUMBER}))?( gzip)?")
 
 
 class LogChunk(Struct, frozen=True, kw_only=True):
@@ -331,20 +330,20 @@ def log_chunks(frame: Frame, pieces: Sequence[LogPiece]) -> tuple[LogChunk, ...]
     longest = max((piece.limit for piece in pieces), default=0)
     clock, _, records = parse_records(frame, longest + _GZIP_OVERHEAD)
     if len(records) != len(pieces):
-        raise malformed("the answer is about other pieces")
+        raise malformed_answer("the answer is about other pieces")
     return tuple(_log_chunk(record, piece, clock) for record, piece in zip(records, pieces, strict=True))
 
 
 def _log_chunk(record: Record, piece: LogPiece, clock: float) -> LogChunk:
     match = _LOG.fullmatch(record.line)
     if match is None:
-        raise malformed("the answer is not a piece of a log")
+        raise malformed_answer("the answer is not a piece of a log")
     offset, size, inode = (int(number) for number in match.groups()[:3])
     data = _unpacked(record.data, piece.limit) if match[5] else record.data
     idle = max(0.0, clock - int(match[4])) if match[4] else None
     expected = min(piece.offset, size) if piece.offset >= 0 else max(0, size + piece.offset)
     if len(data) > piece.limit or offset != expected:
-        raise malformed("the answer is another piece of the log")
+        raise malformed_answer("the answer is another piece of the log")
     return LogChunk(data=data, offset=offset, size=size, inode=inode, idle=idle)
 
 
@@ -354,7 +353,7 @@ def _unpacked(packed: bytes, limit: int) -> bytes:
     try:
         data = unpacking.decompress(packed, limit + 1)
     except zlib.error as error:
-        raise malformed("the answer's data is malformed") from error
+        raise malformed_answer("the answer's data is malformed") from error
     if len(data) <= limit and (not unpacking.eof or unpacking.unused_data):
-        raise malformed("the answer's data is truncated or too long")
+        raise malformed_answer("the answer's data is truncated or too long")
     return data

@@ -56,7 +56,7 @@ class ProxySocket(socket.socket):
 
 
 def acknowledge_now(sock: socket.socket) -> None:
-    """Switch off TCP's delayed acknowledgement. The kernel switches it on again after a while."""
+    """Disable delayed acknowledgements of TCP. The kernel enables them again after a while."""
     if hasattr(socket, "TCP_QUICKACK"):
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
@@ -94,7 +94,7 @@ def _tune(sock: socket.socket) -> None:
         ("TCP_KEEPIDLE", 15),
         ("TCP_KEEPINTVL", 5),
         ("TCP_KEEPCNT", 3),
-        # Don't set it before connecting, because it would shorten the timeout of `connect`, too.
+        # Set this option only after connecting: it would also shorten the timeout of `connect`.
         ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_TIMEOUT),
     ):
         if hasattr(socket, name):
@@ -123,8 +123,8 @@ def start_proxy(command: str) -> ProxySocket:
     return sock
 
 
-def max_connections(*, may_raise: bool) -> int:
-    """Return the soft limit of open files. With `may_raise` first raise it to 8192 (macOS starts with 256)."""
+def max_open_files(*, may_raise: bool) -> int:
+    """Return the soft limit of open files. With `may_raise` first raise it to 8192 (the default of macOS is 256)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
     if may_raise and soft != resource.RLIM_INFINITY and soft < wanted:

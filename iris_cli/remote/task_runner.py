@@ -41,7 +41,7 @@ from iris_cli.remote.output_calls import (
     piece_line,
 )
 from iris_cli.remote.transport import Payload, Target, time_to_arrive
-from iris_cli.remote.worker_calls import CommandCalls, StackCalls, WorkerCalls, unique
+from iris_cli.remote.worker_calls import CommandCalls, StackCalls, WorkerCalls, distinct_tokens
 from iris_cli.remote.worker_script import quote
 
 __all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]
@@ -143,12 +143,13 @@ class TaskRunner(WorkerCalls):
         """Upload a packed workspace for the attempts `tokens`, unless the worker already has the workspace.
 
         If the worker can't store the workspace, these attempts end as NOSTART (`disk` or `workspace`) and their log
-        says why. If another call is uploading the workspace, the report lists it as missing. If the connection is lost,
-        the next call removes the incomplete files. Bound to host and boot like `prepare`.
+        contains the reason. If another call is uploading the workspace, the report lists it as missing. If the
+        connection is lost, the next call removes the incomplete files. Like `prepare`, the call is bound to a host and
+        boot.
         """
         mark = f"IRIS1 {SYSTEM_RANDOMNESS.hexadecimal(16)} READY"
         figures = f"{workspace.size} {workspace.limit} {workspace.packed_size}"
-        steps = [f"ship {workspace.hash} {figures} {quote(mark)} {' '.join(unique(tokens))}"]
+        steps = [f"ship {workspace.hash} {figures} {quote(mark)} {' '.join(distinct_tokens(tokens))}"]
         payload = Payload(mark=mark.encode(), size=workspace.packed_size, chunks=workspace.chunks)
         seconds = _SHIP_TIME + workspace.size / _UNPACKED_PER_SECOND
         seconds += time_to_arrive(workspace.packed_size)
@@ -158,7 +159,7 @@ class TaskRunner(WorkerCalls):
     def go(
         self, target: Target, tokens: Sequence[Token], *, boot_id: str, incarnation: str
     ) -> WorkerReport | Silence:
-        """Start those of the attempts that are prepared, and report all. Bound to host and boot like `prepare`."""
+        """Start the attempts that are prepared, and report all attempts. Bound to a host and boot, like `prepare`."""
         return self._launch(target, "go", go_lines(tokens), tokens, boot_id, incarnation)
 
     def poll(
@@ -198,10 +199,10 @@ class TaskRunner(WorkerCalls):
     def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:
         """Fence these attempts, each with its grace period in seconds, so that none runs or ever starts.
 
-        An attempt is proven to be fenced when this report or a later poll says that the attempt is STOPPED or ended by
-        itself.
+        There is proof that an attempt is fenced when this report or a later poll says that it is STOPPED or has ended
+        by itself.
         """
-        tokens = unique([token for token, _ in stops])
+        tokens = distinct_tokens([token for token, _ in stops])
         steps = [
             f"trap 'stop_without_fork {' '.join(tokens)}' EXIT",
             'make_root && cd "$root/a" && root_missing=',
@@ -229,15 +230,15 @@ class TaskRunner(WorkerCalls):
         end: a detached process on the worker sends SIGTERM, and SIGKILL after `grace` seconds. Call again without
         `clear` to see which processes are left. Raises ValueError if `clear` contains an attempt of `keep`.
         """
-        kept = unique(keep)
+        kept = distinct_tokens(keep)
         holders = [each for each in clear if isinstance(each, ChipHolder)]
-        tokens = unique([each for each in clear if not isinstance(each, ChipHolder)])
+        tokens = distinct_tokens([each for each in clear if not isinstance(each, ChipHolder)])
         owned = {*tokens, *(each.token for each in holders if each.token)}.intersection(kept)
         if owned:
             raise ValueError(f"{min(owned)} is an attempt that is to be kept")
         words: dict[str, Sequence[str]] = {
             "keep": kept,
-            "ended_in_log": unique(known),
+            "ended_in_log": distinct_tokens(known),
             "processes_to_end": [process_word(each) for each in holders],
             "attempts_to_stop": tokens,
         }
@@ -248,12 +249,12 @@ class TaskRunner(WorkerCalls):
         return self.ask(target, "unwedge", call, read, room=_ROOM_FOR_TOKENS, seconds=_UNWEDGE_TIME)
 
     def reap(self, target: Target, tokens: Sequence[Token]) -> ReapReport | Silence:
-        """Delete the files of those attempts that have ended.
+        """Delete the files of these attempts, if they have ended.
 
         The exit records remain, so that no attempt can ever start again. The report names the attempts of which only
         the exit record is left. Deletion may take longer than this call: repeat the call until all are named.
         """
-        tokens = unique(tokens)
+        tokens = distinct_tokens(tokens)
         words = " ".join(tokens)
         call = [
             self.open_line(target),
@@ -267,7 +268,7 @@ class TaskRunner(WorkerCalls):
 
     def usage(self, target: Target, tokens: Sequence[Token]) -> UsageReport | Silence:
         """Report the disk space that `reap` would free for each of these attempts. Changes nothing."""
-        tokens = unique(tokens)
+        tokens = distinct_tokens(tokens)
         call = [self.open_line(target), "begin_frame", f"print_usage {' '.join(tokens)}", "end_frame"]
         read = partial(usage_report, worker=target.worker, tokens=tokens)
         return self.ask(target, "usage", call, read, room=64 * len(tokens), seconds=_USAGE_TIME)
@@ -292,7 +293,7 @@ class TaskRunner(WorkerCalls):
         seconds: float = 0.0,
     ) -> WorkerReport | Silence:
         """Make a call bound to a host and boot. The report lists those of `workspaces` that the worker lacks."""
-        tokens = unique(tokens)
+        tokens = distinct_tokens(tokens)
         call = [
             "session_mask",
             self.open_line(target),
@@ -311,7 +312,7 @@ class TaskRunner(WorkerCalls):
         read = partial(
             worker_report, worker=target.worker, tokens=tokens, expected=expected, workspaces=workspaces
         )
-        return self.ask(target, name, call, read, about=len(tokens), payload=payload, seconds=seconds)
+        return self.ask(target, name, call, read, attempts=len(tokens), payload=payload, seconds=seconds)
 
     def _report(
         self,
@@ -322,8 +323,8 @@ class TaskRunner(WorkerCalls):
         with_requests: Sequence[Token] = (),
         open_requests: Sequence[KnownRequest] = (),
     ) -> WorkerReport | Silence:
-        """Make a call that any host executes. Report requests of `with_requests`, except those in `open_requests`."""
-        tokens, with_requests = unique(tokens), unique(with_requests)
+        """Make a call that is not bound to a host. Report requests of `with_requests`, except `open_requests`."""
+        tokens, with_requests = distinct_tokens(tokens), distinct_tokens(with_requests)
         call = [
             self.open_line(target),
             *steps,
@@ -336,11 +337,11 @@ class TaskRunner(WorkerCalls):
         ]
         read = partial(worker_report, worker=target.worker, tokens=tokens, with_requests=with_requests)
         room = _ROOM_FOR_REQUESTS if with_requests else 0
-        return self.ask(target, name, call, read, about=len(tokens), room=room)
+        return self.ask(target, name, call, read, attempts=len(tokens), room=room)
 
 
 def prepare_line(request: LaunchRequest) -> str:
-    """Return the line that prepares an attempt. Raises ValueError for text that no shell can hold."""
+    """Return the line that prepares an attempt. Raises ValueError for text that a shell can't pass to a program."""
     texts = (command_text(request), environment_text(request), setup_text(request), settings_text(request))
     words = [parse_token(request.token), *map(quote, texts)]
     call = f"prepare_with {request.workspace}" if request.workspace else "prepare"

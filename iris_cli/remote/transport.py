@@ -1,4 +1,4 @@
-"""The interface of remote access: run a script on a host before a deadline."""
+"""The interface of a transport, which runs a script on a host before a deadline."""
 
 from __future__ import annotations
 
@@ -39,18 +39,19 @@ class Payload(Struct, frozen=True, kw_only=True):
     """Bytes for a script's stdin, sent after the script has printed `mark` as a line on stdout.
 
     If bytes were sent earlier, the shell could read them as a part of the script. Each call of `chunks` starts from the
-    beginning, and may raise OSError. `size` (bytes) only determines the deadline. `then` is the next payload, or None.
+    beginning, and may raise OSError. `size` (bytes) only determines the deadline. After this payload, the script may
+    request the `next` payload.
     """
 
     mark: bytes
     size: int
     chunks: Callable[[], Iterable[bytes]]
-    then: Payload | None = None
+    next: Payload | None = None
 
     @property
     def total(self) -> int:
-        """The bytes of this payload and those after it."""
-        return self.size + (self.then.total if self.then is not None else 0)
+        """The size in bytes of this payload and all payloads after it."""
+        return self.size + (self.next.total if self.next is not None else 0)
 
 
 class Script(Struct, frozen=True, kw_only=True):
@@ -84,7 +85,7 @@ class NoAnswer(Exception):  # noqa: N818 - not always an error
         self.sent = sent
 
     def silence(self, worker: WorkerId) -> Silence:
-        """Return this error as an observation."""
+        """Return this error as an observation of the worker."""
         return Silence(
             worker=worker, kind=self.kind, step=self.step, detail=self.detail, hint=self.hint, sent=self.sent
         )

@@ -1,4 +1,4 @@
-"""Send a script to a worker and read its answer; calls for commands and stacks."""
+"""Send a script to a worker and read the answer. Calls for commands and stacks."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from iris_cli.core.model.limits import extra_time
 from iris_cli.core.text import pattern
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.answers import Record, parse_records
-from iris_cli.remote.frames import Frame, failed, malformed, parse_frame
+from iris_cli.remote.frames import Frame, failed_script, malformed_answer, parse_frame
 from iris_cli.remote.launch_request import LaunchRequest, environment_text, hundredths, side_command_text
 from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, Target, Transport
 from iris_cli.remote.worker_script import HostPaths, directory_word, quote, worker_script
 
 R = TypeVar("R")
 
-_ROOM = 64 << 10  # bytes of an answer besides its data: a login shell may print a lot
+_ROOM = 64 << 10  # bytes of an answer besides its data. A login shell may print a lot
 _ROOM_PER_ATTEMPT = 8 << 10
 
 
 class WorkerCalls:
-    """Send a script to a worker and read its answer. Thread-safe."""
+    """Sends scripts to workers and reads the answers. Thread-safe."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class WorkerCalls:
         )
         return self._transport.run(target, call)
 
-    def open_line(self, target: Target, then: str = "") -> str:
-        """Return the shell lines that enter the worker's directory and call `then`, a function of the shell library."""
+    def open_line(self, target: Target, function: str = "") -> str:
+        """Return the shell lines that enter the worker's directory. They also call `function` of the shell library."""
         if not is_name(target.worker):
             raise ValueError(f"{target.worker[:80]!r} can't name a directory")
         connection = target.connection
@@ -68,7 +68,7 @@ class WorkerCalls:
             [
                 f'umask 077\nopen_frame "$nonce" {where}',
                 *([f"holder={holder}"] if connection.allocation else []),
-                *([f"{then} {where}"] if then else []),
+                *([f"{function} {where}"] if function else []),
             ]
         )
 
@@ -79,7 +79,7 @@ class WorkerCalls:
         call: Sequence[str],
         read: Callable[[Frame], R],
         *,
-        about: int = 0,
+        attempts: int = 0,
         room: int = 0,
         seconds: float = 0.0,
         first_contact: bool = False,
@@ -87,27 +87,27 @@ class WorkerCalls:
     ) -> R | Silence:
         """Send one script and parse its answer with `read`, which may raise NoAnswer.
 
-        The limits of output and time grow with `about`, the number of attempts, by `room` bytes and by `seconds`.
+        The limits of output and time grow with the number of `attempts`, by `room` bytes and by `seconds`.
         """
         nonce = SYSTEM_RANDOMNESS.hexadecimal(16)
         script = Script(
             text=worker_script(name, [f"nonce={nonce}", *call], self._paths),
             connect_timeout=self._connect_timeout,
-            timeout=self._timeout + seconds + extra_time(about),
-            limit=_ROOM + room + _ROOM_PER_ATTEMPT * about,
+            timeout=self._timeout + seconds + extra_time(attempts),
+            limit=_ROOM + room + _ROOM_PER_ATTEMPT * attempts,
             first_contact=first_contact,
             payload=payload,
         )
         try:
             output = self._transport.run(target, script)
             if output.status != 0:
-                raise failed(output)
+                raise failed_script(output)
             return read(parse_frame(output.stdout, nonce))
         except NoAnswer as silence:
             return silence.silence(target.worker)
 
 
-def unique(tokens: Sequence[Token]) -> list[Token]:
+def distinct_tokens(tokens: Sequence[Token]) -> list[Token]:
     """Return the tokens without duplicates, in order. Raises ValueError for an invalid token."""
     return [parse_token(token) for token in dict.fromkeys(tokens)]
 
@@ -160,24 +160,24 @@ class CommandCalls:
         """
         limit = max(0, min(request.limit, MAX_OUTPUT))
         token = parse_token(request.token)
-        home = f"$root/a/{parse_token(request.attempt)}" if request.attempt else ""
+        attempt_dir = f"$root/a/{parse_token(request.attempt)}" if request.attempt else ""
         launch = LaunchRequest(token=token, argv=request.argv, env=request.env, image=request.image)
         # Request one byte more than the limit, to see whether the output is truncated.
         step = f"run_command {token} {hundredths(request.timeout)} {limit + 1}"
         call = [
             "mask=$(umask) timed_out=0",
             self._calls.open_line(target),
-            f'dir="{home}"',
-            environment_text(launch, directories=bool(home)),
+            f'dir="{attempt_dir}"',
+            environment_text(launch, directories=bool(attempt_dir)),
             side_command_text(launch),
-            f'{step} "{home + "/work" if home else "$HOME"}"',
+            f'{step} "{attempt_dir + "/work" if attempt_dir else "$HOME"}"',
             "end_frame",
         ]
         read, seconds = partial(_command_end, limit=limit), request.timeout + _ENDING_TIME
         return self._calls.ask(target, "exec", call, read, room=2 * limit, seconds=seconds)
 
     def end(self, target: Target, tokens: Sequence[Token]) -> Silence | None:
-        """End these commands, or prevent their start. Return None when that is done."""
+        """End these commands, or prevent their start. Return None if the worker confirmed that."""
         words = [parse_token(token) for token in tokens]
         steps = [f"(stop_command {quote(word)})" for word in words]
         call = [self._calls.open_line(target), *steps, "begin_frame", "end_frame"]
@@ -188,7 +188,7 @@ def _command_end(frame: Frame, limit: int) -> CommandEnd:
     _, _, records = parse_records(frame, limit + 1)
     match = _COMMAND_ANSWER.fullmatch(records[0].line) if len(records) == 1 else None
     if match is None or (match[1].isdigit() and int(match[1]) > 255):
-        raise malformed("the answer has no result of a command")
+        raise malformed_answer("the answer has no result of a command")
     return CommandEnd(
         exit_code=int(match[1]) if match[1].isdigit() else None,
         output=records[0].data[:limit],
@@ -199,11 +199,11 @@ def _command_end(frame: Frame, limit: int) -> CommandEnd:
 
 
 SIGNALS = ("USR1", "USR2")
-"""Signals by which a program can be asked for its stacks."""
+"""Signals that can make a program print its stacks."""
 
 _STACKS_TIME = 30.0  # seconds for requesting stacks on one host
 _STACKS_ENDING = 20.0  # additional seconds for listing processes, and for the last stack
-_MAX_STACKS = 160 << 10  # bytes for one program: three files of 48 KiB at most
+_MAX_STACKS = 160 << 10  # bytes for one program: at most three files of 48 KiB
 _STACKS_ROOM = 1 << 20  # bytes of an answer for each attempt: half a MiB in base64
 _ATTEMPT = pattern(r"N ([0-9a-f]{32}) ([A-Z]+) (-|0|[1-9][0-9]{0,6})")
 _PROGRAM = pattern(
@@ -255,7 +255,7 @@ class StackCalls:
         """
         if consent and consent not in SIGNALS:
             raise ValueError(f"{consent[:20]!r} is not one of {', '.join(SIGNALS)}")
-        tokens = unique(tokens)
+        tokens = distinct_tokens(tokens)
         call = [
             "trap : HUP INT TERM PIPE",
             "LC_ALL=C",
@@ -277,23 +277,23 @@ def _programs(frame: Frame, tokens: Sequence[Token]) -> tuple[Programs, ...]:
     for record in records:
         if match := _ATTEMPT.fullmatch(record.line):
             if match[2] not in RemoteState.__members__ or record.data:
-                raise malformed("the answer has an unexpected line")
+                raise malformed_answer("the answer has an unexpected line")
             count = None if match[3] == "-" else int(match[3])
             found.append(Programs(token=Token(match[1]), state=RemoteState(match[2]), count=count))
         elif found:
-            mine = found[-1]
-            found[-1] = replace(mine, programs=(*mine.programs, _read_program(record)))
+            attempt = found[-1]
+            found[-1] = replace(attempt, programs=(*attempt.programs, _read_program(record)))
         else:
-            raise malformed("the answer has a program of no attempt")
+            raise malformed_answer("the answer has a program of no attempt")
     if [each.token for each in found] != list(tokens):
-        raise malformed("the answer is not about the attempts that were asked for")
+        raise malformed_answer("the answer is not about the attempts that were asked for")
     return tuple(found)
 
 
 def _read_program(record: Record) -> Program:
     match = _PROGRAM.fullmatch(record.line)
     if match is None:
-        raise malformed("the answer has a line that is about no program")
+        raise malformed_answer("the answer has a line that is about no program")
     command, _, rest = record.data.decode("utf-8", "replace").partition("\n")
     trouble, _, text = rest.partition("\n")
     has_stack = match[3] in ("spy", "handler")

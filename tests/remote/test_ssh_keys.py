@@ -169,7 +169,7 @@ def test_an_agent_without_its_user_prevents_no_later_connection(
         patch.setattr(AgentKey, "sign_ssh_data", lambda *_, **__: is_back.wait())
         with pytest.raises(NoAnswer):
             ssh.run(host.target(key=""), Script(text=b"true", connect_timeout=1.0, timeout=1.0))
-        dialer = ssh._loaded()
+        dialer = ssh._load_dialer()
         until(lambda: not any(slot.lock.locked() for slot in dialer._slots.values()))
     is_back.set()
     assert answers(ssh, host.target(key=""))

@@ -196,12 +196,12 @@ def test_a_payload_arrives_whole(way: Way) -> None:
 
 def test_a_payload_after_another_is_sent_when_it_is_asked_for(way: Way) -> None:
     second = Payload(mark=b"MORE", size=4, chunks=lambda: [b"more"])
-    first = Payload(mark=MARK, size=4, chunks=lambda: [b"some"], then=second)
+    first = Payload(mark=MARK, size=4, chunks=lambda: [b"some"], next=second)
     script = f"{{ echo '{MARK.decode()}'; dd bs=1 count=4 2>/dev/null; echo; %s exit 0; }}\n"
     asked = way.run(script % "echo MORE; cat;", first)
     assert asked.stdout.split(b"\n")[1:] == [b"some", b"MORE", b"more"]
     second = Payload(mark=b"MORE", size=4, chunks=nothing)
-    first = Payload(mark=MARK, size=4, chunks=lambda: [b"some"], then=second)
+    first = Payload(mark=MARK, size=4, chunks=lambda: [b"some"], next=second)
     assert way.run(script % "", first).stdout.split(b"\n")[1:] == [b"some", b""]
 
 

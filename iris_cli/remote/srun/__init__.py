@@ -55,14 +55,14 @@ class SrunTransport:
             return self._over_ssh.run(target, script)
         step, login = _Step(script.text), ssh_connection(connection)
         timeout = script.connect_timeout + script.timeout
-        longest = script.connect_timeout + timeout
-        longest += max_sending_time(script.payload.total) if script.payload is not None else 0
+        max_time = script.connect_timeout + timeout
+        max_time += max_sending_time(script.payload.total) if script.payload is not None else 0
         command = replace(
             script,
-            text=_command(connection, step.mark, longest),
+            text=_command(connection, step.mark, max_time),
             timeout=timeout,
             limit=script.limit + _ROOM,
-            payload=Payload(mark=step.mark, size=len(script.text), chunks=step.script, then=script.payload),
+            payload=Payload(mark=step.mark, size=len(script.text), chunks=step.script, next=script.payload),
         )
         try:
             if login is None:
@@ -104,7 +104,7 @@ class _Step:
             return self._is_sent
 
     def failed(self, error: NoAnswer, connection: Connection, seconds: float) -> NoAnswer:
-        """Return the error of the call for an `error` of SSH or of the local shell, which waited for `seconds`."""
+        """Return the error of the call. `error` is the error of SSH or of the local shell, which waited `seconds`."""
         is_sent = self.was_sent()
         if error.kind is not SilenceKind.TIMEOUT or not error.sent:
             return NoAnswer(error.kind, error.step, error.detail, hint=error.hint, sent=is_sent)
@@ -144,13 +144,16 @@ def srun_words(connection: Connection) -> list[str]:
     return [*words, "--nodes=1", "--ntasks=1", "--mem=0", "--chdir=/", "--quiet"]
 
 
-def _command(connection: Connection, mark: bytes, longest: float) -> bytes:
-    """Return the script that executes `srun`. On a login host, `srun` outlives a lost call, so it gets a time limit."""
+def _command(connection: Connection, mark: bytes, max_time: float) -> bytes:
+    """Return the script that executes `srun`.
+
+    On a login host, `srun` continues after a lost call, so it gets a limit of `max_time` seconds.
+    """
     shell = f"cd 2>/dev/null; printf '\\n%s\\n' '{mark.decode()}'; exec /bin/sh -s"
     words = [*srun_words(connection), "--job-name=iris-call", "/bin/sh", "-c", shell]
     if not connection.login:
         return f"exec {shlex.join(words)}\n".encode()
-    return f"{FIND_SLURM}exec timeout {math.ceil(longest)} {shlex.join(words)}\n".encode()
+    return f"{FIND_SLURM}exec timeout {math.ceil(max_time)} {shlex.join(words)}\n".encode()
 
 
 def _no_step(output: ScriptResult, connection: Connection) -> NoAnswer:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 class SshTransport:
     """A transport over SSH.
 
-    It keeps one connection per host, and another one for payloads, until `close`. If there are too many connections,
-    those unused for longest are closed. Host keys are always verified against `known_hosts` (iris's own file, by worker
-    id) and the user's files. Settings that a Connection omits are taken from `ssh_config`. `shared`: True if the
-    process also runs another program; then its garbage collection and limits are not changed.
+    It keeps one connection per host, and a second connection for payloads, until `close`. If there are too many
+    connections, the least recently used are closed. Host keys are always verified against `known_hosts` (iris's own
+    file, by worker id) and the user's files. Settings that a Connection omits are taken from `ssh_config`. `shared`:
+    True if the process also runs another program; then its garbage collection and limits are not changed.
     """
 
     def __init__(
@@ -57,20 +57,20 @@ class SshTransport:
         If a kept connection is dead before anything was sent, open a new one. A payload gets a separate connection,
         because other calls would time out behind it on a slow line.
         """
-        dialer = self._loaded()
+        dialer = self._load_dialer()
         call = SshCall[ScriptResult](script.connect_timeout, script.timeout)
 
         def work() -> ScriptResult:
             separate = script.payload is not None
             route = dialer.route(target, first_contact=script.first_contact, separate=separate)
-            return dialer.answer(call, route, script)
+            return dialer.run(call, route, script)
 
         return call.perform(work)
 
     def connect(self, target: Target, connect_timeout: float) -> Link:
         """Open a connection only for long-lived streams. The caller ends it with `abort`. Raises NoAnswer."""
         _require_ssh(target, "forward ports")
-        dialer = self._loaded()
+        dialer = self._load_dialer()
         call: SshCall[Link] = SshCall(connect_timeout)
         return call.perform(lambda: dialer.connect(call, dialer.route(target)))
 
@@ -79,7 +79,7 @@ class SshTransport:
     ) -> tuple[Link, ByteStream]:
         """Run a command on a terminal of `size` (columns, lines). Return its connection and stream. Raises NoAnswer."""
         _require_ssh(target, "open terminals for jobs")
-        dialer = self._loaded()
+        dialer = self._load_dialer()
         call: SshCall[tuple[Link, ByteStream]] = SshCall(timeout, timeout)
 
         def work() -> tuple[Link, ByteStream]:
@@ -99,15 +99,15 @@ class SshTransport:
     def presented_key(self, target: Target, connect_timeout: float) -> PresentedKey:
         """Return the host key that the worker presents now, even if it is not on record. Raises NoAnswer."""
         _require_ssh(target, "show host keys")
-        dialer = self._loaded()
+        dialer = self._load_dialer()
         call = SshCall[PresentedKey](connect_timeout)
         return call.perform(lambda: dialer.fetch_key(call, dialer.route(target)))
 
     def known_keys(self, target: Target) -> tuple[PresentedKey, ...]:
         """Return the host keys on record for the worker. Raises NoAnswer for wrong SSH settings."""
-        dialer = self._loaded()
+        dialer = self._load_dialer()
         route = dialer.route(target)
-        return dialer.known(route, route.end).keys
+        return dialer.recorded_keys(route, route.worker_depth).keys
 
     def accept_keys(self, keys: Mapping[WorkerId, PresentedKey]) -> None:
         """Make each of these keys the only one on record for its worker. Raises NotWritableError."""
@@ -149,8 +149,8 @@ class SshTransport:
         if dialer is not None:
             dialer.close()
 
-    def _loaded(self) -> Dialer:
-        """Return the dialer. Call this before the timeouts of a call start: the import takes a while."""
+    def _load_dialer(self) -> Dialer:
+        """Return the dialer. Call this before the timeouts of a call start, because the import takes a while."""
         with self._lock:
             if self._dialer is None:
                 from iris_cli.remote.ssh.config import Routes
@@ -158,19 +158,19 @@ class SshTransport:
 
                 if not self._shared:
                     _tune_interpreter()
-                max_unused = min(MAX_UNUSED, sockets.max_connections(may_raise=not self._shared) // 2)
+                max_unused = min(MAX_UNUSED, sockets.max_open_files(may_raise=not self._shared) // 2)
                 self._dialer = Dialer(
                     Routes(self._ssh_config), self._host_keys, self._user_known_hosts, max_unused
                 )
             return self._dialer
 
 
-def _require_ssh(target: Target, what: str) -> None:
-    """Raise NoAnswer for a worker that `srun` reaches."""
+def _require_ssh(target: Target, action: str) -> None:
+    """Raise NoAnswer for a worker that `srun` reaches. `action` is what srun can't do."""
     connection = target.connection
     if connection.allocation:
         where = f"node {connection.node} of Slurm job {connection.allocation}"
-        detail = f"{where} is reached by srun, which can't {what}"
+        detail = f"{where} is reached by srun, which can't {action}"
         raise NoAnswer(SilenceKind.LOCAL, "configuration", detail, sent=False)
 
 

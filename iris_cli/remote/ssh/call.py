@@ -18,11 +18,11 @@ _LOCAL_STEPS = frozenset({"configuration", "key"})
 
 
 class Abandoned(Exception):  # noqa: N818 - not an error
-    """The caller has left at the deadline, so the work must stop."""
+    """The caller of an SshCall has left (at the deadline, or by Ctrl-C), so the work must stop."""
 
 
 class SshCall(Generic[R]):
-    """A call whose work runs in a separate thread. The caller leaves at the deadline, so that nothing blocks it.
+    """A call whose work runs in a separate thread. The caller leaves at the deadline, even if the work blocks.
 
     The work reports its step (`enter`), a function that aborts it (`guard`), that it is connected (`connected`, which
     starts the second timeout), and that it begins to send (`sending`). After the caller has left, each of these methods
@@ -37,7 +37,7 @@ class SshCall(Generic[R]):
         self._timeout = timeout
         self._deadline = self._wakes_at = self._connect_deadline
         self._is_connected = False
-        self._caller_left = False
+        self._caller_has_left = False
         self._done = False
         self._result: R | None = None
         self._error: BaseException | None = None
@@ -77,15 +77,15 @@ class SshCall(Generic[R]):
 
     def connecting(self) -> None:
         """Start the connect phase, to which the first timeout applies."""
-        self._turn_to(self._connect_deadline, is_connected=False)
+        self._set_deadline(self._connect_deadline, is_connected=False)
 
     def connected(self) -> None:
         """Start the second timeout."""
-        self._turn_to(SYSTEM_CLOCK.monotonic() + self._timeout, is_connected=True)
+        self._set_deadline(SYSTEM_CLOCK.monotonic() + self._timeout, is_connected=True)
 
     def progressed(self, latest: float) -> None:
-        """Start the second timeout again. It ends at the monotonic time `latest` at the latest."""
-        self._turn_to(min(SYSTEM_CLOCK.monotonic() + self._timeout, latest), is_connected=True)
+        """Restart the second timeout. It does not extend beyond the monotonic time `latest`."""
+        self._set_deadline(min(SYSTEM_CLOCK.monotonic() + self._timeout, latest), is_connected=True)
 
     def sending(self) -> None:
         """Record that data may have been sent from now on."""
@@ -114,7 +114,7 @@ class SshCall(Generic[R]):
         finally:
             lock.release()
 
-    def _turn_to(self, deadline: float, *, is_connected: bool) -> None:
+    def _set_deadline(self, deadline: float, *, is_connected: bool) -> None:
         with self._condition:
             self._check()
             self._deadline, self._is_connected = deadline, is_connected
@@ -123,7 +123,7 @@ class SshCall(Generic[R]):
 
     def _check(self) -> None:
         """Raise Abandoned if the caller has left. Call it with the lock held."""
-        if self._caller_left:
+        if self._caller_has_left:
             raise Abandoned
 
     def _run(self, work: Callable[[], R]) -> None:
@@ -135,7 +135,7 @@ class SshCall(Generic[R]):
         except BaseException as raised:  # noqa: BLE001,RUF100 - raised again in the caller's thread
             error = raised
         with self._condition:
-            if not self._caller_left:
+            if not self._caller_has_left:
                 self._result, self._error, self._done = result, error, True
                 self._condition.notify_all()
 
@@ -151,7 +151,7 @@ class SshCall(Generic[R]):
                 if not self._done:
                     raise self._timeout_error()
             finally:
-                self._caller_left = True
+                self._caller_has_left = True
 
     def _timeout_error(self) -> NoAnswer:
         step = self._step()

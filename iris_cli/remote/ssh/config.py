@@ -74,35 +74,35 @@ class Routes:
         self._path = path
         self._config = SSHConfig()
         self._local_user = cache(_local_user)
-        self._hops = cache(self._all_hops)
+        self._hops = cache(self._resolve)
         if path is not None:
-            with _as_misconfigured(path):
-                self._config.parse(map(_unexpanded, _lines(path, path.parent, "Host *")))
+            with _errors_of_file(path):
+                self._config.parse(map(_hide_expansions, _lines(path, path.parent, "Host *")))
 
     def to(self, connection: Connection) -> tuple[Hop, ...]:
         """Return the chain of servers, the worker last. Raises NoAnswer for wrong SSH settings."""
         return self._hops(connection)
 
-    def _all_hops(self, connection: Connection) -> tuple[Hop, ...]:
+    def _resolve(self, connection: Connection) -> tuple[Hop, ...]:
         return tuple(
             self._chain(Jump(connection.host, connection.user, connection.port), connection, depth=0)
         )
 
     def _chain(self, jump: Jump, connection: Connection, *, depth: int) -> list[Hop]:
         if depth > MAX_DEPTH:
-            raise misconfigured(f"more than {MAX_DEPTH} jump hosts on the way to {connection.host!r}")
+            raise configuration_error(f"more than {MAX_DEPTH} jump hosts on the way to {connection.host!r}")
         is_worker = depth == 0
         options = self._lookup(jump.host)
         hop = self._hop(jump, options, connection, is_worker=is_worker)
-        jumps = (is_worker and connection.proxy_jump) or _expandable(options, "proxyjump") or "none"
+        jumps = (is_worker and connection.proxy_jump) or _proxy_option(options, "proxyjump") or "none"
         if jumps.lower() != "none":
-            return [*self._before(jumps, connection, depth), hop]
-        if command := _expandable(options, "proxycommand"):
+            return [*self._jump_hops(jumps, connection, depth), hop]
+        if command := _proxy_option(options, "proxycommand"):
             hop = replace(hop, proxy_command=_expand(command, hop))
         return [hop]
 
-    def _before(self, jumps: str, connection: Connection, depth: int) -> list[Hop]:
-        """Return the hops of a ProxyJump `a,b`. `a` may have jump hosts of its own. `b` is reached from `a`."""
+    def _jump_hops(self, jumps: str, connection: Connection, depth: int) -> list[Hop]:
+        """Return the hops of a ProxyJump `a,b`. `b` is reached from `a`, which may itself need jump hosts."""
         first, *others = [_parse_jump(text) for text in jumps.split(",")]
         return [
             *self._chain(first, connection, depth=depth + 1),
@@ -113,7 +113,7 @@ class Routes:
         host = options.get("hostname") or jump.host
         port = jump.port or _port(options.get("port") or "22")
         if _HOST.fullmatch(host) is None:
-            raise misconfigured(f"{host[:80]!r} is not a host name or an address")
+            raise configuration_error(f"{host[:80]!r} is not a host name or an address")
         files = [file for file in options.get("identityfile") or [] if file.lower() != "none"]
         has_own_key = is_worker and bool(connection.key)
         if connection.key and (is_worker or not files):
@@ -133,7 +133,7 @@ class Routes:
 
     def _lookup(self, host: str) -> SSHConfigDict:
         self._local_user()  # paramiko needs the user's name
-        with _as_misconfigured(self._path):
+        with _errors_of_file(self._path):
             return self._config.lookup(host)
 
 
@@ -143,7 +143,7 @@ def host_names(path: Path) -> list[str]:
     Raises NoAnswer for wrong SSH settings.
     """
     found: dict[str, None] = {}
-    with _as_misconfigured(path):
+    with _errors_of_file(path):
         for line in _lines(path, path.parent, "Host *"):
             directive = _DIRECTIVE.match(line)
             if directive and directive[1].lower() == "host":
@@ -153,15 +153,15 @@ def host_names(path: Path) -> list[str]:
 
 
 @contextmanager
-def _as_misconfigured(path: Path | None) -> Iterator[None]:
-    """Convert any exception of the library to an error in the configuration file."""
+def _errors_of_file(path: Path | None) -> Iterator[None]:
+    """Raise NoAnswer for any exception of the library: it is caused by the configuration file."""
     try:
         yield
     except Exception as error:
-        raise misconfigured(f"{path}: {error}", hint=f"correct {path}") from error
+        raise configuration_error(f"{path}: {error}", hint=f"correct {path}") from error
 
 
-def misconfigured(
+def configuration_error(
     detail: str, *, hint: str = "check the host in cluster.yaml and in ~/.ssh/config"
 ) -> NoAnswer:
     """Return the error for wrong SSH settings on this machine. Nothing was sent."""
@@ -197,13 +197,13 @@ def _lines(path: Path, base: Path, block: str, depth: int = 0) -> Iterator[str]:
         yield line
 
 
-def _unexpanded(line: str) -> str:
-    """Return the line. In a line that sets a proxy, hide % and ~."""
+def _hide_expansions(line: str) -> str:
+    """Return the line. If it sets a proxy, hide % and ~ in it."""
     directive = _DIRECTIVE.match(line)
     return line.translate(_HIDE) if directive and directive[1].lower() in _PROXIES else line
 
 
-def _expandable(options: SSHConfigDict, key: str) -> str:
+def _proxy_option(options: SSHConfigDict, key: str) -> str:
     """Return the value of a proxy option with % and ~ restored, "" if absent."""
     return (options.get(key) or "").translate(_SHOW)
 
@@ -211,7 +211,7 @@ def _expandable(options: SSHConfigDict, key: str) -> str:
 def _parse_jump(text: str) -> Jump:
     match = _JUMP.fullmatch(text.strip())
     if match is None:
-        raise misconfigured(f"{text[:80]!r} is not a jump host", hint="write it as [user@]host[:port]")
+        raise configuration_error(f"{text[:80]!r} is not a jump host", hint="write it as [user@]host[:port]")
     return Jump(
         match["v6"] or match["host"], match["user"] or "", _port(match["port"]) if match["port"] else 0
     )
@@ -221,12 +221,12 @@ def _local_user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError) as error:  # a container's user id may have no name
-        raise misconfigured("the current user has no name", hint="export USER=name") from error
+        raise configuration_error("the current user has no name", hint="export USER=name") from error
 
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
-        raise misconfigured(f"{text[:20]!r} is not a port")
+        raise configuration_error(f"{text[:20]!r} is not a port")
     return int(text)
 
 
@@ -239,5 +239,5 @@ def _expand(command: str, hop: Hop) -> str:
     values = {"%h": hop.host, "%p": str(hop.port), "%r": hop.user, "%n": hop.label, "%%": "%"}
     for value in values.values():
         if _PROXY_SAFE.fullmatch(value) is None:
-            raise misconfigured(f"{value[:80]!r} can't be used in a ProxyCommand")
+            raise configuration_error(f"{value[:80]!r} can't be used in a ProxyCommand")
     return re.sub(r"%[hprn%]", lambda token: values[token[0]], command)

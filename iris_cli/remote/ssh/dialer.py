@@ -21,11 +21,11 @@ from iris_cli.remote.host_keys import HostKeys, PresentedKey, RecordedKeys
 from iris_cli.remote.ssh.call import SshCall
 from iris_cli.remote.ssh.config import Hop, Routes
 from iris_cli.remote.ssh.keys import KeyRing
-from iris_cli.remote.ssh.link import BannerMissing, Link, LinkLost, readable
+from iris_cli.remote.ssh.link import BannerMissing, Link, LinkLost, readable_text
 from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 
 MAX_PROXIES = 8
-"""Maximum number of ProxyCommands that connect at once. Most use one bastion, whose sshd drops the eleventh."""
+"""Maximum number of ProxyCommands that connect at once. Many use the same bastion, whose sshd drops the eleventh."""
 
 MAX_UNUSED = 1024
 """Maximum number of unused connections that are kept: each takes a socket and 120 KB."""
@@ -68,12 +68,12 @@ class Dialer:
         """Resolve the route to a target. Raises NoAnswer for wrong SSH settings."""
         return Route(target, self._routes.to(target.connection), first_contact, separate)
 
-    def answer(self, call: SshCall[Any], route: Route, script: Script) -> ScriptResult:
+    def run(self, call: SshCall[Any], route: Route, script: Script) -> ScriptResult:
         """Run a script on the worker. If a kept link is dead, open a new one. Raises NoAnswer."""
-        with self._in_use(route.endpoint(route.end)):
+        with self._in_use(route.endpoint(route.worker_depth)):
             start_next = len(self._slots) <= MAX_WITH_SPARES and not route.separate
             while True:
-                link = self._kept_link(call, route, route.end)
+                link = self._kept_link(call, route, route.worker_depth)
                 try:
                     call.connected()
                     return link.execute(call, script, start_next=start_next)
@@ -84,15 +84,15 @@ class Dialer:
 
     def connect(self, call: SshCall[Any], route: Route) -> Link:
         """Open a connection that is not kept. The caller ends it with `abort`. Raises NoAnswer."""
-        return self._dial(call, route, route.end)
+        return self._dial(call, route, route.worker_depth)
 
     def fetch_key(self, call: SshCall[Any], route: Route) -> PresentedKey:
         """Return the host key that the worker presents now, even if it is not accepted. Raises NoAnswer."""
-        link, presented = self._handshake(call, route, route.end, ())
+        link, presented = self._handshake(call, route, route.worker_depth, ())
         link.abort()
         return presented
 
-    def known(self, route: Route, depth: int) -> RecordedKeys:
+    def recorded_keys(self, route: Route, depth: int) -> RecordedKeys:
         """Return the host keys on record for one server of the route. Raises NoAnswer for wrong SSH settings."""
         hop = route.hops[depth]
         files = self._user_known_hosts if hop.known_hosts is None else hop.known_hosts
@@ -101,21 +101,20 @@ class Dialer:
                 return self._host_keys.find_worker_keys(route.target.worker, hop.key_name, files)
             return self._host_keys.find_jump_host_keys(hop.key_name, files)
         except OSError as error:
-            raise _unusable(error) from error
+            raise _known_hosts_error(error) from error
 
     def close(self) -> None:
         """Abort all connections."""
         with self._lock:
-            links = list(
-                self._links
-            )  # BEFORE the slots are dropped: they may hold the only strong references
+            # BEFORE the slots are dropped, which may hold the only strong references to the links.
+            links = list(self._links)
             self._slots, self._unused = {}, {}
         for link in links:
             link.abort()
 
     @contextmanager
     def _in_use(self, endpoint: Endpoint) -> Iterator[None]:
-        """Mark the connection to a worker as used. If too many are unused, close the one unused for longest."""
+        """Mark the connection to a worker as used. If too many are unused, close the least recently used."""
         excess = []
         with self._lock:
             slot = self._slots.setdefault(endpoint, _Slot())
@@ -137,6 +136,7 @@ class Dialer:
                     self._unused[endpoint] = slot
 
     def _kept_link(self, call: SshCall[Any], route: Route, depth: int) -> Link:
+        """Return the kept link to a server of the route. If it is dead or old, open a new link."""
         with self._lock:
             slot = self._slots.setdefault(route.endpoint(depth), _Slot())
         with call.turn(slot.lock, route.peer(depth)):
@@ -150,7 +150,7 @@ class Dialer:
     def _dial(self, call: SshCall[Any], route: Route, depth: int) -> Link:
         """Open one connection, verify its host key and authenticate."""
         hop = route.hops[depth]
-        known = self.known(route, depth)
+        known = self.recorded_keys(route, depth)
         call.enter("key", "the ssh-agent or the key files")
         with self._keys.keys_for_hop(hop) as keys:
             link, presented = self._handshake(call, route, depth, {key.type for key in known.keys})
@@ -175,7 +175,7 @@ class Dialer:
             return self._try_handshake(call, route, depth, key_types)
         except BannerMissing as error:
             hint = "too many connections at once? (MaxStartups in its sshd_config)"
-            detail = f"{route.peer(depth)} closed the connection: {readable(error)}"
+            detail = f"{route.peer(depth)} closed the connection: {readable_text(error)}"
             raise NoAnswer(SilenceKind.PROTOCOL, "banner", detail, hint=hint, sent=False) from error
 
     def _try_handshake(
@@ -215,7 +215,7 @@ class Dialer:
             raise NoAnswer(
                 SilenceKind.LOCAL if local else SilenceKind.UNREACHABLE,
                 call.step,
-                f"{peer} at {hop.host}:{hop.port}: {readable(error)}",
+                f"{peer} at {hop.host}:{hop.port}: {readable_text(error)}",
                 hint="ulimit -n 8192" if local else f"ssh -v -p {hop.port} {hop.user}@{hop.host}",
                 sent=False,
             ) from error
@@ -223,12 +223,12 @@ class Dialer:
     def _verify(self, route: Route, depth: int, known: RecordedKeys, presented: PresentedKey) -> None:
         """Reject a host key that is revoked or not on record. Raises NoAnswer (HOST_KEY, UNKNOWN_HOST, LOCAL)."""
         if presented.base64 in known.revoked:
-            raise revoked(route, depth, presented)
+            raise revoked_key(route, depth, presented)
         if known.keys and presented not in known.keys:
-            raise changed(route, depth, presented, known)
+            raise changed_key(route, depth, presented, known)
         accepts_first = route.first_contact and route.target.connection.known_hosts == "accept-new"
         if not known.keys and not accepts_first:
-            raise unknown(route, depth, presented, known)
+            raise unknown_host(route, depth, presented, known)
         # Record a worker's key at first contact even if the user's files contain it: later changes of those files then
         # have no effect.
         if not (route.first_contact and (route.is_worker(depth) or not known.keys)):
@@ -237,19 +237,19 @@ class Dialer:
         try:
             is_ours = self._host_keys.add_first(owner, presented)
         except OSError as error:
-            raise _unusable(error) from error
+            raise _known_hosts_error(error) from error
         if not is_ours:
-            raise changed(route, depth, presented, self.known(route, depth))
+            raise changed_key(route, depth, presented, self.recorded_keys(route, depth))
 
 
-def _unusable(error: OSError) -> NoAnswer:
+def _known_hosts_error(error: OSError) -> NoAnswer:
     return NoAnswer(SilenceKind.LOCAL, "host key", f"known_hosts: {error}", sent=False)
 
 
 # Errors for rejected host keys
 
 
-def changed(route: Route, depth: int, presented: PresentedKey, known: RecordedKeys) -> NoAnswer:
+def changed_key(route: Route, depth: int, presented: PresentedKey, known: RecordedKeys) -> NoAnswer:
     """Return the error for a changed key: a re-created host, or a man in the middle."""
     on_record = ", ".join(f"{key.type} {key.fingerprint}" for key in known.keys)
     detail = f"{route.peer(depth)} shows {presented.type} {presented.fingerprint}, on record: {on_record}"
@@ -260,7 +260,7 @@ def changed(route: Route, depth: int, presented: PresentedKey, known: RecordedKe
     return _refusal(SilenceKind.HOST_KEY, detail, hint)
 
 
-def revoked(route: Route, depth: int, presented: PresentedKey) -> NoAnswer:
+def revoked_key(route: Route, depth: int, presented: PresentedKey) -> NoAnswer:
     """Return the error for a key marked `@revoked`."""
     detail = f"{route.peer(depth)} shows {presented.type} {presented.fingerprint}, which is marked @revoked"
     return _refusal(
@@ -268,7 +268,7 @@ def revoked(route: Route, depth: int, presented: PresentedKey) -> NoAnswer:
     )
 
 
-def unknown(route: Route, depth: int, presented: PresentedKey, known: RecordedKeys) -> NoAnswer:
+def unknown_host(route: Route, depth: int, presented: PresentedKey, known: RecordedKeys) -> NoAnswer:
     """Return the error for a host without a key on record."""
     hop = route.hops[depth]
     # The text is the same for all workers, so that a command can show them as one line.
@@ -308,12 +308,12 @@ class Route(Struct, frozen=True):
     separate: bool = False
 
     @property
-    def end(self) -> int:
+    def worker_depth(self) -> int:
         """The depth of the worker."""
         return len(self.hops) - 1
 
     def is_worker(self, depth: int) -> bool:
-        return depth == self.end
+        return depth == self.worker_depth
 
     def peer(self, depth: int) -> str:
         """Return the server's name for messages."""

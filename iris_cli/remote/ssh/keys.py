@@ -49,20 +49,20 @@ class KeyRing:
         Raises NoAnswer for wrong SSH settings. Each use has its own connection to the agent, because the agent accepts
         one request at a time on a connection.
         """
-        with _agent() as agent_keys:
+        with _agent_keys() as agent_keys:
             keys: list[paramiko.PKey] = [] if hop.has_own_key or hop.identities_only else list(agent_keys)
             problems: list[UnusableKey] = []
             for path in hop.identities or DEFAULT_IDENTITIES:
                 try:
-                    keys.append(self._usable(path.expanduser(), agent_keys))
+                    keys.append(self._load_usable(path.expanduser(), agent_keys))
                 except UnusableKey as problem:
                     problems.append(problem)
             if not keys:
-                raise _nothing_to_offer(hop, problems)
+                raise _no_key_error(hop, problems)
             distinct = {key.asbytes(): key for key in reversed(keys)}
             yield list(reversed(distinct.values()))[:MAX_OFFERED]
 
-    def _usable(self, path: Path, agent_keys: Sequence[paramiko.PKey]) -> paramiko.PKey:
+    def _load_usable(self, path: Path, agent_keys: Sequence[paramiko.PKey]) -> paramiko.PKey:
         with self._lock:
             if path not in self._loaded:
                 self._loaded[path] = _load(path)
@@ -76,15 +76,15 @@ class KeyRing:
         raise UnusableKey(f"the key {path} has a passphrase and no ssh-agent holds it", hint)
 
 
-def _nothing_to_offer(hop: Hop, problems: Sequence[UnusableKey]) -> NoAnswer:
-    """Return the error for the first unusable key. Missing default keys are ignored."""
+def _no_key_error(hop: Hop, problems: Sequence[UnusableKey]) -> NoAnswer:
+    """Return the error if there is no key to offer: the first problem, except missing default keys."""
     no_key = UnusableKey("no SSH key to offer", "ssh-keygen -t ed25519  # or set ssh.key in cluster.yaml")
     first = next((problem for problem in problems if hop.identities or not problem.missing), no_key)
     return NoAnswer(SilenceKind.LOCAL, "key", first.detail, hint=first.hint, sent=False)
 
 
 @contextmanager
-def _agent() -> Iterator[tuple[paramiko.PKey, ...]]:
+def _agent_keys() -> Iterator[tuple[paramiko.PKey, ...]]:
     """Yield the keys in the ssh-agent; () if there is no agent or it fails."""
     if not os.environ.get("SSH_AUTH_SOCK"):
         yield ()

@@ -96,7 +96,7 @@ class Link:
             self.stream.close()
 
     def exchange_keys(self, call: SshCall[Any], peer: str) -> PresentedKey:
-        """Exchange keys. The server owns the returned host key. The caller must verify that it is the expected key."""
+        """Exchange keys. Return the server's host key, which the caller must compare with the keys on record."""
         transport, exchanged = self._transport, threading.Event()
         call.guard(self.abort)
         call.enter(lambda: "key exchange" if transport.remote_version else "banner", peer)
@@ -109,7 +109,7 @@ class Link:
         except Exception as error:  # a server can make the library raise anything
             if not transport.remote_version:
                 raise BannerMissing(str(error)) from error
-            raise self._lost(call, error) from error
+            raise self._loss_error(call, error) from error
 
     def authenticate(self, call: SshCall[Any], user: str, keys: Sequence[paramiko.PKey]) -> None:
         """Offer each key once: more failures could lock the user out. Raises NoAnswer if the server accepts none."""
@@ -123,7 +123,7 @@ class Link:
             if not (is_refused and self.is_alive()):
                 if offered and (is_refused or isinstance(error, EOFError)):  # hangs up after too many keys
                     break
-                raise self._lost(call, error or EOFError()) from error
+                raise self._loss_error(call, error or EOFError()) from error
             if isinstance(error, paramiko.BadAuthenticationType):
                 break
         names = ", ".join(f"{key.get_name()} {PresentedKey.parse(key.asbytes()).fingerprint}" for key in keys)
@@ -158,7 +158,7 @@ class Link:
         except Exception as error:  # not only the library's types: the connection may be lost
             if isinstance(error, paramiko.ChannelException) and error.code == _PROHIBITED:
                 kind, hint = SilenceKind.PROTOCOL, "set AllowTcpForwarding yes in the jump host's sshd_config"
-            detail = f"{call.peer} at {host}:{port}, from the jump host: {readable(error)}"
+            detail = f"{call.peer} at {host}:{port}, from the jump host: {readable_text(error)}"
             raise NoAnswer(kind, call.step, detail, hint=hint, sent=False) from error
 
     def open_port(self, port: int, timeout: float) -> ByteStream:
@@ -169,7 +169,7 @@ class Link:
                 "direct-tcpip", ("localhost", port), ("127.0.0.1", 0), timeout=timeout
             )
         except Exception as error:  # not only the library's types: the connection may be lost
-            detail = readable(error)
+            detail = readable_text(error)
             if isinstance(error, paramiko.ChannelException) and error.code == _CONNECT_FAILED:
                 detail = f"nothing listens on port {port}"
             elif isinstance(error, paramiko.ChannelException) and error.code == _PROHIBITED:
@@ -187,7 +187,7 @@ class Link:
             channel.settimeout(None)
         except Exception as error:  # not only the library's types: the connection may be lost
             hint = "set PermitTTY yes in the sshd_config of the worker" if self.is_alive() else ""
-            raise NoAnswer(SilenceKind.PROTOCOL, "terminal", readable(error), hint=hint) from error
+            raise NoAnswer(SilenceKind.PROTOCOL, "terminal", readable_text(error), hint=hint) from error
         return ByteStream(channel, self.stream)
 
     def execute(self, call: SshCall[Any], script: Script, *, start_next: bool) -> ScriptResult:
@@ -206,7 +206,7 @@ class Link:
             self.abort()
             raise
         except Exception as error:
-            lost = self._lost(call, error)
+            lost = self._loss_error(call, error)
             if not call.sent:
                 if isinstance(error, paramiko.SSHException) and not self._is_ending():
                     raise lost from error  # the server refused the session, and the connection stays usable
@@ -283,10 +283,10 @@ class Link:
         while not event.wait(POLL_INTERVAL) and self.is_alive():
             pass
 
-    def _lost(self, call: SshCall[Any], error: Exception) -> NoAnswer:
+    def _loss_error(self, call: SshCall[Any], error: Exception) -> NoAnswer:
         """Return the error for a broken connection: TIMEOUT if the host stopped acknowledging, otherwise PROTOCOL."""
         kind = SilenceKind.TIMEOUT if self.stream.fell_silent else SilenceKind.PROTOCOL
-        return NoAnswer(kind, call.step, f"{call.peer}: {readable(error)}", sent=call.sent)
+        return NoAnswer(kind, call.step, f"{call.peer}: {readable_text(error)}", sent=call.sent)
 
 
 def _prefer(options: paramiko.SecurityOptions, key_types: Collection[str]) -> None:
@@ -312,7 +312,7 @@ def _key_type(algorithm: str) -> str:
     return "ssh-rsa" if algorithm.startswith("rsa-sha2-") else algorithm
 
 
-def readable(error: BaseException) -> str:
+def readable_text(error: BaseException) -> str:
     """Return an error as one short printable line; it may contain text of the server."""
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror

@@ -22,7 +22,7 @@ _SEND_WAIT = 0.05
 
 
 class ScriptRun:
-    """Sends a script and its payloads to a shell, and collects the output. Subclasses move the bytes.
+    """Sends a script and its payloads to a shell, and collects the output. Subclasses send and receive the bytes.
 
     Raises NoAnswer for too much output or an unreadable payload.
     """
@@ -46,13 +46,13 @@ class ScriptRun:
             if not all(self._send(chunk, lambda: call.progressed(latest)) for chunk in read_chunks(payload)):
                 break
             self.step = "output"
-            payload = payload.then
+            payload = payload.next
         with suppress(OSError):  # the shell may have ended without reading everything
             self._close_input()
         self.step = "output"
 
     def _send(self, data: bytes, progressed: Callable[[], None]) -> bool:
-        """Send the data. Return False if the shell accepts no more input."""
+        """Send the data, and call `progressed` after each part. Return False if the shell accepts no more input."""
         raise NotImplementedError
 
     def _close_input(self) -> None:
@@ -73,6 +73,7 @@ class ScriptRun:
                 return False
 
     def _take(self, data: bytes, stream: bytearray, name: str) -> None:
+        """Append output to `stream`, which messages call `name`. Raises NoAnswer beyond the limit."""
         stream += data
         limit = self._script.limit
         if len(stream) > limit:

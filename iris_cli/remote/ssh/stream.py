@@ -19,7 +19,7 @@ LOGIN_CREDIT = 256 << 10
 CREDIT = 16 << 20
 """Bytes that a server may send between two calls. A channel has a window of 2 MiB."""
 STREAMS_CREDIT = CREDIT + MAX_STREAMS * (2 << 20)
-"""Bytes that a server may send between two reads of byte streams: the windows of all, if no reader takes its data."""
+"""Bytes that a server may send between two reads of byte streams: the windows of all streams together."""
 
 
 class Stream:
