@@ -15,7 +15,7 @@ from iris_cli.errors import NotFoundError, NotWritableError
 from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE, not_writable, opened
 from iris_cli.journal.layout import ARCHIVE, HEAD, HOLDER, LOCK, LOG, NETWORK_WARNED
 
-_ESCAPE = pattern(r"\\([0-7]{3})")  # the table has \040 for a space in a name
+_ESCAPE = pattern(r"\\([0-7]{3})")  # the table of mounts has \040 for a space in a name
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "9p", "virtiofs", "vboxsf"})
 _CLUSTERED = frozenset({"afs", "coda", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "orangefs"})
 _FUSE = ("fuse", "macfuse", "osxfuse")

@@ -43,7 +43,7 @@ def open_safely(path: str | Path, flags: int) -> int:
 
 
 class opened:  # noqa: N801  # reads like the context managers of the standard library
-    """Context manager around `open_safely`. Ignores errors of close, because callers have synced before."""
+    """Context manager around `open_safely`. Ignores errors of close, because callers that write call fsync before."""
 
     __slots__ = ("_fd",)
 
@@ -59,7 +59,7 @@ class opened:  # noqa: N801  # reads like the context managers of the standard l
 
 
 def is_in_place(fd: int, path: Path) -> bool:
-    """Return whether the open file still exists at `path`: it was neither deleted nor replaced."""
+    """Return whether the open file still exists at `path`, neither deleted nor replaced."""
     try:
         return os.path.samestat(os.fstat(fd), os.lstat(path))
     except OSError:
@@ -84,12 +84,10 @@ def check_room(fd: int, size: int) -> None:
 
 
 def replace_file(disk: Disk, path: Path, data: bytes, *, alone: bool = True, synced: bool = False) -> None:
-    """Atomically replace the small file `path`. After a power loss it may have the old content.
+    """Atomically replace the small file `path`.
 
-    If not `synced`, it may also be empty.
-
-    `alone`: no other process replaces the file now, because the caller holds a lock. Otherwise the temporary file gets
-    a random name.
+    After a power loss the file may have the old content; if not `synced`, it may also be empty. `alone`: no other
+    process replaces the file now, because the caller holds a lock. Otherwise the temporary file gets a random name.
     """
     draft = path.with_name(f"{path.name}{'' if alone else SYSTEM_RANDOMNESS.hexadecimal(8)}{DRAFT_SUFFIX}")
     try:
@@ -129,10 +127,10 @@ def replacing(
 ) -> Iterator[int]:
     """Yield the descriptor of a draft, which durably replaces `path` at the end of the block. The caller holds a lock.
 
-    `check` is called when the draft is synced, just before the rename. The draft is deleted after an OSError,
-    because it may have filled the disk. Otherwise it is left, and the next draft overwrites it: so a `path` that has
-    another name each time needs a constant `draft_name`, and a process that lost its lock does not delete the draft of
-    another process.
+    `check` is called when the draft is synced, just before the rename. After an OSError or Ctrl-C the draft is deleted,
+    because it may have filled the disk. After another exception, such as a lost lock, the draft is left, because it may
+    be the draft of another process by now. The next draft overwrites it. So a caller whose `path` has a different name
+    each time passes a constant `draft_name`.
     """
     draft = path.with_name(draft_name or path.name + DRAFT_SUFFIX)
     try:
@@ -173,7 +171,7 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn an OSError of the block into a NotWritableError. It names the file in the OSError, or else `path`."""
+    """Turn an OSError of the block into a NotWritableError that names the file of the OSError (default: `path`)."""
     try:
         yield
     except OSError as error:

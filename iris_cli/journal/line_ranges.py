@@ -89,7 +89,10 @@ class LineRanges(Struct):
 
 
 def _position_before_last(stream: BinaryIO, lines: int) -> Position | None:
-    """Return the position before the last `lines` lines; None if too few. Raises BadLineError, NewerLogError."""
+    """Return the position before the last `lines` lines; None if the log has fewer.
+
+    Raises BadLineError and NewerLogError.
+    """
     origin, size = origin_of(stream), os.fstat(stream.fileno()).st_size
     stream.seek(0)
     header = decode_line(stream.readline().removesuffix(b"\n")).header

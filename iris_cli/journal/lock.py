@@ -1,4 +1,4 @@
-"""The lock of the state directory, for one writer at a time. The kernel releases it when its process ends.
+"""The lock of the state directory, for one writer at a time. The kernel releases it when the writer's process ends.
 
 The file is never deleted, and the lock never expires.
 """
@@ -32,7 +32,7 @@ class HeldLock(Struct):
     _fd: int
 
     def check(self) -> None:
-        """Raise LockedError if the lock's file was deleted or replaced, because there may be two holders then."""
+        """Raise LockedError if the lock's file was deleted or replaced: then another process may hold the new lock."""
         if not is_in_place(self._fd, self._path):
             raise LockedError(
                 f"{self._path} was deleted or replaced while locked: another command may be writing",

@@ -290,7 +290,7 @@ class StateDir:
     def compact(
         self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0
     ) -> tuple[Compacted | None, tuple[str, ...]]:
-        """Move the log to the archive. Return None if there was nothing to move, and messages for the user.
+        """Move the log to the archive. Return the result (None if there was nothing to move) and messages for the user.
 
         Raises the errors of `locked`.
         """

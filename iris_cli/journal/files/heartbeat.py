@@ -29,7 +29,7 @@ def write_heartbeat(
 ) -> None:
     """Record the result `heartbeat` of a cycle. `entry` replaces the entry of this kind of runner.
 
-    If the lock can't be taken, the file is written nevertheless, because the next cycles restore lost entries. Raises
+    If the lock can't be taken, the file is written without the lock: the next cycles restore lost entries. Raises
     OSError.
     """
     with _locked(directory):
@@ -48,7 +48,7 @@ def forget_runner(directory: Path, disk: Disk, runner: str) -> None:
 
 
 def read_heartbeat(directory: Path) -> dict[str, Any] | None:
-    """Return the content of the file; None if absent or it can't be read."""
+    """Return the content of the file; None if the file is missing or can't be read."""
     try:
         with opened(directory / HEARTBEAT, os.O_RDONLY | os.O_NONBLOCK) as fd:
             heartbeat = json.loads(os.read(fd, _LIMIT))
@@ -58,7 +58,7 @@ def read_heartbeat(directory: Path) -> dict[str, Any] | None:
 
 
 def runners_of(heartbeat: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """Return the last entry of each kind of runner; empty for a file of an older iris."""
+    """Return the last entry of each kind of runner; empty if the file has no entries."""
     kinds = (heartbeat or {}).get(_RUNNERS)
     if not isinstance(kinds, dict):
         return {}

@@ -54,7 +54,7 @@ class NoticeFile:
         return False
 
     def forget(self) -> None:
-        """Delete the file. Events until notifications are configured again are then never sent."""
+        """Delete the file. Then events before the next configuration of notifications are never sent."""
         with suppress(OSError):
             self._path.unlink()
 

@@ -31,10 +31,11 @@ _DRAFT_AGE = 86_400.0  # seconds after which the writer of a draft counts as kil
 
 
 class UnneededFile(Struct, frozen=True, kw_only=True):
-    """One file, or the copied logs of one job. `what` describes its kind. `problem` is why it can't be deleted.
+    """One file, or the copied logs of one job. `what` describes its kind.
 
-    `bytes` is its size on disk, `written` its last modification in seconds since the epoch. `packed` is the hash of a
-    packed file, otherwise ''. A new job may need a packed file: check this with the lock held before deleting the file.
+    `problem` is the reason why it can't be deleted, otherwise ''. `bytes` is its size on disk, `written` its last
+    modification in seconds since the epoch. `packed` is the hash of a packed file, otherwise ''. A new job may need a
+    packed file: check this with the lock held before deleting the file.
     """
 
     path: Path

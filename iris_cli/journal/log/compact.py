@@ -46,7 +46,7 @@ def compact(
     """Move the lines of the log, which ends at `end`, to a segment, and start a new log after these lines.
 
     The caller holds the lock and has read the log without faults. `check` raises an error if the lock was lost. Raises
-    OSError, and LogDamagedError if the log has changed. After a crash the log is either the old or the new one.
+    OSError, and LogDamagedError if the log has changed. After a crash the log is either the old or the new log.
     """
     assert end.header is not None, "an empty log has nothing to compact"
     log = directory / LOG

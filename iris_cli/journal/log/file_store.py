@@ -96,15 +96,15 @@ class FileStore:
         return self._end if scan is None else scan.position
 
     def forget_earliest(self) -> None:
-        """Reset the earliest time of the lines. An archived snapshot has recorded it for the lines read so far."""
+        """Reset the earliest time. An archived snapshot has recorded the earliest time of all lines read so far."""
         self._end = replace(self._end, earliest=None)
         if self.scan is not None and self.scan.current is not None:
             self.scan.current.earliest = None
 
     def resume(self, position: Position) -> bool:
-        """Continue at a position, if its line is in the log, or was archived just before the log begins.
+        """Let `load` continue at a position, if the line that ends there is in the log, or is the last archived line.
 
-        Return False if the log has another line at this position.
+        Return False if the log has a different line at this position, or can't be read.
         """
         with suppress(OSError), open(self._path, "rb", opener=open_safely) as stream:
             if _record_is_at(stream.fileno(), position):

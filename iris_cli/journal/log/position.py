@@ -95,7 +95,7 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 def fault_at(end: Position, file: str, what: str) -> Fault:
-    """Return a DAMAGED fault right after `end`."""
+    """Return a DAMAGED fault for the line after `end`."""
     return Fault(
         kind=FaultKind.DAMAGED, line=end.line + 1, offset=end.offset, seq=end.seq + 1, what=what, file=file
     )

@@ -4,8 +4,8 @@
      "events":[...],"crc":"9a27e113"}
 
 `crc` is the CRC-32 of the raw bytes before `,"crc":"`; `prev` is the `crc` of the previous line. The first line of a
-file also has `format`, `cluster_id` and `program`. A later line has `program` only if another version of iris wrote it
-than the line before.
+file also has `format`, `cluster_id` and `program`. A later line has `program` only if a different version of iris wrote
+the line before.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ class NewerLogError(Exception):
 
 
 class LogRecord(Transaction, frozen=True, kw_only=True):
-    """One line of the log: a transaction and its checksums. `program` is "" if the previous line has the same."""
+    """One line of the log: a transaction and its checksums.
+
+    `program` is "" if the same program wrote the previous line.
+    """
 
     prev: str
     crc: str
