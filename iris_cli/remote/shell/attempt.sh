@@ -8,7 +8,7 @@
 # read_names TOKEN: read the names in the attempt's directory. Times are uptimes. A missing value is - or
 # empty.
 #   $record $record_code $record_cause   the exit record: EXITED, CANCELLED or NOSTART; exit code; reason
-#   $launched $began $ended $end_code    last sign of life before the command; begin, end and exit code of it
+#   $launched $began $ended $end_code    last sign of life before the command; its begin, end, exit code
 #   $first_go $has_go $has_setup         first call `go`; 1 if the wrapper has started; 1 if the set-up has
 #   $ready                               1 if the attempt is prepared
 #   $stop $lease $had_signal             names of stop.* and lease.*; 1 if a signal came before the record

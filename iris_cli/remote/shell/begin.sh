@@ -1,6 +1,6 @@
-# begin TOKEN FILE ARGUMENT: execute `sh FILE ARGUMENT` in a new session, with TOKEN as marker. A process that
-# the shell starts in the background ignores SIGINT and SIGQUIT, and so would the task. So `setsid -f` starts
-# the process if possible. busybox's setsid has no option -f.
+# begin TOKEN FILE ARGUMENT: execute `sh FILE ARGUMENT` in a new session, with TOKEN as marker. If possible,
+# `setsid -f` starts the process: a process that the shell starts in the background ignores SIGINT and
+# SIGQUIT, and so would the task. busybox's setsid has no option -f.
 begin() {
     [ -n "$setsid" ] || find_setsid
     if [ "$setsid" = fork ]; then

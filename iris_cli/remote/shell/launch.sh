@@ -100,7 +100,8 @@ make_run() {
     printf '%s' "$text" 2>/dev/null >"$1/new.$nonce" && mv "$1/new.$nonce" "$1/run" 2>/dev/null
 }
 
-# make_pending FILE WORD: make FILE.WORD unless it exists or was renamed: then FILE or FILE.* exists.
+# make_pending FILE WORD: make the file FILE.WORD, unless FILE or any FILE.* exists: FILE.WORD may have been
+# renamed.
 make_pending() {
     for name in "$1" "$1".*; do [ ! -e "$name" ] || return 0; done
     printf '' >>"$1.$2"

@@ -164,12 +164,12 @@ run_set_up_in() {
     ) </dev/null >>out 2>>err
 }
 
-# become_ready: make the attempt PREPARED. False if it is being stopped. A later `prepare` may already have
-# made `ready` if there is no set-up.
+# become_ready: make the attempt PREPARED. False if it is being stopped. If there is no set-up command, a
+# later call `prepare` may already have made `ready`.
 become_ready() { [ ! -e cancel ] && { mv ready.pending ready 2>/dev/null || [ -e ready ]; }; }
 
 # fail_setup CAUSE: record that the attempt can't start. Rename ready.pending BEFORE that, so that no call can
-# make it `ready`. If `ready` exists already, do nothing: the attempt may be running.
+# rename it to `ready`. If `ready` exists already, do nothing: the attempt may be running.
 fail_setup() { { ! mv ready.pending ready.off 2>/dev/null && [ -e ready ]; } || give_up "$1"; }
 
 # have_devices HUNDREDTHS: wait at most that long for the devices. If they aren't free afterwards, write the
@@ -227,7 +227,7 @@ give_up() {
     if [ -e cancel ]; then record cancelled; else record "nostart.${1:-disk}"; fi
 }
 
-# record NAME: record the end of the attempt, once. Needs no disk space, never fails.
+# record NAME: record the end of the attempt as x.NAME, unless an end is recorded. Needs no disk space.
 record() {
     empty_secrets .
     remove_groups . "$token"
@@ -240,7 +240,7 @@ record() {
 }
 
 # sweep: end the processes that the task left, BEFORE its end is recorded, because the record releases the
-# chips that they may hold. If a stop has begun, the stop ends the processes instead.
+# chips that these processes may hold. If a stop has begun, the stop ends the processes instead.
 sweep() {
     until is_stopped || {
         now
@@ -251,8 +251,8 @@ sweep() {
 
 update_kill_at() { :; }
 
-# start_watchdog HUNDREDTHS LIMIT -> $watchdog: start the watchdog of a time limit, as pid:start. The watchdog
-# has neither the marker nor the session of the attempt.
+# start_watchdog HUNDREDTHS LIMIT -> $watchdog: start the watchdog of a time limit; $watchdog is its
+# pid:start. The watchdog has neither the marker nor the session of the attempt.
 start_watchdog() {
     watchdog=
     [ "$1" -gt 0 ] || return 0

@@ -72,7 +72,8 @@ scan() {
 }
 
 # find_wrappers TOKEN -> $wrappers: live wrappers of the attempt in the working directory, as pid:start. The
-# files `pid` and `setup.pid` name them. $wrapper is added, because the task may have removed the files.
+# files `pid` and `setup.pid` name them. $wrapper (pid:start, or empty) is added, because the task may have
+# removed the files.
 find_wrappers() {
     wrappers=
     [ -z "$wrapper" ] || ! is_alive "${wrapper%%:*}" "${wrapper#*:}" || wrappers=" $wrapper"
