@@ -62,13 +62,11 @@ def acknowledge_now(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
-def resolve(host: str, port: int) -> list[tuple[Any, ...]]:
-    """Return the addresses of a host as `getaddrinfo` does. Blocks without a time limit."""
-    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-
-
 def connect(addresses: list[tuple[Any, ...]], deadline: float) -> TunedSocket:
-    """Connect to the first address that answers before `deadline` (monotonic). Raises OSError."""
+    """Connect to the first of `addresses` (from `getaddrinfo`) that answers before `deadline`. Raises OSError.
+
+    `deadline` is a monotonic time.
+    """
     failure: OSError = TimeoutError("no time left")
     for index, (family, kind, protocol, _, address) in enumerate(addresses):
         share = (deadline - SYSTEM_CLOCK.monotonic()) / (len(addresses) - index)

@@ -18,7 +18,7 @@ from tests.support.waiting import PATIENCE, until
 def pair() -> Iterator[tuple[TunedSocket, socket.socket]]:
     """The two ends of a connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        addresses = sockets.resolve("127.0.0.1", listener.getsockname()[1])
+        addresses = socket.getaddrinfo("127.0.0.1", listener.getsockname()[1], type=socket.SOCK_STREAM)
         ours = sockets.connect(addresses, time.monotonic() + PATIENCE)
         theirs, _ = listener.accept()
     ours.settimeout(PATIENCE)

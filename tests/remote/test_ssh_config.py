@@ -22,7 +22,7 @@ def way(tmp_path: Path, config: str, **connection: object) -> tuple[Hop, ...]:
     """Return the hops to `w` with a configuration."""
     (tmp_path / "config").write_text(config)
     settings = {"host": "w", **connection}
-    return Routes(tmp_path / "config").to(Connection(**settings))  # type: ignore[arg-type]  # by name
+    return Routes(tmp_path / "config").resolve(Connection(**settings))  # type: ignore[arg-type]  # by name
 
 
 def hop(tmp_path: Path, config: str, **connection: object) -> Hop:
@@ -39,7 +39,7 @@ ME = getpass.getuser()
 
 def test_without_a_file_the_connection_and_the_usual_values_count(tmp_path: Path) -> None:
     for path in (None, tmp_path / "none"):
-        (only,) = Routes(path).to(Connection(host="10.0.0.1"))
+        (only,) = Routes(path).resolve(Connection(host="10.0.0.1"))
         assert only == Hop(label="10.0.0.1", host="10.0.0.1", port=22, user=ME, key_name="10.0.0.1")
 
 
@@ -197,5 +197,5 @@ def test_a_local_user_without_a_name_is_an_error(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("getpass.getuser", getuser)
     with pytest.raises(NoAnswer) as caught:
-        Routes(None).to(Connection(host="w"))
+        Routes(None).resolve(Connection(host="w"))
     assert caught.value.hint == "export USER=name"

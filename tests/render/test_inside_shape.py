@@ -86,4 +86,4 @@ def test_a_time_that_no_clock_could_have_reported_is_null() -> None:
 
 def test_the_program_of_tasks_shows_every_character_as_iris_does() -> None:
     signs = list(map(chr, (*range(0x3100), *range(0xD7F0, 0x10FFFF, 97), 0xFEFF, 0x10FFFF)))
-    assert [program.visible(sign) for sign in signs] == [clean_line(sign) for sign in signs]
+    assert [program.one_line(sign) for sign in signs] == [clean_line(sign) for sign in signs]

@@ -150,7 +150,7 @@ def _hops(connections: Iterable[Connection]) -> Iterator[Hop]:
         routes = Routes(SSH_CONFIG.expanduser())
         for connection in connections:
             with suppress(NoAnswer):
-                yield from routes.to(connection)
+                yield from routes.resolve(connection)
 
 
 def _register_config(root: Node | None, redactor: Redactor) -> None:

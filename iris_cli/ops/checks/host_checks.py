@@ -59,7 +59,7 @@ def _key_problems(
     for connection in connections:
         found: NoAnswer | None = None
         try:
-            for hop in routes.to(connection):
+            for hop in routes.resolve(connection):
                 offer = (hop.identities, hop.has_own_key, hop.identities_only)
                 if offer not in known:
                     known[offer] = _fault(ring, hop)

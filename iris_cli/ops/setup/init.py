@@ -85,7 +85,7 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
         from iris_cli.remote.ssh.config import Routes  # slow to load, and only needed here
 
         routes = Routes(home / ".ssh" / "config")
-        ends = [routes.to(Connection(host=_RANGE.sub(r"\1", host)))[-1] for host in hosts]
+        ends = [routes.resolve(Connection(host=_RANGE.sub(r"\1", host)))[-1] for host in hosts]
     except NoAnswer:
         return "", ""  # `iris doctor` reports the problem
     has_user = any(end.user != user for end in ends)

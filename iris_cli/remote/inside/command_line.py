@@ -86,6 +86,7 @@ class Line:
         return UsageError(f"no such option: {clip(flag)}", hint=hint or self.help)
 
     def _value(self, flag: str, texts: list[str]) -> Any:
+        """Return the value of an option. If the value is not a list, only the last of `texts` counts."""
         _, kind, words = self.options[flag]
         if words:
             return self.read(flag, kind, lambda: one_of(texts[-1], words))
@@ -93,23 +94,23 @@ class Line:
             return self.read(flag, kind, lambda: LISTS[kind](texts))
         return self.read(flag, kind, lambda: READERS.get(kind, str)(texts[-1]))
 
-    def read(self, where: str, kind: str, act: Callable[[], Any]) -> Any:
-        """Return the result of `act`, the value of an option or argument. Add its name, `where`, to errors."""
+    def read(self, name: str, kind: str, parse: Callable[[], Any]) -> Any:
+        """Return the value of the option or argument `name`, the result of `parse`. Add the name to errors."""
         try:
-            return act()
+            return parse()
         except UsageError as error:
-            message = MESSAGES.get(kind, "{1}").format(where, error.message)
+            message = MESSAGES.get(kind, "{1}").format(name, error.message)
             raise UsageError(message, hint=self.help if kind in NUMBERS else error.hint) from error
 
 
-def pairs(texts: list[str]) -> dict[str, str]:
+def parse_labels(texts: list[str]) -> dict[str, str]:
     for text in texts:
         if not re.match("[^=]+=", text):
             raise UsageError(f"{text[:80]!r} is not NAME=VALUE")
     return dict(text.split("=", 1) for text in texts)
 
 
-def variables(texts: list[str]) -> dict[str, str]:
+def parse_variables(texts: list[str]) -> dict[str, str]:
     missing = [text for text in texts if "=" not in text and text not in os.environ]
     for name in (each[:80] for each in missing):
         raise UsageError(f"--env {name}: not set in this shell", hint=f"write --env {name}=VALUE")
@@ -119,21 +120,21 @@ def variables(texts: list[str]) -> dict[str, str]:
     }
 
 
-def request_id(text: str) -> str:
+def parse_request_id(text: str) -> str:
     if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", text):
         hint = "use 1 to 64 letters, digits, '.', '_' and '-'"
         raise UsageError(f"{clip(text)!r} is not a request id", hint=hint)
     return text
 
 
-def tail(text: str) -> int | None:
+def parse_tail(text: str) -> int | None:
     """Parse a number of lines; None for `all`."""
     if not re.fullmatch("all|[0-9]{1,9}", text):
         raise UsageError(f"--tail {text[:20]!r} is not a number of lines", hint="write a number, or all")
     return None if text == "all" else int(text)
 
 
-def lines(path: str) -> tuple[str, ...]:
+def read_lines(path: str) -> tuple[str, ...]:
     """Return the lines of a file."""
     try:
         with open(path, "rb") as file:
@@ -155,15 +156,15 @@ READERS: dict[str, Callable[[str], Any]] = {
     "SIZE": parse_memory,
     **dict.fromkeys(("DURATION", "SECONDS"), parse_duration),
     "GROUP": lambda text: {"group_by": text},
-    "LINES": lines,
-    "REQUEST": request_id,
-    "TAIL": tail,
+    "LINES": read_lines,
+    "REQUEST": parse_request_id,
+    "TAIL": parse_tail,
 }
 LISTS: dict[str, Callable[[list[str]], Any]] = {
     **dict.fromkeys(("CONSTRAINTS", "TAINTS", "JOBS", "SECRETS"), list),
     "PORTS": lambda texts: ",".join(texts).split(","),
-    "VARIABLES": variables,
-    "LABELS": pairs,
+    "VARIABLES": parse_variables,
+    "LABELS": parse_labels,
 }
 # Formats of error messages: the option or argument, then the error.
 MESSAGES = {

@@ -17,47 +17,49 @@ class Output:
     def __init__(self, as_json: bool, quiet: bool) -> None:
         self.as_json, self.quiet = as_json, quiet
 
-    def document(self, content: Json) -> None:
+    def print_document(self, content: Json) -> None:
         sys.stdout.write(json.dumps({"schema_version": 1, **content}) + "\n")
 
-    def line(self, *words: str) -> None:
-        sys.stdout.write("  ".join(visible(word) for word in words if word) + "\n")
+    def print_line(self, *words: str) -> None:
+        sys.stdout.write("  ".join(one_line(word) for word in words if word) + "\n")
 
-    def warning(self, text: str) -> None:
+    def print_warning(self, text: str) -> None:
         sys.stdout.flush()
-        sys.stderr.write(visible(text) + "\n")
+        sys.stderr.write(one_line(text) + "\n")
 
-    def message(self, text: str) -> None:
+    def print_message(self, text: str) -> None:
+        """Print a message to stderr, unless `quiet`."""
         if not self.quiet:
-            self.warning(text)
+            self.print_warning(text)
 
-    def show_ended(self, found: list[Json], *, timed_out: bool) -> None:
+    def print_ended(self, found: list[Json], *, timed_out: bool) -> None:
         """Print jobs in the format of `iris wait`."""
         if self.as_json:
             keys = {"id": "job", "state": "state", "display": "display", "why": "reason"}
             rows = [{"why": "", **each} for each in found]
             jobs = [{name: each[key] for key, name in keys.items() if key in each} for each in rows]
-            self.document({"jobs": jobs, "timed_out": timed_out})
+            self.print_document({"jobs": jobs, "timed_out": timed_out})
             return
         for each in found:
             text = ": ".join(filter(None, (each["id"], each["state"], each.get("why"))))
             if not self.quiet:
-                self.line(text)
+                self.print_line(text)
             elif each["state"] != "SUCCEEDED":
-                self.warning(text)
+                self.print_warning(text)
 
-    def failure(self, error: IrisError) -> int:
+    def print_failure(self, error: IrisError) -> int:
+        """Print an error. Return its exit code."""
         if self.as_json:
             fields = {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}
             sys.stderr.write(json.dumps({"schema_version": 1, "error": fields}) + "\n")
         else:
-            self.warning(f"error: {error.message}")
+            self.print_warning(f"error: {error.message}")
             if error.hint:
-                self.warning(f"hint: {error.hint}")
+                self.print_warning(f"hint: {error.hint}")
         return error.exit_code
 
 
-def visible(text: str) -> str:
+def one_line(text: str) -> str:
     """Return the text as one printable line. Control characters are escaped."""
     signs = text.replace("\n", "⏎").replace("\t", " ").replace("\r", "\\x0d")
     return "".join(

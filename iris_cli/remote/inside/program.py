@@ -39,10 +39,10 @@ class Commands:
     def __init__(self, output: Output, requests: TaskRequests) -> None:
         self.output, self.requests = output, requests
 
-    def launch(self, command: list[str], given: Json) -> int:
+    def launch(self, command: list[str], options: Json) -> int:
         if not command:
             raise UsageError("there is no command to run", hint="iris launch [OPTIONS] -- COMMAND ...")
-        job = {"command": command, **given}
+        job = {"command": command, **options}
         wait, _, request_id = (job.pop(name, None) for name in ("wait", "no-schedule", "request-id"))
         if job.pop("no-inherit-constraints", False):
             if "constraints" in job or "prefer" in job:
@@ -50,26 +50,28 @@ class Commands:
             job.setdefault("constraints", [])
         answer = self.requests.ask("submit", {"job": job}, request_id)
         if not self.output.as_json:
-            self.output.line(answer["job"])
+            self.output.print_line(answer["job"])
             sys.stdout.flush()
         elif not wait:
-            self.output.document(answer)
+            self.output.print_document(answer)
         return self._wait([answer["job"]], None) if wait else 0
 
     def status(self, jobs: list[str], _: Json) -> int:
         answer = self.requests.ask("status", {"job": jobs[0] if jobs else None})
         if self.output.as_json:
-            self.output.document(status_document(answer))
+            self.output.print_document(status_document(answer))
             return 0
         for each in (answer["job"], *answer["tasks"]):
             display = each.get("display", each["state"])
-            self.output.line(each["id"], display, each.get("worker") or "", each.get("why", ""))
+            self.output.print_line(each["id"], display, each.get("worker") or "", each.get("why", ""))
         for each in answer.get("endpoints", ()):
-            self.output.line(each["task"], f"endpoint {each['name']}", f"{each['address']}:{each['port']}")
+            self.output.print_line(
+                each["task"], f"endpoint {each['name']}", f"{each['address']}:{each['port']}"
+            )
         return 0
 
-    def wait(self, jobs: list[str], given: Json) -> int:
-        return self._wait(jobs, given.get("timeout"))
+    def wait(self, jobs: list[str], options: Json) -> int:
+        return self._wait(jobs, options.get("timeout"))
 
     def _wait(self, jobs: list[str], timeout: float | None) -> int:
         for job in jobs:
@@ -82,60 +84,63 @@ class Commands:
                 self.requests.put(name, "wait", {"job": job})
             answers = self.requests.wait(names, timeout)
         except KeyboardInterrupt:
-            self.output.message(f"stopped waiting; {' '.join(jobs)} continues")
+            self.output.print_message(f"stopped waiting; {' '.join(jobs)} continues")
             return 130
         finally:
             for name in names:
                 self.requests.drop(name)
         found = [result_of(answer)["job"] for answer in answers if answer]
         left = [job for job, answer in zip(jobs, answers) if not answer]
-        self.output.show_ended(found, timed_out=bool(left))
+        self.output.print_ended(found, timed_out=bool(left))
         if left:
-            self.output.warning(
+            self.output.print_warning(
                 f"the wait timed out; {', '.join(left)} {'continue' if left[1:] else 'continues'}"
             )
             return 1
         states = [each["state"] for each in found]
         return next((code for state, code in EXIT_CODES.items() if state in states), 0)
 
-    def cancel(self, jobs: list[str], given: Json) -> int:
+    def cancel(self, jobs: list[str], options: Json) -> int:
         if not jobs:
             raise UsageError("no jobs given", hint="name jobs")
         answers = {
-            job: self.requests.ask("cancel", {"job": job, "reason": given.get("reason", "")}) for job in jobs
+            job: self.requests.ask("cancel", {"job": job, "reason": options.get("reason", "")})
+            for job in jobs
         }
         cancelled = [job for job in jobs if answers[job]["cancelled"]]
         over = {job: answers[job].get("state") for job in jobs if job not in cancelled}
         if self.output.as_json:
-            self.output.document({"cancelled": cancelled, "over": over})
+            self.output.print_document({"cancelled": cancelled, "over": over})
             return 0
         for job in cancelled if not self.output.quiet else ():
-            self.output.line(f"cancelled {job}")
+            self.output.print_line(f"cancelled {job}")
         for job, state in over.items():
-            self.output.message(f"{job} had already ended" + (f" ({state})" if state else ""))
+            self.output.print_message(f"{job} had already ended" + (f" ({state})" if state else ""))
         return 0
 
-    def logs(self, chosen: list[str], given: Json) -> int:
-        job = re.sub(r"/task-[0-9]+$", "", chosen[0])
+    def logs(self, names: list[str], options: Json) -> int:
+        job = re.sub(r"/task-[0-9]+$", "", names[0])
         tasks = self.requests.ask("status", {"job": job})["tasks"]
-        logs = [log_of(each, given.get("attempt")) for each in tasks if chosen[0] in (job, each["id"])]
-        streams = given.get("stream", "both").replace("both", "out err").split()
+        logs = [log_of(each, options.get("attempt")) for each in tasks if names[0] in (job, each["id"])]
+        streams = options.get("stream", "both").replace("both", "out err").split()
         for stream in streams:
             for log in logs:
                 prefix = f"[{log['rank']}] " if logs[1:] else ""
                 for line in (
-                    self._log_lines(log, stream, given.get("tail", 20)) if log["attempt"] is not None else ()
+                    self._log_lines(log, stream, options.get("tail", 20))
+                    if log["attempt"] is not None
+                    else ()
                 ):
                     log["note"] = ""
                     if self.output.as_json:
                         log["lines"].append({"stream": stream, "text": line})
                     else:
-                        self.output.line(prefix + re.sub("\x1b\\[[0-9;:]*m", "", line).expandtabs())
+                        self.output.print_line(prefix + re.sub("\x1b\\[[0-9;:]*m", "", line).expandtabs())
         if self.output.as_json:
-            self.output.document({"tasks": logs})
+            self.output.print_document({"tasks": logs})
         for log in logs:
             if log["note"] and not self.output.as_json:
-                self.output.message(f"{log['task']}: {log['note']}")
+                self.output.print_message(f"{log['task']}: {log['note']}")
         return 0
 
     def _log_lines(self, log: Json, stream: str, tail: int | None) -> Iterator[str]:
@@ -159,28 +164,28 @@ class Commands:
             offset = answer["offset"] + len(data)
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
-                yield None if in_line else text_of(line)
+                yield None if in_line else last_text(line)
                 in_line = False
             if not data or offset >= answer["size"]:
                 break
         if rest:
-            yield None if in_line else text_of(rest)
+            yield None if in_line else last_text(rest)
 
-    def register_endpoint(self, others: list[str], given: Json) -> int:
-        if given.get("remove"):
-            answer = self.requests.ask("remove_endpoint", {"name": others[0]})
-        elif not others[1:]:
+    def register_endpoint(self, words: list[str], options: Json) -> int:
+        if options.get("remove"):
+            answer = self.requests.ask("remove_endpoint", {"name": words[0]})
+        elif not words[1:]:
             raise UsageError("the endpoint has no port", hint="iris register-endpoint NAME PORT")
         else:
-            fields = {"name": others[0], "port": given["port"], "metadata": given.get("metadata", {})}
+            fields = {"name": words[0], "port": options["port"], "metadata": options.get("metadata", {})}
             answer = self.requests.ask("register_endpoint", fields)
         if self.output.as_json:
-            self.output.document(answer)
+            self.output.print_document(answer)
         return 0
 
 
-def text_of(line: bytes) -> str:
-    """Decode a line. If it was overwritten with carriage returns, as by a progress bar, return its last text."""
+def last_text(line: bytes) -> str:
+    """Decode a line. If a progress bar has overwritten it with carriage returns, return only the last text."""
     return line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
 
 
@@ -192,17 +197,18 @@ def main(words: list[str]) -> int:
     try:
         return run(output, [each for each in words if each not in GLOBAL], rest)
     except IrisError as error:
-        return output.failure(error)
+        return output.print_failure(error)
     except (KeyError, TypeError, ValueError, AttributeError):
         hint = "use the same version of iris in the task and on the operator's machine"
-        return output.failure(IrisError("the answer to a request can't be understood", hint=hint))
+        return output.print_failure(IrisError("the answer to a request can't be understood", hint=hint))
     except OSError as error:
-        return output.failure(UsageError(str(error)))
+        return output.print_failure(UsageError(str(error)))
     except KeyboardInterrupt:
-        return output.failure(Failure("interrupted", "", ExitCode.INTERRUPTED))
+        return output.print_failure(Failure("interrupted", "", ExitCode.INTERRUPTED))
 
 
 def run(output: Output, words: list[str], rest: list[str]) -> int:
+    """Run the command in `words`. `rest` are the words after `--`. Return the exit code."""
     if not words or words[0] == "help" or "--help" in words or "-h" in words:
         sys.stdout.write(USAGE)
         return 0
@@ -212,23 +218,23 @@ def run(output: Output, words: list[str], rest: list[str]) -> int:
     if command not in COMMANDS:
         hint = did_you_mean(clip(command), COMMANDS) or "iris --help lists the commands of a task"
         raise UsageError(f"no such command inside a task: iris {clip(command)}", hint=hint)
-    line, (needed, most, _) = Line(command, words[1:]), COMMANDS[command]
+    line, (required, most, _) = Line(command, words[1:]), COMMANDS[command]
     if command == "launch" and line.words:
         first = line.words[0][:80]
         if first.endswith((".yaml", ".yml")):
             raise UsageError("job files are not available inside a task", hint="pass the fields as options")
         raise UsageError(f"{first!r} is not a job file", hint=f"put -- before the command: -- {first} ...")
-    others = line.words + rest
+    arguments = line.words + rest
     if command in ("wait", "cancel"):
-        others = list(dict.fromkeys(others))
-    if needed and not others:
-        raise UsageError(f"missing argument {needed!r}", hint=line.help)
-    if len(others) > most:
-        extra = clip(" ".join(others[most:]))
+        arguments = list(dict.fromkeys(arguments))
+    if required and not arguments:
+        raise UsageError(f"missing argument {required!r}", hint=line.help)
+    if len(arguments) > most:
+        extra = clip(" ".join(arguments[most:]))
         raise UsageError(f"unexpected argument for `iris {command}`: {extra}", hint=line.help)
-    if command == "register-endpoint" and others[1:]:
-        line.values["port"] = line.read("[PORT]", "COUNT", lambda: parse_whole(others[1]))
-    code: int = getattr(Commands(output, requests), command.replace("-", "_"))(others, line.values)
+    if command == "register-endpoint" and arguments[1:]:
+        line.values["port"] = line.read("[PORT]", "COUNT", lambda: parse_whole(arguments[1]))
+    code: int = getattr(Commands(output, requests), command.replace("-", "_"))(arguments, line.values)
     return code
 
 

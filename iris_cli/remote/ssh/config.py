@@ -74,19 +74,17 @@ class Routes:
         self._path = path
         self._config = SSHConfig()
         self._local_user = cache(_local_user)
-        self._hops = cache(self._resolve)
+        self._hops: dict[Connection, tuple[Hop, ...]] = {}
         if path is not None:
             with _errors_of_file(path):
                 self._config.parse(map(_hide_expansions, _lines(path, path.parent, "Host *")))
 
-    def to(self, connection: Connection) -> tuple[Hop, ...]:
+    def resolve(self, connection: Connection) -> tuple[Hop, ...]:
         """Return the chain of servers, the worker last. Raises NoAnswer for wrong SSH settings."""
-        return self._hops(connection)
-
-    def _resolve(self, connection: Connection) -> tuple[Hop, ...]:
-        return tuple(
-            self._chain(Jump(connection.host, connection.user, connection.port), connection, depth=0)
-        )
+        if connection not in self._hops:
+            worker = Jump(connection.host, connection.user, connection.port)
+            self._hops[connection] = tuple(self._chain(worker, connection, depth=0))
+        return self._hops[connection]
 
     def _chain(self, jump: Jump, connection: Connection, *, depth: int) -> list[Hop]:
         if depth > MAX_DEPTH:

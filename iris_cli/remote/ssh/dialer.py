@@ -66,7 +66,7 @@ class Dialer:
 
     def route(self, target: Target, *, first_contact: bool = False, separate: bool = False) -> Route:
         """Resolve the route to a target. Raises NoAnswer for wrong SSH settings."""
-        return Route(target, self._routes.to(target.connection), first_contact, separate)
+        return Route(target, self._routes.resolve(target.connection), first_contact, separate)
 
     def run(self, call: SshCall[Any], route: Route, script: Script) -> ScriptResult:
         """Run a script on the worker. If a kept link is dead, open a new one. Raises NoAnswer."""
@@ -207,7 +207,7 @@ class Dialer:
                 call.enter("connect", peer)
                 return sockets.start_proxy(hop.proxy_command)
             call.enter("resolve", peer)
-            addresses = sockets.resolve(hop.host, hop.port)
+            addresses = socket.getaddrinfo(hop.host, hop.port, type=socket.SOCK_STREAM)
             call.enter("connect")
             return sockets.connect(addresses, SYSTEM_CLOCK.monotonic() + call.remaining())
         except (OSError, UnicodeError) as error:
@@ -321,6 +321,6 @@ class Route(Struct, frozen=True):
             f"worker {self.target.worker}" if self.is_worker(depth) else f"jump host {self.hops[depth].label}"
         )
 
-    def endpoint(self, depth: int) -> tuple[tuple[Hop, ...], str, bool]:
+    def endpoint(self, depth: int) -> Endpoint:
         """Return the key by which connections are reused. It includes the worker, whose host key was verified."""
         return self.hops[: depth + 1], self.target.worker if self.is_worker(depth) else "", self.separate

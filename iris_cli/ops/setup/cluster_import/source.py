@@ -86,7 +86,7 @@ def read_ssh_config(path: Path) -> SourceContent:
     skipped: list[SkippedEntry] = []
     for name in names:
         try:
-            routes_by_name[name] = routes.to(Connection(host=name))
+            routes_by_name[name] = routes.resolve(Connection(host=name))
         except NoAnswer as error:
             skipped.append(SkippedEntry(name, error.detail, error.hint))
     found = list(_check_hosts(routes_by_name))
