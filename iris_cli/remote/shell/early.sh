@@ -1,7 +1,7 @@
 # For an attempt with an early signal: the watchdog of the time limit signals the task's processes before the
 # limit. Settings: $early_name and $early_number of the signal, $early_lead in hundredths of a second.
 
-# Replaces run_limit of run.sh.
+# run_limit: replaces run_limit of run.sh.
 run_limit() {
     now
     deadline=$((now + $1))
@@ -12,8 +12,8 @@ run_limit() {
     end_at "$deadline" "$2" "$3" "$4"
 }
 
-# send_early_signal SELF: signal the processes that have a handler for the signal. Most
-# signals kill a process without a handler.
+# send_early_signal SELF: signal the processes that have a handler for the signal. Most signals kill a process
+# without a handler.
 send_early_signal() {
     find_wrappers "$token"
     scan "$token" "$wrappers" "" "$1" || return

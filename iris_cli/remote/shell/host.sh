@@ -21,8 +21,7 @@ newline='
 # nap [SECONDS]: sleep for SECONDS (default: 0.05), or for one second if `sleep` accepts no fractions.
 nap() { sleep "${1:-0.05}" 2>/dev/null || sleep 1; }
 
-# wall_clock -> $clock: seconds since the epoch. bash needs no process for that; other shells lack `printf
-# -v`.
+# wall_clock -> $clock: seconds since the epoch. Only bash has `printf -v`, which needs no process.
 wall_clock() {
     clock=
     # shellcheck disable=SC3045
