@@ -247,7 +247,9 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
         else:
             raise malformed_answer("the answer has an unexpected line")
     if missing:
-        warnings.insert(0, f"refused: {_missing_commands(missing)}")
+        packages = sorted({_PACKAGES.get(name, "coreutils") for name in missing})
+        hint = f"install {', '.join(packages)} on the worker, or busybox"
+        warnings.insert(0, f"refused: missing commands: {', '.join(missing)}; {hint}")
     if len(set(tokens)) != len(tokens) or sum(map(len, warnings)) > MAX_WARNINGS:
         raise malformed_answer("the answer is too long")
     gpu_variant = texts.pop("gpu_variant", "")
@@ -271,11 +273,6 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
         tokens=tuple(tokens),
         warnings=tuple(warnings),
     )
-
-
-def _missing_commands(names: Sequence[str]) -> str:
-    packages = sorted({_PACKAGES.get(name, "coreutils") for name in names})
-    return f"missing commands: {', '.join(names)}; install {', '.join(packages)} on the worker, or busybox"
 
 
 def _metadata(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
@@ -350,6 +347,9 @@ def _attempt(
     times = [int(match[group]) for group in (5, 6) if match[group] != "-"]
     if max(times, default=0) > uptime + _TOLERANCE:
         raise malformed_answer("the answer has a time before the host's boot")
+    quiet = _seconds(match[8])
+    if quiet is not None:  # tasks can change file times: use at most the age of the start
+        quiet = min(quiet, min([*times, uptime]) / 100)
     report = AttemptReport(
         token=Token(match[1]),
         state=RemoteState(match[2]),
@@ -357,7 +357,7 @@ def _attempt(
         cause="" if match[4] == "-" else match[4],
         started_ago=_seconds(match[5]),
         ended_ago=_seconds(match[6]),
-        last_output_ago=_last_output_ago(match[8], min([*times, uptime])),
+        last_output_ago=quiet,
         output_bytes=int(match[7]),
         log_tail=record.data.decode("utf-8", "replace"),
         facts=facts.pop(Token(match[1]), ()) if facts else (),
@@ -365,11 +365,6 @@ def _attempt(
     if not report.is_consistent or times != sorted(times, reverse=True):
         raise malformed_answer(f"the answer is contradictory about an attempt that is {report.state}")
     return report
-
-
-def _last_output_ago(hundredths: str, began: int) -> float | None:
-    """Return the age of the last output in seconds. Tasks can change file times, so it is at most the age `began`."""
-    return None if hundredths == "-" else min(int(hundredths), began) / 100
 
 
 def _seconds(hundredths: str) -> float | None:

@@ -107,14 +107,12 @@ read_pid() {
     is_number "$pid" && [ -n "$pid_boot" ] && [ -z "$pid_rest" ]
 }
 
-# prepared_boot TOKEN -> $pid_boot: the boot in which the attempt was prepared.
-prepared_boot() {
+# read_boot TOKEN -> $pid_boot: the boot to which the attempt belongs, empty if unknown.
+read_boot() {
+    ! read_pid "$1/pid" && ! read_pid "$1/setup.pid" || return 0
     pid_boot=
     [ -f "$1/run" ] && read -r _ _ pid_boot _ 2>/dev/null <"$1/run"
 }
-
-# read_boot TOKEN -> $pid_boot: the boot to which the attempt belongs, empty if unknown.
-read_boot() { read_pid "$1/pid" || read_pid "$1/setup.pid" || prepared_boot "$1"; }
 
 # read_state TOKEN -> $state, and the variables of `read_names`.
 #

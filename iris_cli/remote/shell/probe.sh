@@ -121,7 +121,7 @@ on_network_disk() {
 ensure_incarnation() {
     read_incarnation
     [ "$incarnation" = - ] || return 0
-    make_random
+    random=$(od -An -v -N16 -tx1 /dev/urandom | tr -cd 0-9a-f)
     written=
     printf '%s\n' "$random" 2>/dev/null >"$root/new.$nonce" && read -r written <"$root/new.$nonce"
     [ ${#written} -ne 32 ] || ln "$root/new.$nonce" "$root/incarnation" 2>/dev/null
@@ -145,9 +145,6 @@ install_program() {
             chmod 700 "$new" && mv "$new" "$root/bin/iris"
     } 2>/dev/null || rm -f "$new"
 }
-
-# make_random -> $random: 32 hexadecimal digits.
-make_random() { random=$(od -An -v -N16 -tx1 /dev/urandom | tr -cd 0-9a-f); }
 
 print_machine() {
     cpus=$({ nproc || getconf _NPROCESSORS_ONLN || sysctl -n hw.logicalcpu; } 2>/dev/null)

@@ -43,7 +43,7 @@ class SshCall(Generic[R]):
         self._error: BaseException | None = None
         self._abort: Callable[[], None] | None = None
         self._step: Callable[[], str] = lambda: "configuration"
-        self._peer = "this machine"
+        self.peer = "this machine"  # the host that must answer
         self.sent = False
 
     def perform(self, work: Callable[[], R]) -> R:
@@ -67,7 +67,7 @@ class SshCall(Generic[R]):
         with self._condition:
             self._check()
             self._step = (lambda: step) if isinstance(step, str) else step
-            self._peer = peer or self._peer
+            self.peer = peer or self.peer
 
     def guard(self, abort: Callable[[], None] | None) -> None:
         """Set the function to call at the deadline; None removes it. The function must not block."""
@@ -96,10 +96,6 @@ class SshCall(Generic[R]):
     @property
     def step(self) -> str:
         return self._step()
-
-    @property
-    def peer(self) -> str:
-        return self._peer
 
     @contextmanager
     def turn(
@@ -160,4 +156,4 @@ class SshCall(Generic[R]):
         else:
             kind = SilenceKind.UNREACHABLE if step in _CONNECT_STEPS else SilenceKind.TIMEOUT
         seconds = self._timeout if self._is_connected else self._connect_timeout
-        return NoAnswer(kind, step, f"no answer from {self._peer} within {seconds:g} s", sent=self.sent)
+        return NoAnswer(kind, step, f"no answer from {self.peer} within {seconds:g} s", sent=self.sent)
