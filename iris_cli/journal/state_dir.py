@@ -50,10 +50,10 @@ _ALLOWED_BEFORE_INIT = frozenset({"README.md", ".gitignore", layout.LOCK, layout
 
 
 class LogView(Struct, frozen=True, kw_only=True):
-    """The result of reading the log: the transactions after the requested `after_seq`, up to the first damage.
+    """The result of reading the log. `transactions` are those after the requested `after_seq`, up to the first damage.
 
     `header` is None if there is no log yet. `seq` is the number of the last transaction. `committed`: all transactions
-    are durable, so the reader may act on them. `cluster` is the state after them, if it was requested.
+    are durable, so the reader may act on them. `cluster` is the state after all transactions, if it was requested.
     """
 
     transactions: tuple[Transaction, ...]
@@ -223,9 +223,9 @@ class StateDir:
         return cluster, self._reading(replace(lines, until=sys.maxsize), archive=True)
 
     def history_of_job(self, job: JobId, *, archive: bool) -> Iterator[Reading]:
-        """Yield readings of parts of the log that contain all lines about a job, and also other lines.
+        """Yield readings of the parts of the log that may contain lines about a job. They also yield other lines.
 
-        Damage in the other parts of the log is not reported.
+        Damage in the rest of the log is not reported.
         """
         for lines in self._line_ranges.ranges_of_job(job):
             yield self._reading(lines, archive=archive, containing=job)

@@ -53,6 +53,7 @@ class Runner(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of_process(pid: int, kind: str, actor: str, command: str, *, interval: float, since: float) -> Runner:
+        """Return the runner for a process of this machine."""
         return Runner(
             kind=kind,
             pid=pid,

@@ -120,7 +120,7 @@ class FileStore:
         return False
 
     def load(self, after_seq: int = 0, keep: Keep = tuple) -> Loaded:
-        """Read the log. Return the records after `after_seq` that `keep` returns, and the fault at which reading ended.
+        """Read the log. `keep` selects the returned records from the records after `after_seq`.
 
         Reads only new lines if the caller has all records that this store has read. Raises OSError, and
         LogReplacedError if the log is not the log that the caller has read up to `after_seq`.
@@ -162,6 +162,7 @@ class FileStore:
 
         continues = 0 < self._end.seq <= after_seq and _record_is_at(stream.fileno(), self._end)
         start = self._end if continues else origin_of(stream)
+        # Checksums by seq: of the last line that was read earlier, and of the line in HEAD. "": not read.
         crcs = dict.fromkeys((self._end.seq, head.seq if head else 0), "")
         crcs |= {START.seq: START.crc, start.seq: start.crc}
         fault, end = None, start
@@ -196,7 +197,7 @@ class FileStore:
                 raise self._replaced_error()
             if end == START:
                 fault = self._lost_log() or fault
-        if not is_other:  # if it is another log, the lines that the caller has may be replaced
+        if not is_other:  # in another log, other lines may have replaced the lines that the caller has
             self._end, self._file = end, (status.st_dev, status.st_ino)
         return Loaded(
             records=kept,
@@ -313,7 +314,7 @@ class Fold(Struct):
     cluster: Cluster = field(default_factory=Cluster)
 
     def __call__(self, records: Iterable[LogRecord]) -> tuple[LogRecord, ...]:
-        """Replay the records. A second call starts again from the beginning. Raises IllegalTransitionError."""
+        """Replay the records. Each call begins with the cluster `start`. Raises IllegalTransitionError."""
         kept: list[LogRecord] = []
         if self.until < sys.maxsize:
             records = takewhile(lambda record: record.seq <= self.until, records)

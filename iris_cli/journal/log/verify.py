@@ -118,7 +118,8 @@ class _Verifier:
         self._on_scan = on_scan
         self._crc_at_head = ""
         self._cluster = Cluster() if replayed else None
-        self._end = self._before = START  # of the counted records
+        self._end = START  # end of the last valid record
+        self._before = START  # end of the record before the record that is being replayed
         self._records = 0
         self._findings: list[Fault] = []
         self._unfinished: Fault | None = None
