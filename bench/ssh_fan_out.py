@@ -22,9 +22,9 @@ from bench.scripted_sshd import BOOT_ID, incarnation_of
 from bench.ssh_hosts import PATIENCE, ROUND_TRIP, launch, runner_of, scripted_hosts, transport
 from bench.stopwatch import cpu, medians, seconds, wall
 from iris_cli.core.ids import Token
-from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import Script, ScriptResult, Target
+from tests.support.fan_out import fan_out
 
 LIMITS = {256: 2.7, 1024: 11.0}
 THREADS = 128

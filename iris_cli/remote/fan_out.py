@@ -127,28 +127,18 @@ class Threads(Generic[R]):
             until = until or SYSTEM_CLOCK.monotonic() + self._linger
 
 
-def fan_out(
-    items: Sequence[T], act: Callable[[T], R], *, parallelism: int = PARALLELISM
-) -> Iterator[tuple[T, R]]:
-    """Yield `(item, act(item))` for each item, as the operations finish.
-
-    At most `parallelism` operations run at a time. `act` should return errors as results. After an exception the other
-    operations continue, and the first exception is raised after all results. If the iteration stops early, for example
-    by Ctrl-C, no more operations start, and nothing waits for the running ones, not even the exit of the interpreter.
-    """
-    for batch in batches(Threads(parallelism, linger=0.0), items, act):
-        yield from batch
-
-
 def batches(
     threads: FanOut[tuple[T, R | _Raised]],
     items: Sequence[T],
     act: Callable[[T], R],
     patience: float | None = None,
 ) -> Iterator[list[tuple[T, R]]]:
-    """Yield the results of all items in batches as they arrive, then close `threads`.
+    """Yield `(item, act(item))` for all items, in batches as the operations finish. Then close `threads`.
 
-    Stops early if no result arrived for `patience` seconds.
+    `act` should return errors as results. After an exception the other operations continue, and the first exception is
+    raised after all results. Stops early if no result arrived for `patience` seconds. If the iteration stops early, for
+    example by Ctrl-C, no more operations start, and nothing waits for the running ones, not even the exit of the
+    interpreter.
     """
 
     def run(item: T) -> tuple[T, R | _Raised]:

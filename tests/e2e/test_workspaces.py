@@ -12,11 +12,11 @@ import pytest
 
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import ProbeReport, RemoteState, WorkerReport
-from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
 from iris_cli.remote.transport import Target
 from tests.support.archives import archive, shipment
+from tests.support.fan_out import fan_out
 from tests.support.relay import Relay, relay
 from tests.support.site import Site
 from tests.support.sshd import SshLab

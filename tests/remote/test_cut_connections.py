@@ -13,10 +13,10 @@ import pytest
 
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import ProbeReport, RemoteState, Silence, SilenceKind, WorkerReport
-from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
 from iris_cli.remote.transport import Target
+from tests.support.fan_out import fan_out
 from tests.support.relay import Fault, relay
 from tests.support.sshd import SshHost, SshLab
 from tests.support.waiting import PATIENCE, until

@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from iris_cli.remote.fan_out import Threads, batches, fan_out
+from iris_cli.remote.fan_out import Threads, batches
+from tests.support.fan_out import fan_out
 from tests.support.waiting import PATIENCE
 
 
@@ -106,12 +107,12 @@ def test_stopping_the_iteration_starts_nothing_more() -> None:
 def test_ctrl_c_leaves_at_once_though_a_thread_is_stuck() -> None:
     script = """
 import threading
-from iris_cli.remote.fan_out import fan_out
+from iris_cli.remote.fan_out import Threads, batches
 def act(item):
     if item == 'stuck':
         threading.Event().wait()
     return item
-for item, _ in fan_out(['stuck', 'quick'], act):
+for ((item, _),) in batches(Threads(linger=0.0), ['stuck', 'quick'], act):
     print(item, flush=True)
 """
     with subprocess.Popen(

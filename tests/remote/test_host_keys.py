@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.host_keys import HostKeys, PresentedKey, known_hosts_name, parse
+from tests.support.fan_out import fan_out
 from tests.support.sshd import presented, write_key
 
 

@@ -12,9 +12,9 @@ import pytest
 from paramiko import Transport
 
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
+from tests.support.fan_out import fan_out
 from tests.support.relay import Fault, closed_port, deaf_port, relay
 from tests.support.sshd import SshHost, SshLab
 from tests.support.waiting import LIMITS, PATIENCE, until

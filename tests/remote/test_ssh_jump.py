@@ -12,10 +12,10 @@ import pytest
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.worker import Connection
-from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 from tests.remote.test_ssh_deadline import silence
+from tests.support.fan_out import fan_out
 from tests.support.relay import Fault, closed_port, deaf_port, relay
 from tests.support.sshd import SshHost, SshLab, know, write_key
 from tests.support.waiting import PATIENCE

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.ssh.call import SshCall
 from iris_cli.remote.ssh.script_run import PIECE
 from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, Target
+from tests.support.fan_out import fan_out
 from tests.support.relay import Fault, relay
 from tests.support.sshd import SshHost, SshLab
 from tests.support.waiting import PATIENCE

@@ -15,10 +15,10 @@ import pytest
 from paramiko import Channel, Transport
 
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport, dialer, link
 from iris_cli.remote.ssh.link import MAX_SESSIONS, Link
 from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
+from tests.support.fan_out import fan_out
 from tests.support.relay import Fault, relay
 from tests.support.sshd import SshLab
 from tests.support.waiting import PATIENCE, until

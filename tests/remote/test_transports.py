@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.srun import SrunTransport
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, Target, Transport
 from tests.support.allocation import Allocate
+from tests.support.fan_out import fan_out
 from tests.support.sshd import SshLab
 from tests.support.waiting import PATIENCE
 

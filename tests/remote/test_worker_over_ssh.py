@@ -8,10 +8,10 @@ import pytest
 
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import ProbeReport, RemoteState
-from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
 from iris_cli.remote.transport import Target
+from tests.support.fan_out import fan_out
 from tests.support.sshd import SshLab
 from tests.support.waiting import PATIENCE, until
 from tests.support.worker_host import kill, marked, reports
