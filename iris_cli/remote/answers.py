@@ -25,7 +25,7 @@ from iris_cli.core.messages.observations import (
     WorkerReport,
 )
 from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
-from iris_cli.remote.frames import Frame, add_facts, malformed_answer
+from iris_cli.remote.frames import NUMBER, Frame, add_facts, malformed_answer
 
 MAX_TAIL = 8 << 10
 MAX_TEXT = 32 << 10
@@ -36,24 +36,23 @@ MAX_CLOCK = 253_402_300_799
 MAX_UPTIME = 100 * 366 * 86_400 * 100
 """One hundred years in hundredths of a second. Without /proc, uptime may count from 1970."""
 
-_NUMBER = r"(?:0|[1-9][0-9]{0,14})"
-_CLOCK = re.compile(rf"H ({_NUMBER}) ({_NUMBER})")
+_CLOCK = re.compile(rf"H ({NUMBER}) ({NUMBER})")
 _ATTEMPT = re.compile(
-    rf"A ([0-9a-f]{{32}}) ([A-Z]+) (-|{_NUMBER}) (-|[a-z]+) (-|{_NUMBER}) (-|{_NUMBER}) ({_NUMBER}) (-|{_NUMBER})"
+    rf"A ([0-9a-f]{{32}}) ([A-Z]+) (-|{NUMBER}) (-|[a-z]+) (-|{NUMBER}) (-|{NUMBER}) ({NUMBER}) (-|{NUMBER})"
 )
 _MISSING_WORKSPACE = re.compile(r"W ([0-9a-f]{64})")
-_AMOUNT = re.compile(rf"P (cpus|memory|disk_free) ({_NUMBER})")
+_AMOUNT = re.compile(rf"P (cpus|memory|disk_free) ({NUMBER})")
 _COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # at most 9999, because iris lists each device
 _TEXT = re.compile(
     r"V (gpu_variant|containment|accelerator-type|agent-worker-number|instance-id|worker-network-endpoints"
     r"|tpu-env|zone|preemptible|slurm-cgroup)"
 )
-_HOLDER = re.compile(rf"C ({_NUMBER}) ({_NUMBER}) (-|[0-9a-f]{{32}})")
-_LOCK = re.compile(rf"F (none|held|stale|foreign) ({_NUMBER})")
+_HOLDER = re.compile(rf"C ({NUMBER}) ({NUMBER}) (-|[0-9a-f]{{32}})")
+_LOCK = re.compile(rf"F (none|held|stale|foreign) ({NUMBER})")
 _MISSING_COMMAND = re.compile(r"N ([a-z0-9]{1,16})")
 _TOKEN = re.compile(r"K ([0-9a-f]{32})")
-_USAGE = re.compile(rf"U ([0-9a-f]{{32}}) ({_NUMBER})")
-_REQUEST = re.compile(rf"Q ([0-9a-f]{{32}}) ([A-Za-z0-9._-]{{1,64}}) ({_NUMBER})")
+_USAGE = re.compile(rf"U ([0-9a-f]{{32}}) ({NUMBER})")
+_REQUEST = re.compile(rf"Q ([0-9a-f]{{32}}) ([A-Za-z0-9._-]{{1,64}}) ({NUMBER})")
 _MORE_REQUESTS = re.compile(r"M ([0-9a-f]{32})")
 _VARIABLE = re.compile(r"[A-Z_]{1,40}")
 

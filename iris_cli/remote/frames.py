@@ -12,6 +12,8 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.task import Fact, FactKind
 from iris_cli.remote.transport import NoAnswer, ScriptResult
 
+NUMBER = r"(?:0|[1-9][0-9]{0,14})"
+"""The pattern of a number in a line."""
 MAX_LINE = 512
 _PLAIN = bytes(range(0x20, 0x7F)) + b"\n"
 _BEGIN = re.compile(rb"IRIS1 ([0-9a-f]{32}) BEGIN ([A-Za-z0-9._-]{1,64}) ([0-9a-f]{32}|-)")

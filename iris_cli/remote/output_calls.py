@@ -16,7 +16,7 @@ from msgspec import Struct
 from iris_cli.core.ids import Token, WorkerId, parse_token
 from iris_cli.core.messages.observations import CacheReport, Silence
 from iris_cli.remote.answers import Record, parse_records
-from iris_cli.remote.frames import Frame, malformed_answer
+from iris_cli.remote.frames import NUMBER, Frame, malformed_answer
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_calls import WorkerCalls
 from iris_cli.remote.worker_script import quote
@@ -34,11 +34,10 @@ MAX_LIST_BYTES = 16 << 20
 """Bytes of the lists of files in one answer. Longer lists are truncated."""
 
 _PULL_TIME = 60.0  # seconds: for a slow disk with many files, or a slow connection
-_NUMBER = r"(?:0|[1-9][0-9]{0,14})"
 _OUTPUT = re.compile(r"O ([0-9a-f]{32}) (here|partial|link|gone)")
-_FILE = re.compile(rf"({_NUMBER}) ({_NUMBER}) ({_NUMBER}) ([^\n\0]+)".encode(), re.DOTALL)
-_VERSION = re.compile(rf"({_NUMBER}) ({_NUMBER}) ({_NUMBER})".encode())
-_PIECE = re.compile(rf"F ({_NUMBER}) ({_NUMBER}) ({_NUMBER}) ({_NUMBER})")
+_FILE = re.compile(rf"({NUMBER}) ({NUMBER}) ({NUMBER}) ([^\n\0]+)".encode(), re.DOTALL)
+_VERSION = re.compile(rf"({NUMBER}) ({NUMBER}) ({NUMBER})".encode())
+_PIECE = re.compile(rf"F ({NUMBER}) ({NUMBER}) ({NUMBER}) ({NUMBER})")
 _PLAIN = re.compile(rb"[\x20-\x7e]*")
 
 
@@ -225,7 +224,7 @@ PACKED = "outbox/.packed"
 
 _CACHES_TIME = 30.0  # seconds: for a slow disk with many files
 _HASH = re.compile("[0-9a-f]{64}")
-_CACHE_SIZE = re.compile(rf"S ([ws]/[0-9a-f]{{64}}) ({_NUMBER})")
+_CACHE_SIZE = re.compile(rf"S ([ws]/[0-9a-f]{{64}}) ({NUMBER})")
 
 
 class CacheCalls:
@@ -287,7 +286,7 @@ PIECE_ROOM = 2 << 10
 """Bytes of an answer for each piece of a log besides its data."""
 _GZIP_OVERHEAD = 1 << 10  # bytes by which compression may enlarge a piece
 _STREAMS = frozenset({"out", "err"})
-_LOG = re.compile(rf"L ({_NUMBER}) ({_NUMBER}) ({_NUMBER})(?: @({_NUMBER}))?( gzip)?")
+_LOG = re.compile(rf"L ({NUMBER}) ({NUMBER}) ({NUMBER})(?: @({NUMBER}))?( gzip)?")
 
 
 class LogChunk(Struct, frozen=True, kw_only=True):
