@@ -110,7 +110,7 @@ def quote(text: str) -> str:
 
 
 def holder_text() -> str:
-    """Return the library that the holder of a Slurm job's node runs; its last line calls `hold`."""
+    """Return the library for the holder of a node of a Slurm job. The caller appends the call of `hold`."""
     return _variables(HostPaths()) + _shell("host", "begin", "holder")
 
 

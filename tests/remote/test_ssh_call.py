@@ -163,7 +163,7 @@ def test_a_turn_is_not_waited_for_longer_than_the_deadline() -> None:
         call, lock = SshCall[None](limit), threading.Lock()
 
         def work(call: SshCall[None] = call, lock: threading.Lock = lock) -> None:
-            with call.turn(lock, "worker w"):
+            with call.holding(lock, "worker w"):
                 pass
 
         with lock, pytest.raises(NoAnswer) as caught:

@@ -71,8 +71,8 @@ class SrunTransport:
                 host = Target(worker=WorkerId(f"login.{connection.login}"), connection=login)
                 output = self._over_ssh.run(host, command)
         except NoAnswer as error:
-            raise step.failed(error, connection, timeout) from error
-        return step.answer(output, connection, script.limit)
+            raise step.call_error(error, connection, timeout) from error
+        return step.result(output, connection, script.limit)
 
     def close(self) -> None:
         """Close the connections to login hosts and workers. Idempotent."""
@@ -103,7 +103,7 @@ class _Step:
                 self._is_sent = False
             return self._is_sent
 
-    def failed(self, error: NoAnswer, connection: Connection, seconds: float) -> NoAnswer:
+    def call_error(self, error: NoAnswer, connection: Connection, seconds: float) -> NoAnswer:
         """Return the error of the call. `error` is the error of SSH or of the local shell, which waited `seconds`."""
         is_sent = self.was_sent()
         if error.kind is not SilenceKind.TIMEOUT or not error.sent:
@@ -114,7 +114,7 @@ class _Step:
         detail = f"srun started no step on {where} within {seconds:g} s"
         return NoAnswer(SilenceKind.UNREACHABLE, "srun", detail, sent=False)
 
-    def answer(self, output: ScriptResult, connection: Connection, limit: int) -> ScriptResult:
+    def result(self, output: ScriptResult, connection: Connection, limit: int) -> ScriptResult:
         """Return the result of the script, without Slurm's messages. Raises NoAnswer."""
         _, begun, stdout = output.stdout.partition(self.mark + b"\n")
         ending = max(_SRUN_ENDS.finditer(output.stderr), key=re.Match.start, default=None)

@@ -84,7 +84,7 @@ class _ProcessRun(ScriptRun):
     def finish(self) -> ScriptResult:
         """Wait for the end of the process and of its output."""
         while self._open and not self._is_late():
-            self._move()
+            self._collect()
         self.step = "exit status"
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST_OUTPUT)
@@ -97,7 +97,7 @@ class _ProcessRun(ScriptRun):
     def _send(self, data: bytes, progressed: Callable[[], None]) -> bool:
         rest = memoryview(data)
         while rest:
-            if self._move(writing=True):
+            if self._collect(writing=True):
                 try:
                     rest = rest[os.write(self._input.fileno(), rest[:_PIECE]) :]
                 except OSError:  # the shell has ended
@@ -109,10 +109,10 @@ class _ProcessRun(ScriptRun):
         self._input.close()
 
     def _read(self) -> bool:
-        self._move()
+        self._collect()
         return self._stdout in self._open and not self._is_late()
 
-    def _move(self, *, writing: bool = False) -> bool:
+    def _collect(self, *, writing: bool = False) -> bool:
         """Wait for output for a short time, and collect it. With `writing` return True if stdin accepts data."""
         self._call.enter(lambda: self.step)
         poll = select.poll()

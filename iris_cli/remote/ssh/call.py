@@ -98,7 +98,7 @@ class SshCall(Generic[R]):
         return self._step()
 
     @contextmanager
-    def turn(
+    def holding(
         self, lock: threading.Lock | threading.Semaphore, peer: str = "", step: str = "turn"
     ) -> Iterator[None]:
         """Wait for `lock` until the deadline, and hold it during the block. Raises Abandoned."""

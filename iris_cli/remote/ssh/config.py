@@ -39,9 +39,9 @@ _SHOW = str.maketrans({"\ue000": "%", "\ue001": "~"})
 
 
 class Hop(Struct, frozen=True, kw_only=True):
-    """One SSH server in the chain.
+    """One SSH server in the chain to a worker.
 
-    The last one is the worker. `label` is the server's name in the configuration, `key_name` its name in the files
+    The last server is the worker. `label` is the server's name in the configuration, `key_name` its name in the files
     `known_hosts` (None: the default files). `identities` are key files in the order in which they are offered. With
     `has_own_key` (`cluster.yaml` sets the key) or `identities_only`, no other keys are offered; otherwise the agent's
     keys come first. Only the first hop can have a `proxy_command`.

@@ -36,7 +36,7 @@ Endpoint = tuple[tuple[Hop, ...], str, bool]
 
 
 class _Slot(Struct):
-    """The connection to one endpoint (`Route.endpoint`). The lock is held while connecting."""
+    """The connection to one endpoint (`Route.endpoint`), used by `users` calls. The lock is held while connecting."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     link: Link | None = None
@@ -139,7 +139,7 @@ class Dialer:
         """Return the kept link to a server of the route. If it is dead or old, open a new link."""
         with self._lock:
             slot = self._slots.setdefault(route.endpoint(depth), _Slot())
-        with call.turn(slot.lock, route.peer(depth)):
+        with call.holding(slot.lock, route.peer(depth)):
             if slot.link is not None and slot.users == 1 and slot.link.needs_replacement():
                 slot.link.abort()
             if slot.link is None or not slot.link.is_alive():
@@ -182,7 +182,7 @@ class Dialer:
         self, call: SshCall[Any], route: Route, depth: int, key_types: Collection[str]
     ) -> tuple[Link, PresentedKey]:
         peer = route.peer(depth)
-        with call.turn(self._proxies, peer) if route.hops[depth].proxy_command else nullcontext():
+        with call.holding(self._proxies, peer) if route.hops[depth].proxy_command else nullcontext():
             link = self._connect(call, route, depth, key_types)
             with self._lock:
                 self._links.add(link)
