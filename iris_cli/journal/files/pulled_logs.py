@@ -93,7 +93,7 @@ class PulledLogs:
             replace_file(self._disk, path.with_name(f"{stream}@{offset}"), data, alone=False)
 
     def end(self, attempt: AttemptId, stream: str) -> tuple[int, bytes] | None:
-        """Return offset and bytes of the last part of long output, or None. Raises NotWritableError."""
+        """Return offset and bytes of the last part of long output; None if not stored. Raises NotWritableError."""
         for name in self._ends(attempt):
             if name.startswith(f"{stream}@"):
                 with self._opened(self.directory / str(attempt) / name) as fd:
