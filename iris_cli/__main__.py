@@ -6,7 +6,7 @@ import os
 
 def main() -> None:
     """Run the command line. Ctrl-C ends it with one line, even while modules are being imported."""
-    # Most objects of a command, above all classes, live until its end. So collect garbage rarely.
+    # Most objects, above all classes, live until the command ends, so collecting garbage often is a waste.
     gc.set_threshold(50_000)
     try:
         from iris_cli.cli.app import main as run

@@ -25,7 +25,7 @@ class Clock(Protocol):
 
 
 def local_minute(at: float, now: float) -> str:
-    """Return the first whole minute not before `at`: `14:31 CET`; with the date if it is not the day of `now`."""
+    """Return `at`, rounded up to a minute, as local time: `14:31 CET`. Add the date if `now` is on another day."""
     minute = time.localtime(-(-at // 60) * 60)
     same_day = minute[:3] == time.localtime(now)[:3]
     return time.strftime("%H:%M %Z" if same_day else "%Y-%m-%d %H:%M %Z", minute)
@@ -41,7 +41,7 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep in pieces, because Python notices a Ctrl-C just before a system call only after the call."""
+        """Sleep in short intervals: Python handles a Ctrl-C that arrives just before a system call only after it."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > _LONGEST_SLEEP:
             time.sleep(_LONGEST_SLEEP)
@@ -49,4 +49,4 @@ class SystemClock:
 
 
 SYSTEM_CLOCK: Final = SystemClock()
-"""The clock for waits on real hosts, disks and locks, even if the session has another clock."""
+"""The clock for waits on real hosts, disks and locks, even if the session's clock is simulated."""

@@ -1,4 +1,4 @@
-"""Decode structs in several threads."""
+"""Prepare structs for decoding in several threads."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from msgspec.json import Decoder
 
 T = TypeVar("T")
 
-_preparing = RLock()
+_lock = RLock()
 _PREPARED: set[object] = set()
 
 
-def prepared(kind: type[T]) -> type[T]:
-    """Return the type, prepared for decoding in several threads. Call this for every decoded type.
+def prepare_type(kind: type[T]) -> type[T]:
+    """Prepare a type for decoding in several threads, and return it. Call this for every type that is decoded.
 
     msgspec reads the annotations of a struct when it first decodes one. If a second thread decodes the same struct at
     the same time, it uses incomplete data, and the interpreter crashes (seen with msgspec 0.22).
     """
     if kind not in _PREPARED:
-        with _preparing:
+        with _lock:
             Decoder(kind)
             _PREPARED.add(kind)
     return kind

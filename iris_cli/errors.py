@@ -91,8 +91,8 @@ class NotWritableError(IrisError):
 
 
 class WorkspaceGoneError(IrisError):
-    """The packed directory of a job is missing or damaged, so the job can't start."""
+    """The packed workspace of a job is missing or damaged, so the job can't start."""
 
 
 class OutputError(IrisError):
-    """The output could not be written, for example to a full disk. The command's changes are done."""
+    """The output could not be written, for example to a full disk. The changes that the command made are kept."""

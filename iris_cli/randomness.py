@@ -32,4 +32,4 @@ class SystemRandomness:
 
 
 SYSTEM_RANDOMNESS: Final = SystemRandomness()
-"""For names, nonces and keys, whose values decide nothing. Decisions use the session's source."""
+"""Random numbers for names, nonces and keys. Decisions use the session's randomness, which tests seed."""

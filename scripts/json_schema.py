@@ -47,7 +47,7 @@ from iris_cli.render import (
     setup,
     slices,
 )
-from iris_cli.render.as_json import SCHEMA_VERSION, is_time
+from iris_cli.render.as_json import SCHEMA_VERSION, is_time_field
 from iris_cli.render.logs import log_lines, stacks
 from iris_cli.render.report.as_json import ReportDocument
 from iris_cli.render.report.summary import WrittenDocument
@@ -217,7 +217,7 @@ def _as_printed(
             inner = _as_printed(structs[name], raw[name], raw, structs)
             flat = {**inner["properties"], **flat}
             absent |= inner["properties"].keys() - {*inner["required"]}
-        elif is_time(field.name) and "number" in json.dumps(found):
+        elif is_time_field(field.name) and "number" in json.dumps(found):
             fields[key] = {"title": "time or null" if "null" in json.dumps(found) else "time", **_TIME}
         else:
             fields[key] = found

@@ -10,7 +10,7 @@ from tests.support.waiting import PATIENCE
 PROGRAM = """
 import threading, time
 from msgspec import Struct, convert
-from iris_cli.decoding import prepared
+from iris_cli.decoding import prepare_type
 
 reading, second = threading.Event(), threading.Event()
 
@@ -29,7 +29,7 @@ class Outer(Struct):
     text: str
 
 def decode():
-    return convert({"inner": {"number": 2}, "text": "x"}, prepared(Outer)).inner.number
+    return convert({"inner": {"number": 2}, "text": "x"}, prepare_type(Outer)).inner.number
 
 first = threading.Thread(target=decode)
 first.start()

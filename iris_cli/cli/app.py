@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-FLAGS = frozenset({"--json", "--quiet", "-q", "--no-color", "--verbose", "-v"})
-VALUED = frozenset({"--config", "--state-dir", "--lock-timeout"})
+_GLOBAL_FLAGS = frozenset({"--json", "--quiet", "-q", "--no-color", "--verbose", "-v"})
+_GLOBAL_OPTIONS = frozenset({"--config", "--state-dir", "--lock-timeout"})
 _HELP = frozenset({"--help", "-h"})
 
 
 def main() -> None:
     """Run the `iris` command.
 
-    SIGTERM and SIGHUP end it like Ctrl-C: iris restores the terminal and starts a loop for open jobs.
+    SIGTERM and SIGHUP end the command like Ctrl-C: iris restores the terminal and starts a loop for open jobs.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup has set it to be ignored
-        signal.signal(signal.SIGHUP, _hang_up)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup makes the process ignore SIGHUP
+        signal.signal(signal.SIGHUP, _handle_hangup)
     sys.unraisablehook = failures.raise_dropped_interrupt
     open_streams()
     code = run(sys.argv[1:])
@@ -42,7 +42,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _hang_up(*_: object) -> NoReturn:
+def _handle_hangup(*_: object) -> NoReturn:
     """Raise KeyboardInterrupt, and ignore further SIGHUPs: kernel and shell both send it when a terminal closes."""
     signal.signal(signal.SIGHUP, lambda *_: None)
     raise KeyboardInterrupt
@@ -51,8 +51,8 @@ def _hang_up(*_: object) -> NoReturn:
 def leave(code: int) -> NoReturn:
     """Exit at once, without the interpreter's shutdown.
 
-    The shutdown would abort the process if a thread is inside the cryptography library. After a Ctrl-C during an import
-    it would end the process by SIGINT.
+    The shutdown would abort the process if a thread is inside the cryptography library. After a Ctrl-C during an
+    import, the shutdown would end the process by SIGINT.
     """
     sys.stderr.flush()  # `run` has flushed stdout
     os._exit(code)
@@ -67,10 +67,10 @@ def _has_running_threads() -> bool:
 def run(arguments: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
     """Run one command line; return its exit code."""
     flags = set(arguments[: arguments.index("--")] if "--" in arguments else arguments)
-    code_of = partial(_code_of, verbose=bool(flags & {"--verbose", "-v"}), as_json="--json" in flags)
-    code = code_of(lambda: _run(arguments, clock))
-    flush_code = code_of(sys.stdout.flush)
-    notify_code = code_of(lambda: _finish_notifications(at_once=code == ExitCode.INTERRUPTED))
+    call = partial(_call_and_report, verbose=bool(flags & {"--verbose", "-v"}), as_json="--json" in flags)
+    code = call(lambda: _run(arguments, clock))
+    flush_code = call(sys.stdout.flush)
+    notify_code = call(lambda: _finish_notifications(at_once=code == ExitCode.INTERRUPTED))
     return code or flush_code or notify_code
 
 
@@ -81,7 +81,7 @@ def _finish_notifications(*, at_once: bool) -> None:
         channels.finish(at_once=at_once)
 
 
-def _code_of(act: Callable[[], int | None], *, verbose: bool, as_json: bool) -> int:
+def _call_and_report(act: Callable[[], int | None], *, verbose: bool, as_json: bool) -> int:
     """Run `act`, print its errors, and return the exit code."""
     try:
         return int(act() or ExitCode.OK)
@@ -103,30 +103,30 @@ def _code_of(act: Callable[[], int | None], *, verbose: bool, as_json: bool) -> 
 
 
 def _run(arguments: Sequence[str], clock: Clock) -> int:
-    """Run a command line. Only the commands that it names are imported."""
+    """Run a command line. Import only the commands that the line names."""
     try:
-        words = hoist(arguments)
+        words = move_global_options(arguments)
         if "_IRIS_COMPLETE" not in os.environ:
-            return tree.run(words, _commands_of(words), clock)
+            return tree.run(words, _commands_to_build(words), clock)
         from iris_cli.cli import complete
 
-        with complete.completion_request(os.environ) as typed:  # typer finds the words itself
-            return tree.run(words, _commands_of(typed) or tree.COMMANDS, clock)
+        with complete.completion_request(os.environ) as typed:  # typer reads the line from the environment
+            return tree.run(words, _commands_to_build(typed) or tree.COMMANDS, clock)
     finally:
         progress = sys.modules.get("iris_cli.render.progress")
         if progress is not None:
             progress.LINE.end()  # clear the progress line before an error is printed
 
 
-def _commands_of(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the commands to build: the named command, all for --help or an unknown name, none without a name."""
-    named = _command_of(words)
+def _commands_to_build(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the named command. Return all commands for --help or an unknown name, and none without a name."""
+    named = _find_command(words)
     if named in tree.COMMANDS:
         return (named,)
     return tree.COMMANDS if named or not _HELP.isdisjoint(words) else ()
 
 
-def hoist(arguments: Sequence[str]) -> list[str]:
+def move_global_options(arguments: Sequence[str]) -> list[str]:
     """Return the command line with the global options moved to its start. Users may write them anywhere before `--`.
 
     Raises UsageError for an option without a value, or with an empty value: an empty path would be the current
@@ -138,9 +138,9 @@ def hoist(arguments: Sequence[str]) -> list[str]:
     for word in words:
         if word == "--":
             rest += [word, *words]
-        elif word in FLAGS:
+        elif word in _GLOBAL_FLAGS:
             front.append(word)
-        elif word.partition("=")[0] in VALUED:
+        elif word.partition("=")[0] in _GLOBAL_OPTIONS:
             name, sign, value = word.partition("=")
             value = value if sign else next(words, "")
             if not value:
@@ -151,18 +151,18 @@ def hoist(arguments: Sequence[str]) -> list[str]:
     return front + rest
 
 
-def _command_of(words: Sequence[str]) -> str:
-    """Return the first word that is neither a global option nor its value; '' if none."""
+def _find_command(words: Sequence[str]) -> str:
+    """Return the first word that is neither an option nor the value of a global option; '' if there is none."""
     rest = iter(words)
     for word in rest:
-        if word in VALUED:
+        if word in _GLOBAL_OPTIONS:
             next(rest, None)
         elif not word.startswith("-"):
             return word
     return ""
 
 
-# Standard streams, which may be closed, broken, full or non-blocking.
+# Standard streams. They may be closed, broken, full or non-blocking.
 
 
 def open_streams() -> None:
@@ -175,14 +175,16 @@ def open_streams() -> None:
         if stream is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open to the end
         elif mode == "w":
-            setattr(sys, name, _with_writer(stream, _Results if name == "stdout" else _Messages))
+            setattr(
+                sys, name, _replace_writer(stream, _StandardOutput if name == "stdout" else _StandardError)
+            )
 
 
 def drop_output() -> None:
-    """Send buffered output to /dev/null. Otherwise the interpreter would write it again at exit, and fail."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """Send buffered output to /dev/null. Otherwise the interpreter would try to write it again at exit, and fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 class _WaitingWriter(io.BufferedWriter):
@@ -215,7 +217,7 @@ class _WaitingWriter(io.BufferedWriter):
         select.select((), (self,), ())
 
 
-class _Results(_WaitingWriter):
+class _StandardOutput(_WaitingWriter):
     """Standard output. A failed write raises OutputError or BrokenPipeError: the result is lost."""
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -237,7 +239,7 @@ def _as_output_error() -> Iterator[None]:
         raise OutputError(f"the output could not be written: {error.strerror}") from error
 
 
-class _Messages(_WaitingWriter):
+class _StandardError(_WaitingWriter):
     """Standard error. Write errors are ignored: a lost message must not fail the command."""
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -250,7 +252,7 @@ class _Messages(_WaitingWriter):
             super().flush()
 
 
-def _with_writer(stream: TextIO, kind: type[io.BufferedWriter]) -> TextIO:
+def _replace_writer(stream: TextIO, kind: type[io.BufferedWriter]) -> TextIO:
     assert isinstance(stream, io.TextIOWrapper)
     return io.TextIOWrapper(
         kind(io.FileIO(stream.fileno(), "w", closefd=False)),

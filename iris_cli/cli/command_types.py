@@ -1,4 +1,4 @@
-"""Classes for commands, groups and options, with complete lists and examples in the help; usage errors."""
+"""Typer classes for commands and groups, constructors of options, and usage errors."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -17,33 +17,33 @@ from iris_cli.errors import ExitCode, UsageError
 T = TypeVar("T", bound=Callable[..., Any])
 N = TypeVar("N", int, float)
 
-_COLUMN = 60  # maximum length of an example whose comment is aligned
-_LONGEST = 1e9  # seconds, about thirty years: system calls accept this timeout
+_MAX_ALIGNED = 60  # the comments of longer examples are not aligned
+_MAX_SECONDS = 1e9  # about thirty years; system calls accept this timeout
 
 
-def seconds(value: float | None) -> float | None:
-    """Check a number of seconds to wait, and return it. Raises BadParameter if it is too large or not a number."""
-    if value is not None and not value <= _LONGEST:  # also true for nan
+def check_seconds(value: float | None) -> float | None:
+    """Return a number of seconds to wait. Raises BadParameter if it is too large or not a number."""
+    if value is not None and not value <= _MAX_SECONDS:  # also true for nan
         raise typer.BadParameter(f"{value} is not a number of seconds to wait")
     return value
 
 
-def whole(text: str) -> int:
+def whole_number(text: str) -> int:
     """Parse a whole number. Raises BadParameter."""
-    return _parsed(parse_whole, text)
+    return _parse(parse_whole, text)
 
 
-def index(text: str) -> int:
+def whole_index(text: str) -> int:
     """Parse the number of a rank or an attempt. Raises BadParameter."""
-    return _parsed(parse_index, text)
+    return _parse(parse_index, text)
 
 
 def number(text: str) -> float:
     """Parse a number. Raises BadParameter."""
-    return _parsed(parse_number, text)
+    return _parse(parse_number, text)
 
 
-def _parsed(parse: Callable[[str], N], text: str) -> N:
+def _parse(parse: Callable[[str], N], text: str) -> N:
     try:
         return parse(text)
     except UsageError as error:
@@ -53,24 +53,25 @@ def _parsed(parse: Callable[[str], N], text: str) -> N:
 def example_lines(epilog: str | None) -> Iterator[str]:
     """Yield the examples of a command as lines with aligned comments: `COMMAND # COMMENT`."""
     pairs = [line.strip().partition("  # ") for line in (epilog or "").splitlines() if line.strip()]
-    width = max((len(command) for command, _, words in pairs if words and len(command) <= _COLUMN), default=0)
-    for command, _, words in pairs:
-        yield f"{command:<{width}}  # {words}" if words else command
+    lengths = [len(command) for command, _, comment in pairs if comment]
+    width = max((length for length in lengths if length <= _MAX_ALIGNED), default=0)
+    for command, _, comment in pairs:
+        yield f"{command:<{width}}  # {comment}" if comment else command
 
 
 def panel_of(param: Any) -> str:
-    """Return the group of options to which a parameter belongs; '' if its command has no groups."""
+    """Return the heading under which the help lists an option; '' if the command has no headings."""
     return str(getattr(param, "rich_help_panel", None) or "")
 
 
 class Command(TyperCommand):
-    """Command whose epilog contains examples, and whose usage line shows metavars unchanged."""
+    """Command with aligned examples in its help. Its usage line shows metavars unchanged."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
-            if getattr(error, "ctx", None) is None:  # missing if an option lacks its value
+            if getattr(error, "ctx", None) is None:  # typer omits the context if an option lacks its value
                 error.ctx = ctx  # type: ignore[attr-defined]  # only usage errors have one
             raise
 
@@ -81,7 +82,7 @@ class Command(TyperCommand):
         return ["[OPTIONS]", *words]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, then options by group, aligned in one column."""
+        """Write the arguments and then the options, each heading with its options, aligned in one column."""
         params = self.get_params(ctx)
         if not any(panel_of(each) for each in params):
             super().format_options(ctx, formatter)
@@ -101,7 +102,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Group of commands. Its help lists them by `sections` if there are any."""
+    """Group of commands. `sections`: headings of its help with the names of commands; if empty, one list of all."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {}
 
@@ -116,14 +117,16 @@ class Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.commands and not ctx.resilient_parsing:
-            raise no_such_command(ctx.command_path, args[0], dict(self.commands))
+            raise unknown_command_error(ctx.command_path, args[0], dict(self.commands))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the library passes it
         width = max(map(len, self.commands), default=0)
         for title, names in (self.sections or {"Commands": tuple(self.commands)}).items():
-            there = [name for name in names if name in self.commands and not self.commands[name].hidden]
-            rows = [(f"{name:<{width}}", _first_sentence(self.commands[name])) for name in there]
+            shown = [name for name in names if name in self.commands and not self.commands[name].hidden]
+            rows = [
+                (f"{name:<{width}}", self.commands[name].get_short_help_str(limit=1_000)) for name in shown
+            ]
             with formatter.section(title):
                 formatter.write_dl(rows, col_max=width)
 
@@ -140,16 +143,11 @@ class Commands(typer.Typer):
         return super().command(name, cls=cls, **settings)
 
 
-def _first_sentence(command: Any) -> str:
-    text: str = command.get_short_help_str(limit=1_000)
-    return text
-
-
 def _write_examples(epilog: str | None, formatter: Any) -> None:
     lines = list(example_lines(epilog))
     if lines:
         with formatter.section("Examples"):
-            for line in lines:  # not wrapped: a wrapped command can't be pasted
+            for line in lines:  # write each on one line: a wrapped command can't be pasted
                 formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
@@ -166,34 +164,34 @@ class CommandAfterDashes(Command):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--" in args:
-            cut = args.index("--")
-            ctx.meta[_COMMAND] = tuple(args[cut + 1 :])
-            args = args[:cut]
+            dashes = args.index("--")
+            ctx.meta[_COMMAND] = tuple(args[dashes + 1 :])
+            args = args[:dashes]
         return super().parse_args(ctx, args)
 
 
-class CommandMayFollow(CommandAfterDashes):
-    """CommandAfterDashes whose `-- COMMAND...` is optional."""
+class CommandAfterOptionalDashes(CommandAfterDashes):
+    """Command that accepts an optional program's command line after `--`."""
 
     command_metavar = "[-- COMMAND...]"
 
 
-def command_of(context: typer.Context) -> tuple[str, ...]:
+def words_after_dashes(context: typer.Context) -> tuple[str, ...]:
     """Return the words after `--`; empty if there are none."""
     command: tuple[str, ...] = context.meta.get(_COMMAND, ())
     return command
 
 
-# Constructors of arguments and options, and the options that several commands share.
+# Constructors of arguments and options. Options that several commands share.
 
 
 def argument(metavar: str, text: str, offer: complete.Callback | None = None, **settings: Any) -> Any:
-    """Return an argument: its metavar, its help, and its shell completion."""
+    """Return an argument. `text`: help. `offer`: shell completion."""
     return option(metavar, text, offer=offer, kind=typer.Argument, **settings)
 
 
 def flag(names: str, text: str, **settings: Any) -> Any:
-    """Return an option without a value: its names and its help."""
+    """Return an option without a value. `names`: separated by blanks. `text`: help."""
     return typer.Option(*names.split(), help=text, **settings)
 
 
@@ -206,12 +204,12 @@ def option(
     show_default: bool = False,
     **settings: Any,
 ) -> Any:
-    """Return an option: metavar, help, names (default: from the parameter), and shell completion."""
+    """Return an option. `value`: metavar. `text`: help. `names`: default from the parameter. `offer`: completion."""
     return kind(*names, metavar=value, help=text, autocompletion=offer, show_default=show_default, **settings)
 
 
 WorkerName = Annotated[str, argument("WORKER", "Worker id.", complete.WORKER)]
-Ranks = Annotated[list[int] | None, option("N", "Only this rank; may be repeated.", parser=index)]
+Ranks = Annotated[list[int] | None, option("N", "Only this rank; may be repeated.", parser=whole_index)]
 Labels = Annotated[
     list[str] | None,
     option("NAME[=VALUE]", "Only jobs with this label; may be repeated.", offer=complete.LABEL),
@@ -226,7 +224,7 @@ States = Annotated[
 ]
 
 
-# Usage errors of typer, reworded and with a suggestion.
+# Usage errors of typer in the words of iris, with a suggestion.
 
 
 def usage_error(error: typer.TyperException) -> UsageError:
@@ -240,7 +238,9 @@ def usage_error(error: typer.TyperException) -> UsageError:
         near = nearest(clip(option).strip("-"), _options(context))  # compare without the leading dashes
         suggested = _options_elsewhere(option, _options(context)) or ([f"--{near}"] if near else [])
         hint = f"did you mean {' or '.join(map(repr, suggested))}?" if suggested else hint
-        if option == f"--{near}":  # a global option that `hoist` does not move, such as --version
+        if (
+            option == f"--{near}"
+        ):  # a global option that `move_global_options` does not move, such as --version
             hint = f"it goes before the command: iris {option}"
     elif message.startswith(_EXTRA_ARGUMENT):
         words = message.rpartition(" (")[2].rstrip(")")
@@ -280,7 +280,7 @@ _COMMANDS_ELSEWHERE = {
 """Names of commands in other tools (Slurm, PBS, LSF, kubectl, docker, SkyPilot), by command of iris."""
 
 
-def no_such_command(path: str, name: str, commands: dict[str, Any]) -> UsageError:
+def unknown_command_error(path: str, name: str, commands: dict[str, Any]) -> UsageError:
     """Return the error for an unknown command of a group, with the closest command as a hint."""
     word = name.casefold()
     suggested = (
@@ -299,7 +299,7 @@ _EXTRA_ARGUMENT = "Got unexpected extra argument"
 
 
 def _options_elsewhere(option: str, known: Sequence[str]) -> list[str]:
-    """Return the options of this command (`known`) that other tools call `option`."""
+    """Return the options in `known` that other tools call `option`. `known`: the options of this command."""
     return [
         ours
         for ours, words in OPTIONS_OF_OTHER_TOOLS.items()

@@ -1,7 +1,7 @@
-"""Shell completion: names from the log on this machine, or nothing if it takes too long.
+"""Shell completion: offer names from the log on this machine, or nothing if reading the log takes too long.
 
-It uses no network and no lock. Names with characters that a shell could interpret are not offered, because shells
-expand completions.
+Completion uses neither the network nor a lock. It does not offer names with characters that a shell could interpret,
+because shells expand completions.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ MAX_OFFERED = 100
 TIME_LIMIT = 2.0
 """CPU seconds after which nothing is offered, because the user waits for the completion."""
 
-Kind = Callable[["Cluster", str], Iterable[str]]
+NameSource = Callable[["Cluster", str], Iterable[str]]
 Callback = Callable[[Any, str], list[str]]
 
 _WORD_BREAKS = frozenset("=:@")
 _OPTION = pattern(r".* (--[a-z-]+=)[^ ]*")
 _WHOLE_WORDS = {"complete_zsh": '"', "complete_fish": ""}
-"""Shells that replace the whole word, and the characters before the value in each line of typer's output for them."""
+"""Shells that replace the whole word. The value: the text before an offered name in a line that typer prints."""
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/=+@%,")
 
 
 @contextmanager
 def completion_request(environ: MutableMapping[str, str]) -> Iterator[list[str]]:
-    """Yield the complete words before the cursor, without `iris`. Adapt what the block prints to the shell."""
+    """Yield the words before the word at the cursor, without `iris`. Adapt the output of the block to the shell."""
     if "COMP_WORDS" not in environ:
         line = environ.get("_TYPER_COMPLETE_ARGS", "")
-        with _each_line(_with_option(environ["_IRIS_COMPLETE"], line)):
+        with _change_lines(_option_prefixer(environ["_IRIS_COMPLETE"], line)):
             yield line.split(" ")[1:-1]
         return
     typed = environ["COMP_WORDS"].split("\n")
     words, cut = _join_split_words(typed[: int(environ.get("COMP_CWORD") or len(typed)) + 1])
     environ.update(COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
-    with _each_line(lambda line: line.removeprefix(cut)):
+    with _change_lines(lambda line: line.removeprefix(cut)):
         yield words[1:-1]
 
 
 @contextmanager
-def _each_line(change: Callable[[str], str]) -> Iterator[None]:
+def _change_lines(change: Callable[[str], str]) -> Iterator[None]:
     """Apply `change` to each line printed in the block."""
     printed = StringIO()
     try:
@@ -61,10 +61,10 @@ def _each_line(change: Callable[[str], str]) -> Iterator[None]:
         sys.stdout.write("".join(map(change, printed.getvalue().splitlines(keepends=True))))
 
 
-def _with_option(shell: str, typed: str) -> Callable[[str], str]:
-    """Return a function that adds `--label=` to values offered for `--label=te`: zsh and fish replace the whole word.
+def _option_prefixer(shell: str, typed: str) -> Callable[[str], str]:
+    """Return a function that adds `--label=` to an offered value, if the user typed `--label=te` in zsh or fish.
 
-    The function changes one printed line. In lines for zsh the value is in quotation marks.
+    zsh and fish replace the whole word. The function changes one printed line.
     """
     option = _OPTION.fullmatch(typed)
     if option is None or shell not in _WHOLE_WORDS:
@@ -74,9 +74,9 @@ def _with_option(shell: str, typed: str) -> Callable[[str], str]:
 
 
 def _join_split_words(words: list[str]) -> tuple[list[str], str]:
-    """Join the words of a line that bash has split at `=`, `:` and `@`.
+    """Return the words of a line, joined again where bash has split them at `=`, `:` and `@`.
 
-    Also return the part of the word at the cursor that bash keeps, because bash replaces only the last piece.
+    bash replaces only the last part of the word at the cursor. Also return the part that bash keeps.
     """
     whole: list[str] = []
     before, joins = "", False
@@ -92,36 +92,36 @@ def _join_split_words(words: list[str]) -> tuple[list[str], str]:
     return whole, before.partition("=")[2] if before.startswith("-") else before
 
 
-def offer(*kinds: Kind) -> Callback:
-    """Return a callback that offers names of these kinds."""
+def offer_names(*sources: NameSource) -> Callback:
+    """Return a callback that offers the names from these sources."""
 
-    def complete(ctx: Any, incomplete: str) -> list[str]:  # the library passes these names
+    def complete(ctx: Any, incomplete: str) -> list[str]:  # typer passes the arguments by these names
         with suppress(Exception), _time_limit():
             cluster = _cluster(ctx)
-            names = (name for kind in kinds for name in kind(cluster, incomplete))
-            return offered(names, incomplete)
+            names = (name for source in sources for name in source(cluster, incomplete))
+            return filter_names(names, incomplete)
         return []
 
     return complete
 
 
-def words(values: Iterable[str]) -> Callback:
-    """Return a callback that offers these words, such as those of an enumeration."""
+def offer_words(values: Iterable[str]) -> Callback:
+    """Return a callback that offers these words, such as the values of an enumeration."""
 
-    def complete(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the library calls it
-        return offered(map(str, values), incomplete)
+    def complete(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - typer passes both by name
+        return filter_names(map(str, values), incomplete)
 
     return complete
 
 
-def states(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the library calls it
-    """Offer the values of `--state`."""
+def _offer_states(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - typer passes both by name
+    """Return values of `--state`."""
     from iris_cli.ops.names import STATES
 
-    return offered(STATES, incomplete)
+    return filter_names(STATES, incomplete)
 
 
-def offered(names: Iterable[str], incomplete: str) -> list[str]:
+def filter_names(names: Iterable[str], incomplete: str) -> list[str]:
     """Return at most MAX_OFFERED distinct names that begin with `incomplete` and are safe in every shell."""
     fitting = (name for name in names if name.startswith(incomplete) and _SAFE.issuperset(name))
     return list(islice(dict.fromkeys(fitting), MAX_OFFERED))
@@ -138,7 +138,7 @@ def jobs(cluster: Cluster, text: str) -> Iterator[str]:
 
 
 def tasks(cluster: Cluster, text: str) -> Iterator[str]:
-    """Yield the ids of the tasks of the job that `text` names before its last slash."""
+    """Yield the ids of a job's tasks. `text`: the job's id, a slash, and the beginning of a task's name."""
     job = cluster.jobs.get(JobId(text.rpartition("/")[0]))
     yield from (str(task.id) for task in (cluster.tasks_of(job.id) if job is not None else ()))
 
@@ -157,7 +157,7 @@ def labels(cluster: Cluster, _text: str) -> Iterator[str]:
     return (f"{key}={value}" for job in found for key, value in job.labels.items())
 
 
-def types(cluster: Cluster, _text: str) -> Iterator[str]:
+def device_variants(cluster: Cluster, _text: str) -> Iterator[str]:
     """Return the device variants of the workers."""
     from iris_cli.core.attributes import DEVICE_VARIANT_ATTRIBUTE_KEY
 
@@ -186,25 +186,25 @@ def _time_limit() -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGPROF, stop)
+    old_handler = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, TIME_LIMIT)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        signal.signal(signal.SIGPROF, old_handler)
 
 
-OPEN_JOB = offer(open_jobs)
-OPEN_JOB_OR_TASK = offer(open_jobs, tasks)
-JOB = offer(jobs)
-JOB_OR_TASK = offer(jobs, tasks)
-ANYTHING = offer(jobs, tasks, workers)
-LIVE = offer(live_jobs, tasks)
-LIVE_OR_WORKER = offer(live_jobs, tasks, workers)
-WORKER = offer(workers)
-LABEL = offer(labels)
-TPU = offer(types)
-ATTRIBUTE = offer(attributes)
-STREAM = words(("out", "err", "both"))
-STATE = states
+OPEN_JOB = offer_names(open_jobs)
+OPEN_JOB_OR_TASK = offer_names(open_jobs, tasks)
+JOB = offer_names(jobs)
+JOB_OR_TASK = offer_names(jobs, tasks)
+ANYTHING = offer_names(jobs, tasks, workers)
+LIVE = offer_names(live_jobs, tasks)
+LIVE_OR_WORKER = offer_names(live_jobs, tasks, workers)
+WORKER = offer_names(workers)
+LABEL = offer_names(labels)
+TPU = offer_names(device_variants)
+ATTRIBUTE = offer_names(attributes)
+STREAM = offer_words(("out", "err", "both"))
+STATE = _offer_states

@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 _POLL_INTERVAL = 0.2  # seconds
 
 
-def require(iris: Context, question: str, *, yes: bool, to: str, undone: str) -> None:
-    """Ask `question` unless `yes`. `to`: verb for the error message. `undone`: message after the answer no.
+def require(iris: Context, question: str, *, yes: bool, action: str, refusal: str) -> None:
+    """Ask `question` unless `yes`. `action`: verb for the error message without a terminal.
 
-    Raises IrisError for the answer no, UsageError without a terminal.
+    Raises UsageError without a terminal. Raises IrisError with the message `refusal` if the user answers no.
     """
     answer = True if yes else ask(iris, question)
     if answer is None:
-        raise UsageError(f"not a terminal: pass --yes to {to}")
+        raise UsageError(f"not a terminal: pass --yes to {action}")
     if not answer:
-        raise IrisError(undone)
+        raise IrisError(refusal)
 
 
-def given(iris: Context, question: str, *, yes: bool, to: str) -> bool:
+def is_given(iris: Context, question: str, *, yes: bool, action: str) -> bool:
     """Return whether the user consents. Without a terminal, warn and return False, so that the command continues."""
     answer = True if yes else ask(iris, question)
     if answer is None:
-        iris.output.warning(f"{question} not a terminal: pass --yes to {to}")
+        iris.output.warning(f"{question} not a terminal: pass --yes to {action}")
     return bool(answer)
 
 
 def ask(iris: Context, question: str) -> bool | None:
-    """Ask on the terminal; return the answer. None without a terminal or with --json.
+    """Ask on the terminal; return the answer. Return None without a terminal or with --json.
 
-    If standard input is a pipe, /dev/tty is read instead. End of file (Ctrl-D) means no. Raises KeyboardInterrupt.
+    If standard input is a pipe, read the answer from /dev/tty. End of file (Ctrl-D) means no. Raises KeyboardInterrupt.
     """
     if iris.output.as_json or not sys.stderr.isatty():
         return None
@@ -62,8 +62,7 @@ def _answer(question: str, terminal: TextIO) -> bool:
         try:
             sys.stderr.write(f"{clean_line(question)} [y/N]: ")
             sys.stderr.flush()
-            # Python handles a Ctrl-C that comes just before the system call only after the call, so the call must be
-            # short.
+            # Python handles a Ctrl-C that comes just before a system call only after it, so keep the call short.
             while not select.select((terminal,), (), (), _POLL_INTERVAL)[0]:
                 pass
             line = terminal.readline()

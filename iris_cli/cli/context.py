@@ -82,14 +82,14 @@ class Context(ClusterHandle, dict=True):
             return None
 
     def leave(self) -> None:
-        """End the command: start the loop if its work needs cycles."""
+        """End the command: start the background loop if the command left work that needs cycles."""
         sessions, self._sessions = self._sessions, []  # breaks a reference cycle that would keep files open
         used = [each for each in sessions if each.may_need_cycles]
         if self.starts_loop and used:
             self._start_loop_or_warn(used[-1])
 
     def _start_loop_or_warn(self, session: Session) -> None:
-        """Start the loop if needed and print its pid. If no cycle follows, print why, unless this was printed before.
+        """Start the loop if needed and print its pid. If no cycle follows, print the reason, but only once.
 
         If the start fails, print a warning; the command does not fail.
         """
@@ -98,7 +98,7 @@ class Context(ClusterHandle, dict=True):
 
         try:
             pid = start_if_needed(self, session)
-            ends = pid is not None and logout_kills_processes(os.environ)
+            ends_at_logout = pid is not None and logout_kills_processes(os.environ)
             has_work_left = (
                 pid is None
                 and not self.has_printed_no_cycles
@@ -109,18 +109,18 @@ class Context(ClusterHandle, dict=True):
                 if not self.has_printed_no_cycles:
                     self.output.warning(why)
                 return
-            words = error.message if isinstance(error, IrisError) else error.strerror or str(error)
-            self.output.warning(f"warning: the background loop failed to start: {words}; {_BY_HAND}")
+            cause = error.message if isinstance(error, IrisError) else error.strerror or str(error)
+            self.output.warning(f"warning: the background loop failed to start: {cause}; {_BY_HAND}")
             return
         if pid is not None:
-            ends_words = ", ends when you log out (to avoid that: loginctl enable-linger)" if ends else ""
-            self.output.message(f"background loop started (pid {pid}){ends_words}: iris loop show")
+            note = ", ends when you log out (to avoid that: loginctl enable-linger)" if ends_at_logout else ""
+            self.output.message(f"background loop started (pid {pid}){note}: iris loop show")
         elif has_work_left and (why := self.why_no_cycles()):
             self.output.message(why)
 
     @cached_property
     def outbox(self) -> Outbox:
-        """Outbox of the task that this command runs in."""
+        """The outbox of the task in which this command runs."""
         from iris_cli.client.outbox import Outbox
         from iris_cli.client.records import ANSWER_TIMEOUT
 

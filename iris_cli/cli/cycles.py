@@ -1,4 +1,4 @@
-"""Commands that run cycles or autoscaler passes, once or at an interval, and watch views."""
+"""Run cycles or the autoscaler, once or at an interval. Show live views."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from iris_cli.render.watch.board import DrawScreen
 
 
-_CRON = 60.0  # seconds between two cycles of cron (default)
+_CRON_INTERVAL = 60.0  # seconds, if an older crontab does not pass it
 
 
 def schedule(
@@ -30,70 +30,68 @@ def schedule(
 ) -> int:
     """Run one cycle, or a cycle every `interval` seconds. `scale`: run the autoscaler before each cycle.
 
-    `cron`: cron's interval in seconds, if cron runs the command. Older crontabs do not pass it. Their commands are
-    recognized by --lock-timeout 0 without a terminal.
+    `cron`: cron's interval in seconds, if cron runs the command. A crontab of an older iris does not pass `cron`; its
+    command is recognized by --lock-timeout 0 without a terminal.
     """
     from iris_cli.ops.cycle import compaction, cycle
     from iris_cli.ops.loop.watch import runner_lock
     from iris_cli.render import cycles as render
 
-    every = _interval(once=once, interval=interval)
+    _check_options(once=once, interval=interval)
     iris.starts_loop = False
     session = iris.session("iris schedule")
     if once and (cron or (iris.lock_timeout == 0 and not sys.stdin.isatty())):
-        session.runs_as, session.cycle_details = "cron", lambda: {"interval": cron or _CRON}
+        session.runs_as, session.cycle_details = "cron", lambda: {"interval": cron or _CRON_INTERVAL}
 
-    def one() -> None:
+    def run_cycle() -> None:
         scales = scale or session.config.scales
-        scaling = _pass(iris, session, in_cycle=True) if scales else None
+        scaling = _run_autoscaler(iris, session, in_cycle=True) if scales else None
         render.show_cycle(iris.output, session.cluster, cycle.run(session), scaling)
         if (done := compaction.compact_if_large(session)) is not None:
             iris.output.message(compaction.compaction_words(done))
 
-    if every is None:
-        return _repeat(iris, session, one, None)
-    with runner_lock(session, "command", interval=every):
-        return _repeat(iris, session, one, every)
+    if interval is None:
+        return _repeat(iris, session, run_cycle, None)
+    with runner_lock(session, "command", interval=interval):
+        return _repeat(iris, session, run_cycle, interval)
 
 
 def autoscale(iris: Context, *, once: bool = False, interval: float | None = None) -> int:
     """Run the autoscaler once, or every `interval` seconds."""
-    every = _interval(once=once, interval=interval)
+    _check_options(once=once, interval=interval)
     session = iris.session("iris autoscale")
-    return _repeat(iris, session, lambda: _pass(iris, session), every)
+    return _repeat(iris, session, lambda: _run_autoscaler(iris, session), interval)
 
 
-def _interval(*, once: bool, interval: float | None) -> float | None:
-    """Return the interval. Raises UsageError if both options are given."""
+def _check_options(*, once: bool, interval: float | None) -> None:
     if once and interval is not None:
         raise UsageError("--once and --interval can't be combined", hint="drop one of them")
-    return interval
 
 
 def _repeat(iris: Context, session: Session, act: Callable[[], object], interval: float | None) -> int:
-    """Call `act` once, or every `interval` seconds. With --lock-timeout 0, a busy lock is no failure at first.
+    """Call `act` once, or every `interval` seconds.
 
-    After the session has held the lock once, a busy lock is a failure, because workers' answers could not be recorded.
-    With an interval, lock and write errors (such as a full disk) are printed, and `act` is called again after the
-    interval. Only an error before the first success ends the command.
+    With --lock-timeout 0 a lock that was busy from the start is not a failure: the holder of the lock does the work.
+    After the session has held the lock, a busy lock is a failure, because workers' answers were not recorded. With an
+    interval, a lock or write error (such as a full disk) ends the command only before the first success. Later errors
+    are printed, and `act` is called again after the interval.
     """
     from iris_cli.ops.loop.changes import change_warning
 
     warn_of_change = change_warning(session.config.path, session.tell)
-    has_worked, printed = False, ""
+    has_succeeded, printed = False, ""
     while True:
         try:
             act()
-            has_worked, printed = True, ""
+            has_succeeded, printed = True, ""
         except (LockedError, NotWritableError, LogReplacedError) as error:
             busy = isinstance(error, LockedError) and iris.lock_timeout == 0 and not session.begun
-            if not busy and (interval is None or not (has_worked or session.begun)):
+            if not busy and (interval is None or not (has_succeeded or session.begun)):
                 raise
-            # No hint if the lock is busy: the holder of the lock does the work.
-            words = f"busy: {error.message}" if busy else "; ".join(filter(None, (error.message, error.hint)))
-            if words != printed:
-                (iris.output.message if busy else iris.output.warning)(words)
-            printed = words
+            text = f"busy: {error.message}" if busy else "; ".join(filter(None, (error.message, error.hint)))
+            if text != printed:
+                (iris.output.message if busy else iris.output.warning)(text)
+            printed = text
         if interval is None:
             return ExitCode.OK
         iris.output.flush()
@@ -101,26 +99,29 @@ def _repeat(iris: Context, session: Session, act: Callable[[], object], interval
         warn_of_change()
 
 
-def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDocument | None:
-    """Run the autoscaler once. `in_cycle`: a cycle follows, which probes new slices and prints the JSON."""
+def _run_autoscaler(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDocument | None:
+    """Run the autoscaler once. `in_cycle`: the caller runs a cycle next, and that cycle probes new slices.
+
+    With `in_cycle` and --json, return the document of the pass instead of printing it.
+    """
     from iris_cli.ops import autoscale as operation
     from iris_cli.ops.views.scale_status import scaling_rows
     from iris_cli.render import slices as render
 
-    done = operation.run(session, probe=not in_cycle)
-    if done.objection is not None and not in_cycle:
-        raise ConfigError(str(done.objection), hint=render.owner_hint(done.objection))
-    rows = scaling_rows(session.cluster, done.plan, session.clock.now())
+    result = operation.run(session, probe=not in_cycle)
+    if result.objection is not None and not in_cycle:
+        raise ConfigError(str(result.objection), hint=render.owner_hint(result.objection))
+    rows = scaling_rows(session.cluster, result.plan, session.clock.now())
     if in_cycle and iris.output.as_json:
-        return render.pass_document(done, rows)
-    render.show_pass(iris.output, done, rows)
+        return render.pass_document(result, rows)
+    render.show_pass(iris.output, result, rows)
     return None
 
 
 # Live views: `iris watch`, `iris status --watch`.
 
 
-EVERY = 2.0
+_READ_INTERVAL = 2.0
 """Seconds between two reads of the log."""
 
 
@@ -132,15 +133,18 @@ def follow(
     *,
     until_idle: bool = False,
 ) -> int:
-    """Show the steps of a watch. `look` returns the screen to draw on a terminal (default: the cluster).
+    """Show the steps of a watch until Ctrl-C. `look` returns the screen for a terminal (default: the cluster).
 
-    Ctrl-C ends only the watch.
+    `until_idle`: end when all jobs have ended.
     """
     from iris_cli.ops.loop.watch import collect_news
     from iris_cli.render.watch.screen import Screen, open_jobs_words
 
     try:
-        with closing(steps), Screen(iris.output, session, look or (lambda: _cluster(session))) as screen:
+        with (
+            closing(steps),
+            Screen(iris.output, session, look or (lambda: _cluster_screen(session))) as screen,
+        ):
             collect_news(session)
             screen.look()
             for step in steps:
@@ -148,14 +152,14 @@ def follow(
                 if until_idle and step.idle:
                     break
     except KeyboardInterrupt:
-        follow_up = _what_runs_cycles(iris, session) if session.cluster.open_jobs() else ""
+        follow_up = _cycles_summary(iris, session) if session.cluster.open_jobs() else ""
         iris.output.message(open_jobs_words(session.cluster, follow_up))
         return ExitCode.INTERRUPTED
     return ExitCode.OK
 
 
-def _what_runs_cycles(iris: Context, session: Session) -> str:
-    """Return the runner of cycles, or why no cycle follows; '' if this command starts a loop and prints its pid."""
+def _cycles_summary(iris: Context, session: Session) -> str:
+    """Return what runs cycles, or why no cycle follows; '' if this command starts a loop and prints the loop's pid."""
     from iris_cli.ops.views.cycles import cycles_of, cycles_words
 
     if why := iris.take_no_cycles_reason():
@@ -164,7 +168,7 @@ def _what_runs_cycles(iris: Context, session: Session) -> str:
     return cycles_words(cycles) if cycles.has_next_cycle else ""
 
 
-def _cluster(session: Session, labels: Sequence[str] = (), states: Sequence[str] = ()) -> DrawScreen:
+def _cluster_screen(session: Session, labels: Sequence[str] = (), states: Sequence[str] = ()) -> DrawScreen:
     from iris_cli.render.watch.board import cluster_screen  # only needed for a terminal
 
     return cluster_screen(session, labels=labels, states=states)
@@ -180,19 +184,19 @@ def status(
     states: Sequence[str],
     everything: bool,
 ) -> int:
-    """Show the cluster or one job live. No worker is polled and no lock is taken. Raises UsageError."""
+    """Show the cluster or one job live. Polls no worker and takes no lock. Raises UsageError with `at`."""
     from iris_cli.ops.loop.watch import follow_log
     from iris_cli.ops.views.status import cluster_status
 
     if at is not None:
         raise UsageError("--watch and --at can't be combined", hint="drop one of them")
 
-    def names() -> Collection[str]:
+    def job_names() -> Collection[str]:
         if job is not None:
             return (job,)
         return [row.id for row in cluster_status(session, labels=labels, states=states, ended=0).jobs]
 
-    def one_job() -> DrawScreen:
+    def one_job_screen() -> DrawScreen:
         from iris_cli.render.watch.board import job_screen
 
         assert job is not None
@@ -203,7 +207,7 @@ def status(
 
         job = job_status(session, job).job.id  # raises NotFoundError before the screen opens
     else:
-        names()
-    selected = job is not None or labels or states
-    look = one_job if job is not None else lambda: _cluster(session, labels, states)
-    return follow(iris, session, follow_log(session, every=EVERY, followed=names if selected else None), look)
+        job_names()  # raises UsageError for an unknown state
+    followed = job_names if job is not None or labels or states else None
+    look = one_job_screen if job is not None else lambda: _cluster_screen(session, labels, states)
+    return follow(iris, session, follow_log(session, every=_READ_INTERVAL, followed=followed), look)

@@ -24,7 +24,7 @@ class ErrorFields(Struct, frozen=True, kw_only=True):
 
 
 class ErrorDocument(Struct, frozen=True):
-    """The document of every command that fails: one line on stderr."""
+    """The JSON document of a failed command: one line on stderr."""
 
     error: ErrorFields
 
@@ -87,9 +87,9 @@ def unexpected(error: Exception) -> IrisError:
 
 
 def raise_dropped_interrupt(what: sys.UnraisableHookArgs) -> None:
-    """Raise again a KeyboardInterrupt from a finalizer, which Python would print and drop.
+    """Repeat a KeyboardInterrupt that a finalizer raised. Python itself would print it and continue.
 
-    Sends SIGTERM, which has the same handler, because background processes of scripts ignore SIGINT.
+    Sends SIGTERM, which raises KeyboardInterrupt too, because background processes of scripts ignore SIGINT.
     """
     if not issubclass(what.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(what)

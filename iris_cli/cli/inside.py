@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 def launch(
-    iris: Context, wanted: JobRequest, *, request_id: str | None, inherit: bool, wait: bool, follow: bool
+    iris: Context, request: JobRequest, *, request_id: str | None, inherit: bool, wait: bool, follow: bool
 ) -> int:
-    """Submit a child job of this task."""
+    """Submit a child job of this task. `inherit`: the child inherits the constraints of this task's job."""
     if not inherit:
-        own = wanted.constraints or ()
-        wanted = replace(wanted, constraints=own, inherit_constraints=False if own else None)
-    answer = iris.outbox.submit_job(wanted, request_id)
+        own = request.constraints or ()
+        request = replace(request, constraints=own, inherit_constraints=False if own else None)
+    answer = iris.outbox.submit_job(request, request_id)
     job = JobId(answer["job"])
     if not iris.output.as_json:
         iris.output.line(job)
@@ -61,7 +61,7 @@ def status(iris: Context, job: str | None) -> int:
 
 
 def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
-    """Wait until child jobs have ended. Return the exit code that shows their results."""
+    """Wait until child jobs have ended. Return the exit code of `iris wait`."""
     from iris_cli.ops.loop.wait import WaitResult
 
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
@@ -132,7 +132,7 @@ def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
 
 
 def _parse_job_or_task(what: str) -> tuple[JobId, tuple[int, ...]]:
-    """Return the job, and the index of its task if `what` names a task."""
+    """Return the job, and a tuple with the index of the task if `what` names a task."""
     with suppress(UsageError):
         task = parse_task_id(what)
         return task.job, (task.index,)

@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from iris_cli.cli import command_types as render
 from iris_cli.cli import complete
+from iris_cli.cli.command_types import number, whole_number
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind
 
 _TYPES: Mapping[Kind, Any] = {
@@ -24,9 +24,9 @@ _TYPES: Mapping[Kind, Any] = {
 }
 """Types of option values. All other kinds are text."""
 _NUMBERS: Mapping[Kind, Callable[[str], float]] = {
-    Kind.CORES: render.number,
-    Kind.POSITIVE: render.whole,
-    Kind.COUNT: render.whole,
+    Kind.CORES: number,
+    Kind.POSITIVE: whole_number,
+    Kind.COUNT: whole_number,
 }
 _OFFERS: Mapping[Kind, complete.Callback] = {
     Kind.TPU: complete.TPU,
@@ -34,7 +34,7 @@ _OFFERS: Mapping[Kind, complete.Callback] = {
     Kind.JOBS: complete.JOB,
     Kind.GROUP: complete.ATTRIBUTE,
 }
-_ORDER = {row.group: place for place, row in enumerate(JOB_FIELDS)}
+_GROUP_ORDER = {row.group: index for index, row in enumerate(JOB_FIELDS)}
 
 
 def option(flags: str, *, group: str, text: str, value: str | None = None) -> Any:
@@ -43,18 +43,21 @@ def option(flags: str, *, group: str, text: str, value: str | None = None) -> An
 
 
 def with_job_fields(launch: Callable[..., int], without: Collection[str] = frozenset()) -> Callable[..., int]:
-    """Replace the `**fields` of `launch` by one parameter for each job field that has an option."""
-    found = inspect.signature(launch, eval_str=True)
-    own = [each for each in found.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    """Replace the `**fields` of `launch` by one parameter for each job field that has an option.
+
+    `without`: names of job fields that the command does not accept.
+    """
+    signature = inspect.signature(launch, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     fields = [_parameter(row) for row in JOB_FIELDS if row.option and row.name not in without]
-    launch.__signature__ = found.replace(  # type: ignore[attr-defined]  # as `inspect` reads it
-        parameters=sorted([*own, *fields], key=lambda each: _ORDER.get(_group(each), -1))
+    launch.__signature__ = signature.replace(  # type: ignore[attr-defined]  # inspect.signature reads it
+        parameters=sorted([*own, *fields], key=lambda each: _GROUP_ORDER.get(_group(each), -1))
     )
     return launch
 
 
 def _parameter(row: JobField) -> inspect.Parameter:
-    offer = complete.words(row.choices) if row.choices is not None else _OFFERS.get(row.kind)
+    offer = complete.offer_words(row.choices) if row.choices is not None else _OFFERS.get(row.kind)
     typer_option = typer.Option(
         *row.flags,
         rich_help_panel=row.group,

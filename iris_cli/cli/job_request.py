@@ -22,8 +22,8 @@ E = TypeVar("E", bound=StrEnum)
 Texts = Sequence[str]
 
 
-def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
-    """Return the request that the options describe; omitted fields are None. Raises UsageError."""
+def parse_request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
+    """Return the request that the options describe. Fields without an option are None. Raises UsageError."""
     values = {row.name: _read(row, options.get(row.name)) for row in JOB_FIELDS if row.option}
     return request_of({**values, "command": command or None})
 
@@ -51,11 +51,11 @@ def _constraints(texts: Texts) -> tuple[Constraint, ...]:
 
 
 def _labels(texts: Texts) -> dict[str, str]:
-    return pairs("--label", texts)
+    return parse_pairs("--label", texts)
 
 
-def pairs(option: str, texts: Texts) -> dict[str, str]:
-    """Parse NAME=VALUE pairs. Raises UsageError."""
+def parse_pairs(option: str, texts: Texts) -> dict[str, str]:
+    """Parse NAME=VALUE parse_pairs. Raises UsageError."""
     found = {}
     for text in texts:
         name, sign, value = text.partition("=")
@@ -77,7 +77,7 @@ def _ports(texts: Texts) -> tuple[str, ...]:
     return tuple(name for words in texts for name in words.split(","))
 
 
-def _lines(file: str) -> tuple[str, ...]:
+def _read_lines(file: str) -> tuple[str, ...]:
     from iris_cli.config.variable_files import read_lines
 
     return read_lines(Path(file))
@@ -95,7 +95,7 @@ def _variables(texts: Texts) -> dict[str, str]:
     return env
 
 
-def _variables_of(file: str) -> dict[str, str]:
+def _read_variables(file: str) -> dict[str, str]:
     from iris_cli.config.variable_files import read_env_file  # loads the YAML library
 
     return read_env_file(Path(file))
@@ -108,9 +108,9 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.PORTS: _ports,
     Kind.SECRETS: _secrets,
     Kind.VARIABLES: _variables,
-    Kind.VARIABLE_FILE: _variables_of,
+    Kind.VARIABLE_FILE: _read_variables,
     Kind.LABELS: _labels,
-    Kind.LINES: _lines,
+    Kind.LINES: _read_lines,
 }
 _PARSERS: Mapping[Kind, Callable[[str], Any]] = {Kind.SIZE: parse_memory, Kind.DURATION: parse_duration}
-"""Parsers of one value. The name of the option is put in front of their errors."""
+"""Parsers of a single value. `_read` puts the name of the option in front of their error messages."""

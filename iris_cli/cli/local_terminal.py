@@ -34,14 +34,15 @@ class LocalTerminal:
 
     @contextmanager
     def attached(self, stream: ByteStream) -> Iterator[threading.Event]:
-        """Connect the terminal to `stream`; the yielded event is set when the remote terminal has ended.
+        """Connect the terminal to `stream`. Yield an event that is set when the remote terminal has ended.
 
-        In the block the terminal is raw: no echo, and Ctrl-C and Ctrl-Z reach the program. It is restored at the end.
+        Inside the block the local terminal is raw: it echoes nothing, and Ctrl-C and Ctrl-Z reach the remote program.
+        The end of the block restores the terminal.
         """
         ended = threading.Event()
         wake_input, wake_output = os.pipe()
 
-        def resized(*_: object) -> None:
+        def report_resize(*_: object) -> None:
             os.write(wake_output, _RESIZED)
 
         threads = [
@@ -50,12 +51,13 @@ class LocalTerminal:
             ),
             threading.Thread(target=self._show_output, args=(stream, ended), name="iris-screen", daemon=True),
         ]
-        old_modes, old_handler = termios.tcgetattr(self._keys), signal.signal(signal.SIGWINCH, resized)
+        old_modes = termios.tcgetattr(self._keys)
+        old_handler = signal.signal(signal.SIGWINCH, report_resize)
         try:
             tty.setraw(self._keys, termios.TCSANOW)
             for each in threads:
                 each.start()
-            resized()  # the size may have changed before the handler was set
+            report_resize()  # the size may have changed before the handler was set
             yield ended
         finally:
             signal.signal(signal.SIGWINCH, old_handler)

@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 from iris_cli import __version__
 from iris_cli.cli import failures
-from iris_cli.cli.command_types import Commands, Group, flag, option, seconds
+from iris_cli.cli.command_types import Commands, Group, check_seconds, flag, option, usage_error
 from iris_cli.cli.context import Context
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.errors import ExitCode
@@ -26,7 +26,7 @@ iris logs train-1 --follow
 
 
 class Root(Group):
-    """The root group, its commands in sections."""
+    """The root group. Its help lists the commands in sections."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
         "Jobs": (
@@ -40,7 +40,7 @@ class Root(Group):
     }
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. Raises CommandInterruptedError on Ctrl-C; the library would exit without a message."""
+        """Run the command. Raises CommandInterruptedError on Ctrl-C; typer would exit without a message."""
         try:
             try:
                 return super().invoke(ctx)
@@ -57,22 +57,20 @@ class Root(Group):
 
 
 COMMANDS = tuple(name for names in Root.sections.values() for name in names)
-"""All commands. Each module `cli/commands/NAME.py` has a function NAME and EXAMPLES, or `register(app)`."""
+"""All commands. Each module `cli/commands/NAME.py` has a function NAME and EXAMPLES, or a function `register(app)`."""
 
 
 def run(words: Sequence[str], commands: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
-    """Run a command line with these commands; return the exit code. Raises UsageError for an invalid line."""
+    """Run a command line with these commands; return the exit code. Raises UsageError if the line is invalid."""
     try:
         code = build(commands)(args=words, prog_name="iris", standalone_mode=False, obj=clock)
         return int(code or ExitCode.OK)
     except typer.TyperException as error:
-        from iris_cli.cli.command_types import usage_error
-
         raise usage_error(error) from None
 
 
 def build(commands: Sequence[str]) -> typer.Typer:
-    """Build the tree of these commands only, because each takes time. Command modules import their operations late."""
+    """Build a tree with only these commands, because importing a command takes time."""
     app = Commands(
         name="iris",
         cls=Root,
@@ -93,8 +91,8 @@ def build(commands: Sequence[str]) -> typer.Typer:
     return app
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"iris {__version__}")
         raise typer.Exit
 
@@ -110,14 +108,14 @@ def _global_options(
     ] = None,
     lock_timeout: Annotated[
         float | None,
-        option("SECONDS", "Longest wait for another iris command's lock.", min=0, callback=seconds),
+        option("SECONDS", "Longest wait for another iris command's lock.", min=0, callback=check_seconds),
     ] = None,
     as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
     quiet: Annotated[bool, flag("--quiet -q", "Print only results, warnings and errors.")] = False,
     no_color: Annotated[bool, flag("--no-color", "No colours.")] = False,
     verbose: Annotated[bool, flag("--verbose -v", "Show tracebacks.")] = False,
     _show_version: Annotated[
-        bool, flag("--version", "Show the version.", callback=_version, is_eager=True)
+        bool, flag("--version", "Show the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> int:
     iris = context.obj = Context(
@@ -128,14 +126,10 @@ def _global_options(
         verbose=verbose,
         output=Output(as_json=as_json, quiet=quiet, color=not no_color),
     )
-    return _next_steps(iris) if context.invoked_subcommand is None else ExitCode.OK
+    if context.invoked_subcommand is None:
+        from iris_cli.ops.setup.next_steps import next_steps
+        from iris_cli.render.setup import show_next_steps
 
-
-def _next_steps(iris: Context) -> int:
-    """Print the suggested next steps."""
-    iris.starts_loop = False
-    from iris_cli.ops.setup.next_steps import next_steps as look
-    from iris_cli.render.setup import show_next_steps
-
-    show_next_steps(iris.output, look(iris, os.environ, Path.home()))
+        iris.starts_loop = False
+        show_next_steps(iris.output, next_steps(iris, os.environ, Path.home()))
     return ExitCode.OK

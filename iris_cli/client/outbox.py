@@ -31,7 +31,7 @@ from iris_cli.core.messages.requests import (
     Wait,
     check_no_deadlock,
 )
-from iris_cli.decoding import prepared
+from iris_cli.decoding import prepare_type
 from iris_cli.errors import IrisError, NotFoundError, NotWritableError, UsageError
 from iris_cli.ops.logs.log_reading import LineCutter
 
@@ -223,14 +223,15 @@ def _decoding_errors() -> Iterator[None]:
 @_decoding_errors()
 def answered(raw: Mapping[str, Any], kind: type[T]) -> T:
     """Decode an answer as `kind`, a type of `core/messages/requests.py`. Unknown fields are ignored."""
-    return convert(raw, prepared(kind))
+    return convert(raw, prepare_type(kind))
 
 
 @_decoding_errors()
 def job_status(raw: Mapping[str, Any]) -> JobStatus:
     """Decode the status of a job."""
     return convert(
-        {**_with_display(raw["job"]), "tasks": list(map(_with_display, raw["tasks"]))}, prepared(JobStatus)
+        {**_with_display(raw["job"]), "tasks": list(map(_with_display, raw["tasks"]))},
+        prepare_type(JobStatus),
     )
 
 
@@ -242,7 +243,7 @@ def _with_display(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 @_decoding_errors()
 def endpoint(raw: Mapping[str, Any]) -> Endpoint:
     """Decode an endpoint."""
-    return convert({**raw, "host": raw["address"]}, prepared(Endpoint))
+    return convert({**raw, "host": raw["address"]}, prepare_type(Endpoint))
 
 
 # Read the output of a task from inside another task. An answer arrives after the next poll. With cron this may take a

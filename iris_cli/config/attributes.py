@@ -14,7 +14,9 @@ from iris_cli.errors import UsageError
 
 _KEY = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
 _MAX_LABEL = 63  # characters, Google's limit for keys and values
-_FROM_SLICE = frozenset({keys.REGION_ATTRIBUTE_KEY, keys.ZONE_ATTRIBUTE_KEY, keys.PREEMPTIBLE_ATTRIBUTE_KEY})
+_SET_BY_SLICE = frozenset(
+    {keys.REGION_ATTRIBUTE_KEY, keys.ZONE_ATTRIBUTE_KEY, keys.PREEMPTIBLE_ATTRIBUTE_KEY}
+)
 _RESERVED = frozenset(
     {
         keys.TPU_NAME_ATTRIBUTE_KEY,
@@ -33,7 +35,10 @@ _RESERVED = frozenset(
 
 
 def attributes_of(entry: Section) -> dict[str, AttributeValue]:
-    """Return all attributes of a slice or worker. `attributes` override `labels`. The zone determines the region."""
+    """Return all attributes of a slice or worker. The keys `region`, `zone` and `preemptible` become attributes too.
+
+    `attributes` override `labels`. If the region is omitted, it is derived from the zone.
+    """
     attributes = {**(entry.get("labels", _mapping_of(_label)) or {}), **operator_attributes(entry)}
     for key in (keys.REGION_ATTRIBUTE_KEY, keys.ZONE_ATTRIBUTE_KEY):
         _declare(attributes, entry, key, entry.get(key, text))
@@ -46,7 +51,7 @@ def attributes_of(entry: Section) -> dict[str, AttributeValue]:
 
 
 def operator_attributes(entry: Section) -> dict[str, AttributeValue]:
-    """Return the attributes that the operator set under `attributes` and `taints`."""
+    """Return the attributes that the operator wrote under `attributes` and `taints`."""
     attributes = entry.get("attributes", _mapping_of(_attribute)) or {}
     for taint in entry.get("taints", list_of(_taint), ()):
         attributes[taint_key(taint)] = AttributeValue("true")
@@ -56,7 +61,7 @@ def operator_attributes(entry: Section) -> dict[str, AttributeValue]:
 def _mapping_of(
     reader: Callable[[str, Setting], AttributeValue],
 ) -> Callable[[Setting], dict[str, AttributeValue]]:
-    """Return a reader of mappings. `reader` gets each key with its setting. Invalid values are reported and omitted."""
+    """Return a function that reads a mapping, each value with `reader`. It reports and omits invalid values."""
 
     def read(setting: Setting) -> dict[str, AttributeValue]:
         values = {key: entry.read(partial(reader, key)) for key, entry in setting.entries().items()}
@@ -66,7 +71,7 @@ def _mapping_of(
 
 
 def _label(key: str, setting: Setting) -> AttributeValue:
-    """Parse a label that `iris cluster import` wrote as an attribute."""
+    """Parse a label that `iris cluster import` has written under `labels`."""
     value = scalar(setting)
     if fault := label_fault(key, str(value)):
         raise UsageError(fault, hint="write your own attributes under attributes")
@@ -75,7 +80,7 @@ def _label(key: str, setting: Setting) -> AttributeValue:
 
 def label_fault(key: str, value: object) -> str:
     """Return why a provider's label can't become an attribute; "" if the label is valid."""
-    if key in _FROM_SLICE:
+    if key in _SET_BY_SLICE:
         return "iris takes it from the slice"
     if key in _RESERVED or key.startswith(keys.TAINT_KEY_PREFIX):
         return "the name is reserved"
@@ -110,7 +115,7 @@ def _declare(
         return
     attribute = AttributeValue(value)
     if attributes.setdefault(key, attribute) != attribute:
-        entry.at(key).problem(
+        entry.setting_for(key).problem(
             f"{key} is {str(attribute)!r}, but {str(attributes[key])!r} under attributes", "set it once"
         )
 

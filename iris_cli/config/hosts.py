@@ -26,7 +26,7 @@ _REMOTE_DIR = pattern(r"(~/|/)[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,254}")
 
 
 class Inherited(Struct, frozen=True, kw_only=True):
-    """Settings that an entry inherits from the level above."""
+    """Settings that a host or slice inherits from the cluster or the slice."""
 
     connection: Connection = NOWHERE
     env: Mapping[str, str] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Inherited(Struct, frozen=True, kw_only=True):
 
 
 def inherit(entry: Section, base: Inherited) -> Inherited:
-    """Return the settings of an entry. Keys of the entry override keys of its `ssh`; both override `base`."""
+    """Return the settings of an entry. Keys of the entry override keys in its `ssh` block. Both override `base`."""
     connection = entry.get("ssh", lambda setting: ssh_block(setting, base.connection), base.connection)
     connection = _ssh_keys(entry, connection)
     return Inherited(
@@ -45,7 +45,7 @@ def inherit(entry: Section, base: Inherited) -> Inherited:
 
 
 def ssh_block(setting: Setting, base: Connection) -> Connection:
-    """Parse an `ssh:` mapping. Omitted keys are taken from `base`."""
+    """Parse an `ssh:` mapping. `base` has the values of omitted keys."""
     with reading.section(setting) as block:
         return _ssh_keys(block, base)
 
@@ -53,11 +53,11 @@ def ssh_block(setting: Setting, base: Connection) -> Connection:
 def _ssh_keys(entry: Section, base: Connection) -> Connection:
     return replace(
         base,
-        user=entry.get("user", reading.matching(_USER, "a user name"), base.user),
+        user=entry.get("user", reading.matching_text(_USER, "a user name"), base.user),
         port=entry.get("port", reading.integer(1, 65535), base.port),
         key=entry.get("key", _key_file, base.key),
         proxy_jump=entry.get(
-            "proxy_jump", reading.matching(_JUMPS, "a jump host", "[user@]host[:port]"), base.proxy_jump
+            "proxy_jump", reading.matching_text(_JUMPS, "a jump host", "[user@]host[:port]"), base.proxy_jump
         ),
         known_hosts=entry.get("known_hosts", reading.word_of(("strict", "accept-new")), base.known_hosts),
     )
@@ -65,7 +65,7 @@ def _ssh_keys(entry: Section, base: Connection) -> Connection:
 
 def remote_dir(setting: Setting) -> str:
     hint = "write a directory like ~/.iris or /mnt/disk/iris"
-    return reading.matching(_REMOTE_DIR, "a directory for iris", hint)(setting).rstrip("/")
+    return reading.matching_text(_REMOTE_DIR, "a directory for iris", hint)(setting).rstrip("/")
 
 
 def _key_file(setting: Setting) -> str:
@@ -78,14 +78,14 @@ def _key_file(setting: Setting) -> str:
 
 def host_name(setting: Setting) -> str:
     """Parse one host name or address."""
-    return reading.matching(_HOST, "a host name or an address")(setting)
+    return reading.matching_text(_HOST, "a host name or an address")(setting)
 
 
 def slice_hosts(base: Connection) -> Callable[[Setting], list[tuple[Connection, Setting]]]:
-    """Return a reader of one host or a list of hosts. It returns the connection to each host with the host's setting.
+    """Return a reader of one host or a list of hosts. The reader returns a connection and a setting for each host.
 
     A host is an address with optional ranges and port, such as `v4a-w-[0-3]:2222`, or a mapping with `host` and SSH
-    settings. Settings that a host omits are taken from `base`.
+    settings. `base` has the values of omitted SSH settings.
     """
 
     def read(setting: Setting) -> list[tuple[Connection, Setting]]:
@@ -108,7 +108,7 @@ def _connections(setting: Setting, base: Connection) -> list[Connection]:
     if not isinstance(setting.node.value, dict):
         return [host_connection(name, base) for name in expand_hosts(reading.scalar_text(setting))]
     with reading.section(setting) as entry:
-        names = entry.need("host", lambda host: expand_hosts(reading.scalar_text(host)), [])
+        names = entry.require("host", lambda host: expand_hosts(reading.scalar_text(host)), [])
         settings = _ssh_keys(entry, base)
     return [replace(settings, host=name) for name in names]
 

@@ -60,7 +60,7 @@ def gpu(setting: Setting) -> str:
 
 
 def gpu_device(setting: Setting) -> Device:
-    """Parse the same texts as `gpu` into a Device."""
+    """Parse `VARIANT`, `VARIANT:COUNT`, or `COUNT` for any variant, and return a Device."""
     variant, _, count = reading.scalar_text(setting).partition(":")
     if variant.isdecimal() and not count:
         variant, count = AUTO, variant
@@ -72,7 +72,7 @@ def gpu_device(setting: Setting) -> Device:
 
 
 def argv(setting: Setting) -> tuple[str, ...]:
-    """Parse an argument vector: a list of words, or a line that is split into words as a shell does."""
+    """Parse an argument vector: a list of words, or one line that is split into words like in a shell."""
     if isinstance(setting.node.value, tuple):
         return reading.list_of(reading.scalar_text)(setting)
     words = tuple(shlex.split(reading.text(setting)))
@@ -85,7 +85,7 @@ def argv(setting: Setting) -> tuple[str, ...]:
 
 
 def _script(setting: Setting) -> tuple[str, ...]:
-    """Return the argument vector that runs this shell script."""
+    """Return the argument vector that runs a shell script."""
     body = reading.text(setting)
     if body.startswith("#!") and _SHEBANG_OF_SH.match(body) is None:
         raise UsageError("a script runs with sh", hint="put it in a file and write command: [...]")
@@ -98,20 +98,20 @@ def _secret(setting: Setting) -> str:
     return f"{name}=@{setting.report.file.absolute().parent / expand_home(file)}" if file else name
 
 
-def _validated(parse: Callable[[str], object], words: str) -> str:
-    """Return the words unchanged if `parse` accepts them. Otherwise raise the error of `parse`."""
+def _check_text(parse: Callable[[str], object], words: str) -> str:
+    """Return the text if `parse` accepts it. Otherwise raise the error of `parse`."""
     parse(words)
     return words
 
 
-def _each_line(setting: Setting) -> tuple[str, ...]:
+def _file_lines(setting: Setting) -> tuple[str, ...]:
     """Read the lines of a file. The path is relative to the job file."""
     return read_lines(setting.report.file.parent / expand_home(reading.text(setting)))
 
 
 def _group_by(setting: Setting) -> str:
     with reading.section(setting) as coscheduling:
-        return coscheduling.need("group_by", reading.text, "")
+        return coscheduling.require("group_by", reading.text, "")
 
 
 def _workdir(setting: Setting) -> str:
@@ -120,7 +120,10 @@ def _workdir(setting: Setting) -> str:
 
 
 def _env_files(setting: Setting) -> dict[str, str]:
-    """Read variables from one or more files. Later files override earlier files. Paths are relative to the job file."""
+    """Read variables from a file or a list of files. Later files override earlier files.
+
+    Paths are relative to the job file.
+    """
     is_list = isinstance(setting.node.value, tuple)
     names = [reading.scalar_text(item) for item in setting.items()] if is_list else [reading.text(setting)]
     found: dict[str, str] = {}
@@ -146,10 +149,10 @@ _READERS: Mapping[Kind, Callable[[Setting], Any]] = {
     Kind.COUNT: reading.integer(0),
     Kind.FLAG: reading.boolean,
     Kind.DURATION: duration,
-    Kind.SIGNAL: lambda setting: _validated(parse_early_signal, reading.scalar_text(setting)),
-    Kind.ARRAY: lambda setting: _validated(parse_array, reading.scalar_text(setting)),
+    Kind.SIGNAL: lambda setting: _check_text(parse_early_signal, reading.scalar_text(setting)),
+    Kind.ARRAY: lambda setting: _check_text(parse_array, reading.scalar_text(setting)),
     Kind.CONSTRAINTS: reading.list_of(lambda setting: parse_constraint(reading.scalar_text(setting))),
-    Kind.TAINTS: reading.list_of(reading.matching(_NAME, "the name of a taint")),
+    Kind.TAINTS: reading.list_of(reading.matching_text(_NAME, "the name of a taint")),
     Kind.JOBS: reading.list_of(lambda setting: str(parse_job_id(reading.scalar_text(setting)))),
     Kind.PORTS: reading.list_of(reading.scalar_text),
     Kind.SECRETS: reading.list_of(_secret),
@@ -158,7 +161,7 @@ _READERS: Mapping[Kind, Callable[[Setting], Any]] = {
     Kind.GROUP: _group_by,
     Kind.DIRECTORY: _workdir,
     Kind.VARIABLE_FILE: _env_files,
-    Kind.LINES: _each_line,
+    Kind.LINES: _file_lines,
 }
 
 
@@ -168,7 +171,7 @@ def reader_of(row: JobField) -> Callable[[Setting], Any]:
 
 
 def read_field(found: Section, row: JobField) -> Any:
-    """Return the value of a field in a section, None if it is omitted or invalid."""
+    """Return the value of a field in a section; None if it is omitted or invalid."""
     return found.get(row.file_key, reader_of(row))
 
 
@@ -177,14 +180,14 @@ def job_request(setting: Setting) -> JobRequest:
     with reading.section(setting) as job:
         fields = {row.name: read_field(job, row) for row in JOB_FIELDS if row.job_file}
         if "command" in job and "script" in job:
-            job.at("script").problem("a command is already given", "keep one of command and script")
+            job.setting_for("script").problem("a command is already given", "keep one of command and script")
         _report_misleading_keys(job)
     return request_of(fields)
 
 
 def _report_misleading_keys(job: Section) -> None:
-    """Report unknown keys that need a more helpful message than "unknown key"."""
+    """Report the unknown key `regions` with a more helpful message than "unknown key"."""
     if "regions" in job.entries:
         job.get("regions", lambda setting: setting)
         hint = "write constraints: [region in a,b], or -c region=..."
-        job.at("regions").problem("regions is not a field of jobs", hint)
+        job.setting_for("regions").problem("regions is not a field of jobs", hint)

@@ -4,8 +4,8 @@
     #IRIS --tpu v4-32 --workdir .
     #IRIS --timeout 12h
 
-Such lines (directives) are between the first line and the program, among comments and blank lines. They have the fields
-of a job file, with the same syntax of values. Paths are relative to the directory of the script.
+The lines that begin with `#IRIS` are directives. They must come before the first command of the script. A directive
+has options of `iris launch` that are also fields of a job file. Paths are relative to the directory of the script.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NUMBERS = frozenset((Kind.CORES, Kind.POSITIVE, Kind.COUNT))
 
 
 def is_script(path: Path) -> bool:
-    """Return True if the path is a file that begins like a script. Raises UsageError if the file can't be read."""
+    """Return whether the path is a file that begins with `#!`. Raises UsageError if the file can't be read."""
     try:
         if not path.is_file():
             return False
@@ -74,7 +74,7 @@ def _directive_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str
         else:
             try:
                 options = (directive["options"] or "").encode("utf-8", "surrogateescape").decode()
-                yield number, _without_comment(shlex.split(options))
+                yield number, _drop_comment(shlex.split(options))
             except UnicodeDecodeError:
                 report.add(number, "", "it is not UTF-8 text")
             except ValueError as error:
@@ -104,13 +104,13 @@ def _lines(path: Path, report: Report) -> list[str]:
     return []
 
 
-def _without_comment(words: list[str]) -> list[str]:
+def _drop_comment(words: list[str]) -> list[str]:
     """Return the words before the first word that begins with `#`."""
-    return words[: next((at for at, word in enumerate(words) if word.startswith("#")), len(words))]
+    return words[: next((index for index, word in enumerate(words) if word.startswith("#")), len(words))]
 
 
 class _Directives:
-    """The values of the options in the directives, by field. Invalid options are added to the report."""
+    """The values of the options in the directives, by field. Adds the problems of invalid options to the report."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -118,9 +118,9 @@ class _Directives:
 
     def add_line(self, line: int, words: Sequence[str]) -> None:
         """Add the options of one line."""
-        left = list(words)
-        while left:
-            flag, sign, value = left.pop(0).partition("=")
+        rest = list(words)
+        while rest:
+            flag, sign, value = rest.pop(0).partition("=")
             row = _FIELDS.get(flag)
             if row is None:
                 self._report.add(line, "", *_unknown_option(flag))
@@ -128,9 +128,9 @@ class _Directives:
             if row.kind is Kind.FLAG:
                 if sign:
                     self._report.add(line, flag, "takes no value")
-                self._add(line, row, Node(line, flag == _spelling(row), flag))
-            elif sign or left:
-                self._add(line, row, self._node(line, row, value if sign else left.pop(0)))
+                self._add(line, row, Node(line, flag == _option_name(row), flag))
+            elif sign or rest:
+                self._add(line, row, self._node(line, row, value if sign else rest.pop(0)))
             else:
                 self._report.add(line, flag, "has no value", f"write {flag} {row.metavar}")
 
@@ -148,7 +148,7 @@ class _Directives:
             )
 
     def _node(self, line: int, row: JobField, text: str) -> Node:
-        """Return the value of an option as the node that a job file would have."""
+        """Return the value of an option as a node, like the node of the field in a job file."""
         if row.kind in (Kind.VARIABLES, Kind.LABELS):
             return Node(line, self._pair(line, row, text))
         if row.kind is Kind.GROUP:
@@ -170,25 +170,25 @@ class _Directives:
         return {name: Node(line, value, value)}
 
     def values(self) -> dict[str, Any]:
-        """Return the values of the fields. Problems of invalid values are added to the report."""
+        """Return the values of the fields. Add the problems of invalid values to the report."""
         return {
-            row.name: Setting(node, _spelling(row), self._report).read(reader_of(row))
+            row.name: Setting(node, _option_name(row), self._report).read(reader_of(row))
             for row, node in self._nodes.items()
         }
 
 
-def _spelling(row: JobField) -> str:
-    """Return the first spelling of the field's option. For a flag, this spelling means true."""
+def _option_name(row: JobField) -> str:
+    """Return the name of the field's option. For a flag such as `--x/--no-x`, return the name that means true."""
     return row.flags[0].partition("/")[0]
 
 
 _FIELDS = {
     flag: row for row in JOB_FIELDS if row.job_file for flags in row.flags for flag in flags.split("/")
 }
-"""The fields that a directive can set, by the spellings of their options."""
+"""The fields that a directive can set, by the names of their options."""
 
 
-_NOT_OF_JOB = frozenset(("--wait", "--follow", "--dry-run", "--no-schedule", "--no-inherit-constraints"))
+_COMMAND_OPTIONS = frozenset(("--wait", "--follow", "--dry-run", "--no-schedule", "--no-inherit-constraints"))
 """Options of `iris launch` that do not describe the job."""
 
 
@@ -198,7 +198,7 @@ def _unknown_option(flag: str) -> tuple[str, str]:
     if not flag.strip("-") or not flag.startswith("-"):
         hint = "write #IRIS --OPTION VALUE; arguments: iris launch SCRIPT -- ARGUMENTS"
         return f"{shown!r} is not an option", hint
-    if flag in _NOT_OF_JOB:
+    if flag in _COMMAND_OPTIONS:
         return f"{flag} is not a directive", f"use it on the command line: iris launch {flag} SCRIPT"
     meant = [option for option, words in OPTIONS_OF_OTHER_TOOLS.items() if flag in words.split()]
     near = nearest(shown, (each for each in _FIELDS if each.startswith("--")))

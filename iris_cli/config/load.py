@@ -36,14 +36,14 @@ from iris_cli.errors import UsageError
 _NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _NAME_HINT = "use letters, digits and . _ -"
 _URL = pattern(r"https?://[^\s/?#@]+([/?#]\S*)?")
-_MAY_BE_ZERO = frozenset(  # settings for which zero means no wait, or off
+_MAY_BE_ZERO = frozenset(  # zero means that iris does not wait, or that the function is off
     {"device_wait", "settle_seconds", "gang_reserve_after", "reap_after"}
 )
 _SIZES = frozenset({"workspace_size", "keep_logs"})
 
 
 class _HostEntry(Struct, frozen=True):
-    """A worker, the setting with its address, and the item of `slices` or `workers` that defines it."""
+    """A worker. `address`: the setting of its address. `entry`: the item of `slices` or `workers` that defines it."""
 
     host: HostConfig
     address: Setting
@@ -51,7 +51,10 @@ class _HostEntry(Struct, frozen=True):
 
 
 def load_cluster_config(path: Path, data: bytes | None = None) -> ClusterConfig:
-    """Read and validate `cluster.yaml`. `data` replaces its content. Raises ConfigError with all problems."""
+    """Read and validate `cluster.yaml`. `data`: content to read instead of the file.
+
+    Raises ConfigError with all problems.
+    """
     report = Report(path)
     root = read_yaml(path, report, data)
     config = Setting(root, "", report).read(_cluster) if root else None
@@ -74,7 +77,7 @@ def _cluster(setting: Setting) -> ClusterConfig:
         groups = top.get(
             "scale_groups", reading.list_of(lambda entry: (entry, read_scale_group(entry, base))), ()
         )
-        entries = [each for some in (*slices, *workers) for each in some]
+        entries = [each for group in (*slices, *workers) for each in group]
         _check_names(entries)
         if not entries and not groups:
             setting.warn("no hosts yet; add slices or workers")
@@ -100,14 +103,14 @@ def _check_names(entries: list[_HostEntry]) -> None:
     slices = {each.entry.path: (each.host.slice, each.entry) for each in entries if each.host.slice}
     schema.check_unique("slice", slices.values())
     first = {name: setting.path for name, setting in reversed(slices.values())}
-    # A duplicate slice has duplicate workers, too, but is reported as one problem.
+    # The workers of a duplicate slice are duplicates, too. Report only the slice.
     kept = [each for each in entries if each.host.slice is None or first[each.host.slice] == each.entry.path]
     schema.check_hosts([(each.host, each.address) for each in kept])
 
 
 def _cluster_name(setting: Setting) -> str:
     with reading.section(setting) as entry:
-        return entry.need("name", reading.matching(_NAME, "a name", _NAME_HINT), "cluster")
+        return entry.require("name", reading.matching_text(_NAME, "a name", _NAME_HINT), "cluster")
 
 
 def _slices(setting: Setting, base: Inherited) -> list[list[_HostEntry]]:
@@ -124,13 +127,13 @@ def _slices(setting: Setting, base: Inherited) -> list[list[_HostEntry]]:
 def _slice(setting: Setting, base: Inherited) -> list[_HostEntry]:
     """Return the workers of one slice, named `{slice}-{index}`, in the order of the slice's hosts."""
     with reading.section(setting) as entry:
-        name = entry.need("name", reading.matching(_NAME, "a name", _NAME_HINT), "")
-        kind = entry.need("type", tpu_type, "")
+        name = entry.require("name", reading.matching_text(_NAME, "a name", _NAME_HINT), "")
+        kind = entry.require("type", tpu_type, "")
         settings = inherit(entry, base)
-        hosts = entry.need("hosts", slice_hosts(settings.connection), [])
+        hosts = entry.require("hosts", slice_hosts(settings.connection), [])
         shared = attributes_of(entry)
         if kind and hosts:
-            schema.check_host_count(kind, len(hosts), entry.at("hosts"))
+            schema.check_host_count(kind, len(hosts), entry.setting_for("hosts"))
         entry.get("incarnation", reading.text)  # only `iris cluster import` uses the value
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
     if not (name and kind):
@@ -153,11 +156,11 @@ def _slice(setting: Setting, base: Inherited) -> list[_HostEntry]:
 
 
 def _worker(setting: Setting, base: Inherited) -> list[_HostEntry]:
-    """Return one worker, [] if the entry is invalid. A worker with a TPU is a slice of one VM with the same name."""
+    """Return a list with the worker; [] if the entry is invalid. A worker with a TPU is also a slice of one VM."""
     with reading.section(setting) as entry:
-        name = entry.need("id", reading.matching(_NAME, "a worker id", _NAME_HINT), "")
+        name = entry.require("id", reading.matching_text(_NAME, "a worker id", _NAME_HINT), "")
         settings = inherit(entry, base)
-        connection = entry.need(
+        connection = entry.require(
             "host", lambda each: host_connection(host_name(each), settings.connection), NOWHERE
         )
         attributes = attributes_of(entry)
@@ -187,10 +190,12 @@ def _device(entry: Section) -> Device | None:
     if tpu is None:
         return gpus
     if gpus is not None:
-        entry.at("tpu").problem("a worker has a TPU or a GPU, not both")
+        entry.setting_for("tpu").problem("a worker has a TPU or a GPU, not both")
     known = lookup(tpu)
     if known is not None and known.vms > 1:
-        entry.at("tpu").problem(f"{tpu} has {known.vms} VMs", "write it under slices with all its hosts")
+        entry.setting_for("tpu").problem(
+            f"{tpu} has {known.vms} VMs", "write it under slices with all its hosts"
+        )
     return Device("tpu", tpu)
 
 
@@ -206,7 +211,7 @@ def _device_attributes(worker: str, device: Device | None) -> dict[str, Attribut
 
 
 def _slice_attributes(slice_name: str, kind: str, index: int, vms: int) -> dict[str, AttributeValue]:
-    """Return the attributes that a worker has as VM number `index` of a slice."""
+    """Return the attributes of VM number `index` of a slice."""
     return {
         keys.TPU_NAME_ATTRIBUTE_KEY: AttributeValue(slice_name),
         keys.TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index),
@@ -222,7 +227,9 @@ def _defaults(setting: Setting) -> Defaults:
         fields = {row.name: read_field(entry, row) for row in JOB_FIELDS if row.defaults}
     # The `env` of a worker overrides this default, and the `env` of a job overrides both.
     env = fields.pop("env")
-    fields["memory_default"] = fields.pop("memory")  # unlike a job's own value, a default is not a limit
+    fields["memory_default"] = fields.pop(
+        "memory"
+    )  # unlike `memory` of a job, a default does not limit the tasks
     return Defaults(job=request_of(fields), env=env or {})
 
 
@@ -232,7 +239,7 @@ def _notify(setting: Setting) -> Notify:
 
 
 def _webhook(setting: Setting) -> str:
-    """Parse a URL. Error messages do not contain the URL, because anyone who knows the URL can post to it."""
+    """Parse a URL. No error message contains the URL, because anyone who knows it can post to it."""
     found = reading.text(setting)
     if _URL.fullmatch(found) is None:
         raise UsageError("not a URL to post to", hint="write https://host/... without user or blanks")

@@ -20,10 +20,10 @@ def expand_home(name: str) -> Path:
 
 
 def find_config(explicit: Path | None, environ: Mapping[str, str], cwd: Path) -> Path:
-    """Return `explicit`, `$IRIS_CONFIG`, `./cluster.yaml`, or the file in the user's configuration directory.
+    """Return the path of the configuration file. `explicit`: the value of --config.
 
-    The first of these paths that is set, or exists, is returned. `explicit` and `$IRIS_CONFIG` must exist if they are
-    set. Raises ConfigError.
+    Return `explicit` or else `$IRIS_CONFIG` if it is set. Otherwise return `./cluster.yaml`, or the file in the user's
+    configuration directory, if it exists. Raises ConfigError if there is no file.
     """
     named = explicit or (Path(environ["IRIS_CONFIG"]) if environ.get("IRIS_CONFIG") else None)
     if named is not None:

@@ -1,7 +1,8 @@
-"""Convert the nodes of a file to values. A section is read key by key. A key that was never read is an unknown key.
+"""Convert the nodes of a file to values.
 
-A reader is a function that converts a `Setting` to a value. For an invalid value it raises UsageError or ValueError.
-The section reports the error and uses the default.
+A reader is a function that converts a `Setting` to a value. It raises UsageError or ValueError for an invalid value. A
+`Section` reads a mapping key by key. It reports invalid values and uses a default instead. A key that no reader has
+read is reported as unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SIMPLE_KEY = pattern(r"[A-Za-z0-9_.:/-]{1,80}")
 
 
 class Setting(Struct, frozen=True):
-    """A node of a file, its path in the file (such as `slices[0].name`), and the report for problems."""
+    """A node of a file. `path`: position in the file, such as `slices[0].name`. `report`: the problems of the file."""
 
     node: Node
     path: str
@@ -65,7 +66,7 @@ class Setting(Struct, frozen=True):
         return {key: Setting(node, self._path_of(key), self.report) for key, node in self.node.value.items()}
 
     def child(self, *keys: str) -> Setting:
-        """Return the setting at the path `keys` below this one. If a key is missing, return the last setting."""
+        """Return the setting at the path `keys` below this setting. Stop before the first key that is missing."""
         value = self.node.value
         if not keys or not isinstance(value, dict) or keys[0] not in value:
             return self
@@ -77,7 +78,7 @@ class Setting(Struct, frozen=True):
 
 
 class Section(Struct):
-    """A mapping that is read key by key. The function `section` creates it, and reports keys that were never read."""
+    """A mapping that is read key by key. Create it with the function `section`."""
 
     setting: Setting
     entries: dict[str, Setting]
@@ -98,14 +99,14 @@ class Section(Struct):
         found = self.entries[key].read(reader) if key in self else None
         return default if found is None else found
 
-    def need(self, key: str, reader: Callable[[Setting], T], default: D) -> T | D:
-        """Return the value of a key like `get`. An omitted key is reported as a problem."""
+    def require(self, key: str, reader: Callable[[Setting], T], default: D) -> T | D:
+        """Return the value of a key like `get`, and report an omitted key as a problem."""
         if key not in self:
             self.setting.problem(f"{key!r} is missing")
         return self.get(key, reader, default)
 
-    def at(self, key: str) -> Setting:
-        """Return the setting for problems with this key: the key's; if the key is omitted, the section's."""
+    def setting_for(self, key: str) -> Setting:
+        """Return the setting of a key, to report a problem. If the key is omitted, return the section's setting."""
         return self.entries.get(key, self.setting)
 
     def report_unknown(self) -> None:
@@ -138,7 +139,7 @@ def text(setting: Setting) -> str:
 
 
 def scalar_text(setting: Setting) -> str:
-    """Read a scalar as the text in the file. Numbers such as `8` and `1.10` are accepted, too."""
+    """Read a scalar as written in the file: text, or a number such as `8` or `1.10`."""
     if setting.node.value is None or isinstance(setting.node.value, tuple | dict):
         _raise_wrong_type(setting, "text")
     if "\0" in setting.node.text:
@@ -186,8 +187,8 @@ def scalar(setting: Setting) -> str | int | float | bool:
     return value
 
 
-def matching(pattern: re.Pattern[str], noun: str, hint: str = "") -> Callable[[Setting], str]:
-    """Return a reader of text that matches a pattern. Other text is an error: it `is not NOUN`."""
+def matching_text(pattern: re.Pattern[str], noun: str, hint: str = "") -> Callable[[Setting], str]:
+    """Return a reader of text that matches a pattern. `noun`: a word for such text in the error, such as `a name`."""
 
     def read(setting: Setting) -> str:
         found = scalar_text(setting)
@@ -219,7 +220,7 @@ def word_of(words: Sequence[str]) -> Callable[[Setting], str]:
 
 
 def list_of(reader: Callable[[Setting], T]) -> Callable[[Setting], tuple[T, ...]]:
-    """Return a reader of lists. Invalid items are reported and omitted."""
+    """Return a reader of lists. It reports and omits invalid items."""
 
     def read(setting: Setting) -> tuple[T, ...]:
         found = (item.read(reader) for item in setting.items())
@@ -229,7 +230,7 @@ def list_of(reader: Callable[[Setting], T]) -> Callable[[Setting], tuple[T, ...]
 
 
 def mapping_of(reader: Callable[[Setting], T]) -> Callable[[Setting], dict[str, T]]:
-    """Return a reader of mappings with any keys. Invalid values are reported and omitted."""
+    """Return a reader of mappings with any keys. It reports and omits invalid values."""
 
     def read(setting: Setting) -> dict[str, T]:
         found = ((key, entry.read(reader)) for key, entry in setting.entries().items())

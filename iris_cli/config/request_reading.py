@@ -1,7 +1,7 @@
-"""Parse requests from inside tasks. Their text is untrusted.
+"""Parse requests from inside tasks. The text of a request is untrusted.
 
-A request may contain the fields of a job file, except those that access the operator's machine. No file of that machine
-is read, and no variable of the operator's environment is used.
+A request to submit a job has the fields of a job file, except fields that read files or environment variables of the
+operator's machine.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _reject_constant(word: str) -> Any:
 
 
 class _NodeBuilder:
-    """Convert JSON values to nodes, and count them."""
+    """Converts JSON values to nodes, and checks the limits."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -125,8 +125,8 @@ def _request(setting: Setting) -> Request:
     if not isinstance(setting.node.value, dict):
         raise UsageError('a request is a JSON object, such as {"v": 1, "op": "status"}')
     with reading.section(setting) as entry:
-        entry.need("v", reading.integer(requests.FORMAT, requests.FORMAT), requests.FORMAT)
-        op = entry.need("op", reading.word_of(list(requests.OPS)), "")
+        entry.require("v", reading.integer(requests.FORMAT, requests.FORMAT), requests.FORMAT)
+        op = entry.require("op", reading.word_of(list(requests.OPS)), "")
         if not op:
             raise UsageError("op is missing")
         return _READERS[op](entry)
@@ -160,7 +160,7 @@ def _metadata(setting: Setting) -> Mapping[str, str]:
 
 
 def _job(setting: Setting) -> JobRequest:
-    """Parse a job in the format of a job file. In addition, `setup: ""` disables the parent's set-up."""
+    """Parse a job in the format of a job file. Unlike in a job file, `setup: ""` disables the set-up of the parent."""
     known, entries = {}, setting.entries()
     for key, found in entries.items():
         if key in FIELDS:
@@ -186,7 +186,7 @@ def _job(setting: Setting) -> JobRequest:
 
 
 def _reject_secret_file(setting: Setting) -> None:
-    """Reject a secret that is read from a file, because the file would be on the operator's machine."""
+    """Reject a secret from a file: iris would read the file on the operator's machine."""
     if "=" in reading.scalar_text(setting):
         raise UsageError("write only the name of a secret")
 
@@ -206,10 +206,10 @@ def _line_text(setting: Setting) -> str:
 
 
 def _workspace(setting: Setting) -> Workspace | None:
-    """Parse the description of a workspace that was packed inside the task. The workspace is fetched later."""
+    """Parse the description of a workspace that was packed inside the task. The cycle fetches the workspace itself."""
     with reading.section(setting) as entry:
-        found = entry.need("hash", _sha256, "")
-        size = entry.need("size", reading.integer(0, _MAX_SIZE), 0)
+        found = entry.require("hash", _sha256, "")
+        size = entry.require("size", reading.integer(0, _MAX_SIZE), 0)
         files, name = (
             entry.get("files", reading.integer(0, MAX_FILES), 0),
             entry.get("name", _text_up_to(_MAX_NAME), ""),
@@ -217,32 +217,34 @@ def _workspace(setting: Setting) -> Workspace | None:
         return Workspace(hash=found, size=size, files=files, name=name) if found else None
 
 
-_sha256 = reading.matching(re.compile("[0-9a-f]{64}"), "a SHA-256", "64 hexadecimal digits")
+_sha256 = reading.matching_text(re.compile("[0-9a-f]{64}"), "a SHA-256", "64 hexadecimal digits")
 
 _ONLY_INSIDE: Mapping[str, Callable[[Setting], Any]] = {
     "each_line": _lines,
     "workspace": _workspace,
     "inherit_constraints": reading.boolean,
 }
-"""Readers of the fields that only requests have, and of fields with the content of a file instead of its path."""
+"""Readers of fields that differ from a job file: `each_line` has the lines instead of a path."""
 _NOT_INSIDE = {row.file_key: row.not_inside for row in JOB_FIELDS if row.not_inside}
-"""Hints for the fields that are rejected because they would read files of the operator's machine."""
+"""Fields that would read files of the operator's machine, and hints for their users. Requests must not have them."""
 FIELDS = frozenset(row.file_key for row in JOB_FIELDS) - _ONLY_INSIDE.keys() - _NOT_INSIDE.keys()
 """The fields of a job file that a task may use."""
 
 
-_endpoint_name = reading.matching(_NAME, "the name of an endpoint", "use letters, digits, '.', '_' and '-'")
+_endpoint_name = reading.matching_text(
+    _NAME, "the name of an endpoint", "use letters, digits, '.', '_' and '-'"
+)
 
 _READERS: Mapping[str, Callable[[Section], Request]] = {
-    "submit": lambda entry: requests.Submit(job=entry.need("job", _job, JobRequest())),
+    "submit": lambda entry: requests.Submit(job=entry.require("job", _job, JobRequest())),
     "cancel": lambda entry: requests.Cancel(
-        job=entry.need("job", _job_id, JobId("")), reason=entry.get("reason", _text_up_to(MAX_REASON), "")
+        job=entry.require("job", _job_id, JobId("")), reason=entry.get("reason", _text_up_to(MAX_REASON), "")
     ),
     "status": lambda entry: requests.Status(job=entry.get("job", _job_id)),
     "tasks": lambda entry: requests.Tasks(job=entry.get("job", _job_id)),
-    "wait": lambda entry: requests.Wait(job=entry.need("job", _job_id, JobId(""))),
+    "wait": lambda entry: requests.Wait(job=entry.require("job", _job_id, JobId(""))),
     "logs": lambda entry: requests.Logs(
-        task=entry.need("task", _task_id, TaskId(JobId(""), 0)),
+        task=entry.require("task", _task_id, TaskId(JobId(""), 0)),
         stream=entry.get("stream", reading.word_of(("out", "err")), "out"),
         offset=entry.get("offset", reading.integer(-(1 << 50), 1 << 50), 0),
         limit=entry.get("limit", reading.integer(0, requests.MAX_LOG_PIECE), requests.MAX_LOG_PIECE),
@@ -250,9 +252,9 @@ _READERS: Mapping[str, Callable[[Section], Request]] = {
     ),
     "endpoints": lambda entry: requests.Endpoints(job=entry.get("job", _job_id)),
     "register_endpoint": lambda entry: requests.RegisterEndpoint(
-        name=entry.need("name", _endpoint_name, ""),
-        port=entry.need("port", reading.integer(1, 65535), 0),
+        name=entry.require("name", _endpoint_name, ""),
+        port=entry.require("port", reading.integer(1, 65535), 0),
         metadata=entry.get("metadata", _metadata, {}),
     ),
-    "remove_endpoint": lambda entry: requests.RemoveEndpoint(name=entry.need("name", _endpoint_name, "")),
+    "remove_endpoint": lambda entry: requests.RemoveEndpoint(name=entry.require("name", _endpoint_name, "")),
 }

@@ -1,4 +1,4 @@
-"""Encode and decode requests and answers. Each is one JSON object. This module is fast to import."""
+"""Encode and decode requests and answers as JSON. This module is fast to import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.messages.requests import FORMAT, MAX_REQUEST_BYTES, Answer, Refusal, Request, Submit
 from iris_cli.core.model.job import JobRequest
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
-from iris_cli.decoding import prepared
+from iris_cli.decoding import prepare_type
 from iris_cli.errors import IrisError, UsageError
 
 
@@ -36,9 +36,10 @@ def write_request(request: Request) -> bytes:
 
 
 def digest_of(job: JobRequest) -> str:
-    """Return a digest that is equal for equal jobs, even if their names differ.
+    """Return a digest of a job without its name. Equal jobs have equal digests.
 
-    A field that a later release adds does not change the digest of jobs without that field.
+    The digest has only fields that are set. So a new field in a later release does not change the digests of jobs
+    without this field.
     """
     from hashlib import sha256
 
@@ -77,7 +78,7 @@ _WRITERS: Mapping[Kind, Callable[[Any], Any]] = {
 
 
 def write_answer(answer: Answer) -> bytes:
-    """Encode an answer in one line."""
+    """Encode an answer as one line of JSON."""
     if isinstance(answer, Refusal):
         return _json_line({"v": FORMAT, "ok": False, "error": to_builtins(answer)})
     return _json_line({"v": FORMAT, "ok": True, "result": answer})
@@ -91,7 +92,7 @@ def read_answer(raw: bytes) -> Answer:
             raise IrisError(f"the answer has format {document['v']!r}, not {FORMAT}")
         if document["ok"]:
             return {**document["result"]}
-        return convert(document["error"], prepared(Refusal))
+        return convert(document["error"], prepare_type(Refusal))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise IrisError("the answer to a request can't be read") from error
 

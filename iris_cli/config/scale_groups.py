@@ -42,7 +42,7 @@ _GCP_ONLY = (
     *("accelerator", "topology", "spot", "reserved", "reservation", "queued", "addresses", "network"),
     *("subnetwork", "service_account", "tags", "labels"),
 )
-# Slice names begin with the name of the group, so it must conform to Google's rules for names, which are the strictest.
+# The names of slices begin with the name of the group. Google's rules for names are the strictest.
 _NAME = pattern(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _SLURM_NAME = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,:@=/*&|()\[\]-]{0,254}")
 _DIRECTIVE = pattern(r"(-[A-Za-z]|--[a-z][a-z-]{0,40})((=| )[^\x00-\x1f\x7f]{1,255})?")
@@ -56,9 +56,9 @@ _RESERVED = frozenset(_RESERVED_NAMES.split())
 
 
 def _slice_template(setting: Setting) -> SliceTemplate:
-    """Parse the template of a group's slices, for any provider."""
+    """Parse the template of a group's slices."""
     with reading.section(setting) as entry:
-        provider = entry.need("provider", reading.one_of(Provider), Provider.MANUAL)
+        provider = entry.require("provider", reading.one_of(Provider), Provider.MANUAL)
         if provider is Provider.SLURM:
             return _slurm_template(entry)
         _reject_keys(entry, SlurmOptions.__struct_fields__, Provider.SLURM)
@@ -67,7 +67,7 @@ def _slice_template(setting: Setting) -> SliceTemplate:
         _reject_keys(entry, _GCP_ONLY, Provider.GCP)
         return SliceTemplate(
             provider=provider,
-            type=entry.need("type", tpu_type, ""),
+            type=entry.require("type", tpu_type, ""),
             project=entry.get("project", reading.text, ""),
             zone=entry.get(ZONE_ATTRIBUTE_KEY, reading.text, ""),
             runtime=entry.get("runtime", reading.text, ""),
@@ -76,10 +76,10 @@ def _slice_template(setting: Setting) -> SliceTemplate:
 
 
 def _reject_keys(entry: Section, keys: Iterable[str], provider: Provider) -> None:
-    """Report keys that only the template of another `provider` may have."""
+    """Report these keys, because only templates for `provider` may have them."""
     for key in keys:
         if key in entry and entry.get(key, lambda _: True):
-            entry.at(key).problem(f"only for provider {provider}")
+            entry.setting_for(key).problem(f"only for provider {provider}")
 
 
 def _gcp_template(entry: Section) -> SliceTemplate:
@@ -87,11 +87,15 @@ def _gcp_template(entry: Section) -> SliceTemplate:
     template = SliceTemplate(
         provider=Provider.GCP,
         type=_type(entry, options.topology),
-        project=entry.need("project", reading.matching(_PROJECT, "a project id"), ""),
-        zone=entry.need(
-            ZONE_ATTRIBUTE_KEY, reading.matching(_CLOUD_NAME, "a zone", "write a zone such as us-west4-a"), ""
+        project=entry.require("project", reading.matching_text(_PROJECT, "a project id"), ""),
+        zone=entry.require(
+            ZONE_ATTRIBUTE_KEY,
+            reading.matching_text(_CLOUD_NAME, "a zone", "write a zone such as us-west4-a"),
+            "",
         ),
-        runtime=entry.need("runtime", reading.matching(_RUNTIME, "the name of a runtime version"), ""),
+        runtime=entry.require(
+            "runtime", reading.matching_text(_RUNTIME, "the name of a runtime version"), ""
+        ),
         preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, reading.boolean, options.spot),
         gcp=options,
     )
@@ -100,7 +104,7 @@ def _gcp_template(entry: Section) -> SliceTemplate:
 
 
 def _gcp_options(entry: Section) -> GcpOptions:
-    reservation = entry.get("reservation", reading.matching(_RESOURCE, "the name of a reservation"), "")
+    reservation = entry.get("reservation", reading.matching_text(_RESOURCE, "the name of a reservation"), "")
     return GcpOptions(
         topology=entry.get("topology", reading.scalar_text, ""),
         spot=entry.get("spot", reading.boolean, False),
@@ -108,19 +112,19 @@ def _gcp_options(entry: Section) -> GcpOptions:
         reservation=reservation,
         queued=entry.get("queued", reading.boolean, False),
         addresses=entry.get("addresses", reading.one_of(Addresses), Addresses.EXTERNAL),
-        network=entry.get("network", reading.matching(_RESOURCE, "a network"), ""),
-        subnetwork=entry.get("subnetwork", reading.matching(_RESOURCE, "a subnetwork"), ""),
+        network=entry.get("network", reading.matching_text(_RESOURCE, "a network"), ""),
+        subnetwork=entry.get("subnetwork", reading.matching_text(_RESOURCE, "a subnetwork"), ""),
         service_account=entry.get(
-            "service_account", reading.matching(_EMAIL, "the address of a service account"), ""
+            "service_account", reading.matching_text(_EMAIL, "the address of a service account"), ""
         ),
-        tags=entry.get("tags", reading.list_of(reading.matching(_CLOUD_NAME, "a network tag")), ()),
+        tags=entry.get("tags", reading.list_of(reading.matching_text(_CLOUD_NAME, "a network tag")), ()),
         labels=entry.get("labels", _labels, {}),
     )
 
 
 def _labels(setting: Setting) -> dict[str, str]:
     hint = "a-z, 0-9, '-' and '_', at most 63; a key begins with a letter"
-    found = reading.mapping_of(reading.matching(_LABEL_VALUE, "the value of a label", hint))(setting)
+    found = reading.mapping_of(reading.matching_text(_LABEL_VALUE, "the value of a label", hint))(setting)
     for key, entry in setting.entries().items():
         if _LABEL_KEY.fullmatch(key) is None:
             entry.problem(f"{clip(key)!r} is not the key of a label", hint)
@@ -132,19 +136,19 @@ def _labels(setting: Setting) -> dict[str, str]:
 
 
 def _type(entry: Section, topology: str) -> str:
-    """Return the value of `type`, or the type derived from `accelerator` and `topology`; "" if both are invalid."""
+    """Return `type`, or the type that `accelerator` and `topology` describe; "" if the settings are invalid."""
     family = entry.get("accelerator", _family, "")
     if "accelerator" not in entry:
         if topology:
-            entry.at("topology").problem("'accelerator' is missing", _ACCELERATOR_HINT)
-        return entry.need("type", tpu_type, "")
+            entry.setting_for("topology").problem("'accelerator' is missing", _ACCELERATOR_HINT)
+        return entry.require("type", tpu_type, "")
     if entry.get("type", tpu_type):
-        entry.at("type").problem("type and accelerator can't be combined", "drop one of them")
+        entry.setting_for("type").problem("type and accelerator can't be combined", "drop one of them")
     if not topology:
-        entry.at("accelerator").problem("'topology' is missing", _ACCELERATOR_HINT)
+        entry.setting_for("accelerator").problem("'topology' is missing", _ACCELERATOR_HINT)
     if not family or not topology:
         return ""
-    return entry.at("topology").read(lambda _: type_from_user(family, topology)) or ""
+    return entry.setting_for("topology").read(lambda _: type_from_user(family, topology)) or ""
 
 
 def _family(setting: Setting) -> str:
@@ -152,27 +156,29 @@ def _family(setting: Setting) -> str:
 
 
 def _check_tier(entry: Section, template: SliceTemplate) -> None:
-    """Report contradicting settings: slices are either on demand, preemptible, or reserved."""
+    """Report contradictions: the slices of a group are either on demand, or preemptible, or reserved."""
     options = template.gcp
     if options.spot and not template.preemptible:
-        entry.at(PREEMPTIBLE_ATTRIBUTE_KEY).problem("spot slices are preemptible")
+        entry.setting_for(PREEMPTIBLE_ATTRIBUTE_KEY).problem("spot slices are preemptible")
     if options.reserved and template.preemptible:
-        entry.at("reserved" if "reserved" in entry else "reservation").problem(
+        entry.setting_for("reserved" if "reserved" in entry else "reservation").problem(
             "reserved slices are not preemptible", "drop one of them"
         )
     if options.reservation and not options.reserved:
-        entry.at("reserved").problem("reserved is false, but reservation is set")
+        entry.setting_for("reserved").problem("reserved is false, but reservation is set")
     if options.reservation and not options.queued:
-        entry.at("reservation").problem("a named reservation needs a queued resource", "write queued: true")
+        entry.setting_for("reservation").problem(
+            "a named reservation needs a queued resource", "write queued: true"
+        )
 
 
 def read_scale_group(setting: Setting, base: Inherited) -> ScaleGroup:
     """Parse one scale group. Problems are added to the report."""
     with reading.section(setting) as entry:
-        name = entry.need(
-            "name", reading.matching(_NAME, "a name", "use a-z, 0-9 and '-', a letter first"), ""
+        name = entry.require(
+            "name", reading.matching_text(_NAME, "a name", "use a-z, 0-9 and '-', a letter first"), ""
         )
-        template = entry.need(
+        template = entry.require(
             "slice_template", _slice_template, SliceTemplate(provider=Provider.MANUAL, type="")
         )
         group = ScaleGroup(
@@ -186,20 +192,20 @@ def read_scale_group(setting: Setting, base: Inherited) -> ScaleGroup:
             env=base.env,
             connection=base.connection,
         )
-        group = entry.get("worker", lambda worker: _with_worker(group, worker, base), group)
+        group = entry.get("worker", lambda worker: _add_worker_settings(group, worker, base), group)
         if group.min_slices > group.max_slices:
-            entry.at("min_slices").problem(
+            entry.setting_for("min_slices").problem(
                 f"min_slices is {group.min_slices}, more than max_slices {group.max_slices}"
             )
         attributes = dict(group.attributes)
-        _check_attributes(attributes, template, entry.at("worker"))
+        _complete_attributes(attributes, template, entry.setting_for("worker"))
         if template.type and lookup(template.type) is None:
-            entry.at("slice_template").warn(f"TPU type {template.type} is not known")
+            entry.setting_for("slice_template").warn(f"TPU type {template.type} is not known")
     group = replace(group, attributes=attributes)
     return replace(group, attributes=slice_attributes(group))
 
 
-def _with_worker(group: ScaleGroup, setting: Setting, base: Inherited) -> ScaleGroup:
+def _add_worker_settings(group: ScaleGroup, setting: Setting, base: Inherited) -> ScaleGroup:
     with reading.section(setting) as entry:
         settings = inherit(entry, base)
         return replace(
@@ -207,10 +213,10 @@ def _with_worker(group: ScaleGroup, setting: Setting, base: Inherited) -> ScaleG
         )
 
 
-def _check_attributes(
+def _complete_attributes(
     attributes: dict[str, AttributeValue], template: SliceTemplate, setting: Setting
 ) -> None:
-    """Compare the attributes of workers with the template, and add omitted attributes from the template."""
+    """Add the template's attributes to the attributes of the workers. Report contradictions."""
     if template.zone:
         zone = AttributeValue(template.zone)
         if attributes.setdefault(ZONE_ATTRIBUTE_KEY, zone) != zone:
@@ -229,9 +235,9 @@ def _check_attributes(
 
 
 def _slurm_template(entry: Section) -> SliceTemplate:
-    """Parse the template of Slurm allocations. If the time limit is 0 or omitted, the partition's default is used."""
+    """Parse the template of Slurm allocations. A time limit of 0 means the partition's default."""
     hint = "see `sinfo`, `sacctmgr show assoc`, `scontrol show partition`"
-    name = reading.matching(_SLURM_NAME, "a name of Slurm's", hint)
+    name = reading.matching_text(_SLURM_NAME, "a name of Slurm's", hint)
     options = SlurmOptions(
         nodes=entry.get("nodes", reading.integer(1, _MAX_NODES), 1),
         partition=entry.get("partition", name, ""),
@@ -253,7 +259,7 @@ def _slurm_template(entry: Section) -> SliceTemplate:
 
 
 def _directive(setting: Setting) -> str:
-    """Parse an option of sbatch that has no key of its own, such as `--mem=64G`, into one argument."""
+    """Parse an option of sbatch, such as `--mem=64G`, and return it as one argument. Reject options that iris sets."""
     found = reading.scalar_text(setting)
     if _DIRECTIVE.fullmatch(found) is None:
         raise UsageError("not an option of sbatch", hint="write it like --exclusive or --mem=64G")

@@ -17,8 +17,8 @@ from iris_cli.core.topology import describe, lookup
 class HostConfig(Struct, frozen=True, kw_only=True):
     """The configuration of one worker.
 
-    If a value is None or an attribute is missing, the value found by the probe is used. `memory` is in bytes, `cpu` in
-    cores. `env` is the default environment of its tasks, `slice` is the name of its slice.
+    If a value is None or an attribute is missing, iris uses the value that the probe finds. `memory`: bytes. `cpu`:
+    cores. `env`: the default environment of tasks on the worker. `slice`: the name of the worker's slice.
     """
 
     worker: WorkerId
@@ -33,7 +33,7 @@ class HostConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the settings that override values found by the probe."""
+        """A hash of the settings that override values of the probe."""
         import hashlib  # slow to import, and rarely needed
 
         attributes = sorted((key, repr(value.value)) for key, value in self.attributes.items())
@@ -49,7 +49,10 @@ class Mode(StrEnum):
 
 
 class Notify(Struct, frozen=True, kw_only=True):
-    """Notification channels: an argument vector to run on this machine, and a URL to post to. The URL may be secret."""
+    """Notification channels. `command`: the words of a command to run on this machine. `webhook`: a URL to post to.
+
+    The URL may be secret, so `repr` omits it.
+    """
 
     command: tuple[str, ...] = ()
     webhook: str = ""
@@ -71,9 +74,9 @@ class Defaults(Struct, frozen=True, kw_only=True):
 
 
 class ClusterConfig(Struct, frozen=True, kw_only=True):
-    """The content of a `cluster.yaml`. `ssh` contains the defaults of all connections.
+    """The content of a `cluster.yaml`. `ssh`: the defaults of all connections.
 
-    With `loop` AUTO, commands that leave open jobs start the background loop. With `autoscale` AUTO, the loop and the
+    `loop` AUTO: commands that leave open jobs start the background loop. `autoscale` AUTO: the background loop and the
     cycles of cron create and delete slices.
     """
 
@@ -108,7 +111,7 @@ _EIGHT_CHIPS = 8  # a VM with eight chips in the TPU API corresponds to two VMs 
 
 
 def check_region(attributes: dict[str, AttributeValue], setting: Setting) -> None:
-    """Check that the region matches the zone, and add an omitted region. `setting`: for a problem with the region."""
+    """Check that the region matches the zone, or add an omitted region. `setting`: the setting of the region."""
     zone = attributes.get(ZONE_ATTRIBUTE_KEY)
     derived = region_of_zone(str(zone.value)) if zone else ""
     if not derived:
@@ -133,7 +136,7 @@ def check_host_count(tpu_type: str, hosts: int, setting: Setting) -> None:
 
 
 def check_unique(noun: str, named: Iterable[tuple[str, Setting]]) -> None:
-    """Report settings with equal names. `noun` is the kind of the named things, such as `slice`."""
+    """Report names that occur twice. `noun`: the kind of the named setting, such as `slice`, for the message."""
     first: dict[str, Setting] = {}
     for name, setting in named:
         if name in first:
@@ -151,15 +154,17 @@ def check_hosts(found: Sequence[tuple[HostConfig, Setting]]) -> None:
 
 
 def check_limits(limits: Limits, entry: Section) -> None:
-    """Report back-offs whose first value is longer than their maximum."""
+    """Report a back-off whose first value is longer than its maximum."""
     if limits.backoff_first > limits.backoff_max:
-        entry.at("backoff_first").problem("backoff_first is longer than backoff_max")
+        entry.setting_for("backoff_first").problem("backoff_first is longer than backoff_max")
     if limits.scale_backoff_first > limits.scale_backoff_max:
-        entry.at("scale_backoff_first").problem("scale_backoff_first is longer than scale_backoff_max")
+        entry.setting_for("scale_backoff_first").problem(
+            "scale_backoff_first is longer than scale_backoff_max"
+        )
 
 
 def _address(connection: Connection) -> str:
-    """Return host, port and jump host of a connection. Behind different jump hosts, equal addresses may differ."""
+    """Return host, port and jump host of a connection. One address behind two jump hosts may be two machines."""
     port = connection.port or 22
     host = connection.host.lower() + ("" if port == 22 else f" port {port}")
     return f"{host} via {connection.proxy_jump}" if connection.proxy_jump else host

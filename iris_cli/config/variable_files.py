@@ -26,9 +26,10 @@ def env(setting: Setting) -> dict[str, str]:
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """Read `NAME=value` lines with optional `export` and quotes, and `#` comments, without expansion.
+    """Read a file with `NAME=value` lines. `export`, quotes around values, and `#` comments are optional.
 
-    Raises ConfigError with all problems of the file."""
+    Variables in values are not expanded. Raises ConfigError with all problems of the file.
+    """
     report = Report(path)
     found: dict[str, str] = {}
     for number, line in enumerate(_lines(path, report), start=1):
@@ -43,7 +44,7 @@ def read_env_file(path: Path) -> dict[str, str]:
         except UsageError as error:
             report.add(number, "", error.message, error.hint)
         else:
-            found[match["name"]] = _unquoted(match["value"])
+            found[match["name"]] = _strip_quotes(match["value"])
     report.raise_if_any()
     return found
 
@@ -67,7 +68,7 @@ def _lines(path: Path, report: Report) -> list[str]:
     return []
 
 
-def _unquoted(value: str) -> str:
+def _strip_quotes(value: str) -> str:
     if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
         return value[1:-1]
     return value
@@ -77,7 +78,7 @@ MAX_BYTES_OF_LINES = 64 << 20
 
 
 def read_lines(path: Path) -> tuple[str, ...]:
-    """Read the lines of a file with `split_lines`. Raises UsageError."""
+    """Read the lines of a file for `--each-line`. Raises UsageError."""
     name = clip(str(path))
     try:
         with path.open("rb") as file:

@@ -33,7 +33,7 @@ _RANGE_IN_FLOW = pattern(r"\[[^\"'\]]*\[\d+-\d+\]")
 
 
 class Node(Struct, frozen=True):
-    """A value, and its line number; for a value in a mapping, the line of its key. `text`: a scalar as in the file."""
+    """A value. `line`: the line of the value, or of its key in a mapping. `text`: a scalar as written in the file."""
 
     line: int
     value: Scalar | tuple[Node, ...] | dict[str, Node]
@@ -49,9 +49,9 @@ class _RejectedError(Exception):
 
 
 def read_yaml(path: Path, report: Report, data: bytes | None = None) -> Node | None:
-    """Return the root of a YAML file, None if it can't be read.
+    """Return the root of a YAML file; None if it can't be read. Add all problems to the report.
 
-    All problems are added to the report. `data`, if given, is used instead of the content of the file.
+    `data`: content to read instead of the file.
     """
     try:
         text = _decode(_read(path) if data is None else data)
@@ -90,7 +90,7 @@ def parser_events(text: str) -> Iterator[yaml.Event]:
 
 
 class _Builder:
-    """Build nodes from parser events, and check the limits at each event."""
+    """Builds nodes from the events of the YAML parser, and checks the limits."""
 
     def __init__(self, text: str, report: Report) -> None:
         self._text = text
@@ -123,7 +123,7 @@ class _Builder:
             raise _RejectedError(1, "not valid YAML") from error
 
     def _hint(self, line: int) -> str:
-        """Return a hint if the text near the line has one of the two most frequent mistakes, otherwise ''."""
+        """Return a hint if the text near the line has one of two frequent mistakes; otherwise ''."""
         near = self._text.split("\n")[max(0, line - 2) : line]
         if any(each.startswith("\t") or each.lstrip(" ").startswith("\t") for each in near):
             return "indent with spaces, not with tabs"
@@ -200,7 +200,7 @@ _MAX_PROBLEMS = 100
 
 
 class Problem(Struct, frozen=True):
-    """One problem. `path` is the problem's position in the file, such as `slices[0].hosts`; "" means the whole file."""
+    """One problem. `path`: position in the file, such as `slices[0].hosts`; "" means the whole file."""
 
     line: int
     path: str
@@ -223,7 +223,7 @@ class Report(Struct):
 
     @property
     def has_many(self) -> bool:
-        """True if there are so many problems that further problems are not shown."""
+        """True if the maximum number of shown problems is reached."""
         return len(self.problems) >= _MAX_PROBLEMS
 
     def raise_if_any(self) -> None:

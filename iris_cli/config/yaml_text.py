@@ -1,6 +1,6 @@
-"""Write YAML that all parsers read alike: documents, and items of the lists `slices` and `workers` of `cluster.yaml`.
+"""Write YAML: documents, and items of the lists `slices` and `workers` in `cluster.yaml`.
 
-Text that could have another meaning in YAML 1.1 or 1.2 is quoted.
+Text is quoted if YAML 1.1 or YAML 1.2 could read it as something else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NewHost(Struct, frozen=True):
 
 
 class NewSlice(Struct, frozen=True):
-    """One TPU slice with its hosts by worker number. None and '' mean unknown values.
+    """One TPU slice. `hosts`: in the order of worker numbers. None and '' mean unknown values.
 
     `incarnation` distinguishes the slice from earlier slices with the same name.
     """
@@ -43,12 +43,12 @@ class NewSlice(Struct, frozen=True):
 
 
 def quote(text: str) -> str:
-    """Return a YAML scalar for exactly this text."""
+    """Return a YAML scalar with this text, in quotes if necessary."""
     return text if _is_plain(text) else json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 def _is_plain(text: str) -> bool:
-    """Return True if the text needs no quotes."""
+    """Return whether the text needs no quotes."""
     return _PLAIN.fullmatch(text) is not None and text.lower() not in _NOT_PLAIN
 
 
@@ -58,7 +58,7 @@ def format_list(texts: Sequence[str]) -> str:
 
 
 def format_labels(labels: Mapping[str, str]) -> str:
-    """Return labels as a YAML mapping in braces, sorted by key. Numeric values become numbers, as in constraints."""
+    """Return labels as a YAML mapping in braces, sorted by key. A numeric value is written as a number."""
     return f"{{{', '.join(f'{quote(key)}: {format_label(labels[key])}' for key in sorted(labels))}}}"
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from iris_cli.core.structs import from_json_value, to_json_value
-from iris_cli.decoding import prepared
+from iris_cli.decoding import prepare_type
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ def decode_record(kind: type[T], entry: Any) -> T:
     """Convert the result of `encode_record` to a struct. Raises BadEventError."""
     try:
         json.dumps(entry, allow_nan=False)
-        return msgspec.convert(entry, prepared(kind), dec_hook=_typed)
+        return msgspec.convert(entry, prepare_type(kind), dec_hook=_typed)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise BadEventError(f"{getattr(kind, '__name__', 'JSON')}: {error}") from error
 
@@ -105,5 +105,5 @@ _DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}
 
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     if (decoder := _DECODERS.get(kind)) is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(prepared(kind), dec_hook=_typed)
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(prepare_type(kind), dec_hook=_typed)
     return decoder

@@ -17,16 +17,16 @@ SCHEMA_VERSION = 1
 
 
 def json_text(content: Struct, indent: int | None = None) -> str:
-    """Return a whole document as printable ASCII."""
+    """Return a document with its schema version, as printable ASCII."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **document(content)}, indent=indent)
     return text.replace("\x7f", "\\u007f")
 
 
 def document(view: Struct) -> dict[str, Any]:
-    """Return the fields of a struct by their encoded names, without fields that are UNSET.
+    """Return the fields of a struct by their encoded names. Omit UNSET fields.
 
-    Fields listed in `FLATTENED` are structs. Their fields are merged into the result; the struct's other fields
-    override them.
+    `FLATTENED` of a struct class lists fields whose value is a struct. The fields of that inner struct are added to
+    the result, unless the outer struct has a field with the same name.
     """
     fields: dict[str, Any] = {}
     flat: dict[str, Any] = {}
@@ -36,18 +36,18 @@ def document(view: Struct) -> dict[str, Any]:
         if name in flattened:
             flat = {**document(value), **flat}
         elif value is not UNSET:
-            is_moment = isinstance(value, int | float) and is_time(name)
-            fields[key] = moment(value) if is_moment else plain(value)
+            is_time_value = isinstance(value, int | float) and is_time_field(name)
+            fields[key] = json_time(value) if is_time_value else plain(value)
     return {**flat, **fields}
 
 
-def is_time(name: str) -> bool:
-    """Return whether the field's name is that of a time: seconds since the epoch, which become ISO 8601 in UTC."""
+def is_time_field(name: str) -> bool:
+    """Return whether a field with this name contains a time in seconds since the epoch. JSON has ISO 8601 instead."""
     return name == "at" or name.endswith("_at")
 
 
 def plain(value: Any) -> Any:
-    """Return one value for JSON: enums, constraints and paths as text, structs as objects."""
+    """Convert one value for JSON: enums, constraints and paths to text, structs to objects."""
     if isinstance(value, Struct):
         if not isinstance(value, Constraint):
             return document(value)
@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def moment(at: float | None) -> str | None:
+def json_time(at: float | None) -> str | None:
     """Return a time as ISO 8601 in UTC; None if it is out of range because a clock was wrong."""
     if at is None:
         return None

@@ -50,7 +50,7 @@ class WrittenBundle(Struct, frozen=True):
 
 
 class ChecksDocument(Struct, frozen=True):
-    """The result of `iris doctor`. `ok`: no check failed. `cycles` is null without a valid configuration.
+    """The result of `iris doctor`. `ok`: true if no check failed. `cycles` is null without a valid configuration.
 
     `bundle` is absent without `--bundle`.
     """
@@ -67,15 +67,15 @@ def show_checks(
     cycles: Callable[[], Cycles | None] = lambda: None,
     bundle: Callable[[list[Finding]], WrittenBundle | None] = lambda _: None,
 ) -> list[Finding]:
-    """Print the findings while they arrive. Equal findings of several subjects are printed once. Return all findings.
+    """Print the findings while they arrive, equal findings of several subjects once. Return all findings.
 
-    `cycles` returns the runner of cycles, for JSON. `bundle` writes the findings to a file if requested.
+    `cycles` returns what runs cycles, for JSON. `bundle` writes the findings to a file if the user requested a bundle.
     """
     if output.as_json:
         found = list(findings)
         shown = [Check(each.level, each.subject, each.text, each.fix) for each in found]
-        is_ok, runs = not _count(found, Level.FAIL), cycles()
-        output.document(ChecksDocument(shown, ok=is_ok, cycles=runs, bundle=bundle(found) or UNSET))
+        is_ok, runner = not _count(found, Level.FAIL), cycles()
+        output.document(ChecksDocument(shown, ok=is_ok, cycles=runner, bundle=bundle(found) or UNSET))
         return found
     found = []
     printed: list[Finding] = []
@@ -94,7 +94,7 @@ def show_checks(
 
 
 def show_contents(output: Output, file: Path, parts: Iterable[Part]) -> None:
-    """Print the contents of a bundle before it is written."""
+    """Print a list of the parts of a bundle. The bundle is not written yet."""
     if output.as_json:
         return
     output.message(f"contents of {file}, without secrets, names of hosts and names of users:")
@@ -123,7 +123,7 @@ def _show(output: Output, finding: Finding, subject: str) -> None:
 
 
 def _subjects(subjects: list[str]) -> str:
-    """Return the folded subjects; `each of the workers a-[0-3], b` if all are workers."""
+    """Return the folded subjects. If all are workers, return `each of the workers a-[0-3], b`."""
     names = [subject.removeprefix(_WORKER) for subject in subjects if subject.startswith(_WORKER)]
     if len(names) < max(2, len(subjects)):
         return fold(subjects)

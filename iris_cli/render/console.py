@@ -26,12 +26,12 @@ def _do_nothing() -> None:
 
 
 class Output(Struct, dict=True):
-    """Output of one invocation: as JSON, as tables, or names only (`quiet`)."""
+    """Output of one invocation. `as_json`: print one JSON document. `quiet`: print only names, and warnings."""
 
     as_json: bool = False
     quiet: bool = False
     color: bool = True
-    in_lines: bool = False  # print each JSON document on one line
+    compact_json: bool = False  # print each JSON document on one line
     _before_results: Callable[[], None] = _do_nothing
     _before_messages: Callable[[], None] = _do_nothing
 
@@ -76,7 +76,7 @@ class Output(Struct, dict=True):
         names: Iterable[str],
         draw: Callable[[], Iterable[Renderable]],
     ) -> None:
-        """Print a view as JSON, or the parts from `draw`. With --quiet print `names`, and `messages` as warnings."""
+        """Print a view: as JSON with --json, `names` and `messages` with --quiet, otherwise the parts from `draw`."""
         if self.as_json:
             self.document(view)
         elif self.quiet:
@@ -97,7 +97,7 @@ class Output(Struct, dict=True):
             self.line(text)
 
     def failed(self, text: str) -> None:
-        """Print one line about a failure or a loss to stdout; with --quiet to stderr."""
+        """Print one line about a failure or a loss: to stdout, or with --quiet to stderr."""
         if self.quiet:
             self.warning(text)
         else:
@@ -109,7 +109,7 @@ class Output(Struct, dict=True):
         sys.stdout.write(clean(text))
 
     def lines(self, text: str, prefix: str = "") -> None:
-        """Print whole lines of untrusted text, each after `prefix`."""
+        """Print untrusted text that consists of whole lines. Print `prefix` before each line."""
         self._before_results()
         text = clean(text)
         if prefix:
@@ -120,7 +120,7 @@ class Output(Struct, dict=True):
         """Print a result as JSON, the only output on stdout. docs/json.md lists the types of results."""
         from iris_cli.render.as_json import json_text
 
-        sys.stdout.write(json_text(content, None if self.in_lines else 2) + "\n")
+        sys.stdout.write(json_text(content, None if self.compact_json else 2) + "\n")
 
     def message(self, text: str) -> None:
         """Print progress or a hint to stderr. Silent with --quiet."""
@@ -138,7 +138,7 @@ class Output(Struct, dict=True):
             self.warning(text)
 
     def progress(self, get_progress: GetProgress) -> AbstractContextManager[None]:
-        """Return a context with a progress line. Print no line with --json or --quiet, or if stderr is no terminal."""
+        """Return a context that shows a progress line, if stderr is a terminal. --json and --quiet show no line."""
         if self.as_json or self.quiet or not is_screen(sys.stderr):
             return nullcontext()
         from iris_cli.render.progress import LINE
@@ -166,5 +166,5 @@ def _width() -> int | None:
     if sys.stdout.isatty():
         return None
     columns = os.environ.get("COLUMNS", "")
-    # Without a terminal lines are long, so that the reader of a pipe gets all text.
+    # Lines in a pipe or a file may be long. The reader gets all text.
     return int(columns) if columns.isdecimal() and int(columns) > 0 else 200

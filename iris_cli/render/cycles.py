@@ -1,4 +1,4 @@
-"""Print the result of a cycle, and the runner of cycles: the background loop, cron or a timer."""
+"""Print the result of a cycle, and what runs cycles: the background loop, cron or a systemd timer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Assigned(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """A pending task or gang, and its first reason: kind (`reason`) and `text`. The `id` of a gang is its job's."""
+    """A pending task or gang with its first reason. `reason`: the kind of the reason. `id` of a gang: its job."""
 
     id: str
     reason: ReasonKind
@@ -54,9 +54,9 @@ class SilentWorker(Struct, frozen=True):
 
 
 class CycleDocument(Struct, frozen=True):
-    """The result of one cycle of `iris schedule`. `asked` counts the workers that were polled.
+    """The result of one cycle of `iris schedule`. `asked`: number of workers that were polled.
 
-    `scaling` is the result of the autoscaler before the cycle, absent if it did not run.
+    `scaling`: the result of the autoscaler, which ran before the cycle; absent if the autoscaler did not run.
     """
 
     assigned: Sequence[Assigned]
@@ -69,7 +69,7 @@ class CycleDocument(Struct, frozen=True):
 def show_cycle(
     output: Output, cluster: Cluster, result: CycleResult, scaling: PassDocument | None = None
 ) -> None:
-    """Print placements, pending tasks with reasons, and silent workers. `scaling`: the autoscaler's, for JSON."""
+    """Print placements, pending tasks with reasons, and silent workers. `scaling`: autoscaler's result, for JSON."""
     plan = result.plan
     if output.as_json:
         output.document(
@@ -101,7 +101,7 @@ def silence_lines(cluster: Cluster, result: CycleResult) -> Iterator[str]:
 
 
 def placement_lines(result: CycleResult) -> Iterator[str]:
-    """Yield a line per job with placements, and a line per set of reasons with its pending tasks."""
+    """Yield a line for each job with placed tasks, and a line for each reason with the pending tasks that it holds."""
     for _, group in groupby(result.assigned, key=lambda each: each.task.job):
         placed = list(group)
         where = fold(each.worker for each in placed)
@@ -114,7 +114,7 @@ def placement_lines(result: CycleResult) -> Iterator[str]:
 
 
 def unschedulable_tasks(plan: Plan) -> dict[str, list[TaskId]]:
-    """Return the tasks that the plan ends, by reason."""
+    """Return the tasks that the plan ends as UNSCHEDULABLE, by reason."""
     return {
         "scheduling timeout exceeded": list(plan.timed_out_tasks),
         "dependency did not succeed": list(plan.dependency_failed),
@@ -157,49 +157,46 @@ class LoopDocument(Struct, frozen=True, kw_only=True):
 
 
 class LoopLog:
-    """Log of the background loop. A line that the previous pass of the loop also wrote is not repeated.
-
-    Control characters in text from workers are made visible.
-    """
+    """Log of the background loop. A line is omitted if the previous pass of the loop had the same line."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._before: frozenset[str] = frozenset()
+        self._previous_lines: frozenset[str] = frozenset()
 
-    def say(self, *lines: str) -> None:
+    def write(self, *lines: str) -> None:
         from iris_cli.ops.loop.start import write_loop_log
 
         write_loop_log(map(clean_line, lines), self._now())
 
     def record(self, cluster: Cluster, loop_pass: LoopPass) -> None:
-        """Write the lines of a pass that are new."""
+        """Write the lines of a pass, without the lines of the previous pass."""
         lines = [f"no cycle could be run: {loop_pass.trouble}"] if loop_pass.trouble else []
         if loop_pass.result is not None:
             lines += [*placement_lines(loop_pass.result), *silence_lines(cluster, loop_pass.result)]
-        if new := [line for line in lines if line not in self._before]:
-            self.say(*new)
+        if new := [line for line in lines if line not in self._previous_lines]:
+            self.write(*new)
             if loop_pass.fault is not None:
-                self.say(*"".join(traceback.format_exception(loop_pass.fault)).splitlines())
-        self._before = frozenset(lines)
+                self.write(*"".join(traceback.format_exception(loop_pass.fault)).splitlines())
+        self._previous_lines = frozenset(lines)
 
 
 def show_started(output: Output, loop: Runner | None) -> None:
-    """Print the pid of the loop; None: no loop was started, because no job is open."""
+    """Print the pid of the loop. `loop`: None if no loop was started, because no job is open."""
     if output.as_json:
-        output.document(StartedDocument(_pid_of(loop), running=loop is not None))
+        output.document(StartedDocument(_pid(loop), running=loop is not None))
     elif loop is None:
         output.done("nothing to do: no open jobs")
     else:
         output.done(f"background loop running (pid {loop.pid}); it ends with the last job")
 
 
-def _pid_of(loop: Runner | None) -> int | None:
+def _pid(loop: Runner | None) -> int | None:
     return loop.pid or None if loop is not None else None
 
 
 def show_stopped(output: Output, loop: Runner | None) -> None:
     if output.as_json:
-        output.document(StoppedDocument(stopped=True, pid=_pid_of(loop)))
+        output.document(StoppedDocument(stopped=True, pid=_pid(loop)))
     elif loop is None:
         output.done("no loop was running; to start one: iris loop start")
     else:
@@ -216,9 +213,10 @@ def show_loop(
     killed_at_logout: bool,
     invalid: str = "",
 ) -> None:
-    """Print the runner of cycles, whether a loop may start, and the end of the loop's log.
+    """Print what runs cycles, whether a loop may start, and the end of the loop's log.
 
-    `invalid` is the first problem of an invalid cluster.yaml; `mode` is None then.
+    `order`: the last `iris loop start` or `stop`. `mode`: `loop` in cluster.yaml. If cluster.yaml is invalid, `invalid`
+    is its first problem, and `mode` is None.
     """
     if output.as_json:
         output.document(
@@ -253,7 +251,7 @@ def show_loop(
 
 
 def _consequence(cycles: Cycles) -> str:
-    """Return what an invalid cluster.yaml means for cycles. A running loop keeps the last valid configuration."""
+    """Return the effect of an invalid cluster.yaml on cycles; '' if something else than the loop runs cycles."""
     if not cycles.by:
         return "; no cycle runs until this is corrected"
     return "; the loop places nothing until this is corrected" if cycles.by == LOOP else ""
@@ -287,15 +285,18 @@ class CronDocument(Struct, frozen=True):
 
 
 def show_installed(
-    output: Output, where: str, *, changed: bool, keys: Sequence[Finding], lacking: Sequence[Finding]
+    output: Output, where: str, *, changed: bool, keys: Sequence[Finding], missing: Sequence[Finding]
 ) -> None:
-    """Print the result. `keys`: keys that cron can't use without an agent; `lacking`: variables of this shell only."""
+    """Print the installed entry, and what cron can't use: `keys` that need an SSH agent, and `missing` variables.
+
+    `where`: the crontab line, or the name of the systemd timer.
+    """
     for finding in keys:
         output.message(f"warning: cron has no SSH agent, so it can't log in: {finding.text}")
-    for finding in lacking:
+    for finding in missing:
         output.message(f"{finding.text}; to set it for cron: {finding.fix}")
     if output.as_json:
-        warnings = [each.text for each in (*keys, *lacking)]
+        warnings = [each.text for each in (*keys, *missing)]
         output.document(InstalledDocument(where, changed, warnings))
         return
     output.done(
@@ -312,7 +313,10 @@ def show_removed(output: Output, removed: Sequence[str]) -> None:
 
 
 def show_cron(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> None:
-    """Print the installed entries, the age of the last cycle, and the end of cron's log."""
+    """Print the installed entries, the age of the last cycle, and the end of cron's log.
+
+    `found`: the installed entry by `crontab` and `systemd`; '' if there is none.
+    """
     log_lines = last_lines(log)
     if output.as_json:
         output.document(CronDocument(found["crontab"], found["systemd"], cycle.age, cycle.stale, log_lines))

@@ -76,7 +76,7 @@ class CompactedDocument(Struct, frozen=True):
 
 
 def show_verdict(output: Output, log: Path, verdict: VerifyReport) -> None:
-    """Print every finding with its file, or that all transactions are valid."""
+    """Print every fault of the log with its file. If there is none, print that all transactions are valid."""
     header, sound = verdict.header, verdict.sound_until
     if output.as_json:
         output.document(
@@ -185,7 +185,7 @@ def _history(history: History, width: int) -> Iterator[Text | Table]:
 
 
 def show_rows(output: Output, rows: Iterable[Row]) -> None:
-    """Print one JSON object per line for each event, while the rows arrive."""
+    """Print each event as one line of JSON, as soon as its row arrives."""
     names = list(Row.__struct_fields__)
     encode = json.JSONEncoder(separators=(",", ":")).encode
     printed = 0

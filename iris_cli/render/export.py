@@ -1,4 +1,4 @@
-"""Print an exported job (its text or the path of its file), and notes on fields without a counterpart."""
+"""Print an exported job, and notes on fields without a counterpart."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from iris_cli.render.console import Output
 class ExportDocument(Struct, frozen=True, kw_only=True):
     """A job in another engine's format.
 
-    `text` is the JobSet or the batch script; `file` is the path it was written to, null if it was only printed. A note
-    that is `lost` is about a field without a counterpart. Any other note names a step that is necessary before the job
-    can run.
+    `text` is the JobSet or the batch script. `file` is the path of the written file; null if no file was written. A
+    note with `lost` is about a field without a counterpart. Any other note names a necessary step before the job can
+    run.
     """
 
     job: JobId

@@ -17,7 +17,10 @@ from iris_cli.render.tables import NARROW, fold, group_by_text, table
 
 
 class WorkerGarbage(Struct, frozen=True):
-    """Files of ended attempts on one worker. `left`: attempts still being removed. `problem`: why they are unknown."""
+    """Files of ended attempts on one worker. `left`: attempts still being removed.
+
+    `problem`: why the files are unknown or could not be removed; '' if there is no problem.
+    """
 
     worker: WorkerId
     attempts: Sequence[AttemptId]
@@ -29,7 +32,7 @@ class WorkerGarbage(Struct, frozen=True):
 
 
 class FileGarbage(Struct, frozen=True):
-    """A file of the state directory that is no longer needed."""
+    """A file of the state directory that is no longer needed. `what`: the kind of file."""
 
     path: Path
     what: str
@@ -50,7 +53,7 @@ class GarbageDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_garbage(output: Output, found: Garbage) -> None:
-    """Print a line for each kind of garbage with its size, and a line for workers without an answer."""
+    """Print a line for each kind of removable files with the size, and a line for workers without an answer."""
     output.warnings(found.messages)
     for names, words in group_by_text((row.worker, row.problem) for row in found.workers if row.problem):
         output.line(f"{fold(names)}: {words}")
@@ -83,7 +86,7 @@ def _on_workers(rows: Sequence[WorkerFiles]) -> str:
 
 
 def show_removed(output: Output, found: Garbage) -> None:
-    """Print the bytes removed, attempts still being removed, and failures."""
+    """Print the number of removed bytes, the attempts still being removed, and failures."""
     messages_by_worker = ((row.worker, row.problem or _still_removing(row)) for row in found.workers)
     for names, words in group_by_text(each for each in messages_by_worker if each[1]):
         output.failed(f"{fold(names)}: {words}")
@@ -151,14 +154,14 @@ def show_pulled(output: Output, found: Pulled) -> None:
 
 
 def _problem_lines(rows: Sequence[PulledAttempt]) -> Iterator[str]:
-    """Yield the problems and notes of attempts. Equal texts of several attempts become one line."""
+    """Yield a line for each problem and note, with the attempts that have it."""
     alike: dict[tuple[str, bool], list[PulledAttempt]] = {}
     for row in rows:
         for words in (*row.problems, *row.notes):
             alike.setdefault((words, row.silent), []).append(row)
-    for (words, silent), those in alike.items():
-        why = f"no answer from {fold(row.worker for row in those)} ({words})" if silent else words
-        yield f"{_names([row.attempt for row in those])}: {why}"
+    for (words, silent), rows in alike.items():
+        why = f"no answer from {fold(row.worker for row in rows)} ({words})" if silent else words
+        yield f"{_names([row.attempt for row in rows])}: {why}"
 
 
 def _names(attempts: Sequence[AttemptId]) -> str:
@@ -166,7 +169,7 @@ def _names(attempts: Sequence[AttemptId]) -> str:
     tasks: dict[int, list[str]] = {}
     for attempt in attempts:
         tasks.setdefault(attempt.number, []).append(str(attempt.task))
-    return ", ".join(f"{fold(those)}/attempt-{number}" for number, those in tasks.items())
+    return ", ".join(f"{fold(rows)}/attempt-{number}" for number, rows in tasks.items())
 
 
 def _cells(row: PulledAttempt) -> tuple[str, ...]:

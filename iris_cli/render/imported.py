@@ -39,7 +39,7 @@ class ReplacedWorker(Struct, frozen=True):
 
 
 class ImportDocument(Struct, frozen=True, kw_only=True):
-    """The result of `iris cluster import`. `updated` has the changed fields by name."""
+    """The result of `iris cluster import`. `updated`: the changed fields of each slice or host."""
 
     config: Path
     written: bool
@@ -57,7 +57,7 @@ class ImportDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_proposal(output: Output, proposal: Proposal, machines: Sequence[OldMachine], *, prune: bool) -> None:
-    """Print the diff on stdout, and all other text on stderr."""
+    """Print the diff of cluster.yaml on stdout, and notes on stderr."""
     for line in proposal.diff:
         _show_line(output, line)
     for line in _notes(proposal.plan, machines, prune=prune):
@@ -155,6 +155,6 @@ def _notes(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iterat
 
 
 def _grouped(notes: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield the notes. Equal notes on several entries become one line."""
+    """Yield a line for each note, with the entries that have it."""
     for names, note in group_by_text(notes):
         yield f"{fold(names)}: {note}" if any(names) else note

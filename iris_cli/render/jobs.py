@@ -65,8 +65,9 @@ def show_launched(
 ) -> None:
     """Print the job's state after its first cycle: as JSON on stdout, otherwise as a message on stderr.
 
-    `unanswered`: workers that did not answer the start, with the reason. `no_cycles`: the command to type if nothing
-    runs cycles, otherwise ''. `cycles`: the runner of cycles and the age of the last cycle, for JSON.
+    `result`: the first cycle; None if the command ran no cycle. `unanswered`: workers that did not answer the start of
+    a task, with the reason. `no_cycles`: why no cycles run, with the command to type; '' if cycles run. `cycles`: what
+    runs cycles, for JSON.
     """
     tasks = cluster.tasks_of(job_id)
     waiting = result.plan.reasons(job_id) if result is not None and result.plan is not None else ()
@@ -106,7 +107,7 @@ def show_launched(
 
 
 def _where(tasks: Sequence[Task]) -> str:
-    """Return `RUNNING on v5a-[0-3]`. If not all tasks run, the text has the number of running tasks."""
+    """Return `RUNNING on v5a-[0-3]`. If only some tasks run, return `3 of 4 tasks running on v5a-[0-2]`."""
     running = [task for task in tasks if task.state is TaskState.RUNNING]
     hosts = fold(task.attempts[-1].worker for task in running or filter(_is_placed, tasks))
     if len(running) == len(tasks):
@@ -117,7 +118,7 @@ def _where(tasks: Sequence[Task]) -> str:
 
 
 def _is_placed(task: Task) -> bool:
-    """Return whether the task is placed. A task whose start failed is pending again."""
+    """Return whether the task is placed. A task whose start failed has attempts, but is pending again."""
     return bool(task.attempts) and task.state is not TaskState.PENDING
 
 
@@ -147,9 +148,9 @@ def show_waited(
     no_cycles: str = "",
     cycles: Cycles | None = None,
 ) -> None:
-    """Print a line for each ended job with the cause of its end. Print open jobs to stderr, with the commands to type.
+    """Print a line for each job with its state and cause. If some jobs are open, print the commands to type to stderr.
 
-    `files`: the state directory with copied output, in which causes are found. `no_cycles` and `cycles`: as in
+    `files`: the state directory, whose copied output may show the cause of a failure. `no_cycles` and `cycles`: as in
     `show_launched`.
     """
     jobs = [
@@ -292,9 +293,9 @@ def show_changed(
     no_cycles: str = "",
     cycles: Cycles | None = None,
 ) -> None:
-    """Print the changed jobs. `what`: the change in words. `no_cycles` and `cycles`: as in `show_launched`.
+    """Print each job with its change. `what`: the change in words. `no_cycles` and `cycles`: as in `show_launched`.
 
-    `unchanged`: the words for a job that had the new values before (default: already `what`).
+    `unchanged`: the words for a job that already had the new values (default: `already {what}`).
     """
     changed = frozenset(result.changed)
     if output.as_json:
@@ -318,9 +319,10 @@ def show_changed(
         output.message(no_cycles)
 
 
-def _attempts(hosts: Iterable[WorkerId]) -> str:
-    each = list(hosts)
-    return f"{count(len(each), 'attempt')} on {fold(dict.fromkeys(each))}"
+def _attempts(workers: Iterable[WorkerId]) -> str:
+    """Return `3 attempts on v5a-[0-1]`. `workers`: the worker of each attempt."""
+    workers = list(workers)
+    return f"{count(len(workers), 'attempt')} on {fold(dict.fromkeys(workers))}"
 
 
 class CancelledInside(Struct, frozen=True):
@@ -354,7 +356,7 @@ def _display(part: JobPart | TaskPart) -> str:
 
 
 def show_waited_inside(output: Output, found: Mapping[JobId, JobAnswer | None]) -> None:
-    """Print how each job ended. `found` has None for a job that had not ended at the timeout."""
+    """Print how each job ended. `found`: the answer for each job; None if the job had not ended at the timeout."""
     ended = [
         WaitedJob(
             job=job, state=JobState(answer.job.state), display=answer.job.display, reason=answer.job.why
@@ -371,9 +373,7 @@ def show_waited_inside(output: Output, found: Mapping[JobId, JobAnswer | None]) 
             print_line(f"{each.job}: {each.state}{reason}")
     left = [job for job, answer in found.items() if answer is None]
     if left:
-        output.warning(
-            f"the wait timed out; {', '.join(left)} {'continues' if len(left) == 1 else 'continue'}"
-        )
+        output.warning(f"the wait timed out; {continue_words(left)}")
 
 
 def show_cancelled_inside(output: Output, answers: Mapping[JobId, CancelAnswer]) -> None:

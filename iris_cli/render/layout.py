@@ -1,7 +1,7 @@
-"""Layout of lines and tables. This module lays out plain output, because rich takes long to load.
+"""Layout of lines and tables. Loading rich takes long, so this module lays out plain output itself.
 
-Output is plain if it goes to no terminal, each character takes one column, and no line is too long. For plain output,
-rich would print exactly the same bytes. Rich lays out all other output.
+Output is plain if it does not go to a terminal, each character takes one column, and no line is too long. rich would
+print exactly the same bytes. rich lays out all output that is not plain.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Text(Struct, frozen=True):
         return "".join(piece for piece, _ in self.pieces)
 
     def lines(self, width: int) -> list[str] | None:
-        """Return the lines, None if not plain."""
+        """Return the lines; None if rich must lay them out."""
         lines = self.content.split("\n")
         return lines if all(len(line) <= width and _is_plain(line) for line in lines) else None
 
@@ -58,7 +58,7 @@ class Text(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """Cells in columns. Without `headers`, `styles` are the styles of the columns."""
+    """Cells in columns. `styles`: the style of each column; only used without `headers`."""
 
     rows: Sequence[Sequence[Text]]
     headers: Sequence[str] = ()
@@ -66,7 +66,7 @@ class Table(Struct, frozen=True, kw_only=True):
     styles: Sequence[str] = ()
 
     def lines(self, width: int) -> list[str] | None:
-        """Return the lines, None if not plain."""
+        """Return the lines; None if rich must lay them out."""
         lines = [list(self.headers)] if self.headers else []
         lines += [[cell.content for cell in row] for row in self.rows]
         if not (lines and lines[0] and all(_is_plain(cell) for line in lines for cell in line)):
@@ -77,8 +77,8 @@ class Table(Struct, frozen=True, kw_only=True):
         right = self.right or (False,) * len(widths)
         return [
             (" " * _GAP).join(
-                cell.rstrip().rjust(wide) if flush else cell.ljust(wide)
-                for cell, wide, flush in zip(line, widths, right, strict=True)
+                cell.rstrip().rjust(column_width) if is_right else cell.ljust(column_width)
+                for cell, column_width, is_right in zip(line, widths, right, strict=True)
             )
             for line in lines
         ]
@@ -127,7 +127,7 @@ def clean(text: str) -> str:
         is_plain = not text.encode("ascii").translate(None, _PLAIN)
     else:
         is_plain = text.replace("\n", "").replace("\t", "").isprintable()
-    return text if is_plain else text.translate(_SHOWN)
+    return text if is_plain else text.translate(_VISIBLE)
 
 
 def clean_line(text: str) -> str:
@@ -136,18 +136,20 @@ def clean_line(text: str) -> str:
 
 
 class _VisibleCharacters(dict[int, str]):
-    """The replacement of each character, computed at its first use."""
+    """Map each character code to its replacement. A replacement is computed at its first use."""
 
     def __missing__(self, code: int) -> str:
         import unicodedata  # imported late: a megabyte of tables, and most text is ASCII
 
         character = chr(code)
-        shown = self[code] = _visible(code) if unicodedata.category(character) in _DANGEROUS else character
+        shown = self[code] = (
+            _escape_code(code) if unicodedata.category(character) in _DANGEROUS else character
+        )
         return shown
 
 
-def _visible(code: int) -> str:
+def _escape_code(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-_SHOWN = _VisibleCharacters({ord(each): each for each in "\n\t"})
+_VISIBLE = _VisibleCharacters({ord(each): each for each in "\n\t"})

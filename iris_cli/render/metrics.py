@@ -26,7 +26,7 @@ _NAMES = {"ended": "jobs_ended_24h", "chip_seconds": "chip_seconds_24h"}
 
 
 def prometheus_text(metrics: Metrics) -> str:
-    """Return the metrics as text, one family of gauges per kind of figure."""
+    """Return the metrics as text. Each metric is a gauge."""
     return "".join(f"{line}\n" for line in _lines(metrics))
 
 

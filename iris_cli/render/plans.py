@@ -27,7 +27,7 @@ FOLD_ABOVE = 16
 
 
 class PlacedTask(Struct, frozen=True):
-    """A task that would be assigned. `gpus` are indexes. `chosen`: why this worker, if others rank higher."""
+    """A task that would be assigned. `gpus`: indexes. `chosen`: why this worker, if another worker ranks higher."""
 
     task: TaskId
     worker: WorkerId
@@ -36,17 +36,17 @@ class PlacedTask(Struct, frozen=True):
 
 
 class WaitingSubject(Struct, frozen=True):
-    """A task, or a gang (id of its job), that would stay pending, and why."""
+    """A task or gang that would stay pending, and the reasons. `subject`: id of the task, or of the gang's job."""
 
     subject: str
     reasons: Sequence[Reason]
 
 
 class PlanDocument(Struct, frozen=True, kw_only=True):
-    """The result of `--dry-run` of `iris schedule` and `iris launch`. `unschedulable` tasks would end.
+    """The result of `--dry-run` of `iris schedule` and `iris launch`. `unschedulable`: tasks that would end.
 
-    `kept`: by pending gang or task, the reserved groups or the reserved worker. `change`: the single change that would
-    let the job run. `workspace` is absent without `--workdir`.
+    `kept`: for each pending gang or task with a reservation, the reserved groups or the reserved worker. `change`: the
+    single change that would let the job run. `workspace` is absent without `--workdir`.
     """
 
     placed: Sequence[PlacedTask]
@@ -60,9 +60,9 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
 def show_plan(
     output: Output, plan: Plan, cluster: Cluster, job: JobId | None = None, *, shipped: Listing | None = None
 ) -> None:
-    """Print the plan. `job`: only this job, with the single change that would let it run.
+    """Print the plan. `job`: print only this job, and the single change that would let it run.
 
-    `shipped`: the directory to ship with the job.
+    `shipped`: the files of the directory to ship with the job; None if there is no directory.
     """
     placed = [each for each in plan.assignments if job in (None, each.task.job)]
     waiting = {key: plan.waiting[key] for key in plan.waiting if job in (None, _job_of(key))}
@@ -135,7 +135,7 @@ def _show_tables(
 
 
 def _name(cluster: Cluster, key: TaskId | JobId) -> str:
-    """Return the name to print: the job's id if it has a single task."""
+    """Return the name to print: the task's id, or the job's id if the job is a gang or has a single task."""
     if isinstance(key, TaskId) and cluster.jobs[key.job].replicas == 1:
         return key.job
     return str(key)
@@ -186,7 +186,6 @@ def workspace_words(workspace: Workspace) -> str:
 
 def _show_shipped(output: Output, listing: Listing) -> None:
     """Print the directory that would be shipped, and its biggest files."""
-
     files = count(len(listing.entries), "file")
     output.line(f"would ship {listing.directory}: {files}, {format_memory(listing.size)} ({listing.rule})")
     rows = [(each.name, format_memory(each.size)) for each in listing.largest]

@@ -16,7 +16,7 @@ from iris_cli.render.tables import fold
 
 
 class ProbedWorker(Struct, frozen=True, kw_only=True):
-    """One worker. `kind`, `detail` and `hint` are set if it did not answer, `usable` and later fields if it did."""
+    """One worker. If it did not answer, `kind`, `detail` and `hint` are set; otherwise `usable` and later fields."""
 
     worker: WorkerId
     condition: WorkerCondition
@@ -40,9 +40,9 @@ class ProbesDocument(Struct, frozen=True):
 
 
 def show_probes(output: Output, results: Sequence[ProbeResult]) -> None:
-    """Print a line for each distinct result, with its workers. If workers did not answer, print a hint."""
+    """Print a line for each distinct result with its workers, and the hints and warnings of the results."""
     if output.as_json:
-        output.document(ProbesDocument([_probed(each) for each in results]))
+        output.document(ProbesDocument([_probed_worker(each) for each in results]))
         return
     alike: dict[tuple[str, str, tuple[str, ...]], list[ProbeResult]] = {}
     for each in results:
@@ -59,7 +59,7 @@ def show_probes(output: Output, results: Sequence[ProbeResult]) -> None:
 
 
 def host_key_lines(presented: Sequence[HostKey]) -> list[str]:
-    """Return aligned lines: each worker and its host key."""
+    """Return a line for each worker with its host key, in aligned columns. Workers without an answer are omitted."""
     known = [(each.worker, each.key) for each in presented if not isinstance(each.key, Silence)]
     longest = max((len(worker.id) for worker, _ in known), default=0)
     longest_host = max((len(worker.connection.host) for worker, _ in known), default=0)
@@ -70,13 +70,16 @@ def host_key_lines(presented: Sequence[HostKey]) -> list[str]:
 
 
 def identity_lines(host: ChangedHost) -> list[str]:
-    """Return lines with boot id and incarnation, as answered and as recorded, and the attempts that would end."""
+    """Return lines that compare the host's boot id and incarnation with the recorded ones.
+
+    The last line has the attempts that would end if the user accepts the host.
+    """
     worker, seen = host.worker, host.seen
     if isinstance(seen, Silence):
         return [f"{worker.id} can't be identified ({seen.step}: {seen.detail})"]
     lines = [
-        _compared("boot id", seen.boot_id, worker.boot_id, f"{worker.id} was rebooted"),
-        _compared("incarnation", seen.incarnation, worker.incarnation, "new machine or new iris directory"),
+        _compare("boot id", seen.boot_id, worker.boot_id, f"{worker.id} was rebooted"),
+        _compare("incarnation", seen.incarnation, worker.incarnation, "new machine or new iris directory"),
     ]
     if host.ended_attempts:
         lines.append(
@@ -85,7 +88,7 @@ def identity_lines(host: ChangedHost) -> list[str]:
     return lines
 
 
-def _compared(label: str, shown: str, recorded: str, meaning: str) -> str:
+def _compare(label: str, shown: str, recorded: str, meaning: str) -> str:
     if shown == recorded:
         return f"{label} {shown}, as recorded"
     return f"{label} {shown} (recorded: {recorded or 'none'})" + (f": {meaning}" if recorded else "")
@@ -102,7 +105,7 @@ def _probe_words(probed: ProbeResult) -> str:
     return f"{state} ({worker.cpu:g} cores, {format_memory(worker.memory)} of memory{chips})"
 
 
-def _probed(probed: ProbeResult) -> ProbedWorker:
+def _probed_worker(probed: ProbeResult) -> ProbedWorker:
     worker, seen = probed.worker, probed.seen
     new = partial(ProbedWorker, worker=worker.id, condition=worker.condition, reason=worker.reason)
     if isinstance(seen, Silence):
@@ -118,25 +121,25 @@ def _probed(probed: ProbeResult) -> ProbedWorker:
     )
 
 
-_WHOSE = {
+_OWNER_WORDS = {
     Owner.IRIS: "its attempt is live and is not stopped",
     Owner.ENDED: "its attempt has ended",
     Owner.UNKNOWN: "its attempt is not in the log",
     Owner.OTHER: "not started by iris",
 }
-_DIRECTORY = {
+_ATTEMPT_WORDS = {
     Owner.IRIS: ": it is live and is not stopped",
     Owner.ENDED: " on the worker, but has ended according to the log",
     Owner.UNKNOWN: " on the worker, but is not in the log",
 }
-_LOCK = {
+_LOCK_WORDS = {
     LockFile.STALE: "stale lock file of libtpu; the next start removes it",
     LockFile.FOREIGN: "the lock file of libtpu belongs to another user or is not a regular file: remove it by hand",
 }
 
 
 class ObstacleEntry(Struct, frozen=True, kw_only=True):
-    """A process that holds chips, or the directory of an attempt. A directory has a `state` and no `pid`."""
+    """A process that holds chips, or an attempt's directory on the worker. Only a directory has a `state`."""
 
     owner: Owner
     attempt: AttemptId | None
@@ -148,9 +151,9 @@ class ObstacleEntry(Struct, frozen=True, kw_only=True):
 
 
 class WedgeDocument(Struct, frozen=True, kw_only=True):
-    """The result of `iris worker unwedge`. `left` is null if nothing was to be stopped.
+    """The result of `iris worker unwedge`. `left`: entries that still block the chips; null if nothing was stopped.
 
-    `unseen` counts processes of other users that could not be inspected.
+    `unseen`: number of processes of other users that could not be inspected.
     """
 
     worker: WorkerId
@@ -161,13 +164,13 @@ class WedgeDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_wedge(output: Output, wedge: WorkerObstacles) -> None:
-    """Print a line for each obstacle."""
+    """Print a line for each process or attempt that blocks the chips, and for a lock file."""
     for each in wedge.obstacles:
         output.line(_words(each))
     if not wedge.obstacles:
         output.message(f"{wedge.worker}: nothing holds the chips")
-    if wedge.lock in _LOCK:
-        output.message(f"{wedge.worker}: {_LOCK[wedge.lock]}")
+    if wedge.lock in _LOCK_WORDS:
+        output.message(f"{wedge.worker}: {_LOCK_WORDS[wedge.lock]}")
     if wedge.unseen:
         output.message(f"{wedge.worker}: {wedge.unseen} processes of other users could not be inspected")
 
@@ -175,20 +178,20 @@ def show_wedge(output: Output, wedge: WorkerObstacles) -> None:
 def stop_question(wedge: WorkerObstacles) -> str:
     """Return the question whether to stop the obstacles that can be stopped."""
     kept = len(wedge.obstacles) - len(wedge.clearable)
-    return f"Stop {_numbers(wedge.clearable)}{f' ({kept} live, not stopped)' if kept else ''}?"
+    return f"Stop {_count_words(wedge.clearable)}{f' ({kept} live, not stopped)' if kept else ''}?"
 
 
 def show_cleared(output: Output, found: WorkerObstacles, left: WorkerObstacles) -> None:
     """Print the number of stopped obstacles, and the obstacles that still run."""
-    output.message(f"{found.worker}: stopped {_numbers(found.clearable, left.obstacles)}")
+    output.message(f"{found.worker}: stopped {_count_words(found.clearable, left.obstacles)}")
     for each in left.obstacles:
         output.failed(f"still running: {_words(each)}")
     if left.obstacles:
         output.message(f"hint: try again, or reboot {found.worker}")
 
 
-def _numbers(found: Sequence[Obstacle], left: Sequence[Obstacle] = ()) -> str:
-    """Return `1 process and 2 attempts`; if obstacles are `left`, `0 of 1 process and 2 of 2 attempts`."""
+def _count_words(found: Sequence[Obstacle], left: Sequence[Obstacle] = ()) -> str:
+    """Return `1 process and 2 attempts`; if some are `left`, `0 of 1 process and 2 of 2 attempts`."""
     parts = []
     for is_process, one, many in ((True, "process", "processes"), (False, "attempt", "attempts")):
         total, still = (
@@ -201,7 +204,7 @@ def _numbers(found: Sequence[Obstacle], left: Sequence[Obstacle] = ()) -> str:
 
 
 def wedge_document(found: WorkerObstacles, left: WorkerObstacles | None) -> WedgeDocument:
-    """Return the document; `left` is None if nothing was to be stopped."""
+    """Return the document. `left`: the obstacles after the stop; None if nothing was stopped."""
     return WedgeDocument(
         worker=found.worker,
         found=[_obstacle(each) for each in found.obstacles],
@@ -214,11 +217,11 @@ def wedge_document(found: WorkerObstacles, left: WorkerObstacles | None) -> Wedg
 def _words(obstacle: Obstacle) -> str:
     holder = obstacle.holder
     if holder is not None:
-        whose = _WHOSE[obstacle.owner] + (f" ({obstacle.attempt})" if obstacle.attempt else "")
+        whose = _OWNER_WORDS[obstacle.owner] + (f" ({obstacle.attempt})" if obstacle.attempt else "")
         holds = f"holds {', '.join(holder.devices)}" if holder.devices else "holds no device but still runs"
         return f"process {holder.pid} ({holder.command}) {holds}; {whose}"
     name = obstacle.attempt or f"the attempt with token {obstacle.token}"
-    return f"{name} is {obstacle.state}{_DIRECTORY[obstacle.owner]}"
+    return f"{name} is {obstacle.state}{_ATTEMPT_WORDS[obstacle.owner]}"
 
 
 def _obstacle(each: Obstacle) -> ObstacleEntry:

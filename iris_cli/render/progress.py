@@ -22,7 +22,7 @@ SHOW_AFTER = 1.0
 UPDATE_INTERVAL = 0.25
 """Seconds between two updates."""
 
-_SAME_WORK = 0.5  # seconds: an operation that begins sooner after another counts as the same work
+_MAX_PAUSE = 0.5  # seconds between two operations that count as the same work
 _BAR_WIDTH = 24  # columns
 _MIN_WIDTH_FOR_BAR = 72  # columns
 
@@ -30,7 +30,7 @@ _MIN_WIDTH_FOR_BAR = 72  # columns
 class ProgressLine:
     """The line that shows the innermost long operation. Thread-safe.
 
-    Callers call `wipe` before they write to the terminal. `clock` returns monotonic seconds.
+    Call `wipe` before writing to the terminal. `clock` returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
@@ -43,9 +43,9 @@ class ProgressLine:
 
     @contextmanager
     def __call__(self, get_progress: GetProgress) -> Iterator[None]:
-        """Track an operation that may take long, until the block ends."""
+        """Show the progress of an operation until the block ends, if the operation takes long."""
         with self._lock:
-            if not self._operations and self._clock() - self._ended_at > _SAME_WORK:
+            if not self._operations and self._clock() - self._ended_at > _MAX_PAUSE:
                 self._began_at = self._clock()
             operation = self._clock(), get_progress
             self._operations.append(operation)
@@ -63,7 +63,7 @@ class ProgressLine:
                     self.wipe()
 
     def wipe(self) -> None:
-        """Remove the line before other output; the next update shows it again."""
+        """Remove the line, to make room for other output. The next update shows the line again."""
         with self._lock:
             if self._shown:
                 self._shown = ""
@@ -82,15 +82,15 @@ class ProgressLine:
             seconds = now - self._began_at
             if not self._operations or seconds < SHOW_AFTER:
                 return
-            # Prefer slow operations, the innermost first: a quick operation is mostly a part of a slow one.
+            # Prefer slow operations, the innermost first. A quick operation usually is a part of a slow operation.
             slow = [
                 get_progress
                 for began, get_progress in reversed(self._operations)
                 if now - began >= SHOW_AFTER
             ]
             quick = [get_progress for began, get_progress in self._operations if now - began < SHOW_AFTER]
-            progress = next(filter(None, map(_progress_of, (*slow, *quick))), None)
-            line = words(progress, seconds, _width()) if progress is not None else ""
+            progress = next(filter(None, map(_current_state, (*slow, *quick))), None)
+            line = line_text(progress, seconds, _width()) if progress is not None else ""
             if line and line != self._shown:
                 self._shown = line
                 _write(f"\r{line}\x1b[K")
@@ -107,10 +107,10 @@ class ProgressLine:
                     self._thread = None
 
 
-def words(progress: ProgressState, seconds: float, width: int) -> str:
+def line_text(progress: ProgressState, seconds: float, width: int) -> str:
     """Return `probing  ━━━━━━━━────────────  12 of 64 workers  3s`, in less than `width` columns."""
-    what, done, total, noun = progress
-    parts = [what]
+    action, done, total, noun = progress
+    parts = [action]
     if total == 1 and noun != "bytes":
         noun = ""  # "0 of 1" is no information
     elif total > 0 and width >= _MIN_WIDTH_FOR_BAR:
@@ -125,8 +125,8 @@ def words(progress: ProgressState, seconds: float, width: int) -> str:
     return line if len(line) < width else line[: max(0, width - 2)] + "…"
 
 
-def _progress_of(get_progress: GetProgress) -> ProgressState | None:
-    """Return the progress; None if it has no text, or raises because its data changed during the call."""
+def _current_state(get_progress: GetProgress) -> ProgressState | None:
+    """Return the progress. Return None if it has no text, or if the call failed because its data changed meanwhile."""
     try:
         progress = get_progress()
     except Exception:

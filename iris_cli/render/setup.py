@@ -75,7 +75,7 @@ def _offer_words(offer: Offer) -> str:
 
 
 _MAX_COMMAND_WIDTH = 44
-"""Width of a command in columns, up to which its description is on the same line; otherwise it is on the next line."""
+"""Maximum width of a command whose description is on the same line. After a longer command it is on the next line."""
 
 
 class JobCounts(Struct, frozen=True):
@@ -110,7 +110,7 @@ def show_next_steps(output: Output, found: NextSteps) -> None:
         steps = [*found.steps, Step(command="iris --help", words="all commands")]
         for step in steps:
             if len(step.command) > _MAX_COMMAND_WIDTH:
-                output.line(f"  {step.command}")  # not wrapped, so that users can paste it
+                output.line(f"  {step.command}")  # never wrapped: users paste it
                 output.show(_words(step, "    "))
         rows = [
             [text(f"  {step.command}", "bold"), _words(step)]

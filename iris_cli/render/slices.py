@@ -1,4 +1,4 @@
-"""Print the plan of the autoscaler, and the result of a pass (one run of the autoscaler)."""
+"""Print the plan of the autoscaler, and the result of a pass. A pass is one run of the autoscaler."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from iris_cli.render.console import Output
 
 
 class Demand(Struct, frozen=True, kw_only=True):
-    """Capacity that a task or a gang (`id` of its job) lacks. No group can provide it if `invalid_reason` is set.
+    """Slices that a pending task or gang needs. `id`: of the task, or of the gang's job.
 
-    `preemptible` and `required_regions` are null if no constraint names them.
+    `invalid_reason`: why no scale group can provide the slices; otherwise ''. `preemptible` and `required_regions` are
+    null if the job has no constraint on them.
     """
 
     id: str
@@ -150,36 +151,36 @@ def _demand(entry: DemandEntry) -> Demand:
     )
 
 
-def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
-    """Print the actions of a pass. Print nothing if there were none, because cron sends all output by mail."""
+def show_pass(output: Output, result: Autoscaled, scaling: Scaling) -> None:
+    """Print the actions of a pass. Without actions print nothing, because cron sends all output by mail."""
     if output.as_json:
-        output.document(pass_document(done, scaling))
+        output.document(pass_document(result, scaling))
         return
-    if done.objection is not None:
-        output.warning(f"no slices are created or deleted: {done.objection}")
-        output.message(owner_hint(done.objection))
+    if result.objection is not None:
+        output.warning(f"no slices are created or deleted: {result.objection}")
+        output.message(owner_hint(result.objection))
         return
-    for name in done.created:
+    for name in result.created:
         output.done(f"requested slice {name}")
-    for name, reason in done.deleted.items():
+    for name, reason in result.deleted.items():
         output.done(f"deleting slice {name}" + (f": {reason}" if reason else ""))
     for group in scaling.groups:
         for line in group.by_hand:
             output.done(line)
     for each in scaling.unmet:
         output.done(f"no capacity for {each.id}: {each.text}")
-    for problem in done.problems:
+    for problem in result.problems:
         output.warning(problem)
 
 
-def pass_document(done: Autoscaled, scaling: Scaling) -> PassDocument:
+def pass_document(result: Autoscaled, scaling: Scaling) -> PassDocument:
     """Return the result of a pass as a document."""
-    problems = [*done.problems, *([str(done.objection)] if done.objection is not None else [])]
-    return PassDocument(_document(done.plan, scaling), done.created, list(done.deleted), problems)
+    problems = [*result.problems, *([str(result.objection)] if result.objection is not None else [])]
+    return PassDocument(_document(result.plan, scaling), result.created, list(result.deleted), problems)
 
 
 def owner_hint(objection: OwnerConflict) -> str:
-    """Return the hint for a state directory that must not manage the slices."""
+    """Return the hint for an owner conflict: why this state directory must not manage the slices."""
     if objection.elsewhere:
         return "use that state directory; if it is gone for good: iris autoscale --adopt"
     return "restore the newest log; or delete the unknown slices and their tasks: iris autoscale --adopt"

@@ -77,18 +77,18 @@ def table(
 
 
 def resubmission_words(origin: str | None, resubmissions: Sequence[str]) -> str:
-    """Return `resubmitted as train-2`; for the last resubmission `resubmission of train`; '' for other jobs."""
+    """Return `resubmitted as train-2`, or `resubmission of train`, or '' for a job that was never resubmitted."""
     if resubmissions:
         return f"resubmitted as {fold(resubmissions)}"
     return f"resubmission of {origin}" if origin is not None else ""
 
 
 def folded_rows(
-    rows: Iterable[T], name: Callable[[T], str], cells: Callable[[T], Row], each: Collection[int] = ()
+    rows: Iterable[T], name: Callable[[T], str], cells: Callable[[T], Row], per_row: Collection[int] = ()
 ) -> list[Row]:
-    """Return the rows, with one row for all rows that differ only in name. Its first cell has the folded names.
+    """Return the rows, with one folded row for all rows that differ only in name. The first cell has the folded names.
 
-    `each`: columns with numbers per row. In a folded row they have the word `each`, unless the number is unknown.
+    `per_row`: indexes of the columns whose value belongs to one row. In a folded row these values end with `each`.
     """
     alike: dict[Row, list[str]] = {}
     for row in rows:
@@ -97,7 +97,7 @@ def folded_rows(
         (
             fold(names),
             *(
-                f"{cell} each" if column in each and len(names) > 1 and cell not in ("", "-") else cell
+                f"{cell} each" if column in per_row and len(names) > 1 and cell not in ("", "-") else cell
                 for column, cell in enumerate(line, 1)
             ),
         )
@@ -156,15 +156,16 @@ def duration(seconds: float | None) -> str:
     return "" if seconds is None else format_duration(seconds)
 
 
-_MAX_DIGITS = 9  # digits of a number
+_MAX_DIGITS = 9  # of a number at the end of a name
 MAX_PARTS = 6
 
 
 def fold(names: Iterable[str], max_parts: int = MAX_PARTS) -> str:
-    """Fold names with equal stems: `w-[0-3,7], v`. Stems are in the order of first appearance, numbers ascend.
+    """Fold names that differ only in the number at their end: `w-[0-3,7], v`. The part before the number is the stem.
 
-    Shows at most `max_parts` stems, and at most `max_parts` runs of numbers per stem; an ellipsis replaces the rest.
-    Leading zeros belong to the stem: `w-01` must not become `w-1`.
+    Stems keep the order of first appearance. Numbers ascend. An ellipsis replaces stems after the first `max_parts`,
+    and in each stem the ranges of numbers after the first `max_parts`. Leading zeros belong to the stem: `w-01` must
+    not become `w-1`.
     """
     stems: dict[tuple[str, bool], set[int]] = {}
     for name in names:
@@ -181,9 +182,9 @@ def fold(names: Iterable[str], max_parts: int = MAX_PARTS) -> str:
 def group_by_text(pairs: Iterable[tuple[str, str]]) -> list[tuple[list[str], str]]:
     """Group pairs of name and text by text, in the order of first appearance."""
     names: dict[str, list[str]] = {}
-    for name, words in pairs:
-        names.setdefault(words, []).append(name)
-    return [(same, words) for words, same in names.items()]
+    for name, content in pairs:
+        names.setdefault(content, []).append(name)
+    return [(group, content) for content, group in names.items()]
 
 
 def _folded_word(stem: str, numbers: set[int], max_parts: int) -> str:
@@ -194,19 +195,19 @@ def _folded_word(stem: str, numbers: set[int], max_parts: int) -> str:
 
 
 def banner(messages: Sequence[str], cycles: Cycles | None) -> list[Text]:
-    """Return a line for each problem of the log and of the background loop. They are printed before the view."""
+    """Return a line for each problem of the log and of the background loop, to print before a view."""
     troubles = [f"background loop: {each}" for each in cycles.troubles] if cycles else []
     return [text(each, "bold red") for each in (*messages, *troubles)]
 
 
 def cycle_words(cycles: Cycles | None, at: float) -> Text:
-    """Return the runner of cycles and the age of the last cycle. None means a view of the past: return its time."""
+    """Return what runs cycles, and the age of the last cycle. In a view of the past, return `at`; `cycles` is None."""
     if cycles is None:
         return text(f"as of {clock_time(at)} UTC", "yellow")
     is_fine = cycles.has_next_cycle or not (cycles.needed or cycles.last is None)
     return text(cycles_words(cycles), "dim" if is_fine else "bold red")
 
 
-def age(cycles: Cycles | None, at: float) -> tuple[str, Text]:
-    """Return a separator and `cycle_words`. The separator is a line break, or a blank for a view of the past."""
+def cycle_parts(cycles: Cycles | None, at: float) -> tuple[str, Text]:
+    """Return a separator and `cycle_words`. The separator is a line break; in a view of the past it is two blanks."""
     return "  " if cycles is None else "\n", cycle_words(cycles, at)

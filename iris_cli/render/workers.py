@@ -67,7 +67,7 @@ def _cells(details: WorkerDetails) -> Row:
 
 
 def status_words(status: str, noun: str = "") -> str:
-    """Return the words for a worker's or slice's status: `stopping tasks`; with the `noun` VM `2 VMs suspect`."""
+    """Return the words for the status of a worker, `stopping tasks`, or of a slice, `2 VMs suspect` (`noun`: VM)."""
     parts = (part.rpartition(" ") for part in status.split(", "))
     return ", ".join(
         (f"{count(int(number), noun)} " if number else "")
@@ -77,7 +77,7 @@ def status_words(status: str, noun: str = "") -> str:
 
 
 def is_use_known(row: WorkerRow) -> bool:
-    """Return whether the free resources are known. An attempt that is presumed gone may still run on a lost worker."""
+    """Return whether the free resources are known. On a lost worker, attempts that are presumed gone may still run."""
     return row.status not in ("lost", "unprobed")
 
 
@@ -94,12 +94,11 @@ def memory(row: WorkerRow) -> str:
 def worker_tables(
     details: WorkerDetails, cycles: Text, width: int, occupied: Sequence[str] = ()
 ) -> list[Renderable]:
-    """Return the worker's status, obstacles, warnings, facts and claims.
+    """Return the worker's status, the reasons why it rejects tasks, its warnings, facts and attempts.
 
-    `cycles`: text about the runner of cycles. `occupied`: kinds of tasks that the worker does not accept now, with
+    `cycles`: text about what runs cycles. `occupied`: kinds of tasks that the worker does not accept now, with
     reasons.
     """
-
     row = details.worker
     head = Text.assemble(text(row.id, "bold"), "  ", state(row.status))
     parts: list[Renderable] = [head, cycles]
@@ -149,14 +148,14 @@ def _utc(moment: str) -> str:
 
 
 def _address(details: WorkerDetails) -> str:
-    way = details.connection
-    if way.allocation:
-        login = f" on {way.login}" if way.login else ""
-        return f"node {way.node} of Slurm job {way.allocation}, reached by srun{login}"
-    user = f"{way.user}@" if way.user else ""
-    port = f":{way.port}" if way.port else ""
-    jump = f" via {way.proxy_jump}" if way.proxy_jump else ""
-    return f"{user}{way.host}{port}{jump}"
+    to = details.connection
+    if to.allocation:
+        login = f" on {to.login}" if to.login else ""
+        return f"node {to.node} of Slurm job {to.allocation}, reached by srun{login}"
+    user = f"{to.user}@" if to.user else ""
+    port = f":{to.port}" if to.port else ""
+    jump = f" via {to.proxy_jump}" if to.proxy_jump else ""
+    return f"{user}{to.host}{port}{jump}"
 
 
 def _claims(details: WorkerDetails, width: int) -> Renderable:

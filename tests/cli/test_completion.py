@@ -190,11 +190,11 @@ def test_a_completion_that_takes_too_long_offers_nothing(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(complete, "TIME_LIMIT", 0.05)
     monkeypatch.setattr(complete, "_cluster", lambda _: None)
-    assert complete.offer(slow)(None, "") == []
+    assert complete.offer_names(slow)(None, "") == []
 
 
 def test_the_number_of_offered_names_is_limited() -> None:
-    assert complete.offered((f"job-{number}" for number in range(10_000)), "job-") == [
+    assert complete.filter_names((f"job-{number}" for number in range(10_000)), "job-") == [
         f"job-{number}" for number in range(complete.MAX_OFFERED)
     ]
 
@@ -215,15 +215,15 @@ HOSTILE = (
 
 
 def test_names_that_a_shell_would_expand_are_not_offered() -> None:
-    assert complete.offered([*HOSTILE, "t=fine-1.0_x/y", "t=é"], "t") == ["t=fine-1.0_x/y"]
+    assert complete.filter_names([*HOSTILE, "t=fine-1.0_x/y", "t=é"], "t") == ["t=fine-1.0_x/y"]
 
 
 @pytest.mark.parametrize(
     ("callback", "kind"),
     [
-        (complete.words(EnvPreset), EnvPreset),
-        (complete.words(Priority), Priority),
-        (complete.words(ReplaceLost), ReplaceLost),
+        (complete.offer_words(EnvPreset), EnvPreset),
+        (complete.offer_words(Priority), Priority),
+        (complete.offer_words(ReplaceLost), ReplaceLost),
     ],
 )
 def test_the_words_that_are_offered_are_those_that_are_taken(

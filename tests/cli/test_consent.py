@@ -74,22 +74,22 @@ def test_without_anybody_to_ask_it_is_refused_in_words(
     iris = Context(output=Output(as_json=as_json))
     assert consent.ask(iris, "Remove it?") is None
     with pytest.raises(UsageError) as caught:
-        consent.require(iris, "Remove it?", yes=False, to="remove", undone="nothing was removed")
+        consent.require(iris, "Remove it?", yes=False, action="remove", refusal="nothing was removed")
     assert (caught.value.message, caught.value.hint) == ("not a terminal: pass --yes to remove", "")
-    assert consent.given(iris, "Remove it?", yes=False, to="remove") is False
+    assert consent.is_given(iris, "Remove it?", yes=False, action="remove") is False
     assert "Remove it? not a terminal: pass --yes to remove" in capsys.readouterr().err
 
 
 def test_yes_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consent, "ask", lambda *_: pytest.fail("it asked"))
-    consent.require(Context(), "Remove it?", yes=True, to="remove", undone="nothing was removed")
-    assert consent.given(Context(), "Remove it?", yes=True, to="remove")
+    consent.require(Context(), "Remove it?", yes=True, action="remove", refusal="nothing was removed")
+    assert consent.is_given(Context(), "Remove it?", yes=True, action="remove")
 
 
 def test_a_no_to_the_only_question_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consent, "ask", lambda *_: False)
     with pytest.raises(IrisError, match="nothing was removed"):
-        consent.require(Context(), "Remove it?", yes=False, to="remove", undone="nothing was removed")
+        consent.require(Context(), "Remove it?", yes=False, action="remove", refusal="nothing was removed")
 
 
 def test_nothing_else_in_the_house_asks_and_who_asks_knows_yes() -> None:
@@ -97,7 +97,7 @@ def test_nothing_else_in_the_house_asks_and_who_asks_knows_yes() -> None:
     texts = {str(path.relative_to(package)): path.read_text() for path in package.rglob("*.py")}
     elsewhere = re.compile(r"typer\.(confirm|prompt)\(|\binput\(|\bPrompt\.ask|/dev/tty")
     assert [name for name, text in texts.items() if elsewhere.search(text) and name != "cli/consent.py"] == []
-    asking = sorted(name for name, text in texts.items() if re.search(r"consent\.(require|given)\(", text))
+    asking = sorted(name for name, text in texts.items() if re.search(r"consent\.(require|is_given)\(", text))
     assert asking == [
         f"cli/commands/{name}.py" for name in ("autoscale", "cluster", "doctor", "gc", "worker")
     ]

@@ -16,7 +16,7 @@ from iris_cli.ops.logs.logs import TaskLog
 from iris_cli.render.console import Output
 from iris_cli.render.layout import clean
 from iris_cli.render.logs import log_lines
-from iris_cli.render.logs.log_fold import Block, LiveFold, merged
+from iris_cli.render.logs.log_fold import Block, LiveFold, merge_lines
 from iris_cli.render.logs.log_lines import rank_prefix, readable
 from tests.support.json_output import checked
 
@@ -62,13 +62,13 @@ def literally(said: Lines) -> list[tuple[tuple[int, ...], str]]:
 
 @pytest.mark.parametrize(("said", "shown"), FOLDED.values(), ids=FOLDED)
 def test_equal_lines_of_ranks_fold(said: dict[int, str], shown: str) -> None:
-    found = one_by_one(merged(as_texts(said)))
+    found = one_by_one(merge_lines(as_texts(said)))
     assert ", ".join(f"{rank_prefix(ranks)} {text}" for ranks, text in found) == shown
 
 
 @given(SAID)
 def test_folding_keeps_each_ranks_lines_and_their_order(said: Lines) -> None:
-    shown = one_by_one(merged(as_texts(said)))
+    shown = one_by_one(merge_lines(as_texts(said)))
     for rank, texts in said.items():
         assert [text for ranks, text in shown if rank in ranks] == texts
     assert all(list(ranks) == sorted(set(ranks)) for ranks, _ in shown)
@@ -76,7 +76,7 @@ def test_folding_keeps_each_ranks_lines_and_their_order(said: Lines) -> None:
 
 @given(SAID)
 def test_whole_blocks_fold_as_their_lines_do(said: Lines) -> None:
-    assert one_by_one(merged(as_texts(said))) == literally(said)
+    assert one_by_one(merge_lines(as_texts(said))) == literally(said)
 
 
 @given(st.lists(SAID, max_size=6))

@@ -27,7 +27,7 @@ def edited(text: str, change: Callable[[ClusterFile], None], **addresses: tuple[
     file = ClusterFile(PATH, text.encode())
     change(file)
     assert file.by_hand == []
-    data, _ = file.outcome(addresses)
+    data, _ = file.new_content(addresses)
     return data.decode()
 
 
@@ -167,11 +167,11 @@ def test_a_change_that_turns_out_otherwise_is_refused() -> None:
     )
     file.set_addresses(file.entries[0], ["j"])
     with pytest.raises(ConfigError, match="safely"):
-        file.outcome({"a": ("k",)})
+        file.new_content({"a": ("k",)})
     place = file.text.index("hosts: i") + 7
     file.edits.append(Edit(place, place + 1, "z"))
     with pytest.raises(ConfigError, match="safely"):
-        file.outcome({"a": ("j",)})
+        file.new_content({"a": ("j",)})
 
 
 @pytest.mark.parametrize("path", [*VALID, EXAMPLE], ids=lambda path: path.name)
@@ -181,7 +181,7 @@ def test_every_valid_file_takes_a_slice_and_a_worker_and_loses_not_a_byte(path: 
     file.add(WORKERS, [host_lines(NewHost("new-worker", "10.9.9.8"))])
     if file.by_hand:
         return
-    data, config = file.outcome({"new": ("10.9.9.9",), "new-worker": ("10.9.9.8",)})
+    data, config = file.new_content({"new": ("10.9.9.9",), "new-worker": ("10.9.9.8",)})
     lines = data.decode("utf-8-sig").split("\n")
     kept = [line for line in difflib.ndiff(file.text.split("\n"), lines) if line.startswith("- ")]
     assert all("[]" in line or line.strip() == "-" for line in kept)
@@ -240,7 +240,7 @@ def test_nothing_changes_outside_the_entries_that_are_touched(text: str, data: s
     else:
         file.add(SLICES, [slice_lines(NEW)])
         start = max(each.node.end for each in file.entries)
-    after, config = file.outcome({chosen.name: ("other",)} if what == "address" else {})
+    after, config = file.new_content({chosen.name: ("other",)} if what == "address" else {})
     new = after.decode()
     assert new.startswith(text[:start])
     kept = next((text[each.node.start :] for each in file.entries if each.node.start > chosen.node.end), "")

@@ -43,7 +43,7 @@ def found(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
 
 def complaint(line: str) -> str:
     """What is wrong with a command in the text: a command or an option that there is none of. '' if nothing is."""
-    words = app.hoist(shlex.split(line.replace("...", ""))[1:])
+    words = app.move_global_options(shlex.split(line.replace("...", ""))[1:])
     command, options = root(), set(root().params)
     for word in words[: words.index("--") if "--" in words else None]:
         if word.startswith("-"):

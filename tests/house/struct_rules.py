@@ -69,7 +69,7 @@ _DECODED = {"Decoder": 0, "convert": 1}
 
 
 def unprepared_types(module: Module) -> Iterator[str]:
-    """Types that msgspec decodes without `prepared`: two threads at once would crash the interpreter.
+    """Types that msgspec decodes without `prepare_type`: two threads at once would crash the interpreter.
 
     What the core decodes is prepared by its import.
     """
@@ -81,7 +81,7 @@ def unprepared_types(module: Module) -> Iterator[str]:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else _name(node.func)
         if (place := _DECODED.get(called)) is not None:
             kind = node.args[place] if place < len(node.args) else None
-            if not (isinstance(kind, ast.Call) and _name(kind.func) == "prepared"):
+            if not (isinstance(kind, ast.Call) and _name(kind.func) == "prepare_type"):
                 yield f"{module.name}:{node.lineno} {ast.unparse(node)[:60]} of a type that is not prepared"
 
 

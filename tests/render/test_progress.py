@@ -9,7 +9,7 @@ import pytest
 from iris_cli.ops.progress import ProgressState
 from iris_cli.render import progress
 from iris_cli.render.console import Output
-from iris_cli.render.progress import ProgressLine, words
+from iris_cli.render.progress import ProgressLine, line_text
 
 
 class Terminal:
@@ -70,7 +70,7 @@ def line(time: Time, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Pro
 def test_a_line_says_what_is_done_how_far_and_for_how_long(
     far: ProgressState, width: int, shown: str
 ) -> None:
-    assert words(far, 3.7, width) == shown
+    assert line_text(far, 3.7, width) == shown
 
 
 def test_what_is_quick_shows_nothing(line: ProgressLine, time: Time, terminal: Terminal) -> None:

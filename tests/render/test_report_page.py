@@ -21,7 +21,7 @@ from iris_cli.errors import ExitCode
 from iris_cli.ops.views.report import report
 from iris_cli.render.as_json import document
 from iris_cli.render.report.as_json import report_document
-from iris_cli.render.report.page import embedded, page
+from iris_cli.render.report.page import page, script_json
 from tests.render.scenes import SCENES, busy, retried_gang, session_of
 from tests.render.snapshots import check
 from tests.render.test_hostile_text import ESCAPES, session_on
@@ -128,9 +128,9 @@ def test_controls_of_hostile_text_are_made_visible(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["</script>", "<!--<script>", "]]>", "&lt;", "\u2028", "\ud800"])
 def test_what_is_embedded_ends_no_script_and_comes_back_whole(text: str) -> None:
-    assert json.loads(embedded([text])) == [text]
-    assert not set("<>&") & set(embedded([text]))
-    assert embedded([text]).isascii()
+    assert json.loads(script_json([text])) == [text]
+    assert not set("<>&") & set(script_json([text]))
+    assert script_json([text]).isascii()
 
 
 def test_the_chart_gets_each_attempt_once(tmp_path: Path) -> None:

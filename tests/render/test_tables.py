@@ -127,7 +127,7 @@ def test_a_number_of_each_row_is_said_to_be_that_of_each_if_it_is_known() -> Non
         ("v", "4/8", "1"),
         *(("x-0", "-", ""), ("x-1", "-", "")),
     ]
-    assert folded_rows(rows, lambda row: row[0], lambda row: ("cpu", *row[1:]), each=(2, 3)) == [
+    assert folded_rows(rows, lambda row: row[0], lambda row: ("cpu", *row[1:]), per_row=(2, 3)) == [
         ("w-[0-1], v", "cpu", "4/8 each", "1 each"),
         ("x-[0-1]", "cpu", "-", ""),
     ]

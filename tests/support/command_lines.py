@@ -23,7 +23,7 @@ def parsed(line: str) -> Any:
     words = shlex.split(line, comments=True)
     words = words[words.index("iris") + 1 :]  # maybe after a pipe
     ends = [words.index(each) for each in ("|", "&&", ">") if each in words]
-    context = root().make_context("iris", app.hoist(words[: min(ends, default=None)]))
+    context = root().make_context("iris", app.move_global_options(words[: min(ends, default=None)]))
     while isinstance(context.command, Group):
         rest = [*context._protected_args, *context.args]
         name, command, rest = context.command.resolve_command(context, rest)

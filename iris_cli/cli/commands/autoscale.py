@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import consent, cycles
-from iris_cli.cli.command_types import flag, option, seconds
+from iris_cli.cli.command_types import check_seconds, flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
@@ -21,7 +21,7 @@ def autoscale(
     once: Annotated[bool, flag("--once", "Run one pass (the default).")] = False,
     interval: Annotated[
         float | None,
-        option("SECONDS", "Repeat, with this many seconds between passes.", min=0.1, callback=seconds),
+        option("SECONDS", "Repeat, with this many seconds between passes.", min=0.1, callback=check_seconds),
     ] = None,
     dry_run: Annotated[
         bool, flag("--dry-run", "Show demand, routing, reasons and actions; change nothing.")
@@ -62,13 +62,13 @@ def _adopt(iris: Context, *, yes: bool) -> int:
     from iris_cli.render import slices as render
 
     session = iris.session("iris autoscale --adopt")
-    found, silent = operation.find_owner_conflict(session)
-    for scope, words in silent.items():
-        iris.output.warning(f"{scope} did not list its slices: {words}")
-    done = found is not None and consent.given(
-        iris, render.adopt_question(found), yes=yes, to="adopt the slices"
+    conflict, silent = operation.find_owner_conflict(session)
+    for scope, error in silent.items():
+        iris.output.warning(f"{scope} did not list its slices: {error}")
+    agreed = conflict is not None and consent.is_given(
+        iris, render.adopt_question(conflict), yes=yes, action="adopt the slices"
     )
-    if found is not None and done:
-        operation.adopt(session, found.unknown)
-    render.show_adopted(iris.output, found, done=done)
-    return ExitCode.OK if done or found is None else ExitCode.FAILED
+    if conflict is not None and agreed:
+        operation.adopt(session, conflict.unknown)
+    render.show_adopted(iris.output, conflict, done=agreed)
+    return ExitCode.OK if agreed or conflict is None else ExitCode.FAILED

@@ -51,7 +51,7 @@ def register(app: Commands) -> None:
 
 
 def _group() -> None:
-    """Keep the group: without a callback typer replaces a group of one command by the command."""
+    """Do nothing. Without a callback, typer would replace a group of one command by the command."""
 
 
 def import_(
@@ -106,7 +106,7 @@ def _write(
     if dry_run or not proposal.diff:
         return False
     question = f"Write {proposal.path}{_forget_words(machines)}?"
-    consent.require(iris, question, yes=yes, to="write", undone="nothing was written")
+    consent.require(iris, question, yes=yes, action="write", refusal="nothing was written")
     proposal.write()
     if not iris.output.as_json:
         show_written(iris.output, proposal)
@@ -125,7 +125,7 @@ def _default_source(names: list[str] | None) -> str:
 
 
 def _target(iris: Context) -> Path:
-    """Return the path of the configuration that commands read, or of the file to create."""
+    """Return the path of the configuration file; if there is none yet, the path of the file to create."""
     from iris_cli.config.locate import FILE_NAME
 
     try:
@@ -154,7 +154,7 @@ def _forget_words(machines: "list[OldMachine]") -> str:
 
 
 def _forget(iris: Context, proposal: "Proposal", machines: "list[OldMachine]") -> "list[OldMachine]":
-    """Forget the old machines. The user has agreed before the file was written."""
+    """Forget the old machines, and return the forgotten ones. The user has already agreed."""
     from iris_cli.ops.setup.cluster_import.run import forget
     from iris_cli.render.imported import show_forgotten
 

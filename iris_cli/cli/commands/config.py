@@ -20,7 +20,7 @@ def register(app: Commands) -> None:
 
 
 def _group() -> None:
-    """Keep the group: typer would replace a group of one command by the command."""
+    """Do nothing. Without a callback, typer would replace a group of one command by the command."""
 
 
 def validate(context: typer.Context) -> int:

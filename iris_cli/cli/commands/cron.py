@@ -62,7 +62,7 @@ def install(
     entry = cron_entry(iris, every=parse_duration(every), autoscale=autoscale)
     iris.state.create(iris.config.name, command="iris cron install")  # for the output of cron
     keys = keys_without_agent([host.connection for host in iris.config.hosts])
-    lacking = missing_variables(iris.config.scale_groups if autoscale else (), entry.name if systemd else "")
+    missing = missing_variables(iris.config.scale_groups if autoscale else (), entry.name if systemd else "")
     if systemd:
         changed = timer.install(entry, units_directory())
         with suppress(IrisError):
@@ -76,7 +76,7 @@ def install(
         with suppress(IrisError):
             timer.remove(entry, units_directory())
         where = crontab.line(entry)
-    show_installed(iris.output, where, changed=changed, keys=keys, lacking=lacking)
+    show_installed(iris.output, where, changed=changed, keys=keys, missing=missing)
 
 
 def show(context: typer.Context) -> None:

@@ -64,7 +64,7 @@ def doctor(
 
 
 def _write(iris: Context, file: Path, findings: "Sequence[Finding]", *, yes: bool) -> "WrittenBundle":
-    """Write a bundle after the user has agreed to its list of contents. Raises IrisError, UsageError."""
+    """Show the contents of the bundle, ask, and write it. Raises IrisError if the user does not agree."""
     from iris_cli.ops.checks.bundle import bundle, write_bundle
     from iris_cli.render import checks as render
 
@@ -73,7 +73,7 @@ def _write(iris: Context, file: Path, findings: "Sequence[Finding]", *, yes: boo
     session = _if_readable(lambda: _session(iris, config))
     parts = bundle(config_file, state, findings, session)
     render.show_contents(iris.output, file, parts)
-    consent.require(iris, f"Write {file}?", yes=yes, to="write", undone="nothing was written")
+    consent.require(iris, f"Write {file}?", yes=yes, action="write", refusal="nothing was written")
     write_bundle(file, parts)
     return render.show_written(iris.output, file, parts)
 
@@ -86,14 +86,14 @@ def _if_readable(get: "Callable[[], T]") -> "T | None":
 
 
 def _cycles(iris: Context) -> "Cycles | None":
-    """Return the runner of cycles; None without a readable configuration."""
+    """Return what runs cycles; None if the configuration can't be read."""
     from iris_cli.ops.views.cycles import cycles_of
 
     return _if_readable(lambda: cycles_of(iris.state, iris.clock.now(), iris.config.loop))
 
 
 def _cron(iris: Context) -> "Installed":
-    """Return the crontab line or timer of this cluster; empty without a readable configuration."""
+    """Return the crontab line or timer of this cluster; an empty `Installed` if the configuration can't be read."""
     from iris_cli.cli.commands.cron import cron_entry, units_directory
     from iris_cli.ops.loop.cron.checks import Installed, installed
 
@@ -101,7 +101,7 @@ def _cron(iris: Context) -> "Installed":
 
 
 def _session(iris: Context, config: "ClusterConfig | None") -> "Session":
-    """Return a session. Without a configuration, it can only use the log, which has the workers."""
+    """Return a session. Without a configuration, the session knows only the workers in the log."""
     if config is None:
         from iris_cli.config.schema import ClusterConfig
 

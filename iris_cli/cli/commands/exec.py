@@ -5,7 +5,14 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import CommandAfterDashes, Commands, Ranks, argument, command_of, option
+from iris_cli.cli.command_types import (
+    CommandAfterDashes,
+    Commands,
+    Ranks,
+    argument,
+    option,
+    words_after_dashes,
+)
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
@@ -40,7 +47,7 @@ def execute(
     if not 0 < seconds <= 86_400:
         raise UsageError(f"--timeout {timeout[:20]} must be between 0 and one day")
     session = iris.session("iris exec")
-    results = run(session, target, command_of(context), ranks=tuple(rank or ()), timeout=seconds)
+    results = run(session, target, words_after_dashes(context), ranks=tuple(rank or ()), timeout=seconds)
     show_executed(iris.output, results)
     if any(each.silence for each in results):
         return ExitCode.UNREACHABLE

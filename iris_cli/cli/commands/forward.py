@@ -20,7 +20,7 @@ iris forward board tensorboard  # an endpoint by name
 class ForwardDocument(Struct, frozen=True):
     """The result of `iris forward`, printed when it listens on `address` and `port` of this machine.
 
-    `worker` and `remote_port` are the current destination; null if the task does not run.
+    `worker` and `remote_port` are the current destination. Both are null if the task does not run.
     """
 
     address: str
@@ -46,9 +46,11 @@ def forward(
     wanted = operation.parse_wanted(port)
     session = iris.session("iris forward")
     task = operation.find_task(session.view(), what, wanted)
-    place = operation.port_location(session.cluster, task.id, wanted.remote)
-    there = place if isinstance(place, operation.PortLocation) else None
-    local = wanted.local or (wanted.remote if isinstance(wanted.remote, int) else there and there.port)
+    location = operation.port_location(session.cluster, task.id, wanted.remote)
+    destination = location if isinstance(location, operation.PortLocation) else None
+    local = wanted.local or (
+        wanted.remote if isinstance(wanted.remote, int) else destination and destination.port
+    )
     assert local  # a registered endpoint has a port
     forwarding = operation.Forward(
         session, iris.transport, task.id, wanted.remote, operation.listen(what, wanted, local)
@@ -56,17 +58,17 @@ def forward(
     with closing(forwarding):
         address = f"{operation.LOOPBACK}:{local}"
         if iris.output.as_json:
-            worker, remote = (there.worker, there.port) if there else (None, None)
+            worker, remote = (destination.worker, destination.port) if destination else (None, None)
             iris.output.document(ForwardDocument(operation.LOOPBACK, local, str(task.id), worker, remote))
         elif iris.output.quiet:
             iris.output.line(address)
         else:
-            on = f" on {there.worker}" if there else ""
+            on = f" on {destination.worker}" if destination else ""
             kind = "port" if isinstance(wanted.remote, int) else "endpoint"
             iris.output.line(
                 f"forwarding {address} to {kind} {wanted.remote} of {task.id}{on}; Ctrl-C to stop"
             )
-        if isinstance(place, str):
-            iris.output.message(f"{place}: connections are closed until it runs")
+        if isinstance(location, str):
+            iris.output.message(f"{location}: connections are closed until it runs")
         iris.output.flush()
         iris.output.message(forwarding.run())

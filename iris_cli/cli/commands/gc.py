@@ -46,7 +46,7 @@ def gc(
         render.show_garbage(iris.output, found)
     question = f"Remove {format_memory(found.bytes)}?"
     wanted = found.can_remove and not dry_run
-    if wanted and consent.given(iris, question, yes=yes, to="remove"):
+    if wanted and consent.is_given(iris, question, yes=yes, action="remove"):
         found = operation.remove(session, found, age)
         if not iris.output.as_json:
             render.show_removed(iris.output, found)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from iris_cli.cli.command_types import CommandMayFollow, Commands, argument, command_of
+from iris_cli.cli.command_types import CommandAfterOptionalDashes, Commands, argument, words_after_dashes
 from iris_cli.cli.context import Context
 from iris_cli.cli.job_options import option, with_job_fields
-from iris_cli.cli.job_request import request
+from iris_cli.cli.job_request import parse_request
 from iris_cli.core.model.job_fields import INSIDE, OUTPUT
 from iris_cli.errors import ExitCode, UsageError
 
@@ -28,7 +28,7 @@ iris launch --array 0-99%8 --workdir . -- ./simulate  # 8 at a time
 
 
 def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES, cls=CommandMayFollow)(launch)
+    app.command(epilog=_EXAMPLES, cls=CommandAfterOptionalDashes)(launch)
 
 
 @with_job_fields
@@ -73,21 +73,18 @@ def launch(
 
     Starts the background loop if nothing else runs cycles. The loop ends with the last job.
     """
-    return launch_job(context.obj, context.params, jobfile or [], command_of(context))
-
-
-# `iris launch` after its options are parsed.
+    return launch_job(context.obj, context.params, jobfile or [], words_after_dashes(context))
 
 
 def launch_job(
     iris: Context, options: Mapping[str, Any], words: Sequence[str], command: tuple[str, ...]
 ) -> int:
     """Submit a job, place it and start it; print its id. `words`: the positional arguments."""
-    wanted = _request(iris, options, words, command)
+    request = _request(iris, options, words, command)
     if options["dry_run"]:
-        return _show_plan(iris, wanted)
+        return _show_plan(iris, request)
     if iris.is_in_task:
-        return _submit_child(iris, wanted, options)
+        return _submit_child(iris, request, options)
     session = iris.session("iris launch")
     iris.starts_loop = not options["no_schedule"] or options["wait"] or options["follow"]
     wait, follow = options["wait"], options["follow"]
@@ -95,7 +92,7 @@ def launch_job(
     prints_job = not (iris.output.as_json and (wait or follow))
     schedule = not options["no_schedule"]
     launched = _submit(
-        iris, session, wanted, schedule=schedule, prints_job=prints_job, keeps_running=wait or follow
+        iris, session, request, schedule=schedule, prints_job=prints_job, keeps_running=wait or follow
     )
     return _wait_or_follow(iris, session, launched, wait=wait, follow=follow)
 
@@ -106,12 +103,12 @@ def _request(
     path = _job_file(words)
     if options["request_id"] is not None and not iris.is_in_task:
         raise UsageError("--request-id is only available inside a task", hint="use --name")
-    given = request(options, command)
+    given = parse_request(options, command)
     if given.failed and given.again is None:
         raise UsageError("--failed needs --again", hint="iris launch --again JOB --failed")
     if path is not None and given.again is not None:
         raise UsageError(f"--again and {words[0][:80]} can't be combined", hint="drop one of the two")
-    return given if path is None else _with_file(given, path)
+    return given if path is None else _merge_file(given, path)
 
 
 def _job_file(words: Sequence[str]) -> Path | None:
@@ -120,14 +117,14 @@ def _job_file(words: Sequence[str]) -> Path | None:
         return None
     from iris_cli.config.job_script import is_script
 
-    shown, path = words[0][:80], Path(words[0])
+    name, path = words[0][:80], Path(words[0])
     if path.suffix not in _YAML and not is_script(path):
         prefix = "a job script begins with #!/bin/sh; " if path.is_file() else ""
-        hint = f"{prefix}put -- before the command: -- {shown} ..."
+        hint = f"{prefix}put -- before the command: -- {name} ..."
         is_missing = bool(path.suffix) and not path.exists()
-        raise UsageError(f"{shown!r} is not a job file{': no such file' if is_missing else ''}", hint=hint)
+        raise UsageError(f"{name!r} is not a job file{': no such file' if is_missing else ''}", hint=hint)
     if len(words) > 1:
-        arguments = f"-- before the arguments of a script: {shown} -- {words[1][:80]}"
+        arguments = f"-- before the arguments of a script: {name} -- {words[1][:80]}"
         raise UsageError(f"unexpected argument: {words[1][:80]}", hint=f"put {arguments}")
     return path
 
@@ -135,8 +132,8 @@ def _job_file(words: Sequence[str]) -> Path | None:
 _YAML = (".yaml", ".yml")
 
 
-def _with_file(given: "JobRequest", path: Path) -> "JobRequest":
-    """Return the request with the fields of a job file. A job script gets the words after `--` as arguments."""
+def _merge_file(given: "JobRequest", path: Path) -> "JobRequest":
+    """Add the fields of a job file or job script to a request. The words after `--` become the script's arguments."""
     from iris_cli.core.lifecycle.request_fields import merge_requests
 
     if path.suffix in _YAML:
@@ -152,12 +149,12 @@ def _with_file(given: "JobRequest", path: Path) -> "JobRequest":
     return replace(merged, command=(f"./{name_of_script(merged)}", *(given.command or ())))
 
 
-def _submit_child(iris: Context, wanted: "JobRequest", options: Mapping[str, Any]) -> int:
+def _submit_child(iris: Context, request: "JobRequest", options: Mapping[str, Any]) -> int:
     from iris_cli.cli import inside
 
     return inside.launch(
         iris,
-        wanted,
+        request,
         request_id=options["request_id"],
         inherit=not options["no_inherit_constraints"],
         wait=options["wait"],
@@ -168,18 +165,21 @@ def _submit_child(iris: Context, wanted: "JobRequest", options: Mapping[str, Any
 def _submit(
     iris: Context,
     session: "Session",
-    wanted: "JobRequest",
+    request: "JobRequest",
     *,
     schedule: bool,
     prints_job: bool,
     keeps_running: bool,
 ) -> "JobId":
-    """Submit a job; return its id. `keeps_running`: this command runs cycles until the job ends."""
+    """Submit a job, run a cycle if `schedule`, and return the job's id.
+
+    `prints_job`: print the job's state afterwards. `keeps_running`: this command runs cycles until the job ends.
+    """
     from iris_cli.ops.jobs.launch import launch as submit
     from iris_cli.ops.jobs.launch import unreachable_workers
     from iris_cli.render import jobs as render
 
-    job_id = submit(session, wanted)
+    job_id = submit(session, request)
 
     def show(result: "CycleResult | None", keeps_running: bool = keeps_running) -> None:
         silent: Mapping[WorkerId, str] = {}
@@ -201,13 +201,13 @@ def _submit(
             iris.output.flush()
     finally:  # start the submitted job even if stdout is closed
         if schedule:
-            _cycle(session, job_id, show, prints_job=prints_job)
+            _run_cycle(session, job_id, show, prints_job=prints_job)
         elif prints_job:
             show(None)
     return job_id
 
 
-def _cycle(session: "Session", job_id: "JobId", show: Callable[..., None], *, prints_job: bool) -> None:
+def _run_cycle(session: "Session", job_id: "JobId", show: Callable[..., None], *, prints_job: bool) -> None:
     from iris_cli.ops.cycle.cycle import run
     from iris_cli.ops.jobs.launch import wait_for_set_up
 
@@ -235,11 +235,11 @@ def _wait_or_follow(iris: Context, session: "Session", job_id: "JobId", *, wait:
     return ExitCode.OK
 
 
-def _show_plan(iris: Context, wanted: "JobRequest") -> int:
+def _show_plan(iris: Context, request: "JobRequest") -> int:
     from iris_cli.ops.jobs.launch import dry_run, files_to_ship
     from iris_cli.render import plans as render
 
     session = iris.session("iris launch --dry-run")
-    plan, cluster, job_id = dry_run(session, wanted)
-    render.show_plan(iris.output, plan, cluster, job_id, shipped=files_to_ship(session, wanted))
+    plan, cluster, job_id = dry_run(session, request)
+    render.show_plan(iris.output, plan, cluster, job_id, shipped=files_to_ship(session, request))
     return ExitCode.OK

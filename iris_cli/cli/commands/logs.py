@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import Ranks, argument, flag, index, option
+from iris_cli.cli.command_types import Ranks, argument, flag, option, whole_index
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
@@ -33,7 +33,9 @@ Stream = Annotated[
     ),
 ]
 What = Annotated[str, argument("JOB|TASK", "Job or task.", complete.JOB_OR_TASK)]
-AttemptNumber = Annotated[int | None, option("N", "Attempt number (default: the last one).", parser=index)]
+AttemptNumber = Annotated[
+    int | None, option("N", "Attempt number (default: the last one).", parser=whole_index)
+]
 
 
 def logs(
@@ -90,7 +92,7 @@ def logs(
 
 
 def _show_all(iris: Context, session: "Session", what: str, query: "Query", *, folded: bool) -> int:
-    """Print complete logs in pieces, so that memory use does not grow with the size of logs."""
+    """Print complete logs part by part, so that memory use does not grow with their size."""
     from iris_cli.ops.logs.follow import Step
     from iris_cli.ops.logs.logs import LogFetch
     from iris_cli.render.logs.log_lines import LogPrinter

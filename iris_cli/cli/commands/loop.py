@@ -85,7 +85,7 @@ def stop(context: typer.Context) -> None:
             raise
     else:
         state = iris.state
-        state.create(name, command="iris loop stop")  # the order to end loops is stored in this directory
+        state.create(name, command="iris loop stop")  # the stop request is stored in the state directory
     render.show_stopped(iris.output, operation.stop(state, iris.clock))
 
 
@@ -113,7 +113,7 @@ def show(context: typer.Context) -> None:
 
 
 def _why_invalid(iris: Context) -> str:
-    """Return the first problem of cluster.yaml; '' if the file is valid. If not, set the configuration to defaults."""
+    """Return the first problem of cluster.yaml; '' if it is valid. If it is invalid, use a default configuration."""
     from iris_cli.config.schema import ClusterConfig
 
     try:
@@ -148,7 +148,7 @@ def run(
     try:
         _run(iris, lock_fd)
     except KeyboardInterrupt:  # from `iris loop stop` or a shutdown
-        LoopLog(iris.clock.now).say("ended by a signal")
+        LoopLog(iris.clock.now).write("ended by a signal")
         return ExitCode.INTERRUPTED
     return ExitCode.OK
 
@@ -164,14 +164,14 @@ def _run(iris: Context, lock_fd: int | None) -> None:
     process.set_up_process()
     start.redirect_streams(iris.state_path_in_use)
     log = LoopLog(iris.clock.now)
-    if not process.await_configuration(iris, log.say):
-        log.say("ended: it was stopped")
+    if not process.await_configuration(iris, log.write):
+        log.write("ended: it was stopped")
         return
     program = loop_program(iris)
 
     def begin(session: "Session") -> None:
-        session.tell = lambda message: log.say(message)
-        log.say(f"iris {__version__} runs cycles, pid {os.getpid()}")
+        session.tell = lambda message: log.write(message)
+        log.write(f"iris {__version__} runs cycles, pid {os.getpid()}")
 
     def report(session: "Session", loop_pass: "LoopPass") -> None:
         log.record(session.cluster, loop_pass)
@@ -179,10 +179,10 @@ def _run(iris: Context, lock_fd: int | None) -> None:
 
     ended = process.serve(iris, program, lock_fd, begin=begin, report=report)
     if ended is None:
-        log.say("another loop runs already")
+        log.write("another loop runs already")
         return
     reason, lock = ended
-    log.say(f"ended: {reason}")
+    log.write(f"ended: {reason}")
     if reason is LoopEnd.UPGRADE:
         process.replace_process(program, lock)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import Ranks, argument, index, option
+from iris_cli.cli.command_types import Ranks, argument, option, whole_index
 from iris_cli.cli.context import Context
 from iris_cli.core.work_paths import PULL_DIRECTORY
 from iris_cli.errors import ExitCode
@@ -25,7 +25,7 @@ def pull(
         Path, option("DIR", "Copy to DIR/JOB/task-N/attempt-M.", "--dir", show_default=True)
     ] = Path(PULL_DIRECTORY),
     rank: Ranks = None,
-    attempt: Annotated[int | None, option("N", "Only this attempt of each task.", parser=index)] = None,
+    attempt: Annotated[int | None, option("N", "Only this attempt of each task.", parser=whole_index)] = None,
 ) -> int:
     """Copy the files in IRIS_OUTPUT_DIR from the workers.
 

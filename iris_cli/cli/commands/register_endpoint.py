@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from iris_cli.cli.command_types import argument, flag, option, whole
+from iris_cli.cli.command_types import argument, flag, option, whole_number
 from iris_cli.cli.context import Context
-from iris_cli.cli.job_request import pairs
+from iris_cli.cli.job_request import parse_pairs
 from iris_cli.errors import UsageError
 
 EXAMPLES = """
@@ -19,7 +19,7 @@ iris register-endpoint tensorboard --remove
 def register_endpoint(
     context: typer.Context,
     name: Annotated[str, argument("NAME", "Its name.")],
-    port: Annotated[int | None, argument("[PORT]", "The port on this host.", parser=whole)] = None,
+    port: Annotated[int | None, argument("[PORT]", "The port on this host.", parser=whole_number)] = None,
     metadata: Annotated[
         list[str] | None, option("NAME=VALUE", "Metadata for clients of the endpoint.")
     ] = None,
@@ -37,5 +37,5 @@ def register_endpoint(
             "endpoints can only be registered from inside a task",
             hint="run this command inside a job; `iris status JOB` lists registered endpoints",
         )
-    parsed = pairs("--metadata", metadata or ())
+    parsed = parse_pairs("--metadata", metadata or ())
     return inside.register_endpoint(iris, name, port, parsed, remove=remove)

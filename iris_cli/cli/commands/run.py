@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import typer
 from msgspec import Struct
 
-from iris_cli.cli.command_types import CommandAfterDashes, Commands, command_of
+from iris_cli.cli.command_types import CommandAfterDashes, Commands, words_after_dashes
 from iris_cli.cli.context import Context
 from iris_cli.cli.job_options import with_job_fields
 from iris_cli.errors import ExitCode, IrisError, UsageError
@@ -17,18 +18,17 @@ iris run --tpu v5litepod-8 -- bash  # a shell with the chips
 iris run --tpu v4-8 --workdir . -- python3 -m pdb train.py
 iris run --cpu 8 --memory 32GB --timeout 8h -- ipython
 """
-_NOT_HERE = frozenset(
+_UNAVAILABLE_FIELDS = frozenset(
     (
         *("replicas", "slices", "array", "each_line", "again", "failed", "group_by", "spread"),
         *("max_retries_failure", "max_retries_preemption", "max_task_failures", "keep_going", "silent_after"),
     )
 )
-"""Job fields that `iris run` does not have: they are for several tasks, for retries, or for output that is read
-later."""
+"""Job fields without an option of `iris run`, because it runs one task, without retries, on a terminal."""
 
 
 class RunDocument(Struct, frozen=True):
-    """The result of `iris run`, printed when the program has ended. `exit_code` is null if it has none."""
+    """The result of `iris run`, printed when the program has ended. `exit_code` is null if it is unknown."""
 
     job: str
     worker: str | None
@@ -40,11 +40,7 @@ def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES, cls=CommandAfterDashes)(run)
 
 
-def _with_fields(command: Any) -> Any:
-    return with_job_fields(command, without=_NOT_HERE)
-
-
-@_with_fields
+@partial(with_job_fields, without=_UNAVAILABLE_FIELDS)
 def run(context: typer.Context, **fields: Any) -> int:
     """Run an interactive program through the queue.
 
@@ -53,25 +49,25 @@ def run(context: typer.Context, **fields: Any) -> int:
     """
     iris: Context = context.obj
     try:
-        return _run(iris, fields, command_of(context))
+        return _run(iris, fields, words_after_dashes(context))
     except IrisError as error:
         error.exit_code = ExitCode.NOT_RUN
         raise
 
 
 def _run(iris: Context, fields: Mapping[str, Any], command: tuple[str, ...]) -> int:
-    from iris_cli.cli.job_request import request
+    from iris_cli.cli.job_request import parse_request
     from iris_cli.cli.local_terminal import LocalTerminal
     from iris_cli.ops.jobs.interactive import run as operation
 
-    wanted = request(fields, command)
+    request = parse_request(fields, command)
     session = iris.session("iris run")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("iris run needs a terminal", hint="iris launch --follow -- COMMAND ...")
-    ran = operation(session, iris.transport, wanted, LocalTerminal(), iris.output.message)
-    code = ExitCode.NOT_RUN if ran.exit_code is None else ran.exit_code
+    result = operation(session, iris.transport, request, LocalTerminal(), iris.output.message)
+    code = ExitCode.NOT_RUN if result.exit_code is None else result.exit_code
     if iris.output.as_json:
-        iris.output.document(RunDocument(ran.job, ran.worker, ran.exit_code, ran.display))
+        iris.output.document(RunDocument(result.job, result.worker, result.exit_code, result.display))
     elif code:
-        iris.output.message(f"{ran.job}: {ran.display}" + (f": {ran.cause}" if ran.cause else ""))
+        iris.output.message(f"{result.job}: {result.display}" + (f": {result.cause}" if result.cause else ""))
     return code

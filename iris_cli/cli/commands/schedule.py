@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import cycles
-from iris_cli.cli.command_types import flag, option, seconds
+from iris_cli.cli.command_types import check_seconds, flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
@@ -21,7 +21,7 @@ def schedule(
     once: Annotated[bool, flag("--once", "Run one cycle (the default).")] = False,
     interval: Annotated[
         float | None,
-        option("SECONDS", "Repeat, with this many seconds between cycles.", min=0.1, callback=seconds),
+        option("SECONDS", "Repeat, with this many seconds between cycles.", min=0.1, callback=check_seconds),
     ] = None,
     autoscale: Annotated[
         bool, flag("--autoscale", "Before each cycle create slices for pending jobs and delete idle ones.")
@@ -29,7 +29,12 @@ def schedule(
     cron: Annotated[
         float | None,
         option(
-            "SECONDS", "Interval of the cron entry.", min=1, callback=seconds, hidden=True, show_default=True
+            "SECONDS",
+            "Interval of the cron entry.",
+            min=1,
+            callback=check_seconds,
+            hidden=True,
+            show_default=True,
         ),
     ] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be placed; change nothing.")] = False,
@@ -48,6 +53,6 @@ def _show_plan(iris: Context) -> int:
     from iris_cli.ops.jobs.launch import dry_run
     from iris_cli.render import plans as render
 
-    made, cluster, _ = dry_run(iris.session("iris schedule --dry-run"))
-    render.show_plan(iris.output, made, cluster)
+    plan, cluster, _ = dry_run(iris.session("iris schedule --dry-run"))
+    render.show_plan(iris.output, plan, cluster)
     return ExitCode.OK

@@ -24,7 +24,7 @@ def set_fields(
     context: typer.Context,
     jobs: Annotated[list[str], argument("JOB...", "Open jobs.", complete.OPEN_JOB)],
     priority: Annotated[
-        str | None, option("NAME", "high, normal or low.", offer=complete.words(Priority))
+        str | None, option("NAME", "high, normal or low.", offer=complete.offer_words(Priority))
     ] = None,
     scheduling_timeout: Annotated[
         str | None, option("TIME", "Give up if not placed within this time: 90s, 2h; 0: never.")

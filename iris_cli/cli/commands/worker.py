@@ -60,7 +60,7 @@ Reason = Annotated[str, option("WORDS", "Reason, shown in the history.")]
 
 
 class Drained(Struct, frozen=True):
-    """The result of `iris worker drain`. `unchanged` workers were drained before."""
+    """The result of `iris worker drain`. `unchanged`: workers that were already draining."""
 
     draining: Sequence[str]
     unchanged: Sequence[str]
@@ -140,7 +140,7 @@ def probe(
 
 
 def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bool) -> "list[ProbeResult]":
-    """Ask once about the host keys of all new workers. Ask about each known worker with its boot and incarnation."""
+    """Accept host keys after consent: one question for all new workers, and one question for each known worker."""
     from iris_cli.ops.workers import workers
 
     new, known = workers.workers_without_key(session, iris.transport, names)
@@ -149,8 +149,8 @@ def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bo
             "all workers have a host key on record",
             hint="for a re-created host: iris worker probe --accept-key WORKER",
         )
-    first = _accept_new_keys(iris, session, new, yes=yes) if new else []
-    return [*first, *(_accept_known_host(iris, session, worker.id, yes=yes) for worker in known)]
+    results = _accept_new_keys(iris, session, new, yes=yes) if new else []
+    return [*results, *(_accept_known_host(iris, session, worker.id, yes=yes) for worker in known)]
 
 
 def _accept_new_keys(
@@ -169,12 +169,12 @@ def _accept_new_keys(
     if not keys:
         return silent
     which = "this key" if len(keys) == 1 else f"these {len(keys)} keys"
-    consent.require(iris, f"Trust {which}?", yes=yes, to="accept", undone="no key was accepted")
+    consent.require(iris, f"Trust {which}?", yes=yes, action="accept", refusal="no key was accepted")
     return [*workers.accept_keys(session, iris.transport, keys), *silent]
 
 
 def _accept_known_host(iris: Context, session: "Session", name: str, *, yes: bool) -> "ProbeResult":
-    """Show host key, boot and incarnation of the host that answers as this worker. Accept the host after consent."""
+    """Show host key, boot and incarnation of the host at a worker's address. Accept the host after consent."""
     from iris_cli.ops.names import find_worker
     from iris_cli.ops.workers import workers as operation
     from iris_cli.ops.workers.workers import ProbeResult
@@ -197,7 +197,9 @@ def _accept_known_host(iris: Context, session: "Session", name: str, *, yes: boo
     for line in render.identity_lines(host):
         print_line(line)
     is_new = presented.fingerprint not in known or host.differs
-    consent.require(iris, "Trust this key?", yes=yes or not is_new, to="accept", undone="no key was accepted")
+    consent.require(
+        iris, "Trust this key?", yes=yes or not is_new, action="accept", refusal="no key was accepted"
+    )
     iris.transport.accept_keys({worker.id: presented})
     return operation.accept(session, host)
 
@@ -264,16 +266,16 @@ def unwedge(
 
     iris: Context = context.obj
     session = iris.session("iris worker unwedge")
-    found, left = operation.look(session, worker), None
+    found, after = operation.look(session, worker), None
     if not iris.output.as_json and not (iris.output.quiet and yes):
         render.show_wedge(iris.output, found)
-    if found.clearable and consent.given(iris, render.stop_question(found), yes=yes, to="stop"):
-        left = operation.clear(session, found)
+    if found.clearable and consent.is_given(iris, render.stop_question(found), yes=yes, action="stop"):
+        after = operation.clear(session, found)
         if not iris.output.as_json:
-            render.show_cleared(iris.output, found, left)
+            render.show_cleared(iris.output, found, after)
     if iris.output.as_json:
-        iris.output.document(render.wedge_document(found, left))
-    return ExitCode.FAILED if left is not None and left.obstacles else ExitCode.OK
+        iris.output.document(render.wedge_document(found, after))
+    return ExitCode.FAILED if after is not None and after.obstacles else ExitCode.OK
 
 
 def _print_changes(iris: Context, done: str, changed: Sequence[str], requested: Sequence[str]) -> None:

@@ -1,1 +1,1 @@
-"""Edit `cluster.yaml` as a person would do: change single lines, and keep all other bytes."""
+"""Edit `cluster.yaml`: change single lines, and keep all other bytes."""

@@ -1,6 +1,6 @@
 """A `cluster.yaml` to edit. Its entries are the items of the lists `slices` and `workers`.
 
-Text that can't be edited safely is not changed. `by_hand` collects the edits that the user must make instead.
+iris does not change text that it can't edit safely. Then the user must edit the file: `by_hand` lists these edits.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _PORT = pattern(r"[^:]+(:[0-9]{1,5})")
 SLICES = "slices"
 WORKERS = "workers"
 _KEYS = {SLICES: ("name", "type", "hosts"), WORKERS: ("id", "tpu", "host")}
-"""The keys of an entry's name, TPU type and addresses, by the kind of the entry."""
+"""For each kind of entry, the keys with the entry's name, its TPU type and its addresses."""
 _COMMENT_OR_BLANK = pattern(r"[ \t]*(#[^\n]*)?\r?\n?")
 _END_OF_DOCUMENT = pattern(r"(^|\n)(\.\.\.|---)")
 
 
 class NotEditable(Exception):  # noqa: N818 - not an error: the caller reports it
-    """A part of the file can't be edited safely. The message completes a sentence that begins with the part's name."""
+    """A part of the file can't be edited safely. The message has no subject: `is written in [ ]`."""
 
 
 def host_edits(text: str, hosts: TextNode, addresses: Sequence[str]) -> list[Edit]:
-    """Return the edits that replace the hosts of a list, or a single host, by these addresses. Raises NotEditable."""
+    """Return the edits that replace the addresses of `hosts`, a list or a single host. Raises NotEditable."""
     items = hosts.items or (hosts,)
     if len(items) == len(addresses) and not any("[" in _host(each) for each in items):
         pairs = zip(items, addresses, strict=True)
@@ -75,7 +75,7 @@ def _port(host: str) -> str:
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One entry: an item of the list `slices` or `workers` (its `kind`), and the workers that the item defines."""
+    """One item of the list `slices` or `workers`. `kind`: the list. `workers`: the workers that the item defines."""
 
     kind: str
     name: str
@@ -103,7 +103,7 @@ class Entry(Struct, frozen=True, kw_only=True):
         return {key: labels.text(key) for key in labels.entries} if labels is not None else {}
 
     def text_of(self, key: str) -> str:
-        """Return the text of a key in the entry or in its attributes; "" if both lack the key."""
+        """Return the text of a key in the entry or in its attributes; "" if neither has the key."""
         attributes = self.node.entries.get("attributes")
         return self.node.text(key) or (attributes.text(key) if attributes else "")
 
@@ -118,9 +118,9 @@ class ClusterFile:
         self._sections: list[Edit] = []  # new sections, written after other edits at the end of the file
         self._edited: set[str] = set()  # names of entries
         self.config = load_cluster_config(path, data)
-        self._mark = "\ufeff" if data.startswith(b"\xef\xbb\xbf") else ""
+        self._byte_order_mark = "\ufeff" if data.startswith(b"\xef\xbb\xbf") else ""
         self.text = data.decode("utf-8-sig")
-        self._break = "\r\n" if "\r\n" in self.text else "\n"
+        self._line_break = "\r\n" if "\r\n" in self.text else "\n"
         self._root = parse_nodes(self.text)
         self.entries = self._entries()
 
@@ -141,7 +141,7 @@ class ClusterFile:
     # Changes
 
     def add(self, kind: str, entries: Sequence[Sequence[str]]) -> None:
-        """Add entries after the existing entries. A new entry is a list of lines; its first line begins with a dash."""
+        """Add entries after the existing entries. Each new entry is a list of lines with a dash in the first line."""
         try:
             self._add(kind, entries)
         except NotEditable as reason:
@@ -191,13 +191,13 @@ class ClusterFile:
             self.edits.append(Edit(end, end, f", {key}: {text}"))
         else:
             line = f"{' ' * entry.node.column}{key}: {text}"
-            self.edits.append(self._insertion(self._line_end(self._addresses_of(entry).end), [line]))
+            self.edits.append(self._insertion(self._line_end(self._addresses_node(entry).end), [line]))
 
-    def _addresses_of(self, entry: Entry) -> TextNode:
+    def _addresses_node(self, entry: Entry) -> TextNode:
         return entry.node.entries[_KEYS[entry.kind][2]]
 
     def set_labels(self, entry: Entry, labels: Mapping[str, str]) -> None:
-        """Set the labels of an entry. If the keys are the same, only values are edited."""
+        """Set the labels of an entry. If its labels already have these keys, edit only the values."""
         node = entry.node.entries.get("labels")
         before = entry.labels
         if node is not None and before and before.keys() == labels.keys():
@@ -213,17 +213,17 @@ class ClusterFile:
             self._set(entry, "labels", format_labels(labels))
 
     def set_addresses(self, entry: Entry, addresses: Sequence[str]) -> None:
-        """Set the addresses of an entry's hosts, in order. Ports are kept."""
+        """Set the addresses of an entry's hosts, in the order of the hosts. Keep the ports."""
         self._edited.add(entry.name)
         try:
-            self.edits += host_edits(self.text, self._addresses_of(entry), addresses)
+            self.edits += host_edits(self.text, self._addresses_node(entry), addresses)
         except NotEditable as reason:
             self._add_by_hand(
                 f"in {entry.name}, where the list {reason}", [f"hosts: [{', '.join(addresses)}]"]
             )
 
     def remove(self, entry: Entry) -> None:
-        """Remove an entry with the comments inside the entry. Comments above the entry are kept."""
+        """Remove an entry and the comments inside it. Keep the comments above it."""
         self._edited.add(entry.name)
         section = self._root.entries[entry.kind]
         if section.flow:
@@ -247,15 +247,15 @@ class ClusterFile:
         """Return the edits in the format of `diff -u`."""
         return unified_diff(self.text, self._all_edits(), self.path.name)
 
-    def outcome(
+    def new_content(
         self, addresses: Mapping[str, tuple[str, ...]], labels: Mapping[str, Mapping[str, str]] | None = None
     ) -> tuple[bytes, ClusterConfig]:
-        """Return the new content and its configuration.
+        """Return the new content of the file, and its configuration. `addresses` and `labels`: of the edited entries.
 
-        Raises ConfigError if the new content is invalid or not as intended: edited entries must have these addresses
-        and labels, and all other entries must be unchanged.
+        Raises ConfigError if the new content is invalid, if an edited entry does not have its `addresses` or `labels`,
+        or if any other entry has changed.
         """
-        data = (self._mark + self.new_text()).encode("utf-8")
+        data = (self._byte_order_mark + self.new_text()).encode("utf-8")
         if have_overlap(self._all_edits()):
             raise _unsafe_edit_error(self.path)
         try:
@@ -268,7 +268,7 @@ class ClusterFile:
         new_labels = {each.name: each.labels for each in found.entries}
         unedited = (each for each in self.entries if each.name not in self._edited)
         if (
-            _without_hosts(found.config) != _without_hosts(self.config)
+            _other_settings(found.config) != _other_settings(self.config)
             or any(after.get((each.kind, each.name)) != each.workers for each in unedited)
             or any(new_addresses.get(name) != wanted for name, wanted in addresses.items())
             or any(new_labels.get(name) != wanted for name, wanted in (labels or {}).items())
@@ -284,7 +284,7 @@ class ClusterFile:
         return len(self.text) if end < 0 else end + 1
 
     def _item_end(self, position: int, column: int) -> int:
-        """Return the position after an item and its comments. The item ends at `position`, its dash is in `column`."""
+        """Return the position after an item and its comments. The item ends at `position`. Its dash is in `column`."""
         end = at = self._line_end(position)
         while at < len(self.text):
             after = self._line_end(at)
@@ -311,14 +311,14 @@ class ClusterFile:
 
     def _insertion(self, position: int, lines: Sequence[str]) -> Edit:
         """Return an edit that inserts lines at `position`, the beginning of a line or the end of the text."""
-        text = "".join(line + self._break for line in lines)
+        text = "".join(line + self._line_break for line in lines)
         if position == len(self.text) and self.text and not self.text.endswith("\n"):
-            text = self._break + text.removesuffix(self._break)
+            text = self._line_break + text.removesuffix(self._line_break)
         return Edit(position, position, text)
 
 
 def _value_edit(value: TextNode, text: str) -> Edit:
-    """Return the edit that replaces a value. The text of an empty value is separated from the colon of its key."""
+    """Return the edit that replaces a value. If the old value is empty, insert a blank after the colon of the key."""
     gap = " " if value.start == value.end else ""
     return Edit(value.start, value.end, gap + text)
 
@@ -327,7 +327,7 @@ def _indent(entries: Sequence[Sequence[str]], column: int) -> list[str]:
     return [" " * column + line for entry in entries for line in entry]
 
 
-def _without_hosts(config: ClusterConfig) -> ClusterConfig:
+def _other_settings(config: ClusterConfig) -> ClusterConfig:
     return replace(config, hosts=(), warnings=())
 
 

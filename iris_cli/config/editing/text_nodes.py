@@ -14,11 +14,11 @@ from iris_cli.config.yaml_source import parser_events
 
 
 class TextNode(Struct, frozen=True):
-    """A value, and the `start` and `end` of its text.
+    """A value, and the `start` and `end` of its text, without a comment after it.
 
-    A comment after the value is not included. `column` is the column of the first character, or of the dashes of a
-    block list. `flow`: True if the value is written in braces or brackets. The position of an empty value is after the
-    colon of its key. The `value` of a scalar is its parsed text.
+    `column`: the column of the first character, or of the dashes of a block list. `flow`: true if the value is written
+    in braces or brackets. An empty value is at the position after the colon of its key. The `value` of a scalar is its
+    parsed text.
     """
 
     start: int
@@ -109,7 +109,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
 
 
 def have_overlap(edits: Sequence[Edit]) -> bool:
-    """Return True if two edits change the same text."""
+    """Return whether two edits change the same text."""
     return any(before.end > after.start for before, after in pairwise(_sorted_edits(edits)))
 
 

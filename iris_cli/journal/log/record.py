@@ -21,7 +21,7 @@ import msgspec
 from iris_cli.core.events.events import AnyEvent, ClusterCreated, Event, LogCompacted, Transaction
 from iris_cli.core.structs import from_json_value
 from iris_cli.core.text import pattern
-from iris_cli.decoding import prepared
+from iris_cli.decoding import prepare_type
 from iris_cli.journal.codec import BadEventError, decode, decode_record, encode, loads
 from iris_cli.journal.log.position import PROGRAM, Header, Position, is_intact, seal
 from iris_cli.journal.log.timestamps import iso_time
@@ -121,7 +121,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     crc: str
 
 
-_LINES = msgspec.json.Decoder(prepared(_Line), dec_hook=from_json_value)
+_LINES = msgspec.json.Decoder(prepare_type(_Line), dec_hook=from_json_value)
 
 
 def decode_line(line: bytes, number: int = FORMAT, *, strict: bool = False) -> LogRecord:
@@ -168,7 +168,7 @@ def _decode_by_event(entry: dict[str, Any], number: int) -> _Line:
     except UnknownTypeError as error:
         raise NewerLogError(f"the event type {error.name!r:.80} is unknown", program) from error
     try:
-        return msgspec.convert({**entry, "events": events}, prepared(_Line), dec_hook=from_json_value)
+        return msgspec.convert({**entry, "events": events}, prepare_type(_Line), dec_hook=from_json_value)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
 

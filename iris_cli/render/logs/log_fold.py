@@ -10,21 +10,21 @@ from operator import itemgetter
 from msgspec import Struct, field
 
 Block = tuple[tuple[int, ...], str]
-"""Ranks in ascending order, and the lines they wrote, each with its line feed."""
+"""Ranks in ascending order, and the lines that each of them wrote."""
 
 
-def merged(texts: Mapping[int, str]) -> Iterator[Block]:
-    """Merge the lines of ranks: each rank's order is kept, and equal lines of several ranks become one.
+def merge_lines(texts: Mapping[int, str]) -> Iterator[Block]:
+    """Merge the lines of ranks. Equal lines of several ranks become one line. The lines of each rank stay in order.
 
-    A line waits while an equal line of another rank is still to come. Among ranks whose next line need not wait, the
-    lowest rank is first. If all ranks wait for each other, the lowest rank is first.
+    A rank's next line waits while another rank has the same line later. The lowest rank whose next line need not wait
+    comes first; if all must wait, the lowest rank comes first.
     """
     texts = {rank: texts[rank] for rank in sorted(texts) if texts[rank]}
     if len(texts) > 1 and (common := _common_beginning(list(texts.values()))):
         yield tuple(texts), common
         texts = {rank: text[len(common) :] for rank, text in texts.items() if len(text) > len(common)}
     lines = {rank: text.split("\n")[:-1] for rank, text in texts.items()}
-    shared = _shared(list(lines.values()))
+    shared = _shared_lines(list(lines.values()))
     if not shared:
         yield from (((rank,), text) for rank, text in texts.items())
         return
@@ -34,21 +34,21 @@ def merged(texts: Mapping[int, str]) -> Iterator[Block]:
 
 
 def _common_beginning(texts: Sequence[str]) -> str:
-    """Return the lines with which all texts begin. It is enough to compare the smallest and the largest text."""
+    """Return the lines with which all texts begin, by comparing the smallest and the largest text."""
     first, last = min(texts), max(texts)
-    same, beyond = 0, min(len(first), len(last)) + 1
-    while beyond - same > 1:
-        middle = (same + beyond) // 2
+    same, different = 0, min(len(first), len(last)) + 1
+    while different - same > 1:
+        middle = (same + different) // 2
         if first.startswith(last[same:middle], same):
             same = middle
         else:
-            beyond = middle
+            different = middle
     return first[: first.rfind("\n", 0, same) + 1]
 
 
-def _shared(lines: Sequence[Sequence[str]]) -> set[str]:
+def _shared_lines(lines: Sequence[Sequence[str]]) -> set[str]:
     """Return the lines that more than one rank wrote."""
-    if not _any_shared(lines):
+    if not _has_shared_line(lines):
         return set()
     seen: set[str] = set()
     shared: set[str] = set()
@@ -59,8 +59,8 @@ def _shared(lines: Sequence[Sequence[str]]) -> set[str]:
     return shared
 
 
-def _any_shared(lines: Sequence[Sequence[str]]) -> bool:
-    """Return whether any line is from several ranks. This check is cheaper than `_shared`."""
+def _has_shared_line(lines: Sequence[Sequence[str]]) -> bool:
+    """Return whether several ranks wrote the same line. This check is cheaper than `_shared_lines`."""
     seen: set[str] = set()
     for each in lines:
         same = len(seen)
@@ -72,11 +72,11 @@ def _any_shared(lines: Sequence[Sequence[str]]) -> bool:
 
 
 def _parts(lines: Sequence[str], shared: set[str]) -> list[str]:
-    """Split lines into parts: each shared line, and each run of lines that are not shared and never wait."""
+    """Split lines into parts. A shared line is a part; so is each run of lines between shared lines."""
     parts = []
     for is_shared, group in groupby(lines, key=shared.__contains__):
-        some = [f"{line}\n" for line in group]
-        parts += some if is_shared else ["".join(some)]
+        texts = [f"{line}\n" for line in group]
+        parts += texts if is_shared else ["".join(texts)]
     return parts
 
 
@@ -91,9 +91,9 @@ def _merge(parts: Mapping[int, Sequence[str]]) -> Iterator[Block]:
         heads = (texts[0] for texts in rest.values())
         ready = (text for text in heads if holders[text] == len(at_head[text]))
         text = next(ready, next(iter(rest.values()))[0])
-        together = sorted(at_head.pop(text))
-        yield tuple(together), text
-        for rank in together:
+        ranks = sorted(at_head.pop(text))
+        yield tuple(ranks), text
+        for rank in ranks:
             rest[rank].popleft()
             unprinted[rank][text] -= 1
             holders[text] -= not unprinted[rank][text]
@@ -104,39 +104,41 @@ def _merge(parts: Mapping[int, Sequence[str]]) -> Iterator[Block]:
 
 
 class LiveFold(Struct):
-    """Folds output that arrives in pieces. A rank's lines wait for its peers: ranks that recently wrote equal lines.
+    """Folds output that arrives in pieces. The peers of a rank are the ranks that recently wrote the same lines.
 
-    Lines wait until the next `add` at most; then they are shown without the peers. A rank without peers never waits.
+    The newest lines of a rank wait for its peers until the next `add`. A rank without peers never waits.
     """
 
     _waiting_texts: dict[int, str] = field(default_factory=dict)
     _peers: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """By rank, the largest group of ranks (itself included) that shared a line with it in its last `add`."""
+    """By rank, the largest group of ranks, itself included, that wrote the same line in the last `add`."""
 
     def add(self, texts: Mapping[int, str]) -> list[Block]:
         """Add new texts. Return the blocks to show now, including texts that have waited."""
         waiting_texts, self._waiting_texts = self._waiting_texts, {}
-        so_far = {
+        pending = {
             rank: waiting_texts.get(rank, "") + texts.get(rank, "")
             for rank in sorted(waiting_texts.keys() | texts.keys())
         }
-        common = len(_common_beginning(list(so_far.values()))) if len(so_far) > 1 else 0
-        if common and all(common >= len(waiting_texts.get(rank, "")) for rank in so_far):
-            ranks = tuple(so_far)
-            self._waiting_texts = {rank: text[common:] for rank, text in so_far.items() if len(text) > common}
+        common = len(_common_beginning(list(pending.values()))) if len(pending) > 1 else 0
+        if common and all(common >= len(waiting_texts.get(rank, "")) for rank in pending):
+            ranks = tuple(pending)
+            self._waiting_texts = {
+                rank: text[common:] for rank, text in pending.items() if len(text) > common
+            }
             self._peers |= dict.fromkeys(ranks, ranks)
-            return [(ranks, so_far[ranks[0]][:common])]
-        return self._show(list(merged(so_far)), {rank: len(text) for rank, text in texts.items()})
+            return [(ranks, pending[ranks[0]][:common])]
+        return self._show(list(merge_lines(pending)), {rank: len(text) for rank, text in texts.items()})
 
     def flush(self) -> list[Block]:
         """Return the blocks that still wait."""
         waiting_texts, self._waiting_texts = self._waiting_texts, {}
-        return list(merged(waiting_texts))
+        return list(merge_lines(waiting_texts))
 
     def _show(self, blocks: list[Block], new: dict[int, int]) -> list[Block]:
-        """Return the blocks to show. Hold the last block of a rank if it is new and peers may still write equal lines.
+        """Return the blocks to show. Hold a rank's last block if it is new and a peer may still write the same lines.
 
-        `new`: the number of characters of each rank that have not waited yet.
+        `new`: for each rank, the number of characters that have not waited yet.
         """
         peer_groups = dict(self._peers)
         for ranks, _ in blocks:
@@ -153,7 +155,7 @@ class LiveFold(Struct):
         return shown[::-1]
 
     def _hold(self, ranks: tuple[int, ...], text: str, new: dict[int, int]) -> str:
-        """Hold the end of `text` that is new for all `ranks`. Return the text before it."""
+        """Hold the end of `text`, as far as it is new for all `ranks`. Return the beginning of `text`."""
         cut = max(0, len(text) - min(new.get(rank, 0) for rank in ranks))
         for rank in ranks:
             self._waiting_texts[rank] = text[cut:] + self._waiting_texts.get(rank, "")

@@ -16,7 +16,7 @@ from iris_cli.ops.logs.log_reading import BOTH, LineCutter, LogText
 from iris_cli.ops.logs.logs import TaskLog
 from iris_cli.ops.workers.execute import CommandResult
 from iris_cli.render.console import Output
-from iris_cli.render.logs.log_fold import Block, LiveFold, merged
+from iris_cli.render.logs.log_fold import Block, LiveFold, merge_lines
 from iris_cli.render.tables import duration, fold, group_by_text
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class StreamLine(Struct, frozen=True):
 class TaskLines(Struct, frozen=True, kw_only=True):
     """The log of one task. `attempt` and `worker` are null if the task was never placed.
 
-    `kept`: the lines are the last lines, from the event log. `pulled`: they are from a copy made by `iris pull`. `note`
-    explains missing lines.
+    `kept`: true if only the last lines are left, in the event log. `pulled`: true if the lines are from a copy that
+    `iris pull` made. `note` explains missing lines.
     """
 
     task: TaskId
@@ -71,7 +71,7 @@ class LineDocument(Struct, frozen=True):
 
 
 def show_logs(output: Output, logs: Sequence[TaskLog], *, folded: bool = True) -> None:
-    """Print the current logs of tasks, and why some are missing."""
+    """Print the logs of tasks, and why the log of a task is missing."""
     if output.as_json:
         output.document(LogsDocument([_document(log) for log in logs]))
         return
@@ -81,7 +81,7 @@ def show_logs(output: Output, logs: Sequence[TaskLog], *, folded: bool = True) -
 
 
 class LogPrinter(Struct):
-    """Printer of lines by rank. `prefixed`: print ranks before each line. `folded`: print equal lines of ranks once."""
+    """Prints lines of ranks. `prefixed`: print the ranks before each line. `folded`: print equal lines once."""
 
     output: Output
     prefixed: bool = True
@@ -90,19 +90,19 @@ class LogPrinter(Struct):
     _painted: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     def show(self, logs: Iterable[TaskLog]) -> None:
-        """Print the lines of all ranks, stdout before stderr. The lines of each rank stay in order."""
+        """Print the lines of all ranks: first stdout, then stderr."""
         for name in BOTH:
             texts = {
                 log.task.index: "".join(f"{line.text}\n" for line in log.lines if line.stream == name)
                 for log in logs
             }
-            self._print(merged(texts) if self.folded else _one_by_one(texts))
+            self._print(merge_lines(texts) if self.folded else _one_by_one(texts))
 
     def step(self, step: Step) -> None:
         """Print the new lines of followed logs, as text or as JSON lines."""
         self.print_notes(step.notes)
         if self.output.as_json:
-            self.output.in_lines = True
+            self.output.compact_json = True
             for line in step.lines:
                 task = line.attempt.task
                 self.output.document(
@@ -113,7 +113,7 @@ class LogPrinter(Struct):
                 texts = _by_rank(text for text in step.texts if text.stream == name)
                 if not self.folded:
                     self._print(_one_by_one(texts))
-                elif texts or step.is_full_poll:  # otherwise wait until all workers have been read once more
+                elif texts or step.is_full_poll:  # otherwise lines wait until all workers are read once more
                     self._print(live.add(texts))
         self.output.flush()
 
@@ -124,7 +124,7 @@ class LogPrinter(Struct):
         self.output.flush()
 
     def notes(self, logs: Iterable[TaskLog]) -> None:
-        """Print to stderr why tasks have no lines. With --quiet, print it only for workers that did not answer."""
+        """Print to stderr why tasks have no lines. With --quiet, print only the notes on silent workers."""
         noted = [log for log in logs if log.note]
         self.print_notes((log.task, log.note) for log in noted if log.silence is None)
         self.print_notes(
@@ -134,7 +134,7 @@ class LogPrinter(Struct):
     def print_notes(
         self, notes: Iterable[tuple[TaskId, str]], print_line: Callable[[str], None] | None = None
     ) -> None:
-        """Print notes on tasks to stderr. Notes that differ only in the worker's name are printed as one."""
+        """Print notes on tasks to stderr. Notes that differ only in the worker's name become one line."""
         print_line = print_line or self.output.message
         alike: dict[str, list[tuple[str, str]]] = {}
         for task, text in notes:
@@ -155,7 +155,7 @@ class LogPrinter(Struct):
         return self._painted[ranks]
 
     def _paint(self, prefix: str, ranks: tuple[int, ...]) -> str:
-        if not self._is_colorful:
+        if not self._has_colors:
             return prefix
         from rich.text import Text
 
@@ -169,12 +169,12 @@ class LogPrinter(Struct):
         return painted.get()
 
     @property
-    def _is_colorful(self) -> bool:
+    def _has_colors(self) -> bool:
         return self.output.color and not os.environ.get("NO_COLOR") and sys.stdout.isatty()
 
 
 def readable(text: str) -> str:
-    """Return text without colours and with tabs expanded. `clean` handles other control characters later."""
+    """Return text without colours and with tabs expanded. `Output.lines` handles other control characters."""
     if "\x1b" in text:
         text = _SGR.sub("", text)
     return text.expandtabs() if "\t" in text else text
@@ -232,26 +232,26 @@ def _show(output: Output, each: StreamDiff) -> None:
     output.line(summary + (", except numbers" if each.coarse else "") + _last(each.idle))
     for deviation in each.deviations:
         if deviation.compared:
-            _show_one(output, each, deviation)
-    rest = sorted(rank for one in each.deviations if not one.compared for rank in one.ranks)
+            _show_deviation(output, each, deviation)
+    rest = sorted(rank for deviation in each.deviations if not deviation.compared for rank in deviation.ranks)
     if rest:
         output.line(f"{rank_prefix(rest)} also differ; compare them with --rank")
 
 
-def _show_one(output: Output, each: StreamDiff, one: Deviation) -> None:
-    who = rank_prefix(one.ranks)
-    if one.behind or one.ahead:
-        lines, where = count(one.behind or one.ahead, "line"), "behind" if one.behind else "ahead"
-        verb = "is" if len(one.ranks) == 1 else "are"
-        output.line(f"{who} {verb} {lines} {where} in std{each.stream}{_last(one.idle)}")
+def _show_deviation(output: Output, each: StreamDiff, deviation: Deviation) -> None:
+    who = rank_prefix(deviation.ranks)
+    if lines := deviation.behind or deviation.ahead:
+        verb = "is" if len(deviation.ranks) == 1 else "are"
+        where = "behind" if deviation.behind else "ahead"
+        output.line(f"{who} {verb} {count(lines, 'line')} {where} in std{each.stream}{_last(deviation.idle)}")
         return
-    differs = "differs" if len(one.ranks) == 1 else "differ"
+    differs = "differs" if len(deviation.ranks) == 1 else "differ"
     output.line(
-        f"{who} {differs} in std{each.stream} (+) from {rank_prefix(each.majority)} (-){_last(one.idle)}:"
+        f"{who} {differs} in std{each.stream} (+) from {rank_prefix(each.majority)} (-){_last(deviation.idle)}:"
     )
-    output.lines(readable("".join(f"{line}\n" for line in one.diff)), "  ")
-    if one.more:
-        output.line(f"  and {count(one.more, 'more line')}")
+    output.lines(readable("".join(f"{line}\n" for line in deviation.diff)), "  ")
+    if deviation.more:
+        output.line(f"  and {count(deviation.more, 'more line')}")
 
 
 def _last(idle: float | None) -> str:
@@ -259,9 +259,10 @@ def _last(idle: float | None) -> str:
 
 
 class ExecutedTask(Struct, frozen=True, kw_only=True):
-    """The output (stdout and stderr together) of a command that ran beside one task or on one worker.
+    """The output of a command, stdout and stderr together, that ran next to a task or on a worker.
 
-    `task` and `rank` are null on a worker. `exit_code` is null if unknown. `cut`: the output was truncated.
+    `task` and `rank` are null if the command ran on a worker. `exit_code` is null if unknown. `cut`: true if the output
+    was truncated.
     """
 
     task: TaskId | None
@@ -282,7 +283,7 @@ class ExecutedDocument(Struct, frozen=True):
 
 
 def show_executed(output: Output, results: Sequence[CommandResult]) -> None:
-    """Print each distinct output, prefixed with its ranks if there are several results. Print failures to stderr."""
+    """Print each distinct output once, and failures to stderr. If there are several results, prefix ranks."""
     if output.as_json:
         output.document(ExecutedDocument([_executed(each) for each in results]))
         return

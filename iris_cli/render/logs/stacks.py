@@ -1,4 +1,4 @@
-"""Print the stacks of many ranks: each distinct stack once, with its ranks; thread states of ranks without stacks."""
+"""Print the stacks of many ranks: each distinct stack once, with its ranks. Print thread states of all other ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FULL_STACKS = (
     '    stacks = os.path.join(os.environ["IRIS_TASK_DIR"], "stacks.USR1")',
     '    faulthandler.register(signal.SIGUSR1, file=open(stacks, "a"))',
 )
-_MOST_FRAMES = 40
+_MAX_FRAMES = 40
 
 
 class ThreadStack(Struct, frozen=True):
@@ -35,9 +35,9 @@ class ThreadStack(Struct, frozen=True):
 
 
 class ProcessStacks(Struct, frozen=True):
-    """One process of a rank. `how` is the way in which its stacks were read; `trouble` is the error of py-spy.
+    """One process of a rank. `how`: the way in which its stacks were read. `trouble`: the error of py-spy.
 
-    `kernel_threads`: states of its threads from the kernel, if it has no stack.
+    `kernel_threads`: if the process has no stack, the states of its threads.
     """
 
     pid: int
@@ -68,7 +68,7 @@ class StacksDocument(Struct, frozen=True):
 
 
 def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> None:
-    """Print each distinct stack with its ranks and its calls, the innermost first."""
+    """Print each distinct stack with its ranks and its calls. The innermost call comes first."""
     found = shared_stacks(results)
     if output.as_json:
         output.document(StacksDocument(found, [_rank(each) for each in results]))
@@ -76,17 +76,17 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
     summary = _summary(found)
     if summary:
         output.line(summary)
-    for number, place in enumerate(found):
+    for number, stack in enumerate(found):
         if number or summary:
             output.line()
-        output.line(f"{rank_prefix(place.ranks)} {_heading(place)}")
-        for frame in place.frames[:_MOST_FRAMES]:
+        output.line(f"{rank_prefix(stack.ranks)} {_heading(stack)}")
+        for frame in stack.frames[:_MAX_FRAMES]:
             output.line(f"    {call_words(frame)}")
-        if len(place.frames) > _MOST_FRAMES:
-            output.line(f"    … {len(place.frames) - _MOST_FRAMES} more")
-        if not place.frames:
+        if len(stack.frames) > _MAX_FRAMES:
+            output.line(f"    … {len(stack.frames) - _MAX_FRAMES} more")
+        if not stack.frames:
             output.line("    (no Python frame)")
-    if found and any(_lacks_stack(each) for each in results):
+    if found and any(_needs_thread_states(each) for each in results):
         output.line()
     show_thread_states(output, results)
     output.flush()
@@ -101,13 +101,13 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
 
 
 def _summary(found: Sequence[SharedStack]) -> str:
-    """Return `ranks 0-1 in psum (train.py:4); rank 2 in load (data.py:3)`; '' if all main threads share a stack."""
-    mains = [place for place in found if place.kind == MAIN]
+    """Return `ranks 0-1 in psum (train.py:4); rank 2 in load (data.py:3)`; '' if all main threads have one stack."""
+    mains = [stack for stack in found if stack.kind == MAIN]
     parts = []
-    for place in mains:
-        elsewhere = {frame for other in mains if other is not place for frame in other.frames}
-        where = call_words(own_call(place.frames, elsewhere)) if place.frames else "no Python frame"
-        parts.append(f"{_ranks(place.ranks)} in {where}")
+    for stack in mains:
+        elsewhere = {frame for other in mains if other is not stack for frame in other.frames}
+        where = call_words(own_call(stack.frames, elsewhere)) if stack.frames else "no Python frame"
+        parts.append(f"{_ranks(stack.ranks)} in {where}")
     return "; ".join(parts) if len(mains) > 1 else ""
 
 
@@ -115,15 +115,15 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {format_indexes(ranks)}"
 
 
-def _lacks_stack(result: RankStacks) -> bool:
+def _needs_thread_states(result: RankStacks) -> bool:
     return not result.has_stacks and any(program.threads for program, _ in result.programs())
 
 
-def _heading(place: SharedStack) -> str:
-    if place.kind == MAIN:
+def _heading(stack: SharedStack) -> str:
+    if stack.kind == MAIN:
         return "main thread"
-    threads = f"{place.threads} other thread" if place.kind != CHILD else f"{place.threads} more process"
-    return threads if place.threads == 1 else threads + ("s" if place.kind != CHILD else "es")
+    threads = f"{stack.threads} other thread" if stack.kind != CHILD else f"{stack.threads} more process"
+    return threads if stack.threads == 1 else threads + ("s" if stack.kind != CHILD else "es")
 
 
 def _notes(result: RankStacks, what: str) -> Iterator[str]:
@@ -149,7 +149,7 @@ def _notes(result: RankStacks, what: str) -> Iterator[str]:
 
 
 def _why(program: Program, what: str) -> str:
-    """Return why a Python program has no stack, with a command to try if there is one."""
+    """Return why a Python program has no stack, and a command to try if there is one."""
     state = " is stopped (SIGSTOP) and" if program.state == "T" else ""
     py_spy = f"; py-spy: {program.trouble}" if program.trouble else ""
     name = _command(program)
@@ -165,8 +165,12 @@ def _why(program: Program, what: str) -> str:
 
 
 def _command(program: Program) -> str:
+    return f"`{_short_command(program)}`"
+
+
+def _short_command(program: Program) -> str:
     words = program.command or f"process {program.pid}"
-    return f"`{words[:60]}{'…' if len(words) > 60 else ''}`"
+    return f"{words[:_MAX_COMMAND]}{'…' if len(words) > _MAX_COMMAND else ''}"
 
 
 def _rank(result: RankStacks) -> RankProcesses:
@@ -199,12 +203,12 @@ _VERBS = {
     "I": ("is idle", "are idle"),
     "Z": ("has exited", "have exited"),
 }
-_LONGEST_COMMAND = 60  # characters of a command
+_MAX_COMMAND = 60  # characters
 
 
 def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
-    """Print a sentence about the ranks without a stack. Then, for each activity, print the threads of one rank."""
-    ordered = _states(results)
+    """Print what the ranks without a stack do. Then, for each activity, print the threads of one rank."""
+    ordered = _group_by_activity(results)
     if not ordered:
         return
     output.line("no stacks, only thread states: " + "; ".join(_sentence(*group) for group in ordered))
@@ -214,14 +218,13 @@ def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
         others = "; the other ranks have the same" if len(ranks) > 1 else ""
         output.line(f"{prefix} threads of rank {ranks[0].task.index}{others}")
         for program in _programs_without_stack(ranks[0]):
-            words = program.command or f"process {program.pid}"
-            output.line(f"    {words[:_LONGEST_COMMAND]}{'…' if len(words) > _LONGEST_COMMAND else ''}")
-            for line in _threads(program.threads):
+            output.line(f"    {_short_command(program)}")
+            for line in _thread_lines(program.threads):
                 output.line(f"        {line}")
 
 
-def _states(results: Sequence[RankStacks]) -> list[tuple[Activity, list[RankStacks]]]:
-    """Return the ranks without a stack, grouped by activity, the largest group first."""
+def _group_by_activity(results: Sequence[RankStacks]) -> list[tuple[Activity, list[RankStacks]]]:
+    """Group the ranks without a stack by activity. The largest group comes first."""
     groups: dict[Activity, list[RankStacks]] = {}
     for each in results:
         if activity := _activity_of_rank(each):
@@ -233,14 +236,15 @@ def _programs_without_stack(result: RankStacks) -> list[Program]:
     return (
         []
         if result.has_stacks or result.answer is None
-        else [one for one in result.answer.programs if one.threads]
+        else [each for each in result.answer.programs if each.threads]
     )
 
 
 def _activity_of_rank(result: RankStacks) -> Activity | None:
-    """Return the activity of a rank: spinning if any thread spins, otherwise that of the main thread.
+    """Return the activity of a rank without a stack; None if the rank has stacks or no programs.
 
-    The main thread is that of its first Python process, or of its newest process if none is Python.
+    If any thread spins, the rank spins. Otherwise the rank does what the main thread of its first Python process does,
+    or of its newest process if none is Python.
     """
     programs = _programs_without_stack(result)
     if not programs:
@@ -254,26 +258,26 @@ def _activity_of_rank(result: RankStacks) -> Activity | None:
 def _activity_of_thread(thread: KernelThread) -> Activity:
     if thread.spins:
         return "spins", "spin", ""
-    one, several = _VERBS.get(thread.state, ("is in an unknown state", "are in an unknown state"))
+    singular, plural = _VERBS.get(thread.state, ("is in an unknown state", "are in an unknown state"))
     place = thread.wait_channel if thread.state in "SD" else ""
-    return one, several, f" in {place}" if place else ""
+    return singular, plural, f" in {place}" if place else ""
 
 
 def _sentence(activity: Activity, ranks: Sequence[RankStacks]) -> str:
-    one, several, place = activity
-    return f"{_ranks([each.task.index for each in ranks])} {one if len(ranks) == 1 else several}{place}"
+    singular, plural, place = activity
+    return f"{_ranks([each.task.index for each in ranks])} {singular if len(ranks) == 1 else plural}{place}"
 
 
-def _threads(threads: Sequence[KernelThread]) -> Iterator[str]:
-    """Yield a line for all threads with the same activity, with their total CPU time. The busiest come first."""
+def _thread_lines(threads: Sequence[KernelThread]) -> Iterator[str]:
+    """Yield a line for each activity with the number and CPU time of its threads. The busiest activity comes first."""
     groups: dict[Activity, list[KernelThread]] = {}
     for thread in threads:
         groups.setdefault(_activity_of_thread(thread), []).append(thread)
-    for (one, several, place), same in sorted(groups.items(), key=lambda group: -_used(group[1])):
-        who = f"1 thread {one}" if len(same) == 1 else f"{len(same)} threads {several}"
+    for (singular, plural, place), same in sorted(groups.items(), key=lambda group: -_cpu_share(group[1])):
+        who = f"1 thread {singular}" if len(same) == 1 else f"{len(same)} threads {plural}"
         total = sum(thread.cpu_seconds for thread in same)
-        yield f"{who}{place}: {100 * _used(same):.0f} % CPU, {total:.1f}s CPU time"
+        yield f"{who}{place}: {100 * _cpu_share(same):.0f} % CPU, {total:.1f}s CPU time"
 
 
-def _used(threads: Sequence[KernelThread]) -> float:
+def _cpu_share(threads: Sequence[KernelThread]) -> float:
     return sum(thread.cpu or 0.0 for thread in threads)

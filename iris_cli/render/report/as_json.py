@@ -21,7 +21,7 @@ from iris_cli.ops.views.report import (
     total,
     uses,
 )
-from iris_cli.render.as_json import moment
+from iris_cli.render.as_json import json_time
 
 
 class Costs(Struct, frozen=True):
@@ -33,7 +33,7 @@ class Costs(Struct, frozen=True):
 
 
 class Sums(Struct, frozen=True):
-    """Several jobs together. `waited_*`: times from submission to the first start."""
+    """Sums for several jobs. `waited_*`: median and longest time from submission to the first start."""
 
     FLATTENED: ClassVar = ("costs",)
     jobs: int
@@ -43,7 +43,7 @@ class Sums(Struct, frozen=True):
 
 
 class TotalSums(Struct, frozen=True):
-    """All jobs together."""
+    """Sums for all jobs."""
 
     FLATTENED: ClassVar = ("sums",)
     sums: Sums
@@ -52,7 +52,7 @@ class TotalSums(Struct, frozen=True):
 
 
 class LabelSums(Struct, frozen=True):
-    """The jobs with one label; `label` is null for jobs without labels."""
+    """Sums for the jobs with one label. `label` is null for the jobs without labels."""
 
     FLATTENED: ClassVar = ("sums",)
     label: str | None
@@ -60,7 +60,7 @@ class LabelSums(Struct, frozen=True):
 
 
 class PrioritySums(Struct, frozen=True):
-    """The jobs of one priority."""
+    """Sums for the jobs of one priority."""
 
     FLATTENED: ClassVar = ("sums",)
     priority: str
@@ -68,7 +68,7 @@ class PrioritySums(Struct, frozen=True):
 
 
 class WorkerUse(Struct, frozen=True, kw_only=True):
-    """One worker: seconds in the configuration (`there_seconds`), seconds busy, and attempts lost on it."""
+    """Use of one worker. `there_seconds`: time in the configuration. `lost`: attempts that were lost on the worker."""
 
     id: WorkerId
     worker: WorkerId  # same as `id`: other documents call it `worker`
@@ -106,9 +106,9 @@ class ReportedJob(Struct, frozen=True, kw_only=True):
 
 
 class ReportDocument(Struct, frozen=True, kw_only=True):
-    """The result of `iris report`: all figures except attempts, which `iris log export` prints.
+    """The result of `iris report`. `older`: number of older jobs that are not listed.
 
-    `older` counts jobs that are not listed.
+    The result has no single attempts; `iris log export` prints them.
     """
 
     cluster: str
@@ -128,7 +128,7 @@ class ReportDocument(Struct, frozen=True, kw_only=True):
 def report_document(report: Report) -> ReportDocument:
     return ReportDocument(
         cluster=report.name,
-        since=moment(report.since),
+        since=json_time(report.since),
         at=report.at,
         messages=report.messages,
         log_damage=report.log_damage,

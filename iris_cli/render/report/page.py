@@ -40,11 +40,11 @@ _MAX_ROWS = 100
 
 
 def page(report: Report) -> str:
-    """Return the page as HTML: one file without external references. Its security policy allows only its own script."""
+    """Return the page as HTML without external references. Its security policy allows only the page's own script."""
     style, script = _asset("report.css"), _asset("report.js")
     used = uses(report)
     policy = f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
-    data = embedded(chart(report, used))
+    data = script_json(chart(report, used))
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -132,15 +132,15 @@ def _tiles(report: Report, used: list[Use]) -> str:
     return f'<dl class="tiles">{shown}</dl>\n'
 
 
-def _in_hours(seconds: float) -> Cell:
+def _hours_cell(seconds: float) -> Cell:
     return Cell(hours(seconds) if seconds else "", seconds)
 
 
-def _in_words(seconds: float | None) -> Cell:
+def _duration_cell(seconds: float | None) -> Cell:
     return Cell(duration(seconds), -1.0 if seconds is None else seconds)
 
 
-def _number(number: int) -> Cell:
+def _number_cell(number: int) -> Cell:
     return Cell(f"{number:,}" if number else "", number)
 
 
@@ -151,12 +151,12 @@ def _sums(what: str, sums: list[Sum], unnamed: str = "") -> str:
     rows = [
         (
             Cell(each.name or unnamed),
-            _number(each.jobs),
-            _in_hours(each.chip_seconds),
-            _in_hours(each.wasted),
-            _in_hours(each.task_seconds),
-            _in_words(each.waited_median),
-            _in_words(each.waited_most),
+            _number_cell(each.jobs),
+            _hours_cell(each.chip_seconds),
+            _hours_cell(each.wasted),
+            _hours_cell(each.task_seconds),
+            _duration_cell(each.waited_median),
+            _duration_cell(each.waited_most),
         )
         for each in sums[:_MAX_ROWS]
     ]
@@ -174,9 +174,9 @@ def _ends(report: Report) -> str:
                 "still running" if each.reason is None else reason_words(each.reason),
                 kind=f"mark {kind_of(each.reason)}",
             ),
-            _number(each.attempts),
-            _in_hours(each.chip_seconds),
-            _in_hours(each.task_seconds),
+            _number_cell(each.attempts),
+            _hours_cell(each.chip_seconds),
+            _hours_cell(each.task_seconds),
         )
         for each in ends(report.jobs)
     ]
@@ -184,15 +184,15 @@ def _ends(report: Report) -> str:
 
 
 def _workers_with_losses(used: list[Use]) -> str:
-    """Return the table of workers that lost attempts. Equal rows, for example of a slice's workers, become one row."""
+    """Return the table of workers that lost attempts. Workers with equal values share a row."""
     with_losses = sorted((use for use in used if use.lost), key=lambda use: -use.lost)
     alike: dict[tuple[Cell, ...], list[str]] = {}
     for use in with_losses:
         busy = use.busy_seconds / (use.worker.seconds or 1.0)
         cells = (
             Cell(use.worker.slice or ""),
-            _number(use.lost),
-            _number(use.attempts),
+            _number_cell(use.lost),
+            _number_cell(use.attempts),
             Cell(f"{100 * busy:.0f} %", round(busy, 2)),
         )
         alike.setdefault(cells, []).append(use.worker.id)
@@ -213,11 +213,11 @@ def _jobs(report: Report) -> str:
     failed = (job.id for job in reversed(report.jobs) if job.last_lines)
     with_lines = set(islice(failed, _MAX_JOBS_WITH_LINES))
     rows = [_job(job, job.last_lines if job.id in with_lines else ()) for job in reversed(report.jobs)]
-    return _section("Jobs", _FIND + table(_HEADERS, rows, name="jobs"))
+    return _section("Jobs", _FILTER + table(_HEADERS, rows, name="jobs"))
 
 
 _MAX_JOBS_WITH_LINES = 500
-"""Maximum number of jobs, newest first, that are shown with their last log lines. It limits the size of the page."""
+"""Maximum number of failed jobs with last log lines. It limits the size of the page. The newest jobs come first."""
 
 
 def _job(job: JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
@@ -232,14 +232,14 @@ def _job(job: JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
             lines=last_lines,
         ),
         Cell(clock_time(job.submitted_at), job.submitted_at, kind="at"),
-        _in_words(job.waited),
+        _duration_cell(job.waited),
         Cell(duration(job.ran), -1.0 if job.ran is None else job.ran, kind="ran"),
         Cell(tasks, job.replicas),
-        _number(job.retries),
-        _number(job.preemptions),
-        _in_hours(sums.chip_seconds),
-        _in_hours(sums.wasted),
-        _in_hours(sums.task_seconds),
+        _number_cell(job.retries),
+        _number_cell(job.preemptions),
+        _hours_cell(sums.chip_seconds),
+        _hours_cell(sums.wasted),
+        _hours_cell(sums.task_seconds),
         Cell(" ".join(f"{key}={value}" for key, value in job.labels.items()), kind="labels"),
     )
 
@@ -253,7 +253,7 @@ _KINDS = {
     "RETRYING": "pending",
 }
 
-_FIND = """<p class="tools"><label>Filter jobs: <input type="search" id="find" size="24"></label>
+_FILTER = """<p class="tools"><label>Filter jobs: <input type="search" id="find" size="24"></label>
 <span id="found"></span></p>
 """
 
@@ -282,13 +282,13 @@ except the last lines of the task that made a job fail.</p></footer>
 """
 
 
-_N = ' class="n"'
+_NUMERIC = ' class="n"'
 
 
 class Cell(Struct, frozen=True):
-    """One cell of a table. `key`: sort key if it is not the text. `kind`: class in the style sheet.
+    """One cell of a table. `key`: sort key (default: `text`). `kind`: class in the style sheet.
 
-    `lines`: text that is shown after a click on the cell.
+    `lines`: log lines that appear after a click on the cell.
     """
 
     text: str
@@ -303,20 +303,21 @@ def safe(text: str) -> str:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, name: str = "") -> str:
-    """Return a table. Columns with keys are numeric; columns without text in any row are omitted."""
+    """Return a table, without columns that have no text. A column with sort keys is numeric."""
     rows = list(rows)
-    shown = [place for place in range(len(headers)) if any(row[place].text for row in rows)]
-    numbers = {place for place in shown if any(row[place].key is not None for row in rows)}
+    shown = [column for column in range(len(headers)) if any(row[column].text for row in rows)]
+    numbers = {column for column in shown if any(row[column].key is not None for row in rows)}
     head = "".join(
-        f'<th scope="col"{_N if place in numbers else ""}>{safe(headers[place])}</th>' for place in shown
+        f'<th scope="col"{_NUMERIC if column in numbers else ""}>{safe(headers[column])}</th>'
+        for column in shown
     )
-    body = "\n".join(f"<tr>{''.join(_cell(row[place]) for place in shown)}</tr>" for row in rows)
+    body = "\n".join(f"<tr>{''.join(_cell(row[column]) for column in shown)}</tr>" for row in rows)
     named = f' id="{name}"' if name else ""
     kind = "wide tall" if name else "wide"
     return f'<div class="{kind}"><table{named}><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
 
 
-def embedded(content: Any) -> str:
+def script_json(content: Any) -> str:
     """Return JSON for a script element, escaped so that no text can end the element or begin a comment."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     for each in "<>&":
@@ -336,12 +337,12 @@ def _cell(cell: Cell) -> str:
 
 
 _REASONS: tuple[EndReason | None, ...] = (None, *EndReason)
-_LONG = 36_000.0
-"""Reports longer than this many seconds use a unit of 1 s in the chart, shorter ones 0.01 s."""
+_LONG_REPORT = 36_000.0
+"""Seconds. The unit of time in the chart is 1 s for a longer report, otherwise 0.01 s."""
 
 
 def kind_of(reason: EndReason | None) -> str:
-    """Return the style sheet class for the end of an attempt; None is a live attempt. Each class has a colour."""
+    """Return the style sheet class, and thereby the colour, for the end of an attempt. None means a live attempt."""
     if reason is None:
         return "running"
     if reason is EndReason.OK:
@@ -352,8 +353,8 @@ def kind_of(reason: EndReason | None) -> str:
 
 
 def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
-    """Return the chart's data. Times are in `unit`s of seconds. `jobs` has names and `_attempt_numbers`."""
-    unit = 1.0 if report.at - report.since > _LONG else 0.01
+    """Return the chart's data. `unit`: the unit of times, in seconds. `jobs`: names and `_attempt_numbers`."""
+    unit = 1.0 if report.at - report.since > _LONG_REPORT else 0.01
     return {
         "since": report.since,
         "unit": unit,
@@ -368,7 +369,7 @@ def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
 
 
 def _worker_data(report: Report, use: Use, unit: float) -> list[Any]:
-    """Return a worker's name, slice, type, chips, seconds configured, seconds busy, and configured spans in `unit`s."""
+    """Return a worker's name, slice, type, chips, configured and busy seconds, and the spans in the configuration."""
     worker = use.worker
     spans = [_units(each - report.since, unit) for span in worker.configured_spans for each in span]
     return [
@@ -383,15 +384,18 @@ def _worker_data(report: Report, use: Use, unit: float) -> list[Any]:
 
 
 def _attempt_numbers(attempts: Iterable[AttemptSpan], since: float, unit: float) -> Iterator[int]:
-    """Yield task, attempt, worker, placed (since the previous), started (since placed; or -1), length, reason."""
-    before = 0
+    """Yield seven numbers for each attempt: task, attempt, worker, placement, start, length, reason.
+
+    The placement is relative to the previous placement. The start is relative to the placement; -1 if it never started.
+    """
+    previous = 0
     for each in attempts:
         placed = _units(each.placed_at - since, unit)
         started = -1 if each.started_at is None else _units(each.started_at - each.placed_at, unit)
         length = _units(each.seconds, unit)
-        yield from (each.task, each.attempt, each.worker, placed - before, started, length)
+        yield from (each.task, each.attempt, each.worker, placed - previous, started, length)
         yield _REASONS.index(each.reason)
-        before = placed
+        previous = placed
 
 
 def _units(seconds: float, unit: float) -> int:

@@ -28,7 +28,7 @@ from iris_cli.render.tables import (
 )
 from iris_cli.render.views.job_tables import next_line
 
-_MOST_ROWS = 10
+_MAX_ROWS = 10
 """Maximum number of labels, of hosts and of jobs with a row. The HTML page has more rows."""
 
 _RIGHT = (
@@ -38,7 +38,7 @@ _RIGHT = (
 
 
 def show_report(output: Output, report: Report) -> None:
-    """Print use and waiting times of the jobs, by label, by end, by host and by job."""
+    """Print resource use and waiting times: in total, by label, by outcome, by host and by job."""
     if output.as_json:
         output.document(report_document(report))
     elif output.quiet:
@@ -54,8 +54,8 @@ def _summary(report: Report, width: int) -> list[Text | Table]:
     narrow = width < NARROW
     parts: list[Text | Table] = [text(message, "bold red") for message in report.messages]
     parts += [_header(report), text(""), _figures(report, used)]
-    for some in (_labels(report, narrow), _ends(report), _hosts(used), _most_used(report, narrow)):
-        parts += [text(""), *some] if some else []
+    for section in (_labels(report, narrow), _ends(report), _hosts(used), _most_used(report, narrow)):
+        parts += [text(""), *section] if section else []
     return [*parts, text(""), _next(report)]
 
 
@@ -123,28 +123,28 @@ def _labels(report: Report, narrow: bool) -> list[Text | Table]:
         (
             each.name or "(no label)",
             f"{each.jobs:,}",
-            *_hours_of(each),
+            *_hours_cells(each),
             duration(each.waited_median),
             duration(each.waited_most),
         )
-        for each in sums[:_MOST_ROWS]
+        for each in sums[:_MAX_ROWS]
     ]
     return [table(headers, rows, only=only, right=_RIGHT), *_more_words(len(sums), "label")]
 
 
-def _hours_of(each: Sum) -> tuple[str, str, str]:
+def _hours_cells(each: Sum) -> tuple[str, str, str]:
     """Return chip-hours, wasted chip-hours and task-hours."""
-    return _column(each.chip_seconds), _column(each.wasted), _column(each.task_seconds)
+    return _hours_text(each.chip_seconds), _hours_text(each.wasted), _hours_text(each.task_seconds)
 
 
-def _column(seconds: float) -> str:
-    """Return hours with two decimals, so that the points align; '' for 0."""
+def _hours_text(seconds: float) -> str:
+    """Return hours with two decimals, so that decimal points align in a column; '' for 0."""
     return f"{seconds / 3600:,.2f}" if seconds else ""
 
 
 def _more_words(number: int, noun: str) -> Iterator[Text]:
-    if number > _MOST_ROWS:
-        yield text(f"{count(number - _MOST_ROWS, f'more {noun}')} not shown: --html, --json", "dim")
+    if number > _MAX_ROWS:
+        yield text(f"{count(number - _MAX_ROWS, f'more {noun}')} not shown: --html, --json", "dim")
 
 
 def _ends(report: Report) -> list[Text | Table]:
@@ -153,8 +153,8 @@ def _ends(report: Report) -> list[Text | Table]:
         (
             "still running" if each.reason is None else reason_words(each.reason),
             f"{each.attempts:,}",
-            _column(each.chip_seconds),
-            _column(each.task_seconds),
+            _hours_text(each.chip_seconds),
+            _hours_text(each.task_seconds),
         )
         for each in found
     ]
@@ -167,7 +167,7 @@ def _hosts(used: Sequence[Use]) -> list[Text | Table]:
     rows = folded_rows(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
     each = " EACH" if len(rows) < len(used) else ""
     headers = ("HOST", "SLICE", "BUSY", f"ATTEMPTS{each}", f"LOST{each}")
-    tables: list[Text | Table] = [table(headers, rows[:_MOST_ROWS], right=_RIGHT)] if rows else []
+    tables: list[Text | Table] = [table(headers, rows[:_MAX_ROWS], right=_RIGHT)] if rows else []
     return [*tables, *_more_words(len(rows), "host")]
 
 
@@ -177,12 +177,12 @@ def _host_cells(use: Use) -> Row:
 
 
 def _most_used(report: Report, narrow: bool) -> list[Text | Table]:
-    """Return the table of jobs with the most chip-hours, then task-hours."""
+    """Return the table of the jobs with the most chip-hours. Of equal jobs, the one with more task-hours is first."""
     costs = [(job, total([job])) for job in report.jobs]
     costs.sort(key=lambda pair: (-pair[1].chip_seconds, -pair[1].task_seconds))
     headers = ("JOB", "STATE", "CHIP-HOURS", "WASTED", "TASK-HOURS", "WAITED", "RAN", "RETRIES", "WHY")
     only = ("JOB", "STATE", "CHIP-HOURS", "TASK-HOURS") if narrow else ()
-    rows = [_job_cells(job, sums) for job, sums in costs[:_MOST_ROWS]]
+    rows = [_job_cells(job, sums) for job, sums in costs[:_MAX_ROWS]]
     tables: list[Text | Table] = [table(headers, rows, only=only, right=_RIGHT)] if rows else []
     return [*tables, *_more_words(len(costs), "job")]
 
@@ -193,7 +193,7 @@ def _job_cells(job: JobLine, sums: Sum) -> Row:
     return (
         job.id,
         word_of(job.display),
-        *_hours_of(sums),
+        *_hours_cells(sums),
         duration(job.waited),
         duration(job.ran),
         job_retries,
@@ -218,9 +218,9 @@ def share(part: float, whole: float) -> str:
 
 
 def share_of_available(chip_seconds: float, used: Iterable[Use]) -> str:
-    """Return the share of the available chip-hours: those of all workers while they were in the configuration."""
-    offered = sum(use.worker.chips * use.worker.seconds for use in used)
-    return f"{share(chip_seconds, offered)} of {hours(offered)} available" if offered else "no chips"
+    """Return the used share of the available chip-hours. All chips are available while their worker is configured."""
+    available = sum(use.worker.chips * use.worker.seconds for use in used)
+    return f"{share(chip_seconds, available)} of {hours(available)} available" if available else "no chips"
 
 
 def state_counts(report: Report) -> str:
@@ -230,7 +230,7 @@ def state_counts(report: Report) -> str:
 
 
 class WrittenDocument(Struct, frozen=True, kw_only=True):
-    """The result of `iris report --html`. `size` in bytes; `older` counts jobs that are not listed."""
+    """The result of `iris report --html`. `size`: bytes. `older`: number of older jobs that are not listed."""
 
     file: Path
     size: int
@@ -242,7 +242,7 @@ class WrittenDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_written(output: Output, report: Report, path: Path, size: int) -> None:
-    """Print one line about the written page, or its document."""
+    """Print one line about the written page; with --json the document."""
     output.warnings(report.messages)
     if output.as_json:
         output.document(

@@ -19,10 +19,10 @@ from iris_cli.render.tables import (
     MAX_PARTS,
     NARROW,
     Row,
-    age,
     banner,
     block,
     clock_time,
+    cycle_parts,
     duration,
     expected_words,
     facts,
@@ -65,12 +65,12 @@ def _header(status: JobStatus) -> Text:
     job = status.job
     size = count(job.replicas, "task") + (", a gang" if job.gang else "")
     return Text.assemble(
-        text(job.id, "bold"), "  ", state(job.display), "  ", size, *age(status.cycles, status.at)
+        text(job.id, "bold"), "  ", state(job.display), "  ", size, *cycle_parts(status.cycles, status.at)
     )
 
 
-def _ran(job: JobRow) -> str:
-    """Return the run time of the job as text. It has "so far" if the job is open and not running now."""
+def _run_time(job: JobRow) -> str:
+    """Return `ran 2h` for an ended job, `running for 2h` for a running job, otherwise `ran for 2h so far`."""
     took = duration(job.duration)
     if job.ended_at is not None:
         return f"ran {took}"
@@ -81,7 +81,7 @@ def _facts(status: JobStatus) -> Table:
     job = status.job
     times = f"submitted {duration(job.age)} ago ({clock_time(job.submitted_at)} UTC)"
     if job.duration is not None:
-        times += f", {_ran(job)}"
+        times += f", {_run_time(job)}"
     if job.ended_at is not None:
         times += f", ended {duration(max(0.0, status.at - job.ended_at))} ago"
     return facts(
@@ -99,7 +99,7 @@ def _facts(status: JobStatus) -> Table:
             ("rounds", str(status.rounds) if status.rounds > 1 else ""),
             ("priority", job.priority if job.priority != "normal" else ""),
             ("labels", ", ".join(f"{key}={value}" for key, value in job.labels.items())),
-            ("indexes", "" if _is_counted(status) else status.array),
+            ("indexes", "" if _has_default_indexes(status) else status.array),
             ("after", ", ".join(status.after)),
             ("submitted by", str(status.origin or "")),
             ("resubmission of", job.again or ""),
@@ -111,21 +111,21 @@ def _facts(status: JobStatus) -> Table:
 
 
 def _reason(status: JobStatus) -> tuple[str, str]:
-    """Return why the job is pending or ended. For a running job, return why some tasks are pending."""
+    """Return a label, and why the job or some of its tasks are pending, or why the job ended. Omit a shown failure."""
     job, pending = status.job, status.job.tasks.get(TaskState.PENDING, 0)
     if job.workers and job.why and pending and not (job.stopping or job.state.terminal):
         return "pending", f"{count(pending, 'task')}: {job.why}"
     return "why", overdue_reason(job) if status.failure is None else ""
 
 
-def _is_counted(status: JobStatus) -> bool:
+def _has_default_indexes(status: JobStatus) -> bool:
     """Return whether the array indexes are equal to the numbers of the tasks, 0 to N-1."""
     last = len(status.tasks) - 1
     return status.array in (f"0-{last}", "0" if last == 0 else "")
 
 
 def _constraints(status: JobStatus) -> Iterator[str]:
-    """Yield the constraints as typed. The text of an inherited constraint names the job that set it."""
+    """Yield the constraints as typed. The text of an inherited constraint ends with the job that has set it."""
     for each in status.constraints:
         typed = format_constraint(each)
         source = status.inherited.get(typed)
@@ -138,7 +138,11 @@ def _endpoint(row: EndpointRow) -> str:
 
 
 def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
-    """Return a table of tasks. Pending tasks with equal reasons share a row; above FOLD_ABOVE, all equal tasks do."""
+    """Return a table of tasks. `everything`: a row for each task.
+
+    Otherwise pending tasks with the same reason share a row. Above FOLD_ABOVE, all tasks with the same state and reason
+    share a row.
+    """
     headers = ("TASK", "STATE", "WORKER", "ATTEMPT", "STARTED (UTC)", "ENDED (UTC)", "RAN", "WHY")
     narrow = width < NARROW
     only = {"TASK", "STATE", "WORKER", "RAN", "WHY"}
@@ -169,36 +173,36 @@ def _task_cells(task: TaskRow) -> Row:
 
 
 def _why(task: TaskRow) -> str:
-    """Return the reason for the task's state. The exit code is omitted, because the display has it."""
+    """Return the reason for the task's state, without the exit code that the display of the state already shows."""
     code_words = task.display.partition(" ")[2]
     more = task.why.removeprefix(code_words) if code_words else task.why
     return more[2:] if more[:2] in (": ", "; ") else more
 
 
-def _folded_tasks(tasks: Iterable[TaskRow], most: int = MAX_PARTS) -> list[Row]:
+def _folded_tasks(tasks: Iterable[TaskRow], max_parts: int = MAX_PARTS) -> list[Row]:
     alike: dict[tuple[str, str], list[TaskRow]] = {}
     for task in tasks:
         alike.setdefault((task.display, _why(task)), []).append(task)
     return [
         (
-            fold((f"task-{task.id.index}" for task in group), most) + _how_many(group),
+            fold((f"task-{task.id.index}" for task in group), max_parts) + _group_size(group),
             word,
-            fold((task.worker for task in group if task.worker), most),
+            fold((task.worker for task in group if task.worker), max_parts),
             "",
             "",
             "",
-            _span([task.duration for task in group if task.duration is not None]),
+            _duration_range([task.duration for task in group if task.duration is not None]),
             why,
         )
         for (word, why), group in alike.items()
     ]
 
 
-def _how_many(group: list[TaskRow]) -> str:
+def _group_size(group: list[TaskRow]) -> str:
     return f" ({len(group)})" if len(group) > 1 else ""
 
 
-def _span(durations: list[float]) -> str:
+def _duration_range(durations: list[float]) -> str:
     if not durations:
         return ""
     shortest, longest = duration(min(durations)), duration(max(durations))
@@ -216,7 +220,7 @@ def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
             str(number),
             fold(f"task-{attempt.id.task.index}" for attempt in group),
             fold(attempt.worker for attempt in group),
-            _span([attempt.duration for attempt in group if attempt.duration is not None]),
+            _duration_range([attempt.duration for attempt in group if attempt.duration is not None]),
             why,
         )
         for (number, why), group in lines
@@ -247,9 +251,9 @@ def failure_card(failure: FailureCard) -> list[Renderable]:
         card.append(Padding(block("\n".join(failure.log_lines), "dim"), (0, 0, 0, 2), expand=False))
     if failure.facts:
         card.append(facts([("proven" if fact.proven else "a guess", fact.text) for fact in failure.facts]))
-    card += [text(line) for line in (*_others(failure), *_children(failure))]
+    card += [text(line) for line in (*_peer_lines(failure), *_child_lines(failure))]
     if failure.known is not None:
-        card += [text(""), *_known(failure.known, failure)]
+        card += [text(""), *_known_cause(failure.known, failure)]
     return card
 
 
@@ -267,8 +271,8 @@ def next_line(command: str) -> Text:
     return Text.assemble(("next: ", "dim"), text(command))
 
 
-def _others(failure: FailureCard) -> Iterator[str]:
-    """Yield a line for each group of peers. Yield nothing if all peers were stopped without output."""
+def _peer_lines(failure: FailureCard) -> Iterator[str]:
+    """Yield a line for each group of peers. Yield nothing if no peer failed and no peer wrote output."""
     if not any(group.line or group.failed for group in failure.others):
         return
     for group in failure.others[:MAX_GROUPS]:
@@ -277,7 +281,7 @@ def _others(failure: FailureCard) -> Iterator[str]:
         yield f"{sum(len(group.tasks) for group in rest)} more tasks ended in {len(rest)} other ways"
 
 
-def _children(failure: FailureCard) -> Iterator[str]:
+def _child_lines(failure: FailureCard) -> Iterator[str]:
     for child in failure.children[:MAX_GROUPS]:
         yield f"child job {child.job} {child.state}: {child.cause}"
     if more := len(failure.children[MAX_GROUPS:]) + failure.more_children:
@@ -296,7 +300,7 @@ def _peer_line(group: PeerGroup, first: TaskId) -> str:
     return f'{who} {how}; last line{of}: "{group.line}"'
 
 
-def _known(known: Explained, failure: FailureCard) -> Iterator[Text | Table]:
+def _known_cause(known: Explained, failure: FailureCard) -> Iterator[Text | Table]:
     who = "" if known.task == failure.task else f" (in the output of task-{known.task.index})"
     yield text(f"known cause{who}: {known.cause}", "bold yellow")
     line = known.line if known.line not in failure.cause else ""

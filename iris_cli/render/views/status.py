@@ -14,8 +14,8 @@ from iris_cli.render.layout import Table, Text
 from iris_cli.render.tables import (
     NARROW,
     Row,
-    age,
     banner,
+    cycle_parts,
     duration,
     fold,
     folded_rows,
@@ -42,7 +42,7 @@ def ended_jobs(output: Output) -> int:
 def show_cluster(
     output: Output, status: ClusterStatus, *, everything: bool = False, chosen: bool = False
 ) -> None:
-    """Print the cluster. `everything`: with all ended jobs. `chosen`: the jobs were filtered."""
+    """Print the cluster. `everything`: print all jobs. `chosen`: the user has selected jobs by label or state."""
     output.view(
         status,
         status.messages,
@@ -52,7 +52,7 @@ def show_cluster(
 
 
 def _parts(status: ClusterStatus, width: int, *, everything: bool, chosen: bool) -> list[Text | Table]:
-    """Return the view for a terminal of `width` columns. `chosen`: the jobs were filtered."""
+    """Return the view for a terminal of `width` columns."""
     parts: list[Text | Table] = [*banner(status.messages, status.cycles), header(status)]
     for part in (
         _jobs(status, width, everything, chosen),
@@ -69,13 +69,13 @@ def _parts(status: ClusterStatus, width: int, *, everything: bool, chosen: bool)
 
 
 def header(status: ClusterStatus) -> Text:
-    """Return one line about the cluster and the runner of its cycles."""
+    """Return a header with the cluster's name, its workers, and what runs its cycles."""
     workers = worker_counts(status)
-    return Text.assemble(text(status.name, "bold"), "  ", workers, *age(status.cycles, status.at))
+    return Text.assemble(text(status.name, "bold"), "  ", workers, *cycle_parts(status.cycles, status.at))
 
 
 def worker_counts(status: ClusterStatus) -> str:
-    """Return `11 workers, 9 accepting tasks`, or only the number of workers if all accept tasks."""
+    """Return `11 workers, 9 accepting tasks`. If all workers accept tasks, return `11 workers`."""
     accepting = sum(not worker.refuses for worker in status.workers)
     workers = count(len(status.workers), "worker")
     return workers if accepting == len(status.workers) else f"{workers}, {accepting} accepting tasks"
@@ -117,7 +117,7 @@ def _job_cells(job: JobRow) -> Row:
 
 
 def _short_job_cells(job: JobRow) -> Row:
-    """Return `_job_cells`, with the note of a pending job's display in the last cell: only this cell may wrap."""
+    """Return `_job_cells`, but move the note of a pending job's display to the last cell. Only this cell may wrap."""
     name, display, *cells, why = _job_cells(job)
     word, _, note = display.partition(" ")
     done = note.strip("()") if word == JobState.PENDING else ""
@@ -125,7 +125,7 @@ def _short_job_cells(job: JobRow) -> Row:
 
 
 def tasks(job: JobRow) -> str:
-    """Return the number of tasks. If tasks have other displays than the job, return the number for each display."""
+    """Return the number of tasks: `4`, or `3 running, 1 pending` if the tasks do not all have the job's state."""
     uniform = list(job.task_displays) == [word_of(job.display)]
     return str(job.replicas) if uniform else counts_in_words(job.task_displays)
 
@@ -136,12 +136,12 @@ def where(job: JobRow) -> str:
 
 
 def overdue_reason(job: JobRow) -> str:
-    """Return why the job is pending or ended. For an overdue job, the text has the time since it is pending."""
+    """Return why the job is pending or ended. The text for an overdue job begins with its time in the queue."""
     return ": ".join(filter(None, (job.overdue, job.why)))
 
 
 def where_and_why(job: JobRow, overdue: str) -> str:
-    """Return the job's workers, why tasks are pending, why it ended, its retry and its resubmissions."""
+    """Return the job's workers, why tasks are pending or why the job ended, its retry and its resubmissions."""
     pending = job.tasks.get(TaskState.PENDING, 0)
     if job.stopping and not job.state.terminal:
         why = ""
@@ -155,7 +155,7 @@ def where_and_why(job: JobRow, overdue: str) -> str:
 
 def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:
     cells = _short_slice_cells if width < NARROW else _slice_cells
-    rows = folded_rows(status.slices, lambda each: each.name, cells, each=(2,))
+    rows = folded_rows(status.slices, lambda each: each.name, cells, per_row=(2,))
     return [table(("SLICE", "TYPE", "VMS FREE", "STATUS", "JOBS"), rows)] if rows else []
 
 
@@ -174,7 +174,7 @@ def _hosts(status: ClusterStatus, width: int) -> list[Text | Table]:
             return []
         return [text("no workers yet: iris doctor checks the hosts in cluster.yaml", "dim")]
     hosts = [worker for worker in status.workers if worker.slice is None]
-    rows = folded_rows(hosts, lambda each: each.id, _host_cells, each=(2, 3))
+    rows = folded_rows(hosts, lambda each: each.id, _host_cells, per_row=(2, 3))
     only = ("HOST", "CORES FREE", "STATUS", "JOBS") if width < NARROW else ()
     headers = ("HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS")
     return [table(headers, rows, only=only)] if rows else []
@@ -187,7 +187,7 @@ def _host_cells(row: WorkerRow) -> Row:
 def problem_lines(workers: Iterable[WorkerRow]) -> list[str]:
     """Return a line for each warning, and for each reason why workers accept no tasks.
 
-    An attempt that is being stopped is no such reason.
+    Omit the reason of workers that accept no tasks only until an attempt is stopped.
     """
     problems: list[tuple[str, str]] = []
     for worker in workers:
@@ -217,11 +217,11 @@ def _groups(scaling: Scaling, width: int) -> list[Text | Table]:
 
 def _group_cells(row: ScaleGroupRow) -> Row:
     where = f"{row.region}{', preemptible' if row.preemptible else ''}".removeprefix(", ")
-    least = f"min {row.min_slices}, " if row.min_slices else ""
-    slices = f"{len(row.slices)} ({least}max {row.max_slices})"
-    return row.name, row.type, where, slices, str(row.wanted), "; ".join(map(_now, row.slices))
+    minimum = f"min {row.min_slices}, " if row.min_slices else ""
+    slices = f"{len(row.slices)} ({minimum}max {row.max_slices})"
+    return row.name, row.type, where, slices, str(row.wanted), "; ".join(map(_slice_state, row.slices))
 
 
-def _now(row: CreatedSliceRow) -> str:
+def _slice_state(row: CreatedSliceRow) -> str:
     reason = f" ({row.reason})" if row.reason else ""
     return f"{row.name} {row.state} for {duration(row.age)}{reason}"

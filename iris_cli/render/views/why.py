@@ -35,14 +35,14 @@ FOLD_ABOVE = 16
 
 
 def show_why(output: Output, why: Why) -> None:
-    """Print the answer, with --quiet only the first reason."""
-    output.view(why, why.messages, [_in_short(why)], lambda: _parts(why, output.width))
+    """Print the answer. With --quiet print only the first reason."""
+    output.view(why, why.messages, [_short_answer(why)], lambda: _parts(why, output.width))
 
 
-def _in_short(why: Why) -> str:
+def _short_answer(why: Why) -> str:
     reasons = [wait.prospect for wait in why.waits]
     refuses = why.worker.worker.refuses if why.worker else ()
-    candidates = (*refuses, *why.occupied, *reasons, why.cause, *(place.worker for place in why.places))
+    candidates = (*refuses, *why.occupied, *reasons, why.cause, *(each.worker for each in why.places))
     return next(filter(None, candidates), why.display)
 
 
@@ -62,7 +62,7 @@ def _parts(why: Why, width: int) -> Iterator[Renderable]:
         yield text("")
         only = ("WORKER", "STATE", "TASK", "FOR", "NOTE") if width < NARROW else ()
         yield table(
-            ("WORKER", "STATE", "TASK", "SINCE (UTC)", "FOR", "NOTE"), _place_rows(why.places), only=only
+            ("WORKER", "STATE", "TASK", "SINCE (UTC)", "FOR", "NOTE"), _attempt_rows(why.places), only=only
         )
         yield from (
             text(chosen, "dim") for chosen in dict.fromkeys(each.chosen for each in why.places) if chosen
@@ -122,19 +122,18 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
         yield found.change.label, found.change.text
 
 
-def _place_rows(places: tuple[LiveAttempt, ...]) -> Iterator[tuple[str, ...]]:
+def _attempt_rows(attempts: tuple[LiveAttempt, ...]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each attempt; above FOLD_ABOVE, a row for all attempts in the same state."""
-
     alike: dict[object, list[LiveAttempt]] = {}
-    for place in places:
-        key = (place.state, place.doubt) if len(places) > FOLD_ABOVE else place.attempt
-        alike.setdefault(key, []).append(place)
+    for each in attempts:
+        key = (each.state, each.doubt) if len(attempts) > FOLD_ABOVE else each.attempt
+        alike.setdefault(key, []).append(each)
     for group in alike.values():
-        oldest = min(group, key=lambda place: place.since_at)
+        oldest = min(group, key=lambda each: each.since_at)
         yield (
-            fold(place.worker for place in group),
+            fold(each.worker for each in group),
             oldest.state,
-            fold(f"task-{place.attempt.task.index}" for place in group),
+            fold(f"task-{each.attempt.task.index}" for each in group),
             clock_time(oldest.since_at),
             duration(oldest.age),
             oldest.doubt,

@@ -47,9 +47,9 @@ _GAP = "  "
 
 
 class ScreenInput(Struct, frozen=True, kw_only=True):
-    """The changing input of a screen. `now` is in seconds since the epoch; the newest of the `events` is the last.
+    """The changing input of a screen. `now`: seconds since the epoch. `events`: the newest event is the last.
 
-    `trouble`: why no cycle could run, otherwise ''.
+    `trouble`: why no cycle could run; '' if the last cycle ran.
     """
 
     now: float
@@ -62,9 +62,9 @@ DrawScreen = Callable[[ScreenInput, int, int], Sequence[Text]]
 
 
 class _Section(Struct, frozen=True):
-    """A section of the screen, of which `min_lines` to `max_lines` are shown.
+    """A section of the screen. The screen shows between `min_lines` and `max_lines` of its lines.
 
-    `hidden_words(n)` describes the lines after the first n; None: show the last lines.
+    `hidden_words(n)` describes the hidden lines, if the first n lines are shown. None: show the last lines.
     """
 
     lines: Sequence[Text]
@@ -74,7 +74,7 @@ class _Section(Struct, frozen=True):
 
 
 def draw_cluster(view: LiveView, screen_input: ScreenInput, width: int, height: int) -> list[Text]:
-    """Return the lines of a screen: at most `height`, each at most `width` columns wide."""
+    """Return the lines of a screen: at most `height`, each at most `width` columns column_width."""
     head = list(_header_lines(view.status, screen_input))[: max(1, height - 1)]
     has_gaps = height >= _MIN_LINES_FOR_GAPS
     sections = [
@@ -95,7 +95,7 @@ def draw_cluster(view: LiveView, screen_input: ScreenInput, width: int, height: 
         if screen_input.events and 1 < number == len(parts):  # keep events at the bottom
             lines += [Text()] * (room - sum(map(len, parts)))
         lines += [*[Text()] * has_gaps, *part]
-    return [_cut(line, width) for line in lines[:height]]
+    return [_truncate(line, width) for line in lines[:height]]
 
 
 def _counted_section(lines: Sequence[Text], max_lines: int, nouns: str) -> _Section:
@@ -105,7 +105,10 @@ def _counted_section(lines: Sequence[Text], max_lines: int, nouns: str) -> _Sect
 
 
 def _fit(sections: Sequence[_Section], room: int) -> list[Sequence[Text]]:
-    """Return each section's lines. Each gets its `min_lines`; then they are filled to `max_lines`, in order."""
+    """Return the shown lines of each section, `room` lines in total.
+
+    First give each section its `min_lines`. Then give the remaining lines to the sections in order, up to `max_lines`.
+    """
     numbers = [0] * len(sections)
     for limits in ([each.min_lines for each in sections], [each.max_lines for each in sections]):
         for index, section in enumerate(sections):
@@ -125,7 +128,7 @@ def _shown_lines(section: _Section, number: int) -> Sequence[Text]:
 
 
 def _header_lines(status: ClusterStatus, screen_input: ScreenInput) -> Iterator[Text]:
-    """Yield the cluster's name and workers, the runner of cycles, and problems of the log and of cycles."""
+    """Yield the cluster's name and workers, what runs cycles, and problems of the log and of cycles."""
     now = screen_input.now
     time = _text(f"{clock_time(now)[11:]} UTC", "dim")
     yield Text(_GAP).join([_text(status.name, "bold"), _text(worker_counts(status)), time])
@@ -137,7 +140,7 @@ def _header_lines(status: ClusterStatus, screen_input: ScreenInput) -> Iterator[
 
 
 def _cycles_line(cycles: Cycles | None, read_ago: float, now: float) -> Text:
-    """Return who runs cycles and the age of the last cycle. `read_ago`: seconds since `cycles` was read."""
+    """Return what runs cycles, and the age of the last cycle. `read_ago`: seconds since `cycles` was read."""
     if cycles is not None and cycles.last is not None:
         cycles = replace(cycles, last=float(max(0, int(cycles.last + read_ago))))
     return cycle_words(cycles, now).__rich__()
@@ -156,23 +159,23 @@ def _jobs(view: LiveView, now: float, width: int, height: int) -> _Section:
     rows: list[Row] = (
         [tuple(Text(header, style="dim") for header in _HEADERS)] if height >= _MIN_LINES_FOR_GAPS else []
     )
-    begins = []  # the first row of each job
+    first_rows = []  # the first row of each job
     for job in view.jobs[:height]:  # more jobs do not fit
-        begins.append(len(rows))
-        rows += _rows_of(view, job, now, width)
+        first_rows.append(len(rows))
+        rows += _job_rows(view, job, now, width)
     columns = _shown_columns(width)
     lines = _aligned([tuple(row[column] for column in columns) for row in rows], width)
 
     def hidden_words(shown: int) -> str:
-        hidden = view.jobs[sum(begin < shown for begin in begins) :]
-        return f"{count(len(hidden), 'more job')}: {_in_words(hidden)}" if hidden else "…"
+        hidden = view.jobs[sum(first_row < shown for first_row in first_rows) :]
+        return f"{count(len(hidden), 'more job')}: {_count_by_state(hidden)}" if hidden else "…"
 
     if older and len(view.jobs) <= height:
         lines.append(_text(older, "dim"))
     return _Section(lines, 3, len(lines), hidden_words)
 
 
-def _in_words(jobs: Iterable[LiveJob]) -> str:
+def _count_by_state(jobs: Iterable[LiveJob]) -> str:
     """Return the number of jobs per state: `3 running, 1 pending`."""
     found = Counter(word_of(job.row.display) for job in jobs)
     return ", ".join(f"{number} {state.lower()}" for state, number in found.items())
@@ -186,7 +189,7 @@ def _shown_columns(width: int) -> Sequence[int]:
     return (0, 1, 3, 4) if width < 90 else (0, 1, 2, 3, 4)
 
 
-def _rows_of(view: LiveView, job: LiveJob, now: float, width: int) -> Iterator[Row]:
+def _job_rows(view: LiveView, job: LiveJob, now: float, width: int) -> Iterator[Row]:
     row, style = job.row, _JOB_STYLES.get(job.urgency, "")
     display = row.display if width >= _MIN_COLUMNS_FOR_NOTES else word_of(row.display)
     yield (
@@ -194,7 +197,7 @@ def _rows_of(view: LiveView, job: LiveJob, now: float, width: int) -> Iterator[R
         _text(display, style_of(display)),
         _text(tasks(row)),
         _text(_duration_words(job, now), "dim"),
-        _text(where_and_why(row, _overdue(view, job, now)), style),
+        _text(where_and_why(row, _overdue_words(view, job, now)), style),
     )
     for group in job.task_groups[:_MAX_TASK_GROUPS]:
         yield _group_row(group, now)
@@ -214,7 +217,7 @@ def _group_row(group: TaskGroup, now: float) -> Row:
         _text(f"  {names}"),
         _text(word_of(group.state), style_of(group.state)),
         _text(str(len(group.tasks))),
-        _text(_seconds(group.changed_at, now), "dim"),
+        _text(_time_since(group.changed_at, now), "dim"),
         _text(f"{group.why} ({hosts})" if group.why and hosts else group.why or hosts),
     )
 
@@ -223,20 +226,20 @@ def _duration_words(job: LiveJob, now: float) -> str:
     """Return the time since the job ended, was retried, began to stop, was started or was submitted."""
     row = job.row
     if row.state.terminal:
-        return _seconds(row.ended_at, now)
+        return _time_since(row.ended_at, now)
     if row.retry or row.stopping:
-        return _seconds(job.changed_at, now)
-    return _seconds(row.started_at if row.state is JobState.RUNNING else row.submitted_at, now)
+        return _time_since(job.changed_at, now)
+    return _time_since(row.started_at if row.state is JobState.RUNNING else row.submitted_at, now)
 
 
-def _seconds(since: float | None, now: float) -> str:
+def _time_since(since: float | None, now: float) -> str:
     if since is None:
         return ""
     seconds = max(0, int(now - since))
     return duration(float(seconds - seconds % 60 if seconds >= _COARSE_SECONDS else seconds))
 
 
-def _overdue(view: LiveView, job: LiveJob, now: float) -> str:
+def _overdue_words(view: LiveView, job: LiveJob, now: float) -> str:
     if job.overdue_since is None:
         return ""
     return format_overdue(max(0.0, now - job.overdue_since), view.gang_reserve_after)
@@ -250,12 +253,12 @@ def _slices(status: ClusterStatus, width: int) -> list[Text]:
     rows = [
         (*map(_text, row[:3]), _text(row[3], STYLES.get(row[3], "")), _text(row[4]))
         for row in (
-            *folded_rows(status.slices, lambda each: each.name, _slice_cells, each=(2,)),
+            *folded_rows(status.slices, lambda each: each.name, _slice_cells, per_row=(2,)),
             *folded_rows(
                 [each for each in status.workers if each.slice is None],
                 lambda each: each.id,
                 _host_cells,
-                each=(2,),
+                per_row=(2,),
             ),
         )
     ]
@@ -284,12 +287,12 @@ def _text(content: str, style: str = "") -> Text:
 
 
 def _aligned(rows: Sequence[Row], width: int) -> list[Text]:
-    """Return lines with aligned columns. The first column is at most a third of `width`; the last is not padded."""
+    """Return lines with aligned columns. The first column takes at most a third of `width`."""
     if not rows:
         return []
     widths = [max(cell_len(cell.plain) for cell in column) for column in zip(*rows, strict=True)]
     widths[0] = min(widths[0], max(10, width // 3))
-    shown = [column for column, wide in enumerate(widths) if wide]
+    shown = [column for column, column_width in enumerate(widths) if column_width]
     lines = []
     for row in rows:
         cells = []
@@ -302,7 +305,7 @@ def _aligned(rows: Sequence[Row], width: int) -> list[Text]:
     return lines
 
 
-def _cut(line: Text, width: int) -> Text:
+def _truncate(line: Text, width: int) -> Text:
     line = line.copy()
     line.rstrip()
     line.truncate(max(1, width), overflow="ellipsis")
@@ -316,19 +319,19 @@ def loading_lines() -> list[Text]:
 
 
 def cluster_screen(session: Session, *, labels: Sequence[str] = (), states: Sequence[str] = ()) -> DrawScreen:
-    """Return the screen of the cluster now, with the matching jobs. Raises UsageError."""
+    """Return the screen of the cluster in its current state, with the jobs that match. Raises UsageError."""
     return partial(draw_cluster, live_view(session, labels=labels, states=states))
 
 
 def job_screen(output: Output, session: Session, job: str, *, everything: bool = False) -> DrawScreen:
-    """Return the screen of one job now. `everything`: a line for each task. Raises NotFoundError."""
+    """Return the screen of a job in its current state. `everything`: a line for each task. Raises NotFoundError."""
     return partial(_draw_job, output, job_status(session, job), everything)
 
 
 def _draw_job(
     output: Output, status: JobStatus, everything: bool, screen_input: ScreenInput, width: int, height: int
 ) -> list[Text]:
-    """Return the first lines of `iris status JOB` that fit into `height`."""
+    """Return the lines of `iris status JOB`, cut off after `height` lines."""
     console = output.console
     options = console.options.update(width=width, height=None)
     lines = [

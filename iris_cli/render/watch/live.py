@@ -1,7 +1,7 @@
-"""The alternate screen of a terminal: painted repeatedly.
+"""The alternate screen of a terminal.
 
-The terminal is restored even if Ctrl-C or SIGTERM ends the command. A thread paints the screen. So ages advance while
-the command waits for a lock or workers, and a resize takes effect at once.
+A thread paints the screen repeatedly, so ages advance while the command waits for a lock or for workers, and a resize
+takes effect at once. The terminal is restored even if Ctrl-C or SIGTERM ends the command.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Frame = Callable[[int, int], Sequence[Text]]
 class LiveScreen:
     """Context manager for the alternate screen. A thread calls `frame` every TICK seconds and after each `update`.
 
-    The thread paints nothing while the command is in the background (Ctrl-Z, then `bg`). The next `update` raises an
-    error that occurred in the thread.
+    The thread paints nothing while the command is in the background (Ctrl-Z, then `bg`). If an error occurs in the
+    thread, the next `update` raises it.
     """
 
     def __init__(self, console: Console, frame: Frame) -> None:
@@ -59,7 +59,7 @@ class LiveScreen:
             (signal.SIGTSTP, self._suspend),
             (signal.SIGQUIT, signal.default_int_handler),  # the default would leave the terminal unrestored
         ):
-            # A shell without job control ignores SIGTSTP: keep it ignored.
+            # A shell without job control lets its programs ignore SIGTSTP. Keep ignoring it.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, handler)
         self._painter.start()
@@ -102,7 +102,7 @@ class LiveScreen:
             self._error = error
 
     def _wait(self) -> bool:
-        """Wait for an update, at most TICK seconds. Return False at the end. All waiting updates count as one."""
+        """Wait for an update, at most TICK seconds. Return False at the end. Several waiting updates count as one."""
         is_active = True
         with suppress(Empty):
             is_active = self._wake.get(timeout=TICK)
@@ -115,7 +115,7 @@ class LiveScreen:
         try:
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
-            return True  # no controlling terminal
+            return True  # the process has no controlling terminal
 
     def _paint(self) -> None:
         if self._live is None:
@@ -158,8 +158,10 @@ class LiveScreen:
     def _leave(self) -> None:
         live, self._live = self._live, None
         modes, self._modes = self._modes, None
-        if modes is not None and self._is_in_foreground():  # otherwise another process has set its own
-            with suppress(termios.error):  # FLUSH: discard what was typed on this screen
+        if (
+            modes is not None and self._is_in_foreground()
+        ):  # a process in the background must not change the modes
+            with suppress(termios.error):  # TCSAFLUSH discards the keys typed on this screen
                 termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, modes)
         if live is not None:
             live.stop()

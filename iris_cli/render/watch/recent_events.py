@@ -1,4 +1,4 @@
-"""Recent events, folded: events that differ only in numbers of names become one line."""
+"""Recent events. Events that differ only in the numbers of names are folded into one line."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _NAME = pattern(r"(.{0,200}?[A-Za-z_.-])([0-9]{1,6})((?:/attempt-[0-9]{1,6})?[,:
 
 
 class RecentEvent(Struct, frozen=True):
-    """One line: one or more folded events. `at` is the time of the newest event."""
+    """One event, or several folded events. `at`: time of the newest event."""
 
     at: float
     text: str
 
 
 def fold_events(entries: Iterable[Entry]) -> list[RecentEvent]:
-    """Return the folded events, ordered by the first event of each."""
+    """Fold events. The result has the order in which the first event of each fold occurred."""
     alike: dict[tuple[str, tuple[str, ...]], list[Entry]] = {}
     for entry in entries:
         alike.setdefault((entry.type, _shape(entry.text)), []).append(entry)
@@ -30,7 +30,7 @@ def fold_events(entries: Iterable[Entry]) -> list[RecentEvent]:
 
 
 def _shape(text: str) -> tuple[str, ...]:
-    """Return the words of an event's text, with `#` in place of numbers of names."""
+    """Return the words of an event's text, with `#` in place of the number in a name."""
     return tuple(_parts(word)[0] + "#" + _parts(word)[2] for word in text.split(" "))
 
 

@@ -47,8 +47,7 @@ class Screen:
     def __enter__(self) -> Screen:
         self._session.progress = lambda _: nullcontext()  # no progress line: the screen shows progress
         if not (self._output.as_json or self._output.quiet) and is_screen(sys.stdout) and _in_foreground():
-            # Import before the painter starts: two threads must not import these modules at the same time.
-            from iris_cli.render.watch import board  # noqa: F401 - see above
+            from iris_cli.render.watch import board  # noqa: F401 - two threads must not import it at the same time
             from iris_cli.render.watch.live import LiveScreen
 
             self._live = LiveScreen(self._output.console, self._paint)
@@ -64,7 +63,7 @@ class Screen:
             self._print_last_screen(*self._live.size())
 
     def look(self) -> None:
-        """Update the screen if there is one. Also called before the first step, because that step may take long."""
+        """Read the state again and update the screen, if there is a screen."""
         if self._live is not None:
             self._draw = self._look()
             self._live.update()
@@ -78,7 +77,7 @@ class Screen:
             self.look()
             return
         if self._output.as_json:
-            self._output.in_lines = True
+            self._output.compact_json = True
             for entry in step.news:
                 self._output.document(entry)
         else:
@@ -91,7 +90,7 @@ class Screen:
         self._output.flush()
 
     def _warn_of_log_problems(self) -> None:
-        """Print warnings about problems of the log when they appear or reappear."""
+        """Print a warning for each problem of the log that the previous step did not have."""
         for message in self._session.messages:
             if message not in self._printed_messages:
                 self._output.warning(message)
@@ -130,14 +129,14 @@ def _words(each: RecentEvent) -> str:
 
 
 def _in_foreground() -> bool:
-    """Return whether this process group has the terminal. If not (`&`), it prints lines."""
+    """Return whether this process group is in the foreground. A watch in the background (`&`) prints lines."""
     with suppress(OSError):
         return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
     return True
 
 
 def open_jobs_words(cluster: Cluster, follow_up: str = "") -> str:
-    """Return a text about the open jobs when a watch ends, followed by `follow_up` (default: how to watch again)."""
+    """Return the message about open jobs at the end of a watch. It ends with `follow_up` (default: what to type)."""
     jobs = cluster.open_jobs()
     pending = [job.id for job in jobs if job.end is None and not cluster.live_attempts_of(job.id)]
     running = [job.id for job in jobs if job.id not in pending]

@@ -197,13 +197,13 @@ PICTURES = {
                     "ssh-add /home/me/.ssh/id_ed25519",
                 )
             ],
-            lacking=[],
+            missing=[],
         ),
     ),
     "cron-install-timer": Picture(
         line="iris cron install --systemd --autoscale",
         show=lambda output: cycles.show_installed(
-            output, "iris-lab.timer", changed=False, keys=[], lacking=[]
+            output, "iris-lab.timer", changed=False, keys=[], missing=[]
         ),
     ),
     "cron-remove": Picture(

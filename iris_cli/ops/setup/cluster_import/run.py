@@ -140,7 +140,7 @@ def _change(path: Path, found: SourceContent, wanted: Addresses | None, *, prune
     file = ClusterFile(path, data)
     plan = plan_changes(file, found, wanted, prune=prune)
     by_hand = tuple(file.by_hand)
-    after, config = (data, file.config) if by_hand else file.outcome(plan.addresses, plan.labels)
+    after, config = (data, file.config) if by_hand else file.new_content(plan.addresses, plan.labels)
     diff = () if by_hand else tuple(file.diff())
     return Proposal(path=path, plan=plan, diff=diff, before=data, after=after, config=config, by_hand=by_hand)
 
