@@ -1,6 +1,6 @@
 #!/bin/sh
-# The tests talk to real OpenSSH servers and run the worker's script in several shells. As root on Debian we
-# install what is missing; otherwise the tests that need it are skipped, and say so.
+# Install the tools that the tests need, such as real OpenSSH servers and several shells. This works only as root on
+# Debian. On other machines, tests are skipped if their tools are missing.
 set -eu
 {
   missing=
@@ -14,7 +14,7 @@ set -eu
     command -v strace >/dev/null 2>&1 || missing="$missing strace"
     command -v podman >/dev/null 2>&1 || missing="$missing podman"
     command -v runc >/dev/null 2>&1 || command -v crun >/dev/null 2>&1 || missing="$missing runc"
-    if [ "$(id -u)" = 0 ]; then # only root runs a Slurm of its own
+    if [ "$(id -u)" = 0 ]; then # tests start a local Slurm cluster only as root
       [ -x /usr/sbin/slurmctld ] || missing="$missing slurm-wlm"
       [ -x /usr/sbin/munged ] || missing="$missing munge"
     fi

@@ -1,7 +1,7 @@
 """The schema of the `--json` output: docs/json-schema.json for programs, docs/json.md for people.
 
-Both are generated from the types that `Output.document` receives. The rules of `render/as_json.py` that msgspec does
-not know (times, `FLATTENED`, constraints) are applied to the generated schema.
+Both are generated from the types that `Output.document` receives. msgspec generates a schema. This module adapts it to
+the rules of `render/as_json.py` for times, `FLATTENED` and constraints.
 """
 
 from __future__ import annotations
@@ -112,10 +112,10 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "iris demo": (TourDocument, EndedDocument),
     "error": (failures.ErrorDocument,),
 }
-"""The document types of each command; `error` is that of all commands that fail."""
+"""The document types of each command. `error`: the document of every command that fails."""
 
 BY_LINE = (log_lines.LineDocument, Entry, Row, failures.ErrorDocument)
-"""Documents that are printed on one line each."""
+"""Documents that take one line each."""
 
 UNVERSIONED = (Row,)
 """Rows of a table for other programs, without a `schema_version`."""
@@ -125,11 +125,11 @@ _TIME = {
     "format": "date-time",
     "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$",
 }
-"""Also null: `moment` has no text for a clock that was wrong by thousands of years."""
+"""A time is null if its clock was wrong by thousands of years: see `json_time`."""
 
 
 class Generated(NamedTuple):
-    """Schemas of the documents, and by name of their types; for structs also the class."""
+    """`documents`: schemas of the documents. `types`: of other types, by name. `structs`: classes by name."""
 
     documents: dict[type[Struct], dict[str, Any]]
     types: dict[str, dict[str, Any]]
@@ -153,15 +153,15 @@ def json_schema() -> str:
 @cache
 def generated() -> Generated:
     structs = _structs()
-    wanted = list(dict.fromkeys(kind for kinds in DOCUMENTS.values() for kind in kinds))
-    _, raw = schema_components(wanted, schema_hook=_custom, ref_template="#/$defs/{name}")
-    types = {name: _as_printed(structs.get(name), schema, raw, structs) for name, schema in raw.items()}
-    documents = {kind: _document(kind, types[kind.__name__]) for kind in wanted}
-    return Generated(documents, _used(documents, types), structs)
+    document_types = list(dict.fromkeys(kind for kinds in DOCUMENTS.values() for kind in kinds))
+    _, raw = schema_components(document_types, schema_hook=_schema_hook, ref_template="#/$defs/{name}")
+    types = {name: _adapt_schema(structs.get(name), schema, raw, structs) for name, schema in raw.items()}
+    documents = {kind: _document(kind, types[kind.__name__]) for kind in document_types}
+    return Generated(documents, _referenced_types(documents, types), structs)
 
 
 def _structs() -> dict[str, type[Struct]]:
-    """Return all structs in documents by name. Raises ValueError for two with one name."""
+    """Return all structs in documents by name. Raises ValueError if two structs have the same name."""
     found: dict[str, type[Struct]] = {}
     todo: list[Any] = [kind for kinds in DOCUMENTS.values() for kind in kinds]
     seen = set()
@@ -180,14 +180,14 @@ def _structs() -> dict[str, type[Struct]]:
 
 
 def _import_for_types(module: Any) -> None:
-    """Run a module's TYPE_CHECKING imports, which its annotations need."""
+    """Run the imports under TYPE_CHECKING in a module, because its annotations need them."""
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             imports = [each for each in node.body if isinstance(each, ast.Import | ast.ImportFrom)]
             exec(compile(ast.Module(imports, []), module.__name__, "exec"), vars(module))
 
 
-def _custom(kind: type) -> dict[str, Any]:
+def _schema_hook(kind: type) -> dict[str, Any]:
     """Return the schema of a type that msgspec does not know."""
     if kind is AttributeValue:
         return {"type": ["string", "number"]}
@@ -198,10 +198,10 @@ def _custom(kind: type) -> dict[str, Any]:
     raise NotImplementedError(kind)
 
 
-def _as_printed(
+def _adapt_schema(
     kind: type[Struct] | None, schema: dict[str, Any], raw: dict[str, Any], structs: dict[str, type[Struct]]
 ) -> dict[str, Any]:
-    """Return the schema of one type according to `render/as_json.py`."""
+    """Return the schema of one type, adapted to the rules of `render/as_json.py`."""
     if kind is None:  # an enum
         return {key: value for key, value in schema.items() if key != "description"}
     if kind is Constraint:
@@ -214,7 +214,7 @@ def _as_printed(
         found = {name: value for name, value in schema["properties"][key].items() if name != "default"}
         if field.name in getattr(kind, "FLATTENED", ()):
             name = found["$ref"].removeprefix("#/$defs/")
-            inner = _as_printed(structs[name], raw[name], raw, structs)
+            inner = _adapt_schema(structs[name], raw[name], raw, structs)
             flat = {**inner["properties"], **flat}
             absent |= inner["properties"].keys() - {*inner["required"]}
         elif is_time_field(field.name) and "number" in json.dumps(found):
@@ -226,7 +226,7 @@ def _as_printed(
     properties = {**flat, **fields}
     return {
         "title": kind.__name__,
-        "description": _words(kind),
+        "description": _description(kind),
         "type": "object",
         "properties": properties,
         "required": [key for key in properties if key not in absent],
@@ -245,8 +245,8 @@ def _document(kind: type[Struct], schema: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _used(documents: dict[type[Struct], dict[str, Any]], types: dict[str, Any]) -> dict[str, Any]:
-    """Return the types that documents refer to, by name."""
+def _referenced_types(documents: dict[type[Struct], dict[str, Any]], types: dict[str, Any]) -> dict[str, Any]:
+    """Return the types to which documents refer, by name."""
     found: set[str] = set()
     todo = _references([each["properties"] for each in documents.values()])
     while todo:
@@ -268,7 +268,7 @@ def json_page() -> Iterator[str]:
         title = f"{command} --json" if command != "error" else "Errors"
         yield from ("", f"## {title}")
         for kind in kinds:
-            yield from ("", _words(kind) + (" One document per line." if kind in BY_LINE else ""))
+            yield from ("", _description(kind) + (" One document per line." if kind in BY_LINE else ""))
             first = shown.setdefault(kind, title)
             if first == title:
                 yield from ("", *_table(kind, found.documents[kind]))
@@ -333,14 +333,14 @@ def _type(schema: dict[str, Any]) -> str:
     return str(schema.get("title") or (kind if isinstance(kind, str) else " or ".join(kind)))
 
 
-def _words(kind: type[Struct]) -> str:
-    """Return the docstring of a type, reworded for other languages."""
+def _description(kind: type[Struct]) -> str:
+    """Return the docstring of a type, with JSON's null instead of None."""
     text = " ".join((kind.__doc__ or "").split())
     return re.sub(r"\bNone\b", "null", re.sub(r" Raises [^.]+\.", "", text))
 
 
 def _comments(kind: type[Struct]) -> dict[str, str]:
-    """Return the comments at the fields of a type, and at those of types flattened into it."""
+    """Return the comments at the fields of a type, and at the fields of its FLATTENED types."""
     found = {}
     for field in msgspec.structs.fields(kind):
         if field.name in getattr(kind, "FLATTENED", ()):

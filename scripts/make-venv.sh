@@ -1,6 +1,6 @@
 #!/bin/sh
-# Make a virtual environment: make-venv.sh PYTHON DIRECTORY
-# Debian's python3 comes without venv; as root we install what is missing, otherwise we say what to type.
+# Create a virtual environment: make-venv.sh PYTHON DIRECTORY
+# Debian's python3 has no venv module. As root, install the module; otherwise print the command to type.
 set -eu
 {
   python=$1

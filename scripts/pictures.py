@@ -1,4 +1,4 @@
-"""Pictures of a terminal as SVG: the current output of `iris` about a recorded run (record_pictures.py)."""
+"""Pictures of a terminal as SVG. They show the output of the current `iris` for a recorded log (record_pictures.py)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ DIRECTORY = Path(__file__).parent.parent / "docs" / "pictures"
 COLUMNS = 100
 
 BEFORE, AFTER = -5.0, 30.0
-"""Seconds from the failure of `train`."""
+"""Times of the pictures, in seconds relative to the failure of `train`."""
 
-CYCLE_AGO = 4.0  # seconds
+CYCLE_AGE = 4.0  # seconds
 
-SHOWN: dict[str, tuple[float, tuple[str, ...]]] = {
+COMMANDS: dict[str, tuple[float, tuple[str, ...]]] = {
     "status": (BEFORE, ("status",)),
     "why": (BEFORE, ("why", "ablate")),
     "failed": (AFTER, ("status", "train")),
@@ -50,20 +50,22 @@ rect { fill: #fafafa; stroke: #d0d0d0 } text { fill: #24292f; font: 14px ui-mono
 """
 
 
-def pictures() -> Iterator[tuple[Path, str]]:
+def draw_pictures() -> Iterator[tuple[Path, str]]:
     """Yield each picture with its file."""
-    for name, (moment, words) in SHOWN.items():
-        lines = list(styled(f"\x1b[1m$ iris {' '.join(words)}\x1b[0m\n{said(words, moment).rstrip()}"))
-        yield DIRECTORY / f"{name}.svg", drawn(f"iris {' '.join(words)}", lines)
+    for name, (moment, words) in COMMANDS.items():
+        lines = list(
+            parse_colours(f"\x1b[1m$ iris {' '.join(words)}\x1b[0m\n{output_of(words, moment).rstrip()}")
+        )
+        yield DIRECTORY / f"{name}.svg", draw(f"iris {' '.join(words)}", lines)
 
 
-def said(words: Sequence[str], moment: float) -> str:
-    """Return the output of a command at that moment of the recorded run, on a terminal with colours."""
+def output_of(words: Sequence[str], moment: float) -> str:
+    """Return the output of a command on a terminal with colours, at `moment` seconds after the failure of `train`."""
     lines = (DIRECTORY / "events.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     times = [parse_time(json.loads(line)["at"]) for line in lines]
     failed = next(at for at, line in zip(times, lines, strict=True) if '"JobEnded","job":"train"' in line)
     now = failed + moment
-    told = StringIO()
+    output = StringIO()
     terminal = {
         "FORCE_COLOR": "1",
         "TTY_COMPATIBLE": "1",
@@ -78,25 +80,25 @@ def said(words: Sequence[str], moment: float) -> str:
         log = state / "events.jsonl"
         log.touch(mode=0o600)
         log.write_text("".join(line for at, line in zip(times, lines, strict=True) if at < now))
-        StateDir(state, now=lambda: now, actor="me@laptop").write_heartbeat({"at": now - CYCLE_AGO})
+        StateDir(state, now=lambda: now, actor="me@laptop").write_heartbeat({"at": now - CYCLE_AGE})
         config.write_text("cluster: {name: demo}\n")
         with (
-            redirect_stdout(told),
+            redirect_stdout(output),
             patch.dict(os.environ, terminal),
             patch.object(SystemClock, "now", lambda _: now),
         ):
             assert app.run(("--config", str(config), "--state-dir", str(state), *words)) == 0, words
-    return told.getvalue()
+    return output.getvalue()
 
 
-def styled(text: str) -> Iterator[list[Segment]]:
-    """Return the lines on a terminal, each as pieces of one style."""
+def parse_colours(text: str) -> Iterator[list[Segment]]:
+    """Return the lines of a text with colour codes. Each line is a list of segments, and a segment has one style."""
     console = Console(width=COLUMNS, file=StringIO())
     return iter(list(Segment.split_lines(console.render(Text.from_ansi(text)))))
 
 
-def drawn(title: str, lines: Sequence[Sequence[Segment]]) -> str:
-    """Draw lines. Each word is at its column, whatever the width of the reader's font."""
+def draw(title: str, lines: Sequence[Sequence[Segment]]) -> str:
+    """Return the SVG of these lines. Each word has a fixed column, so that columns align in every font."""
     rows = [
         f'<text y="{MARGIN + FONT + LINE * number}">{"".join(pieces(line))}</text>'
         for number, line in enumerate(lines)

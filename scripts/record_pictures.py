@@ -1,6 +1,6 @@
-"""Run jobs on a cluster of local SSH hosts and keep the event log, from which docs/pictures is made.
+"""Run jobs on a cluster of local SSH hosts, and keep the event log in docs/pictures. This takes two minutes.
 
-It takes two minutes. write_docs.py makes the pictures from the log, as the current `iris` shows it.
+write_docs.py draws the pictures from this log.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ for step in range(0, 100_000, 100):
         print(f"saving checkpoint {step}", flush=True)
         os.write(os.open("/dev/full", os.O_WRONLY), b"weights")
 """
-"""The disk of one rank is full: /dev/full really reports that."""
+"""Rank 2 writes to /dev/full, so it fails with the error of a full disk."""
 
-STEADY = "import time\nfor step in range(300):\n    print(step, flush=True)\n    time.sleep(1)\n"
+EVAL = "import time\nfor step in range(300):\n    print(step, flush=True)\n    time.sleep(1)\n"
 
-LAUNCHED = (
+JOBS = (
     ("train", "--tpu", TPU, "--label", "team=vision", "--", "python3", "{work}/train.py"),
     ("eval", "--tpu", TPU, "--", "python3", "{work}/eval.py"),
     ("sweep", "--array", "0-11%4", "--cpu", "0.25", "--", "sh", "-c", "sleep 40"),
@@ -45,37 +45,37 @@ def main() -> None:
         work, cluster = Path(scratch) / "work", LocalCluster(Path(scratch) / "lab")
         work.mkdir()
         (work / "train.py").write_text(TRAIN)
-        (work / "eval.py").write_text(STEADY)
+        (work / "eval.py").write_text(EVAL)
         cluster.claim()
         try:
             cluster.start(SLICES)
             record(cluster, work)
         finally:
-            iris(cluster, work, "cancel", "--wait", *(name for name, *_ in LAUNCHED))
+            iris(cluster, work, "cancel", "--wait", *(name for name, *_ in JOBS))
             cluster.close()
 
 
 def record(cluster: LocalCluster, work: Path) -> None:
-    """Run cycles until `train` has failed and most of a minute has passed; keep the log."""
-    for name, *words in LAUNCHED:
+    """Run cycles until `train` has failed, and ten cycles more. Keep the log."""
+    for name, *words in JOBS:
         iris(cluster, work, "launch", "--name", name, *(word.format(work=work) for word in words))
-    log, passed = cluster.root / "state" / "events.jsonl", 0
-    while passed < 10:
+    log, cycles_after = cluster.root / "state" / "events.jsonl", 0
+    while cycles_after < 10:
         iris(cluster, work, "schedule", "--once")
         time.sleep(4)
-        passed += '"type":"JobEnded","job":"train"' in log.read_text(encoding="utf-8")
-    LOG.write_text("".join(unsigned(log.read_text(encoding="utf-8"), work)), encoding="utf-8")
+        cycles_after += '"type":"JobEnded","job":"train"' in log.read_text(encoding="utf-8")
+    LOG.write_text("".join(anonymize(log.read_text(encoding="utf-8"), work)), encoding="utf-8")
 
 
-def unsigned(log: str, work: Path) -> Iterator[str]:
-    """Yield the lines of a log without its actor and directory."""
-    before = "00000000"
+def anonymize(log: str, work: Path) -> Iterator[str]:
+    """Yield the lines of a log with another actor and without the name of the directory `work`."""
+    previous = "00000000"
     for line in log.replace(f"{work}/", "").splitlines():
-        record = {**json.loads(line), "prev": before, "actor": "me@laptop iris"}
+        record = {**json.loads(line), "prev": previous, "actor": "me@laptop iris"}
         del record["crc"]
         text = json.dumps(record, separators=(",", ":"))[:-1]
-        before = f"{crc32(text.encode()):08x}"
-        yield f'{text},"crc":"{before}"}}\n'
+        previous = f"{crc32(text.encode()):08x}"
+        yield f'{text},"crc":"{previous}"}}\n'
 
 
 def iris(cluster: LocalCluster, work: Path, *words: str) -> None:

@@ -1,7 +1,7 @@
 """An animated picture of a terminal session: commands of docs/first-gang.md with their output, as SVG.
 
 A test types the commands of that page against real SSH servers and compares the output, so the picture shows what iris
-prints. The animation is CSS inside the file; where animations are off, the picture shows the first screen.
+prints. The animation is CSS inside the file. If the reader has disabled animations, the picture shows the first screen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from iris_cli.render.tables import STYLES
 
 PAGE = DIRECTORY.parent / "first-gang.md"
 
-SHOWN = (
+COMMANDS = (
     "iris launch --tpu v5litepod-16 --name bigger --workdir . -- python3 train.py 1024",
     "iris wait bigger",
     "iris status bigger",
@@ -30,24 +30,24 @@ SHOWN = (
 ROWS = 30
 """Lines of the terminal."""
 
-ANSWER, READ, READ_LINE, LAST = 0.8, 1.2, 0.22, 3.0
-"""Seconds until a command prints its output; to read it, and each line of it; and before the session starts again."""
+RUN_TIME, READ_TIME, READ_TIME_PER_LINE, LAST_PAUSE = 0.8, 1.2, 0.22, 3.0
+"""Seconds. A command runs for RUN_TIME. The reader gets READ_TIME and READ_TIME_PER_LINE for its output."""
 
 _COLOURED = re.compile(rf"\b({'|'.join(STYLES)})\b|^known cause:.*|^rank \d+ failed first.*", re.MULTILINE)
 
 
-def session() -> tuple[Path, str]:
+def draw_session() -> tuple[Path, str]:
     """Return the picture and its file."""
     outputs = dict(_steps(PAGE.read_text(encoding="utf-8")))
     moment, rows, groups, scrolls = 0.0, 0, [], [(0.0, 0)]
-    for command in SHOWN:
+    for command in COMMANDS:
         output = outputs[command].splitlines()
         for lines, bold in (([f"$ {command}"], True), (output, False)):
             groups.append((moment, "".join(_rows(lines, rows, bold))))
             rows += len(lines)
             scrolls.append((moment, max(0, rows - ROWS)))
-            moment += ANSWER if bold else READ + READ_LINE * len(lines)
-    return DIRECTORY / "session.svg", _drawn(groups, scrolls, moment + LAST)
+            moment += RUN_TIME if bold else READ_TIME + READ_TIME_PER_LINE * len(lines)
+    return DIRECTORY / "session.svg", _draw(groups, scrolls, moment + LAST_PAUSE)
 
 
 def _steps(page: str) -> Iterator[tuple[str, str]]:
@@ -60,12 +60,12 @@ def _steps(page: str) -> Iterator[tuple[str, str]]:
 
 def _rows(lines: list[str], above: int, bold: bool) -> Iterator[str]:
     for number, line in enumerate(lines, above):
-        segments = [Segment(line, Style(bold=True))] if bold else list(_coloured(line))
+        segments = [Segment(line, Style(bold=True))] if bold else list(_colour(line))
         yield f'<text y="{MARGIN + FONT + LINE * number}">{"".join(pieces(segments))}</text>'
 
 
-def _coloured(line: str) -> Iterator[Segment]:
-    """Return the pieces of a line, with states coloured as in iris."""
+def _colour(line: str) -> Iterator[Segment]:
+    """Yield the segments of a line, with states coloured as in iris."""
     end = 0
     for match in _COLOURED.finditer(line):
         bold = "bold yellow" if match[0].startswith("known") else "bold red"
@@ -75,8 +75,8 @@ def _coloured(line: str) -> Iterator[Segment]:
     yield Segment(line[end:])
 
 
-def _drawn(groups: list[tuple[float, str]], scrolls: list[tuple[float, int]], length: float) -> str:
-    """Return the SVG: each group of lines appears at its time, and the whole scrolls up."""
+def _draw(groups: list[tuple[float, str]], scrolls: list[tuple[float, int]], length: float) -> str:
+    """Return the SVG. Each group of lines appears at its time. `scrolls`: times and numbers of lines to scroll."""
     appear = "".join(
         f"@keyframes g{number} {{ 0% {{ visibility: hidden }} {moment / length:.2%} {{ visibility: visible }} }}\n"
         f".g{number} {{ animation: g{number} {length:.1f}s step-end infinite }}\n"

@@ -1,4 +1,4 @@
-"""Write the generated pages and pictures of docs/; with --check only report the pages that are out of date."""
+"""Write the generated pages and pictures of docs/. With --check only report which of them are out of date."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from counterparts_page import with_counterparts
 from json_schema import json_page, json_schema
+from page_tables import update_counterparts, update_transitions
 from page_texts import EXIT_CODES, JOB_FILES, KNOWN_CAUSES, QUIET
-from pictures import pictures
-from session_picture import session
-from transitions_page import with_transitions
+from pictures import draw_pictures
+from session_picture import draw_session
 from typer.main import get_command
 
 from iris_cli import client
@@ -129,20 +128,20 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def main() -> int:
-    written = {
+    generators = {
         "api.md": api,
         "cli.md": cli,
         "job-files.md": job_files,
         "json.md": json,
         "known-causes.md": known_causes,
     }
-    pages = {DOCS / name: "\n".join(write()) + "\n" for name, write in written.items()}
+    pages = {DOCS / name: "\n".join(write()) + "\n" for name, write in generators.items()}
     states, leaving = DOCS / "task-states.md", DOCS / "leaving.md"
-    pages[states] = with_transitions(states.read_text(encoding="utf-8"))
-    pages[leaving] = with_counterparts(leaving.read_text(encoding="utf-8"))
+    pages[states] = update_transitions(states.read_text(encoding="utf-8"))
+    pages[leaving] = update_counterparts(leaving.read_text(encoding="utf-8"))
     pages[DOCS / "json-schema.json"] = json_schema()
     stale = []
-    for path, text in {**pages, **dict([*pictures(), session()])}.items():
+    for path, text in {**pages, **dict([*draw_pictures(), draw_session()])}.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(path.name)
             if "--check" not in sys.argv:
@@ -308,7 +307,7 @@ def _command(path: str, command: Any) -> Iterator[str]:
         title = ("", f"{group}:") if group else ()
         yield from (*title, "", "| option | |", "|---|---|")
         yield from (
-            f"| `{_spelling(each)}` | {(each.help or '').replace('|', chr(92) + '|')} |"
+            f"| `{_option_names(each)}` | {(each.help or '').replace('|', chr(92) + '|')} |"
             for each in rows
             if panel_of(each) == group
         )
@@ -319,8 +318,8 @@ def _command(path: str, command: Any) -> Iterator[str]:
             yield from _command(f"{path} {name}", child)
 
 
-def _spelling(option: Any) -> str:
-    """Return the option's names and its value as in a table: `--tail, -n N|all`."""
+def _option_names(option: Any) -> str:
+    """Return the option's names and its metavar, escaped for a table: `--tail, -n N\\|all`."""
     value = f" {option.metavar}" if option.metavar else ""
     return (", ".join(option.opts) + value).replace("|", chr(92) + "|")
 

@@ -1,1 +1,1 @@
-"""Providers of slices: the port, and one module per provider."""
+"""Providers of slices: their common interface, and one package per provider."""

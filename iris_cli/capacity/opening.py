@@ -32,9 +32,9 @@ def open_provider(
 ) -> SliceProvider:
     """Open the provider of a scope, such as a project and zone. Raises ProviderError.
 
-    `owner` is the id of the cluster that owns the slices. The demo's local provider keeps its hosts in `directory`.
-    `known` are the slices of the scope in the log, by name. `log_in` returns a runner of commands on a Slurm login
-    host, `holder` lines of a batch script (see SlurmProvider).
+    `owner`: id of the cluster that owns the slices. `directory`: state directory, for the hosts of the demo's local
+    provider. `known`: the slices of the scope in the log, by name. For Slurm: `log_in` returns a function that runs
+    commands on a login host; `holder`: see SlurmProvider.
     """
     if scope.provider is Provider.LOCAL:
         local = import_module(_LOCAL)

@@ -10,7 +10,7 @@ from iris_cli.core.messages.cloud import CloudSlice, Refusal
 
 
 class ProviderError(Exception):
-    """A provider refused a request, or did not answer. After `Refusal.UNANSWERED` it may have executed the request."""
+    """A provider refused a request, or did not answer. After `Refusal.UNANSWERED` the request may have taken effect."""
 
     def __init__(self, refusal: Refusal, message: str) -> None:
         super().__init__(message)
@@ -19,16 +19,16 @@ class ProviderError(Exception):
 
 
 class SliceProvider(Protocol):
-    """The slices of an owner in a scope.
+    """The slices of an owner in a scope. An owner is a cluster. A scope is, for example, a project and a zone.
 
-    Calls are idempotent, even if several processes make them at the same time or are killed. No call waits until a
-    slice is created or deleted. All calls raise ProviderError.
+    Calls are idempotent, even if several processes call at the same time, or if a process is killed. No call waits
+    until a slice is created or deleted. All calls raise ProviderError.
     """
 
     def list(self) -> tuple[CloudSlice, ...]:
         """Return all slices of the owner in this scope, in any state.
 
-        A slice whose creation failed is FAILED until it is deleted, or is missing in the list.
+        A slice whose creation failed is FAILED until it is deleted, unless the provider omits such slices.
         """
         ...
 

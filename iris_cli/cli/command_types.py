@@ -136,6 +136,7 @@ class Commands(typer.Typer):
 
     def __init__(self, *, cls: type[TyperGroup] = Group, **settings: Any) -> None:
         super().__init__(cls=cls, **settings)
+        self.callback()(lambda: None)  # otherwise typer replaces a group of one command by the command
 
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = Command, **settings: Any

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from iris_cli.client.outbox import answered
+from iris_cli.client.outbox import decode_answer
 from iris_cli.core import AttemptId, JobId, JobRequest, JobState, parse_job_id, parse_task_id
 from iris_cli.core.messages.requests import (
     Cancel,
@@ -45,7 +45,7 @@ def launch(
         iris.output.line(job)
         iris.output.flush()
     elif not (wait or follow):
-        iris.output.document(answered(answer, Submitted))
+        iris.output.document(decode_answer(answer, Submitted))
     if follow:
         from iris_cli.ops.logs.log_reading import Query
 
@@ -56,7 +56,7 @@ def launch(
 def status(iris: Context, job: str | None) -> int:
     """Print the status of this task's job, or of a child job."""
     answer = iris.outbox.ask(Status(job=None if job is None else parse_job_id(job)))
-    render.show_status_inside(iris.output, answered(answer, JobAnswer))
+    render.show_status_inside(iris.output, decode_answer(answer, JobAnswer))
     return ExitCode.OK
 
 
@@ -70,7 +70,7 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
     except KeyboardInterrupt:
         iris.output.message(f"stopped waiting; {render.continue_words(names)}")
         return ExitCode.INTERRUPTED
-    answers = (None if each is None else answered(each, JobAnswer) for each in replies)
+    answers = (None if each is None else decode_answer(each, JobAnswer) for each in replies)
     found = dict(zip(names, answers, strict=True))
     render.show_waited_inside(iris.output, found)
     states = {
@@ -85,7 +85,7 @@ def cancel(iris: Context, jobs: Sequence[str], reason: str) -> int:
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
     answers: dict[JobId, CancelAnswer] = {}
     for job in names:
-        answers[job] = answered(iris.outbox.ask(Cancel(job=job, reason=reason)), CancelAnswer)
+        answers[job] = decode_answer(iris.outbox.ask(Cancel(job=job, reason=reason)), CancelAnswer)
     render.show_cancelled_inside(iris.output, answers)
     return ExitCode.OK
 
@@ -151,12 +151,12 @@ def register_endpoint(
     """Register a port of this task as an endpoint, or remove the endpoint. Raises UsageError."""
     answer: Removed | Registered
     if remove:
-        answer = answered(iris.outbox.ask(RemoveEndpoint(name=name)), Removed)
+        answer = decode_answer(iris.outbox.ask(RemoveEndpoint(name=name)), Removed)
     elif port is None:
         raise UsageError("the endpoint has no port", hint="iris register-endpoint NAME PORT")
     else:
         wanted = RegisterEndpoint(name=name, port=port, metadata=metadata)
-        answer = answered(iris.outbox.ask(wanted), Registered)
+        answer = decode_answer(iris.outbox.ask(wanted), Registered)
     if iris.output.as_json:
         iris.output.document(answer)
     return ExitCode.OK

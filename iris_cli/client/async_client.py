@@ -18,12 +18,12 @@ P = ParamSpec("P")
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """Return the result of a call in a daemon thread."""
+    """Run a call in a daemon thread, and return its result."""
     import asyncio  # slow to import
     from concurrent.futures import Future
 
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # so that a cancelled coroutine does not cancel it
+    future.set_running_or_notify_cancel()  # otherwise a cancelled coroutine would cancel the future
 
     def run() -> None:
         try:
@@ -71,8 +71,8 @@ def _submission(
 class AsyncIrisClient(_Wrapper[IrisClient]):
     """The methods of `IrisClient` as coroutines, each in a thread. `submit`, `again` and `job` return an `AsyncJob`.
 
-    `client` is the `IrisClient`. If a coroutine is cancelled, its call continues in the thread and the result is lost.
-    Use `timeout` to end a wait. `on_line` is called in the thread of the call.
+    If a coroutine is cancelled, its call continues in the thread, and the result is lost. Use `timeout` to end a wait.
+    `on_line` is called in the thread of the call.
     """
 
     def __init__(

@@ -14,16 +14,16 @@ from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import UsageError
 
 Constraints = Sequence[Constraint | str]
-"""Constraints as values, or written as on the command line: `"region=us-west4"`, `"~pool"`."""
+"""Constraints, or their texts as on the command line: `"region=us-west4"`, `"~pool"`."""
 
 
 class JobFields(TypedDict, total=False):
     """The fields of a job. Omitted fields have the defaults of a job file.
 
-    Sizes are bytes or text (`"8GiB"`), durations are seconds or text (`"2h"`). `prefer` are soft constraints: iris
-    prefers matching workers, but may use others. `group_by` makes a gang. `secrets` are names of variables in the
-    operator's environment. `array` creates a task for each index (`"0-9"`), `each_line` a task for each line. `signal`
-    `"USR1@120"` is sent 120 seconds before the time limit.
+    Sizes are bytes or text (`"8GiB"`). Durations are seconds or text (`"2h"`). `prefer` are soft constraints: iris
+    prefers workers that match, but may use other workers. `group_by` makes the job a gang. `secrets` are names of
+    variables in the operator's environment. `array` creates a task for each index (`"0-9"`). `each_line` creates a task
+    for each line. With `signal="USR1@120"`, iris sends SIGUSR1 to the tasks 120 seconds before the time limit.
     """
 
     name: str | None
@@ -70,14 +70,17 @@ def job_request(
     fields: Mapping[str, Any],
     method: str = "submit",
 ) -> JobRequest:
-    """Return the request. Raises UsageError for an invalid value, TypeError for a field that `method` does not have."""
-    if unknown := fields.keys() - _ROWS.keys():
+    """Return the request with these fields. `method`: the name of the called method, for the error message.
+
+    Raises UsageError for an invalid value, and TypeError for an unknown field.
+    """
+    if unknown := fields.keys() - _FIELDS.keys():
         name = min(unknown)
-        meant = did_you_mean(name, _ROWS)
+        meant = did_you_mean(name, _FIELDS)
         raise TypeError(
             f"{method}() got an unexpected keyword argument {name!r}" + (f": {meant}" if meant else "")
         )
-    values = {name: _read(_ROWS[name], value) for name, value in fields.items() if value is not None}
+    values = {name: _read(_FIELDS[name], value) for name, value in fields.items() if value is not None}
     parsed = None if constraints is None else _constraints(constraints)
     return request_of({**values, "command": _command(command), "constraints": parsed})
 
@@ -129,7 +132,7 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-_ROWS = {row.name: row for row in JOB_FIELDS if row.client}
+_FIELDS = {row.name: row for row in JOB_FIELDS if row.client}
 _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.GPU: lambda value: f"auto:{value}" if isinstance(value, int) else value,
     Kind.SIZE: parse_memory,

@@ -42,11 +42,11 @@ class IrisClient:
     """A client that submits and manages jobs. It is thread-safe, and a program may use several clients.
 
     On the operator's machine the client uses the same state directory as the `iris` command: `state_dir`,
-    `$IRIS_STATE_DIR`, or `state` next to the `cluster.yaml` in use (`config`, `$IRIS_CONFIG`, `./cluster.yaml`). Inside
-    a task, unless `state_dir` or `config` is given, the client sends requests, which the cluster's cycles answer.
-    `answer_timeout` is the timeout for an answer in seconds (None: unlimited). `lock_timeout` is the timeout for the
-    state directory's lock in seconds. The client reads no file before the first call. All methods raise IrisError, with
-    the `message`, `hint` and `exit_code` that the `iris` command would print.
+    `$IRIS_STATE_DIR`, or `state` next to `cluster.yaml`. The `cluster.yaml` is `config`, `$IRIS_CONFIG` or
+    `./cluster.yaml`. Inside a task, without `state_dir` and `config`, the client sends requests, and the cluster's
+    cycles answer them. `answer_timeout`: seconds to wait for an answer (None: unlimited). `lock_timeout`: seconds to
+    wait for the lock of the state directory. The client reads no file before the first call. All methods raise
+    IrisError with the `message`, `hint` and `exit_code` of the `iris` command.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class IrisClient:
         answer_timeout: float | None = ANSWER_TIMEOUT,
         lock_timeout: float | None = None,
     ) -> None:
-        self._backend = _backend(state_dir, config, answer_timeout, lock_timeout)
+        self._backend = _open_backend(state_dir, config, answer_timeout, lock_timeout)
 
     @classmethod
     def with_backend(cls, backend: Outbox | StateDirectory) -> IrisClient:
@@ -78,16 +78,16 @@ class IrisClient:
     ) -> Job:
         """Submit a command as a job. The job is in the log when this method returns.
 
-        `command` is the argument vector. A single text is split into words as in a shell, without any other shell
-        syntax. `fields` are those of a job file (see JobFields). Inside a task, the job becomes a child of the task's
-        job: `constraints=None` inherits the parent's constraints, `[]` inherits none, other constraints are merged with
-        the parent's. With `inherit_constraints=False` only the given constraints apply.
+        `command` is the argument vector, or one text that is split into words as in a shell. No other shell syntax is
+        supported. `fields` are the fields of a job file (see JobFields). Inside a task, the job becomes a child of the
+        task's job: `constraints=None` inherits the parent's constraints, `[]` inherits none, and other constraints are
+        merged with the parent's. With `inherit_constraints=False` only the given constraints apply.
 
         `request_id` (1 to 64 letters, digits, '.', '_' and '-') makes a submission from inside a task idempotent: a
-        second call with the same id gets the answer of the first, even after a restart of this program. On the
-        operator's machine, a cycle starts the job unless `schedule` is false.
+        second call with the same id gets the answer to the first call, even after a restart of this program. On the
+        operator's machine, the method runs a cycle to start the job, unless `schedule` is false.
 
-        Raises UsageError, UnschedulableError, and NotFoundError if a job in `after` does not exist; see also the class.
+        Raises UsageError, UnschedulableError, and NotFoundError if a job in `after` does not exist. See also the class.
         """
         request = job_request(command, constraints, fields)
         if not inherit_constraints:
@@ -113,7 +113,7 @@ class IrisClient:
         """Wait until a job has ended: see `Job.wait`."""
         job_id = _id(job)
         ranks = _ranks(job_id, stream_logs_from)
-        state = self._backend.wait(job_id, timeout, ranks, on_line or _write)
+        state = self._backend.wait(job_id, timeout, ranks, on_line or _print_line)
         if state is None:
             raise WaitTimeoutError(
                 f"{job_id} has not ended after {timeout:g} s", hint="wait longer, or cancel it"
@@ -123,7 +123,7 @@ class IrisClient:
     def wait_all(self, jobs: Iterable[str | HasId], timeout: float | None = None) -> list[JobState]:
         """Wait until all jobs have ended, and return their states in the same order.
 
-        Raises WaitTimeoutError after `timeout` seconds; the jobs continue. See also `Job.wait`.
+        Raises WaitTimeoutError after `timeout` seconds. The jobs continue. See also `Job.wait`.
         """
         ids = list(map(_id, jobs))
         unique = list(dict.fromkeys(ids))
@@ -151,10 +151,10 @@ class IrisClient:
     def task_logs(
         self, task: str, *, tail: int | None = None, attempt: int | None = None, streams: Sequence[str] = BOTH
     ) -> list[LogLine]:
-        """Return the present output of a task, one stream after the other.
+        """Return the output that a task has written so far, one stream after the other.
 
-        `tail`: number of last lines of each stream, None for all lines. `attempt`: the number of the attempt, None for
-        the last one. `streams`: `"out"`, `"err"` or both. Raises NotFoundError, UnreachableError, UsageError.
+        `tail`: number of last lines of each stream (default: all lines). `attempt`: number of the attempt (default: the
+        last attempt). `streams`: `"out"`, `"err"` or both. Raises NotFoundError, UnreachableError, UsageError.
         """
         return self._logs(str(parse_task_id(str(task))), tail, attempt, streams)
 
@@ -166,7 +166,7 @@ class IrisClient:
         attempt: int | None = None,
         streams: Sequence[str] = BOTH,
     ) -> list[LogLine]:
-        """Return the present output of all tasks of a job, one task after the other: see `task_logs`."""
+        """Return the output that the tasks of a job have written so far, one task after the other: see `task_logs`."""
         return self._logs(_id(job), tail, attempt, streams)
 
     def _logs(
@@ -182,7 +182,7 @@ class IrisClient:
 
         Returns `directory/JOB`, which contains the files as `task-N/attempt-M/...`. Unchanged files are not fetched
         again. Not available inside a task. Raises UnreachableError if a worker does not answer, and IrisError if a file
-        can't be fetched; in both cases all other files are fetched.
+        can't be fetched. In both cases the method fetches all other files first.
         """
         return self._backend.pull(_id(job), Path(directory))
 
@@ -193,7 +193,7 @@ class IrisClient:
     def retry(self, what: str | HasId) -> int:
         """Stop the running attempts of a job or a task, and schedule the tasks again, uncharged.
 
-        All ranks of a gang are stopped. Returns the number of stopped attempts. Only on the operator's machine. Raises
+        A gang is stopped as a whole. Returns the number of stopped attempts. Not available inside a task. Raises
         NotFoundError, and UsageError for a job or a task that has ended.
         """
         return self._backend.retry(what if isinstance(what, str) else what.id)
@@ -208,11 +208,11 @@ class IrisClient:
         schedule: bool = True,
         **fields: Unpack[JobFields],
     ) -> Job:
-        """Submit an ended job again as a new job. The command, the workspace and the fields are copied unless given.
+        """Submit an ended job again as a new job. `command` and `fields` override the values of the ended job.
 
-        `failed`: submit only the unsuccessful tasks of an array, with the same indices. `after` is not copied. Only on
-        the operator's machine. Raises NotFoundError, and UsageError if the job has not ended or its workspace was
-        deleted; see also `submit`.
+        `failed`: submit only the unsuccessful tasks of an array, with the same indices. The new job has no `after`. Not
+        available inside a task. Raises NotFoundError, and UsageError if the job has not ended or its workspace was
+        deleted. See also `submit`.
         """
         request = job_request(command or (), constraints, fields, method="again")
         request = replace(
@@ -227,7 +227,7 @@ class IrisClient:
     def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str] | None = None) -> None:
         """Register a port of this task under a name until the task's attempt ends. Only inside a task.
 
-        An endpoint with the same name is replaced. Raises UsageError.
+        Replaces an endpoint with the same name. Raises UsageError.
         """
         self._backend.register_endpoint(name, port, dict(metadata or {}))
 
@@ -236,7 +236,7 @@ class IrisClient:
         return self._backend.remove_endpoint(name)
 
     def close(self) -> None:
-        """Close connections. Idempotent; later calls open new ones."""
+        """Close all connections. Idempotent. Later calls open new connections."""
         self._backend.close()
 
     def __enter__(self) -> IrisClient:
@@ -270,10 +270,10 @@ class Job:
         """Wait until the job has ended; return its state.
 
         `stream_logs_from` selects the tasks whose output is streamed: an index, several indices, a task id, or `"all"`.
-        Each line is passed to `on_line` (default: print it with control characters replaced). On the operator's machine
-        this method runs cycles. Inside a task, it continues to wait even if no cycles are running.
+        The method calls `on_line` with each line (default: print it with control characters replaced). On the
+        operator's machine this method runs cycles. Inside a task, it waits even if no cycles are running.
 
-        Raises WaitTimeoutError (a TimeoutError) after `timeout` seconds; the job continues.
+        Raises WaitTimeoutError (a TimeoutError) after `timeout` seconds. The job continues.
         """
         return self._client.wait(self.id, timeout, stream_logs_from, on_line)
 
@@ -284,7 +284,7 @@ class Job:
     def logs(
         self, *, tail: int | None = None, attempt: int | None = None, streams: Sequence[str] = BOTH
     ) -> list[LogLine]:
-        """Return the present output of the tasks: see `IrisClient.logs`."""
+        """Return the output that the tasks have written so far: see `IrisClient.logs`."""
         return self._client.logs(self.id, tail=tail, attempt=attempt, streams=streams)
 
     def pull(self, directory: str | os.PathLike[str] = PULL_DIRECTORY) -> Path:
@@ -324,13 +324,13 @@ class Job:
         return self.id
 
 
-def _backend(
+def _open_backend(
     state_dir: str | os.PathLike[str] | None,
     config: str | os.PathLike[str] | None,
     answer_timeout: float | None,
     lock_timeout: float | None,
 ) -> Outbox | StateDirectory:
-    if lock_timeout is not None and not lock_timeout >= 0:  # NaN, too; a negative timeout never ends
+    if lock_timeout is not None and not lock_timeout >= 0:  # also true for NaN
         raise UsageError(f"lock_timeout={lock_timeout} is not a number of seconds to wait")
     handle = ClusterHandle(
         config_path=None if config is None else Path(config),
@@ -371,8 +371,8 @@ def _ranks(job: JobId, chosen: int | str | Sequence[int] | None) -> tuple[int, .
     return ranks
 
 
-def _write(line: LogLine) -> None:
-    """Print one line. Unprintable characters are replaced, because the output is untrusted text."""
+def _print_line(line: LogLine) -> None:
+    """Print one line. Replace unprintable characters, because the text is untrusted."""
     shown = "".join(each if each.isprintable() else "�" for each in line.text.replace("\t", " "))
     sys.stdout.write(f"[{line.task.rpartition('-')[2]}] {shown}\n")
     sys.stdout.flush()

@@ -25,18 +25,18 @@ from iris_cli.core.ids import (
 from iris_cli.errors import UsageError
 
 T = TypeVar("T")
-_PORT = "IRIS_PORT_"
+_PORT_PREFIX = "IRIS_PORT_"
 
 
 class JobInfo(Struct, frozen=True, kw_only=True):
     """Information about a task.
 
     `task_index` and `attempt` count from 0. `task_id` is `JOB/task-INDEX`. `constraints` are the job's constraints.
-    `worker_attributes` are the attributes of the worker. `hosts` are the hosts of the gang by rank. For a task outside
-    a gang, they are only the task's own host. `coordinator_address` is the `host:port` of the first host's coordinator.
-    `slice_index` is the number of the task's slice in a gang on several slices. `array_index` is None unless the job is
-    an array. `ports` maps port names, in lower case, to numbers. `default_env` is from the cluster's configuration. If
-    iris did not start the process itself, the directories are None and `worker_id` is empty.
+    `hosts` are the hosts of the gang by rank; for a task outside a gang, only the task's own host.
+    `coordinator_address` is the `host:port` of the coordinator on the first host. `slice_index` is the number of the
+    task's slice in a gang on several slices. `array_index` is None if the job is not an array. `ports` maps port names,
+    in lower case, to numbers. `default_env` is from the cluster's configuration. In a process that iris did not start,
+    such as a test, the directories are None and `worker_id` is empty.
     """
 
     job_id: JobId
@@ -67,11 +67,11 @@ class JobInfo(Struct, frozen=True, kw_only=True):
 
 
 def get_job_info() -> JobInfo | None:
-    """Return information about this task; None outside of tasks (if `IRIS_JOB_ID` is not set).
+    """Return information about this task. Outside of tasks, where `IRIS_JOB_ID` is not set, return None.
 
-    `IRIS_TASK_ID` or `IRIS_TASK_INDEX` must be set, because with a default index the program would repeat the work of
-    another rank. Other variables may be missing, for example in a test. Their defaults are: index + 1 tasks, attempt 0,
-    no worker. Raises UsageError with the name of the missing or invalid variable.
+    `IRIS_TASK_ID` or `IRIS_TASK_INDEX` must be set: with a default index, the program would repeat the work of another
+    rank. All other variables may be missing, for example in a test. By default the job has index + 1 tasks, the attempt
+    is 0, and there is no worker. Raises UsageError with the name of the missing or invalid variable.
     """
     if not os.environ.get("IRIS_JOB_ID"):
         return None
@@ -87,8 +87,8 @@ def read_job_info(environ: Mapping[str, str]) -> JobInfo:
         job_id=job,
         task_id=str(task),
         task_index=task.index,
-        num_tasks=read("IRIS_NUM_TASKS", _count, task.index + 1),
-        attempt=read("IRIS_ATTEMPT", _count, 0),
+        num_tasks=read("IRIS_NUM_TASKS", _whole_number, task.index + 1),
+        attempt=read("IRIS_ATTEMPT", _whole_number, 0),
         worker_id=read("IRIS_WORKER_ID", parse_worker_id, WorkerId("")),
         constraints=read("IRIS_JOB_CONSTRAINTS", lambda text: tuple(constraints_from_json(text)), ()),
         worker_attributes=read(
@@ -99,20 +99,20 @@ def read_job_info(environ: Mapping[str, str]) -> JobInfo:
         hosts=read("IRIS_HOSTS", lambda text: tuple(text.split(",")), ()),
         coordinator_address=read("IRIS_COORDINATOR_ADDRESS", str, None),
         slice=read("IRIS_SLICE", str, None),
-        num_slices=read("IRIS_NUM_SLICES", _count, 1),
-        slice_index=read("IRIS_SLICE_INDEX", _count, 0),
-        array_index=read("IRIS_ARRAY_INDEX", _count, None),
+        num_slices=read("IRIS_NUM_SLICES", _whole_number, 1),
+        slice_index=read("IRIS_SLICE_INDEX", _whole_number, 0),
+        array_index=read("IRIS_ARRAY_INDEX", _whole_number, None),
         ports={
-            name.removeprefix(_PORT).lower(): read(name, _count)
+            name.removeprefix(_PORT_PREFIX).lower(): read(name, _whole_number)
             for name in environ
-            if name.startswith(_PORT) and environ[name]
+            if name.startswith(_PORT_PREFIX) and environ[name]
         },
         workdir=read("IRIS_WORKDIR", Path, None),
         output_dir=read("IRIS_OUTPUT_DIR", Path, None),
         task_dir=read("IRIS_TASK_DIR", Path, None),
     )
     if info.task_index >= info.num_tasks:
-        _refuse("IRIS_TASK_INDEX", str(info.task_index), f"the job has {info.num_tasks} tasks")
+        _raise_invalid("IRIS_TASK_INDEX", str(info.task_index), f"the job has {info.num_tasks} tasks")
     return info
 
 
@@ -121,10 +121,10 @@ def _task(read: _Reader, job: JobId) -> TaskId:
     unknown = TaskId(job, -1)
     task_id = read("IRIS_TASK_ID", parse_task_id, unknown)
     if task_id == unknown:
-        return TaskId(job, read("IRIS_TASK_INDEX", _count))
-    index = read("IRIS_TASK_INDEX", _count, task_id.index)
+        return TaskId(job, read("IRIS_TASK_INDEX", _whole_number))
+    index = read("IRIS_TASK_INDEX", _whole_number, task_id.index)
     if task_id != TaskId(job, index):
-        _refuse("IRIS_TASK_ID", str(task_id), f"it is not task {index} of job {job}")
+        _raise_invalid("IRIS_TASK_ID", str(task_id), f"it is not task {index} of job {job}")
     return task_id
 
 
@@ -132,7 +132,7 @@ _REQUIRED = object()
 
 
 class _Reader:
-    """Read variables. An empty variable is treated as missing."""
+    """Reads variables. An empty variable counts as missing."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -145,18 +145,18 @@ class _Reader:
                     f"{name} is not set, but IRIS_JOB_ID is",
                     hint="pass all IRIS_* variables to child programs",
                 )
-            return default  # type: ignore[return-value]  # of the field's type
+            return default  # type: ignore[return-value]  # callers pass a default of the field's type
         try:
             return parse(text)
         except (ValueError, UsageError, RecursionError) as error:
-            _refuse(name, text, str(error))
+            _raise_invalid(name, text, str(error))
 
 
-def _refuse(name: str, text: str, why: str) -> NoReturn:
+def _raise_invalid(name: str, text: str, why: str) -> NoReturn:
     raise UsageError(f"invalid {name}={clip(text)!r}: {why}", hint="do not change it")
 
 
-def _count(text: str) -> int:
+def _whole_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 9):
         raise ValueError("not a number")
     return int(text)

@@ -14,7 +14,7 @@ from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
 from iris_cli.client.records import BOTH, Endpoint, JobStatus, LogLine, Sink, TaskStatus
-from iris_cli.client.request_channel import RequestChannel, unanswered
+from iris_cli.client.request_channel import RequestChannel, unanswered_error
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core import JobId, JobRequest, JobState, Limits, RequestId, parse_task_id
 from iris_cli.core.messages.requests import (
@@ -38,11 +38,11 @@ from iris_cli.ops.logs.log_reading import LineCutter
 T = TypeVar("T")
 
 _MAX_READ_BACK = 4 << 20  # bytes read from the end of a log to find its last lines
-_PAUSE = 0.5  # seconds between two rounds of reading while output is streamed
+_PAUSE = 0.5  # seconds between two reads while output is streamed
 
 
 class Outbox:
-    """The operations of a client inside a task. A task may use its own job, and the jobs that it submitted."""
+    """The operations of a client inside a task. A task has access to its own job, and to the jobs that it submitted."""
 
     def __init__(self, task_dir: Path, answer_timeout: float | None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._task_dir = task_dir
@@ -53,9 +53,9 @@ class Outbox:
         return JobId(self.submit_job(request, request_id)["job"])
 
     def submit_job(self, request: JobRequest, request_id: str | None = None) -> Mapping[str, Any]:
-        """Return the answer to a `Submit`. The files to ship are packed into the outbox, and a cycle fetches them.
+        """Submit a job, and return the answer. Pack the files to ship into the outbox, from where a cycle fetches them.
 
-        If the request is refused or not answered, the packed file stays, because the program may repeat the request.
+        If the request is refused or not answered, the packed file stays: the program may repeat the request.
         """
         if request.again is not None:
             raise UsageError("--again is not available inside a task", hint="iris launch --help")
@@ -78,11 +78,11 @@ class Outbox:
         return answer
 
     def ask(self, request: Request, request_id: str | None = None) -> Mapping[str, Any]:
-        """Return the raw answer (see `core/messages/requests.py`). Raises its error, or UnansweredError."""
+        """Return the answer to a request as decoded JSON. Raises the error in the answer, or UnansweredError."""
         return self._channel.ask(request, self._answer_timeout, request_id)
 
     def check_no_deadlock(self, job: str) -> None:
-        """Raise UsageError if `job` is the job of this task or one of its parents: they can't end before the task."""
+        """Raise UsageError if this task's job is `job` or a descendant of it: then `job` can't end before this task."""
         check_no_deadlock(JobId(os.environ.get("IRIS_JOB_ID", "")), JobId(job))
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
@@ -90,7 +90,7 @@ class Outbox:
         return [None if each is None else job_status(each).state for each in found]
 
     def final_answers(self, jobs: Sequence[JobId], timeout: float | None) -> list[Mapping[str, Any] | None]:
-        """Return the answer to `Status` for each job, None for jobs that are still open after `timeout` seconds."""
+        """Wait for jobs. Return the final status of each job; None if the job is open after `timeout` seconds."""
         for job in jobs:
             self.check_no_deadlock(job)
         return self._channel.ask_all([Wait(job=job) for job in jobs], self._channel.deadline(timeout))
@@ -107,7 +107,10 @@ class Outbox:
         return self._follow(JobId(job), self._channel.deadline(timeout), follow, sink)
 
     def _follow(self, job: JobId, until: float | None, ranks: Sequence[int], sink: Sink) -> JobState | None:
-        """Stream until the job has ended. A turn reads the status BEFORE the output, so the last turn reads it all."""
+        """Stream output until the job has ended. Return None if the time `until` is reached before.
+
+        Each turn reads the status BEFORE the output. So the turn that reads the end of the job reads all output.
+        """
         streamed: list[StreamedTask] | None = None
         while True:
             (answer,) = self._channel.ask_all([Status(job=job)], until)
@@ -154,23 +157,23 @@ class Outbox:
         return [line for cursor in cursors for line in self._read(cursor, tail)]
 
     def _read(self, cursor: Cursor, tail: int | None) -> list[LogLine]:
-        """Return the last `tail` lines, or all lines if None. Read only the end of a long file if that is enough."""
+        """Return the last `tail` lines (None: all lines). Read only the end of a long file if possible."""
         lines: list[LogLine] = []
         if tail is not None:
             cursor.offset = -MAX_LOG_PIECE
-            lines = self._turn(cursor)
+            lines = self._read_pieces(cursor)
             if cursor.first_offset and len(lines) <= tail:
                 cursor, lines = cursor.at_offset(max(0, cursor.size - _MAX_READ_BACK)), []
         while not cursor.at_end:
-            lines += self._turn(cursor)
+            lines += self._read_pieces(cursor)
         lines = [*lines, *cursor.rest()][1 if cursor.first_offset else 0 :]
         return lines if tail is None else lines[-tail or sys.maxsize :]
 
-    def _turn(self, cursor: Cursor) -> list[LogLine]:
+    def _read_pieces(self, cursor: Cursor) -> list[LogLine]:
         cursor.ask()
         found = cursor.take(self._channel.deadline(self._answer_timeout))
         if found is None:
-            raise unanswered(self._answer_timeout)
+            raise unanswered_error(self._answer_timeout)
         if cursor.refusal is not None:
             raise cursor.refusal
         return found
@@ -195,7 +198,7 @@ class Outbox:
         return bool(self.ask(RemoveEndpoint(name=name))["removed"])
 
     def close(self) -> None:
-        """Do nothing: no connection is kept."""
+        """Do nothing, because this client has no connections."""
 
 
 def tasks_of(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
@@ -209,8 +212,8 @@ def tasks_of(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
 
 
 @contextmanager
-def _decoding_errors() -> Iterator[None]:
-    """Raise decoding errors as IrisError, because another version of iris may have answered."""
+def _convert_errors() -> Iterator[None]:
+    """Convert decoding errors to IrisError: another version of iris may have written the answer."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
@@ -220,38 +223,38 @@ def _decoding_errors() -> Iterator[None]:
         ) from error
 
 
-@_decoding_errors()
-def answered(raw: Mapping[str, Any], kind: type[T]) -> T:
+@_convert_errors()
+def decode_answer(raw: Mapping[str, Any], kind: type[T]) -> T:
     """Decode an answer as `kind`, a type of `core/messages/requests.py`. Unknown fields are ignored."""
     return convert(raw, prepare_type(kind))
 
 
-@_decoding_errors()
+@_convert_errors()
 def job_status(raw: Mapping[str, Any]) -> JobStatus:
     """Decode the status of a job."""
     return convert(
-        {**_with_display(raw["job"]), "tasks": list(map(_with_display, raw["tasks"]))},
+        {**_add_display(raw["job"]), "tasks": list(map(_add_display, raw["tasks"]))},
         prepare_type(JobStatus),
     )
 
 
-def _with_display(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields with a `display` (default: the state), which older versions of iris omit."""
+def _add_display(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields, with the state as `display` if an older version of iris has omitted `display`."""
     return {"display": raw["state"], **raw}
 
 
-@_decoding_errors()
+@_convert_errors()
 def endpoint(raw: Mapping[str, Any]) -> Endpoint:
     """Decode an endpoint."""
     return convert({**raw, "host": raw["address"]}, prepare_type(Endpoint))
 
 
 # Read the output of a task from inside another task. An answer arrives after the next poll. With cron this may take a
-# minute, so several pieces of each file are requested at a time.
+# minute, so the client requests several pieces of each file at a time.
 
 
 _MAX_REFUSALS = 10
-"""Turns in a row in which the rest of a finished output may be refused, because its worker does not answer."""
+"""Maximum number of refused reads in a row, after the attempt has ended. Then the rest of its output is skipped."""
 
 AHEAD = 4
 """Number of pieces of a file that are requested at a time."""
@@ -287,7 +290,7 @@ class Cursor(Struct):
         ]
 
     def take(self, until: float | None) -> list[LogLine] | None:
-        """Return the lines in the answers; None if an answer is missing at `until`. The next turn repeats them."""
+        """Return the lines in the answers. Return None if an answer is missing at `until`; the next turn asks again."""
         self.at_end, self.refusal = False, None
         data = b""
         for name in self._requests:
@@ -305,7 +308,7 @@ class Cursor(Struct):
             data += piece
             self.at_end = self.offset + len(data) >= self.size
             if self.at_end or len(piece) < MAX_LOG_PIECE:
-                break  # this piece is shorter than requested, so the next pieces don't follow it
+                break  # this piece is shorter than requested, so there is a gap before the next piece
         self.forget()
         self.offset += len(data)
         return self.lines(self._cutter.feed(data))
@@ -329,7 +332,7 @@ class Cursor(Struct):
 
 
 class StreamedTask:
-    """Stream the output of one task, from attempt to attempt, until it has ended."""
+    """Streams the output of one task, from attempt to attempt, until the task has ended."""
 
     def __init__(self, channel: RequestChannel, task: str, streams: Sequence[str]) -> None:
         self.task = task
@@ -342,7 +345,7 @@ class StreamedTask:
         self._has_ended = False  # True if the attempt had ended before this turn
 
     def ask(self, status: TaskStatus) -> None:
-        """Begin a turn: request new output. `status` was read just before."""
+        """Begin a turn: request new output. `status`: the task's status, read immediately before."""
         last = -1 if status.attempt is None else status.attempt
         if not self._cursors and self._attempt < last:
             self._attempt += 1

@@ -14,9 +14,9 @@ class TaskStatus(Struct, frozen=True, kw_only=True):
     """One task.
 
     `id` is `JOB/task-INDEX`. `attempt`, `worker` and `exit_code` belong to the task's last attempt. `attempt` and
-    `worker` are None if the task was never placed, `exit_code` is None before the end of the attempt. `display` is the
-    state as shown on the screen: `STOPPED` for a rank that iris stopped because another rank failed, `FAILED exit 1`,
-    `RETRYING (1 of 3)`. `why` says why the task is pending, or why it has ended.
+    `worker` are None if the task was never placed. `exit_code` is None before the end of the attempt. `display` is the
+    state as `iris status` shows it, such as `FAILED exit 1`, `RETRYING (1 of 3)`, or `STOPPED` for a rank that iris
+    stopped because another rank failed. `why` says why the task is pending, or why it has ended.
     """
 
     id: str
@@ -29,9 +29,9 @@ class TaskStatus(Struct, frozen=True, kw_only=True):
 
 
 class JobStatus(Struct, frozen=True, kw_only=True):
-    """One job with its tasks by index.
+    """One job. `tasks` are ordered by index.
 
-    `why` says why the job is pending, or why it has ended. `display` is the state as shown on the screen. Before the
+    `why` says why the job is pending, or why it has ended. `display` is the state as `iris status` shows it. Before the
     job's end it is `RUNNING` if a task is running, otherwise `STOPPING`, `RETRYING (1 of 3)` or `PENDING (3 of 20
     done)`.
     """
@@ -60,9 +60,9 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
-    """One line of a task's output without its line feed. The text is untrusted data.
+    """One line of a task's output, without its line feed. The text is untrusted.
 
-    `stream` is `out` or `err`; `task` is `JOB/task-INDEX`.
+    `stream` is `out` or `err`. `task` is `JOB/task-INDEX`.
     """
 
     task: str
@@ -78,7 +78,7 @@ BOTH = ("out", "err")
 """The streams of a task."""
 
 Sink = Callable[[LogLine], None]
-"""Function that gets each streamed line."""
+"""Function to call with each streamed line."""
 
 
 class HasId(Protocol):

@@ -1,8 +1,8 @@
 """The two directories for a task's requests and their answers: `outbox/` and `inbox/`.
 
-A request is a file in `outbox/`, which gets its name when it is complete and durable. The answer is a file in `inbox/`
-with the same name. Cycles may read a request several times, but execute it once. Therefore a program that was killed
-can send its requests again under the same names, and no request is lost or executed twice.
+A request is a file in `outbox/`. It gets its name when it is complete and durable. The answer is a file in `inbox/`
+with the same name. Cycles may read a request several times, but execute it once. So a program that was killed can send
+its requests again under the same names: no request is lost or executed twice.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from iris_cli.errors import IrisError, NotWritableError, UnreachableError, Usage
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.inside.requests import OtherRequestError, RequestFiles, wait_for_answers
 
-CHANGING = (Submit, Cancel, RegisterEndpoint, RemoveEndpoint)
-"""Kinds of requests that change something. All other kinds only read."""
+CHANGING_REQUESTS = (Submit, Cancel, RegisterEndpoint, RemoveEndpoint)
+"""Requests that change something. All other requests only read."""
 
-_ids = threading.Lock()
-_last = 0
+_id_lock = threading.Lock()
+_last_id = 0
 
 
 class UnansweredError(UnreachableError):
@@ -57,26 +57,25 @@ class RequestChannel(RequestFiles):
     ) -> Mapping[str, Any]:
         """Send a request and wait for its result.
 
-        Raises the error that the answer contains, UnansweredError after `timeout` seconds (None: never),
-        NotWritableError.
+        Raises the error in the answer, NotWritableError, or UnansweredError after `timeout` seconds (None: no timeout).
         """
         name = self.put(request, request_id)
-        is_change = isinstance(request, CHANGING)
+        is_change = isinstance(request, CHANGING_REQUESTS)
         answer = None
         try:
             (answer,) = self.wait([name], self.deadline(timeout))
         finally:
-            # If a request that changes something has no answer, it stays in the outbox: a cycle may still execute it.
+            # Keep an unanswered request that changes something: a cycle may still execute it.
             if answer is not None or not is_change:
                 self.drop(name, keep_answer=request_id is not None)
         if answer is None:
-            raise unanswered(timeout, name if is_change else "")
+            raise unanswered_error(timeout, name if is_change else "")
         return _result(answer)
 
     def put(self, request: Request, request_id: str | None = None) -> RequestId:
         """Write a request durably, unless it already exists or was answered. Return its id.
 
-        Raises UsageError if the id is invalid or belongs to another request, NotWritableError.
+        Raises NotWritableError. Raises UsageError if the id is invalid or belongs to another request.
         """
         raw = write_request(request)
         if request_id is not None and not is_request_id(request_id):
@@ -111,20 +110,20 @@ class RequestChannel(RequestFiles):
         return [None if answer is None else _result(answer) for answer in answers]
 
     def deadline(self, timeout: float | None) -> float | None:
-        """Return the monotonic time in `timeout` seconds; None for None, which means no deadline."""
+        """Return the monotonic time after `timeout` seconds; None if `timeout` is None."""
         return None if timeout is None else self.clock.monotonic() + timeout
 
     def wait(self, names: Sequence[RequestId], until: float | None) -> list[Answer | None]:
-        """Return the answers, None for each request without an answer at the monotonic time `until`.
+        """Wait for answers until the monotonic time `until` or the first refusal. Return None for a missing answer.
 
-        A refusal ends the wait. Raises IrisError if an answer can't be read.
+        Raises IrisError if an answer can't be read.
         """
         return wait_for_answers(
             names, until, self.read_if_answered, lambda answer: isinstance(answer, Refusal), self.clock
         )
 
     def read_if_answered(self, name: RequestId) -> Answer | None:
-        """Return the answer, None before it has arrived."""
+        """Return the answer to a request; None if it has not arrived yet."""
         try:
             raw = self.answer(name)
         except OSError as error:
@@ -133,11 +132,11 @@ class RequestChannel(RequestFiles):
 
 
 def new_request_id() -> RequestId:
-    """Return a unique id. The ids of one process sort by time, the ids of several processes only approximately."""
-    global _last
-    with _ids:
-        _last = max(_last + 1, int(SYSTEM_CLOCK.now() * 1e9))
-        return RequestId(f"{_last:020d}-{SYSTEM_RANDOMNESS.hexadecimal(8)}")
+    """Return a unique id. The ids of one process sort by time."""
+    global _last_id
+    with _id_lock:
+        _last_id = max(_last_id + 1, int(SYSTEM_CLOCK.now() * 1e9))
+        return RequestId(f"{_last_id:020d}-{SYSTEM_RANDOMNESS.hexadecimal(8)}")
 
 
 def _result(answer: Answer) -> Mapping[str, Any]:
@@ -147,7 +146,7 @@ def _result(answer: Answer) -> Mapping[str, Any]:
     return answer
 
 
-def unanswered(timeout: float | None, name: str = "") -> UnansweredError:
+def unanswered_error(timeout: float | None, name: str = "") -> UnansweredError:
     """Return the error for a request without an answer after `timeout` seconds."""
     return UnansweredError(
         f"no answer for {format_duration(timeout or 0)}: no cycles are running",

@@ -1,4 +1,4 @@
-"""The operations of a client with a state directory. They are those of the commands of `iris`."""
+"""The operations of a client on the operator's machine. They do the same as the commands of `iris`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 OpenSession = Callable[[str], "Session"]
-"""Function that returns a new session for the call with this name, because a session is for one thread only."""
+"""Function that returns a new session for a call of the client. The argument is the name of the call."""
 
 
 def open_directory(handle: ClusterHandle) -> StateDirectory:
-    """Return the operations on a state directory. All calls share connections."""
+    """Return the operations on a state directory. All calls share connections, but each call has its own session."""
     lock = threading.Lock()
 
     def open_session(command: str) -> Session:
@@ -48,7 +48,7 @@ class StateDirectory:
     """The operations of a client on the operator's machine. Each call is an invocation, like a command."""
 
     def __init__(self, open_session: OpenSession, close: Callable[[], None] = lambda: None) -> None:
-        self._session = open_session
+        self._open_session = open_session
         self._close = close
 
     def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:
@@ -58,7 +58,7 @@ class StateDirectory:
 
         if request_id is not None:
             raise UsageError("request_id is only available inside a task", hint="use name")
-        session = self._session("submit")
+        session = self._open_session("submit")
         job = launch(session, request)
         if schedule:
             # The job is already in the log. If no cycle can run now, a later cycle starts it.
@@ -69,7 +69,7 @@ class StateDirectory:
     def status(self, job: str) -> JobStatus:
         from iris_cli.ops.views.job_status import job_status
 
-        found = job_status(self._session("status"), job)
+        found = job_status(self._open_session("status"), job)
         return JobStatus(
             id=found.job.id,
             state=found.job.state,
@@ -85,7 +85,7 @@ class StateDirectory:
         from iris_cli.ops.loop.wait import wait_for
         from iris_cli.ops.names import find_job
 
-        session = self._session("wait")
+        session = self._open_session("wait")
         job_id = find_job(session.view(), job)
         clock = session.clock
         until = math.inf if timeout is None else clock.monotonic() + timeout
@@ -99,7 +99,7 @@ class StateDirectory:
         from iris_cli.ops.loop.wait import wait_for
         from iris_cli.ops.names import find_jobs
 
-        session = self._session("wait")
+        session = self._open_session("wait")
         found = find_jobs(session.view(), [*jobs])
         states = wait_for(session, found, timeout=timeout).states
         return [states[job] if states[job].terminal else None for job in found]
@@ -107,7 +107,7 @@ class StateDirectory:
     def pull(self, job: JobId, directory: Path) -> Path:
         from iris_cli.ops.files.pull import pull
 
-        pulled = pull(self._session("pull"), job, directory)
+        pulled = pull(self._open_session("pull"), job, directory)
         for each in pulled.attempts:
             if each.problems:
                 kind = UnreachableError if each.silent else IrisError
@@ -129,7 +129,7 @@ class StateDirectory:
         from iris_cli.ops.logs.log_reading import Query
         from iris_cli.ops.logs.logs import fetch
 
-        found = fetch(self._session("logs"), what, Query(tail=tail, attempt=attempt, streams=streams))
+        found = fetch(self._open_session("logs"), what, Query(tail=tail, attempt=attempt, streams=streams))
         for log in found:
             if log.silence is not None and not log.lines:
                 raise UnreachableError(
@@ -140,12 +140,12 @@ class StateDirectory:
     def cancel(self, job: str, reason: str) -> bool:
         from iris_cli.ops.jobs.cancel import cancel
 
-        return bool(cancel(self._session("cancel"), [job], reason=reason).cancelled)
+        return bool(cancel(self._open_session("cancel"), [job], reason=reason).cancelled)
 
     def retry(self, what: str) -> int:
         from iris_cli.ops.jobs.retry import retry
 
-        return len(retry(self._session("retry"), what).retried)
+        return len(retry(self._open_session("retry"), what).retried)
 
     def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
         from iris_cli.ops.views.job_status import job_status
@@ -160,20 +160,20 @@ class StateDirectory:
                 port=each.port,
                 metadata=dict(each.metadata),
             )
-            for each in job_status(self._session("endpoints"), job).endpoints
+            for each in job_status(self._open_session("endpoints"), job).endpoints
         )
 
     def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - as in Outbox
-        _only_inside()
+        _reject_outside_task()
 
     def remove_endpoint(self, name: str) -> bool:  # noqa: ARG002 - as in Outbox
-        _only_inside()
+        _reject_outside_task()
 
     def close(self) -> None:
         self._close()
 
 
-def _only_inside() -> NoReturn:
+def _reject_outside_task() -> NoReturn:
     raise UsageError(
         "endpoints can only be registered from inside a task",
         hint="call it from a program inside a task",

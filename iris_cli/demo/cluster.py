@@ -21,7 +21,7 @@ _HOSTS = "hosts.json"
 
 
 class LocalSlice(Struct, frozen=True, kw_only=True):
-    """A slice to simulate: name, TPU type, zone, number of hosts."""
+    """A slice to simulate. `type`: TPU type. `hosts`: number of hosts."""
 
     name: str
     type: str
@@ -38,7 +38,7 @@ SLICES = (
 
 
 class LocalCluster:
-    """The hosts of a demo, whose files are in the directory `root`.
+    """The hosts of a demo. Their files are in the directory `root`.
 
     With `keep` the hosts outlive this process. `stop` finds them by the pids in `hosts.json`.
     """
@@ -53,7 +53,7 @@ class LocalCluster:
         return self.root / "cluster.yaml"
 
     def claim(self) -> None:
-        """Mark the empty directory as a demo's directory, whose content `stop` may delete. Raises IrisError."""
+        """Mark the empty directory as a demo's directory: `stop` may delete its content. Raises IrisError."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(self.root.iterdir()):
             hint = f"iris demo --stop --dir {shlex.quote(str(self.root))}"
@@ -85,7 +85,7 @@ class LocalCluster:
         self._write_files(slices, answers)
 
     def close(self) -> None:
-        """End the servers of this process and remove the directory, unless they are kept."""
+        """End the servers of this process and remove the directory, unless `keep` is true."""
         if self.keep:
             return
         for process in self._processes:
@@ -133,7 +133,7 @@ class LocalCluster:
         self.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def _remove(self) -> None:
-        # Remove only a directory that `claim` marked as a demo's directory.
+        # Remove only a directory that `claim` has marked as a demo's directory.
         if self._is_claimed():
             processes.end_processes(self.root)
             processes.remove_tree(self.root)

@@ -1,4 +1,4 @@
-"""The temporary directory of a demo, and keys. If a demo is killed, the next demo removes its directory."""
+"""The temporary directory of a demo, and SSH keys. If a demo is killed, the next demo removes its directory."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _CONTENT = "lab"
 def demo_home() -> Iterator[Path]:
     """Create a directory, yield it, and remove it at the end of the block. First remove directories of killed demos.
 
-    A file next to the directory is locked while this process lives.
+    While this process lives, it locks a file next to the directory. So an unlocked file belongs to a demo that has
+    ended.
     """
     _remove_killed_demos()
     root = Path(tempfile.mkdtemp(prefix=_PREFIX))
     draft = root / f"{_LOCK}.draft"
     with draft.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        draft.rename(root / _LOCK)  # rename only when locked: an unlocked file means a dead demo
+        draft.rename(root / _LOCK)  # rename only a locked file
         try:
             (root / _CONTENT).mkdir()
             yield root / _CONTENT
@@ -37,7 +38,7 @@ def demo_home() -> Iterator[Path]:
 
 
 def _remove(root: Path) -> None:
-    """Remove the directory, its lock file last: if anything can't be removed, the next demo tries again."""
+    """Remove the content and then the directory with its lock file. If this fails, the next demo tries again."""
     with suppress(OSError):
         if (root / _CONTENT).exists():
             remove_tree(root / _CONTENT)
@@ -47,7 +48,7 @@ def _remove(root: Path) -> None:
 def _remove_killed_demos() -> None:
     """Remove the directories of this user's demos that have ended.
 
-    The hosts of a demo end with the demo, and their tasks end with the hosts, unless the hosts were killed, too.
+    Also end the tasks of their hosts. Tasks end with their hosts, unless the hosts were killed.
     """
     for root in sorted(Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")):
         with suppress(OSError):

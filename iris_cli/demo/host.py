@@ -1,8 +1,8 @@
 """A host on this machine for the demo: a real SSH server in a separate process, with its own key and home.
 
 `python -m iris_cli.demo.host` runs a host. The host reads its settings as a JSON object from the first line of stdin,
-and prints its port and host key as another JSON object. When stdin ends, the host ends with all its processes, so that
-it can't outlive its parent. With the setting `stay` it ignores the end of stdin. The host accepts one key and listens
+and prints its port and host key as another JSON object. When stdin ends, the host kills its processes and ends, so that
+it can't outlive its parent. With the setting `stay` the host ignores the end of stdin. It accepts one key and listens
 only on loopback. Commands run with the home and the metadata server of the simulated host.
 """
 
@@ -52,7 +52,7 @@ def _serve(settings: Mapping[str, Any]) -> SshServer:
 
 
 def _serve_metadata(values: Mapping[str, str]) -> str:
-    """Start the host's metadata server and return its address. `values` are by path below `/computeMetadata/v1/`."""
+    """Start the host's metadata server and return its address. `values`: by path below `/computeMetadata/v1/`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -15,7 +15,7 @@ from iris_cli.errors import IrisError
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 PARTITION, URGENT = "main", "urgent"
-"""The default partition, and one whose jobs preempt those of the default one."""
+"""The default partition, and a partition whose jobs preempt jobs of the default partition."""
 _SBIN = ("/usr/sbin", "/sbin")
 _DAEMONS = ("slurmctld", "slurmd", "munged")
 _CLIENTS = ("sbatch", "srun", "scontrol", "squeue", "scancel", "sinfo", "mungekey")
@@ -60,7 +60,7 @@ PartitionName={urgent} Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2
 
 
 def why_no_slurm() -> str:
-    """Return why this machine can't run it; "" if it can."""
+    """Return why this machine can't run a local Slurm cluster; "" if it can."""
     missing = [name for name in (*_DAEMONS, *_CLIENTS) if shutil.which(name, path=search_path()) is None]
     if missing:
         return f"no {missing[0]} on this machine: apt-get install slurm-wlm munge"
@@ -68,7 +68,7 @@ def why_no_slurm() -> str:
 
 
 def search_path() -> str:
-    """Return PATH with the directories of daemons."""
+    """Return PATH with the directories of Slurm's daemons."""
     return os.pathsep.join((os.environ.get("PATH", ""), *_SBIN))
 
 
@@ -101,35 +101,35 @@ def prepare(directory: Path, nodes: int, cpus: int) -> Path:
     return conf
 
 
-def munged(directory: Path) -> Sequence[str]:
-    """Return the command of the authentication daemon. It serves when `munge.socket` exists."""
-    places = {name: directory / f"munge.{name}" for name in ("socket", "pid", "log", "seed")}
+def munged_command(directory: Path) -> Sequence[str]:
+    """Return the command of the authentication daemon. The daemon is ready when `munge.socket` exists."""
+    paths = {name: directory / f"munge.{name}" for name in ("socket", "pid", "log", "seed")}
     return (
         "munged",
         "--foreground",
         "--force",
         "--num-threads=2",
         f"--key-file={directory / 'munge.key'}",
-        f"--socket={places['socket']}",
-        f"--pid-file={places['pid']}",
-        f"--log-file={places['log']}",
-        f"--seed-file={places['seed']}",
+        f"--socket={paths['socket']}",
+        f"--pid-file={paths['pid']}",
+        f"--log-file={paths['log']}",
+        f"--seed-file={paths['seed']}",
     )
 
 
-def slurmctld(conf: Path) -> Sequence[str]:
+def slurmctld_command(conf: Path) -> Sequence[str]:
     """Return the command of the controller."""
     return ("slurmctld", "-D", "-f", str(conf))
 
 
-def slurmds(conf: Path, nodes: int) -> Iterator[Sequence[str]]:
-    """Yield the command of each node."""
+def slurmd_commands(conf: Path, nodes: int) -> Iterator[Sequence[str]]:
+    """Yield the command of each node's daemon."""
     for number in range(nodes):
         yield ("slurmd", "-D", "-f", str(conf), "-N", f"n{number}")
 
 
 def _free_ports(count: int) -> Sequence[int]:
-    """Return consecutive ports on which no process listens: Slurm takes a range for its nodes."""
+    """Return consecutive free ports, because Slurm needs a range of ports for its nodes."""
     while True:
         first = 20_000 + int(SYSTEM_RANDOMNESS.hexadecimal(4), 16) % 11_000
         ports = range(first, first + count)
@@ -156,24 +156,24 @@ class LocalSlurm:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The variables that its commands need."""
+        """The environment variables that Slurm's commands need."""
         return {"SLURM_CONF": str(self.directory / "slurm.conf"), "PATH": search_path()}
 
     def start(self) -> None:
         """Start the daemons; return when every node is idle. Raises IrisError."""
         conf = prepare(self.directory, self.nodes, self._cpus)
-        self._spawn(munged(self.directory))
-        self._await(lambda: (self.directory / "munge.socket").exists())
-        for command in (slurmctld(conf), *slurmds(conf, self.nodes)):
+        self._spawn(munged_command(self.directory))
+        self._wait_until(lambda: (self.directory / "munge.socket").exists())
+        for command in (slurmctld_command(conf), *slurmd_commands(conf, self.nodes)):
             self._spawn(command)
-        self._await(lambda: self._states() == ["idle"] * self.nodes)
+        self._wait_until(lambda: self._states() == ["idle"] * self.nodes)
 
     def stop(self) -> None:
         """Cancel every job and end the daemons."""
         with suppress(OSError, subprocess.SubprocessError):
             for signal in ((), ("--signal=KILL", "--full")):
                 self._run("scancel", "--user=root", *signal)
-            # Wait for idle nodes BEFORE stopping the daemons: a step waits for a slurmd that has ended.
+            # Wait for idle nodes BEFORE stopping the daemons: a step never exits if its slurmd has ended.
             until = SYSTEM_CLOCK.monotonic() + _STOP_TIMEOUT
             while set(self._states()) != {"idle"} and SYSTEM_CLOCK.monotonic() < until:
                 SYSTEM_CLOCK.sleep(_POLL_INTERVAL)
@@ -187,11 +187,11 @@ class LocalSlurm:
         self._running.clear()
 
     def run(self, *command: str) -> str:
-        """Return the output of a command of Slurm. Raises IrisError."""
-        done = self._run(*command)
-        if done.returncode:
-            raise IrisError(f"{command[0]}: {done.stderr.strip()}")
-        return done.stdout
+        """Run a command of Slurm and return its output. Raises IrisError."""
+        result = self._run(*command)
+        if result.returncode:
+            raise IrisError(f"{command[0]}: {result.stderr.strip()}")
+        return result.stdout
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(  # noqa: S603 - commands of Slurm
@@ -222,9 +222,9 @@ class LocalSlurm:
                 )
             )
 
-    def _await(self, happened: Callable[[], bool]) -> None:
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
         until = SYSTEM_CLOCK.monotonic() + _TIMEOUT
-        while not happened():
+        while not condition():
             if SYSTEM_CLOCK.monotonic() > until or any(each.poll() is not None for each in self._running):
                 raise IrisError("Slurm did not start", hint=f"see {self.directory}/*.log")
             SYSTEM_CLOCK.sleep(_POLL_INTERVAL)

@@ -1,4 +1,4 @@
-"""Start, find and end the processes of local hosts with their children, and remove the files of the hosts."""
+"""Start, find and kill the processes of local hosts with their children, and remove the files of the hosts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from iris_cli.clock import SYSTEM_CLOCK
 
 MODULE = "iris_cli.demo.host"
-_MAX_ROUNDS = 500  # a process may have started another process before it was killed
+_MAX_ROUNDS = 500  # several rounds are needed if a process starts another process before it is killed
 
 
 def spawn_host() -> subprocess.Popen[str]:
-    """Start a process that `configure_host` turns into a host. Before that call, the process ends with its parent."""
+    """Start a process that `configure_host` turns into a host. Until then, the process ends with its parent."""
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module
         [sys.executable, "-m", MODULE],
         stdin=subprocess.PIPE,
@@ -42,8 +42,8 @@ def configure_host(
 ) -> None:
     """Create the directory of a host, and let the process serve as that host until its stdin is closed.
 
-    With `stay` the host outlives this process. One key may log in: `client_key` is the public key in base64,
-    `client_key_file` is the file of the private key.
+    With `stay` the host outlives this process. The host accepts one key: `client_key` (the public key in base64), or
+    the key in `client_key_file` (the file of the private key).
     """
     directory.mkdir(mode=0o700, parents=True)
     settings = {"directory": str(directory), "metadata": metadata, "stay": stay}
@@ -56,7 +56,7 @@ def configure_host(
 
 
 def await_host(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Wait until the host serves. Return its `pid`, `port` and `key`. Raises ValueError if the process has ended."""
+    """Wait until the host is ready. Return its `pid`, `port` and `key`. Raises ValueError if the process has ended."""
     assert process.stdout is not None
     with process.stdout:
         answer: dict[str, Any] = json.loads(process.stdout.readline())
@@ -92,7 +92,7 @@ def live_hosts(pids: Sequence[int]) -> list[int]:
 
 
 def kill_hosts(pids: Path) -> int:
-    """Kill the hosts whose pids are in the JSON file `pids`. Return their number, 0 if the file can't be read."""
+    """Kill the hosts whose pids are in the JSON file `pids`. Return their number; 0 if the file can't be read."""
     try:
         hosts = live_hosts([int(pid) for pid in json.loads(pids.read_text(encoding="utf-8"))])
     except (OSError, ValueError, TypeError):
@@ -104,7 +104,7 @@ def kill_hosts(pids: Path) -> int:
 
 
 class _Process(NamedTuple):
-    """A process. `started`, in clock ticks since boot, distinguishes it from a later process with the same pid."""
+    """A process. `started`: start time in clock ticks since boot. A later process with the same pid has another one."""
 
     pid: int
     parent: int
@@ -112,19 +112,19 @@ class _Process(NamedTuple):
 
 
 def end_processes(root: Path) -> None:
-    """Kill the processes with a `HOME` below `root`, and their descendants, as a power-off does.
+    """Kill the processes with a `HOME` below `root`, and their descendants. Linux only.
 
-    Only processes of demo hosts have a `HOME` below `root`. `root` itself may be the home of our user. Linux only.
+    Only processes of demo hosts have a `HOME` below `root`. `root` itself may be the home of the user.
     """
     for _ in range(_MAX_ROUNDS):
-        ended = [_end(each) for each in _processes_below(root)]
-        if not any(ended):
+        killed = [_kill(each) for each in _processes_below(root)]
+        if not any(killed):
             return
         SYSTEM_CLOCK.sleep(0.01)  # a killed process takes a moment to end
 
 
 def _processes_below(root: Path) -> list[_Process]:
-    """Return the processes with a `HOME` below `root`, and their descendants, which may have another `HOME`."""
+    """Return the processes with a `HOME` below `root`, and their descendants, whatever their `HOME` is."""
     children: dict[int, list[_Process]] = {}
     found: list[_Process] = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -142,8 +142,8 @@ def _processes_below(root: Path) -> list[_Process]:
 
 
 def _read_process(pid: int) -> _Process:
-    """Read a process. Raises OSError and ValueError."""
-    # Skip the program's name, which may contain anything: see proc(5).
+    """Read a process. Raises OSError or ValueError if it has ended."""
+    # Skip the program's name, because it may contain any character: see proc(5).
     fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     if len(fields) < 20 or fields[0] in (b"Z", b"X"):
         raise ValueError(f"{pid} has ended")
@@ -151,12 +151,12 @@ def _read_process(pid: int) -> _Process:
 
 
 def _has_home(pid: int, root: Path) -> bool:
-    """Return True if the process has a `HOME` below `root`. Raises OSError."""
+    """Return whether the process has a `HOME` below `root`. Raises OSError."""
     words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return any(word.startswith(b"HOME=") and root in Path(os.fsdecode(word[5:])).parents for word in words)
 
 
-def _end(process: _Process) -> bool:
+def _kill(process: _Process) -> bool:
     """Kill a process. Return False if it had already ended."""
     with suppress(OSError, ValueError):
         if _read_process(process.pid).started == process.started:
@@ -166,15 +166,12 @@ def _end(process: _Process) -> bool:
 
 
 def remove_tree(root: Path) -> None:
-    """Remove a directory in which no process runs, including read-only parts such as workspaces.
-
-    No link is followed. Raises OSError.
-    """
+    """Remove a directory, including read-only directories such as workspaces. Follow no links. Raises OSError."""
     if root.is_symlink():
         raise NotADirectoryError(f"{root} is a link")
     for directory, names, _ in os.walk(root):
         for name in names:
-            below = Path(directory, name)
-            if not below.is_symlink():
-                below.chmod(0o700)
+            path = Path(directory, name)
+            if not path.is_symlink():
+                path.chmod(0o700)
     shutil.rmtree(root)

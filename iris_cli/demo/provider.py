@@ -1,7 +1,7 @@
 """Slices of SSH hosts on this machine, for the demo and for tests: real processes, real keys, no root.
 
-A slice is a directory. The file `owner.json` names its owner. The file `pids` is written before the hosts serve, and
-`slice.json` when all hosts serve. So an interrupted creation can be found and cleaned up.
+A slice is a directory. The file `owner.json` names its owner. The provider writes the file `pids` before the hosts are
+configured, and `slice.json` when all hosts are ready. So it can find and clean up an interrupted creation.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.demo import processes
 
 _MARKER = ".iris-local-slices"
-_UNFINISHED_FOR = 60.0
-"""Seconds after which an unfinished slice counts as interrupted."""
+_CREATION_TIMEOUT = 60.0
+"""Seconds. After this time, the creation of an unfinished slice counts as interrupted."""
 
 
 class LocalProvider:
@@ -37,10 +37,10 @@ class LocalProvider:
         """Return the existing slices. A slice with an ended host counts as preempted."""
         if not self._root.is_dir():
             return ()
-        return tuple(self._read_slice(path) for path in sorted(self._root.iterdir()) if self._is_mine(path))
+        return tuple(self._read_slice(path) for path in sorted(self._root.iterdir()) if self._is_ours(path))
 
     def create(self, name: str, group: ScaleGroup) -> None:
-        """Start the hosts, and return when they serve. The hosts accept the key in the group's `ssh.key`."""
+        """Start the hosts, and return when they are ready. The hosts accept the key in the group's `ssh.key`."""
         known = lookup(group.template.type)
         if known is None:
             raise ProviderError(Refusal.INVALID, f"TPU type {group.template.type} is not known")
@@ -59,11 +59,11 @@ class LocalProvider:
     def delete(self, name: str) -> None:
         """Delete a slice with its hosts and their processes."""
         path = self._root / name
-        if not self._is_mine(path):
+        if not self._is_ours(path):
             return
         processes.kill_hosts(path / "pids")
         processes.end_processes(path)
-        # Delete only a slice that this class created, below a root that it marked.
+        # Delete only a slice that this class has created, below a root that it has marked.
         if (self._root / _MARKER).is_file() and (path / "owner.json").is_file():
             with suppress(OSError):
                 processes.remove_tree(path)
@@ -79,29 +79,29 @@ class LocalProvider:
             draft.rename(path)
         except OSError:
             shutil.rmtree(draft)
-            if self._is_mine(path):
+            if self._is_ours(path):
                 return False
             raise ProviderError(Refusal.INVALID, f"a slice {path.name} of another owner exists") from None
         return True
 
-    def _is_mine(self, path: Path) -> bool:
-        """Return True if the directory is a slice of this owner in this zone."""
+    def _is_ours(self, path: Path) -> bool:
+        """Return whether the directory is a slice of this owner in this zone."""
         owner = None if path.name.startswith(".") else _read(path / "owner.json")
         return owner is not None and (owner["owner"], owner["zone"]) == (self._owner, self._zone)
 
     def _read_slice(self, path: Path) -> CloudSlice:
-        owner, made = _read(path / "owner.json") or {}, _read(path / "slice.json")
+        owner, content = _read(path / "owner.json") or {}, _read(path / "slice.json")
         state, detail = CloudState.READY, ""
         hosts: tuple[SliceHost, ...] = ()
-        if made is None:
+        if content is None:
             state = CloudState.CREATING
-            if not 0 <= self._clock.now() - float(owner.get("made_at", 0.0)) < _UNFINISHED_FOR:
+            if not 0 <= self._clock.now() - float(owner.get("made_at", 0.0)) < _CREATION_TIMEOUT:
                 state, detail = CloudState.FAILED, "creation was interrupted"
         else:
             hosts = tuple(
-                SliceHost(host="127.0.0.1", port=each["port"], key=each["key"]) for each in made["hosts"]
+                SliceHost(host="127.0.0.1", port=each["port"], key=each["key"]) for each in content["hosts"]
             )
-            ended = len(hosts) - len(processes.live_hosts([each["pid"] for each in made["hosts"]]))
+            ended = len(hosts) - len(processes.live_hosts([each["pid"] for each in content["hosts"]]))
             if ended:
                 state, detail = CloudState.STOPPED, f"{ended} of {len(hosts)} hosts have ended"
         return CloudSlice(
@@ -114,7 +114,7 @@ class LocalProvider:
         )
 
     def _start(self, path: Path, name: str, group: ScaleGroup, vms: int) -> None:
-        """Start the hosts. Their pids are written first, because a host without configuration ends by itself."""
+        """Start the hosts. Write their pids before the configuration: until then a host ends with this process."""
         template, started = group.template, [processes.spawn_host() for _ in range(vms)]
         _write(path / "pids", [process.pid for process in started])
         try:
@@ -137,7 +137,7 @@ class LocalProvider:
 
 
 def _read(path: Path) -> Any:
-    """Return the JSON in a file, None if it can't be read."""
+    """Return the JSON in a file; None if it can't be read."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

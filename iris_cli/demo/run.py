@@ -31,7 +31,7 @@ _DOOMED = _UNTIL_GO + 'if [ $IRIS_TASK_INDEX = 2 ]; then echo "loss is NaN" >&2;
 _BUSY = _UNTIL_GO + 'sleep 3; echo "done"'
 _SIDE = 'echo "evaluating on the CPU of $IRIS_WORKER_ID"; sleep 2'
 
-# The text before each command, and the command.
+# Each step: the text to print before the command, and the command.
 _TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Two slices of four hosts. The first cycle probes them.", ("schedule", "--once")),
     ("", ("workers",)),
@@ -68,14 +68,15 @@ _TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("", ("status",)),
 )
 
-_PATIENCE = 60.0  # seconds for the loop to notice that no job is open, on a busy machine
+_TIMEOUT = 60.0  # seconds for the loop to notice that no job is open, on a busy machine
 _POLL_INTERVAL = 0.1
 
 
 def run(output: Output, directory: Path | None, *, keep: bool) -> None:
     """Run the tour on a new cluster in `directory`. Raises IrisError.
 
-    If `directory` is None, the cluster is in KEPT if `keep` is True, otherwise in a temporary directory.
+    `keep`: leave the cluster running. If `directory` is None, a kept cluster is in DEFAULT_DIRECTORY, and any other
+    cluster is in a temporary directory.
     """
     had_state_dir = forget_other_clusters()
     if keep or directory is not None:
@@ -89,7 +90,7 @@ def stop(output: Output, directory: Path) -> int:
     """End the jobs and hosts of a kept cluster. Return the number of hosts. Raises IrisError."""
     forget_other_clusters()
     kept = LocalCluster(directory.absolute())
-    kept.check()  # BEFORE jobs end: they may belong to another cluster
+    kept.check()  # BEFORE jobs end, because the directory may belong to another cluster
     try:
         Tour(output, kept.config).end()
     finally:
@@ -98,9 +99,9 @@ def stop(output: Output, directory: Path) -> int:
 
 
 def forget_other_clusters() -> bool:
-    """Remove the variables of iris from the environment. Return True if one of them named a state directory.
+    """Remove the variables of iris from the environment. Return whether one of them named a state directory.
 
-    A demo needs a separate log, because in another cluster's log it would record that cluster's workers as removed.
+    A demo needs its own log. In the log of another cluster, it would record the workers of that cluster as removed.
     """
     had_state_dir = "IRIS_STATE_DIR" in os.environ
     for name in [each for each in os.environ if each.startswith("IRIS_")]:
@@ -133,16 +134,16 @@ def _play(tour: Tour, go: Path) -> None:
     for words, template in _TOUR:
         command = tuple(word.replace("{go}", shlex.quote(str(go))) for word in template)
         if "--until-idle" in command:
-            # `iris watch` must start before the tasks end. It gets twice as long as the last command took.
-            later = threading.Timer(2 * tour.last_duration, go.touch)
-            later.daemon = True
-            later.start()
+            # `iris watch` must start before the tasks end. So create `go` after twice the time of the last command.
+            timer = threading.Timer(2 * tour.last_duration, go.touch)
+            timer.daemon = True
+            timer.start()
             command = command if has_loop else (*command, "--schedule")
         elif command == ("loop", "show"):
             if not has_loop:
                 continue
             if go.exists():
-                tour.wait_for_the_loop()
+                tour.wait_for_loop_end()
         tour.step(words, command)
     if tour.output.as_json:
         tour.output.document(TourDocument(tour.steps))
@@ -187,7 +188,7 @@ class EndedDocument(Struct, frozen=True):
 
 
 class Tour:
-    """Run iris commands on the cluster that the file `config` describes."""
+    """Runs iris commands on the cluster that the file `config` describes."""
 
     def __init__(self, output: Output, config: Path) -> None:
         self.output = output
@@ -195,15 +196,15 @@ class Tour:
         self._handle = ClusterHandle(config_path=config)
         self.steps: list[TourStep] = []
         self.last_duration = 0.0
-        """Seconds that the last command of `run` took."""
+        """The run time of the last command, in seconds."""
 
     def step(self, words: str, command: tuple[str, ...]) -> None:
         """Print an explanation and a command, and run it. Raises IrisError if it fails."""
         self.announce(words, command)
-        done = self.run(command, capture=self.output.as_json)
-        if done.returncode:
-            raise IrisError(f"the demo's command ended with {done.returncode}", hint="please report this")
-        self.steps.append(TourStep(("iris", *command), done.stdout))
+        result = self.run(command, capture=self.output.as_json)
+        if result.returncode:
+            raise IrisError(f"the demo's command ended with {result.returncode}", hint="please report this")
+        self.steps.append(TourStep(("iris", *command), result.stdout))
 
     def announce(self, words: str, command: tuple[str, ...] = ()) -> None:
         """Print an explanation and the next command."""
@@ -218,9 +219,9 @@ class Tour:
         output.flush()
 
     def run(self, command: tuple[str, ...], *, capture: bool) -> subprocess.CompletedProcess[str]:
-        """Run an iris command. The exit code is not checked. `capture`: return the output instead of showing it."""
+        """Run an iris command, without a check of its exit code. `capture`: return the output, don't print it."""
         began = self._handle.clock.monotonic()
-        done = subprocess.run(  # noqa: S603 - our own interpreter and module
+        result = subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-m", "iris_cli", "--config", str(self.config), *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if capture else None,
@@ -229,28 +230,28 @@ class Tour:
             check=False,
         )
         self.last_duration = self._handle.clock.monotonic() - began
-        return done
+        return result
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster according to the present log."""
+        """The current state of the cluster in the log."""
         return self._handle.session("iris demo").view()
 
-    def wait_for_the_loop(self) -> None:
-        """Wait until the background loop has ended by itself. It ends when no job is open."""
+    def wait_for_loop_end(self) -> None:
+        """Wait until the background loop has ended. It ends when no job is open."""
         clock, state = self._handle.clock, self._handle.state
-        until = clock.monotonic() + _PATIENCE
+        until = clock.monotonic() + _TIMEOUT
         while running_loop(state) is not None and clock.monotonic() < until:
             clock.sleep(_POLL_INTERVAL)
 
     def end(self) -> None:
-        """End the jobs and the background loop, after Ctrl-C or at the end of a kept cluster. Raises IrisError."""
+        """Cancel the jobs and end the background loop. Raises IrisError."""
         if not self.config.is_file():
             return
         try:
             cluster = self.cluster
             live = [job.id for job in cluster.open_jobs() if cluster.live_attempts_of(job.id)]
-            if live:  # running tasks would outlive their hosts
+            if live:  # otherwise running tasks would outlive their hosts
                 words = ("--quiet", "cancel", "--wait", "--reason", "the demo ends", *live)
                 self.run(words, capture=self.output.as_json)
         finally:

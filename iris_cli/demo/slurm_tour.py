@@ -38,7 +38,7 @@ _PAUSE = 0.5  # seconds between two cycles
 
 
 def run(output: Output) -> None:
-    """Run the tour. Raises IrisError, also if this machine can't run a Slurm of its own."""
+    """Run the tour. Raises IrisError, for example if this machine can't run a local Slurm cluster."""
     if why := why_no_slurm():
         raise IrisError(f"the demo can't start Slurm: {why}")
     forget_other_clusters()
@@ -47,7 +47,7 @@ def run(output: Output) -> None:
         slurm.directory.mkdir()
         hosts = [spawn_host() for _ in range(NODES)]
         try:
-            _write(root, hosts)
+            _set_up(root, hosts)
             os.environ.update(slurm.environ)
             slurm.start()
             tour = _SlurmTour(output, root / "cluster.yaml", slurm)
@@ -63,8 +63,11 @@ def run(output: Output) -> None:
             end_processes(root)
 
 
-def _write(root: Path, hosts: list[subprocess.Popen[str]]) -> None:
-    """Start an SSH server for each node, and write `cluster.yaml` and an SSH configuration that names them."""
+def _set_up(root: Path, hosts: list[subprocess.Popen[str]]) -> None:
+    """Start an SSH server for each node. Write `cluster.yaml`, and an SSH configuration with the servers.
+
+    Set HOME and other environment variables for the commands of the tour.
+    """
     public = make_key(root / "id_ed25519")
     home = root / "home"
     (home / ".ssh").mkdir(mode=0o700, parents=True)
@@ -77,11 +80,13 @@ def _write(root: Path, hosts: list[subprocess.Popen[str]]) -> None:
     # HOME is for ssh. Python must still find the packages of the user.
     os.environ.setdefault("PYTHONUSERBASE", site.getuserbase())
     os.environ["HOME"] = str(home)
-    os.environ[SWITCH] = "off"  # the tour runs the cycles, so that each step shows one state
+    os.environ[SWITCH] = (
+        "off"  # no background loop: the tour itself runs cycles until the state that it shows
+    )
 
 
 class _SlurmTour(Tour):
-    """Run iris commands and Slurm's commands, and run cycles between them."""
+    """Runs iris commands and Slurm's commands, and runs cycles between them."""
 
     def __init__(self, output: Output, config: Path, slurm: LocalSlurm) -> None:
         super().__init__(output, config)
@@ -90,31 +95,31 @@ class _SlurmTour(Tour):
     def play(self) -> None:
         """Run the steps. Raises IrisError."""
         self.announce("cluster.yaml: a group of allocations with four nodes.")
-        self._show(self.config.read_text(encoding="utf-8"))
+        self._print(self.config.read_text(encoding="utf-8"))
         self._slurm_step("A real Slurm with four nodes, all of them this machine.", ("sinfo",))
         self._launch(
             "A gang of four. Each pass of the autoscaler reads and submits Slurm jobs.", "hello", _HELLO
         )
         self.step("", ("autoscale", "--dry-run"))
-        self._cycles_until("hello", JobState.SUCCEEDED)
+        self._run_cycles_until("hello", JobState.SUCCEEDED)
         self.step("", ("logs", "hello"))
         self._slurm_step("iris keeps the allocation for the next job.", ("squeue",))
         self._launch("Another gang. Its rank 2 fails.", "doomed", _DOOMED)
-        self._cycles_until("doomed", JobState.FAILED)
+        self._run_cycles_until("doomed", JobState.FAILED)
         self.step("Which rank failed, and why?", ("status", "doomed"))
         self._launch("A long gang,", "long", _LONG.format(last=1))
-        self._cycles_until("long", JobState.RUNNING)
+        self._run_cycles_until("long", JobState.RUNNING)
         job = self._slurm.run("squeue", "--noheader", "--format=%i").strip()
         self._slurm_step("and a user who cancels its allocation.", ("scancel", job))
-        self._cycles_until("long", JobState.RUNNING, attempt=1)
+        self._run_cycles_until("long", JobState.RUNNING, attempt=1)
         words = "iris stopped what had survived, submitted another allocation, and started the gang again."
         self.step(words, ("history", "long"))
-        where = (f"--partition={URGENT}", "--nodes=4", "--exclusive")
-        urgent = ("sbatch", "--job-name=urgent", *where, "--output=/dev/null", "--wrap=sleep 15")
+        options = (f"--partition={URGENT}", "--nodes=4", "--exclusive")
+        urgent = ("sbatch", "--job-name=urgent", *options, "--output=/dev/null", "--wrap=sleep 15")
         self._slurm_step("An urgent job preempts that allocation.", urgent)
-        self._cycles(_is_queued)
+        self._run_cycles(_is_queued)
         self.step("The gang waits for the next allocation. Slurm says why it is pending.", ("why", "long"))
-        self._cycles_until("long", JobState.SUCCEEDED)
+        self._run_cycles_until("long", JobState.SUCCEEDED)
         self.step("When the nodes are free again, the gang runs in a third allocation.", ("status",))
         if self.output.as_json:
             self.output.document(TourDocument(self.steps))
@@ -123,28 +128,28 @@ class _SlurmTour(Tour):
         self.step(words, ("launch", "--no-schedule", "--name", name, *_GANG, "--", "sh", "-c", script))
 
     def _slurm_step(self, words: str, command: tuple[str, ...]) -> None:
-        said = self._slurm.run(*command)
-        self.steps.append(TourStep(command, said))
+        text = self._slurm.run(*command)
+        self.steps.append(TourStep(command, text))
         self.announce(words)
-        self._show(f"$ {shlex.join(command)}\n{said}")
+        self._print(f"$ {shlex.join(command)}\n{text}")
 
-    def _show(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if not self.output.as_json:
             for line in text.splitlines():
                 self.output.line(line)
             self.output.flush()
 
-    def _cycles_until(self, job: str, state: JobState, attempt: int = 0) -> None:
-        """Run cycles until the job is in that state, in that attempt or a later one. Raises IrisError."""
+    def _run_cycles_until(self, job: str, state: JobState, attempt: int = 0) -> None:
+        """Run cycles until the job is in this state, and has at least this attempt. Raises IrisError."""
         job_id = JobId(job)
 
         def is_reached(cluster: Cluster) -> bool:
             last_attempt = max(len(task.attempts) for task in cluster.tasks_of(job_id)) - 1
             return cluster.job_state(job_id) is state and last_attempt >= attempt
 
-        self._cycles(is_reached)
+        self._run_cycles(is_reached)
 
-    def _cycles(self, is_reached: Callable[[Cluster], bool]) -> None:
+    def _run_cycles(self, is_reached: Callable[[Cluster], bool]) -> None:
         self.announce("", ("schedule", "--interval", "1", "--autoscale"))
         for _ in range(_MAX_CYCLES):
             self.run(("--quiet", "schedule", "--once", "--autoscale"), capture=True)
@@ -155,5 +160,5 @@ class _SlurmTour(Tour):
 
 
 def _is_queued(cluster: Cluster) -> bool:
-    """Return True if Slurm keeps an allocation pending and gives a reason."""
+    """Return whether Slurm keeps an allocation pending and gives a reason."""
     return any(each.state is SliceState.CREATING and each.remark for each in cluster.slices.values())

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from iris_cli.capacity.opening import open_provider
 from iris_cli.capacity.provider import ProviderError, SliceProvider
-from iris_cli.capacity.slurm.commands import ENVIRONMENT, TIMEOUT, Ran, Run
+from iris_cli.capacity.slurm.commands import ENVIRONMENT, TIMEOUT, CommandOutput, Run
 from iris_cli.core import WorkerCondition, WorkerId, clip
 from iris_cli.core.autoscaling.scaling import ScalingPlan, boots_too_long
 from iris_cli.core.events.events import SliceSetUp
@@ -138,7 +138,7 @@ def _on_login_host(session: Session, host: str) -> Run:
     """Return a runner of Slurm's commands on a login host, with the SSH settings of `ssh` in cluster.yaml."""
     target = Target(worker=WorkerId(f"login.{host}"), connection=replace(session.config.ssh, host=host))
 
-    def run(command: Sequence[str]) -> Ran:
+    def run(command: Sequence[str]) -> CommandOutput:
         settings = (f"{name}={value}" for name, value in ENVIRONMENT.items())
         script = f"{FIND_SLURM}exec env {shlex.join([*settings, *command])} </dev/null\n"
         try:
@@ -146,7 +146,9 @@ def _on_login_host(session: Session, host: str) -> Run:
         except NoAnswer as silence:
             refusal = Refusal.UNANSWERED if silence.sent else Refusal.DENIED
             raise ProviderError(refusal, f"{command[0]} on {host}: {silence}") from silence
-        return Ran(done.status, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+        return CommandOutput(
+            done.status, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        )
 
     return run
 

@@ -157,6 +157,14 @@ def is_screen(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
 
 
+def is_in_foreground() -> bool:
+    """Return whether this process group is in the foreground of the terminal and may paint on it."""
+    try:
+        return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
+    except OSError:
+        return True  # the process has no controlling terminal
+
+
 def _may_have_colours() -> bool:
     return sys.stdout.isatty() or not _COLOUR_SWITCHES.isdisjoint(os.environ)
 

@@ -367,10 +367,7 @@ def show_waited_inside(output: Output, found: Mapping[JobId, JobAnswer | None]) 
     if output.as_json:
         output.document(WaitedDocument(ended, timed_out=len(ended) < len(found)))
     else:
-        for each in ended:
-            reason = f": {each.reason}" if each.reason else ""
-            print_line = output.done if each.state is JobState.SUCCEEDED else output.failed
-            print_line(f"{each.job}: {each.state}{reason}")
+        _print_states(output, ended)
     left = [job for job, answer in found.items() if answer is None]
     if left:
         output.warning(f"the wait timed out; {continue_words(left)}")

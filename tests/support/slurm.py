@@ -14,11 +14,11 @@ import pytest
 
 from iris_cli.demo.local_slurm import (
     PARTITION,
-    munged,
+    munged_command,
     prepare,
     search_path,
-    slurmctld,
-    slurmds,
+    slurmctld_command,
+    slurmd_commands,
     why_no_slurm,
 )
 from tests.support.strays import end_strays
@@ -57,9 +57,9 @@ class Slurm:
             self._track_by_cgroup()
         for name, value in self.settings.items():
             self._set(name, value)
-        self._spawn(munged(self.directory))
+        self._spawn(munged_command(self.directory))
         until((self.directory / "munge.socket").exists, self._said)
-        for command in (slurmctld(self.conf), *slurmds(self.conf, self.nodes)):
+        for command in (slurmctld_command(self.conf), *slurmd_commands(self.conf, self.nodes)):
             self._spawn(command)
         until(self._is_idle, self._said)
 
@@ -122,7 +122,7 @@ class Slurm:
 
     def start_controller(self) -> None:
         """Start it again with its state; returns when it answers."""
-        self._spawn(slurmctld(self.conf))
+        self._spawn(slurmctld_command(self.conf))
         until(self._answers, self._said)
 
     def _answers(self) -> bool:

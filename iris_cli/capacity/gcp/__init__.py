@@ -1,9 +1,9 @@
-"""Slices on Google Cloud: TPU VMs, created directly or by queued resources, through the official client."""
+"""Slices on Google Cloud: TPU VMs, created directly or by queued resources. Uses Google's client library."""
 
 import logging
 import warnings
 
-# Google's code would print warnings, which cron would mail each minute. Suppress them BEFORE its import, which also
-# warns.
+# Google's library prints warnings, and cron would mail them each minute. Suppress them BEFORE its import, because the
+# import prints warnings, too.
 logging.getLogger("google").addHandler(logging.NullHandler())
 warnings.filterwarnings("ignore", module=r"google\.")

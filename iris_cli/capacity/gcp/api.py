@@ -1,7 +1,7 @@
-"""The calls of Google's TPU API that iris needs, with timeouts, complete lists, and errors by kind of refusal.
+"""The calls of Google's TPU API that iris needs.
 
-A call without an answer is retried a few times. Retries are safe, because iris chooses all names and never reuses a
-name.
+Calls have timeouts, lists are complete, and errors are classified by `Refusal`. A call without an answer is retried a
+few times. Retries are safe, because iris chooses all names and never reuses a name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAX_PAGES = 1000
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """Timeout of a try in seconds, maximum number of tries, and first pause in seconds. Each pause doubles."""
+    """`timeout`: seconds for each try. `tries`: maximum number. `pause`: first pause in seconds; each pause doubles."""
 
     timeout: float = 15.0
     tries: int = 3
@@ -45,7 +45,11 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Api:
-    """The calls for a project and zone. They return protocol buffers of Google's client, and raise ProviderError."""
+    """The calls for a project and zone. They return protocol buffers of Google's client, and raise ProviderError.
+
+    Without `partial`, a list fails if Google can't reach a zone. With `partial`, the list omits such a zone, and
+    `unreachable` contains it.
+    """
 
     def __init__(
         self,
@@ -71,8 +75,6 @@ class Api:
         except Exception as error:
             raise convert_error(error, project) from error
 
-    # Lists are complete, except with `partial`: then zones that Google can't reach are missing, and in `unreachable`.
-
     def nodes(self) -> list[Any]:
         """Return all nodes as protocol buffers."""
         pages = self._pages(self._client.list_nodes, tpu_v2.ListNodesRequest)
@@ -84,11 +86,11 @@ class Api:
         return [tpu_v2.QueuedResource.pb(each) for page in pages for each in page.queued_resources]
 
     def operations(self) -> list[dict[str, Any]]:
-        """Return all operations as JSON, read without Google's client, which can't read operations of unknown types."""
-        pages = self._pages(self._ask_for_operations, dict)
+        """Return all operations as JSON. Google's client can't read operations of unknown types, so don't use it."""
+        pages = self._pages(self._request_operations, dict)
         return [operation for page in pages for operation in page.operations]
 
-    def _ask_for_operations(self, request: dict[str, str], timeout: float, **_: Any) -> Any:
+    def _request_operations(self, request: dict[str, str], timeout: float, **_: Any) -> Any:
         token = {"pageToken": request["page_token"]}
         url = f"{self._endpoint or _DEFAULT_ENDPOINT}/v2/{self.parent}/operations"
         with AuthorizedSession(self._credentials) as session:
@@ -100,10 +102,10 @@ class Api:
             operations=page.get("operations", []), next_page_token=page.get("nextPageToken", "")
         )
 
-    def _pages(self, ask: Callable[..., Any], kind: Callable[..., Any]) -> Iterator[Any]:
+    def _pages(self, call: Callable[..., Any], kind: Callable[..., Any]) -> Iterator[Any]:
         token = ""
         for _ in range(_MAX_PAGES):
-            page = self._call(ask, kind(parent=self.parent, page_token=token))
+            page = self._call(call, kind(parent=self.parent, page_token=token))
             unreachable = list(getattr(page, "unreachable", ()))
             self.unreachable.update(dict.fromkeys(unreachable))
             if unreachable and not self._partial:
@@ -115,29 +117,28 @@ class Api:
         raise ProviderError(Refusal.UNANSWERED, "Google's list has too many pages")
 
     def node(self, name: str) -> Any | None:
-        """Return a node by its short name, None if absent."""
+        """Return the node with this short name; None if it does not exist."""
         request = tpu_v2.GetNodeRequest(name=f"{self.parent}/nodes/{name}")
-        found = self._found(self._client.get_node, request)
+        found = self._call_or_none(self._client.get_node, request)
         return None if found is None else tpu_v2.Node.pb(found)
 
     def queued_resource(self, name: str) -> Any | None:
-        """Return a queued resource by its short name, None if absent."""
+        """Return the queued resource with this short name; None if it does not exist."""
         request = tpu_v2.GetQueuedResourceRequest(name=f"{self.parent}/queuedResources/{name}")
-        found = self._found(self._client.get_queued_resource, request)
+        found = self._call_or_none(self._client.get_queued_resource, request)
         return None if found is None else tpu_v2.QueuedResource.pb(found)
 
-    # If Google's client does not know the type of a started operation, it can't parse the answer. Nevertheless, the
-    # call has succeeded.
+    # Google's client raises ParseError if it does not know the type of the started operation. The call has succeeded.
 
     def create_node(self, name: str, node: Any) -> bool:
         """Create a node. Return False if the name is taken."""
         request = tpu_v2.CreateNodeRequest(parent=self.parent, node_id=name, node=node)
         return self._is_accepted(self._client.create_node, request, ParseError)
 
-    def create_queued_resource(self, name: str, wanted: Any) -> bool:
+    def create_queued_resource(self, name: str, resource: Any) -> bool:
         """Create a queued resource. Return False if the name is taken."""
         request = tpu_v2.CreateQueuedResourceRequest(
-            parent=self.parent, queued_resource_id=name, queued_resource=wanted
+            parent=self.parent, queued_resource_id=name, queued_resource=resource
         )
         return self._is_accepted(self._client.create_queued_resource, request, ParseError)
 
@@ -154,22 +155,22 @@ class Api:
     def host_keys(self, name: str) -> list[dict[str, str]]:
         """Return the SSH host keys of each VM of a node, by key type. The VMs are in the order of worker numbers."""
         request = tpu_v2.GetGuestAttributesRequest(name=f"{self.parent}/nodes/{name}", query_path="hostkeys/")
-        response = self._found(self._client.get_guest_attributes, request)
+        response = self._call_or_none(self._client.get_guest_attributes, request)
         workers = () if response is None else tpu_v2.GetGuestAttributesResponse.pb(response).guest_attributes
         return [{each.key: each.value for each in worker.query_value.items} for worker in workers]
 
-    def _found(self, ask: Callable[..., Any], request: Any) -> Any | None:
+    def _call_or_none(self, call: Callable[..., Any], request: Any) -> Any | None:
         try:
-            return self._call(ask, request)
+            return self._call(call, request)
         except ProviderError as error:
             if isinstance(error.__cause__, NotFound):
                 return None
             raise
 
-    def _is_accepted(self, ask: Callable[..., Any], request: Any, *successes: type[Exception]) -> bool:
-        """Make a call. Return False after a Conflict, True after a success or one of the errors `successes`."""
+    def _is_accepted(self, call: Callable[..., Any], request: Any, *successes: type[Exception]) -> bool:
+        """Make a call. Return False after a Conflict. Errors of the types `successes` count as success."""
         try:
-            self._call(ask, request)
+            self._call(call, request)
         except ProviderError as error:
             if isinstance(error.__cause__, Conflict):
                 return False
@@ -177,12 +178,12 @@ class Api:
                 raise
         return True
 
-    def _call(self, ask: Callable[..., Any], request: Any) -> Any:
+    def _call(self, call: Callable[..., Any], request: Any) -> Any:
         policy, clock = self._policy, self._clock
         began = clock.monotonic()
         for attempt in range(policy.tries):
             try:
-                return ask(request=request, retry=None, timeout=policy.timeout)
+                return call(request=request, retry=None, timeout=policy.timeout)
             except Exception as error:
                 problem = convert_error(error, self.project)
                 if problem.refusal is Refusal.DENIED:
@@ -198,7 +199,7 @@ class Api:
 
 
 def _endpoint_and_credentials() -> tuple[str, Any]:
-    """Return the endpoint ("": the default endpoint) and the credentials for it."""
+    """Return the endpoint and the credentials for it. "" means the default endpoint."""
     endpoint = os.environ.get(ENDPOINT, "").rstrip("/")
     url = urlsplit(endpoint)
     if url.scheme != "http":
@@ -210,7 +211,10 @@ def _endpoint_and_credentials() -> tuple[str, Any]:
 
 @cache
 def _credentials() -> tuple[Any, str]:
-    """Return the default credentials of gcloud, a service account or the machine, and their project ("" if unknown)."""
+    """Return the default credentials and their project; "" if the project is unknown.
+
+    Credentials are from gcloud, from a service account, or from the machine.
+    """
     found, project = default_credentials(scopes=[_SCOPE])
     return found, project or ""
 
@@ -227,10 +231,10 @@ def default_project() -> str:
 
 
 def nodes_as_json(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, list[Any]]:
-    """Return the slices of all owners: `nodes`, `queuedResources` without a node, and `unreachable` (zones).
+    """Return `nodes` of all owners, `queuedResources` without a node, and the zones that are `unreachable`.
 
-    Queued resources that iris created are omitted. An empty `project` means the default project, an empty `zone` means
-    all zones. Raises ProviderError.
+    Omit queued resources that iris created. An empty `project` means the default project. An empty `zone` means all
+    zones. Raises ProviderError.
     """
     project = project or default_project()
     if not project:
@@ -238,19 +242,19 @@ def nodes_as_json(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[
     api = Api(project, zone or "-", clock=clock, partial=not zone)
     requests = api.queued_resources()
     nodes = api.nodes()
-    with_node = {_in_project(node.queued_resource) for node in nodes}
-    without_node = [
+    requests_with_node = {_name_in_project(node.queued_resource) for node in nodes}
+    requests_without_node = [
         each
         for each in requests
-        if _in_project(each.name) not in with_node and not request_label(each, OWNER)
+        if _name_in_project(each.name) not in requests_with_node and not request_label(each, OWNER)
     ]
     return {
         "nodes": [MessageToDict(each) for each in nodes],
-        "queuedResources": [MessageToDict(each) for each in without_node],
+        "queuedResources": [MessageToDict(each) for each in requests_without_node],
         "unreachable": [short_name(each) for each in api.unreachable],
     }
 
 
-def _in_project(name: str) -> str:
-    """Return a resource name without the project, which may be its id or its number."""
+def _name_in_project(name: str) -> str:
+    """Return a resource name without the project. Names contain the id or the number of the project."""
     return name.partition("/locations/")[2]

@@ -1,4 +1,4 @@
-"""Nodes and queued resources to create for a scale group."""
+"""Build the nodes and queued resources to create for a scale group."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ def build_node(group: ScaleGroup, owner: str) -> tpu_v2.Node:
 def build_queued_resource(name: str, parent: str, group: ScaleGroup, owner: str) -> tpu_v2.QueuedResource:
     """Return the queued resource to create for a scale group. Its node gets the same name. Raises ProviderError.
 
-    Queued resources can't have preemptible nodes, so spot nodes are requested instead.
+    Queued resources can't have preemptible nodes, so the resource requests spot nodes instead.
     """
     node = build_node(group, owner)
     options = group.template.gcp
     if group.template.preemptible:
         node.scheduling_config = tpu_v2.SchedulingConfig()
     spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=name, node=node)
-    wanted = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
+    resource = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
     if group.template.preemptible:
-        wanted.spot = tpu_v2.QueuedResource.Spot()
+        resource.spot = tpu_v2.QueuedResource.Spot()
     elif options.reserved:
-        wanted.guaranteed = tpu_v2.QueuedResource.Guaranteed()
+        resource.guaranteed = tpu_v2.QueuedResource.Guaranteed()
     if options.reservation:
-        name_of_zone = f"{parent}/reservations/{options.reservation}"
-        wanted.reservation_name = options.reservation if "/" in options.reservation else name_of_zone
-    return wanted
+        name_in_zone = f"{parent}/reservations/{options.reservation}"
+        resource.reservation_name = options.reservation if "/" in options.reservation else name_in_zone
+    return resource
 
 
 def _accelerator_config(template: SliceTemplate) -> tpu_v2.AcceleratorConfig:
@@ -81,7 +81,7 @@ def _accelerator_config(template: SliceTemplate) -> tpu_v2.AcceleratorConfig:
 
 
 def _metadata(connection: Connection) -> dict[str, str]:
-    """Return metadata with the configured SSH key, if any, and the setting that makes VMs publish their host keys."""
+    """Return metadata that lets VMs publish their host keys, and the configured SSH key if there is one."""
     found = {"enable-guest-attributes": "TRUE"}
     if connection.key:
         user = connection.user or getpass.getuser()
@@ -94,7 +94,7 @@ def public_key(private: Path) -> str:
     try:
         words = private.with_name(f"{private.name}.pub").read_text(encoding="utf-8").split()
     except (OSError, UnicodeDecodeError):
-        words = _from_ssh_keygen(private)
+        words = _read_with_ssh_keygen(private)
     if len(words) < 2:
         raise ProviderError(
             Refusal.INVALID,
@@ -103,10 +103,10 @@ def public_key(private: Path) -> str:
     return " ".join(words[:2])
 
 
-def _from_ssh_keygen(private: Path) -> list[str]:
+def _read_with_ssh_keygen(private: Path) -> list[str]:
     command: list[Any] = ["ssh-keygen", "-y", "-P", "", "-f", private]
     try:
-        done = subprocess.run(  # noqa: S603 - a fixed program, and a file of the user's own
+        result = subprocess.run(  # noqa: S603 - a fixed program, and a file of the user's own
             command,
             capture_output=True,
             text=True,
@@ -116,4 +116,4 @@ def _from_ssh_keygen(private: Path) -> list[str]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return done.stdout.split() if done.returncode == 0 else []
+    return result.stdout.split() if result.returncode == 0 else []

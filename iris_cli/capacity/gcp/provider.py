@@ -26,8 +26,8 @@ from iris_cli.core.model.slice import ScaleGroup, Slice, SliceState
 class GcpProvider:
     """A provider whose slices are nodes, or queued resources with one node of the same name. A label names the owner.
 
-    `known` are the slices in the log. Their host keys are not fetched again, and if one of them is not listed, Google's
-    operations are searched for the reason.
+    `known`: the slices in the log. The provider does not fetch their host keys again. If Google does not list a known
+    slice, the provider searches Google's operations for the reason.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class GcpProvider:
         self._api = Api(project, zone, policy, clock)
 
     def list(self) -> tuple[CloudSlice, ...]:
-        """Return all slices. Read queued resources BEFORE nodes, so that the node of an ACTIVE resource is found."""
+        """Return all slices. Read queued resources BEFORE nodes: then the node of an ACTIVE resource is in the list."""
         requests = self._api.queued_resources()
         found = merge_resources(requests, self._api.nodes(), self._owner)
         now = self._clock.now()
@@ -53,13 +53,13 @@ class GcpProvider:
             cloud_slice(name, each, now, self._known.get(name), self._host_keys)
             for name, each in found.items()
         ]
-        return (*listed, *self._unlisted(found))
+        return (*listed, *self._missing_slices(found))
 
     def create(self, name: str, group: ScaleGroup) -> None:
         """Create a node or a queued resource, unless the owner has a slice with that name."""
         if group.template.gcp.queued:
-            wanted = build_queued_resource(name, self._api.parent, group, self._owner)
-            is_created = self._api.create_queued_resource(name, wanted)
+            resource = build_queued_resource(name, self._api.parent, group, self._owner)
+            is_created = self._api.create_queued_resource(name, resource)
         else:
             is_created = self._api.create_node(name, build_node(group, self._owner))
         if not is_created and not self._exists(name):
@@ -67,7 +67,8 @@ class GcpProvider:
 
     def delete(self, name: str) -> None:
         """Delete the queued resource with its node, or a node without a queued resource."""
-        # Google refuses a deletion during another operation. If that operation is a deletion, the second try succeeds.
+        # Google refuses a deletion during another operation. If the other operation is a deletion, the second `_delete`
+        # succeeds.
         if not (self._delete(name) or self._delete(name)):
             raise ProviderError(
                 Refusal.UNANSWERED, f"{name} can't be deleted now: another operation is running"
@@ -84,7 +85,7 @@ class GcpProvider:
         return True
 
     def _exists(self, name: str) -> bool:
-        """Return True if the owner has a slice with that name. Raises ProviderError if another owner has it."""
+        """Return whether the owner has a slice with that name. Raises ProviderError if another owner has it."""
         request, node = self._api.queued_resource(name), self._api.node(name)
         is_foreign = request is not None and request_label(request, OWNER) != self._owner
         if is_foreign or (node is not None and not self._is_ours(node, request)):
@@ -92,7 +93,7 @@ class GcpProvider:
         return request is not None or node is not None
 
     def _is_ours(self, node: Any, request: Any | None) -> bool:
-        """Return True if a node is the owner's. `request` is the owner's queued resource of the same name, or None."""
+        """Return whether a node is the owner's. `request`: the owner's queued resource with the same name, or None."""
         by_label = bool(node.labels.get(OWNER) == self._owner)
         return by_label or (
             request is not None and short_name(node.queued_resource) == short_name(request.name)
@@ -105,20 +106,20 @@ class GcpProvider:
         except ProviderError:
             return ()
 
-    def _unlisted(self, found: Mapping[str, object]) -> Iterator[CloudSlice]:
-        """Yield the requested slices missing in `found`, if Google still creates them or could not create them."""
-        wanted = [
+    def _missing_slices(self, found: Mapping[str, object]) -> Iterator[CloudSlice]:
+        """Yield the known slices that are missing in `found`, if Google still creates them or could not create them."""
+        expected = [
             each
             for each in self._known.values()
             if each.name not in found and each.state in (SliceState.REQUESTED, SliceState.CREATING)
         ]
-        if not wanted:
+        if not expected:
             return
         try:
             operations = self._api.operations()
         except ProviderError:
-            return  # the list is complete without operations, which only give reasons
-        for each in wanted:
-            unlisted = failed_creation(each.name, operations)
-            if unlisted is not None:
-                yield replace(unlisted, group=each.group)
+            return  # operations only give reasons; the list is complete without them
+        for each in expected:
+            missing = failed_creation(each.name, operations)
+            if missing is not None:
+                yield replace(missing, group=each.group)

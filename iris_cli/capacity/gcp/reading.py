@@ -1,6 +1,6 @@
 """Convert nodes and queued resources of Google Cloud to slices.
 
-The states are those of google.cloud.tpu.v2.Node.State and google.cloud.tpu.v2.QueuedResourceState.State.
+Source of the states: google.cloud.tpu.v2.Node.State and google.cloud.tpu.v2.QueuedResourceState.State.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.topology import canonical_type, lookup, type_from_api
 from iris_cli.errors import UsageError
 
-# STOPPED proves that nothing runs on the slice any more. A state such as STOPPING or HIDDEN (under repair) doesn't
-# prove that. Such slices count as FAILED, so that iris deletes them.
-_NODE = {
+# CloudState.STOPPED proves that nothing runs on the slice. Google's states STOPPING and HIDDEN (under repair) don't
+# prove it. Slices in these states count as FAILED, so that iris deletes them.
+_NODE_STATES = {
     "CREATING": CloudState.CREATING,
     "READY": CloudState.READY,
     "RESTARTING": CloudState.CREATING,
@@ -43,8 +43,9 @@ _NODE = {
     "UNHIDING": CloudState.FAILED,
     "UNKNOWN": CloudState.FAILED,
 }
-# A SUSPENDED queued resource never resumes: its nodes are deleted. For an ACTIVE one the state of its node counts.
-_REQUEST = {
+# A SUSPENDED queued resource never resumes, because its nodes are deleted. If a queued resource is ACTIVE, the state of
+# its node counts.
+_REQUEST_STATES = {
     "CREATING": CloudState.CREATING,
     "ACCEPTED": CloudState.CREATING,
     "WAITING_FOR_RESOURCES": CloudState.CREATING,
@@ -55,25 +56,25 @@ _REQUEST = {
     "SUSPENDED": CloudState.STOPPED,
     "DELETING": CloudState.DELETING,
 }
-_DELETING = 5  # number of this state, for nodes and queued resources
+_DELETING = 5  # Google's number for this state, both of nodes and of queued resources
 _NO_CAPACITY = (Refusal.QUOTA, Refusal.STOCKOUT)
 _PREFERRED_KEYS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 SETTLE_TIME = 300.0
-"""Seconds after its creation in which a node may lack VMs, addresses and host keys."""
+"""Seconds. A new node may have no VMs, addresses and host keys yet for this time."""
 
 
-Keys: TypeAlias = Callable[[str], Sequence[Mapping[str, str]]]
+FetchKeys: TypeAlias = Callable[[str], Sequence[Mapping[str, str]]]
 
 
 class Resources(NamedTuple):
-    """The resources of one slice: a queued resource (`request`), a node, or both. Both have the slice's name."""
+    """The resources of one slice. `request`: queued resource. One of them may be None. They have the slice's name."""
 
     request: Any | None
     node: Any | None
 
 
 def merge_resources(requests: Sequence[Any], nodes: Sequence[Any], owner: str) -> dict[str, Resources]:
-    """Return an owner's resources by short name: those with its label, and the nodes of its queued resources."""
+    """Return an owner's resources by short name: resources with its label, and the nodes of its queued resources."""
     ours = {
         short_name(each.name): Resources(each, None)
         for each in requests
@@ -92,25 +93,27 @@ def short_name(name: str) -> str:
 
 
 def request_label(request: Any, key: str) -> str:
-    """Return a label of a queued resource, "" if absent. Queued resources have only the labels of their nodes."""
+    """Return a label of a queued resource; "" if it is missing. The labels are those of the requested node."""
     return next((each.node.labels[key] for each in request.tpu.node_spec if key in each.node.labels), "")
 
 
 def is_being_deleted(what: Any) -> bool:
-    """Return True if a node or queued resource is being deleted."""
+    """Return whether a node or queued resource is being deleted."""
     state = what.state if isinstance(what.state, int) else what.state.state
     return bool(state == _DELETING)
 
 
-def cloud_slice(name: str, found: Resources, now: float, known: Slice | None, keys: Keys) -> CloudSlice:
-    """Return a slice at the time `now`. `known` is the slice in the log. `keys` fetches the host keys of a node."""
+def cloud_slice(
+    name: str, found: Resources, now: float, known: Slice | None, fetch_keys: FetchKeys
+) -> CloudSlice:
+    """Return a slice at the time `now`. `known`: the slice in the log. `fetch_keys` fetches the host keys of a node."""
     request, node = found
     queued = _slice_from_request(name, request) if request is not None else None
     if node is None:
         assert queued is not None
         is_lost = queued.state is CloudState.READY
         return replace(queued, state=CloudState.FAILED, detail="its node is gone") if is_lost else queued
-    actual = _slice_from_node(name, node, now, known, keys)
+    actual = _slice_from_node(name, node, now, known, fetch_keys)
     if queued is None or actual.state is CloudState.STOPPED:
         return actual
     if queued.state not in (CloudState.CREATING, CloudState.READY):
@@ -121,10 +124,10 @@ def cloud_slice(name: str, found: Resources, now: float, known: Slice | None, ke
 
 
 def failed_creation(name: str, operations: Iterable[Mapping[str, Any]]) -> CloudSlice | None:
-    """Return a slice that Google does not list: CREATING or FAILED, according to the last operation that creates it.
+    """Return a slice that Google does not list. Its last `create` operation tells whether it is CREATING or FAILED.
 
-    Return None if there is no such operation, or if it has succeeded. `operations` are google.longrunning operations as
-    JSON, with google.cloud.tpu.v2.OperationMetadata.
+    Return None if there is no `create` operation, or if the last one has succeeded. `operations`: google.longrunning
+    operations as JSON, with google.cloud.tpu.v2.OperationMetadata.
     """
     found: dict[str, Mapping[str, Any]] = {}
     for each in operations:
@@ -148,7 +151,7 @@ def failed_creation(name: str, operations: Iterable[Mapping[str, Any]]) -> Cloud
 
 def _slice_from_request(name: str, request: Any) -> CloudSlice:
     """Convert a queued resource without its node."""
-    word, state, detail = _state(tpu_v2.QueuedResourceState.State, request.state.state, _REQUEST)
+    word, state, detail = _state(tpu_v2.QueuedResourceState.State, request.state.state, _REQUEST_STATES)
     quota = False
     if word == "FAILED" and request.state.HasField("failed_data"):
         why = request.state.failed_data.error
@@ -160,20 +163,22 @@ def _slice_from_request(name: str, request: Any) -> CloudSlice:
 # Nodes
 
 
-def _slice_from_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) -> CloudSlice:
-    word, state, detail = _state(tpu_v2.Node.State, node.state, _NODE)
+def _slice_from_node(
+    name: str, node: Any, now: float, known: Slice | None, fetch_keys: FetchKeys
+) -> CloudSlice:
+    word, state, detail = _state(tpu_v2.Node.State, node.state, _NODE_STATES)
     hosts: tuple[SliceHost, ...] = ()
     incarnation = f"{node.id} {node.create_time.ToJsonString()}"
     if word == "READY":
         settling = abs(now - node.create_time.seconds) < SETTLE_TIME  # abs: our clock may be behind
         hosts, detail = _hosts(node)
-        started = known is not None and known.incarnation == incarnation
-        if detail:  # a slice that was complete may recover: probes decide
-            hosts, state = (), CloudState.CREATING if settling or started else CloudState.FAILED
-        elif known is not None and started and _addresses(known.hosts) == _addresses(hosts):
+        was_ready = known is not None and known.incarnation == incarnation
+        if detail:  # a slice that was ready before may recover, so don't delete it
+            hosts, state = (), CloudState.CREATING if settling or was_ready else CloudState.FAILED
+        elif known is not None and was_ready and _addresses(known.hosts) == _addresses(hosts):
             hosts = known.hosts
         else:
-            each_keys = keys(name)
+            each_keys = fetch_keys(name)
             if len(each_keys) == len(hosts):
                 pairs = zip(hosts, each_keys, strict=True)
                 hosts = tuple(replace(host, key=_preferred_key(own)) for host, own in pairs)
@@ -192,25 +197,28 @@ def _slice_from_node(name: str, node: Any, now: float, known: Slice | None, keys
 
 
 def _hosts(node: Any) -> tuple[tuple[SliceHost, ...], str]:
-    """Return the VMs by worker number, or no VMs and a message. An emulator's loopback addresses have ports."""
+    """Return the VMs by worker number, and "". If a VM has no address, return no VMs and a message.
+
+    Only loopback addresses, as in an emulator, have ports.
+    """
     is_external = any(each.enable_external_ips for each in (node.network_config, *node.network_configs))
     hosts = []
     for each in node.network_endpoints:
         address = each.access_config.external_ip if is_external else each.ip_address
         if address:
             hosts.append(SliceHost(host=address, port=each.port if address.startswith("127.") else 0))
-    wanted = max(len(node.network_endpoints), _vms(node), 1)
+    wanted = max(len(node.network_endpoints), _vm_count(node), 1)
     if len(hosts) < wanted:
         return (), f"{len(hosts)} of {count(wanted, 'VM')} have an address"
     return tuple(hosts), ""
 
 
-def _vms(node: Any) -> int:
-    """Return the number of VMs in a slice of the node's type, 0 if unknown."""
-    arranged = node.accelerator_config
+def _vm_count(node: Any) -> int:
+    """Return the number of VMs in a slice of the node's type; 0 if unknown."""
+    accelerator = node.accelerator_config
     try:
-        if arranged.topology:
-            kind = type_from_api(tpu_v2.AcceleratorConfig.Type(arranged.type_).name, arranged.topology)
+        if accelerator.topology:
+            kind = type_from_api(tpu_v2.AcceleratorConfig.Type(accelerator.type_).name, accelerator.topology)
         else:
             kind = canonical_type(short_name(node.accelerator_type))
     except (UsageError, ValueError):
@@ -224,7 +232,7 @@ def _addresses(hosts: Sequence[SliceHost]) -> list[tuple[str, int]]:
 
 
 def _preferred_key(keys: Mapping[str, str]) -> str:
-    """Return the preferred host key in the format of known_hosts; "" if there is no valid one."""
+    """Return the preferred host key in the format of known_hosts; "" if no key is valid."""
     for kind in _PREFERRED_KEYS:
         value = keys.get(kind, "").strip()
         try:
@@ -239,7 +247,7 @@ def _preferred_key(keys: Mapping[str, str]) -> str:
 def _state(
     kind: Callable[[int], Any], number: int, meanings: Mapping[str, CloudState]
 ) -> tuple[str, CloudState, str]:
-    """Return Google's state name, our state, and a message. An unknown state counts as CREATING."""
+    """Return Google's name of a state, the CloudState, and a message. An unknown state counts as CREATING."""
     try:
         word = str(kind(number).name)
         state = meanings[word]
@@ -257,9 +265,9 @@ _REFUSALS = {
     **dict.fromkeys((7, 16), Refusal.DENIED),
     **dict.fromkeys((3, 5, 9, 11), Refusal.INVALID),
 }
-_LOG_IN = "gcloud auth application-default login"
-_NAMED_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
-_PROJECT_OF_GCLOUD = "764086051850"  # project of all gcloud users, without any API enabled
+_LOGIN_COMMAND = "gcloud auth application-default login"
+_KEY_FILE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+_GCLOUD_PROJECT = "764086051850"  # the project of gcloud itself, in which no API is enabled
 _NO_MACHINES = re.compile(
     r"no more capacity|not enough (?:available )?(?:capacity|resources)|insufficient capacity|stock.?out"
     r"|resource_pool_exhausted|does not have enough resources",
@@ -277,15 +285,15 @@ def convert_error(error: Exception, project: str) -> ProviderError:
     if isinstance(error, GoogleAPICallError):
         return _convert_answer(error, project)
     if isinstance(error, DefaultCredentialsError):
-        words = f": {_LOG_IN} ({_NAMED_FILE} is not set)"
-        if os.environ.get(_NAMED_FILE):  # it overrides a login
-            words = f" from {_NAMED_FILE}: {one_line(str(error.args[0]))}"
+        words = f": {_LOGIN_COMMAND} ({_KEY_FILE_VARIABLE} is not set)"
+        if os.environ.get(_KEY_FILE_VARIABLE):  # it overrides a login
+            words = f" from {_KEY_FILE_VARIABLE}: {one_line(str(error.args[0]))}"
         return ProviderError(Refusal.DENIED, f"no Google Cloud credentials{words}")
     if isinstance(error, RefreshError) and not error.retryable:
         why = one_line(str(error.args[0])) if error.args else "no reason given"
         return ProviderError(
             Refusal.DENIED,
-            f"the Google Cloud credentials have expired or were revoked: {why} ({_LOG_IN})",
+            f"the Google Cloud credentials have expired or were revoked: {why} ({_LOGIN_COMMAND})",
         )
     is_login = isinstance(error, GoogleAuthError)
     kind = "no way to log in to Google Cloud" if is_login else "no answer from Google"
@@ -293,7 +301,7 @@ def convert_error(error: Exception, project: str) -> ProviderError:
 
 
 def one_line(text: str) -> str:
-    """Return Google's text as one line of bounded length, without the request's method and URL."""
+    """Return Google's text as one line with a maximum length, without the request's method and URL."""
     line = " ".join(_CALL.sub("", text, count=1).split())
     return line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 1]}…"
 
@@ -301,28 +309,30 @@ def one_line(text: str) -> str:
 def _convert_answer(error: GoogleAPICallError, project: str) -> ProviderError:
     code, words, reason = error.code or 0, one_line(str(error.message)), _reason(error)
     if code == 401:
-        return ProviderError(Refusal.DENIED, f"Google does not accept the credentials: {words} ({_LOG_IN})")
+        return ProviderError(
+            Refusal.DENIED, f"Google does not accept the credentials: {words} ({_LOGIN_COMMAND})"
+        )
     if code == 403:
-        return ProviderError(Refusal.DENIED, _denied(words, reason, project))
+        return ProviderError(Refusal.DENIED, _denial_text(words, reason, project))
     if code in (429, 503) and _NO_MACHINES.search(words):
         return ProviderError(Refusal.STOCKOUT, words)
     if code == 429:
-        too_often = reason == "RATE_LIMIT_EXCEEDED" or _TOO_MANY_CALLS.search(words)
-        return ProviderError(Refusal.UNANSWERED if too_often else Refusal.QUOTA, words)
+        is_rate_limit = reason == "RATE_LIMIT_EXCEEDED" or _TOO_MANY_CALLS.search(words)
+        return ProviderError(Refusal.UNANSWERED if is_rate_limit else Refusal.QUOTA, words)
     if code in (400, 404):
         return ProviderError(Refusal.INVALID, words)
     return ProviderError(Refusal.UNANSWERED, f"{code} {words}")
 
 
 def _reason(error: GoogleAPICallError) -> str:
-    """Return the reason in a google.rpc.ErrorInfo, which older versions of the client can't read."""
+    """Return the reason in a google.rpc.ErrorInfo; "" if there is none. Older clients return it as a dict."""
     return next(
         (str(each["reason"]) for each in error.details if isinstance(each, dict) and "reason" in each), ""
     )
 
 
-def _denied(words: str, reason: str, project: str) -> str:
-    if "quota project" in words or _PROJECT_OF_GCLOUD in words:
+def _denial_text(words: str, reason: str, project: str) -> str:
+    if "quota project" in words or _GCLOUD_PROJECT in words:
         return (
             "the credentials have no quota project: "
             f"gcloud auth application-default set-quota-project {project}"

@@ -1,1 +1,1 @@
-"""Slices as allocations of a Slurm cluster, through Slurm's own commands."""
+"""Slices that are allocations of a Slurm cluster. iris uses Slurm's commands."""

@@ -17,27 +17,27 @@ TIMEOUT = 60.0
 """Seconds after which a command is killed. The command may have taken effect."""
 ENVIRONMENT: Mapping[str, str] = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 """Variables for Slurm's commands: English messages, and times in seconds since the epoch."""
-_MOST = 400  # characters of Slurm's text
+_MAX_TEXT = 400  # characters of Slurm's text
 
 
-class Ran(NamedTuple):
-    """The exit status and output of a command that ran to its end."""
+class CommandOutput(NamedTuple):
+    """The exit status and output of a command that has exited."""
 
     status: int
     stdout: str
     stderr: str
 
 
-Run: TypeAlias = Callable[[Sequence[str]], Ran]
-"""Runs one command of Slurm. Raises ProviderError (UNANSWERED) if it did not run to its end."""
+Run: TypeAlias = Callable[[Sequence[str]], CommandOutput]
+"""Function that runs one command of Slurm. Raises ProviderError (UNANSWERED) if the command did not exit."""
 
 
-def run_here(command: Sequence[str]) -> Ran:
+def run_here(command: Sequence[str]) -> CommandOutput:
     """Run a command of Slurm on this machine. A missing command has exit status 127, as in a shell."""
-    names = (*SLURM_VARIABLES, "SLURM_JWT")  # the token for slurmctld, which the holder steps remove
+    names = (*SLURM_VARIABLES, "SLURM_JWT")  # SLURM_JWT is the user's token for slurmctld
     env = {name: os.environ[name] for name in names if name in os.environ}
     try:
-        done = subprocess.run(  # noqa: S603 - Slurm's programs, and arguments that were checked
+        result = subprocess.run(  # noqa: S603 - Slurm's programs, and arguments that were checked
             list(command),
             env={**env, **ENVIRONMENT},
             stdin=subprocess.DEVNULL,
@@ -47,14 +47,14 @@ def run_here(command: Sequence[str]) -> Ran:
             timeout=TIMEOUT,
             check=False,
         )
-    except subprocess.TimeoutExpired as late:
-        raise ProviderError(Refusal.UNANSWERED, f"{command[0]}: no answer after {TIMEOUT:g}s") from late
+    except subprocess.TimeoutExpired as error:
+        raise ProviderError(Refusal.UNANSWERED, f"{command[0]}: no answer after {TIMEOUT:g}s") from error
     except OSError as error:
-        return Ran(127, "", f"{error.strerror} (is Slurm installed on this machine?)")
-    return Ran(done.returncode, done.stdout, done.stderr)
+        return CommandOutput(127, "", f"{error.strerror} (is Slurm installed on this machine?)")
+    return CommandOutput(result.returncode, result.stdout, result.stderr)
 
 
-# Errors by words of Slurm's messages. Source: `slurm_errno.c` of Slurm 22.05. Later releases use the same words.
+# Words of Slurm's error messages. Source: `slurm_errno.c` of Slurm 22.05. Later releases use the same words.
 
 _REFUSALS = (
     (
@@ -71,10 +71,10 @@ _REFUSALS = (
 )
 
 
-def convert_error(command: str, ran: Ran) -> ProviderError:
+def convert_error(command: str, result: CommandOutput) -> ProviderError:
     """Convert the result of a failed command. After an unknown error the command may have taken effect."""
-    words = one_line(ran.stderr) or f"exit status {ran.status} without a message"
-    if ran.status in (126, 127):
+    words = one_line(result.stderr) or f"exit status {result.status} without a message"
+    if result.status in (126, 127):
         return ProviderError(Refusal.DENIED, f"{command}: {words}")
     kind = next(
         (kind for kind, text in _REFUSALS if re.search(text, words, re.IGNORECASE)), Refusal.UNANSWERED
@@ -90,4 +90,4 @@ def one_line(text: str) -> str:
 
 def printable(text: str) -> str:
     """Return Slurm's text with `?` for control characters, and of bounded length."""
-    return clip("".join(char if char.isprintable() else "?" for char in text), _MOST)
+    return clip("".join(char if char.isprintable() else "?" for char in text), _MAX_TEXT)

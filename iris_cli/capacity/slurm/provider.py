@@ -20,12 +20,12 @@ _JSON_SINCE = (24, 5, 1)
 
 
 class SlurmProvider:
-    """A provider whose slices are jobs of this user. Their comments name the owner.
+    """A provider whose slices are jobs of this user. The comment of a job names the owner.
 
-    `known` are the slices in the log. The provider lists an ended job until its slice is deleted, and does not query
-    the resources of known jobs again. `run` runs Slurm's commands, on this machine or on a login host. `holder` returns
-    the lines of a batch script by which the transport `srun` can start processes. Its argument is the directory of iris
-    on the nodes.
+    `known`: the slices in the log. The provider lists an ended job until its slice is deleted, and does not query the
+    resources of known jobs again. `run` runs Slurm's commands, on this machine or on a login host. `holder` returns the
+    lines of the batch script of an allocation that iris reaches by `srun`. Its argument is the directory of iris on the
+    nodes.
     """
 
     def __init__(
@@ -43,31 +43,35 @@ class SlurmProvider:
     def list(self) -> tuple[CloudSlice, ...]:
         """Return all slices. If several jobs have the same name, cancel all except the oldest."""
         jobs = [job for job in self._jobs() if self._is_ours(job)]
-        named = reading.group_by_name(jobs)
-        surplus = [job for some in named.values() for job in _live(some)[1:]]
+        jobs_by_name = reading.group_by_name(jobs)
+        surplus = [job for group in jobs_by_name.values() for job in _live(group)[1:]]
         self._cancel(surplus)
-        shown = {name: job for name, some in named.items() if (job := self._shown(name, some)) is not None}
-        shown |= self._from_accounting(shown)
+        shown = {
+            name: job
+            for name, group in jobs_by_name.items()
+            if (job := self._job_to_list(name, group)) is not None
+        }
+        shown |= self._jobs_in_accounting(shown)
         troubles = self._troubles(shown.values())
         tracked = any(job.may_be_swept for job in shown.values()) and reading.tracks_by_cgroup(
-            self._optional(["scontrol", "show", "config"])
+            self._run_unchecked(["scontrol", "show", "config"])
         )
         return tuple(self._slice(name, job, troubles, tracked) for name, job in sorted(shown.items()))
 
     def create(self, name: str, group: ScaleGroup) -> None:
-        """Submit the job of a slice, unless a job of ours with that name is pending or running."""
+        """Submit the job of a slice, unless the owner's job with that name is pending or running."""
         live = _live(self._jobs_named(name))
         if any(self._is_ours(job) for job in live):
             return
         if live:
             raise ProviderError(Refusal.INVALID, f"a job {name} ({live[0].id}) of another owner exists")
         if group.template.slurm.transport is not NodeAccess.SRUN:
-            self._must(sbatch(name, self._owner, group))
+            self._run_checked(sbatch(name, self._owner, group))
         else:
             directory = group.connection.remote_dir
             if directory == NOWHERE.remote_dir:
-                directory = default_directory(self._must(["id", "-u"]).strip(), name)
-            self._must(sbatch(name, self._owner, group, self._holder(directory)))
+                directory = default_directory(self._run_checked(["id", "-u"]).strip(), name)
+            self._run_checked(sbatch(name, self._owner, group, self._holder(directory)))
 
     def delete(self, name: str) -> None:
         """Cancel every job of a slice."""
@@ -79,15 +83,15 @@ class SlurmProvider:
         return find_group(job.comment, job.name, self._owner) is not None
 
     def _jobs_named(self, name: str) -> Sequence[SlurmJob]:
-        """Return the jobs of this user with that name. Filter again after Slurm, because they may be cancelled."""
+        """Return the jobs of this user with that name. Filter Slurm's answer again: `delete` cancels these jobs."""
         return [job for job in self._jobs(f"--name={name}") if job.name == name]
 
     def _jobs(self, *options: str) -> Sequence[SlurmJob]:
-        """Return the jobs of this user, with the ended ones that slurmctld remembers."""
+        """Return the jobs of this user, including the ended jobs that slurmctld remembers."""
         command = ["squeue", "--me", "--states=all", *options]
-        jobs = self._jobs_by_json(command) if self._has_json else None
+        jobs = self._jobs_from_json(command) if self._has_json else None
         if jobs is None:
-            text = self._must([*command, "--noheader", f"--format={reading.SQUEUE_FORMAT}"])
+            text = self._run_checked([*command, "--noheader", f"--format={reading.SQUEUE_FORMAT}"])
             jobs = reading.parse_squeue(text)
         return jobs
 
@@ -95,45 +99,45 @@ class SlurmProvider:
     def _has_json(self) -> bool:
         return reading.parse_release(self._run(["squeue", "--version"]).stdout) >= _JSON_SINCE
 
-    def _jobs_by_json(self, command: Sequence[str]) -> Sequence[SlurmJob] | None:
-        """Return the jobs in squeue's JSON; None if this build of Slurm can't print it, or prints another form."""
-        ran = self._run([*command, "--json"])
+    def _jobs_from_json(self, command: Sequence[str]) -> Sequence[SlurmJob] | None:
+        """Return the jobs in squeue's JSON; None if squeue can't print JSON or its format is unknown."""
+        result = self._run([*command, "--json"])
         try:
-            return reading.parse_squeue_json(ran.stdout) if ran.status == 0 else None
+            return reading.parse_squeue_json(result.stdout) if result.status == 0 else None
         except (LookupError, TypeError, ValueError, AttributeError):
             return None
 
-    def _from_accounting(self, shown: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
-        """Return the ended jobs of known slices that slurmctld has forgotten, if Slurm keeps accounts."""
+    def _jobs_in_accounting(self, shown: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
+        """Return ended jobs of known slices that slurmctld has forgotten, from Slurm's accounting if there is one."""
         found = {}
         for each in self._known.values():
             if each.name in shown or not each.allocation or each.state is SliceState.DELETING:
                 continue
             options = ("--allocations", "--noheader", "--parsable2", f"--format={reading.SACCT_FORMAT}")
-            said = self._optional(["sacct", *options, f"--jobs={each.allocation}"])
-            job = reading.parse_sacct(said, each.allocation)
+            text = self._run_unchecked(["sacct", *options, f"--jobs={each.allocation}"])
+            job = reading.parse_sacct(text, each.allocation)
             if job is not None and job.incarnation == each.incarnation and job.is_over:
                 found[each.name] = job
         return found
 
     def _troubles(self, jobs: Iterable[SlurmJob]) -> dict[str, str]:
-        """Return the troubles of the nodes of these jobs (see node_troubles). A node that Slurm omits is missing."""
+        """Return the troubles of the nodes of these jobs, by node (see node_troubles). Unknown nodes are missing."""
         nodes = ",".join(sorted({job.nodes for job in jobs if job.nodes}))
         if not nodes:
             return {}
         command = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", f"--format={reading.SINFO_FORMAT}"]
-        return reading.node_troubles(self._optional(command))
+        return reading.node_troubles(self._run_unchecked(command))
 
-    def _optional(self, command: Sequence[str]) -> str:
-        """Return the output of a command, "" if it fails."""
+    def _run_unchecked(self, command: Sequence[str]) -> str:
+        """Return the output of a command; "" if it fails."""
         try:
-            ran = self._run(command)
+            result = self._run(command)
         except ProviderError:
             return ""
-        return ran.stdout if ran.status == 0 else ""
+        return result.stdout if result.status == 0 else ""
 
     def _hostnames(self, nodes: str) -> Sequence[str]:
-        return self._must(["scontrol", "show", "hostnames", nodes]).split()
+        return self._run_checked(["scontrol", "show", "hostnames", nodes]).split()
 
     def _holder(self, directory: str) -> str:
         if self._make_holder is None:
@@ -142,18 +146,18 @@ class SlurmProvider:
 
     def _cancel(self, jobs: Sequence[SlurmJob]) -> None:
         if jobs:
-            self._must(["scancel", *(str(job.id) for job in jobs)])
+            self._run_checked(["scancel", *(str(job.id) for job in jobs)])
 
-    def _must(self, command: Sequence[str]) -> str:
-        ran = self._run(command)
-        if ran.status != 0:
-            raise convert_error(command[0], ran)
-        return ran.stdout
+    def _run_checked(self, command: Sequence[str]) -> str:
+        result = self._run(command)
+        if result.status != 0:
+            raise convert_error(command[0], result)
+        return result.stdout
 
     # One slice
 
-    def _shown(self, name: str, jobs: Sequence[SlurmJob]) -> SlurmJob | None:
-        """Return the oldest live job of a slice; otherwise the ended job of a slice in the log, None if unknown."""
+    def _job_to_list(self, name: str, jobs: Sequence[SlurmJob]) -> SlurmJob | None:
+        """Return the job to list for a slice: its oldest live job, or the ended job of a slice in the log; or None."""
         live = _live(jobs)
         if live:
             return live[0]
@@ -171,7 +175,7 @@ class SlurmProvider:
             if known is not None and known.hosts and known.incarnation == job.incarnation:
                 hosts = known.hosts
             else:
-                hosts = self._granted(job)
+                hosts = self._hosts_of(job)
         may_be_swept = tracked and job.may_be_swept
         if job.nodes and (may_be_swept or any(troubles.values())):
             names = self._hostnames(job.nodes)
@@ -190,9 +194,9 @@ class SlurmProvider:
             swept=may_be_swept and bool(names) and all(troubles.get(node) == "" for node in names),
         )
 
-    def _granted(self, job: SlurmJob) -> tuple[SliceHost, ...]:
+    def _hosts_of(self, job: SlurmJob) -> tuple[SliceHost, ...]:
         """Return the nodes of a running job in the order of Slurm's list, with the granted resources."""
-        text = self._must(["scontrol", "--details", "--oneliner", "show", "job", str(job.id)])
+        text = self._run_checked(["scontrol", "--details", "--oneliner", "show", "job", str(job.id)])
         grants = {
             node: grant for grant in reading.parse_grants(text) for node in self._hostnames(grant.nodes)
         }

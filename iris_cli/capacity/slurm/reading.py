@@ -1,8 +1,8 @@
 """Read the output of squeue, sacct, scontrol and sinfo.
 
 Sources of the formats: the manual pages of Slurm 22.05 (https://slurm.schedmd.com/archive/slurm-22.05.9/), and its
-`slurm.h` for the names of states. Names and reasons can contain any character. So a text that others set is the last
-field of a line, and only a line feed ends a line. Lines that don't fit are skipped.
+`slurm.h` for the names of states. Names and reasons can contain any character, so only a line feed ends a line, and
+the last field of a line may contain the separator. Lines in another format are skipped.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from iris_cli.core.messages.cloud import CloudState
 
-MARK = "\x1f"
+SEPARATOR = "\x1f"
 """Separates the fields of a line."""
-SQUEUE_FORMAT = MARK.join(("%A", "%V", "%e", "%U", "%T", "%N", "%j", "%k", "%r"))
+SQUEUE_FORMAT = SEPARATOR.join(("%A", "%V", "%e", "%U", "%T", "%N", "%j", "%k", "%r"))
 SACCT_FORMAT = "JobIDRaw,Submit,State,NodeList,Reason"
-SINFO_FORMAT = MARK.join(("%N", "%T", "%E"))
+SINFO_FORMAT = SEPARATOR.join(("%N", "%T", "%E"))
 
 _STATES = {
     "PENDING": CloudState.CREATING,
@@ -51,11 +51,11 @@ _STATES = {
     "REVOKED": CloudState.ENDED,
     "TIMEOUT": CloudState.ENDED,
 }
-_LESS_CERTAIN = frozenset({"NODE_FAIL", "BOOT_FAIL", "REVOKED", "LAUNCH_FAILED"})
+_NODES_MAY_BE_DOWN = frozenset({"NODE_FAIL", "BOOT_FAIL", "REVOKED", "LAUNCH_FAILED"})
 _ABSENT = frozenset({"", "None", "(null)", "None assigned"})
 """Texts for an absent reason or node list."""
 _FLAGS = ("COMPLETING", "CONFIGURING")
-"""Flags that squeue prints in place of the state, and that JSON has in addition to the state."""
+"""Flags that squeue prints instead of the state. Its JSON has the state and the flags."""
 
 
 class SlurmJob(Struct, frozen=True, kw_only=True):
@@ -73,17 +73,17 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> tuple[int, int]:
-        """The order of submission."""
+        """A sort key: the order of submission."""
         return self.submitted, self.id
 
     @property
     def incarnation(self) -> str:
-        """The id and the time of submission. Ids start again if a site resets its Slurm."""
+        """The id and the time of submission, because ids start again if a site resets its Slurm."""
         return f"{self.id} {self.submitted}"
 
     @property
     def cloud_state(self) -> CloudState:
-        """The state of the slice. An unknown state counts as CREATING, because it proves no end."""
+        """The state of the slice. An unknown state counts as CREATING, because it does not prove an end."""
         return _STATES.get(self.state, CloudState.CREATING)
 
     @property
@@ -93,7 +93,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
     @property
     def may_be_swept(self) -> bool:
         """True if the job ended, in a state that shows that its nodes answered Slurm."""
-        return self.is_over and self.state not in _LESS_CERTAIN
+        return self.is_over and self.state not in _NODES_MAY_BE_DOWN
 
     def describe(self) -> str:
         """Return the job's state and Slurm's reason: `Slurm job 12: TIMEOUT (TimeLimit)`."""
@@ -103,7 +103,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
 def parse_squeue(text: str) -> list[SlurmJob]:
     """Return the jobs in the output of `squeue --format=SQUEUE_FORMAT`."""
-    rows = _rows(text, MARK, SQUEUE_FORMAT.count(MARK))
+    rows = _rows(text, SEPARATOR, SQUEUE_FORMAT.count(SEPARATOR))
     return [
         SlurmJob(
             id=int(job),
@@ -112,7 +112,7 @@ def parse_squeue(text: str) -> list[SlurmJob]:
             comment=comment,
             uid=uid,
             reason=reason,
-            nodes=_nodes(nodes),
+            nodes=_node_list(nodes),
             submitted=_seconds(submitted) or 0,
             ends_at=_seconds(ends),
         )
@@ -121,13 +121,15 @@ def parse_squeue(text: str) -> list[SlurmJob]:
     ]
 
 
-def _rows(text: str, mark: str, marks: int) -> Iterator[list[str]]:
-    """Yield the fields of the lines that have at least `marks` marks. The last field can contain more of them."""
-    return (line.split(mark, marks) for line in text.split("\n") if line.count(mark) >= marks)
+def _rows(text: str, separator: str, separators: int) -> Iterator[list[str]]:
+    """Yield the fields of each line with at least this many separators. The last field may contain separators."""
+    return (
+        line.split(separator, separators) for line in text.split("\n") if line.count(separator) >= separators
+    )
 
 
 def parse_release(text: str) -> tuple[int, ...]:
-    """Return the release in the output of `squeue --version`: (22, 5, 8); () if it has none."""
+    """Return the release in the output of `squeue --version`, such as (22, 5, 8); () if there is none."""
     match = re.search(r" (\d{2})\.(\d{2})(?:\.(\d{1,3}))?(?!\d)", text)
     return tuple(int(part or 0) for part in match.groups()) if match is not None else ()
 
@@ -135,8 +137,8 @@ def parse_release(text: str) -> tuple[int, ...]:
 def parse_squeue_json(text: str) -> list[SlurmJob]:
     """Return the jobs in the output of `squeue --json`. The types of fields differ between releases of Slurm.
 
-    Raises ValueError, TypeError, LookupError or AttributeError for other text, and ValueError for an output with
-    `errors`, which lacks jobs. squeue 22.05 prints that with exit status 0 if slurmctld does not answer.
+    Raises ValueError, TypeError, LookupError or AttributeError for text in another format. Raises ValueError if the
+    output contains `errors`: if slurmctld does not answer, squeue 22.05 prints them and exits with status 0.
     """
     document, found = json.loads(text), []
     if document.get("errors"):
@@ -150,12 +152,12 @@ def parse_squeue_json(text: str) -> list[SlurmJob]:
                 id=int(each["job_id"]),
                 state=(flags or words)[0],
                 name=str(each.get("name") or ""),
-                comment=_text(each.get("comment")),
+                comment=_json_text(each.get("comment")),
                 uid=str(each.get("user_id", "")),
                 reason=str(each.get("state_description") or each.get("state_reason") or ""),
-                nodes=_nodes(str(each.get("nodes") or "")),
-                submitted=_number(each.get("submit_time")) or 0,
-                ends_at=_number(each.get("end_time")),
+                nodes=_node_list(str(each.get("nodes") or "")),
+                submitted=_json_number(each.get("submit_time")) or 0,
+                ends_at=_json_number(each.get("end_time")),
             )
         )
     return found
@@ -169,14 +171,14 @@ def parse_sacct(text: str, job: str) -> SlurmJob | None:
                 id=int(job),
                 state=state.partition(" ")[0],  # "CANCELLED by 1000"
                 reason=reason,
-                nodes=_nodes(nodes),
+                nodes=_node_list(nodes),
                 submitted=_seconds(submitted) or 0,
             )
     return None
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """The resources granted on each node of a host list. `memory` is in bytes (0: all), `gpus` are indexes."""
+    """The resources granted on each node of a host list. `memory`: bytes; 0 means all memory. `gpus`: indexes."""
 
     nodes: str
     cpus: int
@@ -195,29 +197,29 @@ def parse_grants(text: str) -> list[Grant]:
             nodes=nodes,
             cpus=len(list(_indexes(cpus))),
             memory=int(memory) << 20,
-            gpus=tuple(index for some in _GPU_INDEXES.findall(gres) for index in _indexes(some)),
+            gpus=tuple(index for numbers in _GPU_INDEXES.findall(gres) for index in _indexes(numbers)),
         )
         for nodes, cpus, memory, gres in _GRANT.findall(text)
     ]
 
 
 def node_troubles(text: str) -> dict[str, str]:
-    """Return the nodes in the output of `sinfo --format=SINFO_FORMAT`, with troubles such as `down* (reason)`.
+    """Return the trouble of each node, such as `down* (reason)`, in the output of `sinfo --format=SINFO_FORMAT`.
 
-    The trouble of a node that is simply up is "". If a node has several lines, its trouble is kept.
+    The trouble of a working node is "". If a node has several lines, return the first trouble.
     """
     found: dict[str, str] = {}
-    for node, state, reason in _rows(text, MARK, SINFO_FORMAT.count(MARK)):
+    for node, state, reason in _rows(text, SEPARATOR, SINFO_FORMAT.count(SEPARATOR)):
         words = "" if reason.lower() in ("none", "") else f" ({reason})"
-        found[node] = found.get(node) or ("" if _UP.fullmatch(state) else f"{state}{words}")
+        found[node] = found.get(node) or ("" if _WORKING.fullmatch(state) else f"{state}{words}")
     return found
 
 
-_UP = re.compile(r"(idle|mixed|allocated|completing|reserved|planned|blocked)[~#%$@^!+-]*")
+_WORKING = re.compile(r"(idle|mixed|allocated|completing|reserved|planned|blocked)[~#%$@^!+-]*")
 
 
 def tracks_by_cgroup(text: str) -> bool:
-    """Return whether Slurm tracks and kills processes by cgroup, by the output of `scontrol show config`."""
+    """Return whether Slurm tracks processes by cgroup, according to the output of `scontrol show config`."""
     return re.search(r"^ProctrackType\s*=\s*proctrack/cgroup\s*$", text, re.MULTILINE) is not None
 
 
@@ -229,7 +231,7 @@ def _indexes(text: str) -> Iterator[int]:
             yield from range(int(first), int(last or first) + 1)
 
 
-def _nodes(text: str) -> str:
+def _node_list(text: str) -> str:
     return "" if text in _ABSENT else text
 
 
@@ -237,14 +239,17 @@ def _seconds(text: str) -> int | None:
     return int(text) if text.isdecimal() and text != "0" else None
 
 
-def _number(value: Any) -> int | None:
-    """Return a number of Slurm's JSON: plain, or with `set` and `infinite`. 0 means not known."""
+def _json_number(value: Any) -> int | None:
+    """Return a number in Slurm's JSON: a plain number, or an object with `number`, `set` and `infinite`.
+
+    Return None if it is unknown or infinite. The number 0 means unknown.
+    """
     if isinstance(value, Mapping):
         value = value.get("number") if value.get("set") and not value.get("infinite") else None
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _text(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return str(value.get("job") or "") if isinstance(value, Mapping) else str(value or "")
 
 

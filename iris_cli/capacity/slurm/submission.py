@@ -11,24 +11,24 @@ _HOLD = "while :; do sleep 3600; done"
 
 
 def default_directory(uid: str, name: str) -> str:
-    """Return the default directory of iris on the nodes of an allocation: homes are shared there."""
+    """Return the default directory of iris on the nodes of an allocation. Unlike homes, /tmp is not shared by nodes."""
     return f"/tmp/iris-{uid}/{name}"  # noqa: S108 - the shell library checks its owner and makes it 0700
 
 
 def build_comment(name: str, owner: str, group: str) -> str:
-    """Return the comment of a slice's job: owner, scale group, and the launch token that ties it to the name."""
+    """Return the comment of a slice's job: owner, scale group, and a hash that also depends on the slice's name."""
     token = sha256(f"{owner} {group} {name}".encode()).hexdigest()[:16]
     return f"{LABEL_PREFIX}{owner}:{group}:{token}"
 
 
 def find_group(comment: str, name: str, owner: str) -> str | None:
-    """Return the scale group if this is the comment of a slice of that name and owner, else None."""
+    """Return the scale group in a comment; None if the job with this comment is not the owner's slice `name`."""
     group = comment.split(":")[1] if comment.count(":") == 2 else ""
     return group if comment == build_comment(name, owner, group) else None
 
 
 def sbatch(name: str, owner: str, group: ScaleGroup, hold: str = _HOLD) -> list[str]:
-    """Return the command that submits the allocation of one slice. `hold`: the lines that keep its job running.
+    """Return the command that submits the allocation of one slice. `hold`: shell lines that keep the job running.
 
     Names are not unique in Slurm. With the dependency `singleton`, only one job with a name runs at a time.
     """

@@ -45,13 +45,8 @@ Address = Annotated[
 
 def register(app: Commands) -> None:
     group = Commands(name="cluster", help="Import hosts and slices into cluster.yaml.", epilog=_EXAMPLES)
-    group.callback()(_group)
     group.command("import", epilog=_EXAMPLES)(import_)
     app.add_typer(group)
-
-
-def _group() -> None:
-    """Do nothing. Without a callback, typer would replace a group of one command by the command."""
 
 
 def import_(

@@ -14,13 +14,8 @@ iris config validate --config lab.yaml --json
 
 def register(app: Commands) -> None:
     group = Commands(name="config", help="Check cluster.yaml.", epilog=_EXAMPLES)
-    group.callback()(_group)
     group.command(epilog=_EXAMPLES)(validate)
     app.add_typer(group)
-
-
-def _group() -> None:
-    """Do nothing. Without a callback, typer would replace a group of one command by the command."""
 
 
 def validate(context: typer.Context) -> int:

@@ -21,6 +21,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from iris_cli.render.console import is_in_foreground
+
 TICK = 1.0
 """Seconds between two paints if only the time changes."""
 
@@ -70,7 +72,7 @@ class LiveScreen:
     ) -> None:
         for end_signal in _END_SIGNALS:  # a second Ctrl-C must not interrupt the restore
             self._handlers.setdefault(end_signal, signal.signal(end_signal, signal.SIG_IGN))
-        if self._is_in_foreground():  # Ctrl-S may have stopped the output: resume it
+        if is_in_foreground():  # Ctrl-S may have stopped the output: resume it
             with suppress(termios.error):
                 termios.tcflow(self._descriptor, termios.TCOON)
         try:
@@ -96,7 +98,7 @@ class LiveScreen:
         try:
             while self._wait():
                 with self._terminal:
-                    if self._is_in_foreground():
+                    if is_in_foreground():
                         self._paint()
         except BaseException as error:  # noqa: BLE001,RUF100 - raised by the next update
             self._error = error
@@ -109,13 +111,6 @@ class LiveScreen:
             while True:
                 is_active = self._wake.get_nowait() and is_active
         return is_active
-
-    def _is_in_foreground(self) -> bool:
-        """Return whether this process group is in the foreground and may paint."""
-        try:
-            return os.tcgetpgrp(self._descriptor) == os.getpgrp()
-        except OSError:
-            return True  # the process has no controlling terminal
 
     def _paint(self) -> None:
         if self._live is None:
@@ -158,9 +153,7 @@ class LiveScreen:
     def _leave(self) -> None:
         live, self._live = self._live, None
         modes, self._modes = self._modes, None
-        if (
-            modes is not None and self._is_in_foreground()
-        ):  # a process in the background must not change the modes
+        if modes is not None and is_in_foreground():  # a process in the background must not change the modes
             with suppress(termios.error):  # TCSAFLUSH discards the keys typed on this screen
                 termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, modes)
         if live is not None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.ops.loop.watch import Step
 from iris_cli.ops.session import Session
-from iris_cli.render.console import Output, is_screen
+from iris_cli.render.console import Output, is_in_foreground, is_screen
 from iris_cli.render.tables import clock_time, fold
 from iris_cli.render.watch.recent_events import RecentEvent, fold_events
 
@@ -46,7 +45,7 @@ class Screen:
 
     def __enter__(self) -> Screen:
         self._session.progress = lambda _: nullcontext()  # no progress line: the screen shows progress
-        if not (self._output.as_json or self._output.quiet) and is_screen(sys.stdout) and _in_foreground():
+        if not (self._output.as_json or self._output.quiet) and is_screen(sys.stdout) and is_in_foreground():
             from iris_cli.render.watch import board  # noqa: F401 - two threads must not import it at the same time
             from iris_cli.render.watch.live import LiveScreen
 
@@ -126,13 +125,6 @@ class Screen:
 
 def _words(each: RecentEvent) -> str:
     return f"{clock_time(each.at)}  {each.text}"
-
-
-def _in_foreground() -> bool:
-    """Return whether this process group is in the foreground. A watch in the background (`&`) prints lines."""
-    with suppress(OSError):
-        return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
-    return True
 
 
 def open_jobs_words(cluster: Cluster, follow_up: str = "") -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from iris_cli.capacity.provider import ProviderError
-from iris_cli.capacity.slurm.commands import Ran, convert_error, run_here
+from iris_cli.capacity.slurm.commands import CommandOutput, convert_error, run_here
 from iris_cli.capacity.slurm.provider import SlurmProvider
 from iris_cli.capacity.slurm.submission import sbatch
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
@@ -276,7 +276,7 @@ def test_an_error_of_slurm_is_told_by_its_words() -> None:
         "something new": Refusal.UNANSWERED,
     }
     for text, refusal in words.items():
-        assert convert_error("sbatch", Ran(1, "", text)).refusal is refusal, text
+        assert convert_error("sbatch", CommandOutput(1, "", text)).refusal is refusal, text
 
 
 def test_slurm_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from iris_cli.capacity.provider import ProviderError
-from iris_cli.capacity.slurm.commands import Ran
+from iris_cli.capacity.slurm.commands import CommandOutput
 from iris_cli.capacity.slurm.provider import SlurmProvider
-from iris_cli.capacity.slurm.reading import MARK
+from iris_cli.capacity.slurm.reading import SEPARATOR
 from iris_cli.capacity.slurm.submission import build_comment
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.model.slice import Slice, SliceState
 from tests.support.slurm_slices import slurm_group
 
-FAILED = Ran(1, "", "error: Unable to contact slurm controller")
-CGROUPS = Ran(0, "ProctrackType           = proctrack/cgroup\n", "")
-Answer = Ran | Callable[[Sequence[str]], Ran]
+FAILED = CommandOutput(1, "", "error: Unable to contact slurm controller")
+CGROUPS = CommandOutput(0, "ProctrackType           = proctrack/cgroup\n", "")
+Answer = CommandOutput | Callable[[Sequence[str]], CommandOutput]
 
 
 class Recorder:
@@ -29,10 +29,10 @@ class Recorder:
         self.commands: list[Sequence[str]] = []
         self._answers = answers
 
-    def __call__(self, command: Sequence[str]) -> Ran:
+    def __call__(self, command: Sequence[str]) -> CommandOutput:
         self.commands.append(command)
         answer = self._answers.get(command[0], FAILED)
-        return answer if isinstance(answer, Ran) else answer(command)
+        return answer if isinstance(answer, CommandOutput) else answer(command)
 
     def called(self, name: str) -> list[Sequence[str]]:
         return [command for command in self.commands if command[0] == name]
@@ -49,29 +49,33 @@ def job(number: int, name: str = "west-1", **fields: Any) -> dict[str, Any]:
 
 
 def squeue(
-    release: str, *jobs: dict[str, Any], errors: Sequence[object] = (), columns: Ran = FAILED
-) -> Callable[[Sequence[str]], Ran]:
+    release: str, *jobs: dict[str, Any], errors: Sequence[object] = (), columns: CommandOutput = FAILED
+) -> Callable[[Sequence[str]], CommandOutput]:
     """An `squeue` that prints these jobs as JSON, whatever the filters."""
 
-    def answer(command: Sequence[str]) -> Ran:
+    def answer(command: Sequence[str]) -> CommandOutput:
         if "--version" in command:
-            return Ran(0, f"slurm {release}\n", "")
-        return Ran(0, json.dumps({"jobs": jobs, "errors": errors}), "") if "--json" in command else columns
+            return CommandOutput(0, f"slurm {release}\n", "")
+        return (
+            CommandOutput(0, json.dumps({"jobs": jobs, "errors": errors}), "")
+            if "--json" in command
+            else columns
+        )
 
     return answer
 
 
-def columns(state: str, nodes: str = "n[0-1]") -> Ran:
+def columns(state: str, nodes: str = "n[0-1]") -> CommandOutput:
     fields = ("7", "5", "NONE", "0", state, nodes, "west-1", build_comment("west-1", "us", "west"), "None")
-    return Ran(0, MARK.join(fields), "")
+    return CommandOutput(0, SEPARATOR.join(fields), "")
 
 
-def states(*lines: tuple[str, str]) -> Ran:
-    return Ran(0, "\n".join(MARK.join((*line, "none")) for line in lines), "")
+def states(*lines: tuple[str, str]) -> CommandOutput:
+    return CommandOutput(0, "\n".join(SEPARATOR.join((*line, "none")) for line in lines), "")
 
 
-def hostnames(command: Sequence[str]) -> Ran:
-    return CGROUPS if "config" in command else Ran(0, "n0\nn1\n", "")
+def hostnames(command: Sequence[str]) -> CommandOutput:
+    return CGROUPS if "config" in command else CommandOutput(0, "n0\nn1\n", "")
 
 
 KNOWN = {
@@ -110,13 +114,13 @@ def test_json_is_not_used_before_it_is_filtered(release: str) -> None:
 
 
 def test_only_the_jobs_of_a_slice_are_cancelled_even_if_slurm_ignores_the_filter() -> None:
-    run = Recorder(squeue=squeue("24.05.3", job(7), job(8, "west-2")), scancel=Ran(0, "", ""))
+    run = Recorder(squeue=squeue("24.05.3", job(7), job(8, "west-2")), scancel=CommandOutput(0, "", ""))
     SlurmProvider("us", run=run).delete("west-1")
     assert run.called("scancel") == [["scancel", "7"]]
 
 
 def test_other_jobs_do_not_prevent_a_submission_if_slurm_ignores_the_filter() -> None:
-    run = Recorder(squeue=squeue("24.05.3", job(8, "west-2")), sbatch=Ran(0, "9\n", ""))
+    run = Recorder(squeue=squeue("24.05.3", job(8, "west-2")), sbatch=CommandOutput(0, "9\n", ""))
     SlurmProvider("us", run=run).create("west-1", slurm_group())
     assert len(run.called("sbatch")) == 1
 
@@ -144,22 +148,31 @@ def test_the_end_of_a_job_is_proof_only_if_each_node_is_known_to_be_up() -> None
     assert not listed(never_ran).swept
 
 
-def _hang(command: Sequence[str]) -> Ran:
+def _hang(command: Sequence[str]) -> CommandOutput:
     raise ProviderError(Refusal.UNANSWERED, f"{command[0]}: no answer after 60s")
 
 
 def test_the_accounts_tell_the_end_of_a_job_that_slurmctld_has_forgotten() -> None:
     line = "7|5|CANCELLED by 1000|n[0-1]|None\n"
-    forgotten = squeue("22.05.8", columns=Ran(0, "", ""))
-    ended = listed(Recorder(squeue=forgotten, sacct=Ran(0, line, ""), scontrol=hostnames, sinfo=_hang))
+    forgotten = squeue("22.05.8", columns=CommandOutput(0, "", ""))
+    ended = listed(
+        Recorder(squeue=forgotten, sacct=CommandOutput(0, line, ""), scontrol=hostnames, sinfo=_hang)
+    )
     assert (ended.state, ended.remark, ended.swept) == (CloudState.ENDED, "Slurm job 7: CANCELLED", False)
-    another = Ran(0, line.replace("|5|", "|6|"), "")
-    for sacct in (another, Ran(0, "", ""), Ran(0, "7|5|RUN", ""), FAILED, Ran(127, "", "not found"), _hang):
+    another = CommandOutput(0, line.replace("|5|", "|6|"), "")
+    for sacct in (
+        another,
+        CommandOutput(0, "", ""),
+        CommandOutput(0, "7|5|RUN", ""),
+        FAILED,
+        CommandOutput(127, "", "not found"),
+        _hang,
+    ):
         assert SlurmProvider("us", KNOWN, run=Recorder(squeue=forgotten, sacct=sacct)).list() == ()
 
 
-@pytest.mark.parametrize("answer", [FAILED, Ran(0, "", "killed"), Ran(-9, "", "")])
-def test_an_incomplete_answer_is_no_listing(answer: Ran) -> None:
+@pytest.mark.parametrize("answer", [FAILED, CommandOutput(0, "", "killed"), CommandOutput(-9, "", "")])
+def test_an_incomplete_answer_is_no_listing(answer: CommandOutput) -> None:
     """An empty list is an answer only with exit status 0: by format, squeue prints nothing else for no jobs."""
     run = Recorder(squeue=squeue("22.05.8", columns=answer))
     if answer.status == 0:

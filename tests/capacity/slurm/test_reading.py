@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from iris_cli.capacity.slurm.reading import (
-    MARK,
+    SEPARATOR,
     Grant,
     node_troubles,
     parse_grants,
@@ -36,7 +36,7 @@ GIB = 1 << 30
 
 
 def squeue(*fields: str) -> str:
-    return MARK.join(fields)
+    return SEPARATOR.join(fields)
 
 
 def test_jobs_are_read_from_the_columns_of_22_05() -> None:
@@ -143,8 +143,8 @@ def test_control_characters_in_a_reason_hide_no_job() -> None:
 
 def test_names_and_comments_with_control_characters_are_not_taken_for_ours() -> None:
     lines = (
-        squeue("7", "5", "NONE", "0", "RUNNING", "n0", f"x{MARK}west-1", COMMENT, "None"),
-        squeue("8", "5", "NONE", "0", "RUNNING", "n0", f"x{MARK}west-1\n", COMMENT, "None"),
+        squeue("7", "5", "NONE", "0", "RUNNING", "n0", f"x{SEPARATOR}west-1", COMMENT, "None"),
+        squeue("8", "5", "NONE", "0", "RUNNING", "n0", f"x{SEPARATOR}west-1\n", COMMENT, "None"),
         squeue("9", "5", "NONE", "0", "RUNNING", "n0", "west-1", COMMENT, "None"),
     )
     assert [
@@ -213,7 +213,7 @@ def test_what_was_granted_on_each_node() -> None:
 def test_nodes_that_are_not_simply_up() -> None:
     lines = (
         squeue("n0", "mixed", "none"),
-        squeue("n1", "draining", f"bad disk {HOSTILE}\nn2{MARK}idle{MARK}none"),
+        squeue("n1", "draining", f"bad disk {HOSTILE}\nn2{SEPARATOR}idle{SEPARATOR}none"),
         squeue("n2", "down*", "Not responding"),
         squeue("n2", "idle", "none"),
         squeue("n3", "idle~", "none"),
