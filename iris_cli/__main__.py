@@ -17,9 +17,9 @@ def main() -> None:
 
         for each in (signal.SIGINT, signal.SIGTERM):  # a second signal would only garble the message
             signal.signal(each, signal.SIG_IGN)
-        from iris_cli.cli.failures import interrupted
+        from iris_cli.cli.failures import report_interrupt
 
-        os._exit(interrupted())
+        os._exit(report_interrupt())
 
 
 if __name__ == "__main__":

@@ -81,10 +81,10 @@ def _finish_notifications(*, at_once: bool) -> None:
         channels.finish(at_once=at_once)
 
 
-def _call_and_report(act: Callable[[], int | None], *, verbose: bool, as_json: bool) -> int:
-    """Run `act`, print its errors, and return the exit code."""
+def _call_and_report(action: Callable[[], int | None], *, verbose: bool, as_json: bool) -> int:
+    """Run `action`, print its errors, and return the exit code."""
     try:
-        return int(act() or ExitCode.OK)
+        return int(action() or ExitCode.OK)
     except (BrokenPipeError, SystemExit) as ended:
         # rich and typer turn a broken pipe into SystemExit.
         if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
@@ -93,13 +93,13 @@ def _call_and_report(act: Callable[[], int | None], *, verbose: bool, as_json: b
         drop_output()
         return ExitCode.OK
     except (KeyboardInterrupt, failures.CommandInterruptedError):
-        return failures.interrupted(as_json=as_json)
+        return failures.report_interrupt(as_json=as_json)
     except IrisError as error:
         if isinstance(error, OutputError):
             drop_output()
         return failures.report(error, verbose=verbose, as_json=as_json)
     except Exception as error:
-        return failures.report(failures.unexpected(error), verbose=verbose, as_json=as_json)
+        return failures.report(failures.internal_error(error), verbose=verbose, as_json=as_json)
 
 
 def _run(arguments: Sequence[str], clock: Clock) -> int:

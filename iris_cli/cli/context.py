@@ -129,5 +129,5 @@ class Context(ClusterHandle, dict=True):
     def tell(self, message: str) -> None:
         self.output.warning(message)
 
-    def progress(self, how_far: GetProgress) -> AbstractContextManager[None]:
-        return self.output.progress(how_far)
+    def progress(self, get_progress: GetProgress) -> AbstractContextManager[None]:
+        return self.output.progress(get_progress)

@@ -68,13 +68,13 @@ def _check_options(*, once: bool, interval: float | None) -> None:
         raise UsageError("--once and --interval can't be combined", hint="drop one of them")
 
 
-def _repeat(iris: Context, session: Session, act: Callable[[], object], interval: float | None) -> int:
-    """Call `act` once, or every `interval` seconds.
+def _repeat(iris: Context, session: Session, action: Callable[[], object], interval: float | None) -> int:
+    """Call `action` once, or every `interval` seconds.
 
     With --lock-timeout 0 a lock that was busy from the start is not a failure: the holder of the lock does the work.
     After the session has held the lock, a busy lock is a failure, because workers' answers were not recorded. With an
     interval, a lock or write error (such as a full disk) ends the command only before the first success. Later errors
-    are printed, and `act` is called again after the interval.
+    are printed, and `action` is called again after the interval.
     """
     from iris_cli.ops.loop.changes import change_warning
 
@@ -82,7 +82,7 @@ def _repeat(iris: Context, session: Session, act: Callable[[], object], interval
     has_succeeded, printed = False, ""
     while True:
         try:
-            act()
+            action()
             has_succeeded, printed = True, ""
         except (LockedError, NotWritableError, LogReplacedError) as error:
             busy = isinstance(error, LockedError) and iris.lock_timeout == 0 and not session.begun

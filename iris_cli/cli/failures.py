@@ -68,7 +68,7 @@ def _document(error: IrisError) -> str:
     return json_text(ErrorDocument(fields))
 
 
-def interrupted(*, as_json: bool = False) -> ExitCode:
+def report_interrupt(*, as_json: bool = False) -> ExitCode:
     """Print that Ctrl-C ended the command."""
     if as_json:
         return report(CommandInterruptedError("interrupted"), verbose=False, as_json=True)
@@ -76,7 +76,7 @@ def interrupted(*, as_json: bool = False) -> ExitCode:
     return ExitCode.INTERRUPTED
 
 
-def unexpected(error: Exception) -> IrisError:
+def internal_error(error: Exception) -> IrisError:
     """Return an error for an unexpected exception, with the exception as its cause."""
     fault = IrisError(
         f"internal error: {type(error).__name__}: {error}",

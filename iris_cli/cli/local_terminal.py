@@ -33,7 +33,7 @@ class LocalTerminal:
         return found.columns or 80, found.lines or 24
 
     @contextmanager
-    def attached(self, stream: ByteStream) -> Iterator[threading.Event]:
+    def attach(self, stream: ByteStream) -> Iterator[threading.Event]:
         """Connect the terminal to `stream`. Yield an event that is set when the remote terminal has ended.
 
         Inside the block the local terminal is raw: it echoes nothing, and Ctrl-C and Ctrl-Z reach the remote program.

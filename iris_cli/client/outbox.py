@@ -122,11 +122,11 @@ class Outbox:
             for each in streamed:
                 each.ask(status.tasks[parse_task_id(each.task).index])
             try:
-                if not all(each.take(until, sink) for each in streamed):
+                if not all(each.receive(until, sink) for each in streamed):
                     return None
             finally:
                 for each in streamed:
-                    each.forget()
+                    each.drop_requests()
             if status.state.terminal and all(each.done for each in streamed):
                 return status.state
             clock = self._channel.clock
@@ -171,7 +171,7 @@ class Outbox:
 
     def _read_pieces(self, cursor: Cursor) -> list[LogLine]:
         cursor.ask()
-        found = cursor.take(self._channel.deadline(self._answer_timeout))
+        found = cursor.receive(self._channel.deadline(self._answer_timeout))
         if found is None:
             raise unanswered_error(self._answer_timeout)
         if cursor.refusal is not None:
@@ -289,14 +289,14 @@ class Cursor(Struct):
             for start in starts[:AHEAD]
         ]
 
-    def take(self, until: float | None) -> list[LogLine] | None:
+    def receive(self, until: float | None) -> list[LogLine] | None:
         """Return the lines in the answers. Return None if an answer is missing at `until`; the next turn asks again."""
         self.at_end, self.refusal = False, None
         data = b""
         for name in self._requests:
             (answer,) = self.channel.wait([name], until)
             if answer is None:
-                self.forget()
+                self.drop_requests()
                 return None
             if isinstance(answer, Refusal):
                 self.refusal = answer.error()
@@ -309,11 +309,11 @@ class Cursor(Struct):
             self.at_end = self.offset + len(data) >= self.size
             if self.at_end or len(piece) < MAX_LOG_PIECE:
                 break  # this piece is shorter than requested, so there is a gap before the next piece
-        self.forget()
+        self.drop_requests()
         self.offset += len(data)
         return self.lines(self._cutter.feed(data))
 
-    def forget(self) -> None:
+    def drop_requests(self) -> None:
         """Delete pending requests and their answers."""
         for name in self._requests:
             self.channel.drop(name)
@@ -355,10 +355,10 @@ class StreamedTask:
         for cursor in self._cursors:
             cursor.ask()
 
-    def take(self, until: float | None, sink: Sink) -> bool:
+    def receive(self, until: float | None, sink: Sink) -> bool:
         """End the turn: pass the lines to the sink. Return False if `until` was reached."""
         for cursor in self._cursors:
-            if (lines := cursor.take(until)) is None:
+            if (lines := cursor.receive(until)) is None:
                 return False
             for line in lines:
                 sink(line)
@@ -374,6 +374,6 @@ class StreamedTask:
             self._cursors = []
         return True
 
-    def forget(self) -> None:
+    def drop_requests(self) -> None:
         for cursor in self._cursors:
-            cursor.forget()
+            cursor.drop_requests()

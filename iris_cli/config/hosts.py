@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from iris_cli.config import reading
 from iris_cli.config.locate import expand_home
 from iris_cli.config.reading import Section, Setting
-from iris_cli.config.variable_files import env
+from iris_cli.config.variable_files import read_variables
 from iris_cli.core import NOWHERE, Connection, ReplaceLost, clip, pattern
 from iris_cli.errors import UsageError
 
@@ -39,7 +39,7 @@ def inherit(entry: Section, base: Inherited) -> Inherited:
     connection = _ssh_keys(entry, connection)
     return Inherited(
         connection=replace(connection, remote_dir=entry.get("remote_dir", remote_dir, connection.remote_dir)),
-        env={**base.env, **(entry.get("env", env) or {})},
+        env={**base.env, **(entry.get("env", read_variables) or {})},
         replace_lost=entry.get("replace_lost", reading.one_of(ReplaceLost), base.replace_lost),
     )
 

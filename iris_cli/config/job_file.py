@@ -10,7 +10,7 @@ from typing import Any
 from iris_cli.config import reading
 from iris_cli.config.locate import expand_home
 from iris_cli.config.reading import Section, Setting
-from iris_cli.config.variable_files import env, read_env_file, read_lines
+from iris_cli.config.variable_files import read_env_file, read_lines, read_variables
 from iris_cli.config.yaml_source import Report, read_yaml
 from iris_cli.core import canonical_type, parse_array, parse_job_id, pattern, secret_source
 from iris_cli.core.constraint_syntax import parse_constraint
@@ -156,7 +156,7 @@ _READERS: Mapping[Kind, Callable[[Setting], Any]] = {
     Kind.JOBS: reading.list_of(lambda setting: str(parse_job_id(reading.scalar_text(setting)))),
     Kind.PORTS: reading.list_of(reading.scalar_text),
     Kind.SECRETS: reading.list_of(_secret),
-    Kind.VARIABLES: env,
+    Kind.VARIABLES: read_variables,
     Kind.LABELS: reading.mapping_of(reading.scalar_text),
     Kind.GROUP: _group_by,
     Kind.DIRECTORY: _workdir,

@@ -15,7 +15,7 @@ MAX_BYTES = 1 << 20
 _LINE = pattern(r"(?:export\s+)?(?P<name>[^=\s]+)\s*=\s*(?P<value>.*)")
 
 
-def env(setting: Setting) -> dict[str, str]:
+def read_variables(setting: Setting) -> dict[str, str]:
     """Parse a mapping of variables. Numbers and booleans become text as written in the file."""
     for name, entry in setting.entries().items():
         try:

@@ -111,7 +111,7 @@ class ClusterHandle(Struct, dict=True):
     def tell(self, message: str) -> None:
         """Print a message at once. Subclasses override it; here it does nothing."""
 
-    def progress(self, how_far: GetProgress) -> AbstractContextManager[None]:  # noqa: ARG002 - for overrides
+    def progress(self, get_progress: GetProgress) -> AbstractContextManager[None]:  # noqa: ARG002 - for overrides
         """Show the progress of a slow step. Subclasses override it; here it does nothing."""
         return nullcontext()
 

@@ -37,7 +37,7 @@ def document(view: Struct) -> dict[str, Any]:
             flat = {**document(value), **flat}
         elif value is not UNSET:
             is_time_value = isinstance(value, int | float) and is_time_field(name)
-            fields[key] = json_time(value) if is_time_value else plain(value)
+            fields[key] = json_time(value) if is_time_value else to_json_value(value)
     return {**flat, **fields}
 
 
@@ -46,7 +46,7 @@ def is_time_field(name: str) -> bool:
     return name == "at" or name.endswith("_at")
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Convert one value for JSON: enums, constraints and paths to text, structs to objects."""
     if isinstance(value, Struct):
         if not isinstance(value, Constraint):
@@ -57,9 +57,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, AttributeValue | Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {plain(key): plain(each) for key, each in value.items()}
+        return {to_json_value(key): to_json_value(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
-        return [plain(each) for each in value]
+        return [to_json_value(each) for each in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 

@@ -87,13 +87,13 @@ def _on_workers(rows: Sequence[WorkerFiles]) -> str:
 
 def show_removed(output: Output, found: Garbage) -> None:
     """Print the number of removed bytes, the attempts still being removed, and failures."""
-    messages_by_worker = ((row.worker, row.problem or _still_removing(row)) for row in found.workers)
+    messages_by_worker = ((row.worker, row.problem or _remaining_words(row)) for row in found.workers)
     for names, words in group_by_text(each for each in messages_by_worker if each[1]):
         output.failed(f"{fold(names)}: {words}")
     for file in found.files:
         if file.problem:
             output.failed(f"{file.path}: {file.problem}")
-    output.done(f"removed {format_memory(_removed(found))}")
+    output.done(f"removed {format_memory(_removed_bytes(found))}")
 
 
 def garbage_document(found: Garbage) -> GarbageDocument:
@@ -108,18 +108,18 @@ def garbage_document(found: Garbage) -> GarbageDocument:
             FileGarbage(file.path, file.what, file.bytes, file.removed, file.problem) for file in found.files
         ],
         bytes=found.bytes,
-        bytes_removed=_removed(found),
+        bytes_removed=_removed_bytes(found),
         messages=found.messages,
         log_damage=found.log_damage,
     )
 
 
-def _still_removing(row: WorkerFiles) -> str:
+def _remaining_words(row: WorkerFiles) -> str:
     left = count(len(row.left), "attempt")
     return f"still removing {left}; run `iris gc` again" if row.left else ""
 
 
-def _removed(found: Garbage) -> int:
+def _removed_bytes(found: Garbage) -> int:
     files = sum(file.bytes for file in found.files if file.removed)
     return files + sum(row.bytes_removed for row in found.workers)
 
@@ -161,10 +161,10 @@ def _problem_lines(rows: Sequence[PulledAttempt]) -> Iterator[str]:
             alike.setdefault((words, row.silent), []).append(row)
     for (words, silent), rows in alike.items():
         why = f"no answer from {fold(row.worker for row in rows)} ({words})" if silent else words
-        yield f"{_names([row.attempt for row in rows])}: {why}"
+        yield f"{_attempt_names([row.attempt for row in rows])}: {why}"
 
 
-def _names(attempts: Sequence[AttemptId]) -> str:
+def _attempt_names(attempts: Sequence[AttemptId]) -> str:
     """Return the folded names of attempts: `train/task-[0-3]/attempt-0`."""
     tasks: dict[int, list[str]] = {}
     for attempt in attempts:

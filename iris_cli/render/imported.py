@@ -136,7 +136,7 @@ def _notes(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iterat
         yield f"skipped {each.name}: {each.why}" + (f"; {each.fix}" if each.fix else "")
     if len(plan.skipped) > _MAX_SKIPPED:
         yield f"{len(plan.skipped) - _MAX_SKIPPED} more skipped: --json lists all"
-    yield from _grouped(plan.notes)
+    yield from _note_lines(plan.notes)
     for name, changes in plan.updated.items():
         if changes:
             yield f"{name}: changed {', '.join(changes)}"
@@ -154,7 +154,7 @@ def _notes(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iterat
         yield f"no longer listed: {fold(plan.gone)} (--prune removes them)"
 
 
-def _grouped(notes: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _note_lines(notes: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield a line for each note, with the entries that have it."""
     for names, note in group_by_text(notes):
         yield f"{fold(names)}: {note}" if any(names) else note

@@ -93,20 +93,20 @@ def show_launched(
     elif waiting:
         pending = sum(task.state is TaskState.PENDING for task in tasks)
         why = reason_words(waiting)
-        words = f"{_where(tasks)}; {pending} pending: {why}" if any_placed else f"pending: {why}"
+        words = f"{_placement_words(tasks)}; {pending} pending: {why}" if any_placed else f"pending: {why}"
         words += f"; details: iris why {job_id}"
     elif preparing:
         then = "starts in a later cycle" if not no_cycles else f"no cycles are running: iris wait {job_id}"
         words = f"being set up on {fold(dict.fromkeys(preparing))}; {then}"
     else:
-        words = _where(tasks)
+        words = _placement_words(tasks)
     output.message(f"{job_id}: {words}")
     names_no_cycles = result is None or (preparing and not waiting and not unanswered)
     if no_cycles and not names_no_cycles and not cluster.job_state(job_id).terminal:
         output.message(no_cycles)
 
 
-def _where(tasks: Sequence[Task]) -> str:
+def _placement_words(tasks: Sequence[Task]) -> str:
     """Return `RUNNING on v5a-[0-3]`. If only some tasks run, return `3 of 4 tasks running on v5a-[0-2]`."""
     running = [task for task in tasks if task.state is TaskState.RUNNING]
     hosts = fold(task.attempts[-1].worker for task in running or filter(_is_placed, tasks))
@@ -341,12 +341,12 @@ def show_status_inside(output: Output, answer: JobAnswer) -> None:
         output.document(answer)
         return
     job = answer.job
-    output.line(_joined(job.id, _display(job), job.why))
+    output.line(_join_words(job.id, _display(job), job.why))
     for task in answer.tasks:
-        output.line(_joined(task.id, _display(task), task.worker, task.why))
+        output.line(_join_words(task.id, _display(task), task.worker, task.why))
     for endpoint in () if answer.endpoints is UNSET else answer.endpoints:
         output.line(
-            _joined(endpoint.task, f"endpoint {endpoint.name}", f"{endpoint.address}:{endpoint.port}")
+            _join_words(endpoint.task, f"endpoint {endpoint.name}", f"{endpoint.address}:{endpoint.port}")
         )
 
 
@@ -368,9 +368,9 @@ def show_waited_inside(output: Output, found: Mapping[JobId, JobAnswer | None]) 
         output.document(WaitedDocument(ended, timed_out=len(ended) < len(found)))
     else:
         _print_states(output, ended)
-    left = [job for job, answer in found.items() if answer is None]
-    if left:
-        output.warning(f"the wait timed out; {continue_words(left)}")
+    still_open = [job for job, answer in found.items() if answer is None]
+    if still_open:
+        output.warning(f"the wait timed out; {continue_words(still_open)}")
 
 
 def show_cancelled_inside(output: Output, answers: Mapping[JobId, CancelAnswer]) -> None:
@@ -387,5 +387,5 @@ def show_cancelled_inside(output: Output, answers: Mapping[JobId, CancelAnswer])
     _print_cancelled(output, cancelled, over)
 
 
-def _joined(*words: str | None) -> str:
+def _join_words(*words: str | None) -> str:
     return "  ".join(word for word in words if word)

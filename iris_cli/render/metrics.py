@@ -36,7 +36,7 @@ def _lines(metrics: Metrics) -> Iterator[str]:
         full = f"iris_{_NAMES.get(name, name)}"
         yield from _head(full, text)
         for each in sorted(values):
-            yield f'{full}{{{label}="{_escaped(each)}"}} {values[each]:.15g}'
+            yield f'{full}{{{label}="{_escape(each)}"}} {values[each]:.15g}'
     if metrics.last_cycle_age is not None:
         yield from _head("iris_last_cycle_age_seconds", "Time since the last cycle.")
         yield f"iris_last_cycle_age_seconds {metrics.last_cycle_age:.15g}"
@@ -49,5 +49,5 @@ def _head(name: str, text: str) -> Iterator[str]:
     yield f"# TYPE {name} gauge"
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -84,7 +84,7 @@ def show_plan(
                 unschedulable=[*chain(*ended.values())],
                 kept={str(key): groups for key, groups in reserved if job in (None, _job_of(key))},
                 change=change,
-                workspace=UNSET if shipped is None else _shipped(shipped),
+                workspace=UNSET if shipped is None else _shipped_directory(shipped),
             )
         )
     elif output.quiet:
@@ -192,7 +192,7 @@ def _show_shipped(output: Output, listing: Listing) -> None:
     output.show(table(("BIGGEST", "SIZE"), rows))
 
 
-def _shipped(listing: Listing) -> ShippedDirectory:
+def _shipped_directory(listing: Listing) -> ShippedDirectory:
     """Return the directory that would be shipped, with every file."""
     files = [ShippedFile(each.name, each.size, each.executable, each.target) for each in listing.entries]
     return ShippedDirectory(listing.directory, listing.rule, listing.size, files)

@@ -25,7 +25,7 @@ def fault() -> Exception:
 def test_a_fault_of_ours_shows_where_it_happened_if_asked(
     verbose: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert failures.report(failures.unexpected(fault()), verbose=verbose) is ExitCode.FAILED
+    assert failures.report(failures.internal_error(fault()), verbose=verbose) is ExitCode.FAILED
     said = capsys.readouterr().err
     assert "error: internal error: ZeroDivisionError" in said
     assert ("_ = 1 // 0" in said) is verbose
@@ -37,7 +37,7 @@ def test_an_illegal_transition_shows_its_story_once(
 ) -> None:
     illegal = IllegalTransitionError("this does not fit")
     illegal.attach(TaskId(JobId("train"), 0), ("attempt-0 on w: Assigned()",), ("seq 3 TaskAssigned()",))
-    failures.report(failures.unexpected(illegal), verbose=verbose)
+    failures.report(failures.internal_error(illegal), verbose=verbose)
     said = capsys.readouterr().err
     assert [said.count(line) for line in illegal.story] == [1, 1]
     if not verbose:

@@ -17,7 +17,7 @@ from iris_cli.render.console import Output
 from iris_cli.render.layout import clean
 from iris_cli.render.logs import log_lines
 from iris_cli.render.logs.log_fold import Block, LiveFold, merge_lines
-from iris_cli.render.logs.log_lines import rank_prefix, readable
+from iris_cli.render.logs.log_lines import make_readable, rank_prefix
 from tests.support.json_output import checked
 
 FOLDED = {
@@ -152,7 +152,7 @@ def test_ranks_are_written_as_ranges(ranks: Sequence[int], prefix: str) -> None:
     ],
 )
 def test_hostile_text_is_harmless(text: str, shown: str) -> None:
-    assert clean(readable(text)) == shown
+    assert clean(make_readable(text)) == shown
 
 
 def test_hostile_lines_are_harmless_behind_their_prefix(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,8 @@ class Onlooker:
     def __init__(self) -> None:
         self._asked: list[GetProgress] = []
 
-    def __call__(self, how_far: GetProgress) -> AbstractContextManager[None]:
-        self._asked.append(how_far)
+    def __call__(self, get_progress: GetProgress) -> AbstractContextManager[None]:
+        self._asked.append(get_progress)
         return nullcontext()
 
     def sees(self, what: str) -> ProgressState:

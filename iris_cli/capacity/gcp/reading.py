@@ -75,16 +75,18 @@ class Resources(NamedTuple):
 
 def merge_resources(requests: Sequence[Any], nodes: Sequence[Any], owner: str) -> dict[str, Resources]:
     """Return an owner's resources by short name: resources with its label, and the nodes of its queued resources."""
-    ours = {
+    resources = {
         short_name(each.name): Resources(each, None)
         for each in requests
         if request_label(each, OWNER) == owner
     }
     for node in nodes:
         name = short_name(node.name)
-        if node.labels.get(OWNER) == owner or (name in ours and short_name(node.queued_resource) == name):
-            ours[name] = Resources(ours[name].request if name in ours else None, node)
-    return {name: ours[name] for name in sorted(ours)}
+        if node.labels.get(OWNER) == owner or (
+            name in resources and short_name(node.queued_resource) == name
+        ):
+            resources[name] = Resources(resources[name].request if name in resources else None, node)
+    return {name: resources[name] for name in sorted(resources)}
 
 
 def short_name(name: str) -> str:
@@ -178,10 +180,10 @@ def _slice_from_node(
         elif known is not None and was_ready and _addresses(known.hosts) == _addresses(hosts):
             hosts = known.hosts
         else:
-            each_keys = fetch_keys(name)
-            if len(each_keys) == len(hosts):
-                pairs = zip(hosts, each_keys, strict=True)
-                hosts = tuple(replace(host, key=_preferred_key(own)) for host, own in pairs)
+            keys_by_host = fetch_keys(name)
+            if len(keys_by_host) == len(hosts):
+                pairs = zip(hosts, keys_by_host, strict=True)
+                hosts = tuple(replace(host, key=_preferred_key(host_keys)) for host, host_keys in pairs)
             if settling and not all(host.key for host in hosts):
                 hosts, state, detail = (), CloudState.CREATING, "its VMs have not reported host keys yet"
     elif node.health_description:

@@ -44,7 +44,7 @@ class SlurmProvider:
         """Return all slices. If several jobs have the same name, cancel all except the oldest."""
         jobs = [job for job in self._jobs() if self._is_ours(job)]
         jobs_by_name = reading.group_by_name(jobs)
-        surplus = [job for group in jobs_by_name.values() for job in _live(group)[1:]]
+        surplus = [job for group in jobs_by_name.values() for job in _live_jobs(group)[1:]]
         self._cancel(surplus)
         shown = {
             name: job
@@ -53,14 +53,14 @@ class SlurmProvider:
         }
         shown |= self._jobs_in_accounting(shown)
         troubles = self._troubles(shown.values())
-        tracked = any(job.may_be_swept for job in shown.values()) and reading.tracks_by_cgroup(
+        has_cgroups = any(job.may_be_swept for job in shown.values()) and reading.tracks_by_cgroup(
             self._run_unchecked(["scontrol", "show", "config"])
         )
-        return tuple(self._slice(name, job, troubles, tracked) for name, job in sorted(shown.items()))
+        return tuple(self._slice(name, job, troubles, has_cgroups) for name, job in sorted(shown.items()))
 
     def create(self, name: str, group: ScaleGroup) -> None:
         """Submit the job of a slice, unless the owner's job with that name is pending or running."""
-        live = _live(self._jobs_named(name))
+        live = _live_jobs(self._jobs_named(name))
         if any(self._is_ours(job) for job in live):
             return
         if live:
@@ -71,11 +71,11 @@ class SlurmProvider:
             directory = group.connection.remote_dir
             if directory == NOWHERE.remote_dir:
                 directory = default_directory(self._run_checked(["id", "-u"]).strip(), name)
-            self._run_checked(sbatch(name, self._owner, group, self._holder(directory)))
+            self._run_checked(sbatch(name, self._owner, group, self._holder_lines(directory)))
 
     def delete(self, name: str) -> None:
         """Cancel every job of a slice."""
-        self._cancel([job for job in _live(self._jobs_named(name)) if self._is_ours(job)])
+        self._cancel([job for job in _live_jobs(self._jobs_named(name)) if self._is_ours(job)])
 
     # Slurm's answers
 
@@ -139,7 +139,7 @@ class SlurmProvider:
     def _hostnames(self, nodes: str) -> Sequence[str]:
         return self._run_checked(["scontrol", "show", "hostnames", nodes]).split()
 
-    def _holder(self, directory: str) -> str:
+    def _holder_lines(self, directory: str) -> str:
         if self._make_holder is None:
             raise ProviderError(Refusal.INVALID, "transport srun is not available")
         return self._make_holder(directory)
@@ -158,7 +158,7 @@ class SlurmProvider:
 
     def _job_to_list(self, name: str, jobs: Sequence[SlurmJob]) -> SlurmJob | None:
         """Return the job to list for a slice: its oldest live job, or the ended job of a slice in the log; or None."""
-        live = _live(jobs)
+        live = _live_jobs(jobs)
         if live:
             return live[0]
         known = self._known.get(name)
@@ -167,7 +167,7 @@ class SlurmProvider:
         ended = [job for job in jobs if known.incarnation in ("", job.incarnation)]
         return ended[-1] if ended else None
 
-    def _slice(self, name: str, job: SlurmJob, troubles: Mapping[str, str], tracked: bool) -> CloudSlice:
+    def _slice(self, name: str, job: SlurmJob, troubles: Mapping[str, str], has_cgroups: bool) -> CloudSlice:
         known, state = self._known.get(name), job.cloud_state
         hosts: tuple[SliceHost, ...] = ()
         names: Sequence[str] = ()
@@ -176,7 +176,7 @@ class SlurmProvider:
                 hosts = known.hosts
             else:
                 hosts = self._hosts_of(job)
-        may_be_swept = tracked and job.may_be_swept
+        may_be_swept = has_cgroups and job.may_be_swept
         if job.nodes and (may_be_swept or any(troubles.values())):
             names = self._hostnames(job.nodes)
         node_words = [f"{node} is {troubles[node]}" for node in names if troubles.get(node)]
@@ -215,5 +215,5 @@ class SlurmProvider:
 _NO_GRANT = reading.Grant(nodes="", cpus=0, memory=0, gpus=())
 
 
-def _live(jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
+def _live_jobs(jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
     return [job for job in sorted(jobs, key=lambda each: each.order) if not job.is_over]

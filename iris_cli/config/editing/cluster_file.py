@@ -285,15 +285,15 @@ class ClusterFile:
 
     def _item_end(self, position: int, column: int) -> int:
         """Return the position after an item and its comments. The item ends at `position`. Its dash is in `column`."""
-        end = at = self._line_end(position)
-        while at < len(self.text):
-            after = self._line_end(at)
-            line = self.text[at:after]
+        end = line_start = self._line_end(position)
+        while line_start < len(self.text):
+            line_end = self._line_end(line_start)
+            line = self.text[line_start:line_end]
             if not _COMMENT_OR_BLANK.fullmatch(line):
                 break
-            at = after
+            line_start = line_end
             if line.strip() and len(line) - len(line.lstrip(" ")) > column:
-                end = after
+                end = line_end
         return end
 
     def _dash_line(self, position: int, column: int) -> int:

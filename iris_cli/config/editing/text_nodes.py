@@ -51,10 +51,10 @@ def parse_nodes(text: str) -> TextNode:
     return _node(text, next(events), events, 0)
 
 
-def _node(text: str, event: yaml.Event, events: Iterator[yaml.Event], after: int) -> TextNode:
-    """Parse the value that begins with `event`. `after` is the position of the value if it is empty."""
+def _node(text: str, event: yaml.Event, events: Iterator[yaml.Event], empty_position: int) -> TextNode:
+    """Parse the value that begins with `event`. `empty_position`: the position of the value if it is empty."""
     if isinstance(event, yaml.ScalarEvent):
-        return _scalar(text, event, after)
+        return _scalar(text, event, empty_position)
     assert isinstance(event, yaml.CollectionStartEvent)
     start, column, _ = _span(event)
     is_list = isinstance(event, yaml.SequenceStartEvent)
@@ -76,10 +76,10 @@ def _node(text: str, event: yaml.Event, events: Iterator[yaml.Event], after: int
     )
 
 
-def _scalar(text: str, event: yaml.ScalarEvent, after: int) -> TextNode:
+def _scalar(text: str, event: yaml.ScalarEvent, empty_position: int) -> TextNode:
     start, column, end = _span(event)
     if start == end:
-        return TextNode(after, after, column, flow=False, value="")
+        return TextNode(empty_position, empty_position, column, flow=False, value="")
     source = text[start:end].rstrip()  # the parser includes empty lines after a block scalar
     return TextNode(start, start + len(source), column, flow=False, value=event.value)
 
@@ -101,11 +101,11 @@ class Edit(Struct, frozen=True):
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     """Return the text with all edits applied. Edits at the same position are applied in order."""
-    pieces, at = [], 0
+    pieces, position = [], 0
     for edit in _sorted_edits(edits):
-        pieces += [text[at : edit.start], edit.text]
-        at = edit.end
-    return "".join([*pieces, text[at:]])
+        pieces += [text[position : edit.start], edit.text]
+        position = edit.end
+    return "".join([*pieces, text[position:]])
 
 
 def have_overlap(edits: Sequence[Edit]) -> bool:

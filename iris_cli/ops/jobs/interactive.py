@@ -47,7 +47,7 @@ class Terminal(Protocol):
         """Return columns and lines."""
         ...
 
-    def attached(self, stream: ByteStream) -> AbstractContextManager[Event]:
+    def attach(self, stream: ByteStream) -> AbstractContextManager[Event]:
         """Connect this terminal to a remote one. The event is set when the remote terminal has closed."""
         ...
 
@@ -167,7 +167,7 @@ class _Client(Struct):
         messages: list[str] = []
         tell, self._session.tell = self._session.tell, messages.append
         try:
-            with self._terminal.attached(stream) as ended:
+            with self._terminal.attach(stream) as ended:
                 while not ended.is_set():
                     cluster = self._runner.look()
                     if cluster.job_state(self._job).terminal and not cluster.live_attempts_of(self._job):

@@ -87,7 +87,7 @@ class LogPrinter(Struct):
     prefixed: bool = True
     folded: bool = True
     _live: dict[str, LiveFold] = field(default_factory=lambda: {name: LiveFold() for name in BOTH})
-    _painted: dict[tuple[int, ...], str] = field(default_factory=dict)
+    _painted_prefixes: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     def show(self, logs: Iterable[TaskLog]) -> None:
         """Print the lines of all ranks: first stdout, then stderr."""
@@ -96,7 +96,7 @@ class LogPrinter(Struct):
                 log.task.index: "".join(f"{line.text}\n" for line in log.lines if line.stream == name)
                 for log in logs
             }
-            self._print(merge_lines(texts) if self.folded else _one_by_one(texts))
+            self._print(merge_lines(texts) if self.folded else _unfolded_blocks(texts))
 
     def step(self, step: Step) -> None:
         """Print the new lines of followed logs, as text or as JSON lines."""
@@ -110,9 +110,9 @@ class LogPrinter(Struct):
                 )
         else:
             for name, live in self._live.items():
-                texts = _by_rank(text for text in step.texts if text.stream == name)
+                texts = _join_by_rank(text for text in step.texts if text.stream == name)
                 if not self.folded:
-                    self._print(_one_by_one(texts))
+                    self._print(_unfolded_blocks(texts))
                 elif texts or step.is_full_poll:  # otherwise lines wait until all workers are read once more
                     self._print(live.add(texts))
         self.output.flush()
@@ -147,12 +147,12 @@ class LogPrinter(Struct):
 
     def _print(self, blocks: Iterable[Block]) -> None:
         for ranks, text in blocks:
-            self.output.lines(readable(text), self._prefix(ranks) if self.prefixed else "")
+            self.output.lines(make_readable(text), self._prefix(ranks) if self.prefixed else "")
 
     def _prefix(self, ranks: tuple[int, ...]) -> str:
-        if ranks not in self._painted:
-            self._painted[ranks] = f"{self._paint(rank_prefix(ranks), ranks)} "
-        return self._painted[ranks]
+        if ranks not in self._painted_prefixes:
+            self._painted_prefixes[ranks] = f"{self._paint(rank_prefix(ranks), ranks)} "
+        return self._painted_prefixes[ranks]
 
     def _paint(self, prefix: str, ranks: tuple[int, ...]) -> str:
         if not self._has_colors:
@@ -173,7 +173,7 @@ class LogPrinter(Struct):
         return self.output.color and not os.environ.get("NO_COLOR") and sys.stdout.isatty()
 
 
-def readable(text: str) -> str:
+def make_readable(text: str) -> str:
     """Return text without colours and with tabs expanded. `Output.lines` handles other control characters."""
     if "\x1b" in text:
         text = _SGR.sub("", text)
@@ -185,14 +185,14 @@ def rank_prefix(ranks: Sequence[int]) -> str:
     return f"[{ranks[0]}]" if len(ranks) == 1 else fold(map(str, ranks))
 
 
-def _by_rank(texts: Iterable[LogText]) -> dict[int, str]:
+def _join_by_rank(texts: Iterable[LogText]) -> dict[int, str]:
     found: dict[int, str] = {}
     for text in texts:
         found[text.rank] = found.get(text.rank, "") + text.text
     return found
 
 
-def _one_by_one(texts: Mapping[int, str]) -> Iterator[Block]:
+def _unfolded_blocks(texts: Mapping[int, str]) -> Iterator[Block]:
     return (((rank,), texts[rank]) for rank in sorted(texts) if texts[rank])
 
 
@@ -222,14 +222,14 @@ def show_diff(output: Output, found: Sequence[StreamDiff], logs: Sequence[TaskLo
     if output.as_json:
         output.document(DiffDocument(found))
     for each in () if output.as_json else found:
-        _show(output, each)
+        _show_stream(output, each)
     LogPrinter(output).notes(logs)
 
 
-def _show(output: Output, each: StreamDiff) -> None:
+def _show_stream(output: Output, each: StreamDiff) -> None:
     lines = f"identical: {count(each.lines, 'line')} of" if each.lines else "nothing in"
     summary = f"{rank_prefix(each.majority)} {lines} std{each.stream}"
-    output.line(summary + (", except numbers" if each.coarse else "") + _last(each.idle))
+    output.line(summary + (", except numbers" if each.coarse else "") + _idle_words(each.idle))
     for deviation in each.deviations:
         if deviation.compared:
             _show_deviation(output, each, deviation)
@@ -243,18 +243,18 @@ def _show_deviation(output: Output, each: StreamDiff, deviation: Deviation) -> N
     if lines := deviation.behind or deviation.ahead:
         verb = "is" if len(deviation.ranks) == 1 else "are"
         where = "behind" if deviation.behind else "ahead"
-        output.line(f"{who} {verb} {count(lines, 'line')} {where} in std{each.stream}{_last(deviation.idle)}")
+        output.line(f"{who} {verb} {count(lines, 'line')} {where} in std{each.stream}{_idle_words(deviation.idle)}")
         return
     differs = "differs" if len(deviation.ranks) == 1 else "differ"
     output.line(
-        f"{who} {differs} in std{each.stream} (+) from {rank_prefix(each.majority)} (-){_last(deviation.idle)}:"
+        f"{who} {differs} in std{each.stream} (+) from {rank_prefix(each.majority)} (-){_idle_words(deviation.idle)}:"
     )
-    output.lines(readable("".join(f"{line}\n" for line in deviation.diff)), "  ")
+    output.lines(make_readable("".join(f"{line}\n" for line in deviation.diff)), "  ")
     if deviation.more:
         output.line(f"  and {count(deviation.more, 'more line')}")
 
 
-def _last(idle: float | None) -> str:
+def _idle_words(idle: float | None) -> str:
     return "" if idle is None else f", last line {duration(idle)} ago"
 
 
@@ -285,7 +285,7 @@ class ExecutedDocument(Struct, frozen=True):
 def show_executed(output: Output, results: Sequence[CommandResult]) -> None:
     """Print each distinct output once, and failures to stderr. If there are several results, prefix ranks."""
     if output.as_json:
-        output.document(ExecutedDocument([_executed(each) for each in results]))
+        output.document(ExecutedDocument([_executed_task(each) for each in results]))
         return
     alike: dict[bytes, list[CommandResult]] = {}
     for each in results:
@@ -296,14 +296,14 @@ def show_executed(output: Output, results: Sequence[CommandResult]) -> None:
         prefix = f"{rank_prefix(ranks)} " if len(results) > 1 and ranks else ""
         cutter = LineCutter()
         if text := cutter.feed(printed) + cutter.rest():
-            output.lines(readable(text), prefix)
+            output.lines(make_readable(text), prefix)
     output.flush()
-    notes = ((str(each.task or each.worker), _words(each)) for each in results)
+    notes = ((str(each.task or each.worker), _result_note(each)) for each in results)
     for names, text in group_by_text(each for each in notes if each[1]):
         output.warning(f"{fold(names)}: {text}")
 
 
-def _words(each: CommandResult) -> str:
+def _result_note(each: CommandResult) -> str:
     """Return the note on a result: no answer, exit code, timeout or truncation; '' if it succeeded."""
     if each.silence is not None:
         return f"no answer: {each.silence.detail}"
@@ -318,7 +318,7 @@ def _words(each: CommandResult) -> str:
     return cut.removeprefix("; ") if each.succeeded else code + cut
 
 
-def _executed(each: CommandResult) -> ExecutedTask:
+def _executed_task(each: CommandResult) -> ExecutedTask:
     end = each.end
     return ExecutedTask(
         task=each.task,
@@ -329,5 +329,5 @@ def _executed(each: CommandResult) -> ExecutedTask:
         timed_out=end.timed_out if end else False,
         cut=end.cut if end else False,
         output=end.output.decode("utf-8", "replace") if end else "",
-        note=_words(each),
+        note=_result_note(each),
     )

@@ -71,7 +71,7 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
     """Print each distinct stack with its ranks and its calls. The innermost call comes first."""
     found = shared_stacks(results)
     if output.as_json:
-        output.document(StacksDocument(found, [_rank(each) for each in results]))
+        output.document(StacksDocument(found, [_rank_processes(each) for each in results]))
         return
     summary = _summary(found)
     if summary:
@@ -139,7 +139,7 @@ def _notes(result: RankStacks, what: str) -> Iterator[str]:
         yield f"not running there ({result.answer.state})"
     for program in result.answer.programs:
         if program.how not in ("spy", "handler", "other"):
-            yield _why(program, what)
+            yield _missing_stack_reason(program, what)
     if all(program.how == "other" for program in result.answer.programs):
         for program in result.answer.programs[:1]:
             yield f"not a Python program: {_command(program)}"
@@ -148,7 +148,7 @@ def _notes(result: RankStacks, what: str) -> Iterator[str]:
         yield f"{unseen} more processes not inspected"
 
 
-def _why(program: Program, what: str) -> str:
+def _missing_stack_reason(program: Program, what: str) -> str:
     """Return why a Python program has no stack, and a command to try if there is one."""
     state = " is stopped (SIGSTOP) and" if program.state == "T" else ""
     py_spy = f"; py-spy: {program.trouble}" if program.trouble else ""
@@ -173,7 +173,7 @@ def _short_command(program: Program) -> str:
     return f"{words[:_MAX_COMMAND]}{'…' if len(words) > _MAX_COMMAND else ''}"
 
 
-def _rank(result: RankStacks) -> RankProcesses:
+def _rank_processes(result: RankStacks) -> RankProcesses:
     silence = result.silence
     note = result.note if silence is None else f"no answer: {silence.detail}"
     processes = [
@@ -259,13 +259,13 @@ def _activity_of_thread(thread: KernelThread) -> Activity:
     if thread.spins:
         return "spins", "spin", ""
     singular, plural = _VERBS.get(thread.state, ("is in an unknown state", "are in an unknown state"))
-    place = thread.wait_channel if thread.state in "SD" else ""
-    return singular, plural, f" in {place}" if place else ""
+    channel = thread.wait_channel if thread.state in "SD" else ""
+    return singular, plural, f" in {channel}" if channel else ""
 
 
 def _sentence(activity: Activity, ranks: Sequence[RankStacks]) -> str:
-    singular, plural, place = activity
-    return f"{_ranks([each.task.index for each in ranks])} {singular if len(ranks) == 1 else plural}{place}"
+    singular, plural, channel = activity
+    return f"{_ranks([each.task.index for each in ranks])} {singular if len(ranks) == 1 else plural}{channel}"
 
 
 def _thread_lines(threads: Sequence[KernelThread]) -> Iterator[str]:
@@ -273,10 +273,10 @@ def _thread_lines(threads: Sequence[KernelThread]) -> Iterator[str]:
     groups: dict[Activity, list[KernelThread]] = {}
     for thread in threads:
         groups.setdefault(_activity_of_thread(thread), []).append(thread)
-    for (singular, plural, place), same in sorted(groups.items(), key=lambda group: -_cpu_share(group[1])):
+    for (singular, plural, channel), same in sorted(groups.items(), key=lambda group: -_cpu_share(group[1])):
         who = f"1 thread {singular}" if len(same) == 1 else f"{len(same)} threads {plural}"
         total = sum(thread.cpu_seconds for thread in same)
-        yield f"{who}{place}: {100 * _cpu_share(same):.0f} % CPU, {total:.1f}s CPU time"
+        yield f"{who}{channel}: {100 * _cpu_share(same):.0f} % CPU, {total:.1f}s CPU time"
 
 
 def _cpu_share(threads: Sequence[KernelThread]) -> float:

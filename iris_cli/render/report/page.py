@@ -53,7 +53,7 @@ def page(report: Report) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="generator" content="iris {__version__}">
 <link rel="icon" href="data:,">
-<title>{safe(report.name)}: report of {clock_time(report.at)[:10]}</title>
+<title>{escape_text(report.name)}: report of {clock_time(report.at)[:10]}</title>
 <style>{style}</style>
 </head>
 <body>
@@ -89,7 +89,7 @@ def _sections(report: Report, used: list[Use]) -> Iterator[str]:
 
 
 def _section(title: str, content: str) -> str:
-    return f"<section><h2>{safe(title)}</h2>{content}</section>\n" if content else ""
+    return f"<section><h2>{escape_text(title)}</h2>{content}</section>\n" if content else ""
 
 
 def _header(report: Report) -> str:
@@ -97,8 +97,8 @@ def _header(report: Report) -> str:
     warnings = list(report.messages)
     if report.older:
         warnings.append(f"{count(report.older, 'older job')} not shown")
-    warnings_html = "".join(f'<p class="warning">{safe(each)}</p>' for each in warnings)
-    return f"<header><h1>{safe(report.name)}</h1><p>{span}, from the event log</p>{warnings_html}</header>\n"
+    warnings_html = "".join(f'<p class="warning">{escape_text(each)}</p>' for each in warnings)
+    return f"<header><h1>{escape_text(report.name)}</h1><p>{span}, from the event log</p>{warnings_html}</header>\n"
 
 
 def _time(at: float) -> str:
@@ -126,7 +126,7 @@ def _tiles(report: Report, used: list[Use]) -> str:
         ),
     ]
     shown = "".join(
-        f"<div><dt>{safe(name)}</dt><dd>{safe(figure)}</dd><dd>{safe(words)}</dd></div>"
+        f"<div><dt>{escape_text(name)}</dt><dd>{escape_text(figure)}</dd><dd>{escape_text(words)}</dd></div>"
         for name, figure, words in tiles
     )
     return f'<dl class="tiles">{shown}</dl>\n'
@@ -172,7 +172,7 @@ def _ends(report: Report) -> str:
         (
             Cell(
                 "still running" if each.reason is None else reason_words(each.reason),
-                kind=f"mark {kind_of(each.reason)}",
+                kind=f"mark {style_class(each.reason)}",
             ),
             _number_cell(each.attempts),
             _hours_cell(each.chip_seconds),
@@ -297,7 +297,7 @@ class Cell(Struct, frozen=True):
     lines: tuple[str, ...] = ()
 
 
-def safe(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return text escaped for content and attributes, with control characters made visible."""
     return escape(clean_line(text))
 
@@ -308,7 +308,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, name: str =
     shown = [column for column in range(len(headers)) if any(row[column].text for row in rows)]
     numbers = {column for column in shown if any(row[column].key is not None for row in rows)}
     head = "".join(
-        f'<th scope="col"{_NUMERIC if column in numbers else ""}>{safe(headers[column])}</th>'
+        f'<th scope="col"{_NUMERIC if column in numbers else ""}>{escape_text(headers[column])}</th>'
         for column in shown
     )
     body = "\n".join(f"<tr>{''.join(_cell(row[column]) for column in shown)}</tr>" for row in rows)
@@ -329,9 +329,9 @@ def _cell(cell: Cell) -> str:
     kind = " ".join(filter(None, (cell.kind, "n" if cell.key is not None else "")))
     named = f' class="{kind}"' if kind else ""
     key = f' data-key="{cell.key:.10g}"' if cell.key is not None else ""
-    text = safe(cell.text)
+    text = escape_text(cell.text)
     if cell.lines:
-        lines = "\n".join(map(safe, cell.lines))
+        lines = "\n".join(map(escape_text, cell.lines))
         text = f"<details><summary>{text}</summary><pre>{lines}</pre></details>"
     return f"<td{named}{key}>{text}</td>"
 
@@ -341,7 +341,7 @@ _LONG_REPORT = 36_000.0
 """Seconds. The unit of time in the chart is 1 s for a longer report, otherwise 0.01 s."""
 
 
-def kind_of(reason: EndReason | None) -> str:
+def style_class(reason: EndReason | None) -> str:
     """Return the style sheet class, and thereby the colour, for the end of an attempt. None means a live attempt."""
     if reason is None:
         return "running"
@@ -359,7 +359,7 @@ def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
         "since": report.since,
         "unit": unit,
         "length": _units(report.at - report.since, unit),
-        "reasons": [["" if each is None else reason_words(each), kind_of(each)] for each in _REASONS],
+        "reasons": [["" if each is None else reason_words(each), style_class(each)] for each in _REASONS],
         "workers": [_worker_data(report, use, unit) for use in uses],
         "jobs": [
             [clean_line(job.id), list(_attempt_numbers(job.attempts, report.since, unit))]

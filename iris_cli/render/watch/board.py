@@ -114,10 +114,10 @@ def _fit(sections: Sequence[_Section], room: int) -> list[Sequence[Text]]:
         for index, section in enumerate(sections):
             limit = min(len(section.lines), limits[index])
             numbers[index] += max(0, min(limit - numbers[index], room - sum(numbers)))
-    return [_shown_lines(section, number) for section, number in zip(sections, numbers, strict=True)]
+    return [_visible_lines(section, number) for section, number in zip(sections, numbers, strict=True)]
 
 
-def _shown_lines(section: _Section, number: int) -> Sequence[Text]:
+def _visible_lines(section: _Section, number: int) -> Sequence[Text]:
     """Return `number` lines of the section; the last line describes the hidden lines."""
     lines = section.lines
     if section.hidden_words is None:
@@ -164,7 +164,7 @@ def _jobs(view: LiveView, now: float, width: int, height: int) -> _Section:
         first_rows.append(len(rows))
         rows += _job_rows(view, job, now, width)
     columns = _shown_columns(width)
-    lines = _aligned([tuple(row[column] for column in columns) for row in rows], width)
+    lines = _align([tuple(row[column] for column in columns) for row in rows], width)
 
     def hidden_words(shown: int) -> str:
         hidden = view.jobs[sum(first_row < shown for first_row in first_rows) :]
@@ -263,7 +263,7 @@ def _slices(status: ClusterStatus, width: int) -> list[Text]:
         )
     ]
     shown = (0, 3, 4) if width < NARROW else (0, 1, 2, 3, 4)
-    return _aligned([tuple(row[column] for column in shown) for row in rows], width)
+    return _align([tuple(row[column] for column in shown) for row in rows], width)
 
 
 def _slice_cells(row: SliceRow) -> tuple[str, ...]:
@@ -286,7 +286,7 @@ def _text(content: str, style: str = "") -> Text:
     return Text(clean_line(content), style=style, end="")
 
 
-def _aligned(rows: Sequence[Row], width: int) -> list[Text]:
+def _align(rows: Sequence[Row], width: int) -> list[Text]:
     """Return lines with aligned columns. The first column takes at most a third of `width`."""
     if not rows:
         return []
