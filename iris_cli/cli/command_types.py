@@ -102,7 +102,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Group of commands. `sections`: headings of its help with the names of commands; if empty, one list of all."""
+    """Group of commands. `sections`: headings of the help and their commands. If empty, all have one heading."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {}
 

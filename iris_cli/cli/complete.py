@@ -31,7 +31,7 @@ Callback = Callable[[Any, str], list[str]]
 _WORD_BREAKS = frozenset("=:@")
 _OPTION = pattern(r".* (--[a-z-]+=)[^ ]*")
 _WHOLE_WORDS = {"complete_zsh": '"', "complete_fish": ""}
-"""Shells that replace the whole word. The value: the text before an offered name in a line that typer prints."""
+"""Keys: shells that replace the whole word. Values: the text that typer prints before an offered name."""
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/=+@%,")
 
 

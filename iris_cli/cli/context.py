@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iris_cli.ops.views.cycles import Cycles
     from iris_cli.remote.ssh import SshTransport
 
-_BY_HAND = "jobs stay pending until you run: iris watch --schedule, or iris cron install"
+_MANUAL_HINT = "jobs stay pending until you run: iris watch --schedule, or iris cron install"
 
 
 class Context(ClusterHandle, dict=True):
@@ -110,7 +110,7 @@ class Context(ClusterHandle, dict=True):
                     self.output.warning(why)
                 return
             cause = error.message if isinstance(error, IrisError) else error.strerror or str(error)
-            self.output.warning(f"warning: the background loop failed to start: {cause}; {_BY_HAND}")
+            self.output.warning(f"warning: the background loop failed to start: {cause}; {_MANUAL_HINT}")
             return
         if pid is not None:
             note = ", ends when you log out (to avoid that: loginctl enable-linger)" if ends_at_logout else ""

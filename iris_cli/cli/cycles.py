@@ -47,8 +47,8 @@ def schedule(
         scales = scale or session.config.scales
         scaling = _run_autoscaler(iris, session, in_cycle=True) if scales else None
         render.show_cycle(iris.output, session.cluster, cycle.run(session), scaling)
-        if (done := compaction.compact_if_large(session)) is not None:
-            iris.output.message(compaction.compaction_words(done))
+        if (compacted := compaction.compact_if_large(session)) is not None:
+            iris.output.message(compaction.compaction_words(compacted))
 
     if interval is None:
         return _repeat(iris, session, run_cycle, None)
@@ -184,7 +184,7 @@ def status(
     states: Sequence[str],
     everything: bool,
 ) -> int:
-    """Show the cluster or one job live. Polls no worker and takes no lock. Raises UsageError with `at`."""
+    """Show the cluster or one job live. Polls no worker and takes no lock. Raises UsageError if `at` is given."""
     from iris_cli.ops.loop.watch import follow_log
     from iris_cli.ops.views.status import cluster_status
 

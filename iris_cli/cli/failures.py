@@ -11,7 +11,7 @@ from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.errors import ConfigError, ExitCode, IrisError
 from iris_cli.render.layout import clean_line
 
-_DELAY = 0.01  # seconds
+_DELAY = 0.01  # seconds until an interrupt is repeated
 
 
 class ErrorFields(Struct, frozen=True, kw_only=True):

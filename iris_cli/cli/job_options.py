@@ -42,7 +42,7 @@ def option(flags: str, *, group: str, text: str, value: str | None = None) -> An
     return typer.Option(flags, rich_help_panel=group, metavar=value, help=text, show_default=False)
 
 
-def with_job_fields(launch: Callable[..., int], without: Collection[str] = frozenset()) -> Callable[..., int]:
+def add_job_options(launch: Callable[..., int], without: Collection[str] = frozenset()) -> Callable[..., int]:
     """Replace the `**fields` of `launch` by one parameter for each job field that has an option.
 
     `without`: names of job fields that the command does not accept.

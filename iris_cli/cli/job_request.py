@@ -55,7 +55,7 @@ def _labels(texts: Texts) -> dict[str, str]:
 
 
 def parse_pairs(option: str, texts: Texts) -> dict[str, str]:
-    """Parse NAME=VALUE parse_pairs. Raises UsageError."""
+    """Parse NAME=VALUE pairs. Raises UsageError."""
     found = {}
     for text in texts:
         name, sign, value = text.partition("=")

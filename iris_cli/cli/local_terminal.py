@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iris_cli.remote.ssh.stream import ByteStream
 
 _MAX_READ = 32 << 10
-_RESIZED, _ENDED = b"r", b"o"
+_RESIZED, _ENDED = b"r", b"o"  # messages to the thread that sends keys
 
 
 class LocalTerminal:

@@ -109,7 +109,7 @@ class Outbox:
     def _follow(self, job: JobId, until: float | None, ranks: Sequence[int], sink: Sink) -> JobState | None:
         """Stream output until the job has ended. Return None if the time `until` is reached before.
 
-        Each turn reads the status BEFORE the output. So the turn that reads the end of the job reads all output.
+        Each turn of the loop reads the status BEFORE the output. So the turn that sees the job ended reads all output.
         """
         streamed: list[StreamedTask] | None = None
         while True:
@@ -270,8 +270,8 @@ class Cursor(Struct):
     offset: int = 0  # offset of the next piece; a negative one counts from the end
     first_offset: int = 0  # offset of the first byte read
     size: int = 0  # size of the file, according to the last answer
-    at_end: bool = False  # True if the last turn reached the end
-    refusal: IrisError | None = None  # why the last turn read nothing
+    at_end: bool = False  # True if the last read reached the end
+    refusal: IrisError | None = None  # why the last read got nothing
     _cutter: LineCutter = field(default_factory=LineCutter)
     _requests: list[RequestId] = field(default_factory=list)
 
@@ -290,7 +290,7 @@ class Cursor(Struct):
         ]
 
     def receive(self, until: float | None) -> list[LogLine] | None:
-        """Return the lines in the answers. Return None if an answer is missing at `until`; the next turn asks again."""
+        """Return the lines in the answers; None if an answer is missing at `until`. The next `ask` repeats them."""
         self.at_end, self.refusal = False, None
         data = b""
         for name in self._requests:
@@ -341,11 +341,11 @@ class StreamedTask:
         self._streams = streams
         self._attempt = -1
         self._cursors: list[Cursor] = []
-        self._refusals = 0  # consecutive turns with a refused read
-        self._has_ended = False  # True if the attempt had ended before this turn
+        self._refusals = 0  # consecutive refused reads
+        self._has_ended = False  # True if the attempt had ended before this read
 
     def ask(self, status: TaskStatus) -> None:
-        """Begin a turn: request new output. `status`: the task's status, read immediately before."""
+        """Request new output. `status`: the task's status, read immediately before."""
         last = -1 if status.attempt is None else status.attempt
         if not self._cursors and self._attempt < last:
             self._attempt += 1
@@ -356,7 +356,7 @@ class StreamedTask:
             cursor.ask()
 
     def receive(self, until: float | None, sink: Sink) -> bool:
-        """End the turn: pass the lines to the sink. Return False if `until` was reached."""
+        """Wait for the requested output, and pass its lines to `sink`. Return False if `until` is reached."""
         for cursor in self._cursors:
             if (lines := cursor.receive(until)) is None:
                 return False

@@ -227,9 +227,8 @@ def _defaults(setting: Setting) -> Defaults:
         fields = {row.name: read_field(entry, row) for row in JOB_FIELDS if row.defaults}
     # The `env` of a worker overrides this default, and the `env` of a job overrides both.
     env = fields.pop("env")
-    fields["memory_default"] = fields.pop(
-        "memory"
-    )  # unlike `memory` of a job, a default does not limit the tasks
+    # Unlike `memory` of a job, a default does not limit the tasks.
+    fields["memory_default"] = fields.pop("memory")
     return Defaults(job=request_of(fields), env=env or {})
 
 

@@ -19,17 +19,17 @@ def expand_home(name: str) -> Path:
         raise UsageError(f"{clip(name)}: no such home directory") from None
 
 
-def find_config(explicit: Path | None, environ: Mapping[str, str], cwd: Path) -> Path:
-    """Return the path of the configuration file. `explicit`: the value of --config.
+def find_config(config_option: Path | None, environ: Mapping[str, str], cwd: Path) -> Path:
+    """Return the path of the configuration file. `config_option`: the value of --config.
 
-    Return `explicit` or else `$IRIS_CONFIG` if it is set. Otherwise return `./cluster.yaml`, or the file in the user's
-    configuration directory, if it exists. Raises ConfigError if there is no file.
+    Return `config_option`, or else `$IRIS_CONFIG`, if it is set. Otherwise return `./cluster.yaml`, or the file in the
+    user's configuration directory, if it exists. Raises ConfigError if there is no file.
     """
-    named = explicit or (Path(environ["IRIS_CONFIG"]) if environ.get("IRIS_CONFIG") else None)
+    named = config_option or (Path(environ["IRIS_CONFIG"]) if environ.get("IRIS_CONFIG") else None)
     if named is not None:
         path = cwd / named
         if not path.is_file():
-            source = "--config" if explicit else "$IRIS_CONFIG"
+            source = "--config" if config_option else "$IRIS_CONFIG"
             raise ConfigError(f"{source}: no such file: {named}", hint="create one: iris init")
         return path
     paths = [cwd / FILE_NAME, *_user_paths(environ)]

@@ -29,11 +29,11 @@ from iris_cli.errors import UsageError
 MAX_DEPTH = 8
 MAX_NODES = 20_000
 MAX_REASON = 200
-MAX_ENTRIES = 32
+MAX_METADATA_ENTRIES = 32
 MAX_FILES = 200_000
 _MAX_SIZE = 1 << 40
 _MAX_NAME = 255
-MAX_METADATA = 256
+MAX_METADATA_LENGTH = 256
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -154,8 +154,12 @@ def _text_up_to(limit: int) -> Callable[[Setting], str]:
 
 def _metadata(setting: Setting) -> Mapping[str, str]:
     found = reading.mapping_of(reading.scalar_text)(setting)
-    if len(found) > MAX_ENTRIES or any(len(text) > MAX_METADATA for text in (*found, *found.values())):
-        raise UsageError(f"takes at most {MAX_ENTRIES} entries, each of at most {MAX_METADATA} characters")
+    if len(found) > MAX_METADATA_ENTRIES or any(
+        len(text) > MAX_METADATA_LENGTH for text in (*found, *found.values())
+    ):
+        raise UsageError(
+            f"takes at most {MAX_METADATA_ENTRIES} entries, each of at most {MAX_METADATA_LENGTH} characters"
+        )
     return found
 
 
@@ -165,10 +169,10 @@ def _job(setting: Setting) -> JobRequest:
     for key, found in entries.items():
         if key in FIELDS:
             known[key] = found.node
-        elif key in _ONLY_INSIDE:
+        elif key in _REQUEST_FIELDS:
             continue
-        elif key in _NOT_INSIDE:
-            found.problem("not available inside a task", _NOT_INSIDE[key])
+        elif key in _REJECTED_FIELDS:
+            found.problem("not available inside a task", _REJECTED_FIELDS[key])
         else:
             found.problem("unknown key", did_you_mean(clip(key), FIELDS))
     if "secrets" in known:
@@ -178,7 +182,7 @@ def _job(setting: Setting) -> JobRequest:
         del known["setup"]
     extra: dict[str, Any] = {
         name: entries[name].read(read)
-        for name, read in _ONLY_INSIDE.items()
+        for name, read in _REQUEST_FIELDS.items()
         if name in entries and entries[name].node.value is not None
     }
     request = job_request(replace(setting, node=replace(setting.node, value=known)))
@@ -219,15 +223,15 @@ def _workspace(setting: Setting) -> Workspace | None:
 
 _sha256 = reading.matching_text(re.compile("[0-9a-f]{64}"), "a SHA-256", "64 hexadecimal digits")
 
-_ONLY_INSIDE: Mapping[str, Callable[[Setting], Any]] = {
+_REQUEST_FIELDS: Mapping[str, Callable[[Setting], Any]] = {
     "each_line": _lines,
     "workspace": _workspace,
     "inherit_constraints": reading.boolean,
 }
-"""Readers of fields that differ from a job file: `each_line` has the lines instead of a path."""
-_NOT_INSIDE = {row.file_key: row.not_inside for row in JOB_FIELDS if row.not_inside}
+"""Readers of fields that job files do not have, and of `each_line`, which has lines instead of a path."""
+_REJECTED_FIELDS = {row.file_key: row.not_inside for row in JOB_FIELDS if row.not_inside}
 """Fields that would read files of the operator's machine, and hints for their users. Requests must not have them."""
-FIELDS = frozenset(row.file_key for row in JOB_FIELDS) - _ONLY_INSIDE.keys() - _NOT_INSIDE.keys()
+FIELDS = frozenset(row.file_key for row in JOB_FIELDS) - _REQUEST_FIELDS.keys() - _REJECTED_FIELDS.keys()
 """The fields of a job file that a task may use."""
 
 

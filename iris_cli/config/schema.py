@@ -95,7 +95,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def scales(self) -> bool:
-        """True if automatic cycles create and delete slices."""
+        """True if the cycles of the background loop and of cron create and delete slices."""
         return self.autoscale is Mode.AUTO and bool(self.scale_groups)
 
     @property

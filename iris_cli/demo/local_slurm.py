@@ -72,7 +72,7 @@ def search_path() -> str:
     return os.pathsep.join((os.environ.get("PATH", ""), *_SBIN))
 
 
-def prepare(directory: Path, nodes: int, cpus: int) -> Path:
+def write_configuration(directory: Path, nodes: int, cpus: int) -> Path:
     """Create the directories, the key and the configuration of a cluster; return the path of `slurm.conf`."""
     for name in ("state", *(f"spool.n{number}" for number in range(nodes))):
         (directory / name).mkdir()
@@ -83,7 +83,8 @@ def prepare(directory: Path, nodes: int, cpus: int) -> Path:
         _CONF.format(
             directory=directory,
             host=host,
-            address=socket.gethostbyname(host),  # often 127.0.1.1; srun accepts calls only from it
+            # This is often 127.0.1.1. srun accepts connections only from this address.
+            address=socket.gethostbyname(host),
             last=nodes - 1,
             cpus=cpus,
             ports=(ports[0], ports[1], ports[-1]),
@@ -161,7 +162,7 @@ class LocalSlurm:
 
     def start(self) -> None:
         """Start the daemons; return when every node is idle. Raises IrisError."""
-        conf = prepare(self.directory, self.nodes, self._cpus)
+        conf = write_configuration(self.directory, self.nodes, self._cpus)
         self._spawn(munged_command(self.directory))
         self._wait_until(lambda: (self.directory / "munge.socket").exists())
         for command in (slurmctld_command(conf), *slurmd_commands(conf, self.nodes)):

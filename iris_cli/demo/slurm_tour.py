@@ -80,9 +80,7 @@ def _set_up(root: Path, hosts: list[subprocess.Popen[str]]) -> None:
     # HOME is for ssh. Python must still find the packages of the user.
     os.environ.setdefault("PYTHONUSERBASE", site.getuserbase())
     os.environ["HOME"] = str(home)
-    os.environ[SWITCH] = (
-        "off"  # no background loop: the tour itself runs cycles until the state that it shows
-    )
+    os.environ[SWITCH] = "off"  # the tour runs the cycles itself, to show each state
 
 
 class _SlurmTour(Tour):

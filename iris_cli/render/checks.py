@@ -21,7 +21,7 @@ from iris_cli.render.tables import fold
 if TYPE_CHECKING:
     from iris_cli.ops.checks.bundle import Part
 
-_WORKER = "worker "
+_WORKER = "worker "  # prefix of a subject
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 

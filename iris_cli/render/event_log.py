@@ -47,7 +47,7 @@ class VerdictDocument(Struct, frozen=True, kw_only=True):
 
 
 class SalvageDocument(Struct, frozen=True):
-    """The result of `iris log salvage`. `kept` and `lost` are transactions; `old_*` are the files as they were."""
+    """The result of `iris log salvage`. `kept`, `lost`: numbers of transactions. `old_*`: the old files."""
 
     kept: int
     lost: int

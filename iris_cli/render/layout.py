@@ -1,7 +1,7 @@
 """Layout of lines and tables. Loading rich takes long, so this module lays out plain output itself.
 
-Output is plain if it does not go to a terminal, each character takes one column, and no line is too long. rich would
-print exactly the same bytes. rich lays out all output that is not plain.
+Output is plain if it does not go to a terminal, each character takes one column, and no line is too long. For plain
+output, rich would print exactly the same bytes. rich lays out all other output.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class _VisibleCharacters(dict[int, str]):
     """Map each character code to its replacement. A replacement is computed at its first use."""
 
     def __missing__(self, code: int) -> str:
-        import unicodedata  # imported late: a megabyte of tables, and most text is ASCII
+        import unicodedata  # slow to import, and most text is ASCII
 
         character = chr(code)
         shown = self[code] = (

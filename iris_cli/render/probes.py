@@ -70,7 +70,7 @@ def host_key_lines(presented: Sequence[HostKey]) -> list[str]:
 
 
 def identity_lines(host: ChangedHost) -> list[str]:
-    """Return lines that compare the host's boot id and incarnation with the recorded ones.
+    """Return lines that compare the host's boot id and incarnation with the log.
 
     The last line has the attempts that would end if the user accepts the host.
     """

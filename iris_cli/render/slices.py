@@ -49,7 +49,8 @@ class SliceToDelete(Struct, frozen=True):
 class ScalingDocument(Struct, frozen=True, kw_only=True):
     """The result of `iris autoscale --dry-run`.
 
-    `routed`: ids of demand by scale group. `later`: number of rate-limited slices by scale group.
+    `routed`: for each scale group, the tasks and gangs that get its slices. `later`: for each scale group, the number
+    of slices that the rate limit postpones.
     """
 
     demand: Sequence[Demand]

@@ -15,11 +15,11 @@ import pytest
 from iris_cli.demo.local_slurm import (
     PARTITION,
     munged_command,
-    prepare,
     search_path,
     slurmctld_command,
     slurmd_commands,
     why_no_slurm,
+    write_configuration,
 )
 from tests.support.strays import end_strays
 from tests.support.waiting import PATIENCE, until
@@ -50,7 +50,7 @@ class Slurm:
 
     def start(self) -> None:
         """Start munged, slurmctld and a slurmd for each node; returns when every node is idle."""
-        prepare(self.directory, self.nodes, self.cpus)
+        write_configuration(self.directory, self.nodes, self.cpus)
         if self.gpus:
             self._add_gpus()
         if self.cgroups:

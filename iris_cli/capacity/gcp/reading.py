@@ -95,7 +95,7 @@ def short_name(name: str) -> str:
 
 
 def request_label(request: Any, key: str) -> str:
-    """Return a label of a queued resource; "" if it is missing. The labels are those of the requested node."""
+    """Return a label of a queued resource; "" if it is missing. A queued resource has the labels of its node."""
     return next((each.node.labels[key] for each in request.tpu.node_spec if key in each.node.labels), "")
 
 

@@ -34,7 +34,7 @@ _STATES = {
     "RUNNING": CloudState.READY,
     "RESIZING": CloudState.READY,
     "SIGNALING": CloudState.READY,
-    "STOPPED": CloudState.READY,  # by a signal: its processes exist
+    "STOPPED": CloudState.READY,  # stopped by a signal: the processes of the job exist
     "SUSPENDED": CloudState.READY,
     "COMPLETING": CloudState.DELETING,
     "STAGE_OUT": CloudState.DELETING,
@@ -92,7 +92,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
     @property
     def may_be_swept(self) -> bool:
-        """True if the job ended, in a state that shows that its nodes answered Slurm."""
+        """True if Slurm may have killed all processes of the job: it ended, and its nodes answered Slurm."""
         return self.is_over and self.state not in _NODES_MAY_BE_DOWN
 
     def describe(self) -> str:

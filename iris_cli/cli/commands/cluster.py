@@ -149,7 +149,7 @@ def _forget_words(machines: "list[OldMachine]") -> str:
 
 
 def _forget(iris: Context, proposal: "Proposal", machines: "list[OldMachine]") -> "list[OldMachine]":
-    """Forget the old machines, and return the forgotten ones. The user has already agreed."""
+    """Forget the old machines, and return the machines that were forgotten. The user has already agreed."""
     from iris_cli.ops.setup.cluster_import.run import forget
     from iris_cli.render.imported import show_forgotten
 

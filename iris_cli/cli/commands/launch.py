@@ -8,7 +8,7 @@ import typer
 
 from iris_cli.cli.command_types import CommandAfterOptionalDashes, Commands, argument, words_after_dashes
 from iris_cli.cli.context import Context
-from iris_cli.cli.job_options import option, with_job_fields
+from iris_cli.cli.job_options import add_job_options, option
 from iris_cli.cli.job_request import parse_request
 from iris_cli.core.model.job_fields import INSIDE, OUTPUT
 from iris_cli.errors import ExitCode, UsageError
@@ -31,7 +31,7 @@ def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES, cls=CommandAfterOptionalDashes)(launch)
 
 
-@with_job_fields
+@add_job_options
 def launch(
     context: typer.Context,
     jobfile: Annotated[

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from iris_cli.cli.command_types import CommandAfterDashes, Commands, words_after_dashes
 from iris_cli.cli.context import Context
-from iris_cli.cli.job_options import with_job_fields
+from iris_cli.cli.job_options import add_job_options
 from iris_cli.errors import ExitCode, IrisError, UsageError
 
 _EXAMPLES = """
@@ -40,7 +40,7 @@ def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES, cls=CommandAfterDashes)(run)
 
 
-@partial(with_job_fields, without=_UNAVAILABLE_FIELDS)
+@partial(add_job_options, without=_UNAVAILABLE_FIELDS)
 def run(context: typer.Context, **fields: Any) -> int:
     """Run an interactive program through the queue.
 

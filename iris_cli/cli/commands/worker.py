@@ -304,4 +304,4 @@ _ALIASES: dict[str, Callable[..., object]] = {
     "undrain": uncordon,
     "resume": uncordon,
 }
-"""Hidden aliases: names of these commands in kubectl and Slurm."""
+"""Hidden aliases of commands: their names in kubectl and Slurm."""

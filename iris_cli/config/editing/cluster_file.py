@@ -250,7 +250,7 @@ class ClusterFile:
     def new_content(
         self, addresses: Mapping[str, tuple[str, ...]], labels: Mapping[str, Mapping[str, str]] | None = None
     ) -> tuple[bytes, ClusterConfig]:
-        """Return the new content of the file, and its configuration. `addresses` and `labels`: of the edited entries.
+        """Return the new content and its configuration. `addresses`, `labels`: the new values of the edited entries.
 
         Raises ConfigError if the new content is invalid, if an edited entry does not have its `addresses` or `labels`,
         or if any other entry has changed.

@@ -283,7 +283,7 @@ class ExecutedDocument(Struct, frozen=True):
 
 
 def show_executed(output: Output, results: Sequence[CommandResult]) -> None:
-    """Print each distinct output once, and failures to stderr. If there are several results, prefix ranks."""
+    """Print each distinct output once, and failures to stderr. With several results, print ranks before lines."""
     if output.as_json:
         output.document(ExecutedDocument([_executed_task(each) for each in results]))
         return

@@ -108,7 +108,7 @@ class ReportedJob(Struct, frozen=True, kw_only=True):
 class ReportDocument(Struct, frozen=True, kw_only=True):
     """The result of `iris report`. `older`: number of older jobs that are not listed.
 
-    The result has no single attempts; `iris log export` prints them.
+    The result does not list attempts. `iris log export` prints them.
     """
 
     cluster: str

@@ -177,7 +177,7 @@ def _host_cells(use: Use) -> Row:
 
 
 def _most_used(report: Report, narrow: bool) -> list[Text | Table]:
-    """Return the table of the jobs with the most chip-hours. Of equal jobs, the one with more task-hours is first."""
+    """Return the table of the jobs with the most chip-hours. If equal, the job with more task-hours is first."""
     costs = [(job, total([job])) for job in report.jobs]
     costs.sort(key=lambda pair: (-pair[1].chip_seconds, -pair[1].task_seconds))
     headers = ("JOB", "STATE", "CHIP-HOURS", "WASTED", "TASK-HOURS", "WAITED", "RAN", "RETRIES", "WHY")

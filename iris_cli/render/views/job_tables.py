@@ -36,7 +36,7 @@ from iris_cli.render.views.status import overdue_reason, where
 FOLD_ABOVE = 16
 """Maximum number of tasks that get a line each. More tasks are folded."""
 
-WIDE = 120
+WIDE = 120  # columns; narrower tables omit times
 
 
 def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> None:

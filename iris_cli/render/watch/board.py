@@ -74,7 +74,7 @@ class _Section(Struct, frozen=True):
 
 
 def draw_cluster(view: LiveView, screen_input: ScreenInput, width: int, height: int) -> list[Text]:
-    """Return the lines of a screen: at most `height`, each at most `width` columns column_width."""
+    """Return the lines of a screen: at most `height`, each at most `width` columns wide."""
     head = list(_header_lines(view.status, screen_input))[: max(1, height - 1)]
     has_gaps = height >= _MIN_LINES_FOR_GAPS
     sections = [

@@ -133,7 +133,7 @@ class LiveScreen:
         return _DEFAULT_SIZE
 
     def _enter(self) -> None:
-        """Enter the alternate screen, and switch echo off: typed characters would appear at random places."""
+        """Enter the alternate screen. Switch echo off, because typed characters would appear at random places."""
         self._painted = None
         with suppress(termios.error):
             self._modes = termios.tcgetattr(self._descriptor)
