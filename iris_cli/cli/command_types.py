@@ -177,7 +177,7 @@ class CommandAfterOptionalDashes(CommandAfterDashes):
     command_metavar = "[-- COMMAND...]"
 
 
-def words_after_dashes(context: typer.Context) -> tuple[str, ...]:
+def command_words(context: typer.Context) -> tuple[str, ...]:
     """Return the words after `--`; empty if there are none."""
     command: tuple[str, ...] = context.meta.get(_COMMAND, ())
     return command

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,6 @@ from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import IrisError, UsageError
 
 if TYPE_CHECKING:
-    from iris_cli.core.constraints import Constraint
     from iris_cli.core.model.job import JobRequest
 
 E = TypeVar("E", bound=StrEnum)
@@ -46,14 +46,6 @@ def _one_of(words: type[E]) -> Callable[[str], E]:
     return lambda text: words(one_of(text, words))
 
 
-def _constraints(texts: Texts) -> tuple[Constraint, ...]:
-    return tuple(map(parse_constraint, texts))
-
-
-def _labels(texts: Texts) -> dict[str, str]:
-    return parse_pairs("--label", texts)
-
-
 def parse_pairs(option: str, texts: Texts) -> dict[str, str]:
     """Parse NAME=VALUE pairs. Raises UsageError."""
     found = {}
@@ -71,10 +63,6 @@ def _secrets(texts: Texts) -> tuple[str, ...]:
 
     sources = map(secret_source, texts)
     return tuple(f"{name}=@{expand_home(file).absolute()}" if file else name for name, file in sources)
-
-
-def _ports(texts: Texts) -> tuple[str, ...]:
-    return tuple(name for words in texts for name in words.split(","))
 
 
 def _read_lines(file: str) -> tuple[str, ...]:
@@ -102,14 +90,14 @@ def _read_variables(file: str) -> dict[str, str]:
 
 
 _READERS: Mapping[Kind, Callable[[Any], Any]] = {
-    Kind.CONSTRAINTS: _constraints,
+    Kind.CONSTRAINTS: lambda texts: tuple(map(parse_constraint, texts)),
     Kind.TAINTS: tuple,
     Kind.JOBS: tuple,
-    Kind.PORTS: _ports,
+    Kind.PORTS: lambda texts: tuple(name for text in texts for name in text.split(",")),
     Kind.SECRETS: _secrets,
     Kind.VARIABLES: _variables,
     Kind.VARIABLE_FILE: _read_variables,
-    Kind.LABELS: _labels,
+    Kind.LABELS: partial(parse_pairs, "--label"),
     Kind.LINES: _read_lines,
 }
 _PARSERS: Mapping[Kind, Callable[[str], Any]] = {Kind.SIZE: parse_memory, Kind.DURATION: parse_duration}

@@ -137,7 +137,7 @@ def _labels(setting: Setting) -> dict[str, str]:
 
 def _type(entry: Section, topology: str) -> str:
     """Return `type`, or the type that `accelerator` and `topology` describe; "" if the settings are invalid."""
-    family = entry.get("accelerator", _family, "")
+    family = entry.get("accelerator", lambda setting: family_of(reading.scalar_text(setting)), "")
     if "accelerator" not in entry:
         if topology:
             entry.setting_for("topology").problem("'accelerator' is missing", _ACCELERATOR_HINT)
@@ -149,10 +149,6 @@ def _type(entry: Section, topology: str) -> str:
     if not family or not topology:
         return ""
     return entry.setting_for("topology").read(lambda _: type_from_user(family, topology)) or ""
-
-
-def _family(setting: Setting) -> str:
-    return family_of(reading.scalar_text(setting))
 
 
 def _check_tier(entry: Section, template: SliceTemplate) -> None:

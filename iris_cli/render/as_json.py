@@ -37,7 +37,7 @@ def document(view: Struct) -> dict[str, Any]:
             flat = {**document(value), **flat}
         elif value is not UNSET:
             is_time_value = isinstance(value, int | float) and is_time_field(name)
-            fields[key] = json_time(value) if is_time_value else to_json_value(value)
+            fields[key] = json_time(value) if is_time_value else document_value(value)
     return {**flat, **fields}
 
 
@@ -46,7 +46,7 @@ def is_time_field(name: str) -> bool:
     return name == "at" or name.endswith("_at")
 
 
-def to_json_value(value: Any) -> Any:
+def document_value(value: Any) -> Any:
     """Convert one value for JSON: enums, constraints and paths to text, structs to objects."""
     if isinstance(value, Struct):
         if not isinstance(value, Constraint):
@@ -57,9 +57,9 @@ def to_json_value(value: Any) -> Any:
     if isinstance(value, AttributeValue | Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {to_json_value(key): to_json_value(each) for key, each in value.items()}
+        return {document_value(key): document_value(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
-        return [to_json_value(each) for each in value]
+        return [document_value(each) for each in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 

@@ -58,7 +58,7 @@ class Output(Struct, dict=True):
         """Print tables and Texts, one below the other."""
         self._before_results()
         for part in parts:
-            if _may_have_colours():
+            if sys.stdout.isatty() or not _COLOUR_SWITCHES.isdisjoint(os.environ):
                 self.console.print(part)
                 continue
             lines = part.lines(self.width) if isinstance(part, Table | Text) else None
@@ -163,10 +163,6 @@ def is_in_foreground() -> bool:
         return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
     except OSError:
         return True  # the process has no controlling terminal
-
-
-def _may_have_colours() -> bool:
-    return sys.stdout.isatty() or not _COLOUR_SWITCHES.isdisjoint(os.environ)
 
 
 def _width() -> int | None:

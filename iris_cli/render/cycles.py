@@ -109,7 +109,9 @@ def placement_lines(result: CycleResult) -> Iterator[str]:
     for why, tasks in unschedulable_tasks(result.plan).items() if result.plan else ():
         if tasks:
             yield f"{fold(map(str, tasks))} UNSCHEDULABLE: {why}"
-    for keys, why in group_by_text(_reasons(result.plan)):
+    waiting = result.plan.waiting.items() if result.plan else ()
+    reasons_by_key = ((str(key), reason_words(reasons) or "no reason known") for key, reasons in waiting)
+    for keys, why in group_by_text(reasons_by_key):
         yield f"pending {fold(keys)}: {why}"
 
 
@@ -119,12 +121,6 @@ def unschedulable_tasks(plan: Plan) -> dict[str, list[TaskId]]:
         "scheduling timeout exceeded": list(plan.timed_out_tasks),
         "dependency did not succeed": list(plan.dependency_failed),
     }
-
-
-def _reasons(plan: Plan | None) -> Iterator[tuple[str, str]]:
-    """Yield each pending task or gang, and all its reasons as one text."""
-    for key, reasons in plan.waiting.items() if plan else ():
-        yield str(key), reason_words(reasons) or "no reason known"
 
 
 class StartedDocument(Struct, frozen=True):

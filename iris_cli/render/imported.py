@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -136,7 +136,8 @@ def _notes(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iterat
         yield f"skipped {each.name}: {each.why}" + (f"; {each.fix}" if each.fix else "")
     if len(plan.skipped) > _MAX_SKIPPED:
         yield f"{len(plan.skipped) - _MAX_SKIPPED} more skipped: --json lists all"
-    yield from _note_lines(plan.notes)
+    for names, note in group_by_text(plan.notes):
+        yield f"{fold(names)}: {note}" if any(names) else note
     for name, changes in plan.updated.items():
         if changes:
             yield f"{name}: changed {', '.join(changes)}"
@@ -152,9 +153,3 @@ def _notes(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iterat
         yield f"{attempts} of {jobs} ran on the old VMs"
     if plan.gone and not prune:
         yield f"no longer listed: {fold(plan.gone)} (--prune removes them)"
-
-
-def _note_lines(notes: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield a line for each note, with the entries that have it."""
-    for names, note in group_by_text(notes):
-        yield f"{fold(names)}: {note}" if any(names) else note

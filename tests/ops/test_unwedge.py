@@ -14,7 +14,7 @@ from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops.views.history import history
 from iris_cli.ops.workers import unwedge
 from iris_cli.ops.workers.unwedge import Owner, WorkerObstacles
-from iris_cli.render.as_json import to_json_value
+from iris_cli.render.as_json import document_value
 from iris_cli.render.console import Output
 from iris_cli.render.probes import show_wedge, wedge_document
 from tests.support.fake_runner import Entry, Host, S, Site
@@ -174,7 +174,7 @@ def test_the_result_is_printed_as_text_and_as_json(site: Site, capsys: pytest.Ca
         f"the attempt with token {UNKNOWN} is LOST on the worker, but is not in the log",
     ]
     process = {"devices": ["/dev/accel0"], "command": "x"}
-    assert to_json_value(wedge_document(found, None)) == {
+    assert document_value(wedge_document(found, None)) == {
         "worker": "w0",
         "found": [
             {"owner": "iris", "attempt": "now/task-0/attempt-0", "pid": 10, "token": own, **process},

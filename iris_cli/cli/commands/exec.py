@@ -10,8 +10,8 @@ from iris_cli.cli.command_types import (
     Commands,
     Ranks,
     argument,
+    command_words,
     option,
-    words_after_dashes,
 )
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -47,7 +47,7 @@ def execute(
     if not 0 < seconds <= 86_400:
         raise UsageError(f"--timeout {timeout[:20]} must be between 0 and one day")
     session = iris.session("iris exec")
-    results = run(session, target, words_after_dashes(context), ranks=tuple(rank or ()), timeout=seconds)
+    results = run(session, target, command_words(context), ranks=tuple(rank or ()), timeout=seconds)
     show_executed(iris.output, results)
     if any(each.silence for each in results):
         return ExitCode.UNREACHABLE

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from iris_cli.cli.command_types import CommandAfterOptionalDashes, Commands, argument, words_after_dashes
+from iris_cli.cli.command_types import CommandAfterOptionalDashes, Commands, argument, command_words
 from iris_cli.cli.context import Context
 from iris_cli.cli.job_options import add_job_options, option
 from iris_cli.cli.job_request import parse_request
@@ -73,7 +73,7 @@ def launch(
 
     Starts the background loop if nothing else runs cycles. The loop ends with the last job.
     """
-    return launch_job(context.obj, context.params, jobfile or [], words_after_dashes(context))
+    return launch_job(context.obj, context.params, jobfile or [], command_words(context))
 
 
 def launch_job(

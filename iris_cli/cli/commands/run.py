@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from msgspec import Struct
 
-from iris_cli.cli.command_types import CommandAfterDashes, Commands, words_after_dashes
+from iris_cli.cli.command_types import CommandAfterDashes, Commands, command_words
 from iris_cli.cli.context import Context
 from iris_cli.cli.job_options import add_job_options
 from iris_cli.errors import ExitCode, IrisError, UsageError
@@ -49,7 +49,7 @@ def run(context: typer.Context, **fields: Any) -> int:
     """
     iris: Context = context.obj
     try:
-        return _run(iris, fields, words_after_dashes(context))
+        return _run(iris, fields, command_words(context))
     except IrisError as error:
         error.exit_code = ExitCode.NOT_RUN
         raise

@@ -243,7 +243,9 @@ def _show_deviation(output: Output, each: StreamDiff, deviation: Deviation) -> N
     if lines := deviation.behind or deviation.ahead:
         verb = "is" if len(deviation.ranks) == 1 else "are"
         where = "behind" if deviation.behind else "ahead"
-        output.line(f"{who} {verb} {count(lines, 'line')} {where} in std{each.stream}{_idle_words(deviation.idle)}")
+        output.line(
+            f"{who} {verb} {count(lines, 'line')} {where} in std{each.stream}{_idle_words(deviation.idle)}"
+        )
         return
     differs = "differs" if len(deviation.ranks) == 1 else "differ"
     output.line(

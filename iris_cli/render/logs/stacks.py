@@ -86,7 +86,7 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
             output.line(f"    … {len(stack.frames) - _MAX_FRAMES} more")
         if not stack.frames:
             output.line("    (no Python frame)")
-    if found and any(_needs_thread_states(each) for each in results):
+    if found and any(map(_programs_without_stack, results)):
         output.line()
     show_thread_states(output, results)
     output.flush()
@@ -113,10 +113,6 @@ def _summary(found: Sequence[SharedStack]) -> str:
 
 def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {format_indexes(ranks)}"
-
-
-def _needs_thread_states(result: RankStacks) -> bool:
-    return not result.has_stacks and any(program.threads for program, _ in result.programs())
 
 
 def _heading(stack: SharedStack) -> str:

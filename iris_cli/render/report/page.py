@@ -222,7 +222,6 @@ _MAX_JOBS_WITH_LINES = 500
 
 def _job(job: JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
     sums = total([job])
-    tasks = f"{job.replicas:,}" + (" gang" if job.gang else "")
     return (
         Cell(job.id, kind="job"),
         Cell(job.display.lower(), kind=f"mark {_KINDS.get(word_of(job.display), 'stopped')}"),
@@ -234,7 +233,7 @@ def _job(job: JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
         Cell(clock_time(job.submitted_at), job.submitted_at, kind="at"),
         _duration_cell(job.waited),
         Cell(duration(job.ran), -1.0 if job.ran is None else job.ran, kind="ran"),
-        Cell(tasks, job.replicas),
+        Cell(f"{job.replicas:,}" + (" gang" if job.gang else ""), job.replicas),
         _number_cell(job.retries),
         _number_cell(job.preemptions),
         _hours_cell(sums.chip_seconds),
@@ -371,7 +370,6 @@ def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
 def _worker_data(report: Report, use: Use, unit: float) -> list[Any]:
     """Return a worker's name, slice, type, chips, configured and busy seconds, and the spans in the configuration."""
     worker = use.worker
-    spans = [_units(each - report.since, unit) for span in worker.configured_spans for each in span]
     return [
         clean_line(worker.id),
         clean_line(worker.slice or ""),
@@ -379,7 +377,7 @@ def _worker_data(report: Report, use: Use, unit: float) -> list[Any]:
         worker.chips,
         round(worker.seconds, 1),
         round(use.busy_seconds, 1),
-        spans,
+        [_units(each - report.since, unit) for span in worker.configured_spans for each in span],
     ]
 
 

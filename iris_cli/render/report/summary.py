@@ -56,7 +56,8 @@ def _summary(report: Report, width: int) -> list[Text | Table]:
     parts += [_header(report), text(""), _figures(report, used)]
     for section in (_labels(report, narrow), _ends(report), _hosts(used), _most_used(report, narrow)):
         parts += [text(""), *section] if section else []
-    return [*parts, text(""), _next(report)]
+    command = "iris report --html report.html" if report.jobs else "iris launch -- COMMAND"
+    return [*parts, text(""), next_line(command)]
 
 
 def _header(report: Report) -> Text:
@@ -64,10 +65,6 @@ def _header(report: Report) -> Text:
     return Text.assemble(
         text(report.name, "bold"), "  ", span, (f" ({duration(report.at - report.since)})", "dim")
     )
-
-
-def _next(report: Report) -> Text:
-    return next_line("iris report --html report.html" if report.jobs else "iris launch -- COMMAND")
 
 
 def _figures(report: Report, used: Sequence[Use]) -> Table:

@@ -185,7 +185,8 @@ def _folded_tasks(tasks: Iterable[TaskRow], max_parts: int = MAX_PARTS) -> list[
         alike.setdefault((task.display, _why(task)), []).append(task)
     return [
         (
-            fold((f"task-{task.id.index}" for task in group), max_parts) + _group_size(group),
+            fold((f"task-{task.id.index}" for task in group), max_parts)
+            + (f" ({len(group)})" if len(group) > 1 else ""),
             word,
             fold((task.worker for task in group if task.worker), max_parts),
             "",
@@ -196,10 +197,6 @@ def _folded_tasks(tasks: Iterable[TaskRow], max_parts: int = MAX_PARTS) -> list[
         )
         for (word, why), group in alike.items()
     ]
-
-
-def _group_size(group: list[TaskRow]) -> str:
-    return f" ({len(group)})" if len(group) > 1 else ""
 
 
 def _duration_range(durations: list[float]) -> str:

@@ -81,7 +81,7 @@ class Screen:
                 self._output.document(entry)
         else:
             for each in new:
-                self._output.line(_words(each))
+                self._output.line(f"{clock_time(each.at)}  {each.text}")
         self._warn_of_log_problems()
         if step.trouble and step.trouble != self._trouble:
             self._output.warning(f"no cycle could be run: {step.trouble}")
@@ -121,10 +121,6 @@ class Screen:
             if not (is_blank and was_blank):
                 self._output.console.print(line, soft_wrap=True)
             was_blank = is_blank
-
-
-def _words(each: RecentEvent) -> str:
-    return f"{clock_time(each.at)}  {each.text}"
 
 
 def open_jobs_words(cluster: Cluster, follow_up: str = "") -> str:
