@@ -72,11 +72,11 @@ class Context(ClusterHandle, dict=True):
         """
         if not self.output.as_json:
             return None
-        from iris_cli.ops.views.view import look
+        from iris_cli.ops.views.view import load_view
 
         self.leave()
         try:
-            return look(session).cycles
+            return load_view(session).cycles
         except IrisError as error:
             self.output.warning(f"warning: {error.message}")
             return None

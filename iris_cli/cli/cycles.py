@@ -85,8 +85,8 @@ def _repeat(iris: Context, session: Session, action: Callable[[], object], inter
             action()
             has_succeeded, printed = True, ""
         except (LockedError, NotWritableError, LogReplacedError) as error:
-            busy = isinstance(error, LockedError) and iris.lock_timeout == 0 and not session.begun
-            if not busy and (interval is None or not (has_succeeded or session.begun)):
+            busy = isinstance(error, LockedError) and iris.lock_timeout == 0 and not session.has_locked
+            if not busy and (interval is None or not (has_succeeded or session.has_locked)):
                 raise
             text = f"busy: {error.message}" if busy else "; ".join(filter(None, (error.message, error.hint)))
             if text != printed:
@@ -109,8 +109,8 @@ def _run_autoscaler(iris: Context, session: Session, *, in_cycle: bool = False) 
     from iris_cli.render import slices as render
 
     result = operation.run(session, probe=not in_cycle)
-    if result.objection is not None and not in_cycle:
-        raise ConfigError(str(result.objection), hint=render.owner_hint(result.objection))
+    if result.conflict is not None and not in_cycle:
+        raise ConfigError(str(result.conflict), hint=render.owner_hint(result.conflict))
     rows = scaling_rows(session.cluster, result.plan, session.clock.now())
     if in_cycle and iris.output.as_json:
         return render.pass_document(result, rows)
@@ -137,7 +137,7 @@ def follow(
 
     `until_idle`: end when all jobs have ended.
     """
-    from iris_cli.ops.loop.watch import collect_news
+    from iris_cli.ops.loop.watch import collect_transactions
     from iris_cli.render.watch.screen import Screen, open_jobs_words
 
     try:
@@ -145,7 +145,7 @@ def follow(
             closing(steps),
             Screen(iris.output, session, look or (lambda: _cluster_screen(session))) as screen,
         ):
-            collect_news(session)
+            collect_transactions(session)
             screen.look()
             for step in steps:
                 screen.show(step)

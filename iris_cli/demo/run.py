@@ -19,7 +19,7 @@ from iris_cli.demo.cluster import SLICES, TPU, LocalCluster
 from iris_cli.demo.home import demo_home
 from iris_cli.errors import IrisError
 from iris_cli.ops.cluster_handle import ClusterHandle, this_program
-from iris_cli.ops.loop.start import SWITCH, end, own_loops, record_order, running_loop
+from iris_cli.ops.loop.start import SWITCH, end_loop, own_loops, record_order, running_loop
 from iris_cli.render.console import Output
 
 DEFAULT_DIRECTORY = Path(".iris-demo")
@@ -257,4 +257,4 @@ class Tour:
         finally:
             if running_loop(self._handle.state) is not None:
                 record_order(self._handle.state, self._handle.clock, stopped=True, command="iris demo")
-                end(self._handle.state, self._handle.clock)
+                end_loop(self._handle.state, self._handle.clock)

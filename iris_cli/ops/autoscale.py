@@ -1,8 +1,8 @@
 """Create slices for pending jobs and delete idle slices.
 
 A pass lists the slices of all providers, decides, records the requests in the log, and sends the requests without the
-lock. The token of a set-up command is computed from its VM. To poll a set-up, iris launches the set-up again with the
-same token: it runs only once.
+lock. The token of a set-up command is computed from its VM. iris polls a set-up by launching it again. That starts no
+second set-up, because the token is the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from iris_cli.core.model.slice import Provider, Slice, SliceState, slice_name, s
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import set_up_token
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.scale_status import objection, plan_of, this_owner
+from iris_cli.ops.views.scale_status import owner_conflict, plan_of, this_owner
 from iris_cli.ops.workers.execute import worker_environment
 from iris_cli.ops.workers.workers import probe as probe_workers
 from iris_cli.remote.host_keys import HostKeys, parse
@@ -44,13 +44,13 @@ _MAX_OUTPUT = 64 << 20  # bytes of output of a command on a login host
 
 
 class Autoscaled(Struct):
-    """Result of a pass. If another state directory manages the slices (`objection`), no slice was changed.
+    """Result of a pass. If another state directory manages the slices (`conflict`), no slice was changed.
 
     `deleted` maps slices to reasons.
     """
 
     plan: ScalingPlan
-    objection: OwnerConflict | None = None
+    conflict: OwnerConflict | None = None
     created: list[str] = field(default_factory=list)
     deleted: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -62,18 +62,22 @@ def dry_run(session: Session) -> ScalingPlan:
 
 
 def run(session: Session, *, probe: bool = True) -> Autoscaled:
-    """Run one pass. `probe`: probe VMs of new slices, too. Raises LockedError at the start, or NotWritableError."""
+    """Run one pass. With `probe`, also probe the VMs of new slices.
+
+    Raises NotWritableError, or LockedError before anything was changed.
+    """
     session.view()
     if not session.cluster_id:
         with session.transaction():
             pass  # creates the log, whose id is part of slice names
     listings, errors = _list_all(session)
-    if (found := objection(session, listings)) is not None:
-        return Autoscaled(plan=dry_run(session), objection=found)
+    if (found := owner_conflict(session, listings)) is not None:
+        return Autoscaled(plan=dry_run(session), conflict=found)
     _add_host_keys(session, [each for listing in listings for each in listing.slices])
     now, limits = session.clock.now(), session.limits
     late = [each.name for each in session.view().slices.values() if boots_too_long(each, now, limits)]
-    if late:  # poll their set-ups a last time before these slices are deleted: they may have just succeeded
+    if late:
+        # Poll the set-ups once more before these slices are deleted, because a set-up may have just succeeded.
         _run_set_ups(session, late)
     plan = _decide(session, listings, errors)
     result = Autoscaled(plan=plan, problems=[f"{scope}: {words}" for scope, words in errors.items()])
@@ -90,7 +94,7 @@ def find_owner_conflict(session: Session) -> tuple[OwnerConflict | None, dict[Sc
     """List the slices of all providers. Return why no slice may be changed, or None, and the errors by scope."""
     session.view()
     listings, errors = _list_all(session)
-    return objection(session, listings), errors
+    return owner_conflict(session, listings), errors
 
 
 def adopt(session: Session, unknown: Sequence[str]) -> None:
@@ -111,8 +115,8 @@ def _list_all(session: Session) -> tuple[list[slices.Listing], dict[Scope, str]]
 
     def list_scope(scope: Scope) -> tuple[Scope, tuple[CloudSlice, ...], str | None]:
         try:
-            return scope, _provider(session, scope).list(), None
-        except Exception as error:  # the lists of other providers, and the cycle, continue
+            return scope, _open_provider(session, scope).list(), None
+        except Exception as error:  # an error of one provider must not stop the pass
             return scope, (), _error_words(error)
 
     batches = session.fan_out(list(scopes), list_scope, what="listing slices", noun="place")
@@ -125,17 +129,17 @@ def _list_all(session: Session) -> tuple[list[slices.Listing], dict[Scope, str]]
     return listings, {scope: error for scope, _, error in found if error is not None}
 
 
-def _provider(session: Session, scope: Scope) -> SliceProvider:
+def _open_provider(session: Session, scope: Scope) -> SliceProvider:
     if session.make_provider is not None:
         return session.make_provider(scope, session.cluster_id)
     known = {each.name: each for each in session.cluster.slices.values() if Scope.of(each.template) == scope}
-    directory, log_in = session.config.path.absolute().parent, partial(_on_login_host, session)
+    directory, make_runner = session.config.path.absolute().parent, partial(_login_host_runner, session)
     owner, clock = session.cluster_id, session.clock
-    return open_provider(scope, owner, directory, known, clock, log_in, holder_script)
+    return open_provider(scope, owner, directory, known, clock, make_runner, holder_script)
 
 
-def _on_login_host(session: Session, host: str) -> Run:
-    """Return a runner of Slurm's commands on a login host, with the SSH settings of `ssh` in cluster.yaml."""
+def _login_host_runner(session: Session, host: str) -> Run:
+    """Return a function that runs Slurm's commands on a login host, with the settings of `ssh` in cluster.yaml."""
     target = Target(worker=WorkerId(f"login.{host}"), connection=replace(session.config.ssh, host=host))
 
     def run(command: Sequence[str]) -> CommandOutput:
@@ -180,23 +184,23 @@ def _decide(session: Session, listings: Sequence[slices.Listing], errors: Mappin
 
 def _send_requests(session: Session, listings: Sequence[slices.Listing], result: Autoscaled) -> None:
     """Send the requests to create and delete slices, without the lock, AFTER the requests are committed."""
-    listed = {each.scope: [one.name for one in each.slices] for each in listings}
+    listed = {listing.scope: [each.name for each in listing.slices] for listing in listings}
     create, delete = slices.calls_due(session.cluster, listed, session.clock.now(), session.limits)
     if create:
-        session.take_turn()  # before creating: the decision may be from an earlier pass
+        session.lock_once()  # fails before any request is sent, because an earlier pass may have committed the requests
     groups = {group.name: group for group in session.config.scale_groups}
     create = [each for each in create if each.group in groups]
 
     def create_slice(each: Slice) -> CallOutcome:
         group = with_template(groups[each.group], each.template)
-        return _outcome(each, lambda: _provider(session, Scope.of(each.template)).create(each.name, group))
+        return _call(each, lambda: _open_provider(session, Scope.of(each.template)).create(each.name, group))
 
     def delete_slice(each: Slice) -> CallOutcome:
-        return _outcome(each, lambda: _provider(session, Scope.of(each.template)).delete(each.name))
+        return _call(each, lambda: _open_provider(session, Scope.of(each.template)).delete(each.name))
 
     result.created = [each.name for each in create]
     result.deleted = {each.name: each.reason for each in delete}
-    for batch in session.fan_out(create, create_slice, what="making", noun="slice"):
+    for batch in session.fan_out(create, create_slice, what="creating", noun="slice"):
         with session.transaction() as draft:
             for outcome in batch:
                 slices.record_create_answer(draft, outcome, session.limits)
@@ -205,9 +209,9 @@ def _send_requests(session: Session, listings: Sequence[slices.Listing], result:
         result.problems += [f"{each.slice}: {each.error}" for each in batch if each.refusal]
 
 
-def _outcome(each: Slice, call: Callable[[], None]) -> CallOutcome:
+def _call(each: Slice, request: Callable[[], None]) -> CallOutcome:
     try:
-        call()
+        request()
     except Exception as error:
         refusal = error.refusal if isinstance(error, ProviderError) else Refusal.UNANSWERED
         return CallOutcome(slice=each.name, refusal=refusal, error=_error_words(error))
@@ -245,21 +249,24 @@ def _add_host_keys(session: Session, listed: Iterable[CloudSlice]) -> None:
     with_keys = [each for each in listed if any(host.key for host in each.hosts)]
     if not with_keys:
         return
-    own, known = HostKeys(session.state.known_hosts), session.view().slices
+    stored_keys, known = HostKeys(session.state.known_hosts), session.view().slices
     new = {
         f"{each.name}-{index}": line.key
         for each in with_keys
         if each.name in known
         for index, host in enumerate(each.hosts)
-        if known[each.name].hosts != each.hosts or not own.has(f"{each.name}-{index}")
+        if known[each.name].hosts != each.hosts or not stored_keys.has(f"{each.name}-{index}")
         for line in parse(f"{each.name}-{index} {host.key}")
     }
     if new:
-        own.put(new)
+        stored_keys.put(new)
 
 
 def _is_deleted_vm(session: Session, worker: str) -> bool:
-    """Return True if this is a VM of a deleted slice, whose name is never reused, and no attempt is left there."""
+    """Return True if `worker` was a VM of a deleted slice and is no longer in the cluster.
+
+    iris never reuses the name of a slice.
+    """
     if worker in session.cluster.workers:
         return False
     name = slice_of(worker)
@@ -275,7 +282,7 @@ def _is_deleted_vm(session: Session, worker: str) -> bool:
 
 
 def _run_set_ups(session: Session, names: Collection[str] | None = None) -> None:
-    """Start or poll the set-ups of healthy VMs, and record complete slices. `names`: of slices (default: all)."""
+    """Start or poll the set-ups of healthy VMs, and record complete slices. `names`: slices (default: all slices)."""
     cluster, now = session.cluster, session.clock.now()
     due = [
         (each, vm)
@@ -285,7 +292,7 @@ def _run_set_ups(session: Session, names: Collection[str] | None = None) -> None
     ]
     if not due:
         return
-    _ = session.runner  # created once, before any thread uses it
+    _ = session.runner  # creates the runner before the threads use it
     for batch in session.fan_out(due, lambda one: _poll_set_up(session, *one), what="setting up", noun="VM"):
         ended = [each for each in batch if each is not None]
 
@@ -298,7 +305,7 @@ def _run_set_ups(session: Session, names: Collection[str] | None = None) -> None
 
 
 def _poll_set_up(session: Session, each: Slice, vm: int) -> SliceSetUp | None:
-    """Return the end of a VM's set-up; None if it still runs, or if the worker is silent."""
+    """Return the end of a VM's set-up; None if the set-up still runs, or if the worker is silent."""
     worker = session.cluster.workers[each.workers[vm]]
     request = LaunchRequest(
         token=set_up_token(worker.id, worker.incarnation),

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def this_program() -> tuple[str, ...]:
-    """Return the command line of this program. It contains the path of the call, which an upgrade does not change."""
+    """Return the command line of this program.
+
+    It contains the path by which the program was called, because an upgrade of iris does not change that path.
+    """
     called = Path(sys.argv[0])
     for path in (called, Path(sys.executable).with_name("iris")):
         if path.name == "iris" and path.is_file() and os.access(path, os.X_OK):
@@ -46,7 +49,7 @@ def user_name() -> str:
 class ClusterHandle(Struct, dict=True):
     """Handle to one cluster: its configuration and state directory, and the objects derived from them.
 
-    `lock_timeout` is in seconds (None: the default). `shared`: True if the process also runs code of a user.
+    `lock_timeout` is in seconds (None: the default). `shared`: True if a user's program uses iris as a library.
     """
 
     config_path: Path | None = None
@@ -57,7 +60,7 @@ class ClusterHandle(Struct, dict=True):
 
     @property
     def is_in_task(self) -> bool:
-        """True inside a task without a state directory. There, commands send requests, which cycles answer."""
+        """True inside a task without a state directory. There, a command sends requests, and cycles answer them."""
         has_state = self.state_path or self.config_path or os.environ.get("IRIS_STATE_DIR")
         return not has_state and bool(os.environ.get("IRIS_TASK_DIR") and os.environ.get("IRIS_JOB_ID"))
 
@@ -109,10 +112,10 @@ class ClusterHandle(Struct, dict=True):
         return SshTransport(self.state.known_hosts, shared=self.shared)
 
     def tell(self, message: str) -> None:
-        """Print a message at once. Subclasses override it; here it does nothing."""
+        """Print a message at once. This class prints nothing; a subclass may override the method."""
 
     def progress(self, get_progress: GetProgress) -> AbstractContextManager[None]:  # noqa: ARG002 - for overrides
-        """Show the progress of a slow step. Subclasses override it; here it does nothing."""
+        """Show the progress of a slow step. This class shows nothing; a subclass may override the method."""
         return nullcontext()
 
     def session(self, command: str, transport: SshTransport | None = None) -> Session:

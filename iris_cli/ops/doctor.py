@@ -1,4 +1,4 @@
-"""Checks for `iris doctor`: findings, each with a command that fixes it. Changes nothing."""
+"""Checks for `iris doctor`. Each finding has a command that fixes it. The checks change nothing."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.checks.findings import Finding, failure, failure_of, success, warning
 from iris_cli.ops.checks.host_checks import all_workers, check_hosts, check_keys
 from iris_cli.ops.checks.log_checks import check_log
-from iris_cli.ops.loop.cron.checks import Installed, check_cycles
+from iris_cli.ops.loop.cron.checks import Schedule, check_cycles
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import cycles_of, work_left
-from iris_cli.ops.views.scale_status import objection
+from iris_cli.ops.views.scale_status import owner_conflict
 from iris_cli.ops.views.view import channel_problems, last_notice
 
 _POSITION = pattern(r"([^\n]+?):([0-9]+): ")
@@ -29,15 +29,15 @@ _ADD = "iris cluster import HOST...  # or what gcloud lists: iris cluster import
 def examine(
     load: Callable[[], ClusterConfig],
     begin: Callable[[ClusterConfig | None], Session],
-    find_cron: Callable[[], Installed] = Installed,
+    find_schedule: Callable[[], Schedule] = Schedule,
     *,
     this_command: tuple[str, ...] = ("iris",),
     offline: bool = False,
 ) -> Iterator[Finding]:
-    """Yield findings on configuration, keys, hosts, log and cron. The next check runs even after a failed check.
+    """Yield findings on configuration, keys, hosts, log and cron. A failed check does not prevent the next check.
 
     `load` reads the configuration. `begin` creates a session with the configuration, or with None if it is invalid.
-    `find_cron` finds the installed schedule. `this_command` is the command line of this program.
+    `find_schedule` finds the installed schedule. `this_command` is the command line of this program.
     """
     config, findings = check_config(load)
     yield from findings
@@ -60,10 +60,10 @@ def examine(
     yield from check_snapshot(session.state, cluster)
     yield from check_cluster(cluster)
     yield from check_slice_owner(session, cluster)
-    needed = bool(work_left(cluster, session.config, session.state))
-    cycles = cycles_of(session.state, session.clock.now(), session.config.loop, needed=needed)
+    cycles_needed = bool(work_left(cluster, session.config, session.state))
+    cycles = cycles_of(session.state, session.clock.now(), session.config.loop, needed=cycles_needed)
     yield from check_notify(session, has_next_cycle=cycles.has_next_cycle)
-    yield from check_cycles(cycles, cluster, find_cron(), this_command)
+    yield from check_cycles(cycles, cluster, find_schedule(), this_command)
 
 
 def _check_hosts(session: Session, cluster: Cluster, *, offline: bool) -> Iterator[Finding]:
@@ -80,23 +80,25 @@ def _check_hosts(session: Session, cluster: Cluster, *, offline: bool) -> Iterat
 
 
 def check_config(load: Callable[[], ClusterConfig]) -> tuple[ClusterConfig | None, list[Finding]]:
-    """Return the configuration, None if it is invalid, and findings about it."""
+    """Return the configuration (None if it is invalid) and findings about it."""
     try:
         config = load()
     except ConfigError as error:
-        problems = [failure("config", each, _open_at(each), code=ExitCode.CONFIG) for each in error.problems]
+        problems = [
+            failure("config", each, _editor_command(each), code=ExitCode.CONFIG) for each in error.problems
+        ]
         return None, problems or [failure_of("config", error)]
     slices = {host.slice for host in config.hosts if host.slice}
     found = f"{config.path}: {count(len(slices), 'slice')}, {count(len(config.hosts), 'worker')}"
     empty = not config.hosts and not config.scale_groups
     return config, [
         success("config", found),
-        *(warning("config", text, _ADD if empty else _open_at(text)) for text in config.warnings),
+        *(warning("config", text, _ADD if empty else _editor_command(text)) for text in config.warnings),
     ]
 
 
-def _open_at(problem: str) -> str:
-    """Return the command that opens the file at the line of a problem."""
+def _editor_command(problem: str) -> str:
+    """Return the command that opens the file at the line of a problem; '' if the problem names no line."""
     position = _POSITION.match(problem)
     return f"${{EDITOR:-vi}} +{position[2]} {shlex.quote(position[1])}" if position is not None else ""
 
@@ -119,7 +121,7 @@ def check_state(state: StateDir) -> Iterator[Finding]:
 
 
 def check_snapshot(state: StateDir, cluster: Cluster) -> Iterator[Finding]:
-    """Yield a finding on the snapshot. An unusable snapshot is written again automatically."""
+    """Yield a finding on the snapshot, if one exists. iris replaces an unusable snapshot automatically."""
     if cluster.past is not None:
         yield success("snapshot", "in use", hidden_if_ok=True)
     elif state.has_snapshot:
@@ -128,7 +130,7 @@ def check_snapshot(state: StateDir, cluster: Cluster) -> Iterator[Finding]:
 
 
 def check_cluster(cluster: Cluster) -> Iterator[Finding]:
-    """Yield the violated invariants of the state."""
+    """Yield a finding for each violated invariant of the state, or a success."""
     found = breaches(cluster)
     for breach in found[:_MAX_BREACHES]:
         yield failure("invariants", breach, "copy the state directory and report this")
@@ -143,7 +145,7 @@ def check_slice_owner(session: Session, cluster: Cluster) -> Iterator[Finding]:
     """Yield a finding if another state directory manages the slices. No provider is called."""
     if cluster.keeper is None or not (session.config.scale_groups or cluster.slices):
         return
-    if (found := objection(session)) is not None:
+    if (found := owner_conflict(session)) is not None:
         fix = "iris autoscale --adopt  # only if the other directory is no longer in use"
         yield warning("slices", str(found), fix)
 
@@ -161,7 +163,7 @@ def check_workers(cluster: Cluster) -> Iterator[Finding]:
 
 
 def check_notify(session: Session, *, has_next_cycle: bool) -> Iterator[Finding]:
-    """Yield problems of the notification channels."""
+    """Yield findings on the notification channels."""
     if not session.config.notify.channels:
         return
     problems = channel_problems(session, has_next_cycle=has_next_cycle)

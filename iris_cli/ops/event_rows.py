@@ -18,8 +18,8 @@ from iris_cli.journal.state_dir import StateDir
 class Row(Struct, frozen=True, kw_only=True):
     """One event.
 
-    `index`: its position in the transaction, from 0. `event`: its fields as in the log. `job`, `task`, `attempt` and
-    `worker`: its subjects, or None.
+    `index`: position of the event in its transaction, from 0. `event`: the fields of the event as in the log. `job`,
+    `task`, `attempt` and `worker`: what the event is about, or None.
     """
 
     seq: int
@@ -35,7 +35,10 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
-    """Yield all events after `after_seq`, in order. Raises NotFoundError, and LogDamagedError after the valid lines."""
+    """Yield all events after the transaction `after_seq`, in order.
+
+    Raises NotFoundError if no log exists. If the log is damaged, raises LogDamagedError after the valid lines.
+    """
     reading = state.read_history(archive=True)
     workers = WorkersOfAttempts()
     for transaction in reading:
@@ -50,9 +53,9 @@ def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
 
 
 class WorkersOfAttempts(dict[AttemptId, WorkerId]):
-    """The worker of each attempt, which most events of the attempt don't contain.
+    """Maps each attempt to its worker, because most events of an attempt do not name the worker.
 
-    Attempts are removed with their last event, because the log may contain more attempts than fit into memory.
+    `read` removes an attempt at its last event, because the log may contain more attempts than fit into memory.
     """
 
     def __init__(self) -> None:
@@ -68,7 +71,7 @@ class WorkersOfAttempts(dict[AttemptId, WorkerId]):
         if isinstance(event, ev.TaskAssigned):
             self[attempt] = event.worker
         worker = self.get(attempt)
-        if isinstance(event, ev.AttemptPresumedGone):  # events about its end and about the proof will follow
+        if isinstance(event, ev.AttemptPresumedGone):  # events about the end and the proof will follow
             self._presumed_gone.add(attempt)
         elif isinstance(event, ev.AttemptProvenGone):
             self._presumed_gone.discard(attempt)

@@ -26,7 +26,10 @@ def find_job(cluster: Cluster, text: str) -> JobId:
 
 
 def find_jobs(cluster: Cluster, names: list[str], *, prefix: bool = False) -> list[JobId]:
-    """Return the jobs with the ids `names`; with `prefix`, the jobs whose ids begin with them. Raises NotFoundError."""
+    """Return the jobs with the ids `names`. With `prefix`, return the jobs whose id begins with one of `names`.
+
+    Raises NotFoundError.
+    """
     if not prefix:
         return list(dict.fromkeys(find_job(cluster, name) for name in names))
     found = [job for job in cluster.jobs if any(job.startswith(name) for name in names)]
@@ -56,7 +59,7 @@ def unknown_task(cluster: Cluster, task: TaskId) -> NotFoundError:
 
 
 def _hint(cluster: Cluster, text: str, kinds: str) -> str:
-    """Return the most likely correction, or the commands that list names."""
+    """Return a hint with the most likely correction, or with the commands that list names."""
     jobs = cluster.jobs if "job" in kinds else ()
     workers = cluster.workers if "worker" in kinds else ()
     hints = (
@@ -93,7 +96,7 @@ def _slice_hint(cluster: Cluster, text: str) -> str:
 
 def select_tasks(
     cluster: Cluster,
-    what: str,
+    name: str,
     *,
     ranks: Collection[int] = (),
     attempt: int | None = None,
@@ -101,60 +104,58 @@ def select_tasks(
 ) -> list[tuple[Task, Attempt | None]]:
     """Return the tasks of a job, or one task, each with one attempt.
 
-    `what`: name of a job, task or attempt. `ranks`: ranks to select (default: all). `attempt`: number of the attempt
-    (default: the last attempt, None if the task was never placed). `kinds`: the accepted names, for an error message.
-    Raises NotFoundError, UsageError.
+    `name`: id of a job, task or attempt. `ranks`: ranks to select (default: all). `attempt`: number of the attempt
+    (default: the last attempt, or None if the task was never placed). `kinds`: the accepted kinds of names, for error
+    messages. Raises NotFoundError, UsageError.
     """
-    tasks, number = _parse_subject(cluster, what, kinds)
+    tasks, number = _parse_subject(cluster, name, kinds)
     if ranks:
         missing = set(ranks) - {task.index for task in tasks}
         if missing:
             raise NotFoundError(
-                f"{clip(what)} has no rank {min(missing)}",
+                f"{clip(name)} has no rank {min(missing)}",
                 hint=f"the ranks are {tasks[0].index} to {tasks[-1].index}",
             )
         tasks = [task for task in tasks if task.index in ranks]
     if attempt is not None:
         if number not in (None, attempt):
-            raise UsageError(f"{clip(what)} and --attempt {attempt} contradict each other")
+            raise UsageError(f"{clip(name)} and --attempt {attempt} contradict each other")
         number = attempt
     if number is None:
         return [(task, task.current) for task in tasks]
     found = [task for task in tasks if 0 <= number < len(task.attempts)]
     if not found:
         attempts = max(len(task.attempts) for task in tasks)
-        hint = f"the last attempt is {attempts - 1}" if attempts else f"{clip(what)} was never placed"
-        raise NotFoundError(f"{clip(what)} has no attempt {number}", hint=hint)
+        hint = f"the last attempt is {attempts - 1}" if attempts else f"{clip(name)} was never placed"
+        raise NotFoundError(f"{clip(name)} has no attempt {number}", hint=hint)
     return [(task, task.attempts[number]) for task in found]
 
 
-def _parse_subject(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task], int | None]:
-    """Return the tasks of a job, or one task. If `what` is an attempt, return the attempt's number, too."""
-    if what in cluster.jobs:
-        return cluster.tasks_of(JobId(what)), None
+def _parse_subject(cluster: Cluster, name: str, kinds: str) -> tuple[list[Task], int | None]:
+    """Return the tasks of a job, or one task. If `name` is an attempt, also return the attempt's number."""
+    if name in cluster.jobs:
+        return cluster.tasks_of(JobId(name)), None
     number = None
     try:
-        if is_attempt_name(what):
-            attempt_id = parse_attempt_id(what)
+        if is_attempt_name(name):
+            attempt_id = parse_attempt_id(name)
             task_id, number = attempt_id.task, attempt_id.number
         else:
-            task_id = parse_task_id(what)
+            task_id = parse_task_id(name)
     except UsageError:
-        raise unknown_name(cluster, what, kinds) from None
+        raise unknown_name(cluster, name, kinds) from None
     if task_id.job not in cluster.jobs:
-        raise unknown_name(cluster, what, kinds)
+        raise unknown_name(cluster, name, kinds)
     if task_id not in cluster.tasks:
         raise unknown_task(cluster, task_id)
     return [cluster.tasks[task_id]], number
 
 
-# Jobs by label and state, for `status` and `cancel`.
-
-
 class JobFilter(Struct, frozen=True):
-    """Filter for jobs with all these labels and one of these states. Empty tuples accept every job.
+    """Accepts jobs with all `labels` and one of the `states`. An empty tuple accepts every job.
 
-    States are those of the log, and displayed states such as `STOPPING`. A label with the value None accepts any value.
+    A state is a job state of the log, or a displayed state such as `STOPPING`. A label with the value None accepts any
+    value.
     """
 
     labels: tuple[tuple[str, str | None], ...] = ()
@@ -172,14 +173,14 @@ class JobFilter(Struct, frozen=True):
         """Yield a message for each label that no job has, with the most similar label."""
         known: dict[str, set[str]] = {}
         for job in cluster.jobs.values():
-            for key, value in job.labels.items():
-                known.setdefault(key, set()).add(value)
-        for key, wanted in self.labels:
+            for key, label_value in job.labels.items():
+                known.setdefault(key, set()).add(label_value)
+        for key, value in self.labels:
             if key not in known:
                 yield f"no job has the label {clip(key)!r}; {did_you_mean(clip(key), known)}".rstrip("; ")
-            elif wanted is not None and wanted not in known[key]:
-                meant = did_you_mean(clip(wanted), known[key])
-                yield f"no job has the label {key}={clip(wanted)}; {meant}".rstrip("; ")
+            elif value is not None and value not in known[key]:
+                hint = did_you_mean(clip(value), known[key])
+                yield f"no job has the label {key}={clip(value)}; {hint}".rstrip("; ")
 
 
 EVERY_JOB = JobFilter()
@@ -189,10 +190,10 @@ STATES = tuple(word.lower() for word in (*JobState, *DisplayWord))
 
 def job_filter(labels: Sequence[str], states: Sequence[str]) -> JobFilter:
     """Return a filter for labels written as `key=value` or `key`, and for states in any case. Raises UsageError."""
-    return JobFilter(tuple(map(_label, labels)), tuple(one_of(each, STATES).upper() for each in states))
+    return JobFilter(tuple(map(_parse_label, labels)), tuple(one_of(each, STATES).upper() for each in states))
 
 
-def _label(text: str) -> tuple[str, str | None]:
+def _parse_label(text: str) -> tuple[str, str | None]:
     key, equals, value = text.partition("=")
     if not key:
         raise UsageError(f"{clip(text)!r} is not a label", hint="write --label key=value, or --label key")

@@ -1,4 +1,4 @@
-"""The progress of slow steps. The display polls it in a thread of its own."""
+"""The progress of slow steps. The display polls it in a separate thread."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ GetProgress: TypeAlias = Callable[[], ProgressState]
 """Function that returns the progress. It is called in another thread, so the values may be inconsistent."""
 
 Progress: TypeAlias = Callable[[GetProgress], AbstractContextManager[None]]
-"""Function that returns the context manager for a slow step, given the step's GetProgress."""
+"""Function that returns a context manager. While its block runs, the progress of the slow step is shown."""

@@ -1,4 +1,4 @@
-"""Values of a job's secrets. They are read when a task starts, sent over stdin, and never stored."""
+"""Values of a job's secrets. iris reads them when a task starts, sends them over stdin, and never stores them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iris_cli.core import MAX_STRING, Cluster, JobId
 from iris_cli.core.model.job import Job, MissingInputs
 from iris_cli.journal.state_dir import StateDir
 
-_MIN_LENGTH = 4  # minimum bytes of a value that is masked in output: shorter values occur in ordinary text
+_MIN_LENGTH = 4  # bytes; shorter values are not masked in output, because they occur in ordinary text
 
 NOT_SET = "not set in this shell"
 
@@ -23,7 +23,7 @@ class MissingSecretError(Exception):
 
 def secret_values(job: Job) -> dict[str, str]:
     """Return the secrets of a job by name. Raises MissingSecretError."""
-    return {name: _value(job, name) for name in job.secrets}
+    return {name: _read_value(job, name) for name in job.secrets}
 
 
 def missing_secrets(job: Job) -> dict[str, str]:
@@ -31,15 +31,15 @@ def missing_secrets(job: Job) -> dict[str, str]:
     missing = {}
     for name in job.secrets:
         try:
-            _value(job, name)
+            _read_value(job, name)
         except MissingSecretError as error:
             missing[name] = str(error)
     return missing
 
 
-def _value(job: Job, name: str) -> str:
+def _read_value(job: Job, name: str) -> str:
     file = job.secret_files.get(name)
-    value = os.environ.get(name) if file is None else _read(file)
+    value = os.environ.get(name) if file is None else _read_file(file)
     if value is None:
         raise MissingSecretError(NOT_SET)
     # In the environment, surrogates stand for bytes that are not UTF-8.
@@ -51,11 +51,11 @@ def _value(job: Job, name: str) -> str:
 
 
 def values_to_mask(job: Job) -> tuple[bytes, ...]:
-    """Return the secret values to mask in a job's output: values that can be read now and are not too short."""
+    """Return the secret values to mask in a job's output. Values that are short or can't be read now are omitted."""
     values = []
     for name in job.secrets:
         with suppress(MissingSecretError):
-            values.append(_value(job, name).encode())
+            values.append(_read_value(job, name).encode())
     return tuple(sorted((each for each in values if len(each) >= _MIN_LENGTH), key=len, reverse=True))
 
 
@@ -71,10 +71,10 @@ def mask(data: bytes, values: Iterable[bytes]) -> bytes:
     return data
 
 
-def _read(path: str) -> str:
+def _read_file(path: str) -> str:
     """Return the text of a secret's file without its last line feed. Like ssh, reject files that others can read."""
     try:
-        with open(path, "rb", opener=_open) as file:
+        with open(path, "rb", opener=_open_nonblocking) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise MissingSecretError(f"{path} is not a regular file")
@@ -88,15 +88,15 @@ def _read(path: str) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _open(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe without a writer must not block
 
 
-# Jobs that stay pending because a secret is unreadable, or the workspace or the lines are gone.
-
-
 def missing_for_jobs(cluster: Cluster, state: StateDir | None) -> MissingInputs:
-    """Return the secrets and files that open jobs need and this process lacks. `state` None: don't check files."""
+    """Return the secrets and files that open jobs need and this process lacks. These jobs stay pending.
+
+    If `state` is None, check only secrets.
+    """
     open_jobs = [job for job in cluster.open_jobs() if job.end is None]
     with_files = [job for job in open_jobs if job.workspace or job.each_line] if state is not None else []
     return MissingInputs(
@@ -105,23 +105,27 @@ def missing_for_jobs(cluster: Cluster, state: StateDir | None) -> MissingInputs:
             for job in open_jobs
             if (missing := missing_secrets(job))
         },
-        files={job.id: lost for job in with_files if state is not None and (lost := _lost(state, job))},
+        files={job.id: why for job in with_files if state is not None and (why := _missing_file(state, job))},
     )
 
 
 def secrets_of_loop(
     cluster: Cluster,
-    names: Mapping[JobId, Sequence[str]],
-    here: Mapping[JobId, Sequence[str]],
+    missing_in_loop: Mapping[JobId, Sequence[str]],
+    missing_in_this_process: Mapping[JobId, Sequence[str]],
     checked_at: float,
 ) -> dict[JobId, Sequence[str]]:
     """Return the secrets that the background loop lacks, by job, with reasons.
 
-    `names`: the secrets that the loop lacked at `checked_at` (seconds since the epoch). `here`: the secrets that this
-    process lacks, which are returned for jobs submitted later.
+    `missing_in_loop`: names of the secrets that the loop lacked at `checked_at` (seconds since the epoch). For jobs
+    submitted later, return the secrets that this process lacks.
     """
-    result = {job_id: each for job_id, each in here.items() if cluster.jobs[job_id].submitted_at > checked_at}
-    for job_id, job_names in names.items():
+    result = {
+        job_id: problems
+        for job_id, problems in missing_in_this_process.items()
+        if cluster.jobs[job_id].submitted_at > checked_at
+    }
+    for job_id, job_names in missing_in_loop.items():
         job = cluster.jobs.get(job_id)
         files = missing_secrets(job) if job is not None and job.secret_files else {}
         why = {name: problem for name, problem in files.items() if problem != NOT_SET}
@@ -131,7 +135,8 @@ def secrets_of_loop(
     return result
 
 
-def _lost(state: StateDir, job: Job) -> str:
+def _missing_file(state: StateDir, job: Job) -> str:
+    """Return which stored file of the job is missing, or ''."""
     if job.workspace is not None and not state.workspaces.has(job.workspace.hash):
         return f"its packed workspace {job.workspace.hash[:12]} is gone; launch the job again"
     if job.each_line is not None and not state.lines.has(job.each_line.hash):

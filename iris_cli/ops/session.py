@@ -49,11 +49,11 @@ _SHORT_WAIT = 1.0  # seconds of waiting for the lock before a message is shown
 
 
 class Session(Struct, dict=True):
-    """The state, the configuration and the ports that an operation uses.
+    """The state, the configuration and the interfaces to the outside that an operation uses.
 
     `make_runner` gets the cluster's id. It is called once, before the first call to a worker. `make_fan_out` gets the
     maximum number of parallel calls. Operations wait only in methods of the clock, the fan-out and the state directory.
-    Functions that a fan-out runs wait only in methods of the runner. Tests rely on this.
+    Functions that a fan-out runs wait only in methods of the runner. Tests rely on both rules.
     """
 
     state: StateDir
@@ -69,19 +69,21 @@ class Session(Struct, dict=True):
     damage: Damage | None = None  # damage of the log found by the last `view`
     tell: Callable[[str], None] = lambda _: None  # prints a message at once
     progress: Progress = lambda _: nullcontext()  # shows the progress of slow steps
-    news: list[Transaction] | None = None  # new transactions, cleared by the consumer; None: not collected
+    # Transactions since the consumer last took them; None: not collected.
+    new_transactions: list[Transaction] | None = None
     read_at: ReadAt = (0.0, 0.0)  # the time at which `cluster` was read
     faults: list[str] = field(default_factory=list)  # internal errors that do not end the command
     make_provider: Callable[[Scope, str], SliceProvider] | None = None  # for tests
-    runs_as: str = "command"  # kind of runner recorded with each cycle
-    cycle_details: Callable[[], Mapping[str, object]] = dict  # data recorded with the time of each cycle
+    runs_as: str = "command"  # kind of the runner, such as "loop", recorded with each cycle
+    cycle_details: Callable[[], Mapping[str, object]] = dict  # returns data to record with each cycle
     may_need_cycles: bool = False  # True if this session committed events or ran cycles
-    keeper: SliceOwner | None = None  # owner of slices; None: derived from the state directory
-    _with_slices: tuple[Mapping[str, Slice], Mapping[WorkerId, HostConfig]] | None = None
-    begun: bool = False  # True if this invocation has held the lock
-    _last_news: int = 0  # sequence number of the last transaction in `news`
+    slice_owner: SliceOwner | None = None  # owner of slices; None: derived from the state directory
+    _hosts_cache: tuple[Mapping[str, Slice], Mapping[WorkerId, HostConfig]] | None = None
+    has_locked: bool = False  # True if this invocation has held the lock
+    _last_collected: int = 0  # sequence number of the last transaction added to `new_transactions`
     _header: Header | None = None
-    _faults: list[IllegalTransitionError] = field(default_factory=list)  # whose events are not printed yet
+    # Illegal transitions whose events are not printed yet.
+    _illegal_transitions: list[IllegalTransitionError] = field(default_factory=list)
 
     @property
     def limits(self) -> Limits:
@@ -92,30 +94,30 @@ class Session(Struct, dict=True):
 
         The wall clock may be set back, and the monotonic clock stops while the machine is suspended.
         """
-        wall, steady = read_at
-        return max(self.clock.now() - wall, self.clock.monotonic() - steady)
+        wall, monotonic = read_at
+        return max(self.clock.now() - wall, self.clock.monotonic() - monotonic)
 
     @property
     def hosts(self) -> Mapping[WorkerId, HostConfig]:
         """The configured hosts by worker: hosts of cluster.yaml, and VMs of slices created on demand."""
         slices = self.cluster.slices
         if not slices:
-            return self._configured
-        if self._with_slices is None or self._with_slices[0] != slices:
+            return self._listed_hosts
+        if self._hosts_cache is None or self._hosts_cache[0] != slices:
             from iris_cli.ops.slice_hosts import slice_hosts
 
-            self._with_slices = slices, {**self._configured, **slice_hosts(slices, self.config)}
-        return self._with_slices[1]
+            self._hosts_cache = slices, {**self._listed_hosts, **slice_hosts(slices, self.config)}
+        return self._hosts_cache[1]
 
     @cached_property
-    def _configured(self) -> Mapping[WorkerId, HostConfig]:
+    def _listed_hosts(self) -> Mapping[WorkerId, HostConfig]:
         return {host.worker: host for host in self.config.hosts}
 
     def reconfigure(self, config: ClusterConfig) -> None:
-        """Use a new configuration of the same cluster from now on. Open calls finish with the old one."""
+        """Use a new configuration of the same cluster from now on. Open calls finish with the old configuration."""
         self.config = config
-        self._with_slices = None
-        for name in ("_configured", "runner"):
+        self._hosts_cache = None
+        for name in ("_listed_hosts", "runner"):
             self.__dict__.pop(name, None)
 
     @property
@@ -134,7 +136,7 @@ class Session(Struct, dict=True):
 
     def _read_log(self) -> LogView:
         read_at = (self.clock.now(), self.clock.monotonic())
-        with self._story_added():
+        with self._explaining_errors():
             try:
                 log = self._read_lines()
             except LogReplacedError:
@@ -147,9 +149,9 @@ class Session(Struct, dict=True):
             self._replay(log.transactions)
         else:
             self.cluster = log.cluster
-            self._collect_news(log.transactions)
+            self._collect(log.transactions)
         if log.committed:
-            self._keep()
+            self._save_snapshot()
         self.read_at = read_at
         return log
 
@@ -157,9 +159,9 @@ class Session(Struct, dict=True):
         with self.progress(lambda: ("reading the log", *self.state.progress)):
             if self.cluster.seq:
                 return self.state.read(self.cluster.seq)
-            return self.state.load(None if self.news is None else self._last_news)
+            return self.state.load(None if self.new_transactions is None else self._last_collected)
 
-    def _keep(self) -> None:
+    def _save_snapshot(self) -> None:
         with self.progress(lambda: ("writing the snapshot", 0, 0, "")):
             self.cluster = self.state.save_snapshot(self.cluster)
 
@@ -168,13 +170,13 @@ class Session(Struct, dict=True):
             from iris_cli.core.evolve import replay
 
             self.cluster = replay(transactions, self.cluster)
-        self._collect_news(transactions)
+        self._collect(transactions)
 
-    def _collect_news(self, transactions: Sequence[Transaction]) -> None:
-        new = [each for each in transactions if each.seq > self._last_news]
-        self._last_news = max([self._last_news, *(each.seq for each in new)])
-        if self.news is not None:
-            self.news += new
+    def _collect(self, transactions: Sequence[Transaction]) -> None:
+        new = [each for each in transactions if each.seq > self._last_collected]
+        self._last_collected = max([self._last_collected, *(each.seq for each in new)])
+        if self.new_transactions is not None:
+            self.new_transactions += new
 
     def _take_header(self, header: Header | None) -> None:
         known = self._header
@@ -184,23 +186,26 @@ class Session(Struct, dict=True):
         self._header = header
 
     def decide(self, rule: Callable[[Draft], R]) -> R:
-        """Return the result of `rule` on the newest state.
+        """Call the decision function `rule` on a draft of the newest state, and return its result.
 
-        If `rule` records events, commit them. Without events no lock is taken. With events, `rule` is called again
-        under the lock, and the result of that call counts. Raises the errors of `transaction`.
+        First, `rule` is called without the lock. If it recorded events, it is called again under the lock. Then the
+        events of the second call are committed, and its result is returned. Raises the errors of `transaction`.
         """
         if self._read_log().committed:
             draft = self._draft()
-            with self._story_added():
+            with self._explaining_errors():
                 decided = rule(draft)
             if not draft.events:
                 return decided
         with self.transaction() as draft:
             return rule(draft)
 
-    def take_turn(self) -> None:
-        """Take the lock once, to fail early if the state directory is read-only. Raises like `transaction`."""
-        if not self.begun:
+    def lock_once(self) -> None:
+        """Take and release the lock, unless this invocation has held it before. Raises the errors of `transaction`.
+
+        So a command fails early if the state directory is read-only.
+        """
+        if not self.has_locked:
             with self.transaction():
                 pass
 
@@ -215,7 +220,9 @@ class Session(Struct, dict=True):
         if self._header is None:
             self.view()
         if self._header is None:
-            self._tell(self.state.create(self.config.name, command=self.command, timeout=self._patience()))
+            self._tell_all(
+                self.state.create(self.config.name, command=self.command, timeout=self._lock_timeout())
+            )
 
     @contextmanager
     def transaction(self) -> Iterator[Draft]:
@@ -225,8 +232,8 @@ class Session(Struct, dict=True):
         raises. Raises LockedError, LogDamagedError, NotWritableError, ConfigError.
         """
         self.begin()  # read most of the log before taking the lock
-        with self._story_added(), self._locked() as writer:
-            self.begun = True
+        with self._explaining_errors(), self._locked() as writer:
+            self.has_locked = True
             self.read_at = (self.clock.now(), self.clock.monotonic())
             self._take_header(writer.header)
             self._replay(writer.transactions)
@@ -237,15 +244,15 @@ class Session(Struct, dict=True):
                 draft.cluster.seq, draft.cluster.at = committed.seq, committed.at
                 self.cluster = draft.cluster
                 self.may_need_cycles = True
-                self._collect_news([committed])
-        self._keep()
+                self._collect([committed])
+        self._save_snapshot()
 
     @contextmanager
     def _locked(self) -> Iterator[Writer]:
         messages: list[str] = []
         with ExitStack() as stack:
-            # AFTER the lock is released, because printing may block.
-            stack.callback(self._tell, messages)
+            # Print messages AFTER the lock is released, because printing may block.
+            stack.callback(self._tell_all, messages)
             try:
                 writer = self._lock(stack)
             except LogReplacedError:
@@ -256,7 +263,7 @@ class Session(Struct, dict=True):
             yield writer
 
     def _lock(self, stack: ExitStack) -> Writer:
-        patience, started_at = self._patience(), self.clock.monotonic()
+        timeout, started_at = self._lock_timeout(), self.clock.monotonic()
 
         def progress() -> ProgressState:
             if self.clock.monotonic() - started_at < _SHORT_WAIT:
@@ -266,11 +273,11 @@ class Session(Struct, dict=True):
             return f"waiting for {name}", 0, 0, ""
 
         with self.progress(progress):
-            return stack.enter_context(self.state.locked(self.command, patience, after_seq=self.cluster.seq))
+            return stack.enter_context(self.state.locked(self.command, timeout, after_seq=self.cluster.seq))
 
-    def _patience(self) -> float:
-        """Return the lock timeout in seconds. After the first transaction it is at least LOCK_TIMEOUT."""
-        return max(self.lock_timeout, LOCK_TIMEOUT) if self.begun else self.lock_timeout
+    def _lock_timeout(self) -> float:
+        """Return the lock timeout in seconds. After the first transaction, it is at least LOCK_TIMEOUT."""
+        return max(self.lock_timeout, LOCK_TIMEOUT) if self.has_locked else self.lock_timeout
 
     def fault(self, doing: str, error: Exception) -> None:
         """Record and print an internal error once, without ending the command.
@@ -282,32 +289,35 @@ class Session(Struct, dict=True):
             self.faults.append(text)
             self.tell(f"internal error while {text}; please report it")
             if isinstance(error, IllegalTransitionError):
-                self._faults.append(error)
+                self._illegal_transitions.append(error)
 
     @contextmanager
-    def _story_added(self) -> Iterator[None]:
-        """Add the record's events to an IllegalTransitionError of the block, and print the events of faults."""
+    def _explaining_errors(self) -> Iterator[None]:
+        """If the block raises IllegalTransitionError, add the events of the job, task or worker to the error.
+
+        After the block, print the events for the errors in `_illegal_transitions`.
+        """
         try:
             yield
         except IllegalTransitionError as error:
             self._add_story(error)
             raise
-        errors, self._faults = self._faults, []
+        errors, self._illegal_transitions = self._illegal_transitions, []
         for each in errors:
             self._add_story(each)
-            self._tell(each.story)
+            self._tell_all(each.story)
 
     def _add_story(self, error: IllegalTransitionError) -> None:
         from iris_cli.journal.log.reading import add_story
 
         add_story(error, lambda: self.state.read_history(archive=True))
 
-    def _tell(self, messages: Iterable[str]) -> None:
+    def _tell_all(self, messages: Iterable[str]) -> None:
         for message in messages:
             self.tell(message)
 
     def target(self, worker: Worker) -> Target:
-        """Return a worker with its connection: as configured, or as in the log if it is not configured."""
+        """Return a worker with its configured connection, or with the connection in the log if it is not configured."""
         from iris_cli.remote.transport import Target
 
         host = self.hosts.get(worker.id)
@@ -324,8 +334,8 @@ class Session(Struct, dict=True):
     ) -> Iterator[list[R]]:
         """Call `act` for many items in parallel. Yield the results in small batches as they arrive.
 
-        `what` and `noun` are the words of the progress line. No line is shown if `what` is "". After `patience` seconds
-        without a result, the remaining items are skipped.
+        `what` (an action, "" for no progress line) and `noun` (of an item) are the words of the progress line. After
+        `patience` seconds without a result, the remaining items are skipped.
         """
         from iris_cli.remote.fan_out import batches
 

@@ -1,4 +1,4 @@
-"""The VMs of slices created on demand, as host configurations like those in `cluster.yaml`."""
+"""Host configurations of the VMs of slices created on demand, like the hosts in `cluster.yaml`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXISTING = (SliceState.BOOTING, SliceState.READY)
 
 
 def slice_hosts(slices: Mapping[str, Slice], config: ClusterConfig) -> dict[WorkerId, HostConfig]:
-    """Return a HostConfig for each VM of existing slices, except slices of groups that are not in cluster.yaml."""
+    """Return a HostConfig for each VM of the existing slices whose scale group is in cluster.yaml."""
     groups = {group.name: group for group in config.scale_groups}
     return {
         host.worker: host
@@ -44,7 +44,7 @@ def _hosts(each: Slice, group: ScaleGroup, config: ClusterConfig) -> list[HostCo
 
 
 def _vm_attributes(each: Slice, index: int) -> dict[str, AttributeValue]:
-    """Return the attributes of one VM that the other VMs of its group do not share."""
+    """Return the attributes that belong to one VM only."""
     gpus = ",".join(map(str, each.hosts[index].gpus))
     found: dict[str, str | int] = {
         attributes.TPU_NAME_ATTRIBUTE_KEY: each.name,

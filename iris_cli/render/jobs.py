@@ -212,7 +212,7 @@ def show_cancelled(
     `waited`: the command waited for the stops. `no_cycles` and `cycles`: as in `show_launched`.
     """
     stopping = {attempt: cluster.attempt(attempt).worker for attempt in result.stopping}
-    over = {job: cluster.job_state(job) for job in result.over}
+    over = {job: cluster.job_state(job) for job in result.already_ended}
     if output.as_json:
         output.document(CancelledDocument(result.cancelled, over, stopping, cycles))
         return

@@ -157,9 +157,9 @@ def show_pass(output: Output, result: Autoscaled, scaling: Scaling) -> None:
     if output.as_json:
         output.document(pass_document(result, scaling))
         return
-    if result.objection is not None:
-        output.warning(f"no slices are created or deleted: {result.objection}")
-        output.message(owner_hint(result.objection))
+    if result.conflict is not None:
+        output.warning(f"no slices are created or deleted: {result.conflict}")
+        output.message(owner_hint(result.conflict))
         return
     for name in result.created:
         output.done(f"requested slice {name}")
@@ -176,33 +176,33 @@ def show_pass(output: Output, result: Autoscaled, scaling: Scaling) -> None:
 
 def pass_document(result: Autoscaled, scaling: Scaling) -> PassDocument:
     """Return the result of a pass as a document."""
-    problems = [*result.problems, *([str(result.objection)] if result.objection is not None else [])]
+    problems = [*result.problems, *([str(result.conflict)] if result.conflict is not None else [])]
     return PassDocument(_document(result.plan, scaling), result.created, list(result.deleted), problems)
 
 
-def owner_hint(objection: OwnerConflict) -> str:
+def owner_hint(conflict: OwnerConflict) -> str:
     """Return the hint for an owner conflict: why this state directory must not manage the slices."""
-    if objection.elsewhere:
+    if conflict.elsewhere:
         return "use that state directory; if it is gone for good: iris autoscale --adopt"
     return "restore the newest log; or delete the unknown slices and their tasks: iris autoscale --adopt"
 
 
-def adopt_question(objection: OwnerConflict) -> str:
+def adopt_question(conflict: OwnerConflict) -> str:
     """Return the question that confirms `--adopt`, with its consequences."""
-    names = ", ".join(objection.unknown)
-    noun = "slices" if len(objection.unknown) > 1 else "slice"
+    names = ", ".join(conflict.unknown)
+    noun = "slices" if len(conflict.unknown) > 1 else "slice"
     lost = f"elete {noun} {names} (unknown to this event log) with all tasks?"
-    if not objection.elsewhere:
+    if not conflict.elsewhere:
         return f"D{lost}"
-    here = f"Move the management of slices from {objection.elsewhere} to this state directory"
+    here = f"Move the management of slices from {conflict.elsewhere} to this state directory"
     return f"{here}, and d{lost}" if names else f"{here}?"
 
 
-def show_adopted(output: Output, objection: OwnerConflict | None, *, done: bool) -> None:
-    unknown = list(objection.unknown) if objection is not None else []
+def show_adopted(output: Output, conflict: OwnerConflict | None, *, done: bool) -> None:
+    unknown = list(conflict.unknown) if conflict is not None else []
     if output.as_json:
         output.document(AdoptedDocument(done, unknown if done else []))
-    elif objection is None:
+    elif conflict is None:
         output.done("this state directory already manages the slices")
     elif done:
         output.done("this state directory now manages the slices")

@@ -14,7 +14,7 @@ import pytest
 
 from iris_cli.cli.app import run
 from iris_cli.errors import UsageError
-from iris_cli.ops.loop.cron.crontab import line, time_fields
+from iris_cli.ops.loop.cron.crontab import crontab_line, time_fields
 from iris_cli.ops.loop.cron.entry import CronEntry
 from iris_cli.ops.loop.cron.timer import unit_files
 
@@ -175,7 +175,7 @@ def test_cron_that_was_removed_is_not_waited_for(home: Path) -> None:
 
 def test_output_is_kept_small(home: Path) -> None:
     entry = CronEntry(cluster="lab", config=Path.cwd() / "c.yaml", state=Path.cwd(), program=("echo",))
-    command = line(entry).split(None, 5)[5].replace("\\%", "%")
+    command = crontab_line(entry).split(None, 5)[5].replace("\\%", "%")
 
     def once() -> None:
         subprocess.run(["/bin/sh", "-c", command], check=True)

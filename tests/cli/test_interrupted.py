@@ -190,10 +190,13 @@ def _damaged(*_: object, **__: object) -> None:
     [
         ({"iris_cli.ops.jobs.launch.wait_for_set_up": _ctrl_c}, 130, "interrupted"),
         ({"iris_cli.ops.cycle.cycle.run": _damaged}, 6, "the log is damaged"),
-        ({"iris_cli.ops.views.view.look": _ctrl_c}, 130, "interrupted"),
+        ({"iris_cli.ops.views.view.load_view": _ctrl_c}, 130, "interrupted"),
         ({"iris_cli.cli.context.Context._start_loop_or_warn": _ctrl_c}, 130, "interrupted"),
         (
-            {"iris_cli.ops.jobs.launch.wait_for_set_up": _ctrl_c, "iris_cli.ops.views.view.look": _damaged},
+            {
+                "iris_cli.ops.jobs.launch.wait_for_set_up": _ctrl_c,
+                "iris_cli.ops.views.view.load_view": _damaged,
+            },
             130,
             "interrupted",
         ),
@@ -225,7 +228,7 @@ def test_a_launch_that_is_cut_short_prints_its_document(
 def test_a_launch_whose_state_can_not_be_read_afterwards_has_worked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("iris_cli.ops.views.view.look", _damaged)
+    monkeypatch.setattr("iris_cli.ops.views.view.load_view", _damaged)
     monkeypatch.setenv("IRIS_LOOP", "off")
     monkeypatch.setenv("IRIS_CONFIG", str(tmp_path / "cluster.yaml"))
     monkeypatch.delenv("IRIS_STATE_DIR", raising=False)

@@ -142,7 +142,7 @@ def test_what_is_first_seen_by_the_first_look_is_news_of_the_first_step(
     path = tmp_path / "cluster.yaml"
     path.write_text("cluster: {name: lab}\nworkers: []\n")
     follow(Context(config_path=path), session, follow_log(session, every=2.0))
-    assert [entry.text for entry in shown[0].news] == ["job newest submitted: 1 task"]
+    assert [entry.text for entry in shown[0].entries] == ["job newest submitted: 1 task"]
 
 
 def test_what_is_typed_is_neither_shown_nor_left_to_the_shell(tmp_path: Path) -> None:

@@ -74,9 +74,10 @@ def test_a_program_that_asks_is_answered_at_its_pace_under_wait(tmp_path: Path) 
 def test_a_program_that_asks_is_answered_at_its_pace_while_logs_are_followed(tmp_path: Path) -> None:
     """Which reads logs about once a second, and leaves as much time between two cycles."""
     site, clock = asking(tmp_path)
-    with CycleRunner(site.session(), least=1.0) as caretaker:
+    with CycleRunner(site.session()) as caretaker:
+        caretaker.min_interval = 1.0
         while not clock.ended:
-            caretaker.look()
+            caretaker.run_due_cycle()
             caretaker.pause(1.0)
     assert took(clock) < 20.0
 

@@ -11,7 +11,7 @@ from iris_cli.core.constraints import Constraint, ConstraintOp, constraints_to_j
 from iris_cli.core.ids import parse_attempt_id
 from iris_cli.core.model.job import EnvPreset
 from iris_cli.errors import UsageError
-from iris_cli.ops.cycle.environment import coordinator_port, environment, listens, placement_of
+from iris_cli.ops.cycle.environment import coordinator_port, environment, needs_coordinator_port, placement_of
 from tests.support.lab import Lab
 
 CONTRACT = [
@@ -147,6 +147,11 @@ def test_a_task_on_a_host_with_gpus_gets_its_own_and_no_others(
     assert chosen(env, *GUARDS) == devices
 
 
+def test_a_task_on_a_host_with_one_gpu_gets_this_gpu() -> None:
+    (env,) = gang_of(Lab().worker("w", gpus=1), gpu="auto")
+    assert env["CUDA_VISIBLE_DEVICES"] == "0"
+
+
 def test_a_task_gets_the_gpus_that_slurm_granted_by_their_numbers_on_the_node() -> None:
     granted: dict[str, Any] = {"gpu-indexes": "1,3"}
     (env,) = gang_of(Lab().worker("w", gpus=2, **granted), gpu="auto:2")
@@ -237,7 +242,7 @@ def test_the_port_is_another_one_in_each_round_and_is_looked_at_where_somebody_w
     lab = Lab().worker("a", rack="r").worker("b", rack="r")
     lab.job("g", replicas=2, group_by="rack", max_retries_failure=1).schedule()
     first, second = (placement_of(lab.cluster, parse_attempt_id(f"g/task-{i}/attempt-0")) for i in (0, 1))
-    assert (listens(first), listens(second)) == (True, False)
+    assert (needs_coordinator_port(first), needs_coordinator_port(second)) == (True, False)
     lab.reports("g/* running").reports("g/task-0 exited 1").reports("g/task-1 stopped").schedule()
     again = placement_of(lab.cluster, parse_attempt_id("g/task-0/attempt-1"))
     assert coordinator_port(again) != coordinator_port(first)

@@ -57,7 +57,7 @@ def objection(site: Site) -> str:
     assert list(site.books.slices.items()) == before
     assert (site.directory / "events.jsonl").read_bytes() == log
     assert (done.created, done.deleted) == ([], {})
-    return str(done.objection or "")
+    return str(done.conflict or "")
 
 
 def test_a_copy_deletes_nothing_and_the_original_goes_on(site: Site, tmp_path: Path) -> None:
@@ -67,14 +67,14 @@ def test_a_copy_deletes_nothing_and_the_original_goes_on(site: Site, tmp_path: P
     assert objection(copy) == (
         f"slices are managed from laptop:{site.directory}; this state directory was copied or moved"
     )
-    assert site.autoscale().objection is None
+    assert site.autoscale().conflict is None
     assert name in site.books.slices
 
 
 def test_a_directory_that_only_has_another_name_goes_on(site: Site, tmp_path: Path) -> None:
     os.rename(site.directory, tmp_path / "elsewhere")
     site.directory = tmp_path / "elsewhere"
-    assert site.autoscale().objection is None
+    assert site.autoscale().conflict is None
 
 
 def test_the_same_directory_on_another_machine_is_another_one(
@@ -107,7 +107,7 @@ def test_on_a_network_file_system_the_machine_does_not_count(tmp_path: Path) -> 
 def test_a_copy_looks_after_slices_once_the_operator_says_so(site: Site, tmp_path: Path) -> None:
     copy = copy_of(site, tmp_path / "copy")
     adopt(copy)
-    assert copy.autoscale().objection is None
+    assert copy.autoscale().conflict is None
     site.clock.sleep(10_000)
     assert "managed from" in objection(copy_of(copy, tmp_path / "third"))
 
@@ -160,5 +160,5 @@ def test_a_log_from_before_there_were_such_things_is_claimed_by_the_next_pass(tm
     name = slice_name("west", session.cluster_id, 1)
     with session.transaction() as draft:
         draft.record(SliceRequested(slice=name, group="west", template=LOCAL))
-    assert site.autoscale().objection is None
+    assert site.autoscale().conflict is None
     assert "managed from" in objection(copy_of(site, tmp_path / "copy"))

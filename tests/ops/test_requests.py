@@ -149,7 +149,7 @@ def test_what_only_reads_takes_no_lock(tmp_path: Path) -> None:
     session = site.session()
     session.lock_timeout = 0.0
     session.view()
-    session.begun = True  # it has written before
+    session.has_locked = True  # it has written before
     with site.session().state.locked("somebody else", 0):
         cycle.run(session, schedule=False)
     assert task.told("1")["job"]["state"] == "RUNNING"

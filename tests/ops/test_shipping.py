@@ -13,7 +13,7 @@ from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle.transfers import Shipping
 from iris_cli.ops.jobs.cancel import cancel
-from iris_cli.ops.views.view import look
+from iris_cli.ops.views.view import load_view
 from tests.support.fake_hosts import silence_of
 from tests.support.fake_runner import Site
 from tests.support.onlooker import Onlooker
@@ -249,7 +249,7 @@ def test_a_job_whose_packed_workspace_is_lost_waits_and_says_so(site: Site, dama
     attempts = len(site.task("lost").attempts)
     assert site.task("lost").state is TaskState.PENDING
     assert attempts <= int(damaged)
-    said = look(site.session()).prospect(site.cluster.jobs[JobId("lost")], site.task("lost").id)
+    said = load_view(site.session()).prospect(site.cluster.jobs[JobId("lost")], site.task("lost").id)
     assert said == f"its packed workspace {workspace.hash[:12]} is gone; launch the job again"
     packed(site)  # the same content is packed again, by another launch
     for _ in range(6):

@@ -168,13 +168,13 @@ def test_what_a_launch_left_unanswered_is_given_up_and_goes_on_once(site: Site) 
     with hanging(host, "prepare") as hangs:
         session = site.session()
         session.view()
-        session.news = []
+        session.new_transactions = []
         job = launch(session, JobRequest(name="second", command=("true",), cpu=1.0, **on("b")))
         cycle.run(session, patience=SAFETY_NET, job=job)
         assert hangs.wait(SAFETY_NET)
         assert site.state_of("second") is JobState.RUNNING
         assert site.attempt("first").taken_over
-        committed = [event for each in session.news for event in each.events]
+        committed = [event for each in session.new_transactions for event in each.events]
         assert sum(isinstance(event, DispatchTakenOver) for event in committed) == 1
         assert sum(isinstance(event, TaskAssigned) for event in committed) == 2
     site.cycle(1.0)

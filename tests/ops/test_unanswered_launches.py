@@ -116,9 +116,9 @@ def test_it_is_given_up_in_the_transaction_that_records_the_silence(tmp_path: Pa
     site.hosts["w0"].cut = "made"
     session = site.session()
     session.view()
-    session.news = []
+    session.new_transactions = []
     cycle.run(session)
-    *_, silence = session.news
+    *_, silence = session.new_transactions
     assert [type(event).__name__ for event in silence.events] == [
         "WorkerConditionChanged",
         "DispatchTakenOver",

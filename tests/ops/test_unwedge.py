@@ -52,7 +52,7 @@ def test_everything_in_the_way_has_an_owner(site: Site) -> None:
     for pid, token in enumerate((own, ended, UNKNOWN, None), start=10):
         held_by(site, token, pid)
     site.hosts["w0"].tokens[UNKNOWN] = Entry(S.RUNNING)
-    found = unwedge.look(site.session(), "w0")
+    found = unwedge.find_obstacles(site.session(), "w0")
     assert owners(found) == [Owner.IRIS, Owner.ENDED, Owner.UNKNOWN, Owner.OTHER, Owner.UNKNOWN]
     assert [str(each.attempt) for each in found.obstacles[:2]] == [
         "now/task-0/attempt-0",
@@ -64,7 +64,7 @@ def test_everything_in_the_way_has_an_owner(site: Site) -> None:
 def test_a_look_at_who_holds_a_device_changes_nothing(site: Site) -> None:
     host = held_by(site, None, 10)
     before, seq = list(host.holders), site.cluster.seq
-    unwedge.look(site.session(), "w0")
+    unwedge.find_obstacles(site.session(), "w0")
     assert (host.holders, site.cluster.seq) == (before, seq)
 
 
@@ -73,7 +73,7 @@ def test_with_consent_all_is_stopped_but_what_iris_owns(site: Site) -> None:
     held_by(site, site.attempt("now").token, 11)
     host.tokens[UNKNOWN] = Entry(S.RUNNING)
     session = site.session()
-    left = unwedge.clear(session, unwedge.look(session, "w0"))
+    left = unwedge.clear(session, unwedge.find_obstacles(session, "w0"))
     assert left.obstacles == ()
     assert [holder.pid for holder in host.holders] == [11]
     assert (host.running, host.tokens[UNKNOWN].state) == (["now/task-0"], S.STOPPED)
@@ -86,7 +86,7 @@ def test_who_cleared_what_stands_in_the_history_before_anything_is_stopped(site:
     host.tokens[UNKNOWN] = Entry(S.RUNNING)
     host.unkillable = True
     session = site.session()
-    unwedge.clear(session, unwedge.look(session, "w0"))
+    unwedge.clear(session, unwedge.find_obstacles(session, "w0"))
     told = [entry for entry in history(session, "w0").entries if entry.type == "WorkerUnwedged"]
     assert [(entry.actor, entry.text) for entry in told] == [
         (
@@ -99,13 +99,13 @@ def test_who_cleared_what_stands_in_the_history_before_anything_is_stopped(site:
 def test_where_nothing_may_be_stopped_nothing_goes_on_record(site: Site) -> None:
     held_by(site, site.attempt("now").token, 11)
     session = site.session()
-    unwedge.clear(session, unwedge.look(session, "w0"))
+    unwedge.clear(session, unwedge.find_obstacles(session, "w0"))
     assert "WorkerUnwedged" not in {entry.type for entry in history(session).entries}
 
 
 def test_what_the_log_has_come_to_own_since_the_look_is_not_touched(site: Site) -> None:
     host = held_by(site, site.attempt("now").token, 10)
-    found = unwedge.look(site.session(), "w0")
+    found = unwedge.find_obstacles(site.session(), "w0")
     as_if_unknown = replace(
         found, obstacles=tuple(replace(each, owner=Owner.UNKNOWN) for each in found.obstacles)
     )
@@ -117,7 +117,7 @@ def test_what_the_log_has_come_to_own_since_the_look_is_not_touched(site: Site) 
 def test_what_appeared_after_the_look_is_not_touched(site: Site) -> None:
     held_by(site, None, 10)
     session = site.session()
-    found = unwedge.look(session, "w0")
+    found = unwedge.find_obstacles(session, "w0")
     host = held_by(site, None, 11)
     unwedge.clear(session, found)
     assert [holder.pid for holder in host.holders] == [11]
@@ -128,7 +128,7 @@ def test_what_does_not_go_is_named_after_a_while(site: Site) -> None:
     host.unkillable = True
     session = site.session()
     began = site.clock.time
-    left = unwedge.clear(session, unwedge.look(session, "w0"), grace=5.0)
+    left = unwedge.clear(session, unwedge.find_obstacles(session, "w0"), grace=5.0)
     assert [each.holder for each in left.obstacles] == host.holders
     assert 5.0 < site.clock.time - began < 60.0
 
@@ -143,7 +143,7 @@ def test_a_worker_with_attempts_that_the_log_never_saw_takes_tasks_again_when_th
     assert site.cluster.workers[WorkerId("w0")].unschedulable
     assert site.state_of("one") is JobState.PENDING
     session = site.session()
-    unwedge.clear(session, unwedge.look(session, "w0"))
+    unwedge.clear(session, unwedge.find_obstacles(session, "w0"))
     site.cycle()
     assert site.state_of("one") is JobState.RUNNING
 
@@ -151,14 +151,14 @@ def test_a_worker_with_attempts_that_the_log_never_saw_takes_tasks_again_when_th
 def test_of_another_machine_nothing_is_judged_by_the_log(site: Site) -> None:
     held_by(site, None, 10).reboot()
     with pytest.raises(IrisError, match="rebooted or re-created") as raised:
-        unwedge.look(site.session(), "w0")
+        unwedge.find_obstacles(site.session(), "w0")
     assert raised.value.hint == "iris worker probe w0"
 
 
 def test_a_silent_worker_is_said_to_be_silent(site: Site) -> None:
     site.hosts["w0"].silence = SilenceKind.TIMEOUT
     with pytest.raises(UnreachableError, match="no answer from w0 \\(connect: timeout"):
-        unwedge.look(site.session(), "w0")
+        unwedge.find_obstacles(site.session(), "w0")
 
 
 def test_the_result_is_printed_as_text_and_as_json(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,7 +166,7 @@ def test_the_result_is_printed_as_text_and_as_json(site: Site, capsys: pytest.Ca
     held_by(site, own, 10)
     held_by(site, None, 11)
     site.hosts["w0"].tokens[UNKNOWN] = Entry(S.LOST)
-    found = unwedge.look(site.session(), "w0")
+    found = unwedge.find_obstacles(site.session(), "w0")
     show_wedge(Output(), found)
     assert capsys.readouterr().out.splitlines() == [
         "process 10 (x) holds /dev/accel0; its attempt is live and is not stopped (now/task-0/attempt-0)",

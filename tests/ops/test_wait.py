@@ -158,18 +158,18 @@ def test_why_a_task_is_pending_stays_known_while_no_cycle_can_run(
     session = site.session()
     session.lock_timeout = 0.01
     with CycleRunner(session) as runner:
-        runner.look()
+        runner.run_due_cycle()
         why = runner.reason(second)
         assert "assigned to first" in why
         runner.pause(1.0)  # the answers of the host arrive
         site.hosts["w0"].exits("first")
         with site.session().state.locked("iris log salvage", 0.0):
             runner.make_cycle_due()
-            runner.look()
+            runner.run_due_cycle()
         assert "iris log salvage" in str(runner.trouble)
         assert runner.reason(second) == why
         runner.make_cycle_due()
-        runner.look()
+        runner.run_due_cycle()
         assert (runner.trouble, runner.reason(second)) == (None, "")
 
 

@@ -17,7 +17,7 @@ from iris_cli.core.resources import Device
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.live_view import Urgency, live_view
 from iris_cli.ops.views.status import cluster_status
-from iris_cli.ops.views.view import look
+from iris_cli.ops.views.view import load_view
 from iris_cli.ops.views.why import why
 from iris_cli.render.as_json import json_text
 from iris_cli.render.console import Output
@@ -189,7 +189,7 @@ def test_an_expected_start_is_shown_in_local_time_rounded_up_and_marked_as_an_es
 def test_nothing_is_expected_where_a_scale_group_may_add_a_slice(tmp_path: Path) -> None:
     lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16", timeout=3600).schedule()
     lab.reports("train/* running").job("next", tpu="v4-16")
-    view, job = look(session_of(lab, tmp_path / "state")), lab.the_job("next")
+    view, job = load_view(session_of(lab, tmp_path / "state")), lab.the_job("next")
     assert view.expected_start(job, job.task_ids[0]) is not None
     growing = replace(view, offered=(Device("tpu", "v4-16"),))
     assert growing.expected_start(job, job.task_ids[0]) is None

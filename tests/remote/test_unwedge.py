@@ -85,7 +85,7 @@ def test_the_chosen_processes_are_ended_and_recorded_and_live_attempts_continue(
     host.tokens.append(ours)
     until(lambda: marked(ours))
     theirs = devices.hold()
-    found = operation.look(session, host.target.worker)
+    found = operation.find_obstacles(session, host.target.worker)
     assert [each.holder.pid for each in found.clearable if each.holder] == [theirs]
     assert operation.clear(session, found, grace=5.0).obstacles == ()
     assert not is_alive(theirs)

@@ -26,7 +26,7 @@ from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.session import Session
 from iris_cli.ops.views import history, inventory, job_status, status, why
 from iris_cli.ops.views.report import report
-from iris_cli.ops.views.view import look
+from iris_cli.ops.views.view import load_view
 from iris_cli.render.console import Output
 from iris_cli.render.event_log import show_history
 from iris_cli.render.plans import show_plan
@@ -93,7 +93,7 @@ def session_on(text: str, directory: Path) -> Session:
 
 
 def plan_of(session: Session, output: Output) -> None:
-    seen = look(session)
+    seen = load_view(session)
     show_plan(output, seen.plan, seen.cluster)
 
 

@@ -23,7 +23,7 @@ from iris_cli.ops.views.history import history
 from iris_cli.ops.views.inventory import inventory
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.status import cluster_status, in_display_order
-from iris_cli.ops.views.view import as_of, cycle_age, look, parse_moment
+from iris_cli.ops.views.view import as_of, cycle_age, load_view, parse_moment
 from iris_cli.ops.views.why import why
 from tests.journal.samples import HOST
 from tests.render.scenes import SCENES, busy, displays, failed_gang, retried_gang, session_of
@@ -347,7 +347,7 @@ def test_history_keeps_the_newest_and_counts_the_rest(tmp_path: Path) -> None:
 def test_history_knows_what_the_cluster_has_forgotten(tmp_path: Path) -> None:
     lab = Lab().worker("gone").worker("stays").configure("gone")
     session = session_of(lab, tmp_path / "state")
-    assert "gone" not in look(session).cluster.workers
+    assert "gone" not in load_view(session).cluster.workers
     assert history(session, "gone").entries[-1].text.startswith("worker gone forgotten")
 
 

@@ -183,7 +183,7 @@ def test_looking_on_tells_what_is_about_these_jobs(tmp_path: Path) -> None:
     lab = Lab().worker("w", cpu=8)
     session: Session = session_of(lab, tmp_path / "state")
     steps = follow_log(session, every=2.0, followed=lambda: ("mine",))
-    assert next(steps).news == ()
+    assert next(steps).entries == ()
     before = len(lab.log)
     lab.job("mine", cpu=1.0).job("other", cpu=1.0).schedule()
     from iris_cli.journal.log.file_store import FileStore
@@ -192,6 +192,6 @@ def test_looking_on_tells_what_is_about_these_jobs(tmp_path: Path) -> None:
     store.load()
     for transaction in lab.log[before:]:
         store.append(transaction.seq - 1, transaction.events, at=transaction.at, actor="other@host")
-    texts = [each.text for each in next(steps).news]
+    texts = [each.text for each in next(steps).entries]
     assert texts
     assert all("mine" in text for text in texts)

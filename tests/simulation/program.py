@@ -174,7 +174,7 @@ class Program:
         addresses = self.site.network.addresses
         wedged = [worker for worker, machine in addresses.items() if machine.is_wedged(worker)]
         name = self._operator.choice(wedged or list(addresses))
-        unwedge.clear(session, unwedge.look(session, name), grace=5.0)
+        unwedge.clear(session, unwedge.find_obstacles(session, name), grace=5.0)
 
     def cancel_one(self, session: Session) -> None:
         names = [job.id for job in session.view().jobs.values() if job.end is None]

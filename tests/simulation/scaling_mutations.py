@@ -88,7 +88,7 @@ def _old_lists_count() -> AbstractContextManager[Any]:
 
 
 def _silence_is_an_empty_list() -> AbstractContextManager[Any]:
-    provider = autoscale._provider
+    provider = autoscale._open_provider
 
     class Deaf:
         def __init__(self, real: Any) -> None:
@@ -100,7 +100,7 @@ def _silence_is_an_empty_list() -> AbstractContextManager[Any]:
             except ProviderError:
                 return ()
 
-    return patch.object(autoscale, "_provider", lambda *args: Deaf(provider(*args)))
+    return patch.object(autoscale, "_open_provider", lambda *args: Deaf(provider(*args)))
 
 
 def _busy_slices_are_idle() -> AbstractContextManager[Any]:
@@ -185,8 +185,8 @@ def _asked_before_it_is_written() -> AbstractContextManager[Any]:
     def hasty(session: Any, listings: Any, silent: Any) -> Any:
         plan = autoscale.dry_run(session)
         for order in plan.create:
-            provider = autoscale._provider(session, Scope.of(order.group.template))
-            autoscale._outcome(order, partial(provider.create, order.slice, order.group))  # type: ignore[arg-type]  # it has a name
+            provider = autoscale._open_provider(session, Scope.of(order.group.template))
+            autoscale._call(order, partial(provider.create, order.slice, order.group))  # type: ignore[arg-type]  # it has a name
         return decide(session, listings, silent)
 
     return patch.object(autoscale, "_decide", hasty)

@@ -80,7 +80,7 @@ def run(
         with (
             patch("iris_cli.journal.lock.StateLock", partial(SimLock, scheduler)),
             patch("iris_cli.journal.log.scan.decode_line", lru_cache(_LINES)(decode_line)),
-            patch("iris_cli.ops.secret_values._value", _secret_value(scheduler)),
+            patch("iris_cli.ops.secret_values._read_value", _secret_value(scheduler)),
             patch("iris_cli.randomness.os.urandom", _unlike_all_before()),
         ):
             if scaling:

@@ -103,7 +103,7 @@ class Strands(Generic[R]):
         self._arrived = []
 
 
-_KEEPER = SliceOwner(place="here", where="the only one")
+_OWNER = SliceOwner(place="here", where="the only one")
 _SNAPSHOT_EVERY = (1, 7, EVERY_LINES, EVERY_LINES, EVERY_LINES)
 """Lines after which invocations write a snapshot, by turns."""
 
@@ -231,7 +231,7 @@ class Site:
             ),
             clock=self.clock,
             randomness=Drawn(self.scheduler.draws("product")),
-            keeper=_KEEPER,
+            slice_owner=_OWNER,
             command="",
             lock_timeout=patience,
             make_fan_out=lambda _: Strands(process),

@@ -37,7 +37,7 @@ def autoscale(
     slices. Places no tasks: `iris schedule --autoscale` does both.
     """
     from iris_cli.ops import autoscale as operation
-    from iris_cli.ops.views.scale_status import objection, scaling_rows
+    from iris_cli.ops.views.scale_status import owner_conflict, scaling_rows
     from iris_cli.render import slices as render
 
     iris: Context = context.obj
@@ -51,7 +51,7 @@ def autoscale(
         session = iris.session("iris autoscale --dry-run")
         plan = operation.dry_run(session)
         render.show_plan(iris.output, plan, scaling_rows(session.cluster, plan, session.clock.now()))
-        if (found := objection(session)) is not None:
+        if (found := owner_conflict(session)) is not None:
             iris.output.warning(f"no slices are created or deleted: {found}")
         return ExitCode.OK
     return cycles.autoscale(iris, once=once, interval=interval)

@@ -49,7 +49,7 @@ def cancel(
             )
         return inside.cancel(iris, names, reason)
     session = iris.session("iris cancel")
-    result = operation.cancel(session, names, prefix=prefix, wanted=wanted, reason=reason)
+    result = operation.cancel(session, names, prefix=prefix, job_filter=wanted, reason=reason)
     stopped = operation.wait_until_stopped(session, result) if wait else True
     no_cycles = iris.take_no_cycles_reason() if wait and result.stopping else ""
     cycles = iris.cycles_for_json(session)

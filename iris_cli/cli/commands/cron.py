@@ -75,7 +75,7 @@ def install(
         changed = crontab.install(entry)
         with suppress(IrisError):
             timer.remove(entry, units_directory())
-        where = crontab.line(entry)
+        where = crontab.crontab_line(entry)
     show_installed(iris.output, where, changed=changed, keys=keys, missing=missing)
 
 
@@ -89,9 +89,9 @@ def show(context: typer.Context) -> None:
     entry = cron_entry(iris)
     found = {"crontab": "", "systemd": ""}
     with suppress(IrisError):
-        found["crontab"] = crontab.installed(entry)
+        found["crontab"] = crontab.installed_lines(entry)
     with suppress(IrisError):
-        found["systemd"] = timer.installed(entry, units_directory())
+        found["systemd"] = timer.timer_state(entry, units_directory())
     cycle = cycle_age(iris.state.read_heartbeat(), iris.clock.now())
     show_found(iris.output, found, cycle, entry.log)
 
@@ -128,6 +128,6 @@ def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -
 
 
 def units_directory() -> Path:
-    from iris_cli.ops.loop.cron.timer import directory_of
+    from iris_cli.ops.loop.cron.timer import unit_directory
 
-    return directory_of(Path.home(), os.environ.get("XDG_CONFIG_HOME", ""))
+    return unit_directory(Path.home(), os.environ.get("XDG_CONFIG_HOME", ""))

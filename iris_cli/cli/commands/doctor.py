@@ -14,7 +14,7 @@ from iris_cli.errors import ExitCode, IrisError
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
     from iris_cli.ops.checks.findings import Finding
-    from iris_cli.ops.loop.cron.checks import Installed
+    from iris_cli.ops.loop.cron.checks import Schedule
     from iris_cli.ops.session import Session
     from iris_cli.ops.views.cycles import Cycles
     from iris_cli.render.checks import WrittenBundle
@@ -92,12 +92,12 @@ def _cycles(iris: Context) -> "Cycles | None":
     return _if_readable(lambda: cycles_of(iris.state, iris.clock.now(), iris.config.loop))
 
 
-def _cron(iris: Context) -> "Installed":
-    """Return the crontab line or timer of this cluster; an empty `Installed` if the configuration can't be read."""
+def _cron(iris: Context) -> "Schedule":
+    """Return the crontab line or timer of this cluster; an empty `Schedule` if the configuration can't be read."""
     from iris_cli.cli.commands.cron import cron_entry, units_directory
-    from iris_cli.ops.loop.cron.checks import Installed, installed
+    from iris_cli.ops.loop.cron.checks import Schedule, find_schedule
 
-    return _if_readable(lambda: installed(cron_entry(iris), units_directory())) or Installed()
+    return _if_readable(lambda: find_schedule(cron_entry(iris), units_directory())) or Schedule()
 
 
 def _session(iris: Context, config: "ClusterConfig | None") -> "Session":

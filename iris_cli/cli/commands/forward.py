@@ -43,7 +43,7 @@ def forward(
     from iris_cli.ops.workers import forward as operation
 
     iris: Context = context.obj
-    wanted = operation.parse_wanted(port)
+    wanted = operation.parse_request(port)
     session = iris.session("iris forward")
     task = operation.find_task(session.view(), what, wanted)
     location = operation.port_location(session.cluster, task.id, wanted.remote)

@@ -50,12 +50,12 @@ def verify(context: typer.Context) -> int:
     Takes no lock, changes nothing.
     """
     from iris_cli.journal.layout import LOG
-    from iris_cli.ops.checks.log_checks import verified
+    from iris_cli.ops.checks.log_checks import verify_with_progress
     from iris_cli.render.event_log import show_verdict
 
     iris: Context = context.obj
     directory = iris.state_path_in_use
-    verdict = verified(directory, iris.progress)
+    verdict = verify_with_progress(directory, iris.progress)
     show_verdict(iris.output, directory / LOG, verdict)
     return ExitCode.OK if verdict.ok else ExitCode.LOG_DAMAGED
 
@@ -67,12 +67,14 @@ def salvage(
 ) -> int:
     """Truncate a damaged log before the damage. The old log is kept; without --yes only prints what would be lost."""
     from iris_cli.journal.log.position import FaultKind
-    from iris_cli.ops.checks.log_checks import verified
+    from iris_cli.ops.checks.log_checks import verify_with_progress
     from iris_cli.ops.workers.workers import require_probes
     from iris_cli.render.event_log import show_accepted
 
     iris: Context = context.obj
-    verdict = verified(iris.state_path_in_use, iris.progress)  # raises NotFoundError without a log
+    verdict = verify_with_progress(
+        iris.state_path_in_use, iris.progress
+    )  # raises NotFoundError without a log
     state = iris.state_of(None)
     damage = state.read().damage
     if damage is None and verdict.ok:

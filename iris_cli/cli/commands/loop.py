@@ -63,7 +63,7 @@ def start(context: typer.Context) -> None:
     session = iris.session("iris loop start")
     if not work_left(session.view(), session.config, session.state):
         operation.record_order(iris.state, iris.clock, stopped=False, command=session.command)
-        operation.end(iris.state, iris.clock)
+        operation.end_loop(iris.state, iris.clock)
         render.show_started(iris.output, None)
         return
     render.show_started(iris.output, operation.start(iris))

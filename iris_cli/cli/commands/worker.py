@@ -266,7 +266,7 @@ def unwedge(
 
     iris: Context = context.obj
     session = iris.session("iris worker unwedge")
-    found, after = operation.look(session, worker), None
+    found, after = operation.find_obstacles(session, worker), None
     if not iris.output.as_json and not (iris.output.quiet and yes):
         render.show_wedge(iris.output, found)
     if found.clearable and consent.is_given(iris, render.stop_question(found), yes=yes, action="stop"):

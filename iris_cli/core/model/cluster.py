@@ -159,6 +159,14 @@ class Cluster(Struct, kw_only=True, eq=False):
             raise KeyError(str(attempt))
         return attempts[attempt.number]
 
+    def find_attempt(self, attempt_id: AttemptId, token: Token) -> Attempt | None:
+        """Return the attempt, or None if it does not exist with this token."""
+        task = self.tasks.get(attempt_id.task)
+        if task is None or attempt_id.number >= len(task.attempts):
+            return None
+        attempt = task.attempts[attempt_id.number]
+        return attempt if attempt.token == token else None
+
     def unknown_tokens(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
         """Return the tokens that no attempt ever had."""
         known = {attempt.token for task in values_in_memory(self.tasks) for attempt in task.attempts}

@@ -36,15 +36,16 @@ MAX_EVENTS = 300
 _MAX_LINES = 100  # lines of the loop's log
 _MAX_TAIL = 4 << 20  # bytes read from the end of a file
 _PACKAGES = ("typer", "rich", "paramiko", "filelock", "msgspec", "PyYAML", "google-cloud-tpu")
-_WORDS = """
+_HARMLESS_KEYS = """
 type tpu gpu zone region known_hosts provider runtime accelerator topology addresses replace_lost loop autoscale
 silent_after priority idle_timeout memory grace timeout setup_timeout scheduling_timeout taints limits
 """
-_SHOWN = frozenset(_WORDS.split())
-"""Keys of `cluster.yaml` with values from a known set of words. These are shown, and so are all numbers."""
+_SHOWN = frozenset(_HARMLESS_KEYS.split())
+"""Keys of `cluster.yaml` whose values are harmless words. The bundle shows these values, and all numbers."""
 _NAMES = frozenset(("name", "id", "remote_dir"))
 """Keys whose values are shown, except parts that are known to be sensitive."""
 _HOSTS = frozenset(("host", "hosts", "proxy_jump", "login"))
+"""Keys whose values are hosts, shown as pseudonyms."""
 _FIELDS = """
 type at actor name program worker task job id state reason error cause condition detail chosen text kind trigger
 containment refusal priority setting step array group_by variant key op mode slice zone region signal after again
@@ -52,7 +53,7 @@ origin attempt attempts env_preset replace_lost known_hosts incarnation boot_id 
 topology request digest hash host user proxy_jump address token allocation node login
 """
 _TEXTS = frozenset(_FIELDS.split())
-"""Fields of events with text that is shown after redaction; the text of other fields is hidden."""
+"""Fields of events whose text is shown after redaction. The text of other fields is hidden."""
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -64,16 +65,16 @@ class Part(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """The size of the lines in bytes."""
+        """Size of the lines in bytes."""
         return sum(len(line.encode()) + 1 for line in self.lines)
 
 
 def bundle(
     config: Path | None, state: Path | None, findings: Sequence[Finding], session: Session | None
 ) -> tuple[Part, ...]:
-    """Collect and redact the parts. Hosts and users found in one part are redacted in all parts.
+    """Collect and redact the parts of a bundle. Hosts and users that one part names are redacted in all parts.
 
-    `config` is cluster.yaml, `state` the state directory. An argument is None if it can't be determined.
+    `config` is cluster.yaml, `state` the state directory. `config`, `state` and `session` are None if unavailable.
     """
     root = read_yaml(config, Report(config)) if config is not None else None
     redactor = Redactor()
@@ -90,7 +91,7 @@ def bundle(
     events = [_event(line) for line in _tail(state, LOG, MAX_EVENTS)]
     for each in events:
         _register_event(each, redactor)
-    for _ in range(2):  # the second pass knows the names found in all parts
+    for _ in range(2):  # the second pass knows the names in all parts
         parts = (
             _versions(),
             _configuration(root, redactor),
@@ -102,7 +103,7 @@ def bundle(
 
 
 def write_bundle(path: Path, parts: Iterable[Part]) -> None:
-    """Write the parts to a new private file. Raises UsageError if the file exists, NotWritableError."""
+    """Write the parts to a new private file. Raises NotWritableError, or UsageError if the file exists."""
     lines = [line for part in parts for line in (f"=== {part.name}: {part.about}", *part.lines, "")]
     try:
         with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
@@ -123,14 +124,11 @@ def _exists(path: Path) -> UsageError:
     return UsageError(f"{path} exists already", hint="name a new file")
 
 
-# Sensitive names and values
-
-
 def _register_session(session: Session, redactor: Redactor) -> None:
-    """Register hosts and users on the routes to all workers, and the secret values of jobs and notifications."""
+    """Register the hosts and users on the routes to all workers, and the secret values of jobs and notifications."""
     try:
         cluster = session.view()
-    except IrisError:  # the findings contain this error
+    except IrisError:  # `iris doctor` has reported this error
         cluster = Cluster()
     connections = [session.target(worker).connection for worker in all_workers(session, cluster)]
     for each in connections:
@@ -182,14 +180,11 @@ def _register_event(entry: Any, redactor: Redactor, key: str = "") -> None:
 
 
 def _is_plain(text: str) -> bool:
-    """Return True for common words and numbers. If these were hidden, the bundle would be unreadable."""
+    """Return True for common words and numbers, which must not be hidden, so that the bundle stays readable."""
     return text.lower() in _PLAIN_WORDS or not text.strip("0123456789.,:-")
 
 
 _PLAIN_WORDS = frozenset(("true", "false", "none", "null", "auto", "info", "debug", "warning"))
-
-
-# Parts
 
 
 def _versions() -> Part:
@@ -209,7 +204,7 @@ def _versions() -> Part:
 
 
 def _scalars(node: Node | None, key: str) -> Iterator[tuple[str, str]]:
-    """Yield each text of a configuration with the key that decides whether the text is shown (`_key_of_entry`)."""
+    """Yield each text of a configuration, with the key that decides whether the text is shown."""
     if node is None:
         return
     if isinstance(node.value, dict):
@@ -223,11 +218,11 @@ def _scalars(node: Node | None, key: str) -> Iterator[tuple[str, str]]:
 
 
 _AS_A_WHOLE = frozenset(("env", "labels", "attributes", "notify", "limits"))
-"""Mappings of a configuration whose keys the user chose. Their entries are all shown, or all hidden."""
+"""Mappings of a configuration in which the user chooses the keys. Either all their entries are shown, or none."""
 
 
 def _key_of_entry(key: str, name: str) -> str:
-    """Return the key that decides whether an entry is shown: the entry's own key `name`, or its mapping's key `key`."""
+    """Return the key that decides whether an entry is shown: its name, or the key of a mapping in `_AS_A_WHOLE`."""
     return key if key in _AS_A_WHOLE else name
 
 
@@ -308,7 +303,7 @@ def _shown(value: Any, redactor: Redactor, key: str) -> Any:
 
 
 _USER_KEYS = frozenset(("env", "labels", "metadata", "attributes", "secret_files"))
-"""Mappings in events with keys that the user chose; their values are hidden."""
+"""Mappings in events in which the user chooses the keys. Their values are hidden."""
 
 
 def _loop(state: Path | None, redactor: Redactor) -> Part:

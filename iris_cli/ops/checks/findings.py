@@ -1,4 +1,4 @@
-"""Findings of `iris doctor`: each with its level and its fix."""
+"""Findings of `iris doctor`. Each finding has a level and a fix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Level(StrEnum):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One finding about `subject`. `code` is the exit code of a failure. `hidden_if_ok`: tables omit it if it is OK."""
+    """One finding about `subject`. `code` is the exit code of a failure. `hidden_if_ok`: tables omit an OK finding."""
 
     level: Level
     subject: str

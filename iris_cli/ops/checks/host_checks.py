@@ -30,7 +30,7 @@ SSH_CONFIG = Path("~/.ssh/config")
 
 
 def check_keys(connections: Iterable[Connection]) -> list[Finding]:
-    """Return the problems of SSH keys on this machine, one finding for all hosts with the same problem."""
+    """Return findings on the SSH keys on this machine. Hosts with the same problem share a finding."""
     try:
         routes = Routes(SSH_CONFIG.expanduser())
     except NoAnswer as error:
@@ -55,21 +55,22 @@ def _key_problems(
 ) -> Iterator[tuple[Connection, NoAnswer | None]]:
     """Yield each connection with the key problem on its route, or None. Each set of keys is checked only once."""
     ring = KeyRing()
-    known: dict[object, NoAnswer | None] = {}
+    checked: dict[object, NoAnswer | None] = {}
     for connection in connections:
-        found: NoAnswer | None = None
+        problem: NoAnswer | None = None
         try:
             for hop in routes.resolve(connection):
-                offer = (hop.identities, hop.has_own_key, hop.identities_only)
-                if offer not in known:
-                    known[offer] = _fault(ring, hop)
-                found = found or known[offer]
+                keys = (hop.identities, hop.has_own_key, hop.identities_only)
+                if keys not in checked:
+                    checked[keys] = _check_hop(ring, hop)
+                problem = problem or checked[keys]
         except NoAnswer as error:
-            found = error
-        yield connection, found
+            problem = error
+        yield connection, problem
 
 
-def _fault(ring: KeyRing, hop: Hop) -> NoAnswer | None:
+def _check_hop(ring: KeyRing, hop: Hop) -> NoAnswer | None:
+    """Return the problem with the keys for an SSH server, or None."""
     try:
         with ring.keys_for_hop(hop):
             return None
@@ -82,7 +83,7 @@ MIN_DISK = 1 << 30  # bytes; a disk with less free space counts as nearly full
 
 
 class _Result(Struct, frozen=True):
-    """Result of a probe. The worker's clock is at least `skew` seconds ahead of this machine's clock (< 0: behind)."""
+    """Result of a probe. `skew`: seconds by which the worker's clock is at least ahead (behind if negative)."""
 
     worker: Worker
     report: ProbeReport | Silence
@@ -90,10 +91,10 @@ class _Result(Struct, frozen=True):
 
 
 def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = ()) -> Iterator[Finding]:
-    """Check all workers of the log and the configuration in parallel.
+    """Check all workers of the log and the configuration in parallel. Yield findings about silent workers first.
 
-    Findings about silent workers come first. Nothing is recorded, and nothing is created on hosts. A problem with a key
-    is not repeated if one of the texts in `reported` contains it.
+    Nothing is recorded, and nothing is created on hosts. `reported`: texts of earlier findings. If one of them contains
+    a problem with a key, the problem is not reported again.
     """
     results = sorted(_probe(session, all_workers(session, cluster)), key=lambda each: each.worker.id)
     silent_slices = _silent_slices(session, results)
@@ -125,7 +126,7 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
 
 
 def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
-    """Return the workers in the log with their present connections, then workers that are only in the configuration."""
+    """Return the workers in the log with their present connections, then the workers that are only configured."""
     new = (host for worker, host in session.hosts.items() if worker not in cluster.workers)
     unprobed = (
         Worker(id=host.worker, connection=host.connection, condition=WorkerCondition.UNPROBED) for host in new
@@ -143,8 +144,8 @@ def _silent_slices(session: Session, results: Iterable[_Result]) -> set[str]:
     for each in results:
         host, report = session.hosts.get(each.worker.id), each.report
         if host is not None and host.slice is not None:
-            is_away = isinstance(report, Silence) and report.kind in _UNREACHABLE_KINDS
-            reachable[host.slice] = reachable.get(host.slice, False) or not is_away
+            is_unreachable = isinstance(report, Silence) and report.kind in _UNREACHABLE_KINDS
+            reachable[host.slice] = reachable.get(host.slice, False) or not is_unreachable
     return {name for name, has_vm in reachable.items() if not has_vm}
 
 
@@ -153,7 +154,7 @@ def silence_finding(
 ) -> Finding:
     """Return the finding for a silent worker. `whole_slice`: True if no VM of its slice answered."""
     fix = silence.hint or _FIXES.get(silence.kind, "").format(
-        login=_login(worker.connection), reach=_reach(worker.connection), id=worker.id
+        login=_ssh_arguments(worker.connection), reach=_run_words(worker.connection), id=worker.id
     )
     zone = host.attributes.get(ZONE_ATTRIBUTE_KEY) if host is not None else None
     if host is not None and host.slice is not None and zone is not None:  # a slice in Google Cloud
@@ -171,7 +172,7 @@ def silence_finding(
 def host_findings(
     worker: Worker, host: HostConfig | None, report: ProbeReport, skew: float, refusal: str = ""
 ) -> list[Finding]:
-    """Return the findings about a worker that answered. `refusal`: why the worker accepts no tasks; '' if it does."""
+    """Return the findings about a worker that answered. `refusal`: why the worker accepts no tasks, or ''."""
     findings = [*_identity(worker, report), *_health(worker, report, skew, refusal)]
     if host is not None:
         findings += [
@@ -186,15 +187,15 @@ def host_findings(
 
 
 def differences(host: HostConfig, report: ProbeReport) -> list[str]:
-    """Return the differences between configuration and host. iris uses the configured values."""
-    found = dict(report.metadata)
-    probed = build_worker_attributes(dict(found)) if found else {}
+    """Return the differences between configuration and host in words. iris uses the configured values."""
+    metadata = dict(report.metadata)
+    probed = build_worker_attributes(dict(metadata)) if metadata else {}
     texts = [
         f"cluster.yaml says {key}={value}, the host says {key}={probed[key]}"
         for key, value in host.attributes.items()
         if key in probed
         and probed[key] != value
-        and not (key == PREEMPTIBLE_ATTRIBUTE_KEY and key not in found)
+        and not (key == PREEMPTIBLE_ATTRIBUTE_KEY and key not in metadata)
     ]
     if host.cpu is not None and report.cpus and host.cpu > report.cpus:
         texts.append(f"cluster.yaml says {host.cpu:g} cores, the host has {report.cpus}")
@@ -205,7 +206,7 @@ def differences(host: HostConfig, report: ProbeReport) -> list[str]:
 
 
 def directory_findings(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
-    """Yield findings about workers that are the same host, or share one iris directory."""
+    """Yield findings about workers that are the same host or share one iris directory."""
     by_incarnation: dict[str, list[WorkerId]] = {}
     for report in reports:
         if report.incarnation:  # '' if the host was never probed
@@ -220,7 +221,7 @@ def directory_findings(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
 
 
 def _probe(session: Session, workers: Sequence[Worker]) -> Iterator[_Result]:
-    # Create the runner before threads use it. Without a log there is no cluster id, and hosts have no files.
+    # Create the runner before the threads use it. Without a log, no cluster id exists, and hosts have no files of it.
     runner = session.runner if session.cluster_id else session.make_runner(_NO_CLUSTER)
 
     def probe_worker(worker: Worker) -> _Result:
@@ -229,7 +230,7 @@ def _probe(session: Session, workers: Sequence[Worker]) -> Iterator[_Result]:
         after = session.clock.now()
         if isinstance(report, Silence):
             return _Result(worker, report)
-        # The worker read its clock between `before` and `after`, so only the difference beyond this span is certain.
+        # The worker read its clock between `before` and `after`. Only the difference beyond this span is certain.
         skew = report.clock - min(max(report.clock, before), after)
         return _Result(worker, report, skew)
 
@@ -258,13 +259,13 @@ def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> I
         yield warning(
             subject,
             f"clock {skew_words(skew)}",
-            f"{_reach(worker.connection)} sudo timedatectl set-ntp true",
+            f"{_run_words(worker.connection)} sudo timedatectl set-ntp true",
         )
     if report.disk_free < MIN_DISK:
         yield warning(
             subject,
             f"only {format_memory(report.disk_free)} of disk free",
-            f"iris gc  # removes old output, asks first; to see the rest: {_reach(worker.connection)} du -xhd2",
+            f"iris gc  # removes old output, asks first; to see the rest: {_run_words(worker.connection)} du -xhd2",
         )
     for text in report.warnings:
         if not text.startswith("refused: "):
@@ -283,15 +284,15 @@ _FIXES: Mapping[SilenceKind, str] = {
 }
 
 
-def _reach(connection: Connection) -> str:
-    """Return the words that run a command on the worker, by the route that iris uses. The command follows them."""
+def _run_words(connection: Connection) -> str:
+    """Return the words to put before a command so that it runs on the worker, by the route that iris uses."""
     if not connection.allocation:
-        return f"ssh {_login(connection)}"
+        return f"ssh {_ssh_arguments(connection)}"
     srun = shlex.join(srun_words(connection))
-    return f"ssh {_login(connection)} {srun}" if connection.login else srun
+    return f"ssh {_ssh_arguments(connection)} {srun}" if connection.login else srun
 
 
-def _login(connection: Connection) -> str:
+def _ssh_arguments(connection: Connection) -> str:
     """Return the arguments of `ssh` for the worker, or for the login host of its allocation."""
     connection = ssh_connection(connection) or connection
     jump = ["-J", connection.proxy_jump] if connection.proxy_jump else []

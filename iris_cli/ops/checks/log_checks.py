@@ -20,11 +20,11 @@ from iris_cli.ops.checks.findings import Finding, failure, failure_of, success, 
 from iris_cli.ops.cycle.compaction import LARGE_LOG, size_of_log
 from iris_cli.ops.progress import Progress, ProgressState
 
-_MAX_PER_FIX = 10  # findings for each fix: one flipped bit in compressed bytes damages thousands of lines
+_MAX_PER_FIX = 10  # maximum findings with the same fix, because one flipped bit can damage thousands of lines
 
 
-def verified(directory: Path, progress: Progress) -> VerifyReport:
-    """Verify every line of archive and log, and report the progress. Raises the errors of `verify`."""
+def verify_with_progress(directory: Path, progress: Progress) -> VerifyReport:
+    """Verify every line of archive and log, and show the progress. Raises the errors of `verify`."""
     scans: list[tuple[str, Scan]] = []
 
     def read_progress() -> ProgressState:
@@ -40,16 +40,16 @@ def check_log(
 ) -> Iterator[Finding]:
     """Yield findings on the validity of every line of archive and log, and on the size of the log."""
     try:
-        verdict = verified(state.path, progress)
+        report = verify_with_progress(state.path, progress)
     except NotFoundError:
         yield success("log", "none yet")
         return
     except IrisError as error:
         yield failure_of("log", error)
         return
-    only_archive = bool(verdict.findings) and is_only_history_lost(state, verdict)
+    only_archive = bool(report.findings) and is_only_history_lost(state, report)
     number_by_fix: Counter[str] = Counter()
-    for fault in verdict.findings:
+    for fault in report.findings:
         file = f"{fault.file}, " if fault.file.startswith(ARCHIVE) else ""
         archive = shlex.quote(str(state.path / ARCHIVE))
         fix = _RESTORE_ARCHIVE.format(archive) if only_archive else fix_of(fault, state.path)
@@ -60,20 +60,20 @@ def check_log(
         if number > _MAX_PER_FIX:
             text = f"{number - _MAX_PER_FIX} more places, which `iris log verify` lists"
             yield failure("log", text, fix, ExitCode.LOG_DAMAGED)
-    if verdict.ok:
-        archived = f", including {count(verdict.segments, 'archived segment')}" if verdict.segments else ""
-        yield success("log", f"{count(verdict.records, 'transaction')}{archived}, all valid")
-    if verdict.unfinished is not None and verdict.ok:
+    if report.ok:
+        archived = f", including {count(report.segments, 'archived segment')}" if report.segments else ""
+        yield success("log", f"{count(report.records, 'transaction')}{archived}, all valid")
+    if report.unfinished is not None and report.ok:
         yield warning(
-            "log", f"{verdict.unfinished}", "nothing to do: the next command that writes moves it aside"
+            "log", f"{report.unfinished}", "nothing to do: the next command that writes moves it aside"
         )
     if (size := size_of_log(state.path)) > large:
         yield warning("log", f"the log has {format_memory(size)}", "iris log compact")
 
 
-def is_only_history_lost(state: StateDir, verdict: VerifyReport) -> bool:
-    """Return True if only the archive is damaged, so that the snapshot contains the state at the end of the archive."""
-    if any(each.file == LOG and each.kind is not FaultKind.MISSING for each in verdict.findings):
+def is_only_history_lost(state: StateDir, report: VerifyReport) -> bool:
+    """Return True if only the archive is damaged, and the snapshot contains the state at the end of the archive."""
+    if any(each.file == LOG and each.kind is not FaultKind.MISSING for each in report.findings):
         return False
     try:
         return state.load().damage is None
@@ -86,7 +86,7 @@ _RESTORE_ARCHIVE = f"restore it into {{}} from a copy, or leave it: {ONLY_HISTOR
 
 
 def fix_of(fault: Fault, directory: Path) -> str:
-    """Return the fix for a fault of the log in `directory`."""
+    """Return the fix for a fault of the log in `directory`, in words."""
     return _FIXES[fault.kind].format(
         directory=shlex.quote(str(directory)),
         copy=shlex.quote(f"{directory}.copy"),

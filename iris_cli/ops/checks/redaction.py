@@ -1,6 +1,6 @@
-"""Redact text for publication: replace hosts, addresses and users by pseudonyms, and hide secrets.
+"""Redact text for publication. Hosts, addresses and users are replaced by pseudonyms, and secrets are hidden.
 
-A host has the same pseudonym everywhere. Text that may be sensitive is hidden.
+A host has the same pseudonym everywhere.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 
 MIN_SECRET = 4
-"""Minimum number of characters of a value that is hidden everywhere. Shorter values are parts of ordinary words."""
-_MAX_LINE = 20_000  # characters of a line; the time for patterns grows with the square of its length
-_MIN_WITHIN_WORDS = 6  # characters of a name that is replaced within words, too
+"""Minimum number of characters of a value that is hidden everywhere. Shorter values occur in ordinary words."""
+_MAX_LINE = 20_000  # characters of a line, because the time for patterns grows with the square of the length
+_MIN_WITHIN_WORDS = 6  # minimum characters of a name that is also replaced within words
 _PLAIN = frozenset(("iris", "localhost", "127.0.0.1", "::1", "", "none"))
 _FILES = (
     "py|sh|yaml|yml|json|jsonl|log|txt|toml|lock|tmp|part|pub|gz|tar|so|md|conf|cfg|csv|html|cpp|cc|h|c|js"
@@ -41,14 +41,14 @@ _GIVEN = re.compile(
     r"(?:\"(?:[^\"\\]|\\.){0,2000}\"|'[^']{0,2000}'|[^\s\"',;&]+)",
     re.IGNORECASE,
 )
-"""A value with a name that marks it as secret: NAME=VALUE, JSON, an option, or a header."""
+"""Pattern for a value whose name marks it as secret: NAME=VALUE, JSON, an option, or a header."""
 
 
 class Redactor:
-    """Redact text. Register all sensitive names and values before the first call of `text`."""
+    """Redacts text. Register all sensitive names and values with `know_...` before the first call of `text`."""
 
     def __init__(self) -> None:
-        self._names: dict[str, str] = {}  # lower case name to pseudonym
+        self._names: dict[str, str] = {}  # pseudonyms by name in lower case
         self._counts: dict[str, int] = {}
         self._secrets: set[str] = set()
         self._paths: dict[str, str] = {}
@@ -69,7 +69,7 @@ class Redactor:
         self.know_users([user])
 
     def know_secrets(self, values: Iterable[str]) -> None:
-        """Register values to hide everywhere: the whole value, each line, and the notation of both in JSON."""
+        """Register values to hide everywhere: the whole value, each line of it, and both as written in JSON."""
         for value in values:
             lines = (value, *value.splitlines(), *(line.strip() for line in value.splitlines()))
             for line in lines:
@@ -78,7 +78,7 @@ class Redactor:
         self.__dict__.pop("_hidden", None)
 
     def know_path(self, path: str, name: str) -> None:
-        """Register a directory that is shown as `name`."""
+        """Register a directory that is replaced by `name`."""
         if len(path) > 1:
             self._paths[path.rstrip("/")] = name
 

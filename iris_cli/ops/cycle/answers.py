@@ -1,4 +1,4 @@
-"""Validate the content of worker answers, and convert a probe to the facts about the worker in the log.
+"""Validate the content of worker answers, and turn the answer to a probe into an event with facts about the worker.
 
 An implausible answer counts as silence. The package `remote` has already checked the form of the answer.
 """
@@ -36,7 +36,7 @@ MAX_TEXT = 64 << 10  # characters of a log tail, or of all text in a probe
 MAX_UPTIME = 100 * 366 * 86400.0  # seconds; a larger uptime or age is invalid
 MAX_CPUS, MAX_DEVICES, MAX_MEMORY = 1 << 16, 1 << 10, 1 << 60
 _MAX_ID_LENGTH = 64
-_CLOCK_SLACK = 5.0  # seconds between two readings of a worker's clock
+_CLOCK_SLACK = 5.0  # maximum seconds between two readings of a worker's clock for one answer
 
 MAX_REQUESTS = 16  # maximum requests of one attempt in one answer
 
@@ -48,7 +48,7 @@ class LogChunks(AnswerHeader, frozen=True, kw_only=True):
 
 
 class WorkspaceFetch(AnswerHeader, frozen=True, kw_only=True):
-    """The fetch of a task's workspace into the state directory. `problem`: why it failed; '' after a success."""
+    """Result of fetching a task's workspace into the state directory. `problem`: why it failed; '' after a success."""
 
     problem: str = ""
 
@@ -57,7 +57,7 @@ Observation = WorkerReport | ProbeReport | ReapReport | LogChunks | WorkspaceFet
 
 
 def validate(answer: Observation, worker: WorkerId, tokens: frozenset[Token]) -> Observation:
-    """Return the answer of `worker` to a call about the attempts `tokens`. Replace an implausible one by a Silence."""
+    """Return the answer of `worker` to a call about the attempts `tokens`; a Silence if the answer is implausible."""
     problem = next(_problems(answer, worker, tokens), None)
     if problem is None:
         return answer
@@ -67,7 +67,7 @@ def validate(answer: Observation, worker: WorkerId, tokens: frozenset[Token]) ->
 
 
 def _problems(answer: Observation, worker: WorkerId, tokens: frozenset[Token]) -> Iterator[str]:
-    """Yield the reasons why an answer is implausible. They do not quote its content, which may be hostile."""
+    """Yield the reasons why an answer is implausible. The reasons do not quote the answer, which may be hostile."""
     if answer.worker != worker:
         yield "it is about another worker"
     if isinstance(answer, Silence):
@@ -158,7 +158,7 @@ def _is_text(text: str) -> bool:
 
 
 def set_up_token(worker: WorkerId, incarnation: str) -> Token:
-    """Return the token of the set-up of a worker of a slice. The token is computed, so the log need not record it."""
+    """Return the token of the set-up on a worker of a slice. The token is computed, so the log need not record it."""
     return Token(sha256(f"set-up of {worker} {incarnation}".encode()).hexdigest()[:32])
 
 
@@ -192,7 +192,7 @@ def worker_facts(session: Session, cluster: Cluster, report: ProbeReport) -> Wor
 
 
 def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tuple[str, ...]) -> str:
-    """Return the reasons why the worker can't be used, "" if it can."""
+    """Return the reasons why the worker can't be used, or "" if it can be used."""
     reasons = [text.removeprefix("refused: ") for text in report.warnings if text.startswith("refused: ")]
     for other in cluster.workers.values():
         if other.id != worker.id and other.incarnation and other.incarnation == report.incarnation:

@@ -1,4 +1,4 @@
-"""Calls to workers. A worker gets one call at a time; transfers of workspaces run in addition."""
+"""Calls to workers. A worker gets one call at a time. Transfers of workspaces run in addition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iris_cli.ops.cycle.environment import (
     array_variables,
     coordinator_port,
     environment,
-    listens,
+    needs_coordinator_port,
     placement_of,
     read_line,
 )
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """One call of the worker protocol: the function `act`, and the worker's state in the log (`context`).
+    """One call of the worker protocol. The function `act` makes the call.
 
-    `poll`: the poll that the call is part of, or None. `starts`: attempts that the call prepares, and may start.
-    `goes`: prepared attempts that the call starts. `reads`: log reads for tasks. `ships`: hash of a workspace that the
-    call sends to the worker. `fetches`: request for which the call fetches a workspace from the worker. Calls with
-    `ships` or `fetches` are transfers: they may be slow, so other calls to the worker don't wait for them.
+    `context`: the worker's state in the log. `poll`: the poll that the call is part of, or None. `starts`: attempts
+    that the call prepares, and may start. `goes`: prepared attempts that the call starts. `reads`: log reads for tasks.
+    `ships`: hash of a workspace that the call sends to the worker. `fetches`: request for which the call fetches a
+    workspace from the worker. Calls with `ships` or `fetches` are transfers. Transfers may be slow, so other calls to
+    the worker don't wait for them.
     """
 
     context: CallContext
@@ -73,7 +74,7 @@ _MAX_NAMES = 3
 
 
 class Calls:
-    """Open calls of one invocation. Send a call only if a thread is free, because its timeout begins at once."""
+    """Open calls of one invocation. Send a call only if a thread is free, because the call's timeout begins at once."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -85,11 +86,11 @@ class Calls:
         return len(self._open)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """True if another call would have to wait for a thread."""
         return len(self._open) >= max(self._session.limits.max_dispatch_parallelism, 1)
 
-    def busy(self, worker: WorkerId) -> bool:
+    def is_busy(self, worker: WorkerId) -> bool:
         """Return True if a call to this worker is open. Transfers are not counted."""
         return (worker, "") in self._open
 
@@ -118,7 +119,7 @@ class Calls:
         return any(not (call.launching or call.transfer) for call in self._open.values())
 
     def send(self, call: Call) -> None:
-        """Send a call to a worker that isn't busy, while the calls are not `full`."""
+        """Send a call. Its worker must not be busy, and a thread must be free."""
         if self._fan_out is None:
             self._fan_out = self._session.make_fan_out(self._session.limits.max_dispatch_parallelism)
         self._answered = self._answered if self._open else 0
@@ -126,7 +127,7 @@ class Calls:
         self._fan_out.submit(lambda: (call, self._run(call)))
 
     def take(self, patience: float | None = None) -> list[FinishedCall]:
-        """Return the finished calls. If there are none, wait at most `patience` seconds (None: no limit) for one."""
+        """Return the finished calls. If no call has finished, wait up to `patience` seconds (None: no limit)."""
         if self._fan_out is None:
             return []
         with self._session.progress(self._progress):
@@ -166,38 +167,40 @@ class Calls:
 
 
 def local_silence(worker: WorkerId, step: str, error: IrisError) -> Silence:
-    """Return the Silence for a failure on this machine before the call was sent: not a fault of the worker."""
+    """Return the Silence for a failure on this machine before the call was sent. It is not a fault of the worker."""
     return Silence(
         worker=worker, kind=SilenceKind.LOCAL, step=step, detail=error.message, hint=error.hint, sent=False
     )
 
 
 def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) -> LaunchRequest:
-    """Return the launch request of an attempt. Raises MissingSecretError, or ValueError if it can't be sent."""
+    """Return the launch request of an attempt. Raises MissingSecretError, or ValueError if the request is invalid."""
     from iris_cli.remote.launch_request import LaunchRequest, command_text, environment_text
 
     placement = placement_of(cluster, attempt_id)
-    secrets = secret_values(placement.job)
-    line = read_line(session.state, placement.job, placement.index)
+    job, attempt = placement.job, placement.attempt
+    secrets = secret_values(job)
+    line = read_line(session.state, job, placement.index)
     host = session.hosts.get(placement.worker.id)
     default_env = host.env if host is not None else session.config.defaults.env
+    own_port = (coordinator_port(placement),) if needs_coordinator_port(placement) else ()
     request = LaunchRequest(
-        token=placement.attempt.token,
-        argv=placement.job.command,
+        token=attempt.token,
+        argv=job.command,
         env={**environment(placement, default_env, secrets), **array_variables(placement, line)},
-        workspace=placement.job.workspace.hash if placement.job.workspace is not None else "",
-        setup=placement.job.setup,
-        setup_timeout=placement.job.setup_timeout,
-        timeout=placement.job.timeout,
-        signal=placement.job.signal,
-        lease=placement.job.lease,
-        grace=placement.job.grace,
-        memory=placement.job.resources.memory if placement.job.memory_limit else 0,
+        workspace=job.workspace.hash if job.workspace is not None else "",
+        setup=job.setup,
+        setup_timeout=job.setup_timeout,
+        timeout=job.timeout,
+        signal=job.signal,
+        lease=job.lease,
+        grace=job.grace,
+        memory=job.resources.memory if job.memory_limit else 0,
         exclusive=placement.on_tpu,
-        ports=(*((coordinator_port(placement),) if listens(placement) else ()), *placement.attempt.ports),
+        ports=(*own_port, *attempt.ports),
         device_wait=session.limits.device_wait,
-        image=placement.job.image,
-        gpus=bool(placement.attempt.gpus),
+        image=job.image,
+        gpus=bool(attempt.gpus),
     )
-    command_text(request), environment_text(request)
+    command_text(request), environment_text(request)  # both raise ValueError for an invalid request
     return request

@@ -21,12 +21,12 @@ def compact(state: StateDir, command: str, timeout: float) -> tuple[Compacted | 
     """Move the log to the archive. Return the result (None if nothing was moved) and messages. Raises IrisError."""
     loaded = state.load()  # read most of the log before taking the lock
     if loaded.committed and loaded.cluster is not None:
-        state.save_snapshot(loaded.cluster, always=True)  # the snapshot, so that readers need no archive
+        state.save_snapshot(loaded.cluster, always=True)  # with a snapshot, readers need no archive
     return state.compact(command, timeout, after_seq=loaded.seq)
 
 
 def size_of_log(directory: Path) -> int:
-    """Return the size of the log in bytes; 0 if there is no log."""
+    """Return the size of the log in bytes; 0 if no log exists."""
     with suppress(OSError):
         return os.stat(directory / LOG).st_size
     return 0
@@ -36,7 +36,7 @@ def compact_if_large(session: Session, limit: int | None = None) -> Compacted | 
     """Compact a log of more than `limit` bytes (default: LARGE_LOG). Print a failure instead of raising it."""
     if size_of_log(session.state.path) <= (LARGE_LOG if limit is None else limit):
         return None
-    session.state.save_snapshot(session.cluster, always=True)  # the snapshot, so that readers need no archive
+    session.state.save_snapshot(session.cluster, always=True)  # with a snapshot, readers need no archive
     try:
         result, messages = session.state.compact(session.command, 0.0, after_seq=session.cluster.seq)
     except LockedError:

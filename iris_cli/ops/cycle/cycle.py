@@ -30,22 +30,22 @@ _EARLY_TIMEOUT = 1.0
 ANSWER_TIMEOUT = 3.0
 """Seconds without an answer after which the remaining jobs are placed without the silent workers."""
 _EXTRA_WAIT = 0.5
-"""Seconds for which a launch waits for calls about other jobs when its own job needs no more answers, and then for the
-starts and stops that follow from the answers."""
+"""Seconds that a launch still waits for calls about other jobs after its own job needs no more answers. Then it waits
+as long again for the starts and stops that follow from these answers."""
 
 
 class CycleResult(Struct):
     """Result of one cycle.
 
-    `plan` is None if nothing is pending. `polled`: number of polled workers. `late`: pending tasks were placed
-    before all workers had answered, or were not placed yet.
+    `plan` is None if nothing is pending. `polled`: number of polled workers. `is_early`: pending tasks were placed
+    before all workers had answered, or were not placed at all.
     """
 
     plan: Plan | None = None
     assigned: list[Assignment] = field(default_factory=list)
     polled: int = 0
     silent: list[Silence] = field(default_factory=list)
-    late: bool = False
+    is_early: bool = False
 
 
 def run(
@@ -90,7 +90,7 @@ class Cycles(Struct):
     def run(self) -> None:
         """Run one cycle. Calls without an answer stay open for `finish_calls`. Raises the errors of `cycle.run`.
 
-        After an error, `result` is still the result of the cycle before.
+        After an error, `result` is still the result of the previous cycle.
         """
         before = self.result
         try:
@@ -111,15 +111,15 @@ class Cycles(Struct):
         self._begin()
         self.result.polled = self.dispatcher.begin()
         self._listen()
-        self.result.late = self._needs_no_answer()
-        if not self.result.late:
+        self.result.is_early = self._needs_no_answer()
+        if not self.result.is_early:
             self._conclude()
             self.dispatcher.send()
 
     def finish_calls(self, *, until: float = math.inf) -> None:
         """Process the open calls until the monotonic time `until`. After late answers, place tasks again."""
         is_done = self._needs_no_answer
-        if self.dispatcher.process_calls(until=until, is_done=is_done) and self.result.late:
+        if self.dispatcher.process_calls(until=until, is_done=is_done) and self.result.is_early:
             self._conclude()
             self.dispatcher.process_calls(until=until, is_done=is_done)
 
@@ -137,7 +137,7 @@ class Cycles(Struct):
         )
 
     def _needs_no_answer(self) -> bool:
-        """Return True if no open call goes to one of the job's workers, or to a worker that fits its tasks."""
+        """Return True if `job` is set, and no missing answer can affect that job."""
         if self.job is None:
             return False
         dispatcher, plan = self.dispatcher, self.result.plan
@@ -158,27 +158,31 @@ class Cycles(Struct):
         return self.job not in competing or self.job in unaffected_jobs(cluster, dispatcher.unanswered, now)
 
     def _begin(self) -> None:
-        """Record changes due to time and configuration, before any worker is polled."""
+        """Record the changes that follow from the time and the configuration, before any worker is polled."""
         session = self.session
 
         def rule(draft: Draft) -> None:
             workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
             attempts.take_over(draft, session.limits)
-            for job in _jobs_without_client(session, draft.cluster):
-                jobs.cancel(draft, job, jobs.CLIENT_GONE)
-            unable = missing_for_jobs(draft.cluster, session.state).jobs
-            observe.settle(session, draft, dict.fromkeys(attempts.fence_unstartable(draft, unable)))
+            open_jobs = [job for job in draft.cluster.open_jobs() if job.end is None]
+            for job in open_jobs:
+                # The lock of an interactive job's client is free if the client has ended or was killed.
+                if job.client and session.state.clients.is_gone(job.client):
+                    jobs.cancel(draft, job.id, jobs.CLIENT_GONE)
+            missing_inputs = missing_for_jobs(draft.cluster, session.state).jobs
+            observe.settle(session, draft, dict.fromkeys(attempts.fence_unstartable(draft, missing_inputs)))
 
         self.dispatcher.decide(rule)
-        if not session.begun and observe.polls_due(session, session.cluster, session.clock.now()):
-            session.take_turn()
+        if not session.has_locked and observe.polls_due(session, session.cluster, session.clock.now()):
+            session.lock_once()
 
     @property
-    def _missing(self) -> set[WorkerId]:
+    def _awaited(self) -> set[WorkerId]:
         """Workers whose answer is missing. No task is placed on them."""
         return self.dispatcher.unanswered | self.dispatcher.calls.busy_workers
 
     def _must_place(self, cluster: Cluster) -> bool:
+        """Return True if this invocation places tasks and a task is pending."""
         return self.schedule and next(cluster.pending_tasks(), None) is not None
 
     def _listen(self) -> None:
@@ -188,20 +192,20 @@ class Cycles(Struct):
         that fit on the workers that have answered are placed, too.
         """
         dispatcher = self.dispatcher
-        strict, prompt = True, min(_EARLY_TIMEOUT, self.patience)
+        strict, early_timeout = True, min(_EARLY_TIMEOUT, self.patience)
         while True:
-            before = self._missing
-            if before and self._must_place(dispatcher.cluster):
+            awaited = self._awaited
+            if awaited and self._must_place(dispatcher.cluster):
                 self._place_independent(strict=strict)
-                before = self._missing
+                awaited = self._awaited
 
-            def has_changed(before: Collection[WorkerId] = before) -> bool:
-                return self._needs_no_answer() or self._missing != before
+            def has_changed(awaited: Collection[WorkerId] = awaited) -> bool:
+                return self._needs_no_answer() or self._awaited != awaited
 
-            wait = prompt if strict else self.patience - prompt
-            if dispatcher.process_calls(patience=wait, is_done=has_changed) or self._needs_no_answer():
+            timeout = early_timeout if strict else self.patience - early_timeout
+            if dispatcher.process_calls(patience=timeout, is_done=has_changed) or self._needs_no_answer():
                 return
-            if self._missing != before:
+            if self._awaited != awaited:
                 continue
             if not strict or not (dispatcher.unanswered or dispatcher.calls.awaits_reports):
                 return
@@ -216,7 +220,7 @@ class Cycles(Struct):
         from iris_cli.core.lifecycle.placement import record_assignments
         from iris_cli.core.scheduling import independent_assignments, unaffected_jobs
 
-        unanswered, decided = self._missing, self._decided
+        unanswered, decided = self._awaited, self._decided
 
         def rule(draft: Draft) -> tuple[tuple[Assignment, ...], list[AttemptId], list[JobId]]:
             pending = dict.fromkeys(task.id.job for task in draft.cluster.pending_tasks())
@@ -245,16 +249,16 @@ class Cycles(Struct):
                 from iris_cli.core.lifecycle.slices import join_complete_slices
 
                 join_complete_slices(draft)
-            # Rounds without a verdict, too, because their missing evidence may never arrive.
+            # This includes rounds that wait for evidence, because it may never arrive.
             open_gangs = [job.id for job in draft.cluster.open_jobs() if job.is_gang and not job.end]
             observe.settle(session, draft, open_gangs, dispatcher.unanswered)
             if not self._must_place(draft.cluster):
                 return None, []
-            return assign(session, draft, self._missing)
+            return assign(session, draft, self._awaited)
 
         result.plan, new_attempts = dispatcher.decide(rule)
         dispatcher.start(new_attempts)
-        result.late = bool(self._missing)
+        result.is_early = bool(self._awaited)
         result.assigned += result.plan.assignments if result.plan is not None else ()
         result.silent = [each for each in dispatcher.observations if isinstance(each, Silence)]
         dispatcher.end_cycle()
@@ -286,19 +290,10 @@ def copy_ended_logs(dispatcher: Dispatcher) -> None:
         dispatcher.session.fault("copying logs of ended attempts", error)
 
 
-def _jobs_without_client(session: Session, cluster: Cluster) -> list[JobId]:
-    """Return the open interactive jobs whose client has ended or was killed: the client's lock is free."""
-    return [
-        job.id
-        for job in cluster.open_jobs()
-        if job.client and job.end is None and session.state.clients.is_gone(job.client)
-    ]
-
-
 def assign(
     session: Session, draft: Draft, unanswered: Collection[WorkerId] = ()
 ) -> tuple[Plan, list[AttemptId]]:
-    """Place pending tasks on the draft, none on the `unanswered` workers. Return the plan and the new attempts."""
+    """Place pending tasks in the draft, but not on `unanswered` workers. Return the plan and the new attempts."""
     # Imported here because most cycles place nothing, and the scheduler is slow to import.
     from iris_cli.core.lifecycle.placement import record_plan
 

@@ -1,6 +1,6 @@
 """Send the calls that the log requires: polls, stops, starts. No lock is held during a call.
 
-Launching is idempotent for each token: if an invocation dies, another invocation can dispatch the same attempts again.
+Launching is idempotent for each token. If an invocation dies, another invocation can dispatch the same attempts again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation
 from iris_cli.ops.cycle.calls import Call, Calls, StopCondition, launch_request
 from iris_cli.ops.cycle.observe import Poll, WorkerAnswer
-from iris_cli.ops.cycle.orders import Readiness, find_attempt, stale_attempts, stop_order
+from iris_cli.ops.cycle.orders import Readiness, stale_attempts, stop_order
 from iris_cli.ops.cycle.reap import reap_call
 from iris_cli.ops.cycle.reply_queue import ReplyQueue
 from iris_cli.ops.cycle.requests import Outcomes
@@ -36,7 +36,7 @@ V = TypeVar("V")
 Item = tuple[AttemptId, Attempt]
 
 _UNPREPARED = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
-"""States of an attempt that must be prepared: it has no files yet, or its preparation may have been interrupted."""
+"""States of an attempt that must be prepared, because it has no files yet or its preparation may be incomplete."""
 
 
 class Dispatcher:
@@ -66,10 +66,11 @@ class Dispatcher:
         self._was_shipped = False  # True if a workspace was sent since the last decision
         self._unsent: set[Token] = set()  # attempts assigned by this invocation and not sent yet
         self._stale: dict[WorkerId, dict[Token, float]] = {}  # see `stale_attempts`
-        self._sent: set[tuple[Token, AttemptState]] = set()  # in this cycle
+        self._sent: set[tuple[Token, AttemptState]] = set()  # starts and stops sent in this cycle
         self._answers: list[WorkerAnswer] = []  # answers that are not recorded yet
-        self._silent: set[WorkerId] = set()  # in this cycle: not called again before the next cycle
-        self._not_sent: dict[Token, tuple[AttemptId, str]] = {}  # not recorded yet; with the reason
+        self._silent: set[WorkerId] = set()  # silent in this cycle, so not called again before the next cycle
+        # Attempts that could not be sent, each with the reason. The log does not record them yet.
+        self._not_sent: dict[Token, tuple[AttemptId, str]] = {}
 
     def __enter__(self) -> Dispatcher:
         return self
@@ -86,8 +87,8 @@ class Dispatcher:
 
         def rule(draft: Draft) -> None:
             live = draft.cluster.live_attempts()
-            open_ = [each for each, attempt in live if each in launching or attempt.token in self._unsent]
-            attempts.release_dispatch(draft, open_)
+            unstarted = [each for each, attempt in live if each in launching or attempt.token in self._unsent]
+            attempts.release_dispatch(draft, unstarted)
 
         if launching or self._unsent:
             with suppress(IrisError):
@@ -109,7 +110,7 @@ class Dispatcher:
         return {*called, *self._to_stop, *self._to_poll, *self._to_start}
 
     def decide(self, rule: Callable[[Draft], R]) -> R:
-        """Run `Session.decide`, queue the stops that the rule requests, and note the attempts that it ends."""
+        """Run `Session.decide`, queue the stops that `rule` requests, and note the attempts that `rule` ends."""
         decided, events = self.session.decide(lambda draft: (rule(draft), draft.events))
         self._take_cluster()
         for event in events:
@@ -140,7 +141,7 @@ class Dispatcher:
             elif attempt.token in unsent and not attempt.taken_over:
                 self.start([attempt_id])
         polls = observe.polls_due(self.session, self.cluster, self.session.clock.now()) if poll else []
-        self._to_poll = {each.worker: each for each in polls if not self.calls.busy(each.worker)}
+        self._to_poll = {each.worker: each for each in polls if not self.calls.is_busy(each.worker)}
         return len(self._to_poll)
 
     def end_cycle(self) -> None:
@@ -156,13 +157,13 @@ class Dispatcher:
             self._to_start[attempt.worker] = None
 
     def process_calls(
-        self, *, patience: float = math.inf, until: float = math.inf, is_done: StopCondition = bool
+        self, *, patience: float = math.inf, until: float = math.inf, is_done: StopCondition = lambda: False
     ) -> bool:
         """Send queued calls and record their answers. Return True once no call is open.
 
-        Return False if `is_done()`, after `patience` seconds without an answer, or at the monotonic time `until`. Then
-        the next call of this method continues. Raises the errors of `Session.transaction`. After an error, the next
-        call records the answers.
+        Return False if `is_done` returns True, after `patience` seconds without an answer, or at the monotonic time
+        `until`. Calling this method again continues. Raises the errors of `Session.transaction`. After an error, the
+        answers are recorded when this method is called again.
         """
         while True:
             self.send()
@@ -182,7 +183,7 @@ class Dispatcher:
                 return False
 
     def send(self) -> None:
-        """Send calls while threads are free: stops, answers to tasks, polls, starts, log reads, removals, transfers."""
+        """Send calls while threads are free: first stops, then answers to tasks, polls, starts and other calls."""
         self._readiness.recheck_gangs()
         self._send_each(self._to_stop, lambda worker, _: self._stop_call(worker))
         replies, session, cluster = self._replies, self.session, self.cluster
@@ -191,7 +192,7 @@ class Dispatcher:
         self._send_each(self._to_start, lambda worker, _: self._start_call(worker))
         self._send_each(replies.to_read, partial(replies.call_to_read, session, cluster))
         self._send_each(self._to_reap, lambda worker, _: reap_call(session, cluster, worker))
-        if not self.calls.full:
+        if not self.calls.is_full:
             for call in chain(self._shipping.calls(cluster), replies.calls_to_fetch(session, cluster)):
                 self.calls.send(call)
 
@@ -200,10 +201,10 @@ class Dispatcher:
         now, limits = self.session.clock.now(), self.session.limits
         unrecorded = {answer.context.worker for answer in self._answers}
         for worker_id in list(queued):
-            if self.calls.full:
+            if self.calls.is_full:
                 return
-            if self.calls.busy(worker_id) or worker_id in unrecorded:
-                continue  # the last answer must be recorded first
+            if self.calls.is_busy(worker_id) or worker_id in unrecorded:
+                continue  # the worker's last answer must arrive and be recorded first
             item, worker = queued[worker_id], self.cluster.workers.get(worker_id)
             is_silent = worker_id in self._silent
             if worker is not None and (
@@ -224,15 +225,15 @@ class Dispatcher:
         if not orders and not stale:
             return None
         act = partial(self.session.runner.stop, self.session.target(worker), [*orders, *stale.items()])
-        return Call(context=observe.call_context(self.cluster, worker.id, also=stale), act=act)
+        return Call(context=observe.call_context(self.cluster, worker.id, stale), act=act)
 
     def _poll_call(self, worker: Worker, poll: Poll) -> Call | None:
         if worker.condition is WorkerCondition.UNTRUSTED and not (poll.probe or poll.stops):
             return None  # an untrusted worker is only probed
-        known = observe.call_context(self.cluster, worker.id, also=dict(poll.stops))
-        open_requests = self._replies.open_requests(known.attempts)
-        act = observe.poll_call(self.session, self.cluster, self._read_at, poll, known, open_requests)
-        return Call(context=known, act=act, poll=poll)
+        context = observe.call_context(self.cluster, worker.id, dict(poll.stops))
+        open_requests = self._replies.open_requests(context.attempts)
+        act = observe.poll_call(self.session, self.cluster, self._read_at, poll, context, open_requests)
+        return Call(context=context, act=act, poll=poll)
 
     def _start_call(self, worker: Worker) -> Call | None:
         """Return the next call that prepares or starts attempts on the worker, or None."""
@@ -293,18 +294,19 @@ class Dispatcher:
         return Call(context=observe.call_context(self.cluster, worker.id), act=act, starts=tuple(requests))
 
     def _mark_sent(self, attempt: Attempt) -> bool:
-        """Note that the attempt is sent in its present state. Return False if that was done in this cycle."""
+        """Note that the attempt is sent in its present state. Return False if it was already sent in this cycle."""
         is_new = (attempt.token, attempt.state) not in self._sent
         self._sent.add((attempt.token, attempt.state))
         return is_new
 
     def _has_expired(self, attempt: Attempt) -> bool:
+        """Return True if the attempt's dispatch lease has expired, so that another invocation may dispatch it."""
         lease = self.session.limits.dispatch_lease
         is_late = not 0 <= self.session.clock.now() - attempt.assigned_at < lease
         return is_late and not attempt.taken_over and not attempt.acknowledged
 
     def _give_up(self, worker: WorkerId, why: str) -> None:
-        """Record that the unsent attempts of an unreachable worker were not sent, and refuse its log reads."""
+        """Note that the unsent attempts of an unreachable worker were not sent, and refuse its log reads."""
         self._replies.refuse_readings(self.cluster, worker, why)
         for attempt_id, attempt in self.cluster.live_attempts_on(worker):
             if attempt.token in self._unsent:
@@ -315,14 +317,14 @@ class Dispatcher:
         observation, worker = answer.observation, call.worker
         self._replies.finish_call(self.cluster, call, observation)
         if call.ships:
-            self._end_shipment(call, observation)
+            self._finish_shipment(call, observation)
         if call.transfer and isinstance(observation, Silence) and observation.kind is SilenceKind.LOCAL:
-            return  # the transfer failed on this machine: nothing to record about the worker
+            return  # the transfer failed on this machine, so nothing is recorded about the worker
         if isinstance(observation, WorkerReport):
             self.with_output.update(report.token for report in observation.attempts if report.output_bytes)
         self.requests += len(answer.requests)
         self._answers.append(self._replies.mark_deferred(answer))
-        self._to_stop[worker] = self._to_start[worker] = None  # there may be more to send now
+        self._to_stop[worker] = self._to_start[worker] = None  # the worker may have more to stop or start
         if call.poll is not None:
             self.observations.append(observation)
         if (next_poll := observe.next_poll(call.poll, answer)) is not None:
@@ -343,12 +345,12 @@ class Dispatcher:
     def _requeue(self, call: Call, observation: WorkerReport) -> None:
         """Queue again the attempts that the worker did not prepare because it lacks their workspace."""
         for token, attempt_id in self._shipping.record_missing(self.cluster, call, observation).items():
-            attempt = find_attempt(self.cluster, attempt_id, token)
+            attempt = self.cluster.find_attempt(attempt_id, token)
             if attempt is not None and not (attempt.taken_over or self._has_expired(attempt)):
                 self._unsent.add(token)
 
-    def _end_shipment(self, call: Call, observation: Observation) -> None:
-        """Let the attempts that waited for the workspace be prepared. After a failed transfer, note the reason."""
+    def _finish_shipment(self, call: Call, observation: Observation) -> None:
+        """Allow `prepare` for the attempts that waited for the workspace. After a failed transfer, note the reason."""
         self._was_shipped = True
         for token, attempt_id in self._shipping.end_shipment(call, observation).items():
             self._sent.discard((token, AttemptState.ASSIGNED))
@@ -381,15 +383,14 @@ class Dispatcher:
         self._answers.clear()
         self._not_sent.clear()
         self._was_shipped = False
-        known = self.cluster.jobs
-        gangs = [job for job in jobs if job in known and known[job].is_gang]
+        gangs = [job for job in jobs if job in self.cluster.jobs and self.cluster.jobs[job].is_gang]
         self._to_start.update(dict.fromkeys(self._readiness.workers_to_start(self.cluster, gangs)))
 
     def _record_not_sent(self, draft: Draft) -> dict[JobId, None]:
         """Record the attempts that were not sent and whose dispatch lease has not expired. Return their jobs."""
         jobs: dict[JobId, None] = {}
         for token, (attempt_id, why) in self._not_sent.items():
-            attempt = find_attempt(draft.cluster, attempt_id, token)
+            attempt = draft.cluster.find_attempt(attempt_id, token)
             if attempt is not None and not self._has_expired(attempt):
                 attempts.record_not_sent(draft, attempt_id, why)
                 jobs[attempt_id.task.job] = None

@@ -1,7 +1,7 @@
 """Environment variables of a task.
 
-A task outside a gang is the only rank, on one host. Every `IRIS_*` variable is always set, to "" if it has no value, so
-that programs work under `set -u`.
+A task that is not in a gang counts as a gang with one rank. Every `IRIS_*` variable is always set, to "" if it has no
+value, so that programs work under `set -u`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from iris_cli.core.model.job import EnvPreset, Lines
 from iris_cli.errors import IrisError
 from iris_cli.journal.state_dir import StateDir
 
-JAX_PORT = 8476  # JAX's old default port: the firewall of TPUs opens it by default, but not JAX's new default
+# JAX's old default port. The default firewall of TPUs opens it, but not JAX's new default port.
+JAX_PORT = 8476
 MEGASCALE_PORT = 8081  # also the default of Ray and of multislice launches without iris
 _FIRST_PORT = 20_000  # first port of coordinators on hosts that are not TPU VMs
-_PORTS = 10_000
+_PORTS = 10_000  # number of ports for such coordinators
 
 
 class Placement(Struct, frozen=True, kw_only=True):
@@ -64,13 +65,14 @@ def placement_of(cluster: Cluster, attempt_id: AttemptId) -> Placement:
 def environment(
     placement: Placement, default_env: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return all variables of a task. Variables of the preset override defaults, the job's variables override both.
+    """Return all variables of a task.
 
-    Secrets and the variables of iris override all others.
+    Variables of the preset override `default_env`. The job's variables override both. Secrets and the variables of iris
+    override all others.
     """
     job, env = placement.job, dict(default_env)
     if job.env_preset is not None:
-        hosts, port = [_in_url(worker) for worker in placement.ranks], str(coordinator_port(placement))
+        hosts, port = [_host_in_url(worker) for worker in placement.ranks], str(coordinator_port(placement))
         env |= preset_variables(
             job.env_preset,
             job=job.id,
@@ -85,18 +87,18 @@ def environment(
     env["IRIS_TASK_DEFAULT_ENV_JSON"] = json.dumps(dict(default_env))
     ports = zip(job.ports, placement.attempt.ports, strict=False)
     env |= {f"IRIS_PORT_{name.upper()}": str(port) for name, port in ports}
-    return env | _identity(placement) | _group(placement) | _device(placement)
+    return env | _identity_variables(placement) | _gang_variables(placement) | _device_variables(placement)
 
 
 def array_variables(placement: Placement, line: str | None) -> dict[str, str]:
-    """Return the variables of an array task: its index, and its line of the `--each-line` file, if any."""
+    """Return the variables of an array task: its index, and its `line` of the `--each-line` file unless it is None."""
     if not placement.job.indexes:
         return {}
     index = {"IRIS_ARRAY_INDEX": str(placement.job.indexes[placement.index])}
     return index if line is None else {**index, "IRIS_EACH_LINE": line}
 
 
-def _identity(placement: Placement) -> dict[str, str]:
+def _identity_variables(placement: Placement) -> dict[str, str]:
     worker = placement.worker
     return {
         "IRIS_JOB_ID": placement.job.id,
@@ -117,9 +119,9 @@ def _attribute(worker: Worker, key: str) -> str:
     return "" if value is None else str(value.value)
 
 
-def _group(placement: Placement) -> dict[str, str]:
-    """Return the variables that name the peers and the coordinator."""
-    job, first = placement.job, _in_url(placement.ranks[0])
+def _gang_variables(placement: Placement) -> dict[str, str]:
+    """Return the variables that name the hosts of all ranks, the coordinator and the slices."""
+    job, first = placement.job, _host_in_url(placement.ranks[0])
     slices, index = str(job.slices), str(placement.slice_index)
     env = {
         "IRIS_HOSTS": ",".join(worker.connection.host for worker in placement.ranks),
@@ -145,8 +147,8 @@ def multislice_variables(first_host: str, slices: str, slice_index: str) -> dict
     }
 
 
-def _in_url(worker: Worker) -> str:
-    """Return a worker's address for use before `:port`. An IPv6 address gets brackets."""
+def _host_in_url(worker: Worker) -> str:
+    """Return a worker's host for use before `:port`. An IPv6 address gets brackets."""
     host = worker.connection.host
     return f"[{host}]" if ":" in host else host
 
@@ -154,8 +156,8 @@ def _in_url(worker: Worker) -> str:
 def coordinator_port(placement: Placement) -> int:
     """Return the port of rank 0's coordinator.
 
-    On other hosts than TPU VMs, each attempt gets a different port, because the port of the last attempt may still be
-    in use.
+    On hosts that are not TPU VMs, each attempt gets a different port, because the port of the previous attempt may
+    still be in use.
     """
     if placement.on_tpu:
         return JAX_PORT
@@ -164,8 +166,8 @@ def coordinator_port(placement: Placement) -> int:
     return _FIRST_PORT + (placement.job.order * 97 + number * 7 + index) % _PORTS
 
 
-def listens(placement: Placement) -> bool:
-    """Return True if the coordinator of this task listens on the task's host, so that the port must be free there."""
+def needs_coordinator_port(placement: Placement) -> bool:
+    """Return True if the coordinator may listen on this task's host, so that its port must be free on that host."""
     return placement.rank == 0 and (placement.job.is_gang or placement.job.env_preset is not None)
 
 
@@ -194,7 +196,7 @@ def preset_variables(
             "LOCAL_RANK": "0",
             "LOCAL_WORLD_SIZE": "1",
         }
-    step = {
+    slurm_step = {
         "SLURM_JOB_ID": port,
         "SLURM_STEP_NODELIST": hosts,
         "SLURM_STEP_NUM_NODES": count,
@@ -205,9 +207,9 @@ def preset_variables(
     if preset is EnvPreset.JAX:
         # JAX reads the number of processes and the process's index only from SLURM_*. Without a coordinator address, it
         # computes the port from the job id, so both are set.
-        return {**step, "JAX_COORDINATOR_ADDRESS": address}
+        return {**slurm_step, "JAX_COORDINATOR_ADDRESS": address}
     return {
-        **step,
+        **slurm_step,
         **dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), hosts),
         **dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES"), count),
         "SLURM_JOB_NAME": job,
@@ -216,13 +218,15 @@ def preset_variables(
     }
 
 
-def _device(placement: Placement) -> dict[str, str]:
+def _device_variables(placement: Placement) -> dict[str, str]:
     """Return the variables that restrict a task to its devices. A CPU task gets none of its host's chips."""
     device = placement.job.resources.device
     if device is not None and device.kind == "gpu":
-        granted = _attribute(placement.worker, GPU_INDEXES_ATTRIBUTE_KEY).split(",")
-        known = granted if len(granted) == placement.worker.gpus else [str(index) for index in range(1 << 14)]
-        return {"CUDA_VISIBLE_DEVICES": ",".join(known[index] for index in placement.attempt.gpus)}
+        # If the worker may use only some GPUs of its host, an attribute lists them. Otherwise they are 0, 1, 2, ...
+        granted = list(filter(None, _attribute(placement.worker, GPU_INDEXES_ATTRIBUTE_KEY).split(",")))
+        has_list = len(granted) == placement.worker.gpus
+        gpus = (granted[index] if has_list else str(index) for index in placement.attempt.gpus)
+        return {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
     return {} if placement.on_tpu else device_hiding_variables(placement.worker)
 
 
@@ -258,18 +262,21 @@ def hash_lines(request: JobRequest) -> JobRequest:
 
 
 def read_line(state: StateDir, job: Job, index: int) -> str | None:
-    """Return the line of the task with this index, None without `--each-line`. Raises ValueError if it is lost."""
+    """Return the task's line of the `--each-line` file; None if the job has no such file.
+
+    Raises ValueError if the stored file is missing.
+    """
     if job.each_line is None:
         return None
     try:
-        return _lines(state, job.each_line.hash)[job.indexes[index]]
+        return _read_lines(state, job.each_line.hash)[job.indexes[index]]
     except IrisError as error:
         raise ValueError(f"its --each-line file is gone: {error.message}") from error
 
 
 @lru_cache(maxsize=4)
-def _lines(state: StateDir, digest: str) -> tuple[str, ...]:
-    """Return the stored lines with this hash. The result can be cached, because a hash has only one content."""
+def _read_lines(state: StateDir, digest: str) -> tuple[str, ...]:
+    """Return the stored lines with this hash. A cached result stays valid, because the hash determines the content."""
     import gzip  # slow to load, and few jobs need it
 
     with state.lines.open(digest) as file:

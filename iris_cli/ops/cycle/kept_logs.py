@@ -1,7 +1,7 @@
 """Copy the output of ended attempts to the state directory, and search it for known causes.
 
-The output of an attempt is due from the cycle that records the attempt's end until the output is copied. Only the last
-512 KiB are copied of a stream with more than `limits.keep_logs` bytes.
+An attempt's output is due from the cycle that records the attempt's end until the output is copied. If a stream has
+more than `limits.keep_logs` bytes, iris copies only its last 512 KiB.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from iris_cli.journal.files.pulled_logs import MAX_EXCERPT
 from iris_cli.ops.outcomes.causes import KEPT, cause_in
 from iris_cli.ops.secret_values import mask, values_to_mask
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.cycles import attempt_of, logs_to_copy
+from iris_cli.ops.views.cycles import find_kept_attempt, logs_to_copy
 
 if TYPE_CHECKING:
     from iris_cli.remote.output_calls import LogChunk
 
 _MAX_SEARCHED = 4
-"""Maximum number of a job's failed attempts searched per cycle. After twice as many failures, none is searched."""
+"""Maximum number of a job's failed attempts whose output is searched per cycle. After twice as many failures of the
+job, iris searches no further output of it."""
 
 _MAX_PER_WORKER = 64  # attempts whose output is copied per cycle
-_MAX_PER_CALL = 8  # attempts: 8 MiB at most
+_MAX_PER_CALL = 8  # attempts whose output one call reads, in total at most 8 MiB
 _STREAMS = ("out", "err")
 _SEARCHED = {"out": 16 << 10, "err": 48 << 10}  # bytes from the end
 _BEFORE, _AFTER = 2000, 1000  # bytes kept before and after the line that shows the cause
@@ -50,7 +51,7 @@ def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
             attempts.append((attempt_id, attempt))
     if not by_worker:
         return
-    _ = session.runner  # creates the runner before threads use it
+    _ = session.runner  # creates the runner before the threads use it
     to_search = _attempts_to_search(
         session.cluster, [due for attempts in by_worker.values() for due in attempts]
     )
@@ -66,7 +67,7 @@ def _attempts_due(session: Session) -> list[Due]:
     cluster, files = session.cluster, session.state.logs_due
     due = files.all()
     for token, attempt_id in due.items():
-        attempt = attempt_of(cluster, attempt_id, token)
+        attempt = find_kept_attempt(cluster, attempt_id, token)
         if attempt is None or not 0 <= session.clock.now() - (attempt.ended_at or 0.0) <= _MAX_AGE:
             files.remove(token)
     return sorted(logs_to_copy(cluster, due), key=lambda each: (each[1].ended_at or 0.0, each[0]))
@@ -98,7 +99,7 @@ def _copy_from(
                     _keep_cause(session, attempt_id, attempt.end, output)
                 session.state.logs_due.remove(attempt.token)
             except NotWritableError:
-                return  # the disk is full: the cycle reports this when it writes the log
+                return  # the cycle reports a full disk when it writes the log
 
 
 def _read(
@@ -166,7 +167,7 @@ def _attempts_to_search(cluster: Cluster, ended: Sequence[Due]) -> frozenset[Att
 
 
 def _failed_before(cluster: Cluster, job_id: JobId, new: int) -> int:
-    """Return the number of a job's failures before the `new` ones."""
+    """Return the number of a job's failures without the `new` latest failures."""
     job = cluster.jobs[job_id]
     if job.is_gang:
         return job.failed_rounds

@@ -1,4 +1,4 @@
-"""Choose the workers to poll, and record their answers. Polling needs no lock, recording does."""
+"""Choose the workers to poll, and record their answers. Only the recording needs the lock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ States = dict[Token, RemoteState]
 
 
 class Poll(Struct, frozen=True):
-    """Up to three calls to a worker: probe it if `probe`, stop the ghosts `stops`, poll the live attempts."""
+    """Up to three calls to a worker: a probe if `probe` is True, then a stop of the ghosts in `stops`, then a poll."""
 
     worker: WorkerId
     probe: bool
@@ -88,15 +88,15 @@ class WorkerAnswer(Struct, frozen=True):
     launching: tuple[AttemptId, ...] = ()
 
 
-def call_context(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> CallContext:
-    """Return the context of a call to a worker. `also`: further tokens that the worker may report on."""
+def call_context(cluster: Cluster, worker: WorkerId, extra_tokens: Iterable[Token] = ()) -> CallContext:
+    """Return the context of a call to a worker. `extra_tokens`: further attempts that the worker may report on."""
     live = list(cluster.live_attempts_on(worker))
     return CallContext(
         worker=worker,
         identity=_identity(cluster, worker),
         attempts={attempt.token: attempt_id for attempt_id, attempt in live},
         acknowledged=frozenset(attempt.token for _, attempt in live if attempt.acknowledged),
-        ghosts=frozenset(ghost.token for ghost in cluster.ghosts.get(worker, ())).union(also),
+        ghosts=frozenset(ghost.token for ghost in cluster.ghosts.get(worker, ())).union(extra_tokens),
     )
 
 
@@ -107,14 +107,14 @@ def validated_answer(
     observation: Observation,
     launching: tuple[AttemptId, ...] = (),
 ) -> WorkerAnswer:
-    """Return the answer of a worker after validation: an implausible answer becomes a Silence."""
+    """Return the validated answer of a worker. An implausible answer becomes a Silence."""
     valid = validate(observation, context.worker, context.tokens)
     task_requests = requests.read_requests(valid, context.attempts)
     return WorkerAnswer(valid, session.clock.now(), context, called_at, task_requests, launching=launching)
 
 
 def polls_due(session: Session, cluster: Cluster, now: float) -> list[Poll]:
-    """Return the polls of this cycle, at most one for each worker. Healthy workers come first: they answer soon.
+    """Return the polls of this cycle, at most one for each worker, healthy workers first because they answer soon.
 
     New workers, workers with live attempts or ghosts, and unhealthy workers that are not in back-off are polled. A
     healthy idle worker is polled only to find out whether another worker's silence is a problem of the network, and
@@ -125,7 +125,7 @@ def polls_due(session: Session, cluster: Cluster, now: float) -> list[Poll]:
         if workers.is_backing_off(cluster, worker, now, session.limits):
             continue
         probe = _needs_probe(session, worker, now)
-        stops = _stops(cluster, worker.id)
+        stops = _ghost_stops(cluster, worker.id)
         is_healthy = worker.condition is WorkerCondition.HEALTHY
         reap = reaping.attempts_due(cluster, worker, now, session.limits, pause=reaping.PAUSE_WITHOUT_POLLS)
         if probe or worker.claims or stops or reap or not is_healthy:
@@ -137,7 +137,7 @@ def polls_due(session: Session, cluster: Cluster, now: float) -> list[Poll]:
     )
 
 
-def _stops(cluster: Cluster, worker: WorkerId) -> tuple[tuple[Token, float], ...]:
+def _ghost_stops(cluster: Cluster, worker: WorkerId) -> tuple[tuple[Token, float], ...]:
     return tuple(
         (ghost.token, cluster.jobs[ghost.attempt.task.job].grace) for ghost in cluster.ghosts.get(worker, ())
     )
@@ -180,7 +180,10 @@ def poll_call(
 
 
 def next_poll(poll: Poll | None, answer: WorkerAnswer) -> Poll | None:
-    """Return the remaining calls of the poll after an answer, or None. After a reboot, return a poll in any case."""
+    """Return the remaining calls of a poll after the answer to one of its calls, or None.
+
+    If the call belongs to no poll (`poll` is None) and the host has rebooted, return a poll.
+    """
     if isinstance(answer.observation, Silence):
         return None
     if poll is None:
@@ -193,18 +196,19 @@ def next_poll(poll: Poll | None, answer: WorkerAnswer) -> Poll | None:
 
 def has_rebooted(answer: WorkerAnswer) -> bool:
     """Return True if the host rebooted, and its answer lacks attempts that ran before the reboot."""
-    observation, known = answer.observation, answer.context.identity
-    if isinstance(observation, Silence) or known is None or known[1] != observation.incarnation:
+    observation, identity = answer.observation, answer.context.identity
+    if isinstance(observation, Silence) or identity is None:
         return False
+    boot_id, incarnation = identity
     reports = observation.attempts if isinstance(observation, WorkerReport) else ()
     is_complete = {each.token for each in reports}.issuperset(answer.context.attempts)
-    return known[0] != observation.boot_id and not is_complete
+    return incarnation == observation.incarnation and boot_id != observation.boot_id and not is_complete
 
 
 def record_answers(
     session: Session, draft: Draft, batch: Iterable[WorkerAnswer], unanswered: Container[WorkerId] = ()
 ) -> tuple[States, Outcomes]:
-    """Record answers on the draft. Return the reported states of attempts and the outcomes of requests.
+    """Record answers in the draft. Return the reported states of attempts and the outcomes of requests.
 
     Each answer is recorded separately, so that an internal error in one answer does not affect the others.
     `unanswered`: workers whose answers may still arrive in this cycle.
@@ -215,7 +219,7 @@ def record_answers(
     for answer in batch:
         worker = answer.context.worker
         if _identity(draft.cluster, worker) != answer.context.identity:
-            continue  # the worker was forgotten, rebooted or re-created since the call
+            continue  # since the call, the worker was forgotten, or its boot id or incarnation has changed
         affected = {attempt_id.task.job: None for attempt_id, _ in draft.cluster.live_attempts_on(worker)}
         events_before = len(draft.events)
         try:
@@ -228,7 +232,7 @@ def record_answers(
             detail = f"the check failed: {type(error).__name__}"
             silence = Silence(worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=detail)
             workers.record_silence(draft, silence, session.limits)
-        # A gang's verdict may have waited for this answer; other jobs change only if events were recorded.
+        # A gang's verdict may have waited for this answer. Other jobs change only if events were recorded.
         has_changed = len(draft.events) > events_before
         touched.update((job, None) for job in affected if has_changed or draft.cluster.jobs[job].is_gang)
     settle(session, draft, touched, unanswered)
@@ -259,7 +263,7 @@ def settle(
 
 
 def decide_losses(session: Session, draft: Draft, observations: Iterable[Observation]) -> None:
-    """Record, from all answers of a cycle, which workers are lost and which leases have expired."""
+    """Record which workers are lost and which leases have expired, according to all answers of a cycle."""
     policies = {
         worker: session.hosts[worker].replace_lost if worker in session.hosts else session.config.replace_lost
         for worker in draft.cluster.workers
@@ -302,13 +306,14 @@ def _record_answer(session: Session, draft: Draft, answer: WorkerAnswer) -> tupl
         _release_launches(draft, answer)
         return _NO_RESULT  # only a probe restores trust
     if not identity.check_identity(draft, observation, session.limits):
-        _release_launches(draft, answer)  # a worker in another boot or incarnation refuses to launch
+        # After a reboot or with a new incarnation, a worker launches nothing.
+        _release_launches(draft, answer)
         return _NO_RESULT
     return _record_report(session, draft, answer, observation)
 
 
 def _release_launches(draft: Draft, answer: WorkerAnswer) -> None:
-    """Let the next cycle dispatch the attempts that the call should have launched. The answer does not confirm them."""
+    """Let the next cycle dispatch the attempts that the call should have launched, because no answer confirms them."""
     live = [attempt_id for attempt_id, _ in draft.cluster.live_attempts_on(answer.context.worker)]
     attempts.release_dispatch(draft, (each for each in live if each in answer.launching))
 
@@ -337,7 +342,7 @@ def _record_report(
             if has_ended and report.token in deferred and attempt.stop is None:
                 continue  # the attempt's end is recorded after its remaining requests
             max_age = max(0.0, draft.at - attempt.assigned_at)
-            report = _masked(draft, attempt_id, _with_current_ages(report, waited, max_age))
+            report = _with_masked_tail(draft, attempt_id, _with_current_ages(report, waited, max_age))
             attempts.apply_report(draft, attempt_id, report, session.limits)
 
     record_attempts(has_ended=False)
@@ -364,7 +369,7 @@ def _with_current_ages(report: AttemptReport, waited: float, max_age: float) -> 
     return structs.replace(report, started_ago=started, ended_ago=ended, ran=ran, waited=waited)
 
 
-def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> AttemptReport:
+def _with_masked_tail(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> AttemptReport:
     """Return the report with the job's secret values masked in its log tail."""
     values = values_to_mask(draft.cluster.jobs[attempt_id.task.job]) if report.log_tail else ()
     if not values:
@@ -374,7 +379,7 @@ def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> Attem
 
 
 def _run_time(report: AttemptReport) -> float | None:
-    """Return the seconds from start to end of an ended attempt by the worker's clock; None if unknown or impossible."""
+    """Return the seconds from start to end of an attempt by the worker's clock; None if unknown or implausible."""
     started, ended = report.started_ago, report.ended_ago
     if report.state not in FINAL_STATES or started is None or ended is None:
         return None

@@ -13,7 +13,7 @@ from iris_cli.ops.cycle.observe import WorkerAnswer
 
 _SET_UP = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING})
 
-_MAX_GOES = 3  # maximum `go` calls per cycle to an attempt that stays PREPARED: a busy host may be slow
+_MAX_GOES = 3  # maximum `go` calls per cycle to an attempt that stays PREPARED on a busy host
 _MIN_ANSWERED_GOES = 3  # answered `go` calls, of all cycles, before a PREPARED attempt is fenced
 
 
@@ -46,13 +46,13 @@ class Readiness:
         return is_waiting and self._goes[attempt.token] < _MAX_GOES
 
     def is_ready(self, cluster: Cluster, job: JobId) -> bool:
-        """Return True if the ranks of a gang may start."""
+        """Return True if the ranks of a gang may start. The result is cached until `recheck_gangs`."""
         if job not in self._gangs:
-            self._gangs[job] = is_ready(cluster, job, self.states)
+            self._gangs[job] = all_ranks_ready(cluster, job, self.states)
         return self._gangs[job]
 
     def workers_to_start(self, cluster: Cluster, gangs: Iterable[JobId]) -> Iterator[WorkerId]:
-        """Yield the workers of the prepared ranks of those gangs that are ready."""
+        """Yield the workers of the prepared ranks of the gangs that are ready."""
         self.recheck_gangs()
         for job in gangs:
             if self.is_ready(cluster, job):
@@ -102,12 +102,12 @@ def _is_late(draft: Draft, attempt: Attempt, go_age: float | None, limits: Limit
     return go_age >= limits.dispatch_lease
 
 
-def is_ready(cluster: Cluster, job: JobId, known: Mapping[Token, RemoteState]) -> bool:
-    """Return True if every rank is set up, is running or has succeeded. Before that, no rank may start."""
+def all_ranks_ready(cluster: Cluster, job: JobId, states: Mapping[Token, RemoteState]) -> bool:
+    """Return True if every rank of a gang is set up, is running or has succeeded. Before that, no rank may start."""
     for task in cluster.tasks_of(job):
         attempt = task.attempts[-1]
         has_succeeded = attempt.end is not None and attempt.end.reason is EndReason.OK
-        is_set_up = attempt.state is AttemptState.ASSIGNED and known.get(attempt.token) in _SET_UP
+        is_set_up = attempt.state is AttemptState.ASSIGNED and states.get(attempt.token) in _SET_UP
         if not (has_succeeded or is_set_up or attempt.state is AttemptState.RUNNING):
             return False
     return True
@@ -119,25 +119,16 @@ _ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUN
 def stale_attempts(
     cluster: Cluster, answers: Iterable[WorkerAnswer]
 ) -> Iterator[tuple[WorkerId, Token, float]]:
-    """Yield the attempts that ended in the log but are alive on a worker, with their grace periods in seconds."""
+    """Yield the attempts that ended in the log but are alive on a worker: worker, token, grace period in seconds."""
     for answer in answers:
         reports = answer.observation.attempts if isinstance(answer.observation, WorkerReport) else ()
         for report in reports:
             attempt_id = answer.context.attempts.get(report.token)
             if attempt_id is None or report.state not in _ALIVE:
                 continue
-            attempt = find_attempt(cluster, attempt_id, report.token)
+            attempt = cluster.find_attempt(attempt_id, report.token)
             if attempt is not None and not attempt.live:
                 yield answer.context.worker, report.token, cluster.jobs[attempt_id.task.job].grace
-
-
-def find_attempt(cluster: Cluster, attempt_id: AttemptId, token: Token) -> Attempt | None:
-    """Return the attempt, or None if it does not exist with this token."""
-    try:
-        attempt = cluster.attempt(attempt_id)
-    except KeyError:
-        return None
-    return attempt if attempt.token == token else None
 
 
 def stop_order(cluster: Cluster, attempt_id: AttemptId, attempt: Attempt) -> tuple[Token, float]:

@@ -1,4 +1,7 @@
-"""Find the function that a program executes when its task goes quiet. In a stuck gang, one rank's may differ."""
+"""Find the function that a program executes when its task goes quiet.
+
+In a stuck gang, one rank often executes another function than the other ranks.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +52,16 @@ def with_stack_places(
     places = {} if isinstance(found, Silence) else {each.token: place_of(each.programs) for each in found}
     passed = session.clock.monotonic() - called_at
 
-    def increased(ago: float | None) -> float | None:
+    def increase(ago: float | None) -> float | None:
         return None if ago is None else ago + passed
 
     reports = (
         structs.replace(
             each,
             place=places.get(each.token, ""),
-            started_ago=increased(each.started_ago),
-            ended_ago=increased(each.ended_ago),
-            last_output_ago=increased(each.last_output_ago),
+            started_ago=increase(each.started_ago),
+            ended_ago=increase(each.ended_ago),
+            last_output_ago=increase(each.last_output_ago),
         )
         for each in report.attempts
     )

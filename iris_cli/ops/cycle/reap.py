@@ -1,4 +1,4 @@
-"""Delete the files of attempts that ended long ago, and unused caches, on workers. Outputs are kept."""
+"""Delete the files of attempts that ended long ago, and unused caches, on workers. Records of ends are kept."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def use_caches(cluster: Cluster, attempts: Iterable[AttemptId]) -> bool:
 def unused_bytes(
     session: Session, worker: Worker, keep: Sequence[str], unused_for: float, *, remove: bool
 ) -> int | Silence:
-    """Return the bytes in caches unused for `unused_for` seconds, except `keep`. With `remove`, delete them first."""
+    """Return the size of the caches that were not used for `unused_for` seconds, except the caches in `keep`.
+
+    With `remove`, delete these caches first, and return the size of the caches that could not be deleted.
+    """
     report = session.runner.caches.unused(
         session.target(worker),
         boot_id=worker.boot_id,
@@ -51,7 +54,10 @@ def unused_bytes(
 
 
 def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None:
-    """Return the call that deletes old files on the worker; None if it has none, or if an attempt starts or stops."""
+    """Return the call that deletes old files on the worker, or None.
+
+    It is None if no files are due, or while an attempt on the worker starts or stops.
+    """
     due = reaping.attempts_due(cluster, worker, session.clock.now(), session.limits)
     if not due or any(
         attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_attempts_on(worker.id)

@@ -1,4 +1,4 @@
-"""Answers to requests of tasks: queued answers, waits for the end of a job, log reads and workspace fetches."""
+"""Queues of requests of tasks: queued answers, waits for the end of a job, log reads and workspace fetches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops.cycle.answers import LogChunks, WorkspaceFetch
 from iris_cli.ops.cycle.calls import Call
 from iris_cli.ops.cycle.observe import Poll, WorkerAnswer, call_context
-from iris_cli.ops.cycle.orders import find_attempt
 from iris_cli.ops.cycle.requests import Key, LogReading, Outcome, TaskRequest
 from iris_cli.ops.cycle.transfers import MAX_FETCHES, fetch
 from iris_cli.ops.session import Session
@@ -36,7 +35,7 @@ _MAX_BYTES = 256 << 10  # bytes of answers in one call
 
 
 class ReplyQueue:
-    """Requests of tasks whose answers are not delivered yet. After a crash, they are read from the workers again."""
+    """Requests of tasks whose answers are not delivered yet. After a crash, iris reads them from the workers again."""
 
     def __init__(self) -> None:
         self.to_answer: dict[WorkerId, dict[Key, bytes]] = {}  # answers, as JSON
@@ -114,7 +113,10 @@ class ReplyQueue:
     def _queue_answer(
         self, cluster: Cluster, request: TaskRequest, answer_of: Callable[[], messages.Answer | None]
     ) -> None:
-        """Queue the answer that `answer_of` returns (None: it is queued later). Discard answers to ended attempts."""
+        """Queue the answer that `answer_of` returns. It returns None if the request must wait.
+
+        An ended attempt gets no answer.
+        """
         worker = _worker_of(cluster, request)
         if worker is None:
             return
@@ -134,7 +136,10 @@ class ReplyQueue:
     def call_to_deliver(
         self, session: Session, cluster: Cluster, worker: Worker, queued: Mapping[Key, bytes]
     ) -> Call | None:
-        """Return a call that delivers up to _MAX_BYTES of queued answers to a worker and polls the worker, or None."""
+        """Return a call that delivers queued answers to a worker and polls it; None if all answers are obsolete.
+
+        The call delivers about _MAX_BYTES at most. Further answers stay queued.
+        """
         context = call_context(cluster, worker.id)
         chosen, bytes_left = [], _MAX_BYTES
         for (token, request), text in queued.items():
@@ -196,8 +201,8 @@ class ReplyQueue:
         self, session: Session, cluster: Cluster, worker: Worker, queued: Mapping[Key, LogReading]
     ) -> Call:
         """Return a call that reads logs for tasks. Reads beyond MAX_READS stay queued."""
-        every = tuple(queued.values())
-        readings, later = every[:MAX_READS], every[MAX_READS:]
+        all_readings = tuple(queued.values())
+        readings, later = all_readings[:MAX_READS], all_readings[MAX_READS:]
         if later:
             self.to_read[worker.id] = {each.request.key: each for each in later}
         self._reading.update(each.request.key for each in readings)
@@ -257,5 +262,5 @@ def _answer_read_only(cluster: Cluster, request: TaskRequest) -> messages.Answer
 
 def _worker_of(cluster: Cluster, request: TaskRequest) -> WorkerId | None:
     """Return the worker of the requesting attempt; None if the attempt is no longer live."""
-    attempt = find_attempt(cluster, request.attempt, request.token)
+    attempt = cluster.find_attempt(request.attempt, request.token)
     return attempt.worker if attempt is not None and attempt.live else None

@@ -1,8 +1,8 @@
 """Requests of running tasks.
 
-iris reads requests before it takes the lock. It carries them out or refuses them when it records the worker's report. A
-request that changes something is recorded with its attempt and id, so that it has no further effect if it is read
-again. A read-only request is answered later, from the committed state.
+iris reads requests before it takes the lock. It carries them out or refuses them when it records the worker's report.
+The log records each request that changes something, with its attempt and id. So such a request has no further effect
+if iris reads it again. A read-only request is answered later, from the committed state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.cycle.environment import encode_lines, hash_lines
 from iris_cli.ops.session import Session
 
-Key = tuple[Token, RequestId]  # of a request: the token of the requesting attempt, and the request's id
+Key = tuple[Token, RequestId]  # the token of the requesting attempt, and the request's id
 
 
 class TaskRequest(Struct, frozen=True):
@@ -56,7 +56,7 @@ Outcomes = dict[Key, Outcome]
 
 
 def read_requests(observation: object, attempts: Mapping[Token, AttemptId]) -> tuple[TaskRequest, ...]:
-    """Return the requests in a worker's answer, without those of unknown attempts."""
+    """Return the requests in a worker's answer, without the requests of unknown attempts."""
     found = observation.requests if isinstance(observation, WorkerReport) else ()
     return tuple(_request_of(attempts[each.token], each) for each in found if each.token in attempts)
 
@@ -70,13 +70,13 @@ def _request_of(attempt: AttemptId, file: OutboxFile) -> TaskRequest:
             raise UsageError(f"a request takes at most {messages.MAX_REQUEST_BYTES} bytes, not {file.size}")
         request = read_request(file.data)
         digest = digest_of(request.job) if isinstance(request, messages.Submit) else ""
-    except Exception as error:  # catch internal errors, too: the rest of the report must be recorded
+    except Exception as error:  # catch internal errors, too, because the rest of the report must be recorded
         return TaskRequest(attempt, file.token, file.id, error)
     return TaskRequest(attempt, file.token, file.id, request, digest)
 
 
 def decide_requests(session: Session, draft: Draft, requests: Iterable[TaskRequest]) -> Outcomes:
-    """Carry out or refuse the requests in order, on `draft`. A refused request affects no other request."""
+    """Carry out or refuse the requests in order, in the draft. A refused request affects no other request."""
     outcomes: Outcomes = {}
     for each in requests:
         events_before = len(draft.events)

@@ -17,13 +17,12 @@ from iris_cli.errors import NotWritableError, WorkspaceGoneError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation, WorkspaceFetch
 from iris_cli.ops.cycle.calls import Call, local_silence
-from iris_cli.ops.cycle.orders import find_attempt
 from iris_cli.ops.progress import ProgressState
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace.archive import InvalidTarError, TarCheck
 
 MAX_SHIPMENTS = 16
-"""Maximum number of workers that receive a workspace at a time: they share the uplink, and other calls need threads."""
+"""Maximum number of workers that receive a workspace at a time. They share the uplink, and other calls need threads."""
 _PIECE = 256 << 10  # bytes
 
 Delivery = tuple[WorkerId, str]
@@ -76,7 +75,7 @@ class Shipping:
             waiting_attempts = {
                 token: each
                 for token, each in attempts.items()
-                if (attempt := find_attempt(cluster, each, token)) is not None
+                if (attempt := cluster.find_attempt(each, token)) is not None
                 and attempt.state is AttemptState.ASSIGNED
             }
             if not waiting_attempts:
@@ -89,14 +88,14 @@ class Shipping:
             yield Call(context=observe.call_context(cluster, worker.id), act=act, ships=workspace.hash)
 
     def end_shipment(self, call: Call, observation: Observation) -> dict[Token, AttemptId]:
-        """Record the end of a transfer, whether it was successful or not. Return the attempts that waited for it."""
+        """Record the end of a transfer, successful or not. Return the attempts that waited for the transfer."""
         delivery = (call.worker, call.ships)
         self._open.discard(delivery)
         self._done.add(delivery)
         reports = observation.attempts if isinstance(observation, WorkerReport) else ()
         is_missing = isinstance(observation, WorkerReport) and call.ships in observation.lacking
         if is_missing and any(report.state is RemoteState.ABSENT for report in reports):
-            return {}  # another invocation is sending the workspace: retry in the next cycle
+            return {}  # retry in the next cycle, because another invocation is sending the workspace
         return self._wanted.pop(delivery, {})
 
     def _ship(self, worker: Worker, workspace: Workspace, tokens: list[Token]) -> Observation:
@@ -126,7 +125,7 @@ class Shipping:
             )
 
     def chunks(self, workspace: Workspace, size: int, file: BinaryIO) -> Iterator[bytes]:
-        """Yield the file of a workspace in pieces. A piece counts as sent when the next piece is requested."""
+        """Yield the file of a workspace in pieces. A piece counts as sent when the caller requests the next piece."""
         with self._lock:
             if not self._sending:
                 self._total = self._sent = 0
@@ -149,7 +148,7 @@ class Shipping:
 
 
 MAX_FETCHES = 4
-"""Maximum number of fetches at a time: other calls need threads."""
+"""Maximum number of fetches at a time, because other calls need threads."""
 
 _GZIP = 31  # zlib's `wbits` for data with gzip's header and trailer
 _CHUNK = 1 << 20  # bytes
@@ -167,7 +166,7 @@ class _InvalidError(Exception):
 
 
 def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> WorkspaceFetch | Silence:
-    """Fetch a workspace from a task's worker, in a thread of its own. An interrupted fetch stores nothing."""
+    """Fetch a workspace from a task's worker, in a separate thread. An interrupted fetch stores nothing."""
     problem = ""
     try:
         if not session.state.workspaces.has(wanted.hash):
@@ -198,9 +197,11 @@ def _download(session: Session, worker: Worker, token: Token, wanted: Workspace)
             if not piece.version.inode:
                 raise _InvalidError("not a regular file, or missing")
             size = size or piece.version.size
-            if size > wanted.size + (wanted.size >> 8) + _CHUNK:  # gzip never adds so many bytes
+            # gzip adds only a few bytes to incompressible data.
+            if size > wanted.size + (wanted.size >> 8) + _CHUNK:
                 raise _InvalidError(f"{format_memory(size)}, expected {format_memory(wanted.size)}")
-            if len(piece.data) < max(1, min(_MIN_PIECE, size - offset)):  # tiny pieces would take days
+            # A transfer in tiny pieces would take days.
+            if len(piece.data) < max(1, min(_MIN_PIECE, size - offset)):
                 raise _InvalidError("it is truncated")
             offset += len(piece.data)
             if session.clock.monotonic() - start > _EXTRA_TIME + offset / _MIN_SPEED:
@@ -223,7 +224,7 @@ def _decompress(packed: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _verify(chunks: Iterator[bytes], wanted: Workspace) -> Iterator[bytes]:
-    """Yield the chunks. Raise _InvalidError, at the latest after the last one, if they aren't the wanted workspace."""
+    """Yield the chunks. If they are not the wanted workspace, raise _InvalidError, possibly after the last chunk."""
     digest, size, check = sha256(), 0, TarCheck()
     for chunk in chunks:
         digest.update(chunk)

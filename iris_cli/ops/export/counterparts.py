@@ -1,4 +1,4 @@
-"""The counterparts of a job's fields in Slurm and in a JobSet, for the notes of an export and the docs."""
+"""The counterparts of a job's fields in Slurm and in a JobSet. Notes of an export and the docs show them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Engine(StrEnum):
 
 
 class ExportNote(Struct, frozen=True):
-    """A note about a field. `lost`: True if the engine has no counterpart, False if the user must do something."""
+    """A note about a field. `lost`: the field is not exported. Otherwise the note says what the user must do."""
 
     field: str
     text: str
@@ -30,12 +30,12 @@ class ExportNote(Struct, frozen=True):
 
 
 class Counterpart(NamedTuple):
-    """One field, named as in a job file, and its counterparts in the engines; '' if an engine has no counterpart."""
+    """One field, named as in a job file, and its counterparts in the engines, or ''."""
 
     field: str
     sbatch: str
     jobset: str
-    attribute: str = ""  # name of the attribute of `Job`, if different
+    attribute: str = ""  # name of the attribute of `Job`, if it differs from `field`
 
     def text(self, engine: Engine) -> str:
         return self.sbatch if engine is Engine.SBATCH else self.jobset

@@ -1,4 +1,4 @@
-"""Task variables of an export: fixed values, and values that the exported script computes."""
+"""Variables of the tasks of an exported job: fixed values, and values that the exported script computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iris_cli.ops.export.source import Source
 
 
 def fixed_variables(source: Source, tasks: int, slices: int) -> dict[str, str]:
-    """Return the variables that are the same for all tasks. The worker is unknown, so its attributes are empty."""
+    """Return the variables that are the same for all tasks. Variables about the worker are empty."""
     job = source.job
     return {
         "IRIS_JOB_ID": job.id,
@@ -26,12 +26,14 @@ def fixed_variables(source: Source, tasks: int, slices: int) -> dict[str, str]:
 
 
 def named_ports(job: Job, base: str) -> dict[str, str]:
-    """Return a shell expression for each named port: the expression `base`, plus the position of the name."""
-    return {f"IRIS_PORT_{name.upper()}": f"$(({base} + {n}))" for n, name in enumerate(job.ports, 1)}
+    """Return a shell expression for each named port: the expression `base` plus the position of the name, from 1."""
+    return {
+        f"IRIS_PORT_{name.upper()}": f"$(({base} + {position}))" for position, name in enumerate(job.ports, 1)
+    }
 
 
 def rank_variables(job: Job, ranks: int, slices: int) -> dict[str, str]:
-    """Return the variables with which a rank finds its peers, as shell expressions with IRIS_* variables."""
+    """Return the variables by which libraries find the peers of a rank, as shell expressions with IRIS_* variables."""
     set_by_job = {*job.env, *job.secrets}
     preset: Mapping[str, str] = {}
     if job.env_preset is not None:
@@ -45,12 +47,12 @@ def rank_variables(job: Job, ranks: int, slices: int) -> dict[str, str]:
             first_host=_FIRST_HOST,
             port="${IRIS_COORDINATOR_ADDRESS##*:}",
         )
-    found = {name: value for name, value in preset.items() if name not in set_by_job}
+    variables = {name: value for name, value in preset.items() if name not in set_by_job}
     if job.resources.device_type == "tpu" and (job.is_gang or ranks > 1):
-        found["JAX_COORDINATOR_PORT"] = str(JAX_PORT)
+        variables["JAX_COORDINATOR_PORT"] = str(JAX_PORT)
         if slices > 1:
-            found |= multislice_variables(_FIRST_HOST, str(slices), "$IRIS_SLICE_INDEX")
-    return found
+            variables |= multislice_variables(_FIRST_HOST, str(slices), "$IRIS_SLICE_INDEX")
+    return variables
 
 
 _FIRST_HOST = "${IRIS_COORDINATOR_ADDRESS%:*}"

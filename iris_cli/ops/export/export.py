@@ -1,4 +1,4 @@
-"""Export a job to another engine, with notes on what is not exported."""
+"""Export a job to another engine, with notes on fields that are not exported."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def export(
 ) -> Export:
     """Return the job in the engine's format.
 
-    `image` overrides the job's image. `queue` is the engine's queue. Raises UsageError. With `strict` it is also raised
-    if a field can't be exported.
+    `image` overrides the job's image. `queue` is the engine's queue. Raises UsageError if the engine can't run the job,
+    and with `strict` also if a field can't be exported.
     """
     if image is not None:
         source = structs.replace(source, image=image)

@@ -1,8 +1,8 @@
 """TPU types on GKE: node labels, topology, and VMs of a slice.
 
 Sources: GKE's tables of TPU versions and machine types ("Plan TPUs in GKE"), and the slice shapes in XPK, Google's tool
-for TPU clusters on GKE. GKE's types differ from those of the TPU API: `v5litepod-8` and `v6e-8` are two VMs with 4
-chips each on GKE, but one VM with 8 chips in the API.
+for TPU clusters on GKE. Some types differ from the types of the TPU API. For example, `v5litepod-8` and `v6e-8` are two
+VMs with 4 chips each on GKE, but one VM with 8 chips in the API.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _V5P_AND_V7 = """
 """
 _V7_SMALL = "1x1x1 2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8"
 
-# The value of the node label, and the topologies. The number in a type's name counts TensorCores (two per chip) or
-# chips.
+# By the family in a type's name: the value of the node label, and the topologies. The number in the name counts chips
+# or TensorCores (two per chip).
 _FAMILIES = {
     "v4": ("tpu-v4-podslice", _V4),
     "v5litepod": ("tpu-v5-lite-podslice", "2x4 4x4 4x8 8x8 8x16 16x16"),

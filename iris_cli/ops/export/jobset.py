@@ -1,7 +1,6 @@
 """JobSet for Kubernetes and Kueue: one replicated job, with a Kubernetes Job for each slice of a gang.
 
-The names of labels, annotations and fields are defined by Kubernetes 1.29, JobSet (`jobset.x-k8s.io/v1alpha2`), Kueue
-and GKE.
+Kubernetes 1.29, JobSet (`jobset.x-k8s.io/v1alpha2`), Kueue and GKE define the names of labels, annotations and fields.
 """
 
 from __future__ import annotations
@@ -62,10 +61,10 @@ _DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """Number of Kubernetes Jobs (`slices`), and of pods in each. `tpu` is None for a job without TPUs."""
+    """Number of Kubernetes Jobs (`slices`), and number of pods in each. `tpu` is None for a job without TPUs."""
 
     slices: int
-    pods: int  # per slice
+    pods: int
     tpu: GkeTpu | None
 
     @property
@@ -145,7 +144,7 @@ def _annotations(source: Source, shape: Shape) -> Fields:
 
 
 def _failure_policy(source: Source) -> Fields:
-    """Return the policy for restarts of a gang: no restart after a timeout, uncounted restarts after a lost node."""
+    """Return the policy for restarts of a gang. A timeout causes no restart. Restarts after a lost node don't count."""
     if not source.starts_together:
         return {"failurePolicy": {"maxRestarts": 0}}
     rules = [{"name": "timelimit", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}]
@@ -205,15 +204,15 @@ def _pod(source: Source, shape: Shape) -> Fields:
 
 
 def _affinity(job: Job) -> dict[str, Any]:
-    """Return the node affinity for required constraints on region, zone and preemptible; {} if there are none."""
-    terms = [*_terms(job)]
+    """Return the node affinity for required constraints on region, zone and preemptible; {} without constraints."""
+    terms = [*_affinity_terms(job)]
     if not terms:
         return {}
     required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
-def _terms(job: Job) -> Iterator[dict[str, Any]]:
+def _affinity_terms(job: Job) -> Iterator[dict[str, Any]]:
     for each in filter(_is_exported, job.constraints):
         if each.key in _LABELS:
             values = [str(value.value) for value in each.operands]
@@ -228,8 +227,8 @@ def _is_exported(constraint: Constraint) -> bool:
         return False
     if constraint.key == PREEMPTIBLE_ATTRIBUTE_KEY:
         return True
-    known = constraint.key in _LABELS and constraint.op in _OPERATORS
-    return known and all(is_label_value(str(value.value)) for value in constraint.operands)
+    has_counterpart = constraint.key in _LABELS and constraint.op in _OPERATORS
+    return has_counterpart and all(is_label_value(str(value.value)) for value in constraint.operands)
 
 
 def _container(source: Source, shape: Shape) -> Fields:
@@ -259,17 +258,17 @@ def _env(source: Source, shape: Shape) -> Iterator[Fields]:
         if name not in job.secrets:
             yield {"name": name, "value": _literal(value)}
     for name in job.secrets:
-        yield {"name": name, "valueFrom": {"secretKeyRef": {"name": _secret(job), "key": name}}}
+        yield {"name": name, "valueFrom": {"secretKeyRef": {"name": _secret_name(job), "key": name}}}
     for name, field in pod_script.pod_fields(source).items():
         yield {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}
 
 
-def _secret(job: Job) -> str:
+def _secret_name(job: Job) -> str:
     return f"{dns_label(job.id)}-secrets"
 
 
 def _literal(text: str) -> str:
-    """Return the text escaped for fields in which Kubernetes expands `$(NAME)` and replaces `$$` by `$`."""
+    """Return the text escaped for fields in which Kubernetes expands `$(NAME)` and replaces `$$` with `$`."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
@@ -319,7 +318,7 @@ def _notes(source: Source, shape: Shape) -> Iterator[ExportNote]:
         yield lost_note("max_retries_preemption", "restarts after a disruption are not counted")
     if job.secrets:
         yield to_do_note(
-            "secrets", f"kubectl create secret generic {_secret(job)}, with {', '.join(job.secrets)}"
+            "secrets", f"kubectl create secret generic {_secret_name(job)}, with {', '.join(job.secrets)}"
         )
 
 

@@ -1,6 +1,6 @@
-"""The script that a container runs before the program: it sets the rank's variables and runs the set-up.
+"""The script of a container. It sets the rank's variables, runs the set-up, and starts the program.
 
-Also the names of the pods, which the script computes.
+This module also computes the names of the pods.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from iris_cli.ops.export import environment, shell
 from iris_cli.ops.export.source import Source
 
 TASK_DIR = "/iris"
-"""Directory of the task: a volume that is deleted with the pod."""
+"""Directory of the task. It is a volume that is deleted with the pod."""
 
-_PORTS = 20_000  # the first port; all ports are free, because each pod has an address of its own
+_FIRST_PORT = 20_000  # all ports are free, because each pod has a separate address
 
 MAX_LENGTH = 40
-"""Maximum length of a JobSet's name: its pods append `-slice-9999-9999-` and five characters, in total 63."""
+"""Maximum length of a JobSet's name. The names of its pods add `-slice-9999-9999-` and five characters, in total 63."""
 
 _LABEL = pattern(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
 _HASHED = pattern(r".*-[0-9a-f]{10}")
@@ -29,7 +29,7 @@ _OTHER = pattern(r"[^a-z0-9]+")
 
 
 def dns_label(name: str) -> str:
-    """Return a DNS label for the name, with at most `MAX_LENGTH` characters, different for different names.
+    """Return a DNS label for the name, with at most `MAX_LENGTH` characters. Different names have different labels.
 
     A valid name is unchanged, unless it ends like a hash. All other names get a hash at the end.
     """
@@ -43,16 +43,17 @@ def dns_label(name: str) -> str:
 
 
 def is_label_value(text: str) -> bool:
-    """Return True if the text is a valid label value. Unless the text is empty, it is then a valid label name, too."""
+    """Return True if the text is a valid label value. A valid value that is not empty is also a valid label name."""
     return _LABEL_VALUE.fullmatch(text) is not None
 
 
 def replicated_job(source: Source) -> str:
+    """Return the name of the replicated job in the JobSet."""
     return "slice" if source.starts_together else "task"
 
 
 def pod_fields(source: Source) -> dict[str, str]:
-    """Return the environment variables that are set from fields of the pod: annotations of JobSet and Kubernetes."""
+    """Return the environment variables that Kubernetes sets from fields of the pod, with the paths of the fields."""
     found = {
         "IRIS_WORKER_ID": "spec.nodeName",
         "IRIS_SLICE_INDEX": "metadata.annotations['jobset.sigs.k8s.io/job-index']",
@@ -72,14 +73,14 @@ def hosts_length(source: Source, slices: int, pods: int) -> int:
 
 
 def script(source: Source, slices: int, pods: int) -> str:
-    """Return the script. Its arguments are the set-up command, if any, and the words of the program."""
+    """Return the script. Its arguments are the set-up command if the job has one, then the words of the program."""
     return "\n".join(_lines(source, slices, pods)) + "\n"
 
 
 def _lines(source: Source, slices: int, pods: int) -> Iterator[str]:
     job = source.job
     yield f"export IRIS_TASK_INDEX=$((IRIS_SLICE_INDEX * {pods} + JOB_COMPLETION_INDEX))"
-    yield from _hosts(source, slices, pods)
+    yield from _host_lines(source, slices, pods)
     tpu = job.resources.device_type == "tpu"
     name = f"{dns_label(job.id)}-{replicated_job(source)}"
     yield from shell.computed_exports(
@@ -87,28 +88,28 @@ def _lines(source: Source, slices: int, pods: int) -> Iterator[str]:
             "IRIS_TASK_ID": "$IRIS_JOB_ID/task-$IRIS_TASK_INDEX",
             "IRIS_SLICE": f"{name}-$IRIS_SLICE_INDEX" if tpu else "",
             "IRIS_HOSTS": "$IRIS_HOSTS",
-            "IRIS_COORDINATOR_ADDRESS": f"$IRIS_FIRST:{JAX_PORT if tpu else _PORTS}",
+            "IRIS_COORDINATOR_ADDRESS": f"$IRIS_FIRST:{JAX_PORT if tpu else _FIRST_PORT}",
             "IRIS_TASK_DIR": TASK_DIR,
             "IRIS_OUTPUT_DIR": f"{TASK_DIR}/output",
             "IRIS_WORKDIR": "$PWD",
-            **environment.named_ports(job, str(_PORTS)),
+            **environment.named_ports(job, str(_FIRST_PORT)),
         }
     )
     ranks = slices * pods if source.starts_together else 1
     yield f"IRIS_RANK={'$IRIS_TASK_INDEX' if source.starts_together else 0}"
     yield from shell.computed_exports(environment.rank_variables(job, ranks, slices))
     if job.indexes:
-        yield from shell.index_at("IRIS_TASK_INDEX", job.indexes)
+        yield from shell.array_index_lines(job.indexes)
     if source.lines:
-        yield from shell.line_of_task(source.lines)
+        yield from shell.each_line_lines(source.lines)
     yield 'mkdir -p "$IRIS_OUTPUT_DIR" || exit'
     if job.setup:
         yield from ('/bin/sh -c "$1" || exit', "shift")
     yield 'exec "$@"'
 
 
-def _hosts(source: Source, slices: int, pods: int) -> Iterator[str]:
-    """Yield lines that set IRIS_FIRST and IRIS_HOSTS to JobSet's names of pods. A too long IRIS_HOSTS is ''."""
+def _host_lines(source: Source, slices: int, pods: int) -> Iterator[str]:
+    """Yield lines that set IRIS_FIRST and IRIS_HOSTS to names of pods. If IRIS_HOSTS would be too long, it is empty."""
     name = dns_label(source.job.id)
     host = f"{name}-{replicated_job(source)}"
     if not source.starts_together:

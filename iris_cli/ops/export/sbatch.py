@@ -1,7 +1,7 @@
 """Slurm batch script: options for `sbatch`, and an `srun` that sets every rank's environment.
 
-The script uses only POSIX sh, and commands of Slurm and coreutils. In the directory from which it is submitted it
-creates `iris-out/JOB-ID`, for the outputs of the tasks and the exit code of the rank that failed first.
+The script uses only POSIX sh, and commands of Slurm and coreutils. It creates `iris-out/JOB-ID` in the directory from
+which it is submitted. There it stores the outputs of the tasks and the exit code of the rank that failed first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from iris_cli.ops.export.counterparts import (
 from iris_cli.ops.export.source import Source
 
 MAX_BYTES = 4 << 20
-"""Maximum size of a script in bytes: Slurm's default `max_script_size`."""
+"""Maximum size of a script in bytes, which is Slurm's default `max_script_size`."""
 
 _PARTITION = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,200}")
 _MODEL = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,62}")
@@ -41,7 +41,7 @@ _DEFAULT_MAX_INDEX = 1000  # the largest array index that Slurm accepts by defau
 def batch_script(source: Source, queue: str | None) -> tuple[list[str], list[ExportNote]]:
     """Return the script's lines, without the header comments, and notes. `queue`: the partition. Raises UsageError.
 
-    The options come first, because `sbatch` reads them up to the first command.
+    The options come first, because `sbatch` reads no options after the first command.
     """
     if queue is not None and _PARTITION.fullmatch(queue) is None:
         raise UsageError(f"--queue {queue[:80]!r} is not the name of a partition", hint="`sinfo` lists them")
@@ -62,7 +62,7 @@ def _options(source: Source) -> Iterator[str]:
         f"--nodes={job.replicas if job.is_gang else 1}",
         "--ntasks-per-node=1",
     )
-    yield from _resources(job)
+    yield from _resource_options(job)
     if not source.starts_together:
         indexes = job.indexes or range(job.replicas)
         yield f"--array={format_indexes(indexes)}" + (f"%{job.max_running}" if job.max_running else "")
@@ -80,10 +80,10 @@ def _options(source: Source) -> Iterator[str]:
     yield f"--export={','.join(_secrets_from_shell(job)) or 'NONE'}"
 
 
-def _resources(job: Job) -> Iterator[str]:
+def _resource_options(job: Job) -> Iterator[str]:
     """Yield the resource options. Defaults of iris are omitted, because many sites don't account for memory."""
     resources = job.resources
-    yield from _cores(job)
+    yield from _core_options(job)
     if resources.memory != DEFAULT_RESOURCES.memory:
         yield f"--mem={ceil(resources.memory / (1 << 20))}M"
     device = resources.device
@@ -92,7 +92,7 @@ def _resources(job: Job) -> Iterator[str]:
         yield f"--gres=gpu:{model}{device.count}"
 
 
-def _cores(job: Job) -> Iterator[str]:
+def _core_options(job: Job) -> Iterator[str]:
     if job.resources.cpu != DEFAULT_RESOURCES.cpu:
         yield f"--cpus-per-task={ceil(job.resources.cpu)}"
 
@@ -107,7 +107,7 @@ def _secrets_from_shell(job: Job) -> list[str]:
 
 
 def _first_lines(source: Source) -> Iterator[str]:
-    """Yield the lines that call Slurm's commands. They come before the job's PATH is set."""
+    """Yield the lines before the job's variables are set, because Slurm's commands are found with the original PATH."""
     job = source.job
     yield from ("", "IRIS_STOPPING=", "trap IRIS_STOPPING=1 TERM")
     yield from (
@@ -129,7 +129,7 @@ _PORT = "$((20000 + (SLURM_JOB_ID * 97 + ${SLURM_RESTART_COUNT:-0} * 7) % 10000)
 
 
 def _variable_lines(source: Source) -> Iterator[str]:
-    """Yield lines that set the variables that all ranks share. Later lines override earlier ones."""
+    """Yield lines that set the variables that all ranks share. Later lines override earlier lines."""
     job = source.job
     yield from ("", "# The variables that all ranks have in common.")
     env = {**source.default_env, **job.env}
@@ -150,16 +150,16 @@ def _variable_lines(source: Source) -> Iterator[str]:
         }
     )
     if not source.starts_together:
-        yield from shell.position_of("SLURM_ARRAY_TASK_ID", job.indexes or range(job.replicas))
+        yield from shell.task_index_lines(job.indexes or range(job.replicas))
         yield "export IRIS_TASK_INDEX IRIS_SLICE_INDEX=0"
     if job.indexes:
         yield "export IRIS_ARRAY_INDEX=$SLURM_ARRAY_TASK_ID"
     if source.lines:
-        yield from shell.line_of_task(source.lines)
+        yield from shell.each_line_lines(source.lines)
 
 
 def _run_lines(source: Source) -> Iterator[str]:
-    """Yield lines that define the program, and start it on each node with `srun`."""
+    """Yield lines that define the program, and start the program on each node with `srun`."""
     job, env = source.job, {**source.default_env, **source.job.env}
     kept = [f"{name}={value}" for name, value in env.items() if is_reserved_by_shells(name)]
     words = [*(("env", *kept) if kept else ()), *job.command]
@@ -175,7 +175,7 @@ def _run_lines(source: Source) -> Iterator[str]:
     )
     setup = '"$IRIS_SETUP" ' if job.setup else ""
     # Since Slurm 22.05, `srun` does not inherit --cpus-per-task from the options of the job.
-    cores = "".join(f" {option}" for option in _cores(job))
+    cores = "".join(f" {option}" for option in _core_options(job))
     yield f'"$IRIS_SRUN" --kill-on-bad-exit=1 --export=ALL{cores} \\'
     yield f'    /bin/sh -c "$IRIS_EACH_RANK" iris "$IRIS_RECORD" {setup}"$@"'
     yield "IRIS_CODE=$?"
@@ -196,12 +196,12 @@ def _each_rank(source: Source) -> Iterator[str]:
             "IRIS_OUTPUT_DIR": "$IRIS_TASK_DIR/output",
         }
     )
-    found = environment.rank_variables(job, job.replicas if job.is_gang else 1, job.slices)
+    variables = environment.rank_variables(job, job.replicas if job.is_gang else 1, job.slices)
     yield from shell.computed_exports(
-        {name: value for name, value in found.items() if not name.startswith("SLURM_")}
+        {name: value for name, value in variables.items() if not name.startswith("SLURM_")}
     )
     extra_signals = [job.signal.name] if job.signal is not None else []
-    # The shell that waits for the program must survive the signals that are sent to the program.
+    # The shell that waits for the program must survive signals to the program.
     yield f"trap : {' '.join(dict.fromkeys(('HUP', 'INT', 'QUIT', 'TERM', 'USR1', 'USR2', *extra_signals)))}"
     yield from ('mkdir -p "$IRIS_OUTPUT_DIR" || exit', "shift")
     if job.setup:

@@ -1,6 +1,6 @@
 """Words, comments and variables of shell scripts, in printable characters.
 
-The names of the scripts' own variables begin with `IRIS_`, because names of a job's variables can't begin so.
+Variables that only the scripts use begin with `IRIS_`, because a job can't set variables with this prefix.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ def comment(text: str) -> str:
 
 
 def exports(variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield lines that set variables to texts."""
+    """Yield lines that set variables to fixed values."""
     return (f"export {name}={quoted(value)}" for name, value in variables.items())
 
 
 def computed_exports(variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield lines that set variables to shell expressions. The lines contain no single quotes if the values don't."""
+    """Yield lines that set variables to shell expressions. The lines add no single quotes to the expressions."""
     return (f'export {name}="{value}"' for name, value in variables.items())
 
 
-def position_of(index: str, indexes: Iterable[int]) -> Iterator[str]:
-    """Yield lines that set IRIS_TASK_INDEX to the position, in `indexes`, of the value of the variable `index`."""
+def task_index_lines(indexes: Iterable[int]) -> Iterator[str]:
+    """Yield lines that set IRIS_TASK_INDEX to the position of Slurm's array index SLURM_ARRAY_TASK_ID in `indexes`."""
     yield "IRIS_TASK_INDEX=0"
     yield f"for IRIS_INDEX in {' '.join(map(str, indexes))}; do"
-    yield f'    [ "$IRIS_INDEX" != "${index}" ] || break'
+    yield '    [ "$IRIS_INDEX" != "$SLURM_ARRAY_TASK_ID" ] || break'
     yield "    IRIS_TASK_INDEX=$((IRIS_TASK_INDEX + 1))"
     yield "done"
 
 
-def index_at(position: str, indexes: Iterable[int]) -> Iterator[str]:
-    """Yield lines that set IRIS_ARRAY_INDEX to the element of `indexes` at the value of the variable `position`."""
-    yield f"IRIS_AT=${position}"
+def array_index_lines(indexes: Iterable[int]) -> Iterator[str]:
+    """Yield lines that set IRIS_ARRAY_INDEX to the element of `indexes` at the position IRIS_TASK_INDEX."""
+    yield "IRIS_AT=$IRIS_TASK_INDEX"
     yield f"for IRIS_ARRAY_INDEX in {' '.join(map(str, indexes))}; do"
     yield '    [ "$IRIS_AT" != 0 ] || break'
     yield "    IRIS_AT=$((IRIS_AT - 1))"
@@ -58,7 +58,7 @@ def index_at(position: str, indexes: Iterable[int]) -> Iterator[str]:
     yield "export IRIS_ARRAY_INDEX"
 
 
-def line_of_task(lines: Iterable[str]) -> Iterator[str]:
+def each_line_lines(lines: Iterable[str]) -> Iterator[str]:
     """Yield lines that set IRIS_EACH_LINE to the line of the task IRIS_TASK_INDEX."""
     yield "case $IRIS_TASK_INDEX in"
     yield from (f"{task}) IRIS_EACH_LINE={quoted(line)} ;;" for task, line in enumerate(lines))

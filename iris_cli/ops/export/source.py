@@ -34,10 +34,10 @@ _YAML = (".yaml", ".yml")
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """A job to export, with data that its record lacks.
+    """A job to export, with data that the job's record lacks.
 
     `default_env`: the variables that `cluster.yaml` sets for all tasks. `workdir`: the directory that a job file ships.
-    `lines`: with `--each-line`, the line of each task.
+    `lines`: the line of each task if the job has an `--each-line` file.
     """
 
     job: Job
@@ -48,7 +48,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
     @property
     def starts_together(self) -> bool:
-        """True if all tasks start and end together: the job is a gang or has only one task."""
+        """True if all tasks start and end together, because the job is a gang or has only one task."""
         return self.job.is_gang or (self.job.replicas == 1 and not self.job.indexes)
 
 
@@ -60,26 +60,26 @@ def from_state(session: Session, name: str) -> Source:
         raise UsageError(f"{clip(job.id)} ran on a terminal", hint="write a job file for its command")
     lines = (read_line(session.state, job, index) for index in range(job.replicas if job.each_line else 0))
     try:
-        kept = tuple(line or "" for line in lines)
+        task_lines = tuple(line or "" for line in lines)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return Source(job=job, default_env=session.config.defaults.env, lines=kept, image=job.image)
+    return Source(job=job, default_env=session.config.defaults.env, lines=task_lines, image=job.image)
 
 
-def defaults_of(script: ClusterHandle) -> Defaults:
-    """Return the defaults in `cluster.yaml`; no defaults if there is no such file. Raises ConfigError."""
+def defaults_of(handle: ClusterHandle) -> Defaults:
+    """Return the defaults in `cluster.yaml`; no defaults if that file does not exist. Raises ConfigError."""
     try:
-        script.config_file  # noqa: B018 - reading it finds the file
+        handle.config_file  # noqa: B018 - raises ConfigError if it finds no file
     except ConfigError:
-        if script.config_path is not None or os.environ.get("IRIS_CONFIG"):
+        if handle.config_path is not None or os.environ.get("IRIS_CONFIG"):
             raise
         return Defaults()
-    return script.config.defaults
+    return handle.config.defaults
 
 
 def from_file(path: Path, defaults: Defaults) -> Source:
     """Return the job of a job file or a job script, without submitting it. Raises ConfigError, UsageError."""
-    job_request = load_job_file(path) if path.suffix in _YAML else _script(path)
+    job_request = load_job_file(path) if path.suffix in _YAML else _script_request(path)
     request = merge_requests(job_request, defaults.job)
     after = tuple(map(parse_job_id, request.after or ()))
     # The job's dependencies, its image and its resources belong to the other engine, so they are not checked.
@@ -96,11 +96,11 @@ def from_file(path: Path, defaults: Defaults) -> Source:
 
 
 def is_job_file(path: Path) -> bool:
-    """Return True if the path names a job file or a job script, False if it is the name of a job."""
+    """Return True for the path of a job file or a job script, and False for the name of a job."""
     return path.suffix in _YAML or is_script(path)
 
 
-def _script(path: Path) -> JobRequest:
+def _script_request(path: Path) -> JobRequest:
     """Return the request of a job script, whose command is the path of the script. Raises ConfigError, UsageError."""
     request, script = load_job_script(path), path.resolve()
     if not os.access(script, os.X_OK):
@@ -111,7 +111,7 @@ def _script(path: Path) -> JobRequest:
 
 
 def _fictitious_workers(request: JobRequest) -> PossibleWorkers:
-    """Return a fictitious worker for a TPU type that only GKE has, so that the job is accepted; () for other types."""
+    """Return a fictitious worker for a TPU type that only GKE has, so that `accept` accepts it; () for other types."""
     known = gke_types().get(request.tpu or "")
     if known is None or lookup(known.name) is not None:
         return ()

@@ -1,7 +1,7 @@
-"""Garbage collection: files of ended attempts on workers, and unneeded files in the state directory.
+"""Delete files of ended attempts on workers, and unneeded files in the state directory.
 
-Files are found and measured first, and deleted with the operator's consent. Files of attempts that are live, or whose
-end is not proven, are excluded.
+Files are found and measured first, and deleted with the operator's consent. Files of live attempts, and of attempts
+whose end is not proven, are excluded.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _UNKNOWN_STATE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED}
 class WorkerFiles(Struct, frozen=True, kw_only=True):
     """Files of ended attempts on one worker. `sizes` are bytes by attempt.
 
-    `removed` are the attempts whose files were deleted, `left` the attempts whose deletion continues on the worker.
-    `caches` is the size in bytes of workspaces and set-ups that were unused for long, `caches_removed` the size of the
-    deleted caches. `problem` says why the sizes are unknown or nothing can be deleted now. `silent`: True if the worker
-    did not answer.
+    `removed` are the attempts whose files were deleted. `left` are the attempts whose files the worker is still
+    deleting. `caches` is the size in bytes of workspaces and set-ups that were unused for long. `caches_removed` is the
+    size of the deleted caches. `problem` says why the sizes are unknown, or why nothing can be deleted now. `silent`:
+    True if the worker did not answer.
     """
 
     worker: WorkerId
@@ -74,7 +74,7 @@ class Garbage(Struct, frozen=True, kw_only=True):
 
 
 def find(session: Session, older_than: float = 0.0) -> Garbage:
-    """Measure files of attempts and files in the state directory that are more than `older_than` seconds old."""
+    """Find and measure files of attempts and of the state directory that are older than `older_than` seconds."""
     cluster = session.view()
     now = session.clock.now()
     has_workspaces = any(job.workspace is not None for job in cluster.jobs.values())
@@ -110,7 +110,10 @@ def _measure(
     ended: Sequence[AttemptId],
     unused_for: float | None,
 ) -> WorkerFiles:
-    """Measure files and caches unused for `unused_for` seconds (None: no caches) on one worker, in its own thread."""
+    """Measure the files of the `ended` attempts, and the caches unused for `unused_for` seconds, on one worker.
+
+    If `unused_for` is None, measure no caches. Runs in a separate thread.
+    """
     unmeasured = WorkerFiles(worker=worker.id, sizes=dict.fromkeys(ended, 0))
     if worker.condition in _UNKNOWN_STATE:
         return structs.replace(unmeasured, problem=f"it is {worker.condition}: iris worker probe {worker.id}")
@@ -121,7 +124,7 @@ def _measure(
         if isinstance(usage, Silence):
             return structs.replace(unmeasured, problem=f"no answer: {usage.detail}", silent=True)
         if (usage.boot_id, usage.incarnation) != (worker.boot_id, worker.incarnation):
-            return structs.replace(unmeasured, problem=_ANOTHER)
+            return structs.replace(unmeasured, problem=_HOST_CHANGED)
         sizes |= {attempt: dict(usage.sizes).get(token, 0) for token, attempt in tokens.items()}
     unused: int | Silence = 0
     if unused_for is not None:
@@ -132,24 +135,24 @@ def _measure(
     return structs.replace(unmeasured, sizes=sizes, caches=unused)
 
 
-_ANOTHER = "the host was rebooted or re-created: iris schedule --once"
+_HOST_CHANGED = "the host was rebooted or re-created: iris schedule --once"
 
 
 def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage:
-    """Delete the files that were found, on workers in batches of attempts, and record the deletion in the log.
+    """Delete the files in `found`, and record the deletion in the log. Files on workers are deleted in batches.
 
     `older_than` must be the value given to `find`, in seconds. Raises LockedError, LogDamagedError, NotWritableError.
     """
     files_by_worker = {each.worker: each for each in found.workers}
     sent: dict[WorkerId, set[AttemptId]] = {worker: set() for worker in files_by_worker}
 
-    def act(call: Call) -> WorkerAnswer:
+    def send(call: Call) -> WorkerAnswer:
         called_at = session.clock.now()
         return observe.validated_answer(session, call.context, called_at, call.act())
 
     while calls := _next_calls(session, files_by_worker, sent):
-        session.take_turn()  # BEFORE deleting: the deletion must be recorded
-        for batch in session.fan_out(calls, act, what="removing"):
+        session.lock_once()  # BEFORE deleting, because the deletion must be recorded
+        for batch in session.fan_out(calls, send, what="removing"):
             with session.transaction() as draft:
                 observe.record_answers(session, draft, batch)
             for answer in batch:
@@ -169,7 +172,7 @@ def _needed(cluster: Cluster) -> frozenset[str]:
 
 
 def _remove_files(session: Session, files: Sequence[UnneededFile]) -> tuple[UnneededFile, ...]:
-    """Delete files. Packed files are checked again under the lock, because a new job may need them."""
+    """Delete files in the state directory. Check packed files again under the lock, because a new job may need them."""
     if not any(each.packed for each in files):
         return tuple(map(delete_unneeded_file, files))
     with session.transaction() as draft:
@@ -189,7 +192,7 @@ def _remove_caches(session: Session, files_by_worker: dict[WorkerId, WorkerFiles
     )
     with_caches = [files for files in measured if files.caches]
 
-    def act(files: WorkerFiles) -> WorkerFiles:
+    def remove_caches(files: WorkerFiles) -> WorkerFiles:
         worker = cluster.workers[files.worker]
         keep = reap.caches_in_use(cluster, worker.id)
         left = reap.unused_bytes(session, worker, keep, older_than, remove=True)
@@ -197,22 +200,22 @@ def _remove_caches(session: Session, files_by_worker: dict[WorkerId, WorkerFiles
             return structs.replace(files, problem=f"no answer: {left.detail}", silent=True)
         return structs.replace(files, caches_removed=max(0, files.caches - left))
 
-    for batch in session.fan_out(with_caches, act, what="removing"):
+    for batch in session.fan_out(with_caches, remove_caches, what="removing"):
         files_by_worker.update({files.worker: files for files in batch})
 
 
 def _next_calls(
     session: Session, files_by_worker: dict[WorkerId, WorkerFiles], sent: Mapping[WorkerId, set[AttemptId]]
 ) -> list[Call]:
-    """Return the next call for each worker. It deletes the files of the oldest attempts that are not deleted yet."""
+    """Return the next call for each worker. The call deletes the files of the oldest remaining attempts."""
     cluster = session.view()
     calls = []
     for files in files_by_worker.values():
-        wanted = files.sizes.keys() - sent[files.worker]
-        if files.problem or not wanted or files.worker not in cluster.workers:
+        unsent = files.sizes.keys() - sent[files.worker]
+        if files.problem or not unsent or files.worker not in cluster.workers:
             continue
         outputs = cluster.outputs.get(files.worker)
-        batch = tuple(takewhile(wanted.__contains__, outputs.oldest_batch)) if outputs is not None else ()
+        batch = tuple(takewhile(unsent.__contains__, outputs.oldest_batch)) if outputs is not None else ()
         if any(
             attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_attempts_on(files.worker)
         ):
@@ -221,9 +224,9 @@ def _next_calls(
             )
         elif batch:
             reaped = {cluster.attempt(attempt).token: attempt for attempt in batch}
-            known = structs.replace(observe.call_context(cluster, files.worker), reaped=reaped)
+            context = structs.replace(observe.call_context(cluster, files.worker), reaped=reaped)
             target = session.target(cluster.workers[files.worker])
-            calls.append(Call(context=known, act=partial(session.runner.reap, target, list(reaped))))
+            calls.append(Call(context=context, act=partial(session.runner.reap, target, list(reaped))))
     return calls
 
 

@@ -1,4 +1,4 @@
-"""A local directory for files from workers, which are untrusted. No link is followed, and no name leads out of it.
+"""A local directory for files from workers. Names of files are untrusted: no link is followed, and no name leads out.
 
 A file has a temporary name until it is complete, so that an interrupted fetch leaves no incomplete file.
 """
@@ -31,10 +31,9 @@ class BadNameError(Exception):
 
 
 def parts_of(name: bytes) -> tuple[bytes, ...]:
-    """Return the directories and the name of a file, relative to the top.
+    """Split a file name into its directories and its base name. Raises BadNameError.
 
-    Raises BadNameError. Control characters are replaced by `%` and their hexadecimal number, so that names are
-    printable.
+    Control characters are replaced by `%` and their hexadecimal number, so that names are printable.
     """
     if len(name) > _MAX_NAME:
         raise BadNameError("its name is too long")
@@ -49,7 +48,7 @@ def parts_of(name: bytes) -> tuple[bytes, ...]:
 
 
 @contextmanager
-def opened_tree(path: Path) -> Iterator[LocalTree]:
+def open_tree(path: Path) -> Iterator[LocalTree]:
     """Create the directory at `path` if it is missing, and lock it for this process. Raises OSError, UsageError."""
     path.mkdir(parents=True, exist_ok=True)
     top = os.open(path, _DIRECTORY)
@@ -70,7 +69,7 @@ class LocalTree(Struct):
 
     @property
     def free(self) -> int:
-        """Free bytes of its file system."""
+        """Free bytes of the directory's file system."""
         status = os.fstatvfs(self._top)
         return status.f_bavail * status.f_frsize
 
@@ -85,7 +84,7 @@ class LocalTree(Struct):
 
     @contextmanager
     def part(self, parts: Sequence[bytes], version: object) -> Iterator[Part]:
-        """Open the incomplete copy of a file in this version. It may contain bytes of an earlier fetch."""
+        """Open the incomplete copy of this version of a file. The copy may contain bytes of an interrupted fetch."""
         key = hashlib.sha256(b"/".join(parts) + b"\0" + repr(version).encode()).hexdigest()[:32]
         name = _PART + key.encode()
         fd = os.open(name, _FILE | os.O_CREAT, 0o666, dir_fd=self._top)

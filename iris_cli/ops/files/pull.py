@@ -1,4 +1,7 @@
-"""Pull the results of a job: files of `IRIS_OUTPUT_DIR` to a directory, stdout and stderr to the state directory."""
+"""Pull the files of a job from its workers.
+
+Files in `IRIS_OUTPUT_DIR` are written to a directory, stdout and stderr to the state directory.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from iris_cli.core.ids import is_attempt_name
 from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotWritableError, UsageError
 from iris_cli.journal.log.recovery import Damage
-from iris_cli.ops.files.local_tree import opened_tree
+from iris_cli.ops.files.local_tree import open_tree
 from iris_cli.ops.files.pull_attempt import PulledAttempt, Puller, SilentError
 from iris_cli.ops.logs.logs import has_output_on_worker, no_output_reason
 from iris_cli.ops.names import select_tasks
@@ -24,7 +27,7 @@ _ATTEMPTS_PER_LIST = 16  # attempts listed in one call, whose answer has a size 
 
 
 class Pulled(Struct, frozen=True, kw_only=True):
-    """All files that were fetched, by task and attempt. `directory` contains one directory per task."""
+    """Result of a pull, by task and attempt. `directory` contains one directory per task."""
 
     job: JobId
     directory: Path
@@ -35,20 +38,21 @@ class Pulled(Struct, frozen=True, kw_only=True):
 
 def pull(
     session: Session,
-    what: str,
+    name: str,
     directory: Path,
     *,
     ranks: Sequence[int] = (),
     number: int | None = None,
     calls: OutputCalls | None = None,
 ) -> Pulled:
-    """Fetch the files of a job, a task or an attempt. Without `number`, fetch the files of all attempts.
+    """Fetch the files of a job, a task or an attempt. If `number` is None, fetch the files of all attempts.
 
     The files of an attempt are written to `<directory>/<job>/task-<index>/attempt-<number>`. Equal local files are
-    kept, and different files are replaced. Raises NotFoundError, UsageError, NotWritableError.
+    kept, and different files are replaced. `calls`: makes the calls to workers (default: the session's runner). Raises
+    NotFoundError, UsageError, NotWritableError.
     """
     cluster = session.view()
-    selected = _attempts_with_files(cluster, what, ranks, number)
+    selected = _attempts_with_files(cluster, name, ranks, number)
     by_worker: dict[WorkerId, list[tuple[AttemptId, Attempt]]] = {}
     results: dict[AttemptId, PulledAttempt] = {}
     for attempt_id, attempt in selected:
@@ -62,7 +66,7 @@ def pull(
     with session.progress(lambda: ("pulling", work.bytes_moved, 0, "bytes")):
         for batch in session.fan_out(list(by_worker.items()), lambda item: work.pull_worker(*item), what=""):
             results |= {result.attempt: result for of_worker in batch for result in of_worker}
-    job = selected[0][0].task.job if selected else JobId(what)
+    job = selected[0][0].task.job if selected else JobId(name)
     return Pulled(
         job=job,
         directory=directory / job,
@@ -73,11 +77,11 @@ def pull(
 
 
 def _attempts_with_files(
-    cluster: Cluster, what: str, ranks: Sequence[int], number: int | None
+    cluster: Cluster, name: str, ranks: Sequence[int], number: int | None
 ) -> list[tuple[AttemptId, Attempt]]:
     """Return the selected attempts that may have written files, by task and number."""
-    found = select_tasks(cluster, what, ranks=ranks, attempt=number)
-    only_one = number is not None or is_attempt_name(what)
+    found = select_tasks(cluster, name, ranks=ranks, attempt=number)
+    only_one = number is not None or is_attempt_name(name)
     return [
         (AttemptId(task.id, each.number), each)
         for task, attempt in found
@@ -110,29 +114,29 @@ class _Work:
         self.bytes_moved = 0
 
     def report_progress(self, size: int) -> None:
-        """Add to the number of fetched bytes."""
+        """Add `size` to the number of fetched bytes."""
         with self._lock:
             self.bytes_moved += size
 
     def pull_worker(
         self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]
     ) -> list[PulledAttempt]:
-        """Pull all attempts of one worker, in order. Runs in a thread of its own."""
+        """Pull all attempts of one worker, in order. Runs in a separate thread."""
         results: list[PulledAttempt] = []
         for start in range(0, len(attempts), _ATTEMPTS_PER_LIST):
             batch = attempts[start : start + _ATTEMPTS_PER_LIST]
             listed_at = self._session.clock.now()
             try:
-                clock, lists = self._lists(worker, batch)
+                clock, lists = self._list_files(worker, batch)
                 for (attempt_id, attempt), found in zip(batch, lists, strict=True):
                     results.append(self._pull_attempt(attempt_id, attempt, found, clock, listed_at))
             except SilentError as error:
                 problem = f"{error.silence.step}: {error.silence.detail}"
-                left = attempts[len(results) :]
-                return results + [_unfetched(self._directory, *each, problem, silent=True) for each in left]
+                rest = attempts[len(results) :]
+                return results + [_unfetched(self._directory, *each, problem, silent=True) for each in rest]
         return results
 
-    def _lists(
+    def _list_files(
         self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]
     ) -> tuple[float, list[FileList]]:
         """Return the worker's clock and the file lists. Raises SilentError."""
@@ -143,7 +147,8 @@ class _Work:
             raise SilentError(answer)
         lists = list(answer.lists)
         for index, found in enumerate(lists):
-            if found.cut and len(lists) > 1:  # list it again alone: its list may then be longer
+            if found.cut and len(lists) > 1:
+                # List this attempt again alone, because then its list may be longer.
                 single = self._calls.list_files(target, [found.token])
                 if isinstance(single, Silence):
                     raise SilentError(single)
@@ -176,7 +181,7 @@ class _Work:
         try:
             puller.pull_logs(found, attempt_id, self._session.state.task_logs, listed_at)
             if any(name not in (b"out", b"err") for name, _ in found.files):
-                with opened_tree(result.directory) as tree:
+                with open_tree(result.directory) as tree:
                     puller.pull(found, tree)
         except UsageError as error:
             result.problems.append(error.message)

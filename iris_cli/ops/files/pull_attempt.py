@@ -1,4 +1,4 @@
-"""Pull the files of one attempt, one after the other, over the connection to its worker."""
+"""Pull the files of one attempt from its worker, one after the other."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class SilentError(Exception):
 class PulledAttempt(Struct, kw_only=True):
     """Result of pulling the files of one attempt.
 
-    `files` is the number of fetched files, `bytes` their size. `unchanged` files were not fetched again. `log_bytes`:
-    fetched bytes of stdout and stderr. `problems` name the files that could not be fetched. `silent`: True if the
-    worker did not answer.
+    `files` is the number of fetched files, `bytes` their size. `unchanged` is the number of files that were not fetched
+    again. `log_bytes`: fetched bytes of stdout and stderr. `problems` name the files that could not be fetched.
+    `silent`: True if the worker did not answer.
     """
 
     attempt: AttemptId
@@ -55,8 +55,8 @@ class PulledAttempt(Struct, kw_only=True):
     silent: bool = False
 
     def shorten(self) -> None:
-        """Keep only the first distinct notes and problems, and the number of the others."""
-        self.notes, self.problems = _shortened(self.notes), _shortened(self.problems)
+        """Keep only the first distinct notes and problems, and the number of further notes and problems."""
+        self.notes, self.problems = _shorten(self.notes), _shorten(self.problems)
 
 
 class _WantedFile(Struct, frozen=True):
@@ -66,9 +66,10 @@ class _WantedFile(Struct, frozen=True):
 
 
 class Puller(Struct, kw_only=True):
-    """Fetch the files of one attempt. `clock` is the worker's time when it listed the files.
+    """Fetches the files of one attempt, and fills in `result`.
 
-    `result` is filled in. `report_progress` is called with the size of each fetched piece.
+    `clock` is the worker's time when it listed the files. `report_progress` is called with the size of each fetched
+    piece.
     """
 
     calls: output_calls.OutputCalls
@@ -80,7 +81,7 @@ class Puller(Struct, kw_only=True):
 
     def pull(self, found: output_calls.FileList, tree: LocalTree) -> None:
         """Fetch the files that are missing locally. Raises SilentError, and NotWritableError on a full disk."""
-        wanted = list(self._wanted(found, tree))
+        wanted = list(self._missing_files(found, tree))
         needed = sum(each.version.size for each in wanted if each.version is not None)
         if needed > tree.free:
             self.result.problems.append(
@@ -91,7 +92,8 @@ class Puller(Struct, kw_only=True):
             self._fetch_group(tree, group)
         tree.clean()
 
-    def _wanted(self, found: output_calls.FileList, tree: LocalTree) -> Iterator[_WantedFile]:
+    def _missing_files(self, found: output_calls.FileList, tree: LocalTree) -> Iterator[_WantedFile]:
+        """Yield the listed files that are missing or different locally. Record files with bad names as problems."""
         used_names: set[tuple[bytes, ...]] = set()
         for name, version in found.files:
             if name in _STREAMS:
@@ -141,7 +143,7 @@ class Puller(Struct, kw_only=True):
             self._problem(wanted.name, f"can't be written ({error.strerror or error})")
 
     def _fetch(self, tree: LocalTree, wanted: _WantedFile) -> None:
-        """Fetch one file, resuming an interrupted fetch. Raises OSError."""
+        """Fetch one file. Resume an interrupted fetch. Raises OSError."""
         version = wanted.version
         for _ in range(_TRIES):
             version = version or self._piece(wanted.name, 0, 1).version
@@ -157,7 +159,7 @@ class Puller(Struct, kw_only=True):
     def _fetch_version(
         self, part: Part, name: bytes, version: output_calls.Version
     ) -> output_calls.Version | None:
-        """Fetch the listed number of bytes. Return None when complete, or the file's new version if it was replaced."""
+        """Fetch the listed number of bytes, and return None. If the file was replaced, return its new version."""
         offset, changed = min(part.size, version.size), False
         while True:
             piece = self._piece(name, offset)
@@ -185,7 +187,7 @@ class Puller(Struct, kw_only=True):
         return answer
 
     def _finish(self, part: Part, version: output_calls.Version, size: int, *, changed: bool) -> None:
-        """Finish a file. If it may still change, set the copy's time back a second: the next pull fetches it."""
+        """Finish a file. If it may still change, set its time back a second, so that the next pull fetches it again."""
         may_change = changed or version.mtime > self.clock - _FRESH
         part.finish(size, version.mtime - may_change)
         self.result.files += 1
@@ -229,7 +231,7 @@ class Puller(Struct, kw_only=True):
 
 
 def _groups(wanted: Sequence[_WantedFile]) -> Iterator[list[_WantedFile]]:
-    """Yield groups of files, each to fetch in one call. Small files are grouped, other files are fetched one by one."""
+    """Yield groups of files. One call fetches a group of small files. A large file is a group by itself."""
     group: list[_WantedFile] = []
     size = name_sizes = 0
     for each in wanted:
@@ -256,8 +258,8 @@ def _shown(name: bytes) -> str:
     return clip(name.decode("utf-8", "replace"))
 
 
-def _shortened(words: Sequence[str]) -> list[str]:
-    """Return the first _MAX_MESSAGES distinct messages, and a message with the number of others."""
-    distinct = list(dict.fromkeys(words))
+def _shorten(messages: Sequence[str]) -> list[str]:
+    """Return the first _MAX_MESSAGES distinct messages, and a message with the number of further messages."""
+    distinct = list(dict.fromkeys(messages))
     more = len(distinct) - _MAX_MESSAGES
     return [*distinct[:_MAX_MESSAGES], *([f"{more} more"] if more > 0 else [])]

@@ -15,10 +15,10 @@ _PAUSE = 1.0  # seconds between two cycles
 
 
 class Cancelled(Struct):
-    """Result of a cancellation. `over`: jobs that had already ended. `stopping`: attempts whose end is not proven."""
+    """Result of a cancellation. `stopping`: attempts whose end is not proven."""
 
     cancelled: list[JobId] = field(default_factory=list)
-    over: list[JobId] = field(default_factory=list)
+    already_ended: list[JobId] = field(default_factory=list)
     stopping: list[AttemptId] = field(default_factory=list)
 
 
@@ -27,42 +27,44 @@ def cancel(
     names: list[str],
     *,
     prefix: bool = False,
-    wanted: JobFilter = EVERY_JOB,
+    job_filter: JobFilter = EVERY_JOB,
     reason: str = "",
 ) -> Cancelled:
-    """Commit the cancellation of these jobs and of their children, then send the stops once.
+    """Cancel the jobs that match `job_filter`, and their child jobs. Then send the stop calls once.
 
-    Only jobs that match the filter `wanted` are cancelled. Without `names`, all open jobs that match are cancelled.
-    Raises NotFoundError if no job matches.
+    `names`: jobs to choose from; all open jobs if it is empty. Raises NotFoundError if no job matches.
     """
     result = Cancelled()
     with session.transaction() as draft:
-        chosen = _choose_jobs(draft.cluster, names, prefix, wanted)
-        for job in chosen:
-            (result.over if draft.cluster.job_state(job).terminal else result.cancelled).append(job)
+        for job in _choose_jobs(draft.cluster, names, prefix, job_filter):
+            has_ended = draft.cluster.job_state(job).terminal
+            (result.already_ended if has_ended else result.cancelled).append(job)
         for job in result.cancelled:
             jobs.cancel(draft, job, reason)  # no effect on a child job that has just ended with its parent
     send_stops(session)
-    result.stopping = _live_attempts(session.cluster, result.cancelled + result.over)
+    result.stopping = _live_attempts(session.cluster, result.cancelled + result.already_ended)
     return result
 
 
-def _choose_jobs(cluster: Cluster, names: list[str], prefix: bool, wanted: JobFilter) -> list[JobId]:
+def _choose_jobs(cluster: Cluster, names: list[str], prefix: bool, job_filter: JobFilter) -> list[JobId]:
     found = find_jobs(cluster, names, prefix=prefix) if names else [job.id for job in cluster.open_jobs()]
-    matching = [job for job in found if wanted.matches(cluster, cluster.jobs[job])]
+    matching = [job for job in found if job_filter.matches(cluster, cluster.jobs[job])]
     if not matching:
-        hint = next(wanted.unknown_labels(cluster), "`iris status` lists the jobs")
+        hint = next(job_filter.unknown_labels(cluster), "`iris status` lists the jobs")
         raise NotFoundError(f"no {'such' if names else 'open'} job matches the --label or --state", hint=hint)
     return matching
 
 
 def wait_until_stopped(session: Session, result: Cancelled) -> bool:
-    """Run cycles until all attempts have ended, and return True. Return False if only unreachable workers have some."""
+    """Run cycles until all stopping attempts have ended, and return True.
+
+    Return False if all remaining attempts are on unreachable workers.
+    """
     total = len(result.stopping)
     with session.progress(lambda: ("stopping", total - len(result.stopping), total, "task")):
         while result.stopping:
             run(session, schedule=False)
-            result.stopping = _live_attempts(session.cluster, result.cancelled + result.over)
+            result.stopping = _live_attempts(session.cluster, result.cancelled + result.already_ended)
             if not result.stopping:
                 return True
             if all(_is_unreachable(session, attempt) for attempt in result.stopping):
@@ -71,8 +73,9 @@ def wait_until_stopped(session: Session, result: Cancelled) -> bool:
     return True
 
 
-def _live_attempts(cluster: Cluster, cancelled: list[JobId]) -> list[AttemptId]:
-    prefixes = tuple(f"{each}/" for each in cancelled)
+def _live_attempts(cluster: Cluster, jobs: list[JobId]) -> list[AttemptId]:
+    """Return the live attempts of these jobs and of their child jobs."""
+    prefixes = tuple(f"{job}/" for job in jobs)
     with_children = [job.id for job in cluster.open_jobs() if f"{job.id}/".startswith(prefixes)]
     return [attempt_id for job in with_children for attempt_id, _ in cluster.live_attempts_of(job)]
 

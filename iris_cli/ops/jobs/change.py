@@ -29,9 +29,9 @@ def change(
     priority: Priority | None = None,
     scheduling_timeout: float | None = None,
 ) -> Changed:
-    """Commit the change of these jobs in one transaction. Running tasks continue.
+    """Change open jobs in one transaction. A value None keeps the job's value. Running tasks continue.
 
-    Raises NotFoundError, or UsageError for a job that has ended. Then no job is changed.
+    If a job does not exist (NotFoundError) or has ended (UsageError), no job is changed.
     """
     with session.transaction() as draft:
         found = find_jobs(draft.cluster, list(names))

@@ -1,4 +1,4 @@
-"""Interactive jobs: the program runs on the client's terminal, and the job ends with the terminal."""
+"""Interactive jobs. The program runs on the client's terminal, and the job ends with the terminal."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Terminal(Protocol):
         ...
 
     def attach(self, stream: ByteStream) -> AbstractContextManager[Event]:
-        """Connect this terminal to a remote one. The event is set when the remote terminal has closed."""
+        """Connect this terminal to a remote terminal. The event is set when the remote terminal has closed."""
         ...
 
 
 class ProgramEnd(Struct, frozen=True, kw_only=True):
-    """End of the program: its exit code, the displayed state of its task, and its worker. None: unknown.
+    """End of the program: its exit code, the displayed state of its task, and its worker. None means unknown.
 
-    `cause`: why the job ended, unless the exit code says so.
+    `cause`: why the job ended; "" if the exit code explains it.
     """
 
     job: JobId
@@ -75,7 +75,7 @@ def run(
     """Submit the job, wait for its start, and run its program on the terminal. Return when its attempt has ended.
 
     This process holds a lock. If the process is killed, a cycle finds the lock free and cancels the job. `show` prints
-    messages before and after the program. Raises IrisError, or KeyboardInterrupt before the start of the program.
+    messages before and after the program. Raises IrisError. Raises KeyboardInterrupt only before the program starts.
     """
     session.begin()
     try:
@@ -99,7 +99,8 @@ def run(
             return _Client(session, transport, job, terminal, show, runner).run()
     except BaseException:
         if job is not None and not session.cluster.job_state(job).terminal:
-            with suppress(IrisError):  # the next cycle cancels the job, too: the lock is free
+            # After an error, the next cycle cancels the job, because the lock is free.
+            with suppress(IrisError):
                 cancel(session, [job], reason="its terminal was closed")
         raise
     finally:
@@ -107,7 +108,7 @@ def run(
 
 
 class _Client(Struct):
-    """The client of one interactive job, from the submission of the job to the proof that its attempt has ended."""
+    """The client of one interactive job, from its submission until its attempt has ended."""
 
     _session: Session
     _transport: SshTransport
@@ -120,7 +121,7 @@ class _Client(Struct):
     def run(self) -> ProgramEnd:
         """Run cycles until the job and its attempt have ended. Raises UnreachableError if the worker is silent."""
         while True:
-            cluster = self._runner.look()
+            cluster = self._runner.run_due_cycle()
             task = cluster.tasks_of(self._job)[0]
             attempt = task.current
             if cluster.job_state(self._job).terminal:
@@ -144,32 +145,33 @@ class _Client(Struct):
 
     def _run_on_terminal(self, worker: Worker, attempt: Attempt) -> None:
         """Start the prepared attempt on a terminal of its worker, and run cycles until the terminal closes."""
-        session, patience = self._session, self._session.limits.connect_timeout
+        session, timeout = self._session, self._session.limits.connect_timeout
         target = session.target(worker)
         command = terminal_command(session.cluster_id, target, attempt.token)
         try:
             link, stream = self._transport.open_terminal(
-                target, command, self._terminal.name, self._terminal.size(), patience
+                target, command, self._terminal.name, self._terminal.size(), timeout
             )
         except NoAnswer as error:
             raise UnreachableError(f"{worker.id}: {error.step}: {error.detail}", hint=error.hint) from error
         try:
             self._show(f"{self._job} RUNNING on {worker.id}")
-            self._run_cycles(stream)
+            self._run_cycles_until_closed(stream)
         finally:
             link.abort()
         self._runner.make_cycle_due()
-        self._runner.look()
+        self._runner.run_due_cycle()
         if stream.exit_status() is None or self._runner.reported_state(attempt.token) in _ALIVE:
-            self._end()
+            self._cancel()
 
-    def _run_cycles(self, stream: ByteStream) -> None:
+    def _run_cycles_until_closed(self, stream: ByteStream) -> None:
+        """Run cycles until the terminal closes or the job has ended. Then print the messages of these cycles."""
         messages: list[str] = []
         tell, self._session.tell = self._session.tell, messages.append
         try:
-            with self._terminal.attach(stream) as ended:
-                while not ended.is_set():
-                    cluster = self._runner.look()
+            with self._terminal.attach(stream) as closed:
+                while not closed.is_set():
+                    cluster = self._runner.run_due_cycle()
                     if cluster.job_state(self._job).terminal and not cluster.live_attempts_of(self._job):
                         break
                     self._runner.pause(_PAUSE)
@@ -178,8 +180,8 @@ class _Client(Struct):
             for words in messages:
                 tell(words)
 
-    def _end(self) -> None:
-        """Cancel the job unless it has ended, because its program may still run without the terminal."""
+    def _cancel(self) -> None:
+        """Cancel the job unless it has ended. Its program may still run without the terminal."""
         while not self._session.cluster.job_state(self._job).terminal:
             with suppress(*TRANSIENT_ERRORS):
                 self._session.decide(lambda draft: jobs.cancel(draft, self._job, jobs.CLIENT_GONE))
@@ -191,11 +193,13 @@ class _Client(Struct):
         end = attempt.end if attempt is not None else None
         if end is not None and end.reason not in _PROGRAM_ENDS:
             end = None
-        is_told = end is not None and end.reason is not EndReason.TIMEOUT
+        exit_code_explains = end is not None and end.reason is not EndReason.TIMEOUT
         return ProgramEnd(
             job=self._job,
             worker=attempt.worker if attempt is not None else None,
             exit_code=None if end is None else end.exit_code,
             display=task_displays(cluster, self._job)[task.index],
-            cause="" if is_told else cause_words(cluster, cluster.jobs[self._job], self._session.state),
+            cause=""
+            if exit_code_explains
+            else cause_words(cluster, cluster.jobs[self._job], self._session.state),
         )

@@ -36,26 +36,27 @@ if TYPE_CHECKING:
     from iris_cli.ops.workspace.pack import Listing
 
 
-_SET_UP_WAIT = 10.0  # seconds: enough to unpack a directory, but not to install a framework
+_SET_UP_WAIT = 10.0  # seconds; enough to unpack a directory, but not to install a framework
 _FIRST_PAUSE = 0.1  # seconds
 _FORCE = "--force submits the job anyway"
 
 
 def launch(session: Session, request: JobRequest) -> JobId:
-    """Commit the job to the log, and return its id. Send nothing to workers.
+    """Submit the job without a cycle, and return its id.
 
     The job's directory is packed BEFORE the lock is taken. The lines of the `--each-line` file are stored in a separate
     file, and the log contains the hash of that file.
     """
     request = hash_lines(request)
     if _has_files(request):
-        _submit(session, Draft(session.view(), session.clock.now()), request)  # raises errors early
+        # Raise errors before the packing, which may be slow.
+        _submit(session, Draft(session.view(), session.clock.now()), request)
         from iris_cli.ops.workspace.pack import pack_request
 
         request = pack_request(session, request)
     with session.transaction() as draft:
         job, warnings = _submit(session, draft, request)
-        # Because of the lock, the workspace can't be deleted later.
+        # This invocation holds the lock, so no other invocation can delete the workspace after this check.
         if request.workspace is not None and not session.state.workspaces.has(request.workspace.hash):
             raise WorkspaceGoneError(
                 f"the packed workspace {request.workspace.hash[:12]} was removed", hint="launch the job again"
@@ -71,16 +72,16 @@ def wait_for_set_up(session: Session, job: JobId) -> None:
     from iris_cli.ops.cycle.cycle import run
 
     until, pause = session.clock.monotonic() + _SET_UP_WAIT, _FIRST_PAUSE
-    left = total = len(workers_in_set_up(session.cluster, job))
-    with session.progress(lambda: ("setting up", total - left, total, "worker")):
-        while left and session.clock.monotonic() + pause < until:
+    remaining = total = len(workers_in_set_up(session.cluster, job))
+    with session.progress(lambda: ("setting up", total - remaining, total, "worker")):
+        while remaining and session.clock.monotonic() + pause < until:
             session.clock.sleep(pause)
             pause *= 2  # poll slow workers less often
             try:
                 run(session, schedule=False, job=job)
             except LockedError:  # another invocation runs a cycle
                 return
-            left = len(workers_in_set_up(session.cluster, job))
+            remaining = len(workers_in_set_up(session.cluster, job))
 
 
 def workers_in_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
@@ -88,29 +89,32 @@ def workers_in_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
     record = cluster.jobs[job]
     if not record.workspace and not record.setup:
         return []
-    silent = _unreachable(cluster, job)
-    if silent and record.is_gang:
+    unreachable = _unreachable_workers(cluster, job)
+    if unreachable and record.is_gang:
         return []  # no rank of a gang starts before all ranks are set up
     last = [task.attempts[-1] for task in cluster.tasks_of(job) if task.attempts]
     assigned = [attempt.worker for attempt in last if attempt.state is AttemptState.ASSIGNED]
-    return [worker for worker in assigned if worker not in silent]
+    return [worker for worker in assigned if worker not in unreachable]
 
 
 def unreachable_workers(session: Session, job: JobId, *, has_next_cycle: bool) -> dict[WorkerId, str]:
-    """Return the unreachable workers of tasks that have not started, each with the reason and the next call's time."""
-    silent = _unreachable(session.cluster, job)
-    if not silent:
+    """Return the unreachable workers of the job's tasks that have not started.
+
+    Each value names the reason and the time of the next call.
+    """
+    unreachable = _unreachable_workers(session.cluster, job)
+    if not unreachable:
         return {}
     from iris_cli.ops.views.inventory import next_retry_words
 
     now, limits = session.clock.now(), session.limits
     return {
         name: f"{each.reason}; {next_retry_words(each, now, limits) if has_next_cycle else 'no cycles are running'}"
-        for name, each in silent.items()
+        for name, each in unreachable.items()
     }
 
 
-def _unreachable(cluster: Cluster, job: JobId) -> dict[WorkerId, Worker]:
+def _unreachable_workers(cluster: Cluster, job: JobId) -> dict[WorkerId, Worker]:
     not_started = (TaskState.PENDING, TaskState.ASSIGNED)
     tasks = [task for task in cluster.tasks_of(job) if task.attempts and task.state in not_started]
     workers = [cluster.workers.get(task.attempts[-1].worker) for task in tasks]
@@ -127,7 +131,10 @@ def _has_files(request: JobRequest) -> bool:
 
 
 def files_to_ship(session: Session, request: JobRequest) -> Listing | None:
-    """Return the files to ship with the job, None if there are none. Print warnings about them. Raises UsageError."""
+    """Return the files to ship with the job, or None if the job ships no files. Print warnings about these files.
+
+    Raises UsageError.
+    """
     from iris_cli.ops.workspace.pack import list_request_files, warn
 
     found = list_request_files(session, request)
@@ -137,7 +144,10 @@ def files_to_ship(session: Session, request: JobRequest) -> Listing | None:
 
 
 def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:
-    """Return the plan of a cycle that begins now, the cluster, and the job of `request`. Nothing is written or sent."""
+    """Return the plan of a cycle that would begin now, the resulting cluster, and the job of `request`.
+
+    Nothing is written or sent.
+    """
     from iris_cli.ops.cycle.cycle import assign  # loads the scheduler, which a launch may not need
 
     draft = Draft(session.view(), session.clock.now())
@@ -149,23 +159,26 @@ def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, 
 
 
 def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId, list[str]]:
-    """Submit the job on the draft. Return its id, and warnings about likely mistakes in the request."""
+    """Submit the job in the draft. Return its id, and warnings about likely mistakes in the request."""
     offered = offers(session, draft.cluster)
-    fleet = [each.attributes for each in offered]
+    possible_workers = [each.attributes for each in offered]
     if request.again is not None:
         request = _with_fields_of_job(session, draft.cluster, request)
-    complete = merge_requests(request, session.config.defaults.job)
-    job = draft.cluster.jobs[submit(draft, complete, fleet, session.limits)]
-    if not complete.force:
-        _check_can_start(complete, job)
+    complete_request = merge_requests(request, session.config.defaults.job)
+    job = draft.cluster.jobs[submit(draft, complete_request, possible_workers, session.limits)]
+    if not complete_request.force:
+        _check_can_start(complete_request, job)
         check_possible(job, offered)
-    shared = [Constraint(job.coscheduling.group_by, ConstraintOp.EXISTS)] if job.coscheduling else []
-    warnings = typo_warnings([*job.constraints, *shared], fleet)
-    return job.id, [*warnings, *slice_warnings(job, fleet), *unshipped_files(complete)]
+    group_by = [Constraint(job.coscheduling.group_by, ConstraintOp.EXISTS)] if job.coscheduling else []
+    warnings = typo_warnings([*job.constraints, *group_by], possible_workers)
+    return job.id, [*warnings, *slice_warnings(job, possible_workers), *unshipped_files(complete_request)]
 
 
 def _with_fields_of_job(session: Session, cluster: Cluster, request: JobRequest) -> JobRequest:
-    """Return the request with the fields of the ended job `request.again`. Raises NotFoundError, UsageError."""
+    """Return the request with the missing fields taken from the ended job `request.again`.
+
+    Raises NotFoundError if that job does not exist. Raises UsageError if its stored files are missing.
+    """
     job = cluster.jobs[find_job(cluster, request.again or "")]
     complete, state = resubmission_request(cluster, job, request), session.state
     if complete.workdir is None and complete.workspace and not state.workspaces.has(complete.workspace.hash):
@@ -181,10 +194,11 @@ def _with_fields_of_job(session: Session, cluster: Cluster, request: JobRequest)
     return complete
 
 
-def slice_warnings(job: Job, fleet: Sequence[Mapping[str, AttributeValue]]) -> list[str]:
+def slice_warnings(job: Job, possible_workers: Sequence[Mapping[str, AttributeValue]]) -> list[str]:
     """Return a warning for a single TPU task if all matching workers are VMs of slices with several VMs.
 
-    Workers that scale groups could create are considered only if no matching worker exists.
+    `possible_workers`: the attributes of workers that exist or that scale groups could create. Workers that scale
+    groups could create count only if no existing worker matches.
     """
     device = job.resources.device
     if job.is_gang or device is None or device.kind != "tpu":
@@ -192,23 +206,25 @@ def slice_warnings(job: Job, fleet: Sequence[Mapping[str, AttributeValue]]) -> l
     wanted = {DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue(device.kind)}
     if device.variant != AUTO:
         wanted[DEVICE_VARIANT_ATTRIBUTE_KEY] = AttributeValue(device.variant)
-    fitting = [
+    matching = [
         each
-        for each in fleet
+        for each in possible_workers
         if all(each.get(key) == value for key, value in wanted.items())
         and all(constraint.matches(each) for constraint in job.constraints if constraint.required)
     ]
-    workers = [
-        each for each in fitting if TPU_NAME_ATTRIBUTE_KEY in each or SCALE_GROUP_ATTRIBUTE_KEY not in each
+    existing = [
+        each for each in matching if TPU_NAME_ATTRIBUTE_KEY in each or SCALE_GROUP_ATTRIBUTE_KEY not in each
     ]
-    known_vms = Counter(each[TPU_NAME_ATTRIBUTE_KEY] for each in fleet if TPU_NAME_ATTRIBUTE_KEY in each)
-    sizes = {_slice_size(each, known_vms): each for each in reversed(workers or fitting)}
+    known_vms = Counter(
+        each[TPU_NAME_ATTRIBUTE_KEY] for each in possible_workers if TPU_NAME_ATTRIBUTE_KEY in each
+    )
+    sizes = {_slice_size(each, known_vms): each for each in reversed(existing or matching)}
     if not sizes or min(sizes) == 1:
         return []
-    size, first = sizes.popitem()
-    variant = first.get(DEVICE_VARIANT_ATTRIBUTE_KEY)
-    known = device.variant == AUTO and variant is not None
-    option = f"--tpu {variant}" if known else f"--replicas {size}"
+    size, worker = sizes.popitem()
+    variant = worker.get(DEVICE_VARIANT_ATTRIBUTE_KEY)
+    use_variant = device.variant == AUTO and variant is not None
+    option = f"--tpu {variant}" if use_variant else f"--replicas {size}"
     return [
         f"one task uses one VM of a slice of {size}, and JAX waits for the others; "
         f"{option} starts a task on each VM"
@@ -216,7 +232,10 @@ def slice_warnings(job: Job, fleet: Sequence[Mapping[str, AttributeValue]]) -> l
 
 
 def _slice_size(attributes: Mapping[str, AttributeValue], known_vms: Mapping[AttributeValue, int]) -> int:
-    """Return the number of VMs of a worker's slice: as reported by the worker, or as configured if that is larger."""
+    """Return the number of VMs of a worker's slice.
+
+    It is the larger of the number that the worker reports and the number of known VMs of the slice.
+    """
     reported = attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
     name = attributes.get(TPU_NAME_ATTRIBUTE_KEY)
     known = 1 if name is None else known_vms[name]
@@ -224,7 +243,7 @@ def _slice_size(attributes: Mapping[str, AttributeValue], known_vms: Mapping[Att
 
 
 def _check_can_start(request: JobRequest, job: Job) -> None:
-    """Raise UsageError if a secret or the program is missing: the job would stay pending, or fail on every worker."""
+    """Raise UsageError if a secret or the program is missing. The job would stay pending, or fail on every worker."""
     if job.secrets:
         from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 

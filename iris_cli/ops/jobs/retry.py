@@ -27,26 +27,26 @@ class Retried(Struct):
 
 
 def retry(session: Session, name: str) -> Retried:
-    """Commit the stop of a job's or a task's live attempts, and send the stops once. A gang's whole round is stopped.
+    """Stop the live attempts of a job or a task. For a task of a gang, stop the whole round. Send the stop calls once.
 
-    The tasks are placed again, uncharged, when all these attempts have ended. Raises NotFoundError, or UsageError for a
-    job or a task that has ended, or for an interactive job.
+    The tasks are placed again, uncharged, when all these attempts have ended. Raises NotFoundError if `name` is
+    unknown. Raises UsageError if the job or the task has ended, or if the job is interactive.
     """
     with session.transaction() as draft:
-        job, task = _target(draft.cluster, name)
+        job, task = _find_target(draft.cluster, name)
         retried = jobs.retry(draft, job, None if task is None else task.index)
     send_stops(session)
-    only = None if task is None or session.cluster.jobs[job].is_gang else task.id
+    retried_task = None if task is None or session.cluster.jobs[job].is_gang else task.id
     stopping = [
         attempt_id
         for attempt_id, attempt in session.cluster.live_attempts_of(job)
-        if attempt.state is AttemptState.STOPPING and only in (None, attempt_id.task)
+        if attempt.state is AttemptState.STOPPING and retried_task in (None, attempt_id.task)
     ]
-    return Retried(job, only, retried, stopping)
+    return Retried(job, retried_task, retried, stopping)
 
 
-def _target(cluster: Cluster, name: str) -> tuple[JobId, Task | None]:
-    """Return the open job of this name; for an open task, its job and the task. Raises NotFoundError, UsageError."""
+def _find_target(cluster: Cluster, name: str) -> tuple[JobId, Task | None]:
+    """Return the open job with this name and None, or the job of the open task with this name and the task."""
     job, task = JobId(name), None
     if name not in cluster.jobs:
         if is_attempt_name(name):

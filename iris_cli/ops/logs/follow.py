@@ -22,17 +22,17 @@ from iris_cli.ops.logs.logs import (
 from iris_cli.ops.loop.wait import CycleRunner
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.view import look
+from iris_cli.ops.views.view import load_view
 from iris_cli.remote.fan_out import FanOut
 
 POLL_EVERY = 1.0  # seconds
 CALLS_A_SECOND = 32  # a call costs this machine a millisecond, so many workers are read less often
-MAX_RATE = 1 << 20  # characters per second: no reader can follow more, and printing it is expensive
-CALLS_A_SECOND_AT_MAX_RATE = 12  # polls per second if the output exceeds MAX_RATE
-STEP_TIME = 1.0  # seconds: answers within this time are one step, so that equal lines can be folded
+MAX_RATE = 1 << 20  # characters per second; more output is unreadable, and expensive to print
+CALLS_A_SECOND_AT_MAX_RATE = 12  # calls per second if the output exceeds MAX_RATE
+STEP_TIME = 1.0  # seconds; answers within this time are one step, so that equal lines can be folded
 CALLS_PER_BATCH = 8  # calls that are sent before answers are received
 _SHORT_WAIT = 0.01  # seconds to wait for answers between two batches of calls
-MAX_TRIES = 3  # calls to a silent worker for the end of finished output, because the worker may stay silent
+MAX_TRIES = 3  # maximum calls to a silent worker after its attempt has ended
 _LATE_ANSWERS = 0.1  # seconds between two checks for late answers
 _MAX_BACKOFF = 30.0  # maximum seconds between two calls to a silent worker
 
@@ -40,7 +40,7 @@ _MAX_BACKOFF = 30.0  # maximum seconds between two calls to a silent worker
 class Step(Struct):
     """New lines, in the order in which each task wrote them, and notes about tasks.
 
-    `is_full_poll`: all workers were polled, not only those with unread output.
+    `is_full_poll`: all workers were polled, and not only workers with unread output.
     """
 
     texts: list[LogText] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Step(Struct):
 
     @property
     def lines(self) -> list[LogLine]:
-        """Lines one by one."""
+        """The lines of all texts."""
         return [line for text in self.texts for line in text.lines()]
 
 
@@ -69,22 +69,23 @@ class _FollowedAttempt(Struct):
 
 
 class Follower:
-    """Follow tasks from attempt to attempt, or only one attempt if `query` names one, up to the monotonic time `until`.
+    """Follows tasks from attempt to attempt, or only one attempt if `name` or `query` selects one.
 
-    Each line is returned as a whole and exactly once. A silent worker is polled again later. Afterwards `cut_short` is
-    True if the end of an output could not be read.
+    Each line is returned as a whole and exactly once. A silent worker is polled again later. `until`: monotonic time at
+    which to stop. At the end, `cut_short` is True if the end of an output could not be read.
     """
 
     def __init__(
         self,
         session: Session,
-        what: str,
+        name: str,
         query: Query,
         *,
         until: float = math.inf,
     ) -> None:
         self.cut_short = False
-        self._polled: dict[WorkerId, Cluster] = {}  # workers with an open call: the cluster at that time
+        # Workers with an open call, each with the cluster at the time of the call.
+        self._polled: dict[WorkerId, Cluster] = {}
         self._last_full_poll = self._next_full_poll = -math.inf  # monotonic times
         self._received = 0  # characters since the last full poll
         self._until = until
@@ -93,9 +94,9 @@ class Follower:
         self._query = query
         self._runner = CycleRunner(session)
         self._waits: dict[TaskId, str] = {}  # last reason printed for each pending retry
-        view = look(session, runs_cycles=True)
-        chosen = select_tasks(view.cluster, what, ranks=query.ranks, attempt=query.attempt)
-        self._only_one = query.attempt is not None or is_attempt_name(what)
+        view = load_view(session, runs_cycles=True)
+        chosen = select_tasks(view.cluster, name, ranks=query.ranks, attempt=query.attempt)
+        self._only_one = query.attempt is not None or is_attempt_name(name)
         self._followed: dict[TaskId, _FollowedAttempt | None] = {
             task.id: self._begin(task, attempt, query.tail) if attempt else None for task, attempt in chosen
         }
@@ -109,7 +110,7 @@ class Follower:
         return len(self._followed)
 
     def steps(self) -> Iterator[Step]:
-        """Yield a step, perhaps empty, at least once per second, until all tasks have ended and were read."""
+        """Yield a step about once per second, even without lines, until all tasks have ended and were read."""
         yield self._first
         fan_out: FanOut[Sequence[Reading]] = self._session.make_fan_out(
             self._session.limits.max_dispatch_parallelism
@@ -120,9 +121,10 @@ class Follower:
     def _steps(self, fan_out: FanOut[Sequence[Reading]]) -> Iterator[Step]:
         clock = self._session.clock
         while True:
-            cluster = self._runner.look()  # BEFORE reading: an attempt that had ended writes no more
+            # Read the cluster BEFORE the output, because an attempt that has ended writes no more output.
+            cluster = self._runner.run_due_cycle()
             step = Step(notes=[*self._begin_next_attempts(cluster), *self._waiting_retries(cluster)])
-            self._finish_those_without_worker(cluster, step)
+            self._finish_attempts_without_worker(cluster, step)
             self._submit(fan_out, cluster, step)
             self._collect(fan_out, step)
             yield step
@@ -130,16 +132,16 @@ class Follower:
             self._other_texts = []
             if all(self._is_finished(cluster.tasks[task]) for task in self._followed):
                 return
-            left = self._until - clock.monotonic()
-            if left <= 0:
+            time_left = self._until - clock.monotonic()
+            if time_left <= 0:
                 return
-            self._runner.pause(min(self._pause(), left))
+            self._runner.pause(min(self._pause(), time_left))
 
     def _begin(self, task: Task, attempt: Attempt, tail: int | None) -> _FollowedAttempt:
         return _FollowedAttempt(Reading(task.id, attempt, structs.replace(self._query, tail=tail)))
 
     def _begin_next_attempts(self, cluster: Cluster) -> list[tuple[TaskId, str]]:
-        """Follow the next attempt of each task whose last one was read to the end. Return notes about new attempts."""
+        """Follow the next attempt of each task whose last attempt was read to the end. Return notes about attempts."""
         notes = []
         for task_id, followed in self._followed.items():
             task = cluster.tasks[task_id]
@@ -169,7 +171,7 @@ class Follower:
             if each and not each.done and each.reading.attempt.worker not in self._polled and when(each)
         ]
 
-    def _finish_those_without_worker(self, cluster: Cluster, step: Step) -> None:
+    def _finish_attempts_without_worker(self, cluster: Cluster, step: Step) -> None:
         for followed in self._select(lambda each: not has_output_on_worker(cluster, each.reading.attempt)):
             attempt = cluster.attempt(followed.reading.id)
             self._finish(cluster, followed, step, no_output_reason(attempt, None))
@@ -177,22 +179,22 @@ class Follower:
     def _submit(self, fan_out: FanOut[Sequence[Reading]], cluster: Cluster, step: Step) -> None:
         """Poll the workers that are due, one call each."""
         now = self._session.clock.monotonic()
-        open_ones = self._select(lambda each: now >= each.poll_after)
+        unfinished = self._select(lambda each: now >= each.poll_after)
         step.is_full_poll = is_full = now >= self._next_full_poll
         if is_full:
-            workers = {each.reading.attempt.worker for each in open_ones}
+            workers = {each.reading.attempt.worker for each in unfinished}
             is_flood = self._received > MAX_RATE * (now - self._last_full_poll)
             calls = CALLS_A_SECOND_AT_MAX_RATE if is_flood else CALLS_A_SECOND
             interval = max(POLL_EVERY, len(workers) / calls)
             self._last_full_poll, self._next_full_poll = now, now + interval
-            self._runner.least = interval  # a cycle polls the workers, too
+            self._runner.min_interval = interval  # because a cycle also polls the workers
             self._received = 0
-        due = by_worker([each.reading for each in open_ones if is_full or each.is_behind or each.failures])
-        self._session.runner  # noqa: B018 - creates it before threads use it
+        due = by_worker([each.reading for each in unfinished if is_full or each.is_behind or each.failures])
+        _ = self._session.runner  # creates the runner before the threads use it
         for number, (worker, readings) in enumerate(due.items(), 1):
             self._polled[worker] = cluster
             fan_out.submit(partial(poll_worker, self._session, cluster, readings, len(due)))
-            if not number % CALLS_PER_BATCH:  # many threads that wake at the same time cost twice as much
+            if not number % CALLS_PER_BATCH:  # many threads that wake at the same time are slow
                 self._receive(fan_out.take(_SHORT_WAIT), step)
 
     def _collect(self, fan_out: FanOut[Sequence[Reading]], step: Step) -> None:
@@ -206,7 +208,7 @@ class Follower:
 
     def _receive(self, answered: Sequence[Sequence[Reading]], step: Step) -> None:
         for reading in sorted((each for readings in answered for each in readings), key=lambda each: each.id):
-            self._take(self._polled[reading.attempt.worker], reading, step)
+            self._process(self._polled[reading.attempt.worker], reading, step)
         for readings in answered:
             del self._polled[readings[0].attempt.worker]
 
@@ -218,7 +220,7 @@ class Follower:
             return _LATE_ANSWERS
         return min(POLL_EVERY, max(0.0, self._next_full_poll - self._session.clock.monotonic()))
 
-    def _take(self, cluster: Cluster, reading: Reading, step: Step) -> None:
+    def _process(self, cluster: Cluster, reading: Reading, step: Step) -> None:
         """Add the result of one poll of an attempt to the step. `cluster` was read before the poll."""
         followed = self._followed[reading.id.task]
         assert followed is not None, "only followed attempts are polled"
@@ -251,16 +253,16 @@ class Follower:
             self._finish(cluster, followed, step)
 
     def _finish(self, cluster: Cluster, followed: _FollowedAttempt, step: Step, why: str = "") -> None:
-        """Finish an attempt. `why` says why the worker's output could not be read to the end, '' if it was."""
+        """Finish an attempt. `why`: why its output could not be read to the end from the worker, otherwise ''."""
         reading = followed.reading
         followed.done = True
         if why:
             attempt = cluster.attempt(reading.id)
-            left = other_output(self._session, reading, attempt, why, begun=followed.printed)
-            self._other_texts.append(_with_last_line(left.texts, reading))
-            if left.anything or why != no_files_words(attempt):
-                step.notes.append((reading.id.task, left.note))
-            self.cut_short = self.cut_short or (reading.silence is not None and not left.whole)
+            output = other_output(self._session, reading, attempt, why, begun=followed.printed)
+            self._other_texts.append(_with_last_line(output.texts, reading))
+            if output.anything or why != no_files_words(attempt):
+                step.notes.append((reading.id.task, output.note))
+            self.cut_short = self.cut_short or (reading.silence is not None and not output.whole)
         else:
             step.texts += reading.rest()
 
@@ -268,8 +270,8 @@ class Follower:
         followed = self._followed[task.id]
         if followed is None:
             return task.state.terminal
-        last = followed.reading.id.number == len(task.attempts) - 1
-        return followed.done and (self._only_one or (last and task.state.terminal))
+        is_last = followed.reading.id.number == len(task.attempts) - 1
+        return followed.done and (self._only_one or (is_last and task.state.terminal))
 
 
 def _with_last_line(texts: Iterable[LogText], reading: Reading) -> Iterator[LogText]:
@@ -279,7 +281,7 @@ def _with_last_line(texts: Iterable[LogText], reading: Reading) -> Iterator[LogT
 
 
 def _has_ended(cluster: Cluster, reading: Reading) -> bool:
-    """Return True if no more output is expected: the attempt has ended, or the task of a silent worker."""
+    """Return True if no more output is expected, because the attempt has ended, or the task if its worker is silent."""
     if reading.silence is not None and cluster.tasks[reading.id.task].state.terminal:
         return True
     return cluster.attempt(reading.id).end is not None

@@ -1,4 +1,4 @@
-"""Log diff of ranks: show only lines that differ from the majority of ranks."""
+"""Compare the logs of ranks, and find the lines that differ from the majority of ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_GROUPS = 8
 """Maximum number of groups of ranks compared line by line with the majority, smallest group first."""
 MAX_LINES = 20
 """Maximum number of lines of a difference."""
-_MAX_PAIRS = 1 << 22  # pairs of lines; comparing this number takes about a second
+_MAX_PAIRS = 1 << 22  # maximum pairs of lines for an exact comparison, which takes about a second
 
 _MASKS = (
     (re.compile(r"\x1b\[[0-9;:]*m"), ""),
@@ -39,10 +39,10 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 class Deviation(Struct, frozen=True, kw_only=True):
     """Ranks with equal logs that differ from the majority.
 
-    The lowest of these ranks is compared with the majority. If it only has fewer or more lines at the end, `behind` or
-    `ahead` is their number. Otherwise `diff` has lines that begin with `-` (majority) or `+` (this rank), and `more` is
-    the number of further lines. `compared` is False if there were too many groups. `idle`: seconds since the last line
-    of any running rank of the group, None if unknown.
+    The lowest of these ranks is compared with the majority. `behind`: number of lines at the end that only the majority
+    has. `ahead`: number of lines at the end that only this rank has. For other differences, `diff` has lines that begin
+    with `-` (majority) or `+` (this rank), and `more` is the number of further lines. `compared` is False if there were
+    too many groups. `idle`: seconds since the last line of any running rank of the group, or None if unknown.
     """
 
     ranks: tuple[int, ...]
@@ -57,8 +57,9 @@ class Deviation(Struct, frozen=True, kw_only=True):
 class StreamDiff(Struct, frozen=True, kw_only=True):
     """One stream: the ranks of the majority, and the ranks that differ.
 
-    `lines` is the number of lines of the majority. `coarse`: True if numbers were ignored, because they differ in all
-    ranks. `idle`: seconds since the last line of any running rank of the majority, None if unknown.
+    `lines` is the number of lines of the majority. `coarse`: True if all numbers were ignored, because otherwise no
+    majority of ranks is equal. `idle`: seconds since the last line of any running rank of the majority, or None if
+    unknown.
     """
 
     stream: str
@@ -72,33 +73,39 @@ class StreamDiff(Struct, frozen=True, kw_only=True):
 def diff(logs: Sequence[TaskLog], tail: int | None) -> list[StreamDiff]:
     """Compare the ranks, each stream separately. Ranks without a log are omitted.
 
-    Times, addresses, and the numbers of ranks, workers and processes are ignored.
+    Times, addresses, and the numbers of ranks, workers and processes are ignored. `tail`: the number of lines that were
+    read of each stream, or None for all lines.
     """
-    known = [log for log in logs if log.lines or not log.note]
-    found = []
+    available = [log for log in logs if log.lines or not log.note]
+    diffs = []
     for stream in BOTH:
-        texts = {log.task.index: [line.text for line in log.lines if line.stream == stream] for log in known}
+        texts = {
+            log.task.index: [line.text for line in log.lines if line.stream == stream] for log in available
+        }
         if any(texts.values()):
-            idle = {log.task.index: log.idle[stream] for log in known if stream in log.idle}
-            found.append(_with_idle(_diff(stream, texts, tail), idle))
-    return found
+            idle = {log.task.index: log.idle[stream] for log in available if stream in log.idle}
+            diffs.append(_with_idle(_diff(stream, texts, tail), idle))
+    return diffs
 
 
 def _with_idle(found: StreamDiff, idle: Mapping[int, float]) -> StreamDiff:
     """Return the diff with the idle time of each group."""
 
-    def last(ranks: Sequence[int]) -> float | None:
+    def idle_time(ranks: Sequence[int]) -> float | None:
         return min((idle[rank] for rank in ranks if rank in idle), default=None)
 
     return structs.replace(
         found,
-        idle=last(found.majority),
-        deviations=tuple(structs.replace(one, idle=last(one.ranks)) for one in found.deviations),
+        idle=idle_time(found.majority),
+        deviations=tuple(structs.replace(each, idle=idle_time(each.ranks)) for each in found.deviations),
     )
 
 
 def mask(line: str, *, coarse: bool = False) -> str:
-    """Return a line without parts that differ even between equal ranks, such as times. `coarse`: without numbers."""
+    """Return a line with placeholders for parts that always differ between ranks, such as times.
+
+    With `coarse`, also replace all numbers.
+    """
     for pattern, replacement in _MASKS:
         line = pattern.sub(replacement, line)
     return _NUMBER.sub("N", line) if coarse else line
@@ -113,13 +120,13 @@ def _diff(stream: str, texts: dict[int, list[str]], tail: int | None) -> StreamD
         if 2 * len(groups[majority]) > len(texts):
             break
     ranks = groups.pop(majority)
-    others = sorted(groups.items(), key=lambda each: (len(each[1]), each[1]))
+    other_groups = sorted(groups.items(), key=lambda each: (len(each[1]), each[1]))
     majority_lines = texts[ranks[0]]
     deviations = [
-        _deviation((majority, majority_lines), (lines, texts[own[0]]), tuple(own), tail)
+        _deviation((majority, majority_lines), (lines, texts[others[0]]), tuple(others), tail)
         if number < MAX_GROUPS
-        else Deviation(ranks=tuple(own), compared=False)
-        for number, (lines, own) in enumerate(others)
+        else Deviation(ranks=tuple(others), compared=False)
+        for number, (lines, others) in enumerate(other_groups)
     ]
     return StreamDiff(
         stream=stream,
@@ -131,11 +138,11 @@ def _diff(stream: str, texts: dict[int, list[str]], tail: int | None) -> StreamD
 
 
 Texts = tuple[Sequence[str], Sequence[str]]
-"""Masked lines, and the same lines as shown."""
+"""Masked lines for the comparison, and the same lines without masks for the output."""
 
 
 def _changes(majority: Sequence[str], deviating: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
-    """Return opcodes like `SequenceMatcher.get_opcodes`. Beyond _MAX_PAIRS pairs, frequent lines are skipped."""
+    """Return opcodes as `SequenceMatcher.get_opcodes` does. With more than _MAX_PAIRS pairs, they are approximate."""
     from difflib import SequenceMatcher  # rarely needed
 
     if len(majority) * len(deviating) <= _MAX_PAIRS:
@@ -149,21 +156,21 @@ def _changes(majority: Sequence[str], deviating: Sequence[str]) -> list[tuple[st
     return [*([before] if head else []), *codes, *([after] if tail else [])]
 
 
-def _common_prefix(some: Sequence[str], others: Sequence[str]) -> int:
+def _common_prefix(first: Sequence[str], second: Sequence[str]) -> int:
     """Return the length of the common prefix."""
-    limit = min(len(some), len(others))
-    return next((at for at in range(limit) if some[at] != others[at]), limit)
+    limit = min(len(first), len(second))
+    return next((index for index in range(limit) if first[index] != second[index]), limit)
 
 
 def _deviation(majority: Texts, deviating: Texts, ranks: tuple[int, ...], tail: int | None) -> Deviation:
     codes = _changes(majority[0], deviating[0])
-    same = any(code[0] == "equal" for code in codes)
+    has_equal_lines = any(code[0] == "equal" for code in codes)
     # If only the ends of the logs were read, the log of a rank that is ahead or behind begins with a different line.
-    cut = tail is not None and tail in (len(majority[0]), len(deviating[0]))
-    if same and cut and codes[0][0] in ("delete", "insert"):
+    is_cut = tail is not None and tail in (len(majority[0]), len(deviating[0]))
+    if has_equal_lines and is_cut and codes[0][0] in ("delete", "insert"):
         codes = codes[1:]
     changes = [code for code in codes if code[0] != "equal"]
-    if same and changes == codes[-1:] and changes[0][0] in ("delete", "insert"):
+    if has_equal_lines and changes == codes[-1:] and changes[0][0] in ("delete", "insert"):
         kind, start, end, begin, stop = changes[0]
         return (
             Deviation(ranks=ranks, behind=end - start)

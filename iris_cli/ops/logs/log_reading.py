@@ -16,58 +16,49 @@ from iris_cli.remote.task_runner import LogChunk, LogPiece
 
 R = TypeVar("R")
 
-FIRST_READ = 32 << 10  # bytes from the end in the first read: enough for the last lines of most programs
-PIECE = 512 << 10  # bytes per call
-MAX_LINE = 64 << 10  # maximum bytes in a line: an endless line must not fill the memory
+FIRST_READ = 32 << 10  # bytes from the end in the first read, enough for the last lines of most programs
+PIECE = 512 << 10  # maximum bytes of a stream per request
+MAX_LINE = 64 << 10  # maximum bytes in a line, because an endless line must not fill the memory
 MAX_SEARCH = 16 << 20  # maximum bytes read from the end to find the last lines
 
 
 Requests = Generator[tuple[int, int], "LogChunk", R]
+"""Generator that yields requests (offset, number of bytes), and receives the answers."""
 
 
 class LineCutter(Struct):
-    """Cut a byte stream into whole lines of text. The lines do not depend on how the bytes are divided among calls.
+    """Cuts a byte stream into whole lines of text. The lines do not depend on how the bytes are divided among calls.
 
     An incomplete line is held back. A line longer than MAX_LINE is cut between two characters. If a line was
-    overwritten with carriage returns, as by a progress bar, only its last text is returned. Lines are processed
-    together where possible, because there may be tens of thousands per second.
+    overwritten with carriage returns, as by a progress bar, only its last text is returned.
     """
 
     incomplete_line: bytes = b""
 
     def feed(self, data: bytes) -> str:
         """Return the lines that these bytes complete, each with its line feed."""
-        data = self.incomplete_line + data
-        end = data.rfind(b"\n") + 1
-        *pieces, self.incomplete_line = _pieces(data[end:])
-        return _text(_short_lines(data[:end]) + b"".join(piece + b"\n" for piece in pieces))
+        complete, line_feed, last = (self.incomplete_line + data).rpartition(b"\n")
+        *pieces, self.incomplete_line = _pieces(last)
+        lines = complete.split(b"\n")
+        if max(map(len, lines)) > MAX_LINE:
+            complete = b"\n".join(piece for line in lines for piece in _pieces(line))
+        return _text(complete + line_feed + b"".join(piece + b"\n" for piece in pieces))
 
     def rest(self) -> str:
-        """Return the held-back text as a line, '' if no text is held back. Call it when no more bytes will come."""
+        """Return the incomplete line, or ''. Call this method when no more bytes will come."""
         line, self.incomplete_line = self.incomplete_line, b""
         return _text(line + b"\n") if line else ""
 
 
-def _short_lines(lines: bytes) -> bytes:
-    """Cut the lines that are longer than MAX_LINE. Long lines are rare, so the search advances in steps of MAX_LINE."""
-    start = 0
-    while len(lines) - start > MAX_LINE:
-        end = lines.rfind(b"\n", start, start + MAX_LINE + 1)
-        if end < 0:
-            cut = (b"\n".join(_pieces(line)) + b"\n" for line in lines[start:-1].split(b"\n"))
-            return lines[:start] + b"".join(cut)
-        start = end + 1
-    return lines
-
-
 def _pieces(line: bytes) -> list[bytes]:
+    """Return the pieces of a line, each of at most MAX_LINE bytes."""
     pieces = []
     while len(line) > MAX_LINE:
-        cut = MAX_LINE
-        while cut > MAX_LINE - 4 and line[cut] & 0xC0 == 0x80:  # inside a UTF-8 character
-            cut -= 1
-        pieces.append(line[:cut])
-        line = line[cut:]
+        end = MAX_LINE
+        while end > MAX_LINE - 4 and line[end] & 0xC0 == 0x80:  # inside a UTF-8 character
+            end -= 1
+        pieces.append(line[:end])
+        line = line[end:]
     return [*pieces, line]
 
 
@@ -79,17 +70,17 @@ def _text(lines: bytes) -> str:
 
 
 class LogStream:
-    """Read position in one output file. `tail`: begin with the last `tail` whole lines of the file; None for all lines.
+    """Read position in one output file. `tail`: number of last lines to begin with, or None for all lines.
 
     The caller requests the bytes `wanted` and passes the answer to `take`. `wanted` changes only after an answer, so a
     missing answer neither loses nor repeats lines.
     """
 
     def __init__(self, tail: int | None = None) -> None:
-        self.offset = 0  # bytes received, including held-back bytes
+        self.offset = 0  # bytes received, including the incomplete line
         self.inode = 0
         self.at_end = False  # True if the last answer reached the end of the file
-        self.replaced = False  # True if the file was replaced or truncated: restart
+        self.replaced = False  # True if the file was replaced or truncated, so that reading restarts
         self.cutter = LineCutter()
         self._text = ""
         self._was_replaced = False
@@ -112,11 +103,11 @@ class LogStream:
 
     def _take_next(self, chunk: LogChunk) -> None:
         if not chunk.inode:
-            self.at_end = True  # the file is missing, perhaps not for ever: keep the position
+            self.at_end = True  # the file is missing; keep the position, because it may appear again
         elif chunk.size < self.offset or (self.inode and chunk.inode != self.inode):
             self._text = self.cutter.rest()
             self.offset, self.inode, self.replaced = 0, chunk.inode, True
-            self.at_end = self._was_replaced  # stop if the worker always reports a replacement
+            self.at_end = self._was_replaced  # stop after two replacements in a row
         else:
             self._text = self.cutter.feed(chunk.data)
             self.offset, self.inode = self.offset + len(chunk.data), chunk.inode
@@ -138,6 +129,7 @@ class LogStream:
         self._text = last_lines(self.cutter.feed(data), count)
 
     def _request_range(self, start: int, end: int) -> Requests[bytes]:
+        """Read the bytes from `start` to `end`."""
         data = b""
         while start + len(data) < end:
             chunk = yield start + len(data), min(PIECE, end - start - len(data))
@@ -162,7 +154,7 @@ _MAX_TOTAL = 64 << 20  # bytes of all open calls
 
 
 class LogLine(Struct, frozen=True):
-    """One line of one attempt; `stream` is `out` or `err`."""
+    """One line of one attempt, without its line feed. `stream` is `out` or `err`."""
 
     attempt: AttemptId
     stream: str
@@ -194,10 +186,10 @@ class LogText(Struct, frozen=True):
 
 
 class Query(Struct, frozen=True, kw_only=True):
-    """Selection of output: the last `tail` lines of each stream (None: all), of these `ranks` ((): all).
+    """Selection of output: the last `tail` lines of each stream (None: all lines) of these `ranks` ((): all ranks).
 
-    Without an `attempt`, the last attempt of each task is read. `streams`: `out`, `err` or both. `dated`: also get the
-    time of the last write. `relative`: show paths below a task's work directory relative to it.
+    If `attempt` is None, the last attempt of each task is read. `streams`: `out`, `err` or both. `dated`: also get the
+    time of the last write. `relative`: make paths below a task's work directory relative to that directory.
     """
 
     tail: int | None = 20
@@ -225,7 +217,7 @@ class Reading:
 
     @property
     def at_end(self) -> bool:
-        """True if the last read got everything that was available."""
+        """True if the last read reached the end of all streams."""
         return self.silence is None and all(stream.at_end for stream in self.streams.values())
 
     @property
@@ -267,7 +259,7 @@ class Reading:
         self.texts, self.silence = [], silence
 
     def rest(self) -> list[LogText]:
-        """Return the unfinished last line of each stream. Call it when no more output will come."""
+        """Return the unfinished last line of each stream. Call this method when no more output will come."""
         rests = {name: stream.cutter.rest() for name, stream in self.streams.items()}
         return [self.text(name, text) for name, text in rests.items() if text]
 
@@ -278,7 +270,7 @@ class Reading:
 
 
 def take_turns(sources: Sequence[Iterable[LogText]]) -> Iterator[list[LogText]]:
-    """Yield the next text of each source, until all sources are exhausted. Copied output may be larger than memory."""
+    """Yield the next text of each source, until all sources are exhausted."""
     unread = list(map(iter, sources))
     while unread:
         turn = [(texts, next(texts, None)) for texts in unread]
@@ -297,7 +289,7 @@ def by_worker(readings: Sequence[Reading]) -> Mapping[WorkerId, list[Reading]]:
 def read(session: Session, cluster: Cluster, readings: Sequence[Reading]) -> Iterator[list[Reading]]:
     """Read once from each worker, in parallel. Yield the readings in batches as workers answer."""
     of_worker = by_worker(readings)
-    session.runner  # noqa: B018 - creates it before threads use it
+    _ = session.runner  # creates the runner before the threads use it
     for batch in session.fan_out(
         list(of_worker), lambda worker: poll_worker(session, cluster, of_worker[worker], len(of_worker))
     ):
@@ -309,7 +301,7 @@ def poll_worker(
 ) -> Sequence[Reading]:
     """Read new output of several attempts from their worker, in one call unless there are too many pieces.
 
-    The number of `workers` read in parallel limits the size of each answer. Runs in a thread of its own.
+    `workers`: number of workers read in parallel, which limits the size of each answer. Runs in a separate thread.
     """
     target = session.target(cluster.workers[readings[0].attempt.worker])
     step = MAX_PIECES // len(BOTH)

@@ -1,4 +1,4 @@
-"""Output of tasks for `iris logs`: from workers, pulled copies, or the log tail in the event log, in this order."""
+"""Output of tasks for `iris logs`. Sources, in this order: the worker, a pulled copy, the log tail in the event log."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from iris_cli.ops.logs.log_reading import (
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.outcomes.causes import end_words
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.view import View, look
+from iris_cli.ops.views.view import View, load_view
 from iris_cli.remote.task_runner import LogChunk
 
-_COMPARED = 200  # bytes
+_COMPARED = 200  # bytes at the end of a pulled copy that are compared with the log tail
 
 
 class OtherOutput(Struct, frozen=True, kw_only=True):
     """Output of an attempt from other sources than its worker.
 
-    `texts` are read lazily. `anything`: True if there is any output. `note` names its source. `kept`: the output is
-    from the event log. `pulled`: it is from a pulled copy. `whole`: the end of the output is not missing.
+    `texts` are read lazily. `anything`: True if `texts` is not empty. `note` names the source. `kept`: the output is
+    from the event log. `pulled`: the output is from a pulled copy. `whole`: the end of the output is present.
     """
 
     texts: Iterable[LogText] = ()
@@ -55,8 +55,8 @@ def other_output(
     logs, end = session.state.task_logs, attempt.end
     times = [at for name in reading.streams if (at := logs.written_at(reading.id, name)) is not None]
     pulled_at = max(times, default=None)
-    # A comparison of times is not sufficient: clocks may differ, and output that was complete before the end is not
-    # pulled again.
+    # A comparison of times is not sufficient, because clocks may differ, and because output that was complete before
+    # the attempt's end is not pulled again.
     whole = pulled_at is not None and attempt.ended_at is not None and pulled_at >= attempt.ended_at
     whole = whole and not logs.is_incomplete(reading.id)
     whole = whole or (end is not None and _ends_like(logs, reading, end.log_tail))
@@ -84,7 +84,7 @@ def other_output(
 
 
 def _ends_like(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
-    """Return True if the log tail ends with the end of the pulled copy: of its `err`, or of `out` if `err` is empty."""
+    """Return True if the log tail ends like the pulled copy of `err`, or like the copy of `out` if `err` is empty."""
     for name in ("err", "out"):
         if size := logs.size(reading.id, name):
             last = logs.read(reading.id, name, max(0, size - _COMPARED), _COMPARED).decode("utf-8", "replace")
@@ -94,7 +94,7 @@ def _ends_like(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
 
 
 def _pulled_texts(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
-    """Yield the lines of one stream beyond those already read, in pieces. Raises NotWritableError."""
+    """Yield the lines of one stream in a pulled copy that were not read yet, in pieces. Raises NotWritableError."""
     stream, end = reading.streams[name], logs.end(reading.id, name)
     first, last = end or (0, b"")
     size = first + len(last) if end else logs.size(reading.id, name)
@@ -105,7 +105,7 @@ def _pulled_texts(logs: PulledLogs, reading: Reading, name: str) -> Iterator[Log
         start = max(first, offset if offset >= 0 else size + offset)
         data = last[start - first :][:limit] if end else logs.read(reading.id, name, start, limit)
         if not data:
-            break  # it was removed concurrently
+            break  # another process has removed the copy
         text = stream.take(LogChunk(data=data, offset=start, size=size, inode=stream.inode or 1))
         if text:
             yield reading.text(name, text)
@@ -114,18 +114,18 @@ def _pulled_texts(logs: PulledLogs, reading: Reading, name: str) -> Iterator[Log
 
 
 def _kept_text(reading: Reading, log_tail: str) -> LogText:
-    """Return the log tail as a text. It contains both streams mixed, so it is returned as the first stream."""
+    """Return the log tail as a text of the first stream. In the log tail, both streams are mixed."""
     cutter = LineCutter()
     text = cutter.feed(log_tail.encode("utf-8", "replace")) + cutter.rest()
     return reading.text(next(iter(reading.streams)), last_lines(text, reading.query.tail))
 
 
 class TaskLog(Struct, frozen=True, kw_only=True):
-    """The log of one task. `attempt` and `worker` are None if it was never placed.
+    """The log of one task. `attempt` and `worker` are None if the task was never placed.
 
-    `note` says why lines are missing. `kept`: the lines are the log tail in the event log; `pulled`: they are from a
-    pulled copy. `silence`: why its worker could not be polled. `idle`: the age in seconds of each stream's last write,
-    for a running attempt if requested.
+    `note` says why lines are missing. `kept`: the lines are the log tail in the event log. `pulled`: the lines are from
+    a pulled copy. `silence`: why the worker could not be polled. `idle`: the age in seconds of each stream's last
+    write, for a running attempt if the query requests it.
     """
 
     task: TaskId
@@ -141,16 +141,16 @@ class TaskLog(Struct, frozen=True, kw_only=True):
 
 
 class LogFetch:
-    """Read the present logs of a job, a task or an attempt. Raises NotFoundError and UsageError."""
+    """Reads the present logs of a job, a task or an attempt. Raises NotFoundError and UsageError."""
 
-    def __init__(self, session: Session, what: str, query: Query) -> None:
-        self._session, self._view = session, look(session)
-        self._tasks = select_tasks(self._view.cluster, what, ranks=query.ranks, attempt=query.attempt)
+    def __init__(self, session: Session, name: str, query: Query) -> None:
+        self._session, self._view = session, load_view(session)
+        self._tasks = select_tasks(self._view.cluster, name, ranks=query.ranks, attempt=query.attempt)
         self._readings = {
             task.id: Reading(task.id, attempt, query) for task, attempt in self._tasks if attempt is not None
         }
-        self._begun: set[TaskId] = set()
-        self._left: dict[TaskId, OtherOutput] = {}  # output from other sources than workers
+        self._begun: set[TaskId] = set()  # tasks with output that was already returned
+        self._other_outputs: dict[TaskId, OtherOutput] = {}
 
     @property
     def tasks(self) -> int:
@@ -158,7 +158,7 @@ class LogFetch:
         return len(self._tasks)
 
     def turns(self) -> Iterator[list[LogText]]:
-        """Yield a piece of each log at a time, until all available output has been read."""
+        """Yield the next piece of each log, until all available output has been read."""
         cluster = self._view.cluster
         unread = [each for each in self._readings.values() if has_output_on_worker(cluster, each.attempt)]
         while unread:
@@ -170,8 +170,9 @@ class LogFetch:
         for task, reading in self._readings.items():
             if why := _why_not_from_worker(cluster, reading):
                 begun = task in self._begun
-                self._left[task] = other_output(self._session, reading, reading.attempt, why, begun=begun)
-        yield from take_turns([each.texts for each in self._left.values()])
+                output = other_output(self._session, reading, reading.attempt, why, begun=begun)
+                self._other_outputs[task] = output
+        yield from take_turns([each.texts for each in self._other_outputs.values()])
 
     def logs(self, texts: Mapping[TaskId, list[LogText]]) -> list[TaskLog]:
         """Return the logs by task index. `texts` are the texts of all `turns`, by task."""
@@ -183,11 +184,11 @@ class LogFetch:
         ]
 
     def _log(self, task: Task, reading: Reading, texts: list[LogText]) -> TaskLog:
-        """Return the log of a task. `texts` were not printed yet."""
-        attempt, left = reading.attempt, self._left.get(task.id)
-        note = left.note if left is not None else ""
+        """Return the log of a task. `texts`: output that was not printed yet."""
+        attempt, other = reading.attempt, self._other_outputs.get(task.id)
+        note = other.note if other is not None else ""
         is_unreachable = _is_unreachable(self._view.cluster, reading)
-        if is_unreachable if left is None else not (is_unreachable or left.anything):
+        if is_unreachable if other is None else not (is_unreachable or other.anything):
             note = _no_output_words(self._view.cluster.jobs[task.job], attempt)
         lines = _lines([*texts, *reading.rest()], reading)
         if not lines and task.id not in self._begun and not note and reading.query.tail != 0:
@@ -199,21 +200,21 @@ class LogFetch:
             worker=attempt.worker,
             lines=lines,
             note=note,
-            kept=left is not None and left.kept,
-            pulled=left is not None and left.pulled,
+            kept=other is not None and other.kept,
+            pulled=other is not None and other.pulled,
             silence=reading.silence,
             idle={} if attempt.end is not None else reading.idle,
         )
 
 
-def fetch(session: Session, what: str, query: Query) -> list[TaskLog]:
+def fetch(session: Session, name: str, query: Query) -> list[TaskLog]:
     """Return the logs of a job, a task or an attempt, by task index. Raises NotFoundError, UsageError."""
-    logs_of_query = LogFetch(session, what, query)
+    log_fetch = LogFetch(session, name, query)
     texts: dict[TaskId, list[LogText]] = {}
-    for turn in logs_of_query.turns():
+    for turn in log_fetch.turns():
         for text in turn:
             texts.setdefault(text.attempt.task, []).append(text)
-    return logs_of_query.logs(texts)
+    return log_fetch.logs(texts)
 
 
 def not_started_words(view: View, task: Task) -> str:
@@ -244,7 +245,7 @@ def no_files_words(attempt: Attempt) -> str:
 
 
 def _why_not_from_worker(cluster: Cluster, reading: Reading) -> str:
-    """Return why output must come from another source; "" if the worker has the output, or if there was never any."""
+    """Return why output must come from another source; "" if the worker has it, or if the attempt never started."""
     attempt = reading.attempt
     if _is_unreachable(cluster, reading):
         has_no_output = attempt.started_at is None and attempt.reaped_at is not None
@@ -257,7 +258,7 @@ def _is_unreachable(cluster: Cluster, reading: Reading) -> bool:
 
 
 def _lines(texts: Sequence[LogText], reading: Reading) -> tuple[LogLine, ...]:
-    """Return the requested number of lines of each stream, including unfinished ones."""
+    """Return the requested number of last lines of each stream."""
     found: list[LogLine] = []
     for name in reading.streams:
         lines = [line for text in texts if text.stream == name for line in text.lines()]

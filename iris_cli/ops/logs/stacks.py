@@ -1,4 +1,4 @@
-"""Stacks of the running ranks of a job for `iris stacks`, grouped by equal stacks."""
+"""Stacks of the running ranks of a job for `iris stacks`. Ranks with equal stacks are grouped."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from iris_cli.ops.session import Session
 from iris_cli.remote.worker_calls import Program, Programs
 
 MAIN, CHILD, OTHER = "main", "child", "thread"
-"""Kinds of threads: main thread of a rank's first Python program, of its other programs, and all other threads."""
+"""Kinds of threads: the main thread of a rank's first Python program, main threads of its other programs, others."""
 
 
 class RankStacks(Struct, frozen=True, kw_only=True):
-    """The answer of one task's worker, or its silence, or a note why it was not called. `threads` are by program."""
+    """The answer of one task's worker, or the worker's silence, or a note that says why it was not called.
+
+    `threads` are the threads of each program in the answer.
+    """
 
     task: TaskId
     worker: WorkerId | None = None
@@ -43,7 +46,7 @@ class RankStacks(Struct, frozen=True, kw_only=True):
 
 
 class SharedStack(Struct, frozen=True, kw_only=True):
-    """Threads of one kind with equal stacks. `ranks` are in ascending order; `threads` counts the threads."""
+    """Threads of one kind with equal stacks. `ranks` are in ascending order. `threads` is the number of threads."""
 
     kind: str
     frames: tuple[Frame, ...]
@@ -51,7 +54,7 @@ class SharedStack(Struct, frozen=True, kw_only=True):
     threads: int
 
 
-def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: str = "") -> list[RankStacks]:
+def stacks(session: Session, name: str, *, ranks: Sequence[int] = (), consent: str = "") -> list[RankStacks]:
     """Return the stacks of the running tasks of a job, or of one task, by rank. Each worker gets one call.
 
     `consent` is a signal that may be sent to programs that have not opened the file `stacks.<SIGNAL>`. Raises
@@ -60,7 +63,7 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
     cluster = session.view()
     found: list[RankStacks] = []
     by_worker: dict[WorkerId, list[tuple[Task, Attempt]]] = {}
-    for task, attempt in select_tasks(cluster, what, ranks=ranks):
+    for task, attempt in select_tasks(cluster, name, ranks=ranks):
         if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
             note = f"not running ({task_displays(cluster, task.job)[task.index]})"
             found.append(RankStacks(task=task.id, worker=attempt.worker if attempt else None, note=note))
@@ -70,24 +73,24 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
         else:
             by_worker.setdefault(attempt.worker, []).append((task, attempt))
 
-    def ask(worker: WorkerId) -> list[RankStacks]:
+    def read_stacks(worker: WorkerId) -> list[RankStacks]:
         tasks = by_worker[worker]
         tokens = [attempt.token for _, attempt in tasks]
         answer = session.runner.stacks.read(session.target(cluster.workers[worker]), tokens, consent=consent)
         if isinstance(answer, Silence):
             return [RankStacks(task=task.id, worker=worker, silence=answer) for task, _ in tasks]
-        return [_rank(task, worker, each) for (task, _), each in zip(tasks, answer, strict=True)]
+        return [_rank_stacks(task, worker, each) for (task, _), each in zip(tasks, answer, strict=True)]
 
     if by_worker:
-        _ = session.runner  # creates the runner before threads use it
-        for batch in session.fan_out(list(by_worker), ask, what="reading stacks"):
+        _ = session.runner  # creates the runner before the threads use it
+        for batch in session.fan_out(list(by_worker), read_stacks, what="reading stacks"):
             for results in batch:
                 found += results
     return sorted(found, key=lambda each: each.task.index)
 
 
 def shared_stacks(results: Iterable[RankStacks]) -> list[SharedStack]:
-    """Return the distinct stacks: main threads first, then by number of ranks, so that deviating ranks are last."""
+    """Return the distinct stacks: main threads first, and stacks of many ranks before those of deviating ranks."""
     ranks: dict[tuple[str, tuple[Frame, ...]], list[int]] = {}
     for each in results:
         for kind, thread in _kinds(each):
@@ -101,6 +104,7 @@ def shared_stacks(results: Iterable[RankStacks]) -> list[SharedStack]:
 
 
 def _kinds(result: RankStacks) -> Iterator[tuple[str, Thread]]:
+    """Yield each thread with its kind."""
     kind_of_main_thread = MAIN
     for threads in result.threads:
         for thread in threads:
@@ -109,6 +113,6 @@ def _kinds(result: RankStacks) -> Iterator[tuple[str, Thread]]:
             kind_of_main_thread = CHILD
 
 
-def _rank(task: Task, worker: WorkerId, answer: Programs) -> RankStacks:
+def _rank_stacks(task: Task, worker: WorkerId, answer: Programs) -> RankStacks:
     threads = tuple(threads_of(each.dump) for each in answer.programs)
     return RankStacks(task=task.id, worker=worker, answer=answer, threads=threads)

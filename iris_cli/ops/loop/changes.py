@@ -1,4 +1,4 @@
-"""Detect changes of `cluster.yaml`, which the loop then reads again, and of the installed program."""
+"""Detect changes of `cluster.yaml` and of the installed program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from iris_cli.errors import ConfigError
 class Configuration:
     """The configuration file at `path`. `load` reads it. The loop started with the configuration `initial`.
 
-    `invalid`: the problem of the file at the last check with its fix, '' if the file was valid.
+    `invalid`: the problem that the last check found, with its fix; '' if the file was valid.
     """
 
     def __init__(self, path: Path, load: Callable[[], ClusterConfig], initial: ClusterConfig) -> None:
@@ -30,7 +30,7 @@ class Configuration:
         self._signature: tuple[int, ...] | None = None  # at the last check; None before the first check
 
     def changed_config(self) -> ClusterConfig | None:
-        """Return the configuration at the first check and after a change, None if it is unchanged or invalid."""
+        """Return the configuration at the first check and after a change; None if it is unchanged or invalid."""
         signature = _signature_of(self._path)
         if signature == self._signature:
             return None
@@ -42,22 +42,24 @@ class Configuration:
             self.invalid = f"{self._path.name} is invalid ({found}), nothing is placed: iris config validate"
             return None
         if config.name != self.initial.name:
-            name, own = clip(config.name), clip(self.initial.name)
-            self.invalid = f"{self._path.name} names cluster {name!r} instead of {own!r}: nothing is placed"
+            name, expected = clip(config.name), clip(self.initial.name)
+            self.invalid = (
+                f"{self._path.name} names cluster {name!r} instead of {expected!r}: nothing is placed"
+            )
             return None
         self.invalid = ""
         return config
 
 
 def change_warning(path: Path, warn: Callable[[str], None]) -> Callable[[], None]:
-    """Return a function that calls `warn` once if the file has changed, for commands that do not read it again."""
-    before = _content(path)
+    """Return a function that calls `warn` once if the file has changed, for commands that do not reload the file."""
+    old_content = _content(path)
 
     def check() -> None:
-        nonlocal before
-        now = None if before is None else _content(path)
-        if now not in (None, before):  # None: an editor is replacing the file
-            before = None
+        nonlocal old_content
+        content = None if old_content is None else _content(path)
+        if content not in (None, old_content):  # None: an editor is replacing the file
+            old_content = None
             warn(f"{path.name} has changed: restart this command to use it")
 
     return check
@@ -72,19 +74,19 @@ def _content(path: Path) -> bytes | None:
 
 _VERSION = re.compile(r'^__version__ = "([^"\n]{1,80})"', re.MULTILINE)
 _SOURCE = Path(iris_cli.__file__)
-_TIMEOUT = 120.0  # seconds for the new version to import everything: the machine may be busy
+_TIMEOUT = 120.0  # seconds for the new version to import everything, even on a busy machine
 
 
-def check(program: Sequence[str]) -> str:
-    """Return the version of a program; '' if it can't import everything that a loop needs."""
+def checked_version(program: Sequence[str]) -> str:
+    """Return the version of a program; '' if the program can't import everything that a loop needs."""
     return (output_of([*program, "--check"], os.environ, _TIMEOUT) or "").strip()
 
 
-def output_of(words: Sequence[str], environ: Mapping[str, str], timeout: float) -> str | None:
-    """Run a program, and return its output; None if it failed or did not end in time."""
+def output_of(command: Sequence[str], environ: Mapping[str, str], timeout: float) -> str | None:
+    """Run a command, and return its output; None if it failed or did not end in time."""
     with suppress(OSError, ValueError, subprocess.SubprocessError):
         return subprocess.run(  # noqa: S603 - iris itself, or a fixed tool name with our arguments
-            words,
+            command,
             env=environ,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -95,8 +97,8 @@ def output_of(words: Sequence[str], environ: Mapping[str, str], timeout: float) 
     return None
 
 
-class Installed:
-    """The installed program, which may be newer than the running one. `program`: the words that run a loop."""
+class InstalledProgram:
+    """The installed program, which may be newer than the running one. `program`: the command line of a loop."""
 
     def __init__(self, program: Sequence[str]) -> None:
         self._program = program
@@ -105,7 +107,7 @@ class Installed:
     def new_version(self) -> str:
         """Return the installed version if it differs from the running version and can run a loop; '' otherwise.
 
-        A change is considered only if two calls have found it, because an installation takes a while.
+        A change counts only after two calls have found the same file, because an installation takes a while.
         """
         signature = _signature_of(_SOURCE)
         if not signature or signature == self._checked:
@@ -116,7 +118,7 @@ class Installed:
         self._checked = signature  # set BEFORE the check, so that a broken version is checked only once
         with suppress(OSError, ValueError):
             match = _VERSION.search(_SOURCE.read_text("utf-8"))
-            if match and match[1] != iris_cli.__version__ and check(self._program) == match[1]:
+            if match and match[1] != iris_cli.__version__ and checked_version(self._program) == match[1]:
                 return match[1]
         return ""
 

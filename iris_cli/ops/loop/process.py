@@ -15,7 +15,7 @@ from iris_cli.core.model.slice import Provider
 from iris_cli.errors import ConfigError
 from iris_cli.journal.files.runners import LOOP, RunnerLock, read_loop_order
 from iris_cli.ops.cluster_handle import ClusterHandle
-from iris_cli.ops.loop.changes import Configuration, Installed
+from iris_cli.ops.loop.changes import Configuration, InstalledProgram
 from iris_cli.ops.loop.run import CHECK_INTERVAL, Loop, LoopEnd, LoopPass
 from iris_cli.ops.loop.start import COMMAND, has_owner_ended
 from iris_cli.ops.session import Session
@@ -45,20 +45,20 @@ def set_up_process() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def await_configuration(handle: ClusterHandle, say: Callable[[str], None]) -> bool:
-    """Wait until `cluster.yaml` is valid, and return True. `say` gets each new problem.
+def await_configuration(handle: ClusterHandle, report: Callable[[str], None]) -> bool:
+    """Wait until `cluster.yaml` is valid, and return True. `report` gets each new problem.
 
     Return False if the state directory is gone, or if the operator stopped the loop.
     """
     state, last_problem = handle.state_path_in_use, ""
     while True:
         try:
-            handle.config  # noqa: B018 - loads it, cached if it is valid
+            handle.config  # noqa: B018 - loads the configuration; a valid one is cached
             return True
         except ConfigError as error:
             problem = f"no cycle could be run: {error.message}"
         if problem != last_problem:
-            say(problem)
+            report(problem)
             last_problem = problem
         if not state.is_dir() or read_loop_order(state).stopped:
             return False
@@ -73,16 +73,13 @@ def serve(
     begin: Callable[[Session], None],
     report: Callable[[Session, LoopPass], None],
 ) -> tuple[LoopEnd, RunnerLock] | None:
-    """Run the loop. Return why it ended, and its lock; None if another loop runs. Raises IrisError, OSError.
+    """Run the loop. Return why it ended, and its lock. Return None if another loop runs. Raises IrisError, OSError.
 
-    `program`: the words that run a loop. `lock_fd`: descriptor of the lock if another process took the lock. `begin`
-    gets the session before the first pass of the loop, `report` gets each pass.
+    `program`: command line of a loop. `lock_fd`: descriptor of the lock if the parent process took the lock, otherwise
+    None. `begin` gets the session before the first pass of the loop. `report` gets each pass.
     """
-    runners, now, interval = (
-        handle.state.runners,
-        handle.clock.now(),
-        handle.config.limits.loop_interval,
-    )
+    runners, now = handle.state.runners, handle.clock.now()
+    interval = handle.config.limits.loop_interval
     lock = None
     if lock_fd is not None:
         lock = runners.inherit(lock_fd, COMMAND, interval=interval, since=now)
@@ -102,7 +99,7 @@ def serve(
         configuration=configuration,
         report=lambda loop_pass: report(session, loop_pass),
         order_at_start=read_loop_order(session.state.path),
-        upgraded=Installed(program).new_version,
+        new_version=InstalledProgram(program).new_version,
         has_owner_ended=has_owner_ended,
     )
     return loop.run(), loop.lock

@@ -1,6 +1,6 @@
-"""The background loop: run cycles until no work is left.
+"""The background loop. It runs cycles until no work is left.
 
-The loop is an ordinary invocation. It may be killed at any time. The next invocation continues its work.
+The loop is an ordinary invocation. It may be killed at any time, and the next invocation continues its work.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from iris_cli.ops.cycle import compaction
 from iris_cli.ops.cycle.cycle import CycleResult, Cycles
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.loop.changes import Configuration
-from iris_cli.ops.loop.watch import TRANSIENT_ERRORS, words_of
+from iris_cli.ops.loop.watch import TRANSIENT_ERRORS, error_words
 from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import work_left
 
 SHORT_PAUSE = 1.0
-"""Seconds to the next cycle after a change: something started, ended or was submitted, or a task sent a request."""
-
+"""Seconds to the next cycle after a new event in the log or a task request."""
 
 _RESTART = "run `iris loop start` in a shell that has"
 _MAX_NAMES = 3  # maximum number of jobs named in one message
@@ -44,18 +43,20 @@ def missing_in_loop(cluster: Cluster) -> dict[JobId, dict[str, str]]:
 def environment_troubles(
     cluster: Cluster, missing: Mapping[JobId, Mapping[str, str]], environ: Mapping[str, str] = os.environ
 ) -> Iterator[str]:
-    """Yield the problems of this process's environment: a missing SSH agent, a rejected key, missing secrets."""
-    refused = [each.id for each in cluster.workers.values() if each.condition is WorkerCondition.AUTH_FAILED]
-    if refused:
-        names = _names(refused)
+    """Yield problems of this process's environment, such as a missing SSH agent, a rejected key, missing secrets."""
+    auth_failed = [
+        each.id for each in cluster.workers.values() if each.condition is WorkerCondition.AUTH_FAILED
+    ]
+    if auth_failed:
+        names = _names(auth_failed)
         agent = environ.get("SSH_AUTH_SOCK", "")
         if agent and not Path(agent).is_socket():
             yield f"the loop's SSH agent is gone and {names} refused its key; {_RESTART} an agent"
         else:
             yield f"{names} refused its key; run `iris doctor`, then {_RESTART} the right one"
-    by_problem: dict[str, list[WorkerId]] = {}  # of the SSH key on this machine
+    by_problem: dict[str, list[WorkerId]] = {}  # workers by the problem of the SSH key on this machine
     for each in cluster.workers.values():
-        step, _, problem = each.reason.partition(": ")  # a reason is `STEP: DETAIL`, the step that failed
+        step, _, problem = each.reason.partition(": ")  # a reason is `STEP: DETAIL`
         if each.condition is WorkerCondition.SUSPECT and step == "key":
             by_problem.setdefault(problem, []).append(each.id)
     for problem, workers in by_problem.items():
@@ -95,7 +96,7 @@ class LoopEnd(StrEnum):
 
 
 class LoopPass(Struct, frozen=True, kw_only=True):
-    """One pass of the loop: the result of its cycle, or why the cycle did not run (`trouble`, and the exception)."""
+    """One pass of the loop: the result of its cycle, or the reason why the cycle did not run (`trouble`)."""
 
     result: CycleResult | None = None
     trouble: str = ""
@@ -105,9 +106,9 @@ class LoopPass(Struct, frozen=True, kw_only=True):
 class Loop(Struct):
     """One background loop.
 
-    `lock` is held while it runs. `order_at_start` is the operator's order that was in force when the loop started.
-    `report` gets each pass. `upgraded` returns the installed version if it is new, otherwise ''. `has_owner_ended`
-    returns True if the demo that owns the loop has ended.
+    `lock` is held while the loop runs. `order_at_start` is the operator's last order to the loops (`iris loop start` or
+    `stop`) when this loop started. `report` gets each pass. `new_version` returns the installed version if it is new,
+    otherwise ''. `has_owner_ended` returns True if the demo that owns the loop has ended.
     """
 
     session: Session
@@ -115,14 +116,14 @@ class Loop(Struct):
     configuration: Configuration
     report: Callable[[LoopPass], None]
     order_at_start: LoopOrder
-    upgraded: Callable[[], str] = str
-    has_owner_ended: Callable[[], bool] = bool
+    new_version: Callable[[], str] = lambda: ""
+    has_owner_ended: Callable[[], bool] = lambda: False
     _trouble: str = ""
-    _pause: float = 0.0  # to the next cycle, in seconds
+    _pause: float = 0.0  # seconds to the next cycle
     _scaled_at: float = float("-inf")
 
     def run(self) -> LoopEnd:
-        """Run cycles until there is a reason to end. Raises IrisError if no cycle can ever run again."""
+        """Run cycles until the loop must end. Return the reason. Raises IrisError if no cycle can ever run again."""
         session = self.session
         session.runs_as, session.cycle_details = LOOP, self._cycle_details
         with Dispatcher(session) as dispatcher:
@@ -140,7 +141,7 @@ class Loop(Struct):
                     return end_reason
 
     def _next_pause(self, *, changed: bool) -> float:
-        """Return the seconds to the next cycle: twice the last pause, or SHORT_PAUSE if a task or the log `changed`.
+        """Return the seconds to the next cycle: SHORT_PAUSE if `changed`, otherwise twice the last pause.
 
         The pause ends early if the time limit or the grace period of a live attempt ends.
         """
@@ -157,6 +158,7 @@ class Loop(Struct):
         return min(pauses)
 
     def _end_reason(self) -> LoopEnd | None:
+        """Return the reason why the loop must end now, or None. Reload a changed configuration."""
         if not self.lock.is_in_place():
             return LoopEnd.GONE
         if self.has_owner_ended():
@@ -168,8 +170,8 @@ class Loop(Struct):
             return LoopEnd.STOPPED if order.stopped else LoopEnd.REPLACED
         if self.session.config.loop is Mode.OFF:
             return LoopEnd.OFF
-        self._reload_configuration()  # BEFORE the check for an upgrade: a new loop needs a valid file
-        return LoopEnd.UPGRADE if not self.configuration.invalid and self.upgraded() else None
+        self._reload_configuration()  # BEFORE the check for an upgrade, because a new loop needs a valid file
+        return LoopEnd.UPGRADE if not self.configuration.invalid and self.new_version() else None
 
     def _run_pass(self, cycles: Cycles) -> LoopPass:
         self._trouble = ""
@@ -187,7 +189,7 @@ class Loop(Struct):
             if (compacted := compaction.compact_if_large(self.session)) is not None:
                 self.session.tell(compaction.compaction_words(compacted))
         except TRANSIENT_ERRORS as error:
-            self._trouble = words_of(error)
+            self._trouble = error_words(error)
         except (LogDamagedError, NotFoundError, ConfigError):
             raise
         except Exception as error:  # an internal error is reported, and the next cycle may succeed
@@ -201,7 +203,7 @@ class Loop(Struct):
             self.session.reconfigure(config)
 
     def _wait(self, cycles: Cycles, seconds: float) -> LoopEnd | None:
-        """Wait `seconds` for the next pass, and process late answers. Return a reason to end the loop at once, or None.
+        """Wait `seconds` for the next pass, and process late answers. Return why the loop must end, or None.
 
         The wait is shorter after new transactions or task requests, and if the configuration becomes valid or invalid.
         """
@@ -215,13 +217,13 @@ class Loop(Struct):
                 cycles.schedule = not self.configuration.invalid
                 cycles.finish_calls(until=until)
             except TRANSIENT_ERRORS as error:
-                self._trouble = words_of(error)
+                self._trouble = error_words(error)
             clock.sleep(max(0.0, until - clock.monotonic()))
             if (end_reason := self._end_reason()) is not None:
                 return end_reason
-            found = compaction.size_of_log(state), dispatcher.requests
-            if found != (size, requests) or self.configuration.invalid != invalid:
-                (size, requests), invalid = found, self.configuration.invalid
+            new_size, new_requests = compaction.size_of_log(state), dispatcher.requests
+            if (new_size, new_requests, self.configuration.invalid) != (size, requests, invalid):
+                size, requests, invalid = new_size, new_requests, self.configuration.invalid
                 due = min(due, clock.monotonic() + SHORT_PAUSE)
         return None
 
@@ -229,7 +231,10 @@ class Loop(Struct):
         return work_left(self.session.cluster, self.session.config, self.session.state)
 
     def _release(self) -> bool:
-        """Release the lock. Return True if the loop may end: the log, read AFTER the release, contains no open work."""
+        """Release the lock. Return True if the loop may end.
+
+        The log is read AFTER the release. If it contains open work, take the lock again and return False.
+        """
         session = self.session
         self.lock.release()
         session.view()

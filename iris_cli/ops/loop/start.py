@@ -1,4 +1,4 @@
-"""Start, stop and replace the background loop; its log file, its owner, its systemd scope."""
+"""Start, stop and replace the background loop. Manage its log file, its owner and its systemd scope."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--")
 
 
 def scope_of(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the words to put before a command so that it runs outside the login session; () if that is impossible.
+    """Return the prefix for a command that must run outside the login session; () if that is impossible.
 
     If lingering is enabled for the user, systemd's user manager and its scopes continue after a logout.
     """
@@ -59,7 +59,7 @@ def logout_kills_processes(environ: Mapping[str, str]) -> bool:
 
 
 MAX_LOOP_LOG = 256 << 10
-"""Size in bytes at which the loop's log is rotated; one older log is kept."""
+"""Size in bytes at which the loop's log is rotated. One older log is kept."""
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
 
@@ -84,7 +84,7 @@ def rotate_loop_log(directory: Path) -> None:
 
 
 def redirect_streams(directory: Path) -> None:
-    """Redirect output to the loop's log and input from /dev/null. A loop that a user starts has a terminal."""
+    """Redirect output to the loop's log and input from /dev/null, because a loop that a user starts has a terminal."""
     sys.stdout.flush()
     _redirect(os.open(os.devnull, os.O_RDONLY), 0)
     _redirect(open_loop_log(directory), 1, 2)
@@ -97,19 +97,19 @@ def _redirect(fd: int, *streams: int) -> None:
 
 
 def write_loop_log(lines: Iterable[str], now: float) -> None:
-    """Append sanitized lines to the loop's log, each with the time `now`. Never raises OSError: the lines are lost."""
+    """Append sanitized lines to the loop's log on stdout, each with the time `now`. Ignore errors of the write."""
     text = "".join(f"{iso_time(now)} {line}\n" for line in lines)
     with suppress(OSError):
         os.write(1, text.encode("utf-8", "backslashreplace"))
 
 
 OWNER = "IRIS_LOOP_OWNER"
-"""Environment variable with the path of a lock file. A loop that has it ends if no process holds the lock."""
+"""Environment variable with the path of a lock file. A loop with this variable ends if no process holds the lock."""
 
 
 @contextmanager
 def own_loops(file: Path, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
-    """Make this process own the loops that the block starts: they end when it ends or is killed. Raises OSError."""
+    """Make this process own the loops that the block starts. The loops end with this process. Raises OSError."""
     with file.open("w") as lock_file:
         fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         environ[OWNER] = str(file)
@@ -136,23 +136,23 @@ def has_owner_ended(environ: Mapping[str, str] = os.environ) -> bool:
 COMMAND = "iris loop"
 
 _SHELL = ("/bin/sh", "-c", '"$@" >&2 & echo $!', "sh")
-"""Shell command that starts a program in the background and prints its pid. The program is no child of this process."""
+"""Shell command that starts a program in the background and prints its pid. So the program is not our child process."""
 
 _STOP_TIMEOUT = 10.0  # seconds for a loop to end after an order; the loop checks for orders once per second
 _KILL_TIMEOUT = 5.0  # seconds for a killed process to exit
-_START_TIMEOUT = 60.0  # seconds for a new loop to report its start: the machine may be busy
+_START_TIMEOUT = 60.0  # seconds for a new loop to report its start, even on a busy machine
 _POLL_INTERVAL = 0.02  # seconds
 
 
 def loop_program(handle: ClusterHandle) -> tuple[str, ...]:
-    """Return the command line of this cluster's loop. Raises ConfigError if there is no cluster.yaml."""
+    """Return the command line of this cluster's loop. Raises ConfigError if no cluster.yaml exists."""
     names = ("--config", str(handle.config_file.absolute()))
     state = ("--state-dir", str(handle.state_path_in_use.absolute()))
     return (*this_program(), *names, *state, "loop", "run")
 
 
 def spawn(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) -> int | None:
-    """Start a loop. Return its pid, or None if a loop runs already. Raises OSError.
+    """Start a loop. Return its pid, or None if another loop runs. Raises OSError.
 
     The loop has a separate session without a terminal. It inherits the descriptor of the lock, so that other processes
     see the loop as the runner from the start.
@@ -161,7 +161,7 @@ def spawn(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) -> int
     lock = state.runners.hold(LOOP, COMMAND, interval=interval, since=now)
     if lock is None:
         return None
-    # The command stays empty until the loop has started and records it.
+    # The recorded command stays empty until the loop has started and records its command.
     lock.write(Runner(kind=LOOP, actor=state.actor, interval=interval, since=now))
     try:
         pid = _spawn(handle, lock, environ)
@@ -195,7 +195,7 @@ def _spawn(handle: ClusterHandle, lock: RunnerLock, environ: Mapping[str, str]) 
 
 
 SWITCH = "IRIS_LOOP"
-"""Environment variable: with the value `off`, no command starts a loop."""
+"""Environment variable. If its value is `off`, no command starts a loop."""
 
 
 def may_start(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) -> bool:
@@ -214,8 +214,8 @@ def start_if_needed(handle: ClusterHandle, session: Session) -> int | None:
         return None
     if not work_left(session.view(), session.config, session.state):
         return None
-    # Look for runners AFTER reading the log: a runner that ends releases its lock first, then reads the log a last
-    # time.
+    # Look for runners AFTER reading the log, because a runner that ends releases its lock before its last read of the
+    # log.
     cycles = cycles_of(session.state, session.clock.now())
     if cycles.has_next_cycle or cycles.by == LOOP:  # a suspended loop keeps its lock
         return None
@@ -241,14 +241,14 @@ def record_order(state: StateDir, clock: Clock, *, stopped: bool, command: str) 
 def stop(state: StateDir, clock: Clock) -> Runner | None:
     """Stop the loop. No loop starts until `iris loop start`. Return the stopped runner, or None. Raises IrisError."""
     record_order(state, clock, stopped=True, command="iris loop stop")
-    return end(state, clock)
+    return end_loop(state, clock)
 
 
 def start(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) -> Runner:
-    """Start a loop with this environment, after the end of a running loop. Return its runner. Raises IrisError."""
+    """Start a loop with this environment. A running loop ends first. Return the new runner. Raises IrisError."""
     state, clock = handle.state, handle.clock
     record_order(state, clock, stopped=False, command="iris loop start")
-    end(state, clock)
+    end_loop(state, clock)
     try:
         spawn(handle, environ)
     except OSError as error:
@@ -266,10 +266,11 @@ def running_loop(state: StateDir) -> Runner | None:
     return next((each for each in state.runners.live_runners() if each.kind == LOOP), None)
 
 
-def end(state: StateDir, clock: Clock) -> Runner | None:
-    """Wait until the loop has ended after an order to end. Return its runner, None if no loop ran. Raises IrisError.
+def end_loop(state: StateDir, clock: Clock) -> Runner | None:
+    """Wait until the running loop has obeyed the order to end. Return its runner, or None if no loop ran.
 
-    A loop on this machine gets SIGTERM, and SIGKILL if it is suspended or hangs. SIGKILL loses no state.
+    A loop on this machine gets SIGTERM, and SIGKILL if it is suspended or hangs. SIGKILL loses no state. Raises
+    IrisError if the loop does not end.
     """
     found = running_loop(state)
     if found is None:

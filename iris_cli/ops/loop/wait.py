@@ -17,7 +17,7 @@ from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.loop.watch import TRANSIENT_ERRORS, runner_lock
 from iris_cli.ops.session import Session
 
-_FIRST, _MIN_BETWEEN, _MAX_BETWEEN = 0.2, 0.5, 3.0  # seconds from one cycle to the next
+_FIRST_INTERVAL, _MIN_INTERVAL, _MAX_INTERVAL = 0.2, 0.5, 3.0  # seconds from one cycle to the next
 _MAX_NAMES = 3  # jobs named in the progress line
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between two reads of the log
 
@@ -26,60 +26,60 @@ _WORST_FIRST = (
     (JobState.UNSCHEDULABLE, ExitCode.UNSCHEDULABLE),
     (JobState.KILLED, ExitCode.KILLED),
 )
-"""Exit codes by the job states that cause them. If jobs ended in several of these, the first in this list counts."""
+"""Exit codes by job state, worst state first. If jobs ended in several of these states, the worst state counts."""
 
 
 class CycleRunner:
-    """Cycles of a waiting command, which reads the log between cycles.
+    """Runs the cycles of a waiting command, which reads the log between cycles.
 
     The pauses between cycles are short at the beginning (jobs may fail at once), after a request of a task, and while
-    tasks are placed (short tasks soon make room for others). `least`: minimum number of seconds between two cycles. A
-    locked or unwritable state directory does not end the wait. Then `trouble` is the error.
+    tasks are placed (short tasks soon make room for further tasks). `min_interval`: minimum number of seconds between
+    two cycles. A locked or unwritable state directory does not end the wait. Then `trouble` is the error.
     """
 
-    def __init__(self, session: Session, *, schedule: bool = True, least: float = 0.0) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
-        self.least = least
+        self.min_interval = 0.0
         self.trouble: IrisError | None = None
         self._printed = ""  # the last trouble that was printed
         self._due = 0.0  # monotonic time of the next cycle
-        self._between = 0.0  # seconds between the last two cycles
+        self._interval = 0.0  # seconds between the last two cycles
         self._has_requests = False  # True if a task sent requests in or after the last cycle
         self._requests = 0  # number of task requests at the last check
         self._dispatcher = Dispatcher(session)
-        self._cycles = Cycles(self._dispatcher, schedule=schedule)
-        self._runner = ExitStack()
+        self._cycles = Cycles(self._dispatcher)
+        self._lock = ExitStack()  # holds the runner's lock
 
     def __enter__(self) -> CycleRunner:
         self.session.may_need_cycles = True
-        if self._cycles.schedule:
-            self._runner.enter_context(runner_lock(self.session, "wait", interval=_MAX_BETWEEN))
+        self._lock.enter_context(runner_lock(self.session, "wait", interval=_MAX_INTERVAL))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._runner, self._dispatcher:
-            if kind is None and self._dispatcher.calls.has_orders:  # healthy hosts answer soon
+        with self._lock, self._dispatcher:
+            if kind is None and self._dispatcher.calls.has_orders:
+                # Wait a moment, because healthy hosts answer soon.
                 self._try(partial(self._dispatcher.process_calls, patience=ANSWER_TIMEOUT))
         if kind is None:
             copy_ended_logs(self._dispatcher)
             send_notices(self.session)
 
-    def look(self) -> Cluster:
+    def run_due_cycle(self) -> Cluster:
         """Run a cycle if it is due. Return the newest cluster."""
         if self.session.clock.monotonic() >= self._due:
             self.trouble = None
             self._try(self._cycles.run)
             self._has_requests = self._has_new_requests()
-            is_soon = self._expects_more() or self._between == _FIRST
-            between = _MIN_BETWEEN if is_soon else 2 * self._between or _FIRST
-            self._between = max(self.least, min(between, _MAX_BETWEEN))
-            self._due = self.session.clock.monotonic() + self._between
+            is_soon = self._expects_more() or self._interval == _FIRST_INTERVAL
+            interval = _MIN_INTERVAL if is_soon else 2 * self._interval or _FIRST_INTERVAL
+            self._interval = max(self.min_interval, min(interval, _MAX_INTERVAL))
+            self._due = self.session.clock.monotonic() + self._interval
         return self.session.view()
 
     def make_cycle_due(self) -> None:
-        """Make the next cycle due."""
+        """Let the next `run_due_cycle` run a cycle."""
         self._due = 0.0
 
     def reported_state(self, token: Token) -> RemoteState | None:
@@ -107,11 +107,11 @@ class CycleRunner:
             clock.sleep(max(0.0, until - clock.monotonic()))
         if self._has_new_requests():
             self._has_requests = True
-            self._between = max(self.least, _MIN_BETWEEN)
-            self._due = min(self._due, clock.monotonic() + self._between)
+            self._interval = max(self.min_interval, _MIN_INTERVAL)
+            self._due = min(self._due, clock.monotonic() + self._interval)
 
     def _expects_more(self) -> bool:
-        """Return True if tasks sent requests, or if the last cycle placed tasks. Then more may follow soon."""
+        """Return True if more requests or placements may follow soon, because the last cycle had some."""
         return self._has_requests or bool(self._cycles.result.assigned)
 
     def _has_new_requests(self) -> bool:
@@ -156,12 +156,12 @@ def wait_for(session: Session, jobs: Sequence[JobId], *, timeout: float | None =
     names = f"waiting for {', '.join(jobs[:_MAX_NAMES])}{', ...' if len(jobs) > _MAX_NAMES else ''}"
     with session.progress(lambda: (names, ended, tasks, "task")), CycleRunner(session) as runner:
         while True:
-            cluster = runner.look()
+            cluster = runner.run_due_cycle()
             states = [task.state for job in jobs for task in cluster.tasks_of(job)]
             ended, tasks = sum(state.terminal for state in states), len(states)
             result = WaitResult({job: cluster.job_state(job) for job in jobs}, runner.trouble)
-            left = float("inf") if deadline is None else deadline - session.clock.monotonic()
-            if not result.open or left <= 0:
+            time_left = float("inf") if deadline is None else deadline - session.clock.monotonic()
+            if not result.open or time_left <= 0:
                 return result
-            runner.pause(min(pause, left))
+            runner.pause(min(pause, time_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE)

@@ -20,7 +20,7 @@ TIMEOUT = 10.0
 
 
 def begin(session: Session) -> None:
-    """Create the notice file before the first cycle with notifications: jobs that ended earlier cause no notices."""
+    """Create the notice file before the first cycle with notifications. Jobs that ended earlier cause no notices."""
     file = session.state.notices
     if file.exists or not session.view().seq:
         return
@@ -54,7 +54,7 @@ def send_new_notices(session: Session, plan: Plan | None, heartbeat: Mapping[str
         before = file.read()
         records = observe(before or initial_notice_state(observation, ()), observation, channels)
         if records != before and not file.write(records):
-            return  # if the record can't be written, each cycle would send the same notices
+            return  # send nothing, because without the record each cycle would send the same notices
         if _is_due(records, observation.now):
             _start(session, records, fd)
             is_started = True
@@ -68,7 +68,7 @@ def _is_due(records: NoticeState, now: float) -> bool:
 
 
 def _start(session: Session, records: NoticeState, lock: int) -> None:
-    """Start a sender of the notices in `records`, which releases the lock."""
+    """Start a thread that sends the notices in `records` and then releases the lock."""
     from iris_cli.ops.notify.channels import Command, Sender, Webhook, notice_json, notice_variables, start
 
     config, clock = session.config, session.clock
@@ -104,7 +104,7 @@ def _observation(
         words = cause_words(cluster, job, session.state)
         return f"{job.end.reason}: {words}" if words not in ("", job.end.reason) else job.end.reason.value
 
-    def waiting(job: Job) -> str:
+    def pending_reason(job: Job) -> str:
         reasons = plan.waiting.get(job.id) if plan is not None else None
         return reasons[0].text if reasons and reasons[0].kind != "after" else ""
 
@@ -116,6 +116,6 @@ def _observation(
         now=now,
         limits=session.limits,
         cause=cause,
-        waiting=waiting,
+        waiting=pending_reason,
         stopped=f"cycles run again after a gap of {gap}" if is_gap else "",
     )

@@ -1,4 +1,4 @@
-"""Texts of notices, and the two channels that send them: the operator's command and webhook."""
+"""Texts of notices, and the two channels that send notices: the operator's command and webhook."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _URL = pattern(r"(https?://)(?:[^\s/@]*@)?([^\s/?#'\"]+)[^\s'\"]*")
 
 
 def notice_variables(notice: Notice, cluster: str) -> dict[str, str]:
-    """Return the variables that are added to the environment of the operator's command."""
+    """Return the environment variables that describe a notice to the operator's command."""
     return {
         "IRIS_EVENT": notice.event,
         "IRIS_JOB_ID": notice.job,
@@ -53,14 +53,14 @@ def notice_json(notice: Notice, cluster: str) -> bytes:
 
 
 def one_line(text: str) -> str:
-    """Return the text as one line of at most _MAX_TEXT characters, with control characters replaced by blanks."""
+    """Return the text as one line of at most _MAX_TEXT characters, with spaces in place of control characters."""
     line = "".join(character if character.isprintable() else " " for character in text[: 2 * _MAX_TEXT])
     line = " ".join(line.split())
     return line if len(line) <= _MAX_TEXT else line[: _MAX_TEXT - 1] + "…"
 
 
 def cut_urls(text: str) -> str:
-    """Return the text with each URL cut after its host, because a path may be a secret."""
+    """Return the text with each URL cut after its host, because the path of a URL may be a secret."""
     return _URL.sub(r"\1\2/...", text)
 
 
@@ -80,9 +80,10 @@ class Command(Struct, frozen=True, kw_only=True):
     timeout: float
 
     def run(self, variables: Mapping[str, str], stop: Event) -> str:
-        """Run the command. Return its failure as text, "" if it exited with 0.
+        """Run the command. Return its failure as text, or "" if it exited with 0.
 
-        If the command ends in time, its children may continue. Otherwise its whole process group is killed.
+        If the command ends in time, its children may continue. After the timeout, or when `stop` is set, the whole
+        process group is killed.
         """
         try:
             process = subprocess.Popen(  # noqa: S603 - the operator's own command, from cluster.yaml
@@ -100,11 +101,11 @@ class Command(Struct, frozen=True, kw_only=True):
         try:
             tail = self._watch(process, stop)
         finally:
-            _end(process)
-        return _problem(process.returncode, tail, self.timeout)
+            _kill(process)
+        return _command_problem(process.returncode, tail, self.timeout)
 
     def _watch(self, process: subprocess.Popen[bytes], stop: Event) -> bytes | None:
-        """Wait for the end of the command. Return the tail of its output; None if it has not ended at the timeout."""
+        """Wait for the end of the command. Return the tail of its output; None at the timeout or if `stop` is set."""
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         due = self.clock.monotonic() + self.timeout
@@ -122,8 +123,8 @@ class Command(Struct, frozen=True, kw_only=True):
                     process.wait(_POLL_INTERVAL)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process group of a command that has not ended, and wait briefly."""
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the command's process group unless the command has ended. Wait briefly for its end."""
     assert process.stdout is not None
     if process.poll() is None:
         with suppress(OSError):
@@ -133,7 +134,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.stdout.close()
 
 
-def _problem(code: int | None, tail: bytes | None, timeout: float) -> str:
+def _command_problem(code: int | None, tail: bytes | None, timeout: float) -> str:
     if tail is None or code is None:
         return f"the command was killed after {format_duration(timeout)}"
     if code == 0:
@@ -155,7 +156,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
         return f"Webhook(timeout={self.timeout})"
 
     def post(self, body: bytes, stop: Event) -> str:
-        """Post the body. Return the failure as text, "" after a success. A call that hangs ends at the timeout."""
+        """Post the body. Return the failure as text, or "" after a success. A call that hangs fails at the timeout."""
         problems: list[str] = []
         call = threading.Thread(target=lambda: problems.append(self._call(body)), daemon=True)
         due = self.clock.monotonic() + self.timeout
@@ -187,28 +188,28 @@ class Webhook(Struct, frozen=True, kw_only=True):
         except TimeoutError:
             return f"no answer from the webhook within {format_duration(self.timeout)}"
         except URLError as error:
-            return f"the webhook can't be reached: {_words(error.reason)}"
-        except Exception as error:  # any error that a peer can cause in the library
-            return f"the webhook can't be reached: {_words(error)}"
+            return f"the webhook can't be reached: {_safe_words(error.reason)}"
+        except Exception as error:  # the other side can cause any error in the library
+            return f"the webhook can't be reached: {_safe_words(error)}"
 
 
-def _words(error: object) -> str:
-    """Return the message of a system error, or the type of another error, whose message may contain the URL."""
+def _safe_words(error: object) -> str:
+    """Return the message of a system error, or the type of another error, because its message may contain the URL."""
     return (isinstance(error, OSError) and error.strerror) or type(error).__name__
-
-
-# The sender runs in a thread. It sends queued notices, and records which notices were delivered.
 
 
 BUDGET = 10.0
 """Seconds after which no further notice is sent in this cycle."""
 
 Send = Callable[[Notice, Event], str]
-"""Function that sends one notice. Returns the problem, "" after a success. Must return soon after the event is set."""
+"""Function that sends one notice and returns the problem, or "". It returns soon after the event is set."""
 
 
 class Sender(Struct):
-    """Sends queued notices. `lock` is the descriptor of a lock that allows one sender at a time."""
+    """Sends queued notices in a thread, and records the delivered notices.
+
+    `lock` is the descriptor of a lock that allows one sender at a time.
+    """
 
     file: NoticeFile
     lock: int
@@ -220,7 +221,7 @@ class Sender(Struct):
     stop: Event = field(default_factory=Event)
 
     def run(self) -> None:
-        """Send notices for at most `budget` seconds, then release the lock. Channels with failures come last."""
+        """Send notices for about `budget` seconds, then release the lock. Channels with failures come last."""
         try:
             until = self.clock.monotonic() + self.budget
             for name in sorted(self.channels, key=lambda each: self.records.channels[each].failures):
@@ -243,7 +244,7 @@ class Sender(Struct):
         now = self.clock.now()
         after = channel.with_failure(problem, now, self.limits) if problem else channel.with_delivery(now)
         self.records = structs.replace(self.records, channels={**self.records.channels, name: after})
-        # Write the record AFTER sending: a crash between the two repeats the notice instead of losing it.
+        # Write the record AFTER sending. So a crash in between can repeat the notice, but can't lose it.
         self.file.write(self.records)
 
 
@@ -259,7 +260,7 @@ def start(sender: Sender) -> None:
 
 
 def finish(*, at_once: bool = False) -> None:
-    """Wait until all senders have ended. With `at_once`, and at Ctrl-C, they end without sending more notices."""
+    """Wait until all senders have ended. With `at_once`, and after Ctrl-C, they send no more notices."""
     while _RUNNING:
         sender, thread = _RUNNING.pop()
         try:

@@ -37,7 +37,7 @@ _NEVER_PLACED = frozenset({EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FA
 _ERROR_IS_REASON = _NEVER_PLACED | {EndReason.WORKER_FAILED}
 
 KEPT = 4000
-"""Maximum bytes of a log tail in the event log. A task with so long a log tail may have written more."""
+"""Maximum bytes of a log tail in the event log. If a log tail is that long, the task may have written more."""
 
 LOG_LINES = 20
 """Number of last log lines that a failure shows."""
@@ -49,7 +49,10 @@ _CODE_IS_REASON = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
 
 
 def exit_words(end: End | None) -> str:
-    """Return the exit code as text: `1`, or `137 (SIGKILL)` if a signal ended the command; '' without an exit code."""
+    """Return the exit code as text, with the signal if a signal ended the command; '' without an exit code.
+
+    Examples: `1`, `137 (SIGKILL)`.
+    """
     if end is None or end.exit_code is None:
         return ""
     name = signal_of(end)
@@ -57,14 +60,17 @@ def exit_words(end: End | None) -> str:
 
 
 def skew_words(skew: float, other: str = "this machine") -> str:
-    """Return the error of a clock: `is 2m ahead of this machine` (or of `other`), or `is correct`."""
+    """Return the error of a clock, such as `is 2m ahead of this machine`, or `is correct`.
+
+    `skew` is in seconds. `other` names the reference clock.
+    """
     if not skew:
         return "is correct"
     return f"is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} {other}"
 
 
 def reason_words(reason: EndReason) -> str:
-    """Return a reason in words, such as `failed` or `VM preempted`; `succeeded` for OK."""
+    """Return an end reason in words, such as `failed`, `VM preempted` or `succeeded`."""
     return _WORDS[reason] or "succeeded"
 
 
@@ -107,7 +113,7 @@ def all_is_shown(output: str) -> bool:
 
 
 def known_words(end: End, state: StateDir | None = None, attempt: AttemptId | None = None) -> str:
-    """Return the known cause of an attempt's failure, '' if its output shows none."""
+    """Return `: CAUSE` with the known cause of an attempt's failure; '' if its output shows no known cause."""
     if end.reason not in PROGRAM_FAILURES or not end.log_tail:
         return ""
     known = cause_of(state, attempt, end, end.log_tail)
@@ -115,7 +121,7 @@ def known_words(end: End, state: StateDir | None = None, attempt: AttemptId | No
 
 
 def task_end_words(task: Task, state: StateDir | None = None) -> str:
-    """Return why a task ended, with the known cause if any; '' if the task is open or succeeded."""
+    """Return why a task ended, with the known cause of a failure; '' if the task is open or succeeded."""
     if task.end is None:
         return ""
     last = task.current.end if task.current is not None else None
@@ -124,10 +130,10 @@ def task_end_words(task: Task, state: StateDir | None = None) -> str:
         and task.end.reason in _STOPPED_WITH_OTHERS
         and last.reason not in _NO_FAILURE_OF_ITS_OWN
     ):
-        first = f"; rank {task.end.trigger.index} failed first" if task.end.trigger is not None else ""
+        other = f"; rank {task.end.trigger.index} failed first" if task.end.trigger is not None else ""
         if task.end.reason is EndReason.JOB_ENDED:
-            first = "; the job had ended"
-        return f"{end_words(last)}{known_words(last, state, task.current_id)}{first}"
+            other = "; the job had ended"
+        return f"{end_words(last)}{known_words(last, state, task.current_id)}{other}"
     if last is None or last.reason is not task.end.reason:
         return end_words(task.end)
     return f"{end_words(task.end)}{known_words(last, state, task.current_id)}"
@@ -136,8 +142,8 @@ def task_end_words(task: Task, state: StateDir | None = None) -> str:
 def who_failed(job: Job, task: Task, failed: int = 1) -> str:
     """Return `rank 2 failed first` for a gang, `task-2 failed` for a job of several tasks, otherwise `failed`.
 
-    If several tasks have failed (`failed` is their number), return `3 of 500 tasks failed (max_task_failures is 2),
-    the first was task-7`.
+    `failed` is the number of failed tasks. If it is greater than 1, return `3 of 500 tasks failed (max_task_failures is
+    2), the first was task-7`.
     """
     if job.is_gang:
         return f"rank {task.index} failed first"
@@ -148,12 +154,15 @@ def who_failed(job: Job, task: Task, failed: int = 1) -> str:
 
 
 def other_rank_words(task: TaskId, cause: str, first: TaskId, end: str) -> str:
-    """Return `rank 2: disk full (rank 0 ended first: exit 134)`: rank 2's output shows why the gang failed."""
+    """Return words such as `rank 2: disk full (rank 0 ended first: exit 134)`.
+
+    `task`: the rank whose output shows the `cause` of the gang's failure. `first`: the rank that ended first.
+    """
     return f"rank {task.index}: {cause} (rank {first.index} ended first: {end})"
 
 
 def job_cause(job: Job, cause: Task | None, failed: int = 1) -> str:
-    """Return why a job ended, in a few words: the task that caused the end, and the end of that task."""
+    """Return why a job ended, in a few words. `cause`: the task that caused it. `failed`: number of failed tasks."""
     if job.end is None:
         return ""
     if cause is None or cause.end is None:
@@ -165,7 +174,7 @@ def job_cause(job: Job, cause: Task | None, failed: int = 1) -> str:
 
 
 def cause_of(state: StateDir | None, attempt: AttemptId | None, end: End, output: str) -> KnownCause | None:
-    """Return the cause that the last lines of output show, otherwise the cause in the saved excerpt, or None."""
+    """Return the cause that the last lines of output show, or the cause in the saved excerpt, or None."""
     from iris_cli.core.known_causes import known_cause
 
     known = known_cause(end, output)
@@ -185,13 +194,11 @@ def cause_in(output: bytes, end: End) -> KnownCause | None:
     return found if found is not None and found.line and not found.rule.echo else None
 
 
-# The failure that a job retries
-
-
 def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
-    """Return `retry 1 of 2, after rank 7 failed: exit 1: disk full`; '' before the first retry, and for an ended job.
+    """Return words such as `retry 1 of 2, after rank 7 failed: exit 1: disk full`.
 
-    `state`: the state directory, whose excerpts of output may show a cause that the event log does not show.
+    Return '' before the first retry and for an ended job. `state`: the state directory, whose excerpts of output may
+    show a cause that the event log does not show.
     """
     failures = last_failures(job, cluster.tasks_of(job.id))
     if not failures:
@@ -204,7 +211,7 @@ def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
         number, limit = job.preempted_rounds if job.is_gang else task.preemptions, job.max_retries_preemption
     name = f"{'rank ' if job.is_gang else 'task-'}{task.index}"
     verb = "" if end.reason in INFRASTRUCTURE else " failed"
-    task_text = f"{name}{verb}: " if job.replicas > 1 else ""
+    task_words = f"{name}{verb}: " if job.replicas > 1 else ""
     more = f" (and {count(len(failures) - 1, 'more task')})" if len(failures) > 1 else ""
     known = known_words(end, state, AttemptId(task.id, attempt))
-    return f"retry {number} of {limit}, after {task_text}{end_words(end)}{known}{more}"
+    return f"retry {number} of {limit}, after {task_words}{end_words(end)}{known}{more}"

@@ -1,6 +1,6 @@
 """Durations of attempts and jobs, as their workers reported them.
 
-This machine's clock is used only if no worker has reported a duration, because that clock may have been set.
+This machine's clock is used only if no worker has reported a duration, because somebody may have set that clock.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ FRESH = 600.0
 
 
 def elapsed(start: float | None, end: float | None, now: float) -> float | None:
-    """Return the seconds from start to end, or until now; 0 if the clock stepped back."""
+    """Return the seconds from `start` to `end`, or to `now` if `end` is None; None without a start.
+
+    Return 0 if the clock was set back.
+    """
     return None if start is None else max(0.0, round((now if end is None else end) - start, 3))
 
 
 def attempt_ran(attempt: Attempt, now: float) -> float | None:
-    """Return the seconds for which the command ran, until `now` if it still runs; None if it never started."""
+    """Return the seconds for which the command ran, until `now` if it still runs; None if it has not started."""
     reported = _reported(attempt)
     if reported is not None:
         return reported
@@ -29,7 +32,7 @@ def attempt_ran(attempt: Attempt, now: float) -> float | None:
 
 
 def job_ran(job: Job, tasks: Sequence[Task], now: float) -> float | None:
-    """Return the seconds in which a task was running, until `now` for an open job; None if no task has started.
+    """Return the seconds during which a task was running, until `now` for an open job; None if no task has started.
 
     Time between attempts is not included. For a gang, return the time of the longest rank. If no worker has reported a
     duration yet, return the time from the first start to the end of the job or of its last attempt, or to `now`.
@@ -45,7 +48,7 @@ def job_ran(job: Job, tasks: Sequence[Task], now: float) -> float | None:
     spans = [[_span(each, job, now) for each in task.attempts] for task in tasks]
     longest = max(sum(end - start for start, end in each) for each in spans)
     return round(
-        longest if job.is_gang else max(longest, _covered(span for each in spans for span in each)), 3
+        longest if job.is_gang else max(longest, total_length(span for each in spans for span in each)), 3
     )
 
 
@@ -72,10 +75,10 @@ def _span(attempt: Attempt, job: Job, now: float) -> _Span:
     return end if attempt.started_at is None else min(attempt.started_at, end), end
 
 
-def _covered(spans: Iterable[_Span]) -> float:
+def total_length(spans: Iterable[_Span]) -> float:
     """Return the total length of these spans in seconds. Time in several spans is counted once."""
-    covered, reached = 0.0, float("-inf")
+    total, counted_until = 0.0, float("-inf")
     for start, end in sorted(spans):
-        covered += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return covered
+        total += max(0.0, end - max(start, counted_until))
+        counted_until = max(counted_until, end)
+    return total

@@ -123,9 +123,13 @@ def _stop_requested(event: ev.AttemptStopRequested) -> str:
 
 
 def _attempts_reaped(event: ev.AttemptsReaped) -> str:
-    gone = f"output of {', '.join(map(str, event.attempts))} removed from worker {event.worker}"
-    left = f"worker {event.worker} has not yet removed the output of {', '.join(map(str, event.left))}"
-    return "; ".join([gone] * bool(event.attempts) + [left] * bool(event.left))
+    parts = []
+    if event.attempts:
+        parts.append(f"output of {', '.join(map(str, event.attempts))} removed from worker {event.worker}")
+    if event.left:
+        left = ", ".join(map(str, event.left))
+        parts.append(f"worker {event.worker} has not yet removed the output of {left}")
+    return "; ".join(parts)
 
 
 def _task_ended(event: ev.TaskEnded) -> str:

@@ -18,7 +18,7 @@ _MAX_PLACE = 120  # characters
 
 
 def call_words(frame: Frame) -> str:
-    """Return a call as text: `all_reduce (train.py:4)`. Library files have relative paths."""
+    """Return a call as text, such as `all_reduce (train.py:4)`. Paths of library files are shortened."""
     file = _LIBRARY.sub("", frame.file[-_MAX_NAME:], count=1)
     where = f"{file}:{frame.line}" if frame.line else file
     return frame.function[:_MAX_NAME] + (f" ({where})" if where else "")
@@ -27,21 +27,22 @@ def call_words(frame: Frame) -> str:
 def own_call(frames: Sequence[Frame], shared: Collection[Frame] = ()) -> Frame:
     """Return the innermost call outside libraries, with its file's base name. Prefer calls that are not in `shared`.
 
-    The innermost call of a stack is usually in a library, whatever the program does.
+    `shared`: calls that are in other stacks, too. The innermost call of a stack is usually in a library, whatever the
+    program does.
     """
-    own = [each for each in frames if each.line and not _is_library(each.file)] or frames
-    found = next((each for each in (*own, *frames) if each not in shared), own[0])
+    own_frames = [each for each in frames if each.line and not _is_library(each.file)] or frames
+    found = next((each for each in (*own_frames, *frames) if each not in shared), own_frames[0])
     return Frame(found.function, found.file.rpartition("/")[2], found.line)
 
 
 def _is_library(file: str) -> bool:
-    """Return True if a file belongs to an installed package or to Python. py-spy's paths of such files are relative."""
+    """Return True if a file belongs to an installed package or to Python. py-spy may print a relative path."""
     top = file.partition("/")[0].removesuffix(".py")
     return _LIBRARY.match(file) is not None or top in sys.stdlib_module_names
 
 
 def place_of(programs: Sequence[Program]) -> str:
-    """Return the call of the main thread of the first program with a stack. If none has a stack, return a state."""
+    """Return the call of the main thread of the first program with a stack. Without a stack, return a thread state."""
     stacks = (thread.frames for each in programs for thread in threads_of(each.dump) if thread.is_main)
     frames = next(filter(None, stacks), None)
     words = (
@@ -54,7 +55,10 @@ _STATES = {"S": "sleep", "D": "uninterruptible sleep", "T": "a stop by a signal"
 
 
 def _state_words(programs: Sequence[Program]) -> str:
-    """Return the state of the first Python program, or of the newest program: `sleep (futex_wait_queue)`."""
+    """Return the state of the first Python program, or of the newest program, such as `sleep (futex_wait_queue)`.
+
+    Return `a busy loop` if any thread is in a busy loop, and '' without programs.
+    """
     if any(thread.spins for program in programs for thread in program.threads):
         return "a busy loop"
     program = next((each for each in programs if each.how != "other"), programs[-1] if programs else None)

@@ -19,14 +19,14 @@ from iris_cli.errors import ConfigError, NotWritableError, UsageError
 from iris_cli.remote.transport import NoAnswer
 
 _CLOUD_KEY = "google_compute_engine"
-_KEYS = ("id_ed25519", _CLOUD_KEY, "id_ecdsa", "id_rsa")  # in ~/.ssh; the first key that exists is used
+_KEYS = ("id_ed25519", _CLOUD_KEY, "id_ecdsa", "id_rsa")  # names in ~/.ssh; the first existing key is used
 _USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _RANGE = re.compile(r"\[([0-9]+)-[0-9]+\]")  # range of hosts, such as `v4a-w-[0-3]`
 
 
 class NewCluster(Struct, frozen=True, kw_only=True):
-    """Content of a new cluster.yaml. If `user` or `key` is empty, ~/.ssh/config or ssh's default is used."""
+    """Content of a new cluster.yaml. If `user` or `key` is empty, ~/.ssh/config or ssh's default applies."""
 
     name: str
     hosts: tuple[NewHost, ...] = ()
@@ -44,20 +44,20 @@ def read_host(text: str) -> NewHost:
         raise UsageError(f"{clip(text)!r} is not a host", hint="write --host HOST or --host USER@HOST:PORT")
     host, _, port = address.partition(":")
     if not _PORT.fullmatch(port):
-        return NewHost(worker=name, host=address, user=user)  # no port: may be an IPv6 address
+        return NewHost(worker=name, host=address, user=user)  # without a port; it may be an IPv6 address
     return NewHost(worker=name, host=host, user=user, port=int(port))
 
 
 def read_slice(text: str) -> NewSlice:
     """Parse `NAME=TYPE:HOST,HOST`. The type may have any spelling that `canonical_type` accepts. Raises UsageError."""
     name, equals, rest = text.partition("=")
-    kind, colon, hosts = rest.partition(":")
-    found = tuple(host.strip() for host in hosts.split(","))
-    if not (equals and colon and is_name(name) and all(found)):
+    kind, colon, host_list = rest.partition(":")
+    hosts = tuple(host.strip() for host in host_list.split(","))
+    if not (equals and colon and is_name(name) and all(hosts)):
         raise UsageError(
             f"{clip(text)!r} is not a slice", hint="write --slice NAME=TYPE:HOST,HOST with all hosts in order"
         )
-    return NewSlice(name=name, type=canonical_type(kind), hosts=found)
+    return NewSlice(name=name, type=canonical_type(kind), hosts=hosts)
 
 
 def default_name(directory: Path) -> str:
@@ -67,9 +67,9 @@ def default_name(directory: Path) -> str:
 
 
 def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) -> tuple[str, str]:
-    """Return the user and the key file with which to log in to `hosts`.
+    """Return the user and the key file for logging in to `hosts`.
 
-    A value is '' if ~/.ssh/config sets it, or if it is unknown. `for_cloud`: prefer the key that gcloud creates.
+    A value is '' if ~/.ssh/config sets it, or if it is unknown. With `for_cloud`, prefer the key that gcloud creates.
     """
     try:
         user = getpass.getuser()
@@ -82,7 +82,7 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
     if not (home / ".ssh" / "config").is_file():
         return user, key
     try:
-        from iris_cli.remote.ssh.config import Routes  # slow to load, and only needed here
+        from iris_cli.remote.ssh.config import Routes  # slow to load
 
         routes = Routes(home / ".ssh" / "config")
         ends = [routes.resolve(Connection(host=_RANGE.sub(r"\1", host)))[-1] for host in hosts]
@@ -94,7 +94,10 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
 
 
 def write_config(path: Path, cluster: NewCluster, *, force: bool = False) -> ClusterConfig:
-    """Validate and write the file. Raises ConfigError, NotWritableError, UsageError if it exists (unless `force`)."""
+    """Validate and write the file. With `force`, replace an existing file.
+
+    Raises ConfigError, NotWritableError, and UsageError if the file exists and `force` is False.
+    """
     text = compose(cluster)
     check_text(path, text)
     write_text(path, text, force=force)
@@ -112,16 +115,16 @@ def check_text(path: Path, text: str) -> ClusterConfig:
 
 
 def write_text(path: Path, text: str, *, force: bool = False, mode: int = 0o600) -> None:
-    """Write a file, by default private to its owner. `force`: replace an existing file. The umask has no effect.
+    """Write a file, by default private to its owner. The umask has no effect. With `force`, replace an existing file.
 
     Raises NotWritableError, and UsageError if the file exists and `force` is False.
     """
     target = path.parent / f".{path.name}.{os.getpid()}" if force else path
     try:
         if force:
-            if path.exists() and not path.is_file():  # such as /dev/stdout, which the file would replace
+            if path.exists() and not path.is_file():  # do not replace a device such as /dev/stdout
                 raise OSError(errno.EINVAL, "not a regular file")
-            target.unlink(missing_ok=True)  # of a killed process that had the same pid
+            target.unlink(missing_ok=True)  # left by a killed process with the same pid
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(fd, "w", encoding="utf-8") as file:
@@ -136,9 +139,6 @@ def write_text(path: Path, text: str, *, force: bool = False, mode: int = 0o600)
         raise UsageError(f"{path} already exists", hint="--force overwrites it") from None
     except OSError as error:
         raise NotWritableError(f"{path} can't be written: {error.strerror}") from error
-
-
-# Text of the file
 
 
 def compose(cluster: NewCluster) -> str:

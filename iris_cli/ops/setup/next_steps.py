@@ -1,4 +1,4 @@
-"""Suggest next steps, for `iris` without arguments. Reads local files, calls no host, changes nothing."""
+"""Suggest next steps for `iris` without arguments. This reads local files, calls no host, and changes nothing."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 RECENT = 86_400.0
 """Seconds for which a failed job is listed."""
 MAX_PER_KIND = 3  # maximum number of steps of one kind
-_MAX_ENDED = 20  # number of ended jobs that are searched for recent failures
+_MAX_ENDED = 20  # number of ended jobs to search for recent failures
 
 
 class Situation(StrEnum):
     """The situation in the current directory."""
 
     TASK = "task"
-    NOWHERE = "nowhere"  # there is no cluster.yaml
+    NOWHERE = "nowhere"  # no cluster.yaml exists
     BROKEN = "broken"  # cluster.yaml or the log can't be read
     FRESH = "fresh"  # no job has been submitted yet
     CLUSTER = "cluster"
@@ -60,28 +60,28 @@ class NextSteps(Struct, frozen=True, kw_only=True):
 def next_steps(handle: ClusterHandle, environ: Mapping[str, str], home: Path) -> NextSteps:
     """Return the situation and the next steps. Raises ConfigError if a file that the user named is missing."""
     if handle.is_in_task:
-        return _in_a_task(environ)
+        return _steps_in_task(environ)
     try:
         path = handle.config_file
     except ConfigError:
         if handle.config_path or environ.get("IRIS_CONFIG"):
             raise
-        return _without_config(home, environ)
+        return _steps_without_config(home, environ)
     try:
         hosts = len(handle.config.hosts)
     except ConfigError as error:
-        found = count(len(error.problems), "problem") if error.problems else error.message
-        return _broken(f"{path} can't be used", "iris config validate", found)
+        problem = count(len(error.problems), "problem") if error.problems else error.message
+        return _steps_after_error(f"{path} can't be used", "iris config validate", problem)
     from iris_cli.ops.views.status import cluster_status
 
     try:
         status = cluster_status(handle.session("iris"), ended=_MAX_ENDED)
     except NotFoundError:
-        return _without_jobs(path, hosts, home, environ)
+        return _steps_without_jobs(path, hosts, home, environ)
     except IrisError as error:
-        return _broken(error.message, "iris doctor", error.hint)
+        return _steps_after_error(error.message, "iris doctor", error.hint)
     if not status.jobs and (status.cycle is None or status.cycle.at is None):
-        return _without_jobs(path, hosts, home, environ)
+        return _steps_without_jobs(path, hosts, home, environ)
     has_capacity = status.workers or status.scaling.groups
     worker_steps = () if has_capacity else tuple(_worker_steps(path, hosts, home, environ))
     return NextSteps(place=Situation.CLUSTER, status=status, steps=tuple(_steps(status, worker_steps)))
@@ -93,11 +93,11 @@ def _worker_steps(path: Path, hosts: int, home: Path, environ: Mapping[str, str]
         yield Step(command="iris doctor", words="check keys, hosts and clocks")
         yield Step(command="iris worker probe", words="probe the hosts")
     else:
-        yield from _imports(home, environ)
+        yield from _import_steps(home, environ)
         yield Step(command="iris config validate", words=f"check {path.name} (add hosts first)")
 
 
-def _in_a_task(environ: Mapping[str, str]) -> NextSteps:
+def _steps_in_task(environ: Mapping[str, str]) -> NextSteps:
     job, worker = environ.get("IRIS_JOB_ID", ""), environ.get("IRIS_WORKER_ID", "")
     rank = f"rank {environ.get('IRIS_TASK_INDEX', '?')} of {environ.get('IRIS_NUM_TASKS', '?')}"
     steps = (
@@ -108,17 +108,17 @@ def _in_a_task(environ: Mapping[str, str]) -> NextSteps:
     return NextSteps(place=Situation.TASK, words=f"{rank} of {job}, on {worker}", steps=steps)
 
 
-def _without_config(home: Path, environ: Mapping[str, str]) -> NextSteps:
+def _steps_without_config(home: Path, environ: Mapping[str, str]) -> NextSteps:
     steps = (
-        *_imports(home, environ),
+        *_import_steps(home, environ),
         Step(command="iris init", words="create a cluster.yaml to fill in"),
         Step(command="iris demo", words="tour on local hosts: no account, no root"),
     )
     return NextSteps(place=Situation.NOWHERE, words="no cluster.yaml in this directory", steps=steps)
 
 
-def _imports(home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
-    """Yield a step for each source on this machine from which slices or hosts could be imported."""
+def _import_steps(home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
+    """Yield a step for each source on this machine that could be imported."""
     from iris_cli.ops.setup.cluster_import.source import offers
 
     for each in offers(Path.cwd(), home, environ):
@@ -127,12 +127,12 @@ def _imports(home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
         yield Step(command=each.command, words=f"write its {entries} into cluster.yaml")
 
 
-def _broken(words: str, command: str, problem: str) -> NextSteps:
+def _steps_after_error(words: str, command: str, problem: str) -> NextSteps:
     step = Step(command=command, words=problem, urgent=True)
     return NextSteps(place=Situation.BROKEN, words=words, steps=(step,))
 
 
-def _without_jobs(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> NextSteps:
+def _steps_without_jobs(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> NextSteps:
     launch = Step(command="iris launch -- hostname", words="first job")
     return NextSteps(
         place=Situation.FRESH,
@@ -142,7 +142,10 @@ def _without_jobs(path: Path, hosts: int, home: Path, environ: Mapping[str, str]
 
 
 def _steps(status: ClusterStatus, worker_steps: Sequence[Step]) -> Iterator[Step]:
-    """Yield the steps for problems, then `worker_steps`, then steps for running and pending jobs and older failures."""
+    """Yield the steps for a cluster in use.
+
+    Steps for problems come first, then `worker_steps`, then steps for running and pending jobs and for older failures.
+    """
     from iris_cli.ops.views.cycles import fix_of
     from iris_cli.ops.views.status import in_display_order
 
@@ -159,11 +162,11 @@ def _steps(status: ClusterStatus, worker_steps: Sequence[Step]) -> Iterator[Step
             words = f"no cycle {last}, no cycles are running"
             if cycles.fix.startswith("iris "):
                 yield Step(command=cycles.fix.split(",")[0], words=words, urgent=True)
-            else:  # the state can't be written
+            else:  # the state directory is not writable
                 yield Step(command="iris doctor", words=f"{words}: {cycles.fix}", urgent=True)
-    new_failures, old_failures = _failed(status)
+    new_failures, old_failures = _failure_steps(status)
     yield from new_failures
-    yield from _unusable_workers(status)
+    yield from _unusable_worker_steps(status)
     yield from worker_steps
     if running:
         yield Step(command=f"iris logs {running[-1].id} --follow", words="live output")
@@ -175,7 +178,7 @@ def _steps(status: ClusterStatus, worker_steps: Sequence[Step]) -> Iterator[Step
         yield Step(command="iris launch -- COMMAND", words="submit a job")
 
 
-def _failed(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
+def _failure_steps(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
     """Return the steps for new failures, and the steps for older failures, newest first."""
     failures = (JobState.FAILED, JobState.UNSCHEDULABLE)
     ends = [(status.at - (job.ended_at or 0.0), job) for job in status.jobs if job.state in failures]
@@ -192,11 +195,11 @@ def _failed(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
     return new, older
 
 
-def _unusable_workers(status: ClusterStatus) -> Iterator[Step]:
+def _unusable_worker_steps(status: ClusterStatus) -> Iterator[Step]:
     """Yield a step for each reason why workers accept no new work."""
     by_why: dict[str, list[str]] = {}
     for worker in status.workers:
-        if worker.refuses and worker.status != "draining":  # a drain is no problem: the operator started it
+        if worker.refuses and worker.status != "draining":  # the operator wants the drain
             by_why.setdefault(worker.refuses[0], []).append(worker.id)
     largest = sorted(by_why.items(), key=lambda each: -len(each[1]))
     for why, names in largest[:MAX_PER_KIND]:

@@ -1,4 +1,4 @@
-"""The runner, which is the process that runs a cluster's cycles, and the work that needs cycles."""
+"""The runner (the process that runs a cluster's cycles), and the work that needs cycles."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from iris_cli.journal.access import write_fix
 from iris_cli.journal.files.heartbeat import runners_of
 from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.outcomes.durations import elapsed
 
 CRON = "cron"
 VALIDATE = "iris config validate"
@@ -26,19 +27,19 @@ _FIX = {
 }
 _NAMES = {"loop": "background loop", "watch": "iris watch", "wait": "iris wait", "command": "iris schedule"}
 _MAX_MISSED = 3  # a runner without a cycle for this number of intervals is late
-_MIN_LATE = 60.0  # seconds before any runner is late: a cycle with many silent hosts is slow
+_MIN_LATE = 60.0  # seconds before any runner is late, because a cycle with many silent hosts is slow
 
 
 class Cycles(Struct, frozen=True, kw_only=True):
-    """The runner: the process that runs the cycles. `by` is its kind, None if no cycles are running.
+    """The runner, which is the process that runs the cycles. `by` is its kind, or None if no cycles are running.
 
     Times are in seconds. `last` is the age of the last cycle of any runner. `last_own` is the age of this runner's last
-    cycle. Both are None if there was no cycle. `next` is the time until the next cycle, None if no cycle is expected. A
-    runner is `late` if it holds its lock but runs no cycles, for example while it is suspended. Then `last` is
-    `last_own`, and `next` is None. `host` is '' for this machine. `command` is the runner's command line. `troubles`
-    are problems of the loop, each with its fix. `missing` names the secrets that the loop lacks, by job. `needed`: True
-    if open work needs cycles. `fix` says what to do if no cycles are running: a command, or how to make the state
-    writable.
+    cycle. Both are None if no cycle has run. `next` is the time until the next cycle, or None if no cycle is expected.
+    A runner is `late` if it holds its lock but runs no cycles, for example while it is suspended. Then `last` is the
+    age of its own last cycle, and `next` is None. `host` is '' for this machine. `command` is the runner's command
+    line. `troubles` are problems of the loop, each with its fix. `missing` names the secrets that the loop lacks, by
+    job. `needed`: True if open work needs cycles. `fix` is the command that starts cycles, or a text that says how to
+    make the state directory writable.
     """
 
     by: str | None = None
@@ -76,20 +77,21 @@ def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bo
     if (cron := _cron_cycles(records.get(CRON, {}), now)) is not None:
         found.append(cron)
     best = next((each for each in found if not each.late), next(iter(found), Cycles()))
-    last_of_any = best.last if best.late else _age(last, now)
+    last_of_any = best.last if best.late else elapsed(last, None, now)
     return replace(best, last=last_of_any, needed=needed, fix=write_fix(state.path) or _FIX[mode])
 
 
 def with_invalid_configuration(cycles: Cycles) -> Cycles:
-    """Return the runner while cluster.yaml is invalid. Cron can't run cycles then, but a running process continues."""
+    """Return the runner while cluster.yaml is invalid. Then cron can't run cycles, but a running process continues."""
     running = Cycles(last=cycles.last, needed=cycles.needed) if cycles.by == CRON else cycles
     return replace(running, fix=VALIDATE)
 
 
 def _runner_cycles(runner: Runner, record: Mapping[str, Any], now: float, this_host: str) -> Cycles:
-    """Return the cycles of a process that holds a runner lock. `record` is the last entry of its kind in the heartbeat.
+    """Return a process that holds a runner lock as a runner of cycles.
 
-    The time since its last cycle, or since its start, shows if it is late.
+    `record` is the last entry in the heartbeat of a runner of this kind. The time since the process's last cycle, or
+    since its start, shows if it is late.
     """
     at = read_number(record, "at")
     interval = runner.interval or read_number(record, "interval") or 0.0
@@ -100,8 +102,8 @@ def _runner_cycles(runner: Runner, record: Mapping[str, Any], now: float, this_h
         by=runner.kind,
         pid=runner.pid or None,
         command=runner.command,
-        last=_age(at, now),
-        last_own=_age(at, now) if at is not None and at >= runner.since else None,
+        last=elapsed(at, None, now),
+        last_own=elapsed(at, None, now) if at is not None and at >= runner.since else None,
         next=None if late else max(0.0, round(since + interval - now, 3)),
         interval=interval,
         host="" if runner.host in ("", this_host) else runner.host,
@@ -112,26 +114,21 @@ def _runner_cycles(runner: Runner, record: Mapping[str, Any], now: float, this_h
 
 
 def _cron_cycles(record: Mapping[str, Any], now: float) -> Cycles | None:
-    """Return the cycles of cron, or None if its last cycle is too old."""
+    """Return cron as a runner of cycles, or None if its last cycle is too old."""
     at, interval = read_number(record, "at"), read_number(record, "interval")
     if at is None or not interval or now - at >= _MAX_MISSED * interval:
         return None
     return Cycles(
         by=CRON,
-        last=_age(at, now),
-        last_own=_age(at, now),
+        last=elapsed(at, None, now),
+        last_own=elapsed(at, None, now),
         next=max(0.0, round(at + interval - now, 3)),
         interval=interval,
     )
 
 
-def _age(at: float | None, now: float) -> float | None:
-    """Return the age in seconds; 0 if the clock stepped back, None if `at` is None."""
-    return None if at is None else max(0.0, round(now - at, 3))
-
-
 def read_number(record: Mapping[str, Any], name: str) -> float | None:
-    """Return a finite number of a heartbeat's record, None if it is missing or malformed."""
+    """Return a finite number in a heartbeat's record, or None if the number is missing or malformed."""
     value: Any = record.get(name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     return float(value) if is_number else None
@@ -149,7 +146,7 @@ def _missing(value: object) -> dict[JobId, list[str]]:
 
 
 def work_left(cluster: Cluster, config: ClusterConfig, state: StateDir) -> str:
-    """Return a short description of the first kind of open work, '' if nothing needs a cycle."""
+    """Return a short description of the first kind of open work, or '' if nothing needs a cycle."""
     if jobs := jobs_need_cycles(cluster):
         return jobs
     if config.scales and _slices_change(cluster, config):
@@ -166,31 +163,28 @@ def logs_to_copy(cluster: Cluster, due: Mapping[Token, AttemptId]) -> list[tuple
     """Return the attempts in `due` whose output still exists and whose worker is healthy."""
     found = []
     for token, attempt_id in due.items():
-        attempt = attempt_of(cluster, attempt_id, token)
+        attempt = find_kept_attempt(cluster, attempt_id, token)
         worker = cluster.workers.get(attempt.worker) if attempt is not None else None
         if attempt is not None and worker is not None and worker.condition is WorkerCondition.HEALTHY:
             found.append((attempt_id, attempt))
     return found
 
 
-def attempt_of(cluster: Cluster, attempt_id: AttemptId, token: Token) -> Attempt | None:
-    """Return the attempt; None if it has another token or its files are deleted."""
-    try:
-        attempt = cluster.attempt(attempt_id)
-    except KeyError:
-        return None
-    return attempt if attempt.token == token and attempt.reaped_at is None else None
+def find_kept_attempt(cluster: Cluster, attempt_id: AttemptId, token: Token) -> Attempt | None:
+    """Return the attempt, or None if it does not exist with this token, or if its files are deleted."""
+    attempt = cluster.find_attempt(attempt_id, token)
+    return attempt if attempt is not None and attempt.reaped_at is None else None
 
 
 def jobs_need_cycles(cluster: Cluster) -> str:
-    """Return a short description of the open jobs or the attempts to stop; '' if there are none.
+    """Return the number of open jobs, or of attempts to stop, in words; '' if no job needs cycles.
 
     Attempts on lost workers and attempts with unkillable processes can't be stopped now. They are not counted.
     """
-    still_open = cluster.open_jobs()
-    if jobs := sum(job.end is None for job in still_open):
+    open_jobs = cluster.open_jobs()
+    if jobs := sum(job.end is None for job in open_jobs):
         return count(jobs, "open job")
-    attempts = [attempt for job in still_open for _, attempt in cluster.live_attempts_of(job.id)]
+    attempts = [attempt for job in open_jobs for _, attempt in cluster.live_attempts_of(job.id)]
     stopping = sum(not _is_stuck(cluster, attempt) for attempt in attempts)
     return f"{count(stopping, 'attempt')} to stop" if stopping else ""
 
@@ -201,7 +195,7 @@ def _is_stuck(cluster: Cluster, attempt: Attempt) -> bool:
 
 
 def _slices_change(cluster: Cluster, config: ClusterConfig) -> bool:
-    """Return True if slices are changing, or will change because a group has more or fewer than its minimum."""
+    """Return True if slices are changing, or will change because a group has more or fewer slices than its minimum."""
     groups = {group.name: group for group in config.scale_groups}
     for each in cluster.slices.values():
         group = groups.get(each.group)
@@ -212,7 +206,7 @@ def _slices_change(cluster: Cluster, config: ClusterConfig) -> bool:
 
 
 def cycles_words(cycles: Cycles) -> str:
-    """Return a line such as `cycles: background loop (pid 4711), last 3s ago`, or what to type if no cycles run."""
+    """Return a line such as `cycles: background loop (pid 4711), last 3s ago`. If no cycles run, it names the fix."""
     last = "none yet" if cycles.last is None else f"last {format_duration(cycles.last)} ago"
     if not cycles.by:
         return _no_cycles_words(cycles)

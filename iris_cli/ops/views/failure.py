@@ -1,4 +1,4 @@
-"""The failure card of a job, from files on this machine: the first failed task, its peers, and a known cause."""
+"""The failure card of a job: the first failed task, its peers, and a known cause. Reads only files on this machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ _BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 class PeerGroup(Struct, frozen=True, kw_only=True):
     """Tasks that ended in the same way and whose last lines are equal except for numbers.
 
-    `how` names their end. `line` is the first task's last line, or ''. `same`: the first failed task has it, too.
+    `how` says how the tasks ended. `line` is the last line of the group's first task, or ''. `same`: the task that
+    failed first has the same last line.
     """
 
     tasks: tuple[TaskId, ...]
@@ -54,34 +55,34 @@ class PeerGroup(Struct, frozen=True, kw_only=True):
 
 
 def peers(cluster: Cluster, job: Job, culprit: Task) -> Iterator[Task]:
-    """Yield the peers of the culprit: all placed ranks of a gang; in another job, the other tasks that failed."""
+    """Yield the peers of the culprit: the other placed ranks of a gang, or the other failed tasks of another job."""
     for task in cluster.tasks_of(job.id):
         if task.id != culprit.id and task.current is not None and (job.is_gang or has_failed(task.current)):
             yield task
 
 
 def has_failed(attempt: Attempt) -> bool:
-    """Return True if the attempt failed by itself: not stopped, and not lost with its host."""
+    """Return True if the attempt failed by itself. Attempts that were stopped or lost with their host did not."""
     return attempt.end is not None and attempt.end.reason in (*PROGRAM_FAILURES, EndReason.TIMEOUT)
 
 
 def _peer_groups(cluster: Cluster, job: Job, culprit: Task, culprit_line: str) -> list[PeerGroup]:
-    """Return the peers grouped by end and last line: failed groups first, then by size."""
-    alike: dict[tuple[str, str], list[tuple[TaskId, Attempt]]] = {}
+    """Return the peers grouped by end and last line. Failed groups come first, then large groups."""
+    by_end: dict[tuple[str, str], list[tuple[TaskId, Attempt]]] = {}
     for task in peers(cluster, job, culprit):
         attempt = task.current
         assert attempt is not None
         key = (_end_kind(attempt), _without_numbers(_last_line_of(attempt)))
-        alike.setdefault(key, []).append((task.id, attempt))
+        by_end.setdefault(key, []).append((task.id, attempt))
     groups = [
         PeerGroup(
             tasks=tuple(task_id for task_id, _ in members),
             how=how,
             failed=has_failed(members[0][1]),
             line=_last_line_of(members[0][1]),
-            same=bool(shape) and shape == _without_numbers(culprit_line),
+            same=bool(line) and line == _without_numbers(culprit_line),
         )
-        for (how, shape), members in alike.items()
+        for (how, line), members in by_end.items()
     ]
     return sorted(groups, key=lambda group: (not group.failed, -len(group.tasks)))
 
@@ -96,7 +97,7 @@ def _end_kind(attempt: Attempt) -> str:
 
 
 def _last_line_of(attempt: Attempt) -> str:
-    """Return the last line that an attempt printed. A shell's message that it was stopped is skipped."""
+    """Return the last line that an attempt printed, except a shell's message that it was stopped."""
     end = attempt.end
     output = relative_paths(end.log_tail, attempt.token) if end is not None else ""
     line = last_line(output)
@@ -116,7 +117,7 @@ def _without_numbers(line: str) -> str:
 
 
 class Explained(Struct, frozen=True, kw_only=True):
-    """A known cause, the fix, and the page about the cause (`source`). `line` of `task` matched the cause's rule."""
+    """A known cause, its fix, and the page about it (`source`). `line` is the output of `task` that shows the cause."""
 
     name: str
     cause: str
@@ -137,10 +138,10 @@ class FailedChild(Struct, frozen=True):
 class FailureCard(Struct, frozen=True, kw_only=True):
     """The task that failed first: where it ran, why it ended, its last lines, and the ends of its peers.
 
-    `counts` says how the tasks of a gang ended: `1 failed, 3 stopped with it`. `next` is the command to type next.
-    `setup` is the set-up command if that failed. `retries` says how many retries were used. `children` are the last
-    child jobs that failed before the task. `more_children` is the number of earlier failed child jobs. `facts` are
-    measurements of the task's worker. Only a proven fact is known to be related to the failure.
+    `counts` says how the tasks of a gang ended, such as `1 failed, 3 stopped with it`. `next` is the command to type
+    next. `setup` is the set-up command if the set-up failed. `retries` says how many retries were used. `children` are
+    the last failed child jobs. `more_children` is the number of further failed child jobs. `facts` are measurements of
+    the task's worker. Only a proven fact is known to be related to the failure.
     """
 
     headline: str
@@ -172,6 +173,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     attempt, end = culprit.current, _end(culprit)
     output = _output_end(view.state, culprit)
     shown = _relative(culprit, output)
+    log_lines = shown.rstrip().split("\n")[-causes.LOG_LINES :] if shown.strip() else []
     known, next_command = _explained(cluster, view.state, job, culprit, output)
     failed = _failed_children(cluster, job, end)
     children = tuple(
@@ -193,9 +195,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         reason=end.reason,
         exit_code=end.exit_code,
         exit=exit_words(end),
-        log_lines=tuple(map(_shortened, shown.rstrip().split("\n")[-causes.LOG_LINES :]))
-        if shown.strip()
-        else (),
+        log_lines=tuple(map(_shortened, log_lines)),
         others=tuple(_peer_groups(cluster, job, culprit, last_line(shown))),
         known=known,
         next=next_command or _next(cluster, culprit, output),
@@ -209,30 +209,31 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
 
 
 def drain_command(view: View, job: Job) -> str:
-    """Return the command that moves an open job away from a host with broken hardware; '' if there is no such host."""
+    """Return the command that moves an open job away from a host with broken hardware, or ''."""
     cluster = view.cluster
     for task, number, end in last_failures(job, cluster.tasks_of(job.id)):
         worker = task.attempts[number].worker
         known = cause_of(view.state, AttemptId(task.id, number), end, end.log_tail)
         if known is None or not known.rule.next.startswith(DRAIN) or worker not in cluster.workers:
             continue
-        drain = [] if cluster.workers[worker].draining else [known.rule.next.replace("{worker}", worker)]
-        is_running = any(attempt.worker == worker for _, attempt in cluster.live_attempts_of(job.id))
-        return " && ".join([*drain, *([f"iris retry {job.id}"] if is_running else [])])
+        commands = [] if cluster.workers[worker].draining else [known.rule.next.replace("{worker}", worker)]
+        if any(attempt.worker == worker for _, attempt in cluster.live_attempts_of(job.id)):
+            commands.append(f"iris retry {job.id}")
+        return " && ".join(commands)
     return ""
 
 
 def _facts(end: End, known: Explained | None) -> tuple[Fact, ...]:
     """Return the worker's facts, proven facts first. A full disk is proven if the program also reports a full disk."""
-    full = known is not None and known.name == "disk-full"
-    facts = [replace(fact, proven=fact.proven or (full and fact.kind is FactKind.DISK)) for fact in end.facts]
+    proven_kind = FactKind.DISK if known is not None and known.name == "disk-full" else None
+    facts = [replace(each, proven=each.proven or each.kind is proven_kind) for each in end.facts]
     return tuple(sorted(facts, key=lambda fact: not fact.proven))
 
 
 def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
-    """Return why a job ended, in a few words: the culprit, its failure, and the known cause, if any.
+    """Return why a job ended, in a few words: the culprit, its failure, and a known cause.
 
-    `state` may hold pulled output with more lines than the event log.
+    `state`: the state directory, whose pulled output may have more lines than the event log.
     """
     trigger = culprit_of(cluster, job)
     words = job_cause(job, trigger, _failures(cluster, job, trigger))
@@ -258,9 +259,9 @@ def _failures(cluster: Cluster, job: Job, culprit: Task | None) -> int:
 
 
 def _failed_children(cluster: Cluster, job: Job, end: End) -> list[Job]:
-    """Return the failed child jobs, latest first, because they probably caused the parent's failure.
+    """Return the failed child jobs, latest first. The latest failure probably caused the parent's failure.
 
-    Return [] if the parent's task was lost because of its host.
+    `end`: the end of the parent's culprit. Return [] if that task was lost because of its host.
     """
     if end.reason in INFRASTRUCTURE:
         return []
@@ -275,7 +276,7 @@ def _shortened(line: str) -> str:
 
 
 def _retries(job: Job, end: End) -> str:
-    """Return how many retries were used; '' if the job has no retries for an end of this kind."""
+    """Return how many retries were used, in words; '' if the job has no retries for an end of this kind."""
     budget = job.max_retries_failure if end.reason in PROGRAM_FAILURES else 0
     if end.reason in INFRASTRUCTURE:
         budget = job.max_retries_preemption
@@ -283,7 +284,7 @@ def _retries(job: Job, end: End) -> str:
 
 
 def _next(cluster: Cluster, task: Task, output: str) -> str:
-    """Return the next command for an unknown cause. It submits the job again, or it shows the worker or the log."""
+    """Return the next command for an unknown cause. It submits the job again, or shows the worker or the log."""
     attempt, end = task.current, _end(task)
     if attempt is None:
         return f"iris history {task.job}"
@@ -304,9 +305,8 @@ def _next(cluster: Cluster, task: Task, output: str) -> str:
 def _failed_first(cluster: Cluster, job: Job) -> Task | None:
     """Return the failed task that caused the end of the job, or None."""
     culprit = culprit_of(cluster, job)
-    if culprit is None or culprit.end is None:
-        return None
-    return culprit if culprit.state in (TaskState.FAILED, TaskState.WORKER_FAILED) else None
+    failures = (TaskState.FAILED, TaskState.WORKER_FAILED)
+    return culprit if culprit is not None and culprit.end is not None and culprit.state in failures else None
 
 
 def _end(task: Task) -> End:
@@ -327,12 +327,12 @@ def _output_end(state: StateDir | None, task: Task) -> str:
     attempt = task.current
     if state is not None and attempt is not None and attempt.ended_at is not None:
         with suppress(NotWritableError):  # `iris doctor` reports unreadable files
-            if pulled := _pulled(state, task.current_id, attempt.ended_at):
+            if pulled := _pulled_output(state, task.current_id, attempt.ended_at):
                 return pulled
     return _end(task).log_tail
 
 
-def _pulled(state: StateDir, attempt: AttemptId, ended_at: float) -> str:
+def _pulled_output(state: StateDir, attempt: AttemptId, ended_at: float) -> str:
     logs = state.task_logs
     times = [at for name in ("out", "err") if (at := logs.written_at(attempt, name)) is not None]
     if not times or max(times) < ended_at or logs.is_incomplete(attempt):
@@ -347,9 +347,9 @@ def _pulled(state: StateDir, attempt: AttemptId, ended_at: float) -> str:
 def _explained(
     cluster: Cluster, state: StateDir | None, job: Job, culprit: Task, output: str
 ) -> tuple[Explained | None, str]:
-    """Return the known cause (or None) and its next command (or '').
+    """Return the known cause (or None) and the next command for it (or '').
 
-    If the culprit's error is an echo of another rank's failure, return the cause of a peer.
+    If the culprit's error is an echo of another rank's failure, return the cause that a peer's output shows.
     """
     task, known = culprit, _known(state, culprit, output)
     if known is not None and known.rule.echo:
@@ -380,12 +380,12 @@ def _known(state: StateDir | None, task: Task, output: str) -> KnownCause | None
     known = cause_of(state, attempt, end, output)
     killed = end.reason is EndReason.SIGNAL and fact_of(end, FactKind.KILLED)
     if known is not None and not known.line and killed:
-        return None  # the rule for SIGKILL suspects memory, but here the killer is known
+        return None  # the rule for SIGKILL suspects memory, but the worker found no OOM kill by the kernel
     return known
 
 
 def _command(cluster: Cluster, template: str, task: Task) -> str:
-    """Return a rule's command for the task; '' if the worker is gone, or for a relaunch that is not possible."""
+    """Return a rule's command for the task; '' if its worker is gone, or if the job can't be launched again."""
     worker = task.current.worker if task.current is not None else None
     if "{worker}" in template and worker not in cluster.workers:
         return ""

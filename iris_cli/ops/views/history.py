@@ -21,7 +21,7 @@ from iris_cli.ops.session import Session
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One event. `seq` is the number of its transaction. `at` is the time by the clock of the `actor` that wrote it."""
+    """One event. `seq` is the number of its transaction. `at` is the time by the clock of `actor`, who recorded it."""
 
     seq: int
     at: float
@@ -48,16 +48,17 @@ class History(Struct, frozen=True, kw_only=True):
 def history(session: Session, subject: str = "", *, limit: int = 0, archive: bool = False) -> History:
     """Return the last `limit` events (0: all) of the cluster, or of the job, task or worker `subject`.
 
-    `archive`: read the archive, too. A worker's history includes the events of attempts on it. Raises NotFoundError.
+    With `archive`, also read the archive. A worker's history includes the events of the attempts on this worker. Raises
+    NotFoundError.
     """
     if not subject:
         return _newest(session, limit=limit, archive=archive)
     if (job := _job_of(session, subject)) is not None:
-        found = _found(session, session.state.history_of_job(job, archive=archive), subject, limit)
+        found = _history_of(session, session.state.history_of_job(job, archive=archive), subject, limit)
         if found.entries and found.log_damage is None:
             return replace(found, archived=0 if archive else found.archived)
     names: dict[str, None] = {}
-    found = _found(session, [session.state.read_history(archive=archive)], subject, limit, names)
+    found = _history_of(session, [session.state.read_history(archive=archive)], subject, limit, names)
     archived = 0 if archive else found.archived
     if not found.entries:
         name = clip(subject)
@@ -69,7 +70,7 @@ def history(session: Session, subject: str = "", *, limit: int = 0, archive: boo
 
 
 def _newest(session: Session, *, limit: int, archive: bool) -> History:
-    """Return the last events of the cluster, reading the log from its end."""
+    """Return the last events of the cluster. With a limit, read the log from its end."""
     readings = [session.state.read_history(archive=archive)]
     if limit:
         readings.insert(0, session.state.last_lines(limit, archive=archive))
@@ -82,7 +83,7 @@ def _newest(session: Session, *, limit: int, archive: bool) -> History:
     archived = 0 if archive else reading.archived
     earlier = entries[0].seq - 1 - archived if entries else 0
     if len(found) > len(entries) and found[-limit - 1].seq == entries[0].seq:
-        earlier += 1  # the first transaction is shown in part
+        earlier += 1  # only a part of the first transaction is shown
     return History(
         subject="",
         entries=entries,
@@ -98,16 +99,16 @@ def _progress_of(reading: Reading) -> ProgressState:
 
 
 def _job_of(session: Session, subject: str) -> JobId | None:
-    """Return the job that `subject` names or belongs to; None for a worker."""
+    """Return the job that `subject` names or belongs to; None if it names a worker."""
     try:
         cluster = session.view()
-    except IrisError:  # the log reader reports the error
+    except IrisError:  # the caller reads the log again, and reports the error
         return None
     job = JobId(subject.partition("/task-")[0])
     return None if WorkerId(subject) in cluster.workers else job
 
 
-def _found(
+def _history_of(
     session: Session,
     readings: Iterable[Reading],
     subject: str,
@@ -166,7 +167,7 @@ def _entry(transaction: Transaction, event: Event) -> Entry:
 
 
 class _WorkersOfAttempts(dict[AttemptId, WorkerId | None]):
-    """The worker of each attempt. An attempt whose placement was not read is looked up in the state."""
+    """Maps attempts to workers. It looks up an attempt in the cluster if its placement was not read from the log."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -196,7 +197,7 @@ def _with_subjects(
 
 
 def _submitter(origin: Origin | None) -> tuple[str, ...]:
-    """Return the task that submitted a child job, and the task's job."""
+    """Return the task that submitted a child job, and that task's job; () without an origin."""
     return (str(origin.attempt.task), origin.attempt.task.job) if origin is not None else ()
 
 

@@ -24,19 +24,19 @@ from iris_cli.core.units import format_duration
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.outcomes.causes import skew_words
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.view import View, ViewResult, look
+from iris_cli.ops.views.view import View, ViewResult, load_view
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True):
     """One worker in one line.
 
     `cpu` is in cores, `memory` in bytes. The `*_free` values are the parts that no live attempt holds. `status` is one
-    word. `refuses` are the reasons why the worker accepts no new work; empty if it accepts new work. Only jobs that
-    tolerate the `taints` are placed on the worker. `warnings` are other problems for the operator.
+    word. `refuses` are the reasons why the worker accepts no new work; it is empty if the worker accepts new work. Only
+    jobs that tolerate the `taints` are placed on the worker. `warnings` are other problems.
     """
 
     id: WorkerId
-    worker: WorkerId  # the id again, under its key in other JSON documents
+    worker: WorkerId  # the id under the key that other JSON documents use
     slice: str | None
     index: int | None
     device: str
@@ -56,7 +56,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
 
 
 class SliceRow(Struct, frozen=True, kw_only=True):
-    """One slice. `busy` counts workers with chips in use. `unusable` counts other workers that accept no new work."""
+    """One slice. `busy` counts workers with chips in use. `unusable` counts idle workers that accept no new work."""
 
     name: str
     type: str
@@ -69,7 +69,7 @@ class SliceRow(Struct, frozen=True, kw_only=True):
 
 
 class ClaimRow(Struct, frozen=True, kw_only=True):
-    """The resources that one live attempt holds on a worker since its assignment at `since_at`."""
+    """The resources that one live attempt holds on a worker. `since_at` is the time of its assignment."""
 
     attempt: AttemptId
     state: AttemptState
@@ -81,7 +81,7 @@ class ClaimRow(Struct, frozen=True, kw_only=True):
 
 
 class WorkerDetails(Struct, frozen=True, kw_only=True):
-    """All details of one worker. `skew`: the number of seconds by which its clock is ahead of this machine's clock."""
+    """All details of one worker. `skew`: seconds by which the worker's clock is ahead of this machine's clock."""
 
     FLATTENED: ClassVar[tuple[str, ...]] = ("worker",)
     worker: WorkerRow
@@ -117,8 +117,8 @@ class Inventory(ViewResult, frozen=True, kw_only=True):
 
 @gc_paused
 def inventory(session: Session, *, briefly: bool = False) -> Inventory:
-    """Return all workers. `briefly`: omit claims and slices, which no table shows."""
-    view = look(session)
+    """Return all workers. With `briefly`, omit claims and slices, because tables do not show them."""
+    view = load_view(session)
     rows = worker_rows(view)
     return Inventory(
         **view.result_fields,
@@ -129,13 +129,13 @@ def inventory(session: Session, *, briefly: bool = False) -> Inventory:
 
 def show(session: Session, name: str) -> WorkerView:
     """Return all details of one worker. Raises NotFoundError."""
-    view = look(session)
+    view = load_view(session)
     details = worker_details(view, worker_row(view, find_worker(view.cluster, name)))
     return WorkerView(**view.result_fields, details=details)
 
 
 def worker_details(view: View, row: WorkerRow, *, briefly: bool = False) -> WorkerDetails:
-    """Return the details of this row's worker. `briefly`: omit the claims."""
+    """Return the details of this row's worker. With `briefly`, omit the claims."""
     worker = view.cluster.workers[row.id]
     return WorkerDetails(
         worker=row,
@@ -157,7 +157,7 @@ def worker_details(view: View, row: WorkerRow, *, briefly: bool = False) -> Work
 
 
 def worker_rows(view: View) -> tuple[WorkerRow, ...]:
-    """Return all workers: first the workers of slices, by slice and index, then all others by id."""
+    """Return all workers: first the workers of slices, by slice and index, then the other workers by id."""
     rows = [worker_row(view, worker) for worker in view.cluster.workers.values()]
     return tuple(sorted(rows, key=lambda row: (row.slice is None, row.slice or "", row.index or 0, row.id)))
 
@@ -230,7 +230,7 @@ def _slice_type(worker: Worker, members: int) -> str:
 
 
 def _slice_status(rows: list[WorkerRow]) -> str:
-    """Return `healthy`, or the number of workers that accept no new work by status: `1 lost, 2 draining`."""
+    """Return `healthy`, or the numbers of workers that accept no new work by status, such as `1 lost, 2 draining`."""
     counts = Counter(row.status for row in rows if row.refuses)
     if list(counts.values()) == [len(rows)]:
         return next(iter(counts))
@@ -238,8 +238,8 @@ def _slice_status(rows: list[WorkerRow]) -> str:
 
 
 def _status(view: View, worker: Worker) -> str:
-    """Return the worker's status in one word. The first check that applies decides."""
-    words = {
+    """Return the worker's status in one word: the first word in `checks` whose condition is true, or `healthy`."""
+    checks = {
         worker.condition.value: worker.condition is not WorkerCondition.HEALTHY,
         "quarantined": worker.quarantined,
         "draining": worker.draining,
@@ -247,7 +247,7 @@ def _status(view: View, worker: Worker) -> str:
         "cooling": is_cooling_down(worker, view.now, view.limits),
         "stopping": worker.id in view.stopping_on or worker.id in view.cluster.ghosts,
     }
-    return next((word for word, holds in words.items() if holds), worker.condition.value)
+    return next((word for word, is_true in checks.items() if is_true), worker.condition.value)
 
 
 def _warnings(view: View, worker: Worker) -> Iterable[str]:
@@ -280,7 +280,7 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
 
 
 def problem_of(view: View, worker_id: WorkerId) -> str:
-    """Return the problem of a worker that runs an attempt; '' if it has none. A stopping attempt is no problem."""
+    """Return the problem of a worker that runs an attempt, or ''. A stopping attempt is not a problem."""
     worker = view.cluster.workers.get(worker_id)
     if worker is None or (worker.condition is WorkerCondition.HEALTHY and not worker.quarantined):
         return ""
@@ -325,7 +325,7 @@ def _condition_words(view: View, worker: Worker) -> str:
 
 
 def next_retry_words(worker: Worker, now: float, limits: Limits) -> str:
-    """Return the time of the next call to a silent worker: `polled again in 40s`."""
+    """Return the time of the next call to a silent worker in words, such as `polled again in 40s`."""
     if not is_cooling_down(worker, now, limits):
         return "polled again in the next cycle"
     return f"polled again in {format_duration(worker.cooldown_until - now)}"

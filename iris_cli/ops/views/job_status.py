@@ -17,7 +17,7 @@ from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.status import JobRow, job_row
 from iris_cli.ops.views.task_rows import TaskRow, task_row, waiting_words
-from iris_cli.ops.views.view import CycleAge, View, ViewResult, look
+from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import ExpectedStart
@@ -68,10 +68,10 @@ class JobStatus(ViewResult, frozen=True, kw_only=True):
 
 
 def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobStatus:
-    """Return one job now, or as of `at`. Raises NotFoundError, UsageError."""
-    view = look(session, at)
+    """Return one job now, or as of the time `at`. Raises NotFoundError, UsageError."""
+    view = load_view(session, at)
     job = view.cluster.jobs[find_job(view.cluster, job_id)]
-    waiting = waiting_words(view, job)
+    pending_reasons = waiting_words(view, job)
     row, displays = job_row(view, job), task_displays(view.cluster, job.id)
     failure, follow_up = _failure(view, row, job)
     return JobStatus(
@@ -95,7 +95,7 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
         failure=failure,
         expected_start=_expected_start(view, job),
         tasks=tuple(
-            task_row(view, task, display, waiting.get(task.id, ""))
+            task_row(view, task, display, pending_reasons.get(task.id, ""))
             for task, display in zip(view.cluster.tasks_of(job.id), displays, strict=True)
         ),
         next=follow_up or next_command(view.cluster, job, quiet=bool(row.quiet)),
@@ -121,13 +121,13 @@ def _children_by(
 
 
 def inherited_from(cluster: Cluster, job: Job) -> dict[str, JobId]:
-    """Return the ancestor that named each inherited constraint. The keys are constraints as typed."""
+    """Return, for each inherited constraint as the user typed it, the ancestor job that named it."""
     sources = ((each, _source(cluster, job, each)) for each in job.constraints)
     return {format_constraint(each): source for each, source in sources if source != job.id}
 
 
 def _source(cluster: Cluster, job: Job, constraint: Constraint) -> JobId:
-    """Return the nearest job, from `job` upwards, that named the constraint instead of inheriting it."""
+    """Return the job that named the constraint: `job`, or the nearest ancestor that did not inherit it."""
     while job.origin is not None and constraint not in job.origin.repeats:
         parent = cluster.jobs[job.origin.attempt.task.job]
         if constraint not in parent.constraints:
@@ -149,7 +149,7 @@ def endpoint_rows(cluster: Cluster, job: JobId) -> Iterator[EndpointRow]:
 
 
 def needs_words(job: Job) -> str:
-    """Return the resources that one task needs: `1 VM of v5litepod-16 (16 chips, 4 VMs), 1 core, 1GiB of memory`."""
+    """Return the resources of one task, such as `1 VM of v5litepod-16 (16 chips, 4 VMs), 1 core, 1GiB of memory`."""
     resources = job.resources
     device = resources.device
     parts = [
@@ -166,7 +166,7 @@ def needs_words(job: Job) -> str:
 
 
 def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
-    """Return the command that helps most with a job without a failure card. `quiet`: True if a task is quiet."""
+    """Return the most helpful command for a job without a failure card. `quiet`: True if a task is quiet."""
     state = cluster.job_state(job.id)
     if job.tried_again:
         return f"iris status {job.tried_again[-1]}"
@@ -185,13 +185,13 @@ def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
             parent is not None and parent in cluster.jobs and cluster.jobs[parent].end is not None
         )
         return f"iris status {parent}" if ended_with_parent else f"iris history {job.id}"
-    if job.client:  # its output was on the terminal
+    if job.client:  # the output of an interactive job was on the terminal
         return f"iris history {job.id}"
     return f"iris logs {job.id}" + (" --follow" if state is JobState.RUNNING else "")
 
 
 def _failure(view: View, row: JobRow, job: Job) -> tuple[FailureCard | None, str]:
-    """Return the failure card (or None), and the command to type next because of a failure (or '')."""
+    """Return the failure card (or None), and the next command because of a failure (or '')."""
     if row.state is not JobState.FAILED and not row.retry:
         return None, ""
     from iris_cli.ops.views.failure import drain_command, failure_card  # most commands show no failure

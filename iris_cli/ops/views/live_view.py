@@ -1,4 +1,4 @@
-"""Data of the live screen: jobs by urgency, each with the tasks that need attention."""
+"""Data of the live screen: jobs by urgency, and the tasks of each job that need attention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iris_cli.ops.outcomes.durations import FRESH
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.status import ClusterStatus, JobRow, cluster_status, in_display_order
 
-_RECENT_CHANGE = 60.0  # seconds; a job that changed more recently comes before other jobs of equal urgency
+_RECENT_CHANGE = 60.0  # seconds; jobs that changed in this time come before other jobs of equal urgency
 _SLOW_START = 5.0  # seconds after which a task that is still starting gets a line
 _MAX_ENDED_JOBS = 20
 
@@ -42,7 +42,7 @@ class TaskGroup(Struct, frozen=True, kw_only=True):
 
 
 class LiveJob(Struct, frozen=True, kw_only=True):
-    """One job. `changed_at`: time of its last state change. `overdue_since`: None for a job that is not overdue."""
+    """One job. `changed_at`: time of its last state change. `overdue_since`: None if the job is not overdue."""
 
     row: JobRow
     urgency: Urgency
@@ -90,7 +90,7 @@ def _urgency(row: JobRow, task_groups: Sequence[TaskGroup], now: float) -> Urgen
     """Return the urgency of a job that is not overdue."""
     if row.state in (JobState.FAILED, JobState.UNSCHEDULABLE):
         return Urgency.FAILING if row.stopping or now - (row.ended_at or now) < FRESH else Urgency.ENDED
-    if row.state.terminal:  # attempts that are being stopped still hold their workers
+    if row.state.terminal:  # attempts that are being stopped still hold resources
         return Urgency.RUNNING if row.stopping else Urgency.ENDED
     if any(group.state != TaskState.ASSIGNED for group in task_groups):
         return Urgency.FAILING
@@ -108,7 +108,7 @@ def _changed_at(row: JobRow, tasks: Sequence[Task]) -> float:
 
 
 def _task_groups(tasks: Sequence[Task], displays: Sequence[str], now: float) -> Iterator[TaskGroup]:
-    """Yield groups of tasks that need attention: failed, stopping, running again after a failure, or slow to start."""
+    """Yield groups of tasks that need attention: failed, stopping, retried after a failure, or slow to start."""
     groups: dict[tuple[str, str], list[Task]] = {}
     for task, display in zip(tasks, displays, strict=True):
         if (why := _why_listed(task, now)) is not None:
@@ -139,7 +139,7 @@ _ORDER: tuple[str, ...] = (
 
 
 def _why_listed(task: Task, now: float) -> str | None:
-    """Return the reason why a task needs a line of its own; None if it needs no line."""
+    """Return the reason why a task needs a separate line; None if it needs no line."""
     last, failed = task.current, _failure_before(task)
     if last is not None and last.state is AttemptState.STOPPING:
         return stop_words(last.stop.reason) if last.stop is not None else ""

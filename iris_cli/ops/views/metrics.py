@@ -11,19 +11,19 @@ from iris_cli.core import JobState, TaskState
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.inventory import slice_rows, worker_rows
 from iris_cli.ops.views.report import report
-from iris_cli.ops.views.view import look
+from iris_cli.ops.views.view import load_view
 
 WINDOW = "24h"
-"""Span of the log that metrics cover."""
+"""Period that the metrics of ended jobs and chip-seconds cover."""
 
 
 class Metrics(Struct, frozen=True, kw_only=True):
-    """Metrics of the cluster at the time `at`. Times are in seconds; `last_cycle_age` is None if no cycle has run.
+    """Metrics of the cluster at the time `at`. Times are in seconds. `last_cycle_age` is None if no cycle has run.
 
     `jobs` and `tasks` count open jobs and their tasks by state. `ended` counts the jobs that ended in the last 24
     hours. `workers` counts workers by the status in `iris workers`. A slice is `busy` if any of its chips is in use. A
     slice that is not busy is `unusable` if one of its workers accepts no new work, otherwise `free`. Chips are TPU
-    chips and GPUs. `chip_seconds` cover 24 hours. `runner` is the kind of the runner, None if no cycles are running.
+    chips and GPUs. `chip_seconds` cover 24 hours. `runner` is the kind of the runner, or None if no cycles are running.
     """
 
     at: float
@@ -41,9 +41,9 @@ class Metrics(Struct, frozen=True, kw_only=True):
 def metrics(session: Session) -> Metrics:
     """Return the metrics of the cluster now and in the last 24 hours. Takes no lock.
 
-    Raises NotFoundError without a log, and LogDamagedError for a damaged log: its figures would be wrong.
+    Raises NotFoundError without a log. Raises LogDamagedError if the log is damaged, because figures would be wrong.
     """
-    view = look(session)
+    view = load_view(session)
     if view.log_damage is not None:
         raise view.log_damage.error()
     cluster = view.cluster
@@ -58,11 +58,10 @@ def metrics(session: Session) -> Metrics:
         slices["busy" if each.busy else "unusable" if each.unusable else "free"] += 1
     chips: Counter[str] = Counter(free=0, busy=0, unusable=0)
     for row in rows:
-        whole_host = row.chips and not row.chips_free
-        busy = row.chips if whole_host else row.gpus - row.gpus_free
-        left = row.chips + row.gpus - busy
+        chips_in_use = row.chips and not row.chips_free
+        busy = row.chips if chips_in_use else row.gpus - row.gpus_free
         chips["busy"] += busy
-        chips["unusable" if row.refuses else "free"] += left
+        chips["unusable" if row.refuses else "free"] += row.chips + row.gpus - busy
     day = report(session, WINDOW, every_job=True)
     used = sum(each.chip_seconds for job in day.jobs for each in job.attempts)
     available = sum(worker.chips * worker.seconds for worker in day.workers)

@@ -13,8 +13,8 @@ from iris_cli.ops.session import Session
 def offers(session: Session, cluster: Cluster) -> list[Offer]:
     """Return every worker that exists or could be created.
 
-    Attributes in cluster.yaml override recorded attributes, because the next probe will record them. All workers that a
-    scale group could create are one Offer, with the attributes that they will have.
+    Attributes in cluster.yaml override recorded attributes, because the next probe will record them. One Offer stands
+    for all workers that a scale group could create.
     """
     probed = [worker for worker in cluster.workers.values() if worker.incarnation]
     names = {worker.id for worker in probed}
@@ -35,7 +35,7 @@ def offers(session: Session, cluster: Cluster) -> list[Offer]:
 
 
 def _attributes(session: Session, worker: Worker) -> Mapping[str, AttributeValue]:
-    registered, host = worker.all_attributes, session.hosts.get(worker.id)
-    if host is None or all(registered.get(key) == value for key, value in host.attributes.items()):
-        return registered
-    return {**registered, **host.attributes}
+    recorded, host = worker.all_attributes, session.hosts.get(worker.id)
+    if host is None or all(recorded.get(key) == value for key, value in host.attributes.items()):
+        return recorded
+    return {**recorded, **host.attributes}

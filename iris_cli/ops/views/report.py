@@ -15,24 +15,24 @@ from iris_cli.core.lifecycle.display import job_display, retry_count
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason, Task
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.log.recovery import Damage, log_messages
-from iris_cli.ops.outcomes.durations import job_ran
+from iris_cli.ops.outcomes.durations import job_ran, total_length
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.failure import cause_words
-from iris_cli.ops.views.report_fleet import Fleet, WorkerLine
+from iris_cli.ops.views.report_fleet import WorkerHistory, WorkerLine
 from iris_cli.ops.views.task_rows import last_lines
 from iris_cli.ops.views.view import parse_moment
 
 MAX_JOBS = 5_000
 MAX_ATTEMPTS = 200_000
-"""Maximum number of attempts on the page: a browser draws them in about a second. Older jobs are omitted."""
+"""Maximum number of attempts on the page. A browser draws that many in about a second. Older jobs are omitted."""
 
 
 class AttemptSpan(Struct, frozen=True, kw_only=True):
     """One attempt on its worker.
 
-    `worker` is an index of `Report.workers`. Times are in seconds since the epoch. The attempt holds `chips` from
-    `placed_at` until its end was proven at `over_at`: all chips of the worker for a TPU task, otherwise the task's
-    GPUs. `reason` is None before the end, `started_at` is None before the start of the user's command.
+    `worker` is an index of `Report.workers`. Times are in seconds since the epoch. From `placed_at` until its end was
+    proven at `over_at`, the attempt holds `chips`. These are all chips of the worker for a TPU task, otherwise the
+    task's GPUs. `reason` is None before the end. `started_at` is None before the start of the user's command.
     """
 
     task: int
@@ -61,11 +61,11 @@ class AttemptSpan(Struct, frozen=True, kw_only=True):
 class JobLine(Struct, frozen=True, kw_only=True):
     """One job.
 
-    `waited`: seconds from the submission to the first start. If the job never started: seconds until it ended, or until
-    now. `retries` counts retries after a failure. `tries` also counts retries after a lost host. `preemptions` counts
-    the charged losses of hosts, once for each round of a gang. `ran` is the result of `job_ran`. `again` is the ended
-    job from which this job was resubmitted. `tried_again` are the jobs resubmitted from this job. `last_lines` are the
-    last lines of the task that made the job fail.
+    `waited`: seconds from the submission to the first start. For a job that has not started, `waited` ends at the job's
+    end, or now. `retries` counts retries after a failure. `tries` also counts retries after a lost host.
+    `preemptions` counts the charged losses of hosts, once for each round of a gang. `ran` is the result of `job_ran`.
+    `again` is the ended job from which this job was resubmitted. `tried_again` are the jobs resubmitted from this job.
+    `last_lines` are the last lines of the task that made the job fail.
     """
 
     id: JobId
@@ -107,27 +107,27 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def report(session: Session, since: str | None = None, *, every_job: bool = False) -> Report:
-    """Report on the whole log with its archive, or from the time `since` on. Takes no lock.
+    """Return a report on the whole log with its archive, or from the time `since` on. Takes no lock.
 
-    `since` is a time as accepted by `parse_moment`. The log is read only from the last snapshot before `since`.
-    `every_job`: ignore MAX_JOBS and MAX_ATTEMPTS. Raises UsageError, and NotFoundError if there is no log.
+    `since` is a time as accepted by `parse_moment`. The log is read only from the last snapshot before `since`. With
+    `every_job`, ignore MAX_JOBS and MAX_ATTEMPTS. Raises UsageError, and NotFoundError if no log exists.
     """
     now = session.clock.now()
-    wanted = None if since is None else parse_moment(since, now)
+    begin = None if since is None else parse_moment(since, now)
     state = session.state
     start, reading = (
-        (Cluster(), state.read_history(archive=True)) if wanted is None else state.history_since(wanted)
+        (Cluster(), state.read_history(archive=True)) if begin is None else state.history_since(begin)
     )
-    fleet = Fleet(start)
+    fleet = WorkerHistory(start)
     with session.progress(lambda: ("reading the log", *reading.progress)):
-        cluster = replay(fleet.watched(reading), start)
+        cluster = replay(fleet.record(reading), start)
     if not reading.log_exists:
         if reading.damage is not None:
             raise reading.damage.error()
         raise NotFoundError(
             f"there is no event log in {session.state.path}", hint="name a directory with --state-dir"
         )
-    begin = min(fleet.begin if wanted is None else wanted, now)
+    begin = min(fleet.begin if begin is None else begin, now)
     workers = fleet.lines(begin, now)
     indexes = {each.id: index for index, each in enumerate(workers)}
     jobs, older = _jobs(cluster, _Span(begin, now), fleet, indexes, every_job=every_job)
@@ -144,7 +144,7 @@ def report(session: Session, since: str | None = None, *, every_job: bool = Fals
 
 
 class _Span(NamedTuple):
-    """The reported span. Times are clipped to the span, so that wrong clocks don't extend it."""
+    """The reported span. Times are clipped to this span, so that wrong clocks don't extend it."""
 
     begin: float
     end: float
@@ -154,16 +154,16 @@ class _Span(NamedTuple):
 
 
 def _jobs(
-    cluster: Cluster, span: _Span, fleet: Fleet, indexes: dict[WorkerId, int], *, every_job: bool
+    cluster: Cluster, span: _Span, fleet: WorkerHistory, indexes: dict[WorkerId, int], *, every_job: bool
 ) -> tuple[tuple[JobLine, ...], int]:
     """Return the newest jobs within the limits, in order of submission, and the number of omitted jobs."""
     reported = [job for job in values_in_memory(cluster.jobs) if job.end is None or job.end.at >= span.begin]
     lines: list[JobLine] = []
-    left = MAX_ATTEMPTS
+    attempts_left = MAX_ATTEMPTS
     for job in sorted(reported, key=attrgetter("order"), reverse=True):
         tasks = cluster.tasks_of(job.id)
-        left -= sum(len(task.attempts) for task in tasks)
-        if lines and not every_job and (left < 0 or len(lines) == MAX_JOBS):
+        attempts_left -= sum(len(task.attempts) for task in tasks)
+        if lines and not every_job and (attempts_left < 0 or len(lines) == MAX_JOBS):
             break
         attempts = tuple(_attempt_spans(tasks, job, span, fleet, indexes))
         lines.append(_line(cluster, job, tasks, attempts, span.end))
@@ -202,7 +202,7 @@ def _line(
 
 
 def _attempt_spans(
-    tasks: Iterable[Task], job: Job, span: _Span, fleet: Fleet, indexes: dict[WorkerId, int]
+    tasks: Iterable[Task], job: Job, span: _Span, fleet: WorkerHistory, indexes: dict[WorkerId, int]
 ) -> Iterator[AttemptSpan]:
     """Yield the attempts within the reported span."""
     on_tpu = job.resources.device_type == "tpu"
@@ -226,15 +226,12 @@ def _attempt_spans(
             )
 
 
-# Sums over the jobs of a report: chip-hours, waiting times, ends of attempts, use of workers.
-
-
 HOST_REASONS = INFRASTRUCTURE | {EndReason.DISPATCH_FAILED}
 """End reasons of attempts for which the host may be responsible."""
 
 
 class Sum(Struct, frozen=True, kw_only=True):
-    """Sum over several jobs, in seconds. `wasted`: chip-seconds of attempts that ended without success."""
+    """Sum over the jobs of a report, in seconds. `wasted`: chip-seconds of attempts that ended without success."""
 
     name: str
     jobs: int
@@ -246,7 +243,7 @@ class Sum(Struct, frozen=True, kw_only=True):
 
 
 class Ends(Struct, frozen=True, kw_only=True):
-    """Attempts that ended for the same reason; `reason` None: attempts that still run. Times are in seconds."""
+    """Attempts that ended for the same reason, or that still run (`reason` None). Times are in seconds."""
 
     reason: EndReason | None
     attempts: int
@@ -281,12 +278,12 @@ def total(jobs: Iterable[JobLine], name: str = "") -> Sum:
 
 def by_label(jobs: Iterable[JobLine]) -> list[Sum]:
     """Return one sum per label. A job counts once for each of its labels, or for '' if it has no label."""
-    return _by(jobs, lambda job: [f"{key}={value}" for key, value in job.labels.items()] or [""])
+    return _sums_by(jobs, lambda job: [f"{key}={value}" for key, value in job.labels.items()] or [""])
 
 
 def by_priority(jobs: Iterable[JobLine]) -> list[Sum]:
     """Return one sum for each priority of these jobs."""
-    return _by(jobs, lambda job: [job.priority])
+    return _sums_by(jobs, lambda job: [job.priority])
 
 
 def ends(jobs: Iterable[JobLine]) -> list[Ends]:
@@ -316,7 +313,7 @@ def uses(report: Report) -> list[Use]:
     return [
         Use(
             worker=worker,
-            busy_seconds=_covered(attempts),
+            busy_seconds=total_length((each.placed_at, each.over_at) for each in attempts),
             attempts=len(attempts),
             lost=sum(each.reason in HOST_REASONS for each in attempts),
         )
@@ -324,19 +321,11 @@ def uses(report: Report) -> list[Use]:
     ]
 
 
-def _by(jobs: Iterable[JobLine], names: Callable[[JobLine], Iterable[str]]) -> list[Sum]:
+def _sums_by(jobs: Iterable[JobLine], names: Callable[[JobLine], Iterable[str]]) -> list[Sum]:
+    """Return a sum for each name. `names` returns the names under which a job counts."""
     by_name: dict[str, list[JobLine]] = {}
     for job in jobs:
         for name in names(job):
             by_name.setdefault(name, []).append(job)
-    sums = [total(some_jobs, name) for name, some_jobs in by_name.items()]
+    sums = [total(named_jobs, name) for name, named_jobs in by_name.items()]
     return sorted(sums, key=lambda each: (-each.chip_seconds, -each.task_seconds, each.name))
-
-
-def _covered(attempts: list[AttemptSpan]) -> float:
-    """Return the seconds in which at least one attempt held the worker."""
-    covered, until = 0.0, 0.0
-    for each in sorted(attempts, key=lambda each: each.placed_at):
-        covered += max(0.0, each.over_at - max(each.placed_at, until))
-        until = max(until, each.over_at)
-    return covered

@@ -1,4 +1,4 @@
-"""All workers in the log, including forgotten workers: attributes, and the spans in which they were configured."""
+"""Attributes of all workers in the log, including forgotten workers, and the spans in which they were configured."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class WorkerLine(Struct, frozen=True, kw_only=True):
         return sum(end - begin for begin, end in self.configured_spans)
 
 
-class _Known(Struct):
-    """Facts of one worker. `since`: time since which it is in cluster.yaml, otherwise None."""
+class _WorkerFacts(Struct):
+    """Facts about one worker. `since`: the time since which it is in cluster.yaml, or None after its removal."""
 
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     chips: int = 0
@@ -53,52 +53,52 @@ def _natural_key(name: str) -> list[str | int]:
     return [int(part) if position % 2 else part for position, part in enumerate(_DIGITS.split(name))]
 
 
-class Fleet:
-    """Collector of worker facts during a replay from `start`. `begin` is the time of the first transaction."""
+class WorkerHistory:
+    """Collects facts about workers during a replay from `start`. `begin` is the time of the first transaction."""
 
     def __init__(self, start: Cluster) -> None:
         self.begin = float("inf")
-        self._known = {
-            each.id: _Known(each.attributes_without_taints, each.chips, each.gpus, since=start.at)
+        self._workers = {
+            each.id: _WorkerFacts(each.attributes_without_taints, each.chips, each.gpus, since=start.at)
             for each in start.workers.values()
         }
         self._chips = {
             attempt: worker.chips for worker in start.workers.values() for attempt in worker.claims
         }
 
-    def watched(self, transactions: Iterable[Transaction]) -> Iterator[Transaction]:
-        """Yield the transactions, after recording worker facts from each."""
+    def record(self, transactions: Iterable[Transaction]) -> Iterator[Transaction]:
+        """Record the facts in each transaction, then yield the transaction."""
         for transaction in transactions:
             self.begin = min(self.begin, transaction.at)
             for event in transaction.events:
-                self._record(event, transaction.at)
+                self._record_event(event, transaction.at)
             yield transaction
 
-    def _record(self, event: Event, at: float) -> None:
+    def _record_event(self, event: Event, at: float) -> None:
         match event:
             case ev.WorkerRegistered():
-                self._known.setdefault(event.worker, _Known()).since = at
+                self._workers.setdefault(event.worker, _WorkerFacts()).since = at
             case ev.WorkerUpdated():
-                known = self._known[event.worker]
-                known.attributes, known.chips, known.gpus = event.attributes, event.chips, event.gpus
+                facts = self._workers[event.worker]
+                facts.attributes, facts.chips, facts.gpus = event.attributes, event.chips, event.gpus
             case ev.WorkerForgotten():
-                known = self._known[event.worker]
-                if known.since is not None:
-                    known.configured_spans.append((known.since, at))
-                known.since = None
+                facts = self._workers[event.worker]
+                if facts.since is not None:
+                    facts.configured_spans.append((facts.since, at))
+                facts.since = None
             case ev.TaskAssigned():
-                self._chips[event.attempt_id] = self._known[event.worker].chips
+                self._chips[event.attempt_id] = self._workers[event.worker].chips
 
     def chips_of(self, attempt: AttemptId) -> int:
         """Return the number of TPU chips that the attempt's worker had at the assignment."""
         return self._chips[attempt]
 
     def lines(self, begin: float, end: float) -> tuple[WorkerLine, ...]:
-        """Return the workers of this span: by slice and index, then workers without a slice by id."""
+        """Return the workers of this span: workers of slices by slice and index, then the other workers by id."""
         lines = [
             line
-            for worker, known in self._known.items()
-            if (line := _line(worker, known, begin, end)).configured_spans or known.since is not None
+            for worker, facts in self._workers.items()
+            if (line := _line(worker, facts, begin, end)).configured_spans or facts.since is not None
         ]
         return tuple(sorted(lines, key=_sort_key))
 
@@ -107,15 +107,15 @@ def _sort_key(line: WorkerLine) -> tuple[bool, list[str | int], int, list[str | 
     return line.slice is None, _natural_key(line.slice or ""), line.index, _natural_key(line.id)
 
 
-def _line(worker: WorkerId, known: _Known, begin: float, end: float) -> WorkerLine:
-    spans = [*known.configured_spans, *([(known.since, end)] if known.since is not None else [])]
+def _line(worker: WorkerId, facts: _WorkerFacts, begin: float, end: float) -> WorkerLine:
+    spans = [*facts.configured_spans, *([(facts.since, end)] if facts.since is not None else [])]
     clipped = ((max(first, begin), min(last, end)) for first, last in spans)
-    index = known.attributes.get(constraints.TPU_WORKER_ID_ATTRIBUTE_KEY)
+    index = facts.attributes.get(constraints.TPU_WORKER_ID_ATTRIBUTE_KEY)
     return WorkerLine(
         id=worker,
-        slice=known.text(constraints.TPU_NAME_ATTRIBUTE_KEY),
+        slice=facts.text(constraints.TPU_NAME_ATTRIBUTE_KEY),
         index=index.value if index is not None and isinstance(index.value, int) else 0,
-        type=known.text(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY) or "",
-        chips=known.chips or known.gpus,
+        type=facts.text(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY) or "",
+        chips=facts.chips or facts.gpus,
         configured_spans=tuple((first, last) for first, last in clipped if first < last),
     )

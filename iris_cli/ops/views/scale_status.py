@@ -1,4 +1,4 @@
-"""State of the scale groups: slices, back-off, demand, and the demand that no group serves."""
+"""State of the scale groups: their slices and back-off, and the demand that no group serves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from iris_cli.ops.views.scaling_rows import CreatedSliceRow, ScaleGroupRow, Scal
 def plan_of(
     session: Session, cluster: Cluster, now: float, unheard: Mapping[str, str] | None = None
 ) -> ScalingPlan:
-    """Return the plan of an autoscaler pass at `now`. Calls no provider and writes nothing."""
+    """Return the plan of an autoscaler pass at `now`. Calls no provider and writes nothing.
+
+    `unheard`: the groups whose provider did not answer, each with the reason.
+    """
     return plan_scaling(
         cluster,
         session.config.scale_groups,
@@ -32,10 +35,10 @@ def plan_of(
     )
 
 
-def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> OwnerConflict | None:
-    """Return why this state directory may not create and delete slices, None if it may.
+def owner_conflict(session: Session, listings: Sequence[slices.Listing] = ()) -> OwnerConflict | None:
+    """Return why this state directory may not create and delete slices, or None if it may.
 
-    The log is read AFTER the listings, so that it contains each listed slice that this directory requested.
+    The log is read AFTER the listings, so that the log contains each listed slice that this directory requested.
     """
     listed = [each for listing in listings for each in listing.slices]
     if session.view().keeper is None and not listed:
@@ -44,8 +47,8 @@ def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> Owne
 
 
 def this_owner(session: Session) -> SliceOwner:
-    """Return the slice owner that stands for this state directory."""
-    return session.keeper or session.state.slice_owner
+    """Return the SliceOwner of this state directory."""
+    return session.slice_owner or session.state.slice_owner
 
 
 def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
@@ -64,7 +67,7 @@ def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
 
 
 def demand_outcomes(plan: ScalingPlan) -> dict[TaskId, str]:
-    """Return, for each task in the demand, the group that creates a slice for the task, or why no group does."""
+    """Return, for each task in the demand, which group creates a slice for it, or why no group does."""
     routed = plan.routing.routed.items()
     served = ((entry, f"served by group {name}") for name, entries in routed for entry in entries)
     unmet = ((each.entry, f"unmet; {each.reason}") for each in plan.routing.unmet)
@@ -72,7 +75,7 @@ def demand_outcomes(plan: ScalingPlan) -> dict[TaskId, str]:
 
 
 def _removed(cluster: Cluster, states: Iterable[GroupState]) -> Iterable[GroupState]:
-    """Yield groups that were removed from cluster.yaml but still have slices, which cost money."""
+    """Yield groups that are no longer in cluster.yaml but still have slices, because these slices cost money."""
     known = {state.name for state in states}
     templates = {each.group: each.template for each in cluster.slices.values() if each.group not in known}
     for name, template in sorted(templates.items(), key=itemgetter(0)):

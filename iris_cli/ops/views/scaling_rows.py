@@ -1,4 +1,4 @@
-"""Rows about scale groups. The module `scale_status` creates the rows; it is slow to import, this module is not."""
+"""Rows about scale groups. The module `scale_status` creates the rows. This module is faster to import."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ScaleGroupRow(Struct, frozen=True, kw_only=True):
 
 
 class UnmetRow(Struct, frozen=True, kw_only=True):
-    """A task that no scale group serves, and the reason. `id` is the task; for a gang, the job."""
+    """A task that no scale group serves, and the reason. `id` is the task, or the job of a gang."""
 
     id: str
     reason: str
@@ -43,7 +43,7 @@ class UnmetRow(Struct, frozen=True, kw_only=True):
 
 
 class Scaling(Struct, frozen=True, kw_only=True):
-    """All scale groups in the order in which they are tried, and the demand that no group serves."""
+    """All scale groups, in the order in which iris tries them for a task, and the demand that no group serves."""
 
     groups: tuple[ScaleGroupRow, ...]
     unmet: tuple[UnmetRow, ...]

@@ -18,17 +18,18 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
 from iris_cli.ops.views.scaling_rows import NO_SCALING, Scaling
 from iris_cli.ops.views.task_rows import culprit_of
-from iris_cli.ops.views.view import CycleAge, View, ViewResult, look
+from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 
 
 class JobRow(Struct, frozen=True, kw_only=True):
     """One job in one line. Ages and durations are in seconds.
 
     `display` is the state shown on the screen. `task_displays` counts the tasks by the state shown on the screen.
-    `workers` are the workers of the job's live attempts, by rank. `why` says why the job is pending, or why it ended.
-    `retry` is the failure that is being retried. `overdue` says how long a gang has been pending, if longer than
-    `gang_reserve_after`. `quiet` names the quiet tasks. `duration` is the result of `job_ran`. `again` is the ended job
-    from which this job was resubmitted, `tried_again` are the jobs resubmitted from this job.
+    `workers` are the workers of the job's live attempts, by rank. `stopping` is the number of attempts that are being
+    stopped. `why` says why the job is pending, or why it ended. `retry` is the failure that is being retried. `overdue`
+    says how long a gang has been pending, if longer than `gang_reserve_after`. `quiet` names the quiet tasks.
+    `duration` is the result of `job_ran`. `again` is the ended job from which this job was resubmitted. `tried_again`
+    are the jobs resubmitted from this job.
     """
 
     id: JobId
@@ -59,7 +60,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
 class ClusterStatus(ViewResult, frozen=True, kw_only=True):
     """Overview of the cluster as of `at`.
 
-    `jobs` are the open jobs and the jobs that ended last. `older` is the number of jobs that ended earlier.
+    `jobs` are the open jobs and the jobs that ended last. `older` is the number of ended jobs that are omitted.
     """
 
     name: str
@@ -83,16 +84,15 @@ def cluster_status(
 ) -> ClusterStatus:
     """Return the cluster now, or as of `at`, with the jobs that have all `labels` and one of `states`.
 
-    A label is `key=value`, or `key` for any value. `ended` is the maximum number of ended jobs (None: all); it is
-    ignored if there are labels or states. Raises UsageError.
+    A label is `key=value`, or `key` for any value. `ended` is the maximum number of ended jobs (None: all). It is
+    ignored if labels or states are given. Raises UsageError.
     """
-    wanted = job_filter(labels, states)
-    view = look(session, at)
+    accepts = job_filter(labels, states)
+    view = load_view(session, at)
     workers = worker_rows(view)
-    chosen = [
-        job for job in _jobs(view.cluster, None if wanted else ended) if wanted.matches(view.cluster, job)
-    ]
-    unknown_labels = wanted.unknown_labels(view.cluster) if not chosen else ()
+    jobs = _jobs(view.cluster, None if accepts else ended)
+    chosen = [job for job in jobs if accepts.matches(view.cluster, job)]
+    unknown_labels = accepts.unknown_labels(view.cluster) if not chosen else ()
     messages = (*view.messages, *unknown_labels, *_other_directory(session, view))
     return ClusterStatus(
         **{**view.result_fields, "messages": messages},
@@ -100,7 +100,7 @@ def cluster_status(
         past=view.cycle is None,
         cycle=view.cycle,
         jobs=tuple(job_row(view, job) for job in chosen),
-        older=0 if wanted else len(view.cluster.jobs) - len(chosen),
+        older=0 if accepts else len(view.cluster.jobs) - len(chosen),
         slices=slice_rows(view, workers),
         workers=workers,
         scaling=_scaling(session, view),
@@ -108,7 +108,7 @@ def cluster_status(
 
 
 def _scaling(session: Session, view: View) -> Scaling:
-    """Return the state of the scale groups, and the plan of an autoscaler pass."""
+    """Return the state of the scale groups, and what an autoscaler pass would create now."""
     if not session.config.scale_groups and not view.cluster.slices:
         return NO_SCALING
     from iris_cli.ops.views.scale_status import plan_of, scaling_rows
@@ -120,9 +120,9 @@ def _other_directory(session: Session, view: View) -> Iterator[str]:
     """Yield a message if another state directory manages the slices."""
     if view.cycle is None or view.cluster.keeper is None or not session.config.scale_groups:
         return
-    from iris_cli.ops.views.scale_status import objection
+    from iris_cli.ops.views.scale_status import owner_conflict
 
-    if (found := objection(session)) is not None:
+    if (found := owner_conflict(session)) is not None:
         yield f"no slices are created or deleted: {found}"
 
 
@@ -135,9 +135,9 @@ def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:
 
 
 def in_display_order(jobs: Sequence[JobRow]) -> list[JobRow]:
-    """Return the jobs of a cluster in display order. `jobs` are in order of submission.
+    """Return the jobs of a cluster in display order. `jobs` must be in order of submission.
 
-    Open jobs come first: running, stopping or retrying, starting, then pending in scheduling order. Ended jobs follow,
+    Open jobs come first: running, stopping, retrying, starting, then pending in scheduling order. Ended jobs follow,
     latest end first.
     """
     positions = {job.id: position for position, job in enumerate(jobs)}

@@ -17,7 +17,7 @@ from iris_cli.ops.views.view import View
 class AttemptRow(Struct, frozen=True, kw_only=True):
     """One attempt.
 
-    `duration`: seconds for which the user's command ran, by the worker's clock if known; None if it never started.
+    `duration`: seconds for which the user's command ran, by the worker's clock if known; None if it has not started.
     `reason` is the reason of the attempt's end or stop. `presumed`: the attempt was presumed gone, without proof.
     """
 
@@ -38,7 +38,7 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
 
 
 class TaskRow(Struct, frozen=True, kw_only=True):
-    """One task. `display` is its state as shown on the screen.
+    """One task. `display` is the task's state as shown on the screen.
 
     `attempt` is the number of the task's last attempt. `worker`, times, exit code and `reason` belong to this attempt.
     `why` says why the task is pending, or why it ended. For a quiet task, `quiet_since` is the time of its last output,
@@ -62,11 +62,11 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     attempts: tuple[AttemptRow, ...]
 
 
-def task_row(view: View, task: Task, display: str, waiting: str) -> TaskRow:
-    """Return the row of one task. `waiting` is the reason if the task is pending, otherwise ''."""
+def task_row(view: View, task: Task, display: str, pending_reason: str) -> TaskRow:
+    """Return the row of one task. `pending_reason`: '' if the task is not pending."""
     attempts = tuple(_attempt_row(view, task.id, attempt) for attempt in task.attempts)
     last = attempts[-1] if attempts else None
-    reasons = (_why(view, task, last, waiting), _problem(view, last), _ghost_words(view.cluster, task))
+    reasons = (_why(view, task, last, pending_reason), _problem(view, last), _ghost_words(view.cluster, task))
     return TaskRow(
         id=task.id,
         state=task.state,
@@ -94,9 +94,9 @@ def culprit_of(cluster: Cluster, job: Job) -> Task | None:
 
 
 def last_lines(cluster: Cluster, job: Job) -> tuple[str, ...]:
-    """Return the last lines of the task that made the job fail, from the event log; () if there are none.
+    """Return the last lines of the task that made the job fail, from the event log; () if it printed nothing.
 
-    Paths below the task's work directory are relative to the directory.
+    Paths below the task's work directory are relative to that directory.
     """
     culprit = culprit_of(cluster, job)
     attempt = culprit.current if culprit is not None else None
@@ -118,13 +118,13 @@ def waiting_words(view: View, job: Job) -> dict[TaskId, str]:
     return {task: view.prospect(job, task) for task in pending}
 
 
-def _why(view: View, task: Task, last: AttemptRow | None, waiting: str) -> str:
+def _why(view: View, task: Task, last: AttemptRow | None, pending_reason: str) -> str:
     if task.end is not None:
         return causes.task_end_words(task, view.state)
     if last is not None and last.state is AttemptState.STOPPING:
         return last.why
     if task.state is TaskState.PENDING:
-        return waiting
+        return pending_reason
     if task.state is TaskState.ASSIGNED:
         current = task.attempts[-1]
         if current.acknowledged:
@@ -134,7 +134,7 @@ def _why(view: View, task: Task, last: AttemptRow | None, waiting: str) -> str:
 
 
 def _problem(view: View, last: AttemptRow | None) -> str:
-    """Return the problem of a live attempt's worker, '' if the worker has none."""
+    """Return the problem of a live attempt's worker, or ''."""
     if last is None or last.state is AttemptState.ENDED:
         return ""
     problem = problem_of(view, last.worker)
@@ -142,10 +142,10 @@ def _problem(view: View, last: AttemptRow | None) -> str:
 
 
 def _ghost_words(cluster: Cluster, task: Task) -> str:
-    """Return a warning about attempts that are presumed gone and may still run."""
-    known = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
-    ghosts = (each for each in task.attempts if each.presumed and AttemptId(task.id, each.number) in known)
-    return ", ".join(f"attempt-{each.number} may still be running on {each.worker}" for each in ghosts)
+    """Return a warning about attempts that are presumed gone and may still run, or ''."""
+    ghosts = {ghost.attempt for each in cluster.ghosts.values() for ghost in each}
+    attempts = (each for each in task.attempts if each.presumed and AttemptId(task.id, each.number) in ghosts)
+    return ", ".join(f"attempt-{each.number} may still be running on {each.worker}" for each in attempts)
 
 
 def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:

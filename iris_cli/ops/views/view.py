@@ -1,4 +1,4 @@
-"""View of the cluster, now or in the past, with the plan that a cycle at that time would make."""
+"""View of the cluster, now or in the past, with the plan of a cycle at that time."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from iris_cli.errors import UsageError
 from iris_cli.journal.access import disk_problem
 from iris_cli.journal.files.runners import LOOP
 from iris_cli.journal.log.recovery import Damage, log_messages
+from iris_cli.ops.outcomes.durations import elapsed
 from iris_cli.ops.views.cycles import Cycles, cycles_of, read_number, work_left
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ STALE_AFTER = 300.0
 
 
 class CycleAge(Struct, frozen=True, kw_only=True):
-    """The last cycle according to the heartbeat: its time and its age in seconds, both None if no cycle has run."""
+    """Time of the last cycle and its age in seconds, according to the heartbeat. Both are None if no cycle has run."""
 
     at: float | None = None
     age: float | None = field(default=None, name="age_seconds")
@@ -78,12 +79,12 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def plan(self) -> Plan:
-        """Plan of a cycle that begins now. It is not committed."""
+        """Plan of a cycle that begins at `now`. It is not committed."""
         from iris_cli.core.scheduling import plan
         from iris_cli.ops.secret_values import missing_for_jobs, secrets_of_loop
 
         missing = missing_for_jobs(self.cluster, self.state)
-        if self.cycles is not None and self.cycles.by == LOOP:  # secrets are in the loop's environment
+        if self.cycles is not None and self.cycles.by == LOOP:  # the secrets in the loop's environment count
             age = self.cycles.last_own
             last_cycle = self.now - age if age is not None else float("-inf")
             secrets = secrets_of_loop(self.cluster, self.cycles.missing, missing.secrets, last_cycle)
@@ -125,16 +126,16 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
     def prospects(self, job: Job, tasks: Iterable[TaskId]) -> Mapping[str, int]:
         """Return the distinct prospects of a job's pending tasks, with the number of tasks of each.
 
-        Tasks with equal reasons share one computation.
+        Tasks whose cause in the plan is the same object share one prospect.
         """
         if not (tasks := list(tasks)):
             return {}
-        causes: dict[int, list[TaskId]] = {}
+        by_cause: dict[int, list[TaskId]] = {}
         keys = [job.id] * len(tasks) if job.is_gang else tasks
         for task, cause in zip(tasks, self.plan.waiting.causes(keys), strict=True):
-            causes.setdefault(id(task in self.next_workers if cause is None else cause), []).append(task)
+            by_cause.setdefault(id(task in self.next_workers if cause is None else cause), []).append(task)
         found: dict[str, int] = {}
-        for alike in causes.values():
+        for alike in by_cause.values():
             words = self.prospect(job, alike[0])
             found[words] = found.get(words, 0) + len(alike)
         return found
@@ -150,14 +151,14 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
             return None
         return self.plan.waiting.expected_start(key, self.cluster)
 
-    def next_words(self, follows: str) -> str:
-        """Return the end of a sentence: `follows` if a next cycle is expected, otherwise "no cycles are running".
+    def next_words(self, next_step: str) -> str:
+        """Return the end of a sentence: `next_step` if a next cycle is expected, otherwise "no cycles are running".
 
         In a view of the past, return ''.
         """
         if self.cycles is None:
             return ""
-        return f"; {follows}" if self.has_next_cycle else "; no cycles are running"
+        return f"; {next_step}" if self.has_next_cycle else "; no cycles are running"
 
 
 _SHARE = pattern(r"[0-9]+ of ([0-9]+ .+?) (?:is|are|has|have) .+")
@@ -183,8 +184,8 @@ def reason_words(reasons: Sequence[Reason]) -> str:
     return words
 
 
-def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) -> View:
-    """Return the cluster now, or as of `at`: an ISO time, or an age such as `2h`. Takes no lock.
+def load_view(session: Session, at: str | None = None, *, runs_cycles: bool = False) -> View:
+    """Return the view of the cluster now, or as of the time `at` (see `parse_moment`). Takes no lock.
 
     `runs_cycles`: True if this command will run cycles itself. Raises UsageError for an invalid time.
     """
@@ -204,7 +205,7 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
     needed = bool(work_left(cluster, session.config, session.state))
     cycles = cycles_of(session.state, now, session.config.loop, needed=needed)
     messages = list(session.messages)
-    # A loop can't report a full disk itself.
+    # This command reports a full disk, because a loop can't write its report to that disk.
     write_problem = disk_problem(session.state.path) if needed else ""
     if write_problem:
         cycles = replace(cycles, next=None)
@@ -230,40 +231,38 @@ def as_of(
 ) -> tuple[Cluster, Reading]:
     """Return the cluster after the last transaction at or before `moment`, and the Reading of the log.
 
-    Clocks may step back, so times in the log may be out of order. The cluster includes every transaction before the
+    Clocks may be set back, so times in the log may be out of order. The cluster includes every transaction before the
     last one, whatever its time is. The log may be too large for memory, so it is read a second time if its times are
     out of order.
     """
     from iris_cli.core.evolve import replay
 
-    known, reading = state.history_before(moment)
+    start, reading = state.history_before(moment)
     last = 0
 
-    def in_time() -> Iterator[Transaction]:
+    def transactions_until_moment() -> Iterator[Transaction]:
         nonlocal last
-        is_late = False
+        is_later = False
         for each in reading:
-            is_late = is_late or each.at > moment
+            is_later = is_later or each.at > moment
             last = each.seq if each.at <= moment else last
-            if not is_late:
+            if not is_later:
                 yield each
 
     with progress(lambda: ("reading the log", *reading.progress)):
-        past = replay(in_time(), known)
+        past = replay(transactions_until_moment(), start)
     if last > past.seq:
-        known, again = state.history_before(moment)
-        with progress(lambda: ("reading the log once more", *again.progress)):
-            past = replay(takewhile(lambda each: each.seq <= last, again), known)
+        start, second_reading = state.history_before(moment)
+        with progress(lambda: ("reading the log once more", *second_reading.progress)):
+            past = replay(takewhile(lambda each: each.seq <= last, second_reading), start)
     return past, reading
 
 
 def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:
-    """Return the time and age of the last cycle in the heartbeat. The age is 0 if the clock stepped back."""
+    """Return the time and age of the last cycle in the heartbeat. The age is 0 if the clock was set back."""
     at = read_number(heartbeat or {}, "at")
-    if at is None:
-        return CycleAge()
-    age = max(0.0, round(now - at, 3))
-    return CycleAge(at=at, age=age, stale=age > STALE_AFTER)
+    age = elapsed(at, None, now)
+    return CycleAge(at=at, age=age, stale=age is None or age > STALE_AFTER)
 
 
 def parse_moment(text: str, now: float) -> float:
@@ -284,11 +283,8 @@ def parse_moment(text: str, now: float) -> float:
         ) from None
 
 
-# Health of the notification channels
-
-
 def channel_problems(session: Session, *, has_next_cycle: bool) -> Iterator[str]:
-    """Yield a sentence for each failing channel. `has_next_cycle`: True if another cycle is expected."""
+    """Yield a sentence for each failing notification channel. `has_next_cycle`: True if another cycle is expected."""
     names = session.config.notify.channels
     records = session.state.notices.read() if names else None
     if records is None:
@@ -300,7 +296,7 @@ def channel_problems(session: Session, *, has_next_cycle: bool) -> Iterator[str]
 
 
 def last_notice(session: Session) -> str:
-    """Return the age of the last notice that was sent, and the number of dropped notices."""
+    """Return the age of the last sent notice and the number of dropped notices, in words."""
     records = session.state.notices.read()
     channels = records.channels if records is not None else {}
     ages = [session.clock.now() - each.told_at for each in channels.values() if each.told_at]

@@ -1,4 +1,4 @@
-"""Explain why a job or task is pending, where it runs, or how it ended; or what a worker can run."""
+"""Explain why a job or task is pending, where it runs, or how it ended. Explain what a worker can run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card, h
 from iris_cli.ops.views.inventory import WorkerDetails, full_resources, problem_of, worker_details, worker_row
 from iris_cli.ops.views.job_status import inherited_from, next_command
 from iris_cli.ops.views.task_rows import culprit_of
-from iris_cli.ops.views.view import CycleAge, View, ViewResult, look
+from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Change, ExpectedStart, Explanation
@@ -43,10 +43,10 @@ _NOT_COMPLETED = frozenset({JobState.KILLED, JobState.UNSCHEDULABLE})
 class Wait(Struct, frozen=True, kw_only=True):
     """Tasks that are pending for the same reason.
 
-    `explanation` is None if the tasks wait only for the next cycle. `prospect` says what that cycle will do, and
-    `will_go_to` names the workers on which it will place the tasks. `demand` names the scale group that creates a slice
-    for the tasks, the state of the new slice, or the reason why no group creates one; '' without scale groups.
-    `expected_start` is an estimate.
+    `explanation` is None if the tasks wait only for the next cycle. `prospect` says what the next cycle will do, and
+    `will_go_to` names the workers on which that cycle will place the tasks. `demand` names the scale group that creates
+    a slice for the tasks, the state of the new slice, or the reason why no group creates a slice. It is '' without
+    scale groups. `expected_start` is an estimate.
     """
 
     tasks: tuple[TaskId, ...]
@@ -60,9 +60,9 @@ class Wait(Struct, frozen=True, kw_only=True):
 class LiveAttempt(Struct, frozen=True, kw_only=True):
     """One live attempt.
 
-    `since_at` is the time of the order to stop it, of its start, or of its assignment, whichever is latest. `age` is
-    the number of seconds since then. `doubt` names problems of its worker. `chosen` says why the scheduler chose that
-    worker.
+    `since_at` is the time of the order to stop the attempt, of its start, or of its assignment, whichever is latest.
+    `age` is the number of seconds since that time. `doubt` names problems of the worker. `chosen` says why the
+    scheduler chose the worker.
     """
 
     attempt: AttemptId
@@ -94,7 +94,7 @@ class Why(ViewResult, frozen=True, kw_only=True):
     """Result of `iris why`.
 
     `kind` is `job`, `task` or `worker`. `display` is the state of `subject` as shown on the screen. For a worker, only
-    `worker` and `occupied` are set; `occupied` names the kinds of tasks that do not fit on the worker, and why.
+    `worker` and `occupied` are set. `occupied` names the kinds of tasks that do not fit on the worker, and why.
     `inherited` maps each inherited constraint to the job that named it. `retry` is the failure that is being retried.
     `overdue` says how long a gang has been pending, if longer than `gang_reserve_after`. `quiet` names the quiet tasks.
     `next` is the command that shows more about ended or quiet work.
@@ -121,7 +121,7 @@ class Why(ViewResult, frozen=True, kw_only=True):
 
 def why(session: Session, subject: str) -> Why:
     """Explain a job, a task or a worker by its exact id. Raises NotFoundError."""
-    view = look(session)
+    view = load_view(session)
     found = find(view.cluster, subject)
     if isinstance(found, Worker):
         details = DetailsWithRow(**asdict(worker_details(view, worker_row(view, found))))
@@ -155,7 +155,10 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
 
 
 def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
-    """Return the job, task or worker with this id. A job comes before a worker of that name. Raises NotFoundError."""
+    """Return the job, task or worker with this id. If a job and a worker have it, return the job.
+
+    Raises NotFoundError.
+    """
     found = cluster.jobs.get(JobId(subject)) or cluster.workers.get(WorkerId(subject))
     if found is not None:
         return found
@@ -224,7 +227,7 @@ def _why_task(view: View, task: Task) -> Why:
 
 
 def _parts_of(view: View, job: Job, tasks: Sequence[Task]) -> dict[str, Any]:
-    """Return the fields of Why that describe these tasks of the job."""
+    """Return the fields of `Why` that describe these tasks of the job."""
     return {
         "waits": _waits(view, job, tasks),
         "places": tuple(_live_attempts(view, tasks)),
@@ -247,24 +250,25 @@ def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
 
 def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
     key = job.id if job.is_gang else group[0]
-    found = view.plan.waiting.explain(key) if key in view.plan.waiting else None
-    if found is not None:  # the job without the constraints that the plan added for scale groups
-        found = replace(
-            found,
-            constraints=found.constraints[: len(job.constraints)],
-            change=_with_cycle_note(view, found.change),
+    explanation = view.plan.waiting.explain(key) if key in view.plan.waiting else None
+    if explanation is not None:
+        explanation = replace(
+            explanation,
+            # Omit the constraints that the plan added for scale groups.
+            constraints=explanation.constraints[: len(job.constraints)],
+            change=_with_cycle_note(view, explanation.change),
         )
     return Wait(
         tasks=tuple(group),
         prospect=view.prospect(job, group[0]),
         will_go_to=tuple(view.next_workers[task] for task in group if task in view.next_workers),
-        explanation=found,
+        explanation=explanation,
         expected_start=view.expected_start(job, group[0]),
     )
 
 
 def _with_cycle_note(view: View, change: Change | None) -> Change | None:
-    """Return the change. If the change needs a cycle and no cycles are running, its text says so."""
+    """Return the change. If the change needs a cycle and no cycles are running, add this to its text."""
     if change is None or view.cycles is None or view.has_next_cycle:
         return change
     from iris_cli.core.scheduling import ChangeKind  # already imported with the plan of this change
@@ -298,7 +302,7 @@ def _live_attempts(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
 
 
 def _chosen(cluster: Cluster, task: Task, attempt: Attempt) -> str:
-    """Return why the scheduler chose the worker. In a gang, only the attempt of rank 0 has the text for the round."""
+    """Return why the scheduler chose the worker. In a gang, rank 0's attempt has the text for the whole round."""
     if attempt.chosen or not cluster.jobs[task.job].is_gang:
         return attempt.chosen
     first = cluster.tasks_of(task.job)[0]

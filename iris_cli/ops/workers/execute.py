@@ -1,4 +1,4 @@
-"""Run an operator's command beside running tasks or on workers, in parallel. Ctrl-C stops the command everywhere."""
+"""Run an operator's command next to running tasks, or on a worker. Ctrl-C stops the command everywhere."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
-    """The result on one worker or for one task: the `end` of the command, a `silence`, or the reason in `note`.
+    """The result on one worker or for one task.
 
-    `note` says why the command was not sent.
+    `end` is the end of the command, `silence` the silence of the worker. If both are None, `note` says why the command
+    was not sent.
     """
 
     worker: WorkerId | None
@@ -42,6 +43,8 @@ class CommandResult(Struct, frozen=True, kw_only=True):
 
 
 class _Order(Struct, frozen=True):
+    """A command to run on a worker, for `task` unless it is None."""
+
     worker: Worker
     task: TaskId | None
     request: CommandRequest
@@ -55,10 +58,10 @@ def execute(
     ranks: Sequence[int] = (),
     timeout: float = 60.0,
 ) -> list[CommandResult]:
-    """Run a command for each running task of the job `subject`, for one task, or on a worker.
+    """Run a command in the environment of each running task of a job, or of one task, or on a worker (`subject`).
 
-    Return the results in order of the ranks. After Ctrl-C the command is stopped everywhere before KeyboardInterrupt
-    propagates. Raises NotFoundError and UsageError.
+    Return the results in order of the ranks. After Ctrl-C, stop the command everywhere before raising
+    KeyboardInterrupt. Raises NotFoundError and UsageError.
     """
     if not command or not command[0] or command[0].startswith("-"):
         raise UsageError("there is no command to run", hint="iris exec JOB|TASK|WORKER -- COMMAND ...")
@@ -113,7 +116,7 @@ def task_environment(session: Session, cluster: Cluster, task: Task, attempt: At
             f"{task.id}: worker {error.args[0]} (of another rank) is no longer in the cluster",
             hint=f"name the worker of this task: {attempt.worker}",
         ) from error
-    # A task's container has the secrets in its environment. Hide them from the command.
+    # The environment of a task's container contains the secrets. Hide them from the command.
     hidden = dict.fromkeys(placement.job.secrets, "") if placement.job.image else {}
     env = {**environment(placement, _default_env(session, placement.worker), {}), **hidden}
     try:
@@ -141,7 +144,7 @@ def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandRes
         silence, end = (answer, None) if isinstance(answer, Silence) else (None, answer)
         return order, CommandResult(worker=order.worker.id, task=order.task, end=end, silence=silence)
 
-    _ = session.runner  # creates the runner before threads use it
+    _ = session.runner  # creates the runner before the threads use it
     try:
         for batch in session.fan_out(orders, run, what="running", noun="place"):
             for order, executed in batch:
@@ -149,22 +152,22 @@ def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandRes
                 yield executed
     finally:
         if unanswered:
-            _end(session, list(unanswered.values()))
+            _stop_commands(session, list(unanswered.values()))
 
 
-def _end(session: Session, orders: Sequence[_Order]) -> None:
+def _stop_commands(session: Session, orders: Sequence[_Order]) -> None:
     """Stop the commands that are still running. On silent workers, commands end at their timeout."""
     session.tell(f"stopping the command in {count(len(orders), 'placement')}")
     by_worker: dict[WorkerId, list[_Order]] = {}
     for order in orders:
         by_worker.setdefault(order.worker.id, []).append(order)
 
-    def end(orders_of_worker: list[_Order]) -> Silence | None:
+    def stop(orders_of_worker: list[_Order]) -> Silence | None:
         return session.runner.commands.end(
             session.target(orders_of_worker[0].worker), [order.request.token for order in orders_of_worker]
         )
 
-    for batch in session.fan_out(list(by_worker.values()), end, what="ending"):
+    for batch in session.fan_out(list(by_worker.values()), stop, what="ending"):
         for silence in batch:
             if silence is not None:
                 session.tell(f"{silence.worker}: {silence.detail}; the command ends there at its timeout")

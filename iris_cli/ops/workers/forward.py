@@ -1,4 +1,4 @@
-"""Port forwarding from this machine to a port of a task, on the worker that runs the task now."""
+"""Port forwarding from this machine to a port of a task, on the worker that runs the task."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 _READ_INTERVAL = 1.0  # seconds between two reads of the log
 _CHUNK = 32 << 10  # bytes
-_MAX_CANDIDATES = 100  # number of ports that are tried after a port in use
+_MAX_CANDIDATES = 100  # number of ports to try after a port in use
 _LAST_PORT = 65_535
 _ALIVE = (AttemptState.RUNNING, AttemptState.STOPPING)
 
 
-class PortWanted(Struct, frozen=True, kw_only=True):
+class ForwardRequest(Struct, frozen=True, kw_only=True):
     """A port of a task, by number or by name (endpoint or `--ports`), and the local port (None: the same number)."""
 
     remote: int | str
@@ -41,50 +41,51 @@ class PortWanted(Struct, frozen=True, kw_only=True):
 
 
 class PortLocation(Struct, frozen=True, kw_only=True):
-    """The present worker and port number of a task's port."""
+    """The worker on which a task runs now, and the number of its port."""
 
     worker: WorkerId
     port: int
 
 
-def parse_wanted(text: str) -> PortWanted:
+def parse_request(text: str) -> ForwardRequest:
     """Parse `6006`, `8080:6006`, `tensorboard` or `8080:tensorboard`. Raises UsageError."""
     local, colon, remote = text.rpartition(":")
     if not remote or (colon and not local):
         raise UsageError(f"{clip(text)!r} is not [LOCAL:]PORT or [LOCAL:]ENDPOINT", hint="8080:6006")
-    return PortWanted(
-        remote=_port(remote) if remote.isdecimal() else remote, local=_port(local) if colon else None
+    return ForwardRequest(
+        remote=_parse_port(remote) if remote.isdecimal() else remote,
+        local=_parse_port(local) if colon else None,
     )
 
 
-def _port(text: str) -> int:
+def _parse_port(text: str) -> int:
     port = parse_index(text)
     if not 0 < port <= _LAST_PORT:
         raise UsageError(f"{clip(text)} is not a port", hint=f"ports are 1 to {_LAST_PORT}")
     return port
 
 
-def find_task(cluster: Cluster, what: str, wanted: PortWanted) -> Task:
-    """Return the task with the port: the only task of a job, or the task with that endpoint.
+def find_task(cluster: Cluster, name: str, request: ForwardRequest) -> Task:
+    """Return the task with the requested port. `name`: a task, or a job.
 
-    Raises NotFoundError and UsageError.
+    In a job, it is the only task, or the only task with that endpoint. Raises NotFoundError and UsageError.
     """
-    tasks = [task for task, _ in select_tasks(cluster, what)]
-    if isinstance(wanted.remote, str):
-        names = {task.id: _names(cluster, task) for task in tasks}
-        tasks = [task for task in tasks if wanted.remote in names[task.id]]
+    tasks = [task for task, _ in select_tasks(cluster, name)]
+    if isinstance(request.remote, str):
+        names = {task.id: _named_ports(cluster, task) for task in tasks}
+        tasks = [task for task in tasks if request.remote in names[task.id]]
         if not tasks:
-            known = ", ".join(sorted({name for each in names.values() for name in each}))
+            known = ", ".join(sorted({endpoint for each in names.values() for endpoint in each}))
             raise NotFoundError(
-                f"{clip(what)} has no endpoint {clip(wanted.remote)!r}",
-                hint=f"endpoints: {known}" if known else f"name a port: iris forward {clip(what)} 6006",
+                f"{clip(name)} has no endpoint {clip(request.remote)!r}",
+                hint=f"endpoints: {known}" if known else f"name a port: iris forward {clip(name)} 6006",
             )
     if len(tasks) > 1:
-        having = f" with the endpoint {wanted.remote}" if isinstance(wanted.remote, str) else ""
-        hint = f"iris forward {tasks[0].id} {wanted.remote}"
-        raise UsageError(f"{clip(what)} has {count(len(tasks), 'task')}{having}", hint=hint)
+        with_endpoint = f" with the endpoint {request.remote}" if isinstance(request.remote, str) else ""
+        hint = f"iris forward {tasks[0].id} {request.remote}"
+        raise UsageError(f"{clip(name)} has {count(len(tasks), 'task')}{with_endpoint}", hint=hint)
     if _has_ended(tasks[0]):
-        raise NotFoundError(_ended(cluster, tasks[0].id), hint=f"iris logs {tasks[0].id}")
+        raise NotFoundError(_end_words(cluster, tasks[0].id), hint=f"iris logs {tasks[0].id}")
     attempt = tasks[0].current
     worker = cluster.workers.get(attempt.worker) if attempt is not None else None
     if worker is not None and worker.connection.allocation:
@@ -100,14 +101,14 @@ def port_location(cluster: Cluster, task: TaskId, remote: int | str) -> PortLoca
     attempt = cluster.tasks[task].current
     if attempt is None or attempt.state not in _ALIVE or attempt.worker not in cluster.workers:
         return f"{task} is not running ({task_displays(cluster, task.job)[task.index]})"
-    port = remote if isinstance(remote, int) else _names(cluster, cluster.tasks[task]).get(remote)
+    port = remote if isinstance(remote, int) else _named_ports(cluster, cluster.tasks[task]).get(remote)
     if port is None:
         return f"{task} has no endpoint {remote} now"
     return PortLocation(worker=attempt.worker, port=port)
 
 
-def _names(cluster: Cluster, task: Task) -> dict[str, int]:
-    """Return the ports of a task by name: its endpoints, and the `--ports` of its attempt."""
+def _named_ports(cluster: Cluster, task: Task) -> dict[str, int]:
+    """Return the ports of a running task by name: its endpoints, and the `--ports` of its job."""
     attempt = task.current
     if attempt is None or attempt.state not in _ALIVE:
         return {}
@@ -121,35 +122,38 @@ def _has_ended(task: Task) -> bool:
     return task.state.terminal and (task.current is None or not task.current.live)
 
 
-def _ended(cluster: Cluster, task: TaskId) -> str:
+def _end_words(cluster: Cluster, task: TaskId) -> str:
     return f"{task} has ended ({task_displays(cluster, task.job)[task.index]})"
 
 
-def listen(what: str, wanted: PortWanted, port: int) -> socket.socket:
-    """Listen on a port of this machine's loopback. Raises IrisError if the port is unavailable."""
+def listen(name: str, request: ForwardRequest, port: int) -> socket.socket:
+    """Listen on a port of this machine's loopback. `name` and `request` are for the hint.
+
+    Raises IrisError if the port is unavailable.
+    """
     try:
         return socket.create_server((LOOPBACK, port), backlog=MAX_STREAMS)
     except OSError as error:
-        free = _free_port(max(port, 1024))
+        free_port = _free_port(max(port, 1024))
         if isinstance(error, PermissionError):
             words = f"port {port} of this machine can't be used: {error.strerror}"
         else:
             words = f"port {port} of this machine is taken"
-        raise IrisError(words, hint=f"iris forward {clip(what)} {free}:{wanted.remote}") from error
+        raise IrisError(words, hint=f"iris forward {clip(name)} {free_port}:{request.remote}") from error
 
 
 def _free_port(port: int) -> int:
-    """Return a free port of this machine, the next one after `port` if possible."""
+    """Return a free port of this machine, if possible the next free port after `port`."""
     for candidate in range(port + 1, min(port + _MAX_CANDIDATES, _LAST_PORT)):
         with suppress(OSError), socket.create_server((LOOPBACK, candidate)):
             return candidate
-    with socket.create_server((LOOPBACK, 0)) as free:
-        chosen: int = free.getsockname()[1]
-        return chosen
+    with socket.create_server((LOOPBACK, 0)) as server:
+        free_port: int = server.getsockname()[1]
+        return free_port
 
 
 class Forward:
-    """Forward the connections to `listener` to the task. Call `run`, then `close`."""
+    """Forwards connections from `listener` to a port of the task. Call `run`, then `close`."""
 
     def __init__(
         self,
@@ -167,27 +171,30 @@ class Forward:
         self._listener.settimeout(_READ_INTERVAL)
         self._threads: FanOut[None] = Threads(MAX_STREAMS, linger=0.0)
         self._open: list[_Connection] = []
-        self._dialing = threading.Lock()
+        self._link_lock = threading.Lock()  # held while the link is opened or checked
         self._link: Link | None = None  # connection to `_link_target`
         self._link_target: Target | None = None
         self._last_message = ""
 
     def run(self) -> str:
-        """Serve until the task has ended, and return how it ended. While it is not running, connections are closed."""
+        """Forward connections until the task has ended. Return how it ended.
+
+        While the task is not running, close connections at once.
+        """
         while True:
             cluster = self._session.view()
             task = cluster.tasks.get(self._task)
             if task is None:
                 return f"{self._task} is no longer in the log"
             if _has_ended(task):
-                return _ended(cluster, self._task)
+                return _end_words(cluster, self._task)
             if (local := self._accept()) is not None:
                 self._serve(local)
             self._threads.take(0.0)
             self._open = [each for each in self._open if not each.has_ended]
-            if self._dialing.acquire(blocking=False):
+            if self._link_lock.acquire(blocking=False):
                 self._drop_lost_link()
-                self._dialing.release()
+                self._link_lock.release()
 
     def close(self) -> None:
         """Close all connections, local and remote."""
@@ -199,7 +206,7 @@ class Forward:
         self._threads.close()
 
     def _accept(self) -> socket.socket | None:
-        """Return the next connection, or None if none arrives within a second or MAX_STREAMS are open."""
+        """Return the next connection; None if no connection arrives within a second, or if MAX_STREAMS are open."""
         if len(self._open) >= MAX_STREAMS:
             self._session.clock.sleep(0.1)
             return None
@@ -226,10 +233,10 @@ class Forward:
         self._threads.submit(connection.run)
 
     def _connect(self, target: Target, location: PortLocation) -> ByteStream | None:
-        """Return a stream to the task's port; on failure, print the reason and return None. Thread-safe."""
+        """Return a stream to the task's port. After a failure, print the reason and return None. Thread-safe."""
         timeout = self._session.limits.connect_timeout
         try:
-            with self._dialing:
+            with self._link_lock:
                 self._drop_lost_link()
                 link = self._link
                 if link is None or self._link_target != target:
@@ -247,7 +254,7 @@ class Forward:
         return stream
 
     def _drop_lost_link(self) -> None:
-        """Print a message if the connection to the worker was lost: this has ended all its streams."""
+        """Close the link if the connection to the worker was lost, which has ended all its streams. Print a message."""
         link, target = self._link, self._link_target
         if link is not None and target is not None and not link.is_alive():
             self._link = None
@@ -255,7 +262,7 @@ class Forward:
             self._tell(f"{target.worker}: the SSH connection was lost: connections closed")
 
     def _tell(self, words: str) -> None:
-        """Print a message unless it equals the last printed message: many connections may have the same problem."""
+        """Print a message unless it equals the last one, because many connections may have the same problem."""
         if words != self._last_message:
             self._last_message = words
             self._session.tell(words)

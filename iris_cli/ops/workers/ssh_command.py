@@ -20,31 +20,32 @@ _LOGIN = 'cd; exec "${SHELL:-/bin/sh}" -l'
 _ANY_SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi")
 
 
-def ssh_command(session: Session, what: str) -> list[str]:
+def ssh_command(session: Session, name: str) -> list[str]:
     """Return the argument vector for a task, a job with one task, or a worker. Raises NotFoundError, UsageError.
 
     ssh accepts only the worker's recorded host key. ssh checks the key of a Slurm login host as configured on this
     machine. `~/.ssh/config` sets the options that `cluster.yaml` omits, and the options of jump hosts.
     """
     cluster = session.view()
-    if what in cluster.workers and what not in cluster.jobs:
-        worker = cluster.workers[WorkerId(what)]
+    if name in cluster.workers and name not in cluster.jobs:
+        worker = cluster.workers[WorkerId(name)]
         return _command_line(session, worker, _shell("", device_hiding_variables(worker)))
-    tasks = select_tasks(cluster, what, kinds="task or worker")
+    tasks = select_tasks(cluster, name, kinds="task or worker")
     if len(tasks) > 1:
-        raise UsageError(f"{clip(what)} has {len(tasks)} tasks", hint=f"iris ssh {tasks[0][0].id}")
+        raise UsageError(f"{clip(name)} has {len(tasks)} tasks", hint=f"iris ssh {tasks[0][0].id}")
     task, attempt = tasks[0]
     if attempt is None or attempt.worker not in cluster.workers:
         raise NotFoundError(f"{task.id} is not on a worker", hint=f"iris why {task.id}")
     worker = cluster.workers[attempt.worker]
     hiding_variables = device_hiding_variables(worker)
-    # Pass only variables of iris and of devices. Others may be private, and every user of a host can read arguments.
+    # Pass only variables of iris and of devices, because other variables may be private, and every user of a host can
+    # read the arguments of a command.
     all_variables = task_environment(session, cluster, task, attempt)
     del all_variables["IRIS_TASK_DEFAULT_ENV_JSON"]
     env = {
-        name: value
-        for name, value in all_variables.items()
-        if name.startswith("IRIS_") or name in hiding_variables
+        key: value
+        for key, value in all_variables.items()
+        if key.startswith("IRIS_") or key in hiding_variables
     }
     image = cluster.jobs[task.id.job].image
     root = directory_word(session.target(worker).connection.remote_dir)
@@ -53,7 +54,7 @@ def ssh_command(session: Session, what: str) -> list[str]:
 
 
 def _command_line(session: Session, worker: Worker, shell: list[str]) -> list[str]:
-    """Return the words that run the command `shell` in a terminal: by ssh, or by srun on a node of a Slurm job."""
+    """Return the argument vector that runs the command `shell` in a terminal, by ssh or by srun."""
     connection = session.target(worker).connection
     if not connection.allocation:
         only_recorded_key = {
@@ -81,16 +82,17 @@ def _ssh(options: dict[str, str], connection: Connection) -> list[str]:
 
 
 def _config_word(path: str) -> str:
-    """Return a path in the notation of an option's value. Raises UsageError for a path that ssh can't represent."""
+    """Return a path quoted as the value of an ssh option. Raises UsageError for a path that ssh can't represent."""
     if '"' in path or "${" in path or any(ord(char) < 32 for char in path):
         raise UsageError(f"{clip(path)!r} can't be passed to ssh", hint="choose a path without quotes")
     return f'"{path.replace("%", "%%")}"'
 
 
 def _shell(directory: str, env: Mapping[str, str], image: str = "") -> list[str]:
-    """Return the remote command: a shell with these variables, in the work directory of the attempt in `directory`.
+    """Return the remote command: a shell with these variables, in the work directory of an attempt.
 
-    Return [], which means a login shell, if both are empty. The shell of a task with an image runs in its container.
+    `directory` is the attempt's directory, or ''. If `directory` and `env` are empty, return [], which starts a login
+    shell. If the task has an image, the shell runs in the task's container.
     """
     if not directory and not env:
         return []

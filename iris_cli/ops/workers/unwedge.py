@@ -27,16 +27,16 @@ _MAX_COMMAND = 200  # maximum characters of a command line in the log
 class Owner(StrEnum):
     """Owner of a process or of an attempt's directory, according to the log."""
 
-    IRIS = "iris"  # a live attempt: never stopped by unwedge
+    IRIS = "iris"  # a live attempt, which unwedge never stops
     ENDED = "ended"  # an attempt that has ended
     UNKNOWN = "unknown"  # an attempt that is not in the log
-    OTHER = "other"  # not started by iris, as far as known
+    OTHER = "other"  # no attempt; probably iris did not start the process
 
 
 class Obstacle(Struct, frozen=True, kw_only=True):
     """A process that holds chips (`holder`), or the directory of the attempt with this `token`.
 
-    `attempt` is the attempt to which the process or directory belongs, None if unknown.
+    `attempt` is the attempt to which the process or directory belongs, or None if it is unknown.
     """
 
     owner: Owner
@@ -46,15 +46,15 @@ class Obstacle(Struct, frozen=True, kw_only=True):
     state: RemoteState | None = None  # reported state of the attempt, for a directory
 
     @property
-    def name(self) -> ChipHolder | Token:
+    def target(self) -> ChipHolder | Token:
         """The process or attempt to stop."""
-        named = self.holder or self.token
-        assert named is not None
-        return named
+        target = self.holder or self.token
+        assert target is not None
+        return target
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The identity of the obstacle, the same in all reports."""
+        """The identity of the obstacle. It is the same in all reports."""
         holder = self.holder
         return (self.token,) if holder is None else (holder.boot_id, holder.pid, holder.start)
 
@@ -72,11 +72,11 @@ class WorkerObstacles(Struct, frozen=True, kw_only=True):
 
     @property
     def clearable(self) -> tuple[Obstacle, ...]:
-        """Obstacles that may be stopped with the operator's consent: all except live attempts."""
+        """Obstacles that may be stopped with the operator's consent, which are all except live attempts."""
         return tuple(each for each in self.obstacles if each.owner is not Owner.IRIS)
 
 
-def look(session: Session, name: str) -> WorkerObstacles:
+def find_obstacles(session: Session, name: str) -> WorkerObstacles:
     """Return the obstacles on a worker without changing anything. Raises UnreachableError, NotFoundError."""
     cluster = session.view()
     worker = find_worker(cluster, name).id
@@ -84,36 +84,36 @@ def look(session: Session, name: str) -> WorkerObstacles:
 
 
 def clear(session: Session, found: WorkerObstacles, *, grace: float = GRACE) -> WorkerObstacles:
-    """Stop the obstacles, wait until they are gone, and probe the worker. Return the obstacles that remain.
+    """Stop the obstacles, wait until they are gone, and probe the worker. Return the remaining obstacles.
 
-    Attempts that are live in the newest log are excluded. The stops are recorded before they are sent.
+    Attempts that are live now are excluded. The stops are recorded before they are sent.
     """
     with session.transaction() as draft:
         worker = find_worker(draft.cluster, found.worker).id
         live = _live_tokens(draft.cluster)
-        wanted = {each.key: each for each in found.clearable if _token(each) not in live}
-        if wanted:
-            draft.record(_unwedged(worker, wanted.values()))
-    names = tuple(each.name for each in wanted.values())
-    report = _stop_and_report(session, session.cluster, worker, names, grace)
+        to_stop = {each.key: each for each in found.clearable if _token(each) not in live}
+        if to_stop:
+            draft.record(_unwedged(worker, to_stop.values()))
+    targets = tuple(each.target for each in to_stop.values())
+    report = _stop_and_report(session, session.cluster, worker, targets, grace)
     deadline = session.clock.monotonic() + grace + _EXTRA_WAIT
     while True:
         present = _obstacles(session.cluster, report)
-        left = tuple(each for each in present.clearable if each.key in wanted)
-        if not left or session.clock.monotonic() >= deadline:
+        remaining = tuple(each for each in present.clearable if each.key in to_stop)
+        if not remaining or session.clock.monotonic() >= deadline:
             break
         session.clock.sleep(_PAUSE)
         report = _stop_and_report(session, session.view(), worker)
     workers.probe(session, [worker])
-    return WorkerObstacles(worker=worker, obstacles=left, lock=present.lock, unseen=present.unseen)
+    return WorkerObstacles(worker=worker, obstacles=remaining, lock=present.lock, unseen=present.unseen)
 
 
-def _unwedged(worker: WorkerId, wanted: Iterable[Obstacle]) -> WorkerUnwedged:
-    holders = [each.holder for each in wanted if each.holder is not None]
+def _unwedged(worker: WorkerId, obstacles: Iterable[Obstacle]) -> WorkerUnwedged:
+    holders = [each.holder for each in obstacles if each.holder is not None]
     return WorkerUnwedged(
         worker=worker,
         processes=tuple(f"{each.pid}: {each.command[:_MAX_COMMAND]}" for each in holders),
-        attempts=tuple(each.token for each in wanted if each.holder is None and each.token is not None),
+        attempts=tuple(each.token for each in obstacles if each.holder is None and each.token is not None),
     )
 
 
@@ -121,10 +121,10 @@ def _stop_and_report(
     session: Session,
     cluster: Cluster,
     worker_id: WorkerId,
-    stop: tuple[ChipHolder | Token, ...] = (),
+    targets: tuple[ChipHolder | Token, ...] = (),
     grace: float = GRACE,
 ) -> UnwedgeReport:
-    """Stop the processes and attempts in `stop`, then return the worker's report. Raises IrisError."""
+    """Stop the processes and attempts in `targets`, then return the worker's report. Raises IrisError."""
     worker = find_worker(cluster, worker_id)
     known = [
         attempt.token
@@ -134,7 +134,9 @@ def _stop_and_report(
     ]
     keep = [attempt.token for _, attempt in cluster.live_attempts_on(worker_id)]
     keep.append(set_up_token(worker.id, worker.incarnation))  # the VM's set-up, which is not an attempt
-    report = session.runner.unwedge(session.target(worker), keep=keep, known=known, clear=stop, grace=grace)
+    report = session.runner.unwedge(
+        session.target(worker), keep=keep, known=known, clear=targets, grace=grace
+    )
     if isinstance(report, Silence):
         raise UnreachableError(
             f"no answer from {worker_id} ({report.step}: {report.detail})",
@@ -178,7 +180,7 @@ def _obstacles(cluster: Cluster, report: UnwedgeReport) -> WorkerObstacles:
 
 
 def _live_tokens(cluster: Cluster) -> frozenset[Token]:
-    """Return the tokens of all live attempts of all workers, because two workers may be the same host by mistake."""
+    """Return the tokens of all live attempts on all workers, because two workers may be the same host by mistake."""
     return frozenset(attempt.token for _, attempt in cluster.live_attempts())
 
 

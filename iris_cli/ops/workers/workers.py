@@ -44,14 +44,14 @@ def register_workers(session: Session) -> Cluster:
 
 
 def probe(session: Session, names: list[str]) -> list[ProbeResult]:
-    """Probe these workers now, even in back-off; all workers if `names` is empty."""
+    """Probe these workers now, even in back-off. If `names` is empty, probe all workers."""
     cluster = register_workers(session)
     chosen = [find_worker(cluster, name) for name in names] or list(cluster.workers.values())
 
     def probe_worker(worker: Worker) -> tuple[ProbeReport | Silence, list[observe.WorkerAnswer]]:
-        known, called_at = observe.call_context(cluster, worker.id), session.clock.now()
+        context, called_at = observe.call_context(cluster, worker.id), session.clock.now()
         seen = session.runner.probe(session.target(worker), first_contact=True)
-        answer = observe.validated_answer(session, known, called_at, seen)
+        answer = observe.validated_answer(session, context, called_at, seen)
         return seen, [answer, *_poll_after_reboot(session, worker, answer)]
 
     results = []
@@ -67,7 +67,7 @@ def probe(session: Session, names: list[str]) -> list[ProbeResult]:
 def _poll_after_reboot(
     session: Session, worker: Worker, answer: observe.WorkerAnswer
 ) -> list[observe.WorkerAnswer]:
-    """If the host has rebooted, poll the attempts that ran before the reboot. Return the answers, if any."""
+    """If the host has rebooted, poll the attempts that ran before the reboot. Return the answer in a list, or []."""
     if not observe.has_rebooted(answer):
         return []
     called_at = session.clock.now()
@@ -76,7 +76,10 @@ def _poll_after_reboot(
 
 
 class ChangedHost(Struct, frozen=True):
-    """Result of a probe (`seen`), and the worker's record in the log. A reboot has ended the `ended_attempts`."""
+    """The worker's record in the log, and the answer to a probe (`seen`).
+
+    `ended_attempts`: the live attempts that a reboot has ended.
+    """
 
     worker: Worker
     seen: ProbeReport | Silence
@@ -99,14 +102,14 @@ def probe_unrecorded(session: Session, name: str) -> ChangedHost:
 
 
 def accept(session: Session, changed_host: ChangedHost) -> ProbeResult:
-    """Record that the probed host is this worker. The host key must be accepted before.
+    """Record that the probed host is this worker. The host key must have been accepted.
 
     If boot id and incarnation are both new, the worker's live attempts end as `worker_failed`. Raises IrisError if the
     worker was probed again since `probe_unrecorded`, because its present attempts were not shown to the operator.
     """
     worker, seen = changed_host.worker, changed_host.seen
     with session.transaction() as draft:
-        current = find_worker(draft.cluster, worker.id)  # raises if it has been forgotten
+        current = find_worker(draft.cluster, worker.id)  # raises NotFoundError if the worker was forgotten
         if (current.boot_id, current.incarnation) != (worker.boot_id, worker.incarnation):
             raise IrisError(
                 f"{worker.id} was probed by another command",
@@ -122,12 +125,11 @@ def accept(session: Session, changed_host: ChangedHost) -> ProbeResult:
                 draft, worker_facts(session, draft.cluster, seen), session.limits, trusted=True
             )
             observe.settle(session, draft, live_jobs)
-    known = observe.call_context(session.cluster, worker.id)
-    rest = _poll_after_reboot(
-        session, worker, observe.validated_answer(session, known, session.clock.now(), seen)
-    )
+    context = observe.call_context(session.cluster, worker.id)
+    answer = observe.validated_answer(session, context, session.clock.now(), seen)
+    polled = _poll_after_reboot(session, worker, answer)
     with session.transaction() as draft:
-        observe.record_answers(session, draft, rest)
+        observe.record_answers(session, draft, polled)
     accepted = ProbeResult(seen, session.cluster.workers[worker.id])
     send_stops(session)
     return accepted
@@ -138,26 +140,26 @@ def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId
     automatic = (INCOMPLETE, workers.REMOVED)  # reasons of drains by iris
     with session.transaction() as draft:
         named = [find_worker(draft.cluster, name) for name in names]
-        found = [worker for worker in named if not worker.draining or worker.drain_reason in automatic]
-        for worker in found:
+        to_drain = [worker for worker in named if not worker.draining or worker.drain_reason in automatic]
+        for worker in to_drain:
             draft.record(WorkerDrained(worker=worker.id, reason=reason))
-    return [worker.id for worker in found]
+    return [worker.id for worker in to_drain]
 
 
 def uncordon(session: Session, names: list[str]) -> list[WorkerId]:
-    """End drain, quarantine and cool-down. Return the workers for which this changed something."""
+    """End drain, quarantine and cool-down of workers. Return the workers that were in one of these conditions."""
     now = session.clock.now()
     with session.transaction() as draft:
         named = [find_worker(draft.cluster, name) for name in names]
-        found = [each for each in named if each.draining or each.quarantined or each.cooldown_until > now]
-        for worker in found:
+        cordoned = [each for each in named if each.draining or each.quarantined or each.cooldown_until > now]
+        for worker in cordoned:
             draft.record(WorkerUncordoned(worker=worker.id))
             workers.hold_until_complete(draft, worker.id)
-    return [worker.id for worker in found]
+    return [worker.id for worker in cordoned]
 
 
 def taint(session: Session, name: str, taint_name: str, *, remove: bool = False) -> bool:
-    """Set or remove a taint of the operator. Return False if nothing had to be changed. Raises UsageError."""
+    """Set or remove a taint. Return False if it was already set or removed. Raises UsageError."""
     if not is_name(taint_name):
         raise UsageError(
             f"{taint_name[:80]!r} is not the name of a taint", hint="use letters, digits, '.', '_', '-'"
@@ -176,7 +178,10 @@ def taint(session: Session, name: str, taint_name: str, *, remove: bool = False)
 
 
 def forget(session: Session, name: str, *, dead: bool = False, reason: str = "") -> WorkerId:
-    """Forget a worker. Raises IrisError if the worker has live attempts, unless the operator declares it `dead`."""
+    """Forget a worker. With `dead`, presume that its live attempts are gone.
+
+    Without `dead`, raises IrisError if the worker has live attempts.
+    """
     with session.transaction() as draft:
         worker = find_worker(draft.cluster, name)
         if worker.claims and not dead:
@@ -210,7 +215,7 @@ def require_probes(writer: Writer, now: float) -> int:
 
 
 class HostKey(Struct, frozen=True):
-    """The host key that a worker presents, or why it gave no answer."""
+    """The host key that a worker presents, or why the worker gave no answer."""
 
     worker: Worker
     key: PresentedKey | Silence
@@ -219,10 +224,10 @@ class HostKey(Struct, frozen=True):
 def workers_without_key(
     session: Session, transport: SshTransport, names: list[str]
 ) -> tuple[list[Worker], list[Worker]]:
-    """Return the workers whose host keys are to be accepted: new workers, and all others. Raises NotFoundError.
+    """Return the workers whose host keys the operator may accept: first the new workers, then the other workers.
 
-    A new worker has no recorded key and was never probed. Without `names`, the workers without a recorded key are
-    returned.
+    A new worker has no recorded key and was never probed. If `names` is empty, choose all workers without a recorded
+    key. Raises NotFoundError.
     """
     cluster = register_workers(session)
     named = [find_worker(cluster, name) for name in dict.fromkeys(names)]
@@ -247,14 +252,14 @@ def read_keys(session: Session, transport: SshTransport, workers: list[Worker]) 
 
 
 def accept_keys(session: Session, transport: SshTransport, presented: list[HostKey]) -> list[ProbeResult]:
-    """Record the presented keys and probe their workers. Raises NotWritableError, and the errors of `probe`."""
+    """Record the presented keys, and probe the workers. Raises NotWritableError, and the errors of `probe`."""
     keys = {each.worker.id: each.key for each in presented if isinstance(each.key, PresentedKey)}
     transport.accept_keys(keys)
     return probe(session, list(keys))
 
 
 def _has_key(session: Session, transport: SshTransport, worker: Worker) -> bool:
-    """Return True if no key is to be accepted: a key is recorded, or `srun` reaches the worker."""
+    """Return True if a key is recorded, or if the worker needs no key because `srun` reaches it."""
     target = session.target(worker)
     try:
         return bool(target.connection.allocation or transport.known_keys(target))

@@ -1,7 +1,7 @@
 """Workspace archive: a tar file with the same bytes for the same files, independent of time and machine.
 
-The format is ustar, with GNU long names for names that don't fit: GNU tar, busybox and bsdtar all read it (busybox
-ignores pax headers). The archive contains files and links, but no directories.
+The format is ustar, with GNU long names for names that don't fit. GNU tar, busybox and bsdtar read this format, but
+busybox ignores pax headers. The archive contains files and links, but no directories.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ END_SIZE = len(END)
 BLOCK = 512
 _MTIME = 946_684_800  # time of all files: the year 2000, because some programs warn about 1970
 FILE, LINK, LONG_NAME, LONG_TARGET = b"0", b"2", b"L", b"K"
-_MAX_SIZE = (1 << 33) - 1  # bytes of one file: eleven octal digits, which every tar reads
+_MAX_SIZE = (1 << 33) - 1  # bytes of one file; every tar reads sizes of eleven octal digits
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _CHUNK = 1 << 20
 
@@ -33,9 +33,10 @@ class ChangedError(Exception):
 
 
 class Entry(NamedTuple):
-    """A member of an archive: one file of `size` bytes, or a link to `target`. `version` changes when the file changes.
+    """A member of an archive: one file of `size` bytes, or a link to `target`.
 
-    `source` is the path of a file that is packed under another name, otherwise ''.
+    `version` changes when the file changes. `source` is the path of a file that is packed under another name, otherwise
+    ''.
     """
 
     name: str
@@ -87,7 +88,10 @@ def _is_plain(text: str) -> bool:
 
 
 def _stays_inside(entry: Entry) -> bool:
-    """Return True if a link stays inside the directory, also via other links: `..` is only at the target's start."""
+    """Return True for a file, and for a link that points into the directory.
+
+    `..` is allowed only at the start of the link's target, because elsewhere it could follow another link.
+    """
     if entry.target is None:
         return True
     parts = [part for part in entry.target.split("/") if part not in ("", ".")]
@@ -134,19 +138,24 @@ _MAX_NAMES = 64 << 20  # bytes of all names, which are kept in memory
 
 
 class InvalidTarError(Exception):
-    """The archive was not packed by iris, or is damaged; the message says why."""
+    """The archive was not packed by iris, or is damaged. The message says why."""
 
 
 class TarCheck:
-    """Validate a workspace archive while it streams in: `feed` all pieces, then `end`. Raises InvalidTarError."""
+    """Validates a workspace archive while it streams in. Call `feed` with each piece, then `end`.
+
+    Both raise InvalidTarError.
+    """
 
     def __init__(self) -> None:
         self._names: list[bytes] = []
         self._bytes_left = _MAX_NAMES
         self._has_ended = False
         self._parser = self._entries()
-        self._wanted = next(self._parser)  # number of bytes to read next; negative: to skip
-        self._arrived, self._received = b"", 0  # the part of these bytes that has arrived
+        # Number of bytes that the parser wants next. If it is negative, the bytes are skipped.
+        self._wanted = next(self._parser)
+        self._arrived = b""  # the bytes that have arrived, without skipped bytes
+        self._received = 0  # number of bytes that have arrived, including skipped bytes
 
     def feed(self, data: bytes) -> None:
         start = 0
@@ -184,7 +193,7 @@ class TarCheck:
             entry = _entry(block, long)
             if entry.header != headers + block:
                 raise InvalidTarError(f"unknown metadata of {clip(entry.name)}")
-            self._take(entry)
+            self._check_entry(entry)
             headers, long = b"", {}
             if entry.size:
                 yield -padded_size(entry.size)
@@ -194,7 +203,7 @@ class TarCheck:
         yield 1
         raise InvalidTarError("data after its end")
 
-    def _take(self, entry: Entry) -> None:
+    def _check_entry(self, entry: Entry) -> None:
         name = os.fsencode(entry.name)
         if kind := next((kind for kind, applies in UNPACKABLE if applies(entry)), ""):
             raise InvalidTarError(f"it holds {kind}: {clip(entry.name)}")

@@ -1,4 +1,4 @@
-"""List the files to ship with a job (regular files, and links within the directory), and pack them for a launch."""
+"""List the files to ship with a job, and pack them for a launch. These are regular files and symbolic links."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_NAMES = 5
 class Listing(Struct, frozen=True, kw_only=True):
     """Files to ship from `directory`. `size`: bytes of the tar file. `rule` and `warnings`: see Selection.
 
-    `script_name` is the name of a job script that is shipped without other files, otherwise ''.
+    `script_name` is the name of the job script if only the script is shipped, otherwise ''.
     """
 
     directory: Path
@@ -50,10 +50,13 @@ def _make_listing(
     warnings: Sequence[str] = (),
     script_name: str = "",
 ) -> Listing:
-    """Return the listing of these files. Raises UsageError if one can't be shipped, or if they exceed `limit` bytes."""
+    """Return the listing of these files.
+
+    Raises UsageError if a file can't be shipped, or if the tar file is larger than `limit` bytes.
+    """
     for kind, applies in archive.UNPACKABLE:
         if unpackable := [each for each in entries if applies(each)]:
-            names = ", ".join(_shown(each) for each in unpackable[:_MAX_NAMES])
+            names = ", ".join(_entry_words(each) for each in unpackable[:_MAX_NAMES])
             more = f" and {len(unpackable) - _MAX_NAMES} more" if len(unpackable) > _MAX_NAMES else ""
             raise UsageError(
                 f"{directory} holds {kind}: {names}{more}",
@@ -79,7 +82,7 @@ def _make_listing(
 
 
 def _has_real_parents(top: Path, name: str, known: dict[str, bool]) -> bool:
-    """Return True if no directory above the file is a link. Git also lists files whose directory is now a link."""
+    """Return True if no directory above the file is a link. Git may list files whose directory is now a link."""
     parent = name.rpartition("/")[0]
     if parent not in known:
         known[parent] = _has_real_parents(top, parent, known) and is_directory(top / parent)
@@ -87,7 +90,10 @@ def _has_real_parents(top: Path, name: str, known: dict[str, bool]) -> bool:
 
 
 def _entry(top: Path, name: str, warnings: list[str]) -> archive.Entry | None:
-    """Return the archive entry of a name; None for a missing file (git also lists deleted files) and a special file."""
+    """Return the archive entry of a file or link; None for a missing file or a special file.
+
+    Git also lists deleted files.
+    """
     path = os.path.join(top, name)
     try:
         status = os.lstat(path)
@@ -104,7 +110,7 @@ def _entry(top: Path, name: str, warnings: list[str]) -> archive.Entry | None:
     return None
 
 
-def _shown(entry: archive.Entry) -> str:
+def _entry_words(entry: archive.Entry) -> str:
     return clip(entry.name if entry.target is None else f"{entry.name} -> {entry.target}")
 
 
@@ -113,7 +119,7 @@ _MAX_WARNINGS = 5
 
 
 def list_request_files(session: Session, request: JobRequest) -> Listing | None:
-    """Return the listing of the files to ship with the job, None if it ships no files. Raises UsageError."""
+    """Return the listing of the files to ship with the job; None if the job ships no files. Raises UsageError."""
     if request.workdir is None and request.job_script is None:
         return None
     return _list_files(request, session.limits.workspace_size, _own_files(session))
@@ -161,7 +167,7 @@ def pack_files(
 
 
 def _list_files(request: JobRequest, limit: int, own: Sequence[Path]) -> Listing:
-    """List the directory of a job, its script, or both. A script outside the directory is packed at its top."""
+    """List the directory of a job, its script, or both. A script from elsewhere is packed at the top."""
     if request.job_script is None:
         return list_directory(Path(request.workdir or "."), limit, own=own)
     path = Path(request.job_script)
@@ -228,7 +234,7 @@ def list_directory(directory: Path, limit: int, *, own: Sequence[Path] = ()) -> 
 
 
 def tar_chunks(found: Listing) -> Iterator[bytes]:
-    """Yield the tar file in pieces. Raises UsageError for an unreadable file, ChangedError for a changed one."""
+    """Yield the tar file in pieces. Raises UsageError for an unreadable file, ChangedError for a changed file."""
     for entry in found.entries:
         yield entry.header
         if entry.target is None:

@@ -1,8 +1,8 @@
 """Selection of the files that are shipped from a directory.
 
 In a git work tree, the tracked files and the untracked files that are not ignored are selected. Elsewhere all files are
-selected. In both cases, files matched by `.irisignore` are excluded, and files of iris: the state directory,
-`cluster.yaml`, pulled files.
+selected. In both cases, iris excludes files matched by `.irisignore`, the state directory, `cluster.yaml`, and pulled
+files.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _GIT_VARIABLES = frozenset(
         *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_INTERNAL_SUPER_PREFIX"),
     }
 )
-"""Variables that are set inside git hooks and name the hook's repository. They are removed for git calls."""
+"""Variables that git sets for hooks, and that name the hook's repository. iris removes them for its calls of git."""
 
 
 class _GitError(Exception):
-    """Git can't list files; the message says why."""
+    """Git can't list files. The message says why."""
 
 
 class Selection(Struct, frozen=True):
-    """Selected names, relative to the directory, with `/`, decoded like file names, in the order of their bytes.
+    """Names of the selected files, and a description of the rule that selected them.
 
-    `rule` describes the rule that selected them.
+    Names are relative to the directory, decoded by `os.fsdecode`, and sorted by their bytes.
     """
 
     names: tuple[str, ...]
@@ -51,7 +51,7 @@ class Selection(Struct, frozen=True):
 
 
 def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
-    """Select the files of `directory`, a real path, except iris's `own` paths. Raises UsageError."""
+    """Select the files of `directory` except the paths `own` of iris. All paths are resolved. Raises UsageError."""
     may_ship = _make_ship_filter(directory, own)
     ignore = read_ignore_file(directory)
     if ignore is None and directory in (Path.home(), Path.home().resolve(), Path("/")):
@@ -80,7 +80,7 @@ def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
 
 
 def _make_ship_filter(directory: Path, own: Sequence[Path]) -> Callable[[str], bool]:
-    """Return a predicate that is False for pulled files and for `own` paths, which may contain secrets or copies."""
+    """Return a predicate that is False for pulled files and for files below the paths `own`."""
     below = tuple(
         "" if each == directory else f"{each.relative_to(directory)}/"
         for each in own
@@ -108,7 +108,7 @@ def _list_with_git(directory: Path, may_ship: Callable[[str], bool], warnings: l
         return None
     try:
         if _git(directory, "check-ignore", "-q", ".", codes=(0, 1)).returncode == 0:
-            return None  # e.g. a build directory, or a home directory in git
+            return None  # for example a build directory
         return list(_check_count(directory, filter(may_ship, _list_repository(directory, "", warnings))))
     except _NoWorkTreeError:
         return None
@@ -130,7 +130,7 @@ def _list_repository(top: Path, below: str, warnings: list[str]) -> Iterator[str
 
 
 def is_directory(path: Path) -> bool:
-    """Return True for a directory, False for a link to a directory."""
+    """Return True if the path is a directory and not a link to a directory."""
     try:
         return stat.S_ISDIR(path.lstat().st_mode)
     except OSError:
@@ -138,7 +138,7 @@ def is_directory(path: Path) -> bool:
 
 
 class _NoWorkTreeError(Exception):
-    """Git reports that there is no work tree."""
+    """Git found no work tree."""
 
 
 def _git(
@@ -209,9 +209,9 @@ def unreadable(name: str, error: OSError) -> UsageError:
     )
 
 
-# `.irisignore` lists the excluded files of a directory, in the syntax of `.gitignore`. Only the file at the top of the
-# directory is read. If several patterns match, the last one counts. Named classes such as `[[:alpha:]]` are not
-# supported, and `?` matches one character (in git, one byte).
+# `.irisignore` lists the excluded files of a directory, in the syntax of `.gitignore`. iris reads only the file at the
+# top of the directory. If several patterns match a name, the last pattern counts. Named classes such as `[[:alpha:]]`
+# are not supported, and `?` matches one character (in git, one byte).
 
 
 IGNORE_FILE = ".irisignore"
@@ -227,7 +227,7 @@ class _Pattern(Struct, frozen=True):
 
 
 class IgnoreFile:
-    """The patterns of one `.irisignore` file. Without `text` there are none."""
+    """The patterns of one `.irisignore` file with the content `text`."""
 
     def __init__(self, text: str = "") -> None:
         """Parse the patterns. Raises UsageError for an invalid pattern."""
@@ -235,7 +235,7 @@ class IgnoreFile:
         self._patterns = [each for number, line in lines if (each := _pattern(line, number)) is not None]
 
     def excludes(self, name: str, *, directory: bool) -> bool:
-        """Return True if a pattern excludes this name itself, not only a directory above it.
+        """Return True if a pattern excludes this name. Patterns for the directories above it are not considered.
 
         `name` is relative to the directory of the `.irisignore`. `directory`: True if it is the name of a directory.
         """
@@ -255,7 +255,7 @@ class IgnoreFile:
 
 
 def read_ignore_file(directory: Path) -> IgnoreFile | None:
-    """Return the patterns of the directory's `.irisignore`, None if there is no such file. Raises UsageError."""
+    """Return the patterns of the directory's `.irisignore`; None if the file does not exist. Raises UsageError."""
     path = directory / IGNORE_FILE
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -286,7 +286,7 @@ def _pattern(line: str, number: int) -> _Pattern | None:
         return None
     anchored = "/" in text
     try:
-        regex = _translated(text.removeprefix("/"))
+        regex = _translate(text.removeprefix("/"))
     except ValueError as error:
         raise UsageError(f"{number}: {clip(line)!r}: {error}", hint="see gitignore(5)") from error
     return _Pattern(
@@ -297,8 +297,8 @@ def _pattern(line: str, number: int) -> _Pattern | None:
 _STARS = re.compile(r"(?:(?<=/)|^)\*\*(?=/|$)")
 
 
-def _translated(pattern: str) -> str:
-    """Return the regular expression of a pattern. It must match whole names. Raises ValueError."""
+def _translate(pattern: str) -> str:
+    """Return the regular expression of a pattern, for a match of the whole name. Raises ValueError."""
     regex, position = "", 0
     while position < len(pattern):
         character = pattern[position]
@@ -313,7 +313,7 @@ def _translated(pattern: str) -> str:
         elif character == "?":
             regex, position = f"{regex}[^/]", position + 1
         elif character == "[":
-            character_class, position = _class(pattern, position)
+            character_class, position = _translate_class(pattern, position)
             regex += character_class
         elif character == "\\":
             if position + 1 == len(pattern):
@@ -324,7 +324,7 @@ def _translated(pattern: str) -> str:
     return regex
 
 
-def _class(pattern: str, start: int) -> tuple[str, int]:
+def _translate_class(pattern: str, start: int) -> tuple[str, int]:
     """Return the regular expression of a class such as `[a-z]`, and the position after it. Raises ValueError."""
     position = start + 1
     negated = pattern[position : position + 1] in ("!", "^")
@@ -332,17 +332,18 @@ def _class(pattern: str, start: int) -> tuple[str, int]:
     inside, first = "", True
     while first or pattern[position : position + 1] != "]":
         first = False
-        low, position = _member(pattern, position)
+        low, position = _read_character(pattern, position)
         high = low
         if pattern[position : position + 1] == "-" and pattern[position + 1 : position + 2] not in ("", "]"):
-            high, position = _member(pattern, position + 1)
+            high, position = _read_character(pattern, position + 1)
         if low > high:
             raise ValueError(f"the range {low!r}-{high!r} is empty")
         inside += f"{re.escape(low)}-{re.escape(high)}"
     return f"(?!/)[{'^' if negated else ''}{inside}]", position + 1
 
 
-def _member(pattern: str, position: int) -> tuple[str, int]:
+def _read_character(pattern: str, position: int) -> tuple[str, int]:
+    """Return the character of a class at this position, without its backslash, and the position after it."""
     if pattern[position : position + 1] == "\\":
         position += 1
     if pattern[position : position + 2] in ("[:", "[.", "[="):

@@ -69,7 +69,7 @@ class Screen:
 
     def show(self, step: Step) -> None:
         """Show the new events of a step."""
-        new = fold_events(step.news)
+        new = fold_events(step.entries)
         if self._live is not None:
             self._events.extend(new)
             self._trouble = step.trouble
@@ -77,7 +77,7 @@ class Screen:
             return
         if self._output.as_json:
             self._output.compact_json = True
-            for entry in step.news:
+            for entry in step.entries:
                 self._output.document(entry)
         else:
             for each in new:

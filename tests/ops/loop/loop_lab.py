@@ -73,7 +73,7 @@ class LoopLab:
         self.notify = Notify()
         self.turns: list[float] = []
         self.told: list[LoopPass] = []
-        self.upgraded: Callable[[], str] = str
+        self.new_version: Callable[[], str] = str
         self.orphaned: Callable[[], bool] = bool
         self.change: Callable[[ClusterConfig], ClusterConfig] = lambda config: config
         self.session: Session | None = None
@@ -114,7 +114,7 @@ class LoopLab:
             configuration=configuration,
             report=self._hear,
             order_at_start=read_loop_order(self.state),
-            upgraded=self.upgraded,
+            new_version=self.new_version,
             has_owner_ended=self.orphaned,
         )
 

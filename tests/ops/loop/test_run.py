@@ -143,7 +143,7 @@ def test_it_ends_when_its_state_directory_is_gone(fate: str, lab: LoopLab) -> No
 def test_it_ends_where_another_version_is_installed(lab: LoopLab) -> None:
     lab.site.launch("train")
     installed: list[str] = [""]
-    lab.upgraded = lambda: installed[0]
+    lab.new_version = lambda: installed[0]
     lab.at(33.0, lambda: installed.append(installed.pop() + "0.2.0"))
     assert lab.run() is LoopEnd.UPGRADE
 

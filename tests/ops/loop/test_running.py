@@ -69,12 +69,11 @@ def test_a_wait_that_is_interrupted_is_gone(site: Site) -> None:
     assert seen(session) == []
 
 
-def test_a_follower_that_places_nothing_is_not_listed_as_a_runner(site: Site) -> None:
+def test_a_waiting_command_is_listed_as_a_runner(site: Site) -> None:
     session = site.session()
-    with CycleRunner(session, schedule=False):
-        assert seen(session) == []
-    with CycleRunner(session, schedule=True):
+    with CycleRunner(session):
         assert seen(session) == ["wait"]
+    assert seen(session) == []
 
 
 def test_a_watch_is_a_runner_only_if_it_places_jobs(site: Site) -> None:

@@ -22,7 +22,7 @@ from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.notify import channels
 from iris_cli.ops.notify.channels import Command
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.view import look
+from iris_cli.ops.views.view import load_view
 from tests.ops.notify.processes import number_in, until_gone
 from tests.support.fake_runner import Site
 from tests.support.listener import SECRET, Listener
@@ -55,7 +55,7 @@ class Lab(Site):
         cancel(self.session(), [JobId(job) for job in jobs])
 
     def trouble(self, *, runs_cycles: bool = True) -> str:
-        return " ".join(look(self.session(), runs_cycles=runs_cycles).messages)
+        return " ".join(load_view(self.session(), runs_cycles=runs_cycles).messages)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.ids import Token
 from iris_cli.errors import NotWritableError
-from iris_cli.ops.files.local_tree import LocalTree, opened_tree
+from iris_cli.ops.files.local_tree import LocalTree, open_tree
 from iris_cli.remote.output_calls import PIECE, FileList, FilePiece, Version
 from tests.ops.pull.conftest import pulled, row, tree
 from tests.ops.world import World
@@ -140,6 +140,6 @@ def test_a_full_disk_ends_it_and_says_what_to_do(
 
 def test_two_pulls_at_once_do_not_mix(world: World, remote: RemoteFiles, rank0: Token, here: Path) -> None:
     remote.put(rank0, "output/x", b"x")
-    with opened_tree(here):
+    with open_tree(here):
         assert "another iris pull" in row(world, remote, here).problems[0]
     assert row(world, remote, here).files == 1

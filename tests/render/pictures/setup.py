@@ -114,7 +114,7 @@ _BOTH = OwnerConflict(elsewhere="desk:/home/me/cluster/state", unknown=("west-c0
 def _an_old_copy(output: Output) -> None:
     nothing = RoutingDecision(launch={}, routed={}, unmet=())
     plan = ScalingPlan(states=(), demand=(), routing=nothing, create=(), delete=(), by_hand={}, later={})
-    slices.show_pass(output, Autoscaled(plan=plan, objection=_UNHEARD_OF), NO_SCALING)
+    slices.show_pass(output, Autoscaled(plan=plan, conflict=_UNHEARD_OF), NO_SCALING)
 
 
 def _adopts(objection: OwnerConflict) -> Show:

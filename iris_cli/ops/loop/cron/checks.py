@@ -20,50 +20,50 @@ from iris_cli.ops.views.cycles import CRON, Cycles, cycles_words, fix_of, jobs_n
 from iris_cli.ops.views.view import STALE_AFTER
 
 
-class Installed(Struct, frozen=True, kw_only=True):
-    """Installed schedule of a cluster. All fields are empty without a schedule."""
+class Schedule(Struct, frozen=True, kw_only=True):
+    """Installed schedule of a cluster. All fields are empty if no schedule is installed."""
 
-    where: str = ""  # the crontab or the name of the timer
+    place: str = ""  # "the crontab" or the name of the timer
     program: str = ""
-    again: str = ""  # command that installs the schedule again
-    daemon: str = ""  # command that shows the scheduler's state
+    install_command: str = ""  # installs the schedule again
+    status_command: str = ""  # shows the scheduler's state
     log: Path | None = None
 
 
-def installed(entry: CronEntry, units: Path) -> Installed:
+def find_schedule(entry: CronEntry, units: Path) -> Schedule:
     """Return the schedule in the crontab or in the systemd units below `units`."""
     with suppress(IrisError):
-        if line := crontab.installed(entry):
-            return Installed(
-                where="the crontab",
-                program=crontab.program(line),
-                again=_install_command(line),
-                daemon="systemctl status cron crond",
+        if lines := crontab.installed_lines(entry):
+            return Schedule(
+                place="the crontab",
+                program=crontab.called_program(lines),
+                install_command=_install_command(lines),
+                status_command="systemctl status cron crond",
                 log=entry.log,
             )
     with suppress(IrisError):
-        if timer.installed(entry, units):
-            name, service = f"{entry.name}.timer", timer.service(entry, units)
-            return Installed(
-                where=name,
-                program=timer.program(service),
-                again=f"{_install_command(service)} --systemd",
-                daemon=f"systemctl --user status {name}; journalctl --user -u {entry.name}",
+        if timer.timer_state(entry, units):
+            name, service = f"{entry.name}.timer", timer.installed_service(entry, units)
+            return Schedule(
+                place=name,
+                program=timer.called_program(service),
+                install_command=f"{_install_command(service)} --systemd",
+                status_command=f"systemctl --user status {name}; journalctl --user -u {entry.name}",
             )
-    return Installed()
+    return Schedule()
 
 
 def _install_command(schedule: str) -> str:
-    """Return the command that installs a schedule again with its interval, or every minute if it has none."""
+    """Return the command that installs a schedule again with its interval, or with 1m if it names no interval."""
     found = re.search(r'--cron"? "?([0-9]+)', schedule)
     return f"iris cron install --every {format_duration(float(found[1]) if found else 60.0)}"
 
 
 def check_cycles(
-    cycles: Cycles, cluster: Cluster, found: Installed, this_command: tuple[str, ...]
+    cycles: Cycles, cluster: Cluster, schedule: Schedule, this_command: tuple[str, ...]
 ) -> Iterator[Finding]:
-    """Yield findings about the runner of cycles and the installed schedule (`found`)."""
-    yield from _check_program(found, this_command[0])
+    """Yield findings about the runner of cycles and the installed schedule."""
+    yield from _check_program(schedule, this_command[0])
     for trouble in cycles.troubles:
         yield warning("cycles", f"background loop: {trouble}", fix_of(trouble))
     ago = (
@@ -72,25 +72,26 @@ def check_cycles(
         else f"the last cycle was {format_duration(cycles.last)} ago"
     )
     is_silent = cycles.last is None or cycles.last > STALE_AFTER
-    if found.where and not cycles.has_next_cycle and is_silent:
-        output = last_lines(found.log) if found.log is not None else []
+    if schedule.place and not cycles.has_next_cycle and is_silent:
+        output = last_lines(schedule.log) if schedule.log is not None else []
         last = f"; its last output: {clip(output[-1])}" if output else ""
-        yield warning("cycles", f"{found.where} should run cycles, but {ago}{last}", found.daemon)
-    elif cycles.needed and not (cycles.has_next_cycle or found.where):
+        text = f"{schedule.place} should run cycles, but {ago}{last}"
+        yield warning("cycles", text, schedule.status_command)
+    elif cycles.needed and not (cycles.has_next_cycle or schedule.place):
         needs = jobs_need_cycles(cluster) or "notices or slices"
         yield warning("cycles", f"no cycles are running, {ago}; {needs} must wait", cycles.fix)
     else:
-        runner = f"; {found.where} runs them" if found.where and cycles.by in (None, CRON) else ""
+        runner = f"; {schedule.place} runs them" if schedule.place and cycles.by in (None, CRON) else ""
         yield success(
             "cycles", f"{cycles_words(cycles).removeprefix('cycles: ') if cycles.by else ago}{runner}"
         )
 
 
-def _check_program(found: Installed, this_program: str) -> Iterator[Finding]:
-    program = found.program
-    if not found.where or not program:
+def _check_program(schedule: Schedule, this_program: str) -> Iterator[Finding]:
+    program, fix = schedule.program, schedule.install_command
+    if not program:
         return
     if shutil.which(program) is None:
-        yield failure("cron", f"{found.where} calls {clip(program)}, which no longer exists", found.again)
+        yield failure("cron", f"{schedule.place} calls {clip(program)}, which no longer exists", fix)
     elif os.path.realpath(program) != os.path.realpath(this_program):
-        yield warning("cron", f"{found.where} calls {clip(program)}, not {this_program}", found.again)
+        yield warning("cron", f"{schedule.place} calls {clip(program)}, not {this_program}", fix)

@@ -1,4 +1,4 @@
-"""The operator's crontab: one marked block of lines per cluster; all other lines are kept."""
+"""The operator's crontab. It has one marked block of lines per cluster. iris keeps all other lines."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def time_fields(every: float) -> str:
     """Return the five time fields of a crontab line. Raises UsageError for intervals that cron can't express."""
     if every == _DAY:
         return "0 0 * * *"
-    for unit, whole, fields in ((_MINUTE, _HOUR, "*/{} * * * *"), (_HOUR, _DAY, "0 */{} * * *")):
-        if unit <= every < whole and every % unit == 0 and whole % every == 0:
+    for unit, next_unit, fields in ((_MINUTE, _HOUR, "*/{} * * * *"), (_HOUR, _DAY, "0 */{} * * *")):
+        if unit <= every < next_unit and every % unit == 0 and next_unit % every == 0:
             return fields.format(int(every // unit)).replace("*/1 ", "* ")
     raise UsageError(
         f"cron can't run every {format_duration(every)}",
@@ -32,16 +32,15 @@ def time_fields(every: float) -> str:
     )
 
 
-def line(entry: CronEntry) -> str:
-    """Return the cluster's crontab line. The output of its cycles is appended to a log, which the line rotates."""
-    log = str(entry.log)
-    size, old = shlex.quote(log), shlex.quote(f"{log}.1")
-    rotate = f"find {size} -size +{_MAX_LOG} -exec mv -f {size} {old} \\;"
-    command = f"{rotate}{_SEPARATOR}{shlex.join(entry.command)} >>{size} 2>&1"
+def crontab_line(entry: CronEntry) -> str:
+    """Return the cluster's crontab line. The line rotates a log, and appends the output of the cycle to it."""
+    log, old_log = shlex.quote(str(entry.log)), shlex.quote(f"{entry.log}.1")
+    rotate = f"find {log} -size +{_MAX_LOG} -exec mv -f {log} {old_log} \\;"
+    command = f"{rotate}{_SEPARATOR}{shlex.join(entry.command)} >>{log} 2>&1"
     return f"{time_fields(entry.every)} {command}".replace("%", "\\%")  # an unescaped % ends the command
 
 
-def program(line: str) -> str:
+def called_program(line: str) -> str:
     """Return the program that a line calls; '' if iris did not write the line."""
     with suppress(ValueError, IndexError):
         return shlex.split(line.replace("\\%", "%").partition(_SEPARATOR)[2])[0]
@@ -50,24 +49,25 @@ def program(line: str) -> str:
 
 def install(entry: CronEntry) -> bool:
     """Install the line in the crontab, replacing the previous one. Return True if the crontab changed."""
-    return _set_lines(entry, line(entry))
+    return _replace_block(entry, crontab_line(entry))
 
 
 def remove(entry: CronEntry) -> bool:
-    """Remove the cluster's lines from the crontab. Return True if there were any."""
-    return _set_lines(entry, "")
+    """Remove the cluster's lines from the crontab. Return True if the crontab contained such lines."""
+    return _replace_block(entry, "")
 
 
-def installed(entry: CronEntry) -> str:
+def installed_lines(entry: CronEntry) -> str:
     """Return the installed lines, or ''."""
     found = _block(entry).search(read())
     return found[1].rstrip("\n") if found else ""
 
 
-def _set_lines(entry: CronEntry, wanted: str) -> bool:
+def _replace_block(entry: CronEntry, line: str) -> bool:
+    """Write the cluster's block with this line, or remove the block if `line` is ''. Return True after a change."""
     before = read()
     first, last = _marks(entry)
-    block = f"{first}\n{wanted}\n{last}\n" if wanted else ""
+    block = f"{first}\n{line}\n{last}\n" if line else ""
     head, *rest = _block(entry).sub("\0", before).split("\0")
     after = head + block + "".join(rest)
     if after == before:

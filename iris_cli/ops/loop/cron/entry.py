@@ -1,4 +1,4 @@
-"""Command, interval and program of scheduled cycles. Paths are absolute: cron uses another directory."""
+"""Command, interval and program of scheduled cycles. Paths are absolute, because cron uses another directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GOOGLE_PREFIXES = ("GOOGLE_", "CLOUDSDK_")
 
 
 class CronEntry(Struct, frozen=True, kw_only=True):
-    """Scheduled cycles of one cluster, every `every` seconds. `program`: the first words of the command line."""
+    """Scheduled cycles of one cluster, every `every` seconds. `program`: the command line of iris without options."""
 
     cluster: str
     config: Path
@@ -37,9 +37,8 @@ class CronEntry(Struct, frozen=True, kw_only=True):
     def command(self) -> list[str]:
         """Command line of one cycle. It exits at once if another cycle holds the lock."""
         names = ["--config", str(self.config), "--state-dir", str(self.state)]
-        more = ["--autoscale"] if self.autoscale else []
         options = ["--once", "--lock-timeout", "0", "--cron", f"{self.every:g}"]
-        return [*self.program, *names, "schedule", *options, *more]
+        return [*self.program, *names, "schedule", *options, *(["--autoscale"] if self.autoscale else [])]
 
     @property
     def log(self) -> Path:
@@ -47,7 +46,7 @@ class CronEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Name of the systemd units: one per configuration file."""
+        """Name of the systemd units. Each configuration file has another name."""
         return f"iris-{self.cluster}-{hashlib.sha256(os.fsencode(self.config)).hexdigest()[:8]}"
 
 
@@ -93,13 +92,13 @@ def last_lines(log: Path) -> list[str]:
 
 
 def tool_error(words: Sequence[str], result: subprocess.CompletedProcess[str]) -> IrisError:
-    """Return an error with a tool's message."""
+    """Return the error for a failed tool, with the tool's message."""
     message = clip((result.stderr or result.stdout).strip().replace("\n", "; "))
     return IrisError(f"{' '.join(words)} failed: {message or f'exit {result.returncode}'}")
 
 
 def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
-    """Return the problems of SSH keys in cron, where there is no agent and no terminal for passphrases."""
+    """Return the problems that SSH keys have under cron, which has no SSH agent and no terminal for passphrases."""
     from iris_cli.ops.checks.host_checks import check_keys
 
     agent = os.environ.pop(_AGENT, None)
@@ -111,14 +110,14 @@ def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
 
 
 def missing_variables(groups: Sequence[ScaleGroup], timer: str = "") -> list[Finding]:
-    """Return a finding for each Google variable of this shell that cron lacks. `timer`: the systemd unit, if any."""
+    """Return a finding for each Google variable of this shell, because cron lacks these variables.
+
+    `timer`: the name of the systemd units, or '' for the crontab.
+    """
     if all(group.template.provider is not Provider.GCP for group in groups):
         return []
-    where = f"systemctl --user edit {timer}.service, below [Service]: Environment=" if timer else ""
-    return [
-        warning(
-            "cron", f"cron has no {name}", f"{where or 'crontab -e, above the lines of iris: '}{name}=..."
-        )
-        for name in sorted(os.environ)
-        if name.startswith(_GOOGLE_PREFIXES)
-    ]
+    fix = "crontab -e, above the lines of iris: "
+    if timer:
+        fix = f"systemctl --user edit {timer}.service, below [Service]: Environment="
+    names = sorted(name for name in os.environ if name.startswith(_GOOGLE_PREFIXES))
+    return [warning("cron", f"cron has no {name}", f"{fix}{name}=...") for name in names]

@@ -1,4 +1,4 @@
-"""Timer units of the operator's systemd user manager. Output goes to the systemd journal, which limits the size."""
+"""Timer units of the operator's systemd user manager. The output of the cycles goes to the systemd journal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def install(entry: CronEntry, directory: Path) -> bool:
 
 
 def remove(entry: CronEntry, directory: Path) -> bool:
-    """Stop and remove the timer. Return False if there was none."""
+    """Stop and remove the timer. Return False if it was not installed."""
     existing = [directory / name for name in unit_files(entry) if (directory / name).is_file()]
     if not existing:
         return False
@@ -69,7 +69,7 @@ def remove(entry: CronEntry, directory: Path) -> bool:
     return True
 
 
-def installed(entry: CronEntry, directory: Path) -> str:
+def timer_state(entry: CronEntry, directory: Path) -> str:
     """Return the name and state of the installed timer; '' if it is not installed."""
     name = f"{entry.name}.timer"
     if not (directory / name).is_file():
@@ -78,19 +78,19 @@ def installed(entry: CronEntry, directory: Path) -> str:
     return f"{name} ({result.stdout.strip() or 'not known'})"
 
 
-def service(entry: CronEntry, directory: Path) -> str:
-    """Return the text of the installed service; '' if there is none."""
+def installed_service(entry: CronEntry, directory: Path) -> str:
+    """Return the text of the installed service; '' if it is not installed."""
     return _text(directory / f"{entry.name}.service")
 
 
-def program(service: str) -> str:
+def called_program(service: str) -> str:
     """Return the program that a service calls; '' if iris did not write the service."""
     found = re.search(r'^ExecStart="((?:[^"\\]|\\.)*)"', service, re.MULTILINE)
     return re.sub(r"\\(.)", r"\1", found[1]).replace("$$", "$").replace("%%", "%") if found else ""
 
 
-def directory_of(home: Path, config_home: str) -> Path:
-    """Return the directory of a user's systemd units."""
+def unit_directory(home: Path, config_home: str) -> Path:
+    """Return the directory of a user's systemd units. `config_home`: the value of XDG_CONFIG_HOME."""
     base = Path(config_home) if config_home.startswith("/") else home / ".config"
     return base / "systemd" / "user"
 

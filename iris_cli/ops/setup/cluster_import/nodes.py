@@ -1,7 +1,7 @@
 """Read slices from the JSON of `gcloud compute tpus tpu-vm list --format json`, or of the TPU API, for an import.
 
-Fields and states are those of the TPU API's reference, `projects.locations.nodes` and
-`projects.locations.queuedResources`. The input is untrusted: invalid items are skipped with a reason.
+The reference of the TPU API defines the fields and states: `projects.locations.nodes` and
+`projects.locations.queuedResources`. The input is untrusted. Invalid items are skipped with a reason.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from iris_cli.errors import UsageError
 class FoundSlice(Struct, frozen=True, kw_only=True):
     """An existing slice. `internal` and `external` are the addresses of its VMs, in order of the worker numbers.
 
-    `external` may be empty. `incarnation` is `PROJECT ID CREATED` of the node, '' if unknown. `created_at` is the time
-    of the node's creation in seconds since the epoch. `labels` are the labels that become attributes, None if the
-    source has no labels. `skipped` has the reason for each label that can't become an attribute.
+    `external` may be empty. `incarnation` is `PROJECT ID CREATED` of the node, or '' if it is unknown. `created_at` is
+    the time of the node's creation in seconds since the epoch. `labels` are the labels that become attributes, or None
+    if the source has no labels. `skipped` has the reason for each label that can't become an attribute.
     """
 
     name: str
@@ -40,13 +40,13 @@ class FoundSlice(Struct, frozen=True, kw_only=True):
     preemptible: bool | None = None
     incarnation: str = ""
     created_at: float | None = None
-    health: str = ""  # the provider's value, '' if unknown
+    health: str = ""  # the provider's value; '' if unknown
     labels: Mapping[str, str] | None = None
     skipped: tuple[str, ...] = ()
 
 
 class SkippedEntry(Struct, frozen=True):
-    """A slice or host that is not imported: the reason, and the fix if there is one."""
+    """A slice or host that is not imported: the reason, and the fix or ''."""
 
     name: str
     why: str
@@ -100,7 +100,7 @@ _WAITING_STATES = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCE
 
 
 def _node_error(state: str, name: str, project: str, zone: str, request: str) -> UsageError:
-    """Return the error for a node that isn't READY. `request`: the node's queued resource, '' if it has none."""
+    """Return the error for a node that isn't READY. `request`: the node's queued resource, or ''."""
     why, fix = _NODE_STATES.get(state, (f"its state is {state or 'unknown'}", _WHEN_READY))
     start = _gcloud(f"tpu-vm start {shlex.quote(name)}", project, zone)
     delete = _delete_command(name, project, zone, request)
@@ -109,7 +109,7 @@ def _node_error(state: str, name: str, project: str, zone: str, request: str) ->
 
 
 def _request_error(state: str, name: str, project: str, zone: str) -> UsageError:
-    """Return the error for a queued resource, which can't be imported in any state."""
+    """Return the error for a queued resource. A queued resource can't be imported in any state."""
     unknown = (f"its state is {state or 'unknown'}", "")
     why, fix = _REQUEST_STATES.get(state, _WAITING_TEXT if state in _WAITING_STATES else unknown)
     delete = _delete_command(name, project, zone, name)
@@ -175,9 +175,6 @@ def read_nodes(text: str) -> SourceContent:
     )
 
 
-# The list
-
-
 def _items(text: str) -> tuple[list[Any], list[str], bool]:
     """Return the items of all lists, notes about the lists, and True if the lists are complete."""
     items: list[Any] = []
@@ -211,10 +208,10 @@ def _items(text: str) -> tuple[list[Any], list[str], bool]:
 
 def _documents(text: str) -> Iterator[Any]:
     decoder = json.JSONDecoder()
-    at = _skip(text, 0)
-    while at < len(text):
+    position = _skip_blanks(text, 0)
+    while position < len(text):
         try:
-            document, at = decoder.raw_decode(text, at)
+            document, position = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
             raise UsageError(
                 f"not valid JSON: line {error.lineno}: {error.msg}", hint=LIST_COMMAND
@@ -224,20 +221,20 @@ def _documents(text: str) -> Iterator[Any]:
                 "this JSON is nested too deeply or has numbers that are too long", hint=LIST_COMMAND
             ) from error
         yield document
-        at = _skip(text, at)
+        position = _skip_blanks(text, position)
 
 
-def _skip(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\r\n\ufeff":
-        at += 1
-    return at
-
-
-# One item of a list
+def _skip_blanks(text: str, position: int) -> int:
+    while position < len(text) and text[position] in " \t\r\n\ufeff":
+        position += 1
+    return position
 
 
 def _identity(item: Json, fallback: str) -> tuple[str, str, str, bool]:
-    """Return the name, project and zone of an item, and True if the item is a queued resource. Raises UsageError."""
+    """Return the name, project and zone of an item, and True if the item is a queued resource.
+
+    Raises UsageError.
+    """
     path = _text(item, "name")
     match = _PATH.fullmatch(path)
     if match is None:
@@ -307,7 +304,7 @@ def _labels(value: object) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _state(item: Json) -> str:
-    """Return the state. For queued resources, gcloud prints it as a text, and the API returns a mapping."""
+    """Return the state, or ''. For a queued resource, gcloud prints a text, and the API returns a mapping."""
     state = item.get("state")
     if isinstance(state, Mapping):
         state = state.get("state")
@@ -328,10 +325,7 @@ def _type(item: Json) -> str:
 
 
 def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the internal and the external addresses of the item's VMs.
-
-    The second tuple is empty unless all VMs have an external address.
-    """
+    """Return the internal addresses of the item's VMs, and the external addresses if all VMs have one, otherwise ()."""
     endpoints = item.get("networkEndpoints")
     if not isinstance(endpoints, list) or not endpoints:
         raise UsageError("its VMs are not listed", hint="import again when they are listed")
@@ -352,7 +346,7 @@ def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _is_address(text: str) -> bool:
-    """Return True for a canonical IP address. A scope (`%`) is rejected, because it may contain any text."""
+    """Return True for a canonical IP address without a scope (`%`). A scope may contain any text."""
     try:
         return str(ipaddress.ip_address(text)) == text and "%" not in text
     except ValueError:
@@ -362,7 +356,7 @@ def _is_address(text: str) -> bool:
 def _incarnation(item: Json, project: str) -> tuple[str, float | None]:
     """Return the node's incarnation and the time of its creation; '' and None if unknown.
 
-    The incarnation differs from that of a node which was re-created with the same name.
+    If a node is re-created with the same name, its incarnation changes.
     """
     number, created = str(item.get("id", "")), _text(item, "createTime")
     if not (_WORD.fullmatch(number) and _WORD.fullmatch(created)):

@@ -1,4 +1,4 @@
-"""Plan of an import: changes of `cluster.yaml`, and notes."""
+"""Plan of an import: changes of `cluster.yaml`, and notes for the user."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ HEALTHY = "HEALTHY"
 
 
 class Addresses(StrEnum):
-    """The addresses of VMs that are written into cluster.yaml."""
+    """Kind of the VMs' addresses that are written into cluster.yaml."""
 
     INTERNAL = "internal"
     EXTERNAL = "external"
 
 
 class Recreated(Struct, frozen=True):
-    """A slice whose VMs differ from its VMs in cluster.yaml. The new VMs were created at `created_at`, None if unknown.
+    """A slice whose VMs differ from its VMs in cluster.yaml.
 
-    `workers` are the workers on the old VMs. `how` is the end of a sentence about the slice: `was re-created`.
+    `workers` are the workers on the old VMs. `created_at` is the time of the new VMs' creation, or None if it is
+    unknown. `how` is the end of a sentence about the slice, such as `was re-created`.
     """
 
     name: str
@@ -56,41 +57,49 @@ class Plan(Struct):
     new_hosts: list[NewHost] = field(default_factory=list)
 
 
-def plan_new(found: SourceContent, wanted: Addresses | None) -> Plan:
-    """Return the plan for a new file. `wanted`: the addresses to write (None: internal addresses)."""
-    plan = _empty_plan(found)
-    _add(plan, found, found.slices, wanted, [])
+def plan_new(source: SourceContent, address_kind: Addresses | None) -> Plan:
+    """Return the plan for a new file. `address_kind`: the addresses to write (None: internal addresses)."""
+    plan = _empty_plan(source)
+    _add_entries(plan, source, source.slices, address_kind, [])
     return plan
 
 
-def _empty_plan(found: SourceContent) -> Plan:
-    return Plan(skipped=list(found.skipped), notes=[("", each) for each in found.notes])
+def _empty_plan(source: SourceContent) -> Plan:
+    return Plan(skipped=list(source.skipped), notes=[("", each) for each in source.notes])
 
 
-def plan_changes(file: ClusterFile, found: SourceContent, wanted: Addresses | None, *, prune: bool) -> Plan:
-    """Return the plan for an existing file, and record the edits in `file`. `prune`: remove entries that are gone."""
-    plan = _empty_plan(found)
+def plan_changes(
+    file: ClusterFile, source: SourceContent, address_kind: Addresses | None, *, prune: bool
+) -> Plan:
+    """Return the plan for an existing file, and record the edits in `file`.
+
+    `address_kind`: the addresses to write (None: as in each entry). With `prune`, remove entries of deleted slices.
+    """
+    plan = _empty_plan(source)
     matches = _Matches(file.entries)
     unnamed: list[FoundSlice] = []
     new: list[FoundSlice] = []
     # First match by name, then by address, because an address may have belonged to another slice before.
-    by_name, by_address = (found.slices, matches.named, unnamed), (unnamed, matches.with_addresses, new)
-    for slices, find, unmatched in (by_name, by_address):
+    by_name = (source.slices, matches.match_by_name, unnamed)
+    by_address = (unnamed, matches.match_by_addresses, new)
+    for slices, match, unmatched in (by_name, by_address):
         for each in slices:
-            entry = find(each)
+            entry = match(each)
             if entry is None:
                 unmatched.append(each)
             else:
-                _update(plan, file, entry, each, wanted)
-    _keep_skipped(plan, matches, found)
+                _update_entry(plan, file, entry, each, address_kind)
+    _keep_skipped(plan, matches, source)
     entries = {id(each): each for each in file.entries}
     for each in list(new):
-        entry = matches.moved(each, found.scopes)
+        entry = matches.match_moved(each, source.scopes)
         if entry is not None:
             new.remove(each)
-            entries[id(entry)] = _move(plan, file, entry, each, wanted, list(entries.values()))
-    removed = _gone(plan, file, matches, found, prune=prune)
-    _add(plan, found, new, wanted, [each for each in entries.values() if each.name not in removed])
+            entries[id(entry)] = _move_entry(plan, file, entry, each, address_kind, list(entries.values()))
+    removed = _record_gone(plan, file, matches, source, prune=prune)
+    _add_entries(
+        plan, source, new, address_kind, [each for each in entries.values() if each.name not in removed]
+    )
     if plan.new_slices:
         file.add(SLICES, [slice_lines(each) for each in plan.new_slices])
     if plan.new_hosts:
@@ -99,7 +108,10 @@ def plan_changes(file: ClusterFile, found: SourceContent, wanted: Addresses | No
 
 
 class _Matches:
-    """Match slices to entries of the file, each entry at most once. `free` are the entries without a match, by id()."""
+    """Matches slices to entries of the file, each entry at most once.
+
+    `free`: the entries that are not matched yet, by their id().
+    """
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.free = {id(each): each for each in entries}
@@ -108,25 +120,25 @@ class _Matches:
         self.by_incarnation = {each.incarnation: each for each in tpus if each.incarnation}
         self.by_addresses = {each.addresses: each for each in entries if not each.incarnation}
 
-    def named(self, found: FoundSlice) -> Entry | None:
+    def match_by_name(self, found: FoundSlice) -> Entry | None:
         """Return the entry that was imported from this node, or an entry with the node's name, zone and project."""
         names = [self.by_name.get(name) for name in (found.name, name_with_zone(found))]
         imported = self.by_incarnation.get(found.incarnation) if found.incarnation else None
         similar = (each for each in names if each is not None and _has_same_zone(each, found))
         return self._take_first([imported, *similar])
 
-    def with_addresses(self, found: FoundSlice) -> Entry | None:
+    def match_by_addresses(self, found: FoundSlice) -> Entry | None:
         """Return a handwritten entry with the node's addresses. The name of the entry may differ."""
         return self._take_first(
             [self.by_addresses.get(found.internal), self.by_addresses.get(found.external)]
         )
 
-    def moved(self, found: FoundSlice, scopes: frozenset[tuple[str, str]]) -> Entry | None:
+    def match_moved(self, found: FoundSlice, scopes: frozenset[tuple[str, str]]) -> Entry | None:
         """Return an imported entry whose addresses now belong to this node.
 
-        Two networks may use the same addresses, so equal addresses are not enough. Either the list of nodes must be
-        complete for the entry's project and zone (`scopes`) and lack the entry's node, or the node must have the name
-        of the entry and be in another zone.
+        Two networks may use the same addresses, so equal addresses are not enough. In addition, the complete list of
+        nodes of the entry's project and zone (`scopes`) must lack the entry's node, or the node must have the name of
+        the entry.
         """
         if not found.incarnation:
             return None
@@ -149,7 +161,7 @@ class _Matches:
 
 
 def name_with_zone(found: FoundSlice) -> str:
-    """Return the name of a slice's entry if a slice in another zone has the same name."""
+    """Return the name with its zone, for an entry if another entry already has the slice's name."""
     return f"{found.name}-{found.zone}"
 
 
@@ -171,22 +183,20 @@ def _zone(entry: Entry) -> str:
     return entry.text_of(ZONE_ATTRIBUTE_KEY)
 
 
-# New entries
-
-
-def _add(
+def _add_entries(
     plan: Plan,
-    found: SourceContent,
+    source: SourceContent,
     slices: Sequence[FoundSlice],
-    wanted: Addresses | None,
+    address_kind: Addresses | None,
     entries: Sequence[Entry],
 ) -> None:
+    """Add new entries for `slices` and for the hosts of the source. `entries`: the existing entries."""
     names = {each.name for each in entries} | {worker.worker for each in entries for worker in each.workers}
     new_addresses = {each.name: plan.addresses.get(each.name, each.addresses) for each in entries}
     owners = {address: name for name, addresses in new_addresses.items() for address in addresses}
     for each in slices:
         name = each.name if each.name not in names else name_with_zone(each)
-        hosts = addresses_of(each, wanted or Addresses.INTERNAL)
+        hosts = addresses_of(each, address_kind or Addresses.INTERNAL)
         used = next((host for host in hosts if host in owners), "")
         fault = ""
         if not hosts:
@@ -207,13 +217,14 @@ def _add(
             plan.added.append(name)
             plan.addresses[name] = hosts
             _add_notes(plan, name, each)
-    _add_hosts(plan, found.hosts, names, owners, entries)
+    _add_hosts(plan, source.hosts, names, owners, entries)
 
 
 def _add_hosts(
     plan: Plan, hosts: Sequence[NewHost], names: set[str], owners: dict[str, str], entries: Sequence[Entry]
 ) -> None:
-    ports = {(w.connection.host, w.connection.port or 22) for each in entries for w in each.workers}
+    connections = (worker.connection for each in entries for worker in each.workers)
+    ports = {(each.host, each.port or 22) for each in connections}
     for host in hosts:
         if (host.host, host.port or 22) in ports:
             plan.unchanged.append(owners.get(host.host, host.worker))
@@ -227,42 +238,39 @@ def _add_hosts(
             plan.addresses[host.worker] = (host.host,)
 
 
-def addresses_of(found: FoundSlice, wanted: Addresses) -> tuple[str, ...]:
-    return found.external if wanted is Addresses.EXTERNAL else found.internal
+def addresses_of(found: FoundSlice, address_kind: Addresses) -> tuple[str, ...]:
+    return found.external if address_kind is Addresses.EXTERNAL else found.internal
 
 
-# Changed entries
-
-
-def _move(
+def _move_entry(
     plan: Plan,
     file: ClusterFile,
     entry: Entry,
     found: FoundSlice,
-    wanted: Addresses | None,
+    address_kind: Addresses | None,
     entries: Sequence[Entry],
 ) -> Entry:
-    """Update an entry for the node that now has its addresses, and rename it if the name is free. Return the entry."""
+    """Update an entry for the node that now has its addresses, and rename it after the node. Return the entry."""
     zone = _zone(entry)
     if _has_same_name(entry, found):
-        _update(plan, file, entry, found, wanted, f"moved from {zone} to {found.zone}")
+        _update_entry(plan, file, entry, found, address_kind, f"moved from {zone} to {found.zone}")
         return entry
     name = found.name if all(each.name != found.name for each in entries) else name_with_zone(found)
     renamed = file.rename(entry, name)
-    _update(plan, file, renamed, found, wanted, f"took the addresses of {entry.name}")
+    _update_entry(plan, file, renamed, found, address_kind, f"took the addresses of {entry.name}")
     return renamed
 
 
-def _update(
+def _update_entry(
     plan: Plan,
     file: ClusterFile,
     entry: Entry,
     found: FoundSlice,
-    wanted: Addresses | None,
+    address_kind: Addresses | None,
     how: str = "was re-created",
 ) -> None:
     before = len(file.edits)
-    changes = list(_changes(plan, file, entry, found, wanted))
+    changes = list(_edit_values(plan, file, entry, found, address_kind))
     old, new = entry.incarnation, found.incarnation
     if new and new != old:
         file.set_value(entry, "incarnation", new)
@@ -278,14 +286,14 @@ def _update(
     _add_notes(plan, entry.name, found)
 
 
-def _changes(
-    plan: Plan, file: ClusterFile, entry: Entry, found: FoundSlice, wanted: Addresses | None
+def _edit_values(
+    plan: Plan, file: ClusterFile, entry: Entry, found: FoundSlice, address_kind: Addresses | None
 ) -> Iterator[str]:
-    """Edit the values of an entry that differ from those of the found slice, and yield their keys."""
+    """Edit the values of an entry that differ from the values of the found slice, and yield their keys."""
     if entry.type != found.type:
         file.set_type(entry, found.type)
         yield f"type {entry.type or 'unset'} → {found.type}"
-    hosts = _addresses_for(plan, entry, found, wanted)
+    hosts = _addresses_for(plan, entry, found, address_kind)
     plan.addresses[entry.name] = hosts
     if hosts != entry.addresses:
         file.set_addresses(entry, hosts)
@@ -323,13 +331,15 @@ def _changed_labels(plan: Plan, file: ClusterFile, entry: Entry, labels: Mapping
             plan.notes.append((entry.name, note))
 
 
-def _addresses_for(plan: Plan, entry: Entry, found: FoundSlice, wanted: Addresses | None) -> tuple[str, ...]:
-    """Return the addresses to write. If `wanted` is None, they are internal or external as in the entry now."""
+def _addresses_for(
+    plan: Plan, entry: Entry, found: FoundSlice, address_kind: Addresses | None
+) -> tuple[str, ...]:
+    """Return the addresses to write. If `address_kind` is None, their kind is the kind of the entry's addresses."""
     is_named = not any(map(_is_address, entry.addresses)) and all(map(_is_address, found.internal))
-    if is_named and wanted is None and len(entry.addresses) == len(found.internal):
-        return entry.addresses  # ~/.ssh/config may resolve these names
+    if is_named and address_kind is None and len(entry.addresses) == len(found.internal):
+        return entry.addresses  # keep names, which ~/.ssh/config may resolve
     is_public = all(_is_address(each) and ipaddress.ip_address(each).is_global for each in entry.addresses)
-    kind = wanted or (Addresses.EXTERNAL if is_public and found.external else Addresses.INTERNAL)
+    kind = address_kind or (Addresses.EXTERNAL if is_public and found.external else Addresses.INTERNAL)
     if hosts := addresses_of(found, kind):
         return hosts
     plan.notes.append((entry.name, "not all of its VMs have an external address; its addresses stay"))
@@ -344,9 +354,6 @@ def _is_address(text: str) -> bool:
     return True
 
 
-# Notes
-
-
 def _add_wrong_attribute(plan: Plan, entry: Entry, key: str, value: str) -> None:
     plan.notes.append((entry.name, f"its attributes say {key}: {value}, which is wrong"))
 
@@ -358,24 +365,24 @@ def _add_notes(plan: Plan, name: str, found: FoundSlice) -> None:
         plan.notes.append((name, f"{health}; `iris worker probe` shows the state of its VMs"))
 
 
-def _keep_skipped(plan: Plan, matches: _Matches, found: SourceContent) -> None:
-    """Keep the entries of slices that the source lists but that can't be imported."""
-    for each in found.skipped:
+def _keep_skipped(plan: Plan, matches: _Matches, source: SourceContent) -> None:
+    """Keep the entries of slices in the source that can't be imported."""
+    for each in source.skipped:
         entry = matches.by_name.get(each.name)
         if entry is not None and id(entry) in matches.free and _zone(entry) in ("", each.zone):
             del matches.free[id(entry)]
             plan.notes.append((entry.name, "its entry is not changed"))
 
 
-def _gone(
-    plan: Plan, file: ClusterFile, matches: _Matches, found: SourceContent, *, prune: bool
+def _record_gone(
+    plan: Plan, file: ClusterFile, matches: _Matches, source: SourceContent, *, prune: bool
 ) -> list[str]:
-    """Record as gone the imported entries that a complete list lacks.
+    """Record the imported entries whose slice is missing from a complete list.
 
-    If `prune` is True, remove these entries from the file and return their names, otherwise return [].
+    With `prune`, remove these entries from the file and return their names. Otherwise return [].
     """
     for entry in matches.free.values():
-        if entry.incarnation and _scope(entry) in found.scopes:
+        if entry.incarnation and _scope(entry) in source.scopes:
             plan.gone.append(entry.name)
             if prune:
                 file.remove(entry)

@@ -1,4 +1,4 @@
-"""Write an import to cluster.yaml, and record in the log that the old VMs of re-created slices are gone."""
+"""Write an import to cluster.yaml, and record in the log that old VMs of re-created slices are gone."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ from iris_cli.ops.setup.cluster_import.plan import Addresses, Plan, Recreated, p
 class OldMachine(Struct, frozen=True, kw_only=True):
     """A worker in the log whose VM was re-created.
 
-    `ended_attempts` ended because the old VM is gone. `kept` is an attempt that was placed on the worker after the
-    creation of the new VM, or None. If `kept` is not None, it is unknown which attempts ended, and `ended_attempts` is
-    empty.
+    `ended_attempts` ended because the old VM is gone. `kept` is an attempt that may run on the new VM, or None. If
+    `kept` is not None, `ended_attempts` is empty.
     """
 
     worker: WorkerId
@@ -48,12 +47,12 @@ def old_machines(cluster: Cluster, recreated: Sequence[Recreated]) -> list[OldMa
     ]
 
 
-def _old_machine(cluster: Cluster, worker: WorkerId, slice_: Recreated) -> OldMachine:
-    known = worker in cluster.workers
-    live = [attempt_id for attempt_id, _ in cluster.live_attempts_on(worker)] if known else []
+def _old_machine(cluster: Cluster, worker: WorkerId, recreated: Recreated) -> OldMachine:
+    attempts = cluster.live_attempts_on(worker) if worker in cluster.workers else ()
+    live = [attempt_id for attempt_id, _ in attempts]
     ghosts = [ghost.attempt for ghost in cluster.ghosts.get(worker, ())]
-    created_at = slice_.created_at
-    reason = f"slice {slice_.name} {slice_.how}"
+    created_at = recreated.created_at
+    reason = f"slice {recreated.name} {recreated.how}"
     for attempt_id in (*live, *ghosts):
         if created_at is None or cluster.attempt(attempt_id).assigned_at >= created_at:
             return OldMachine(worker=worker, reason=reason, kept=attempt_id)
@@ -61,7 +60,7 @@ def _old_machine(cluster: Cluster, worker: WorkerId, slice_: Recreated) -> OldMa
 
 
 def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]:
-    """Record that the old VMs without a `kept` attempt are gone, and return them."""
+    """Record that the old VMs without a `kept` attempt are gone. Return these VMs."""
     recorded: list[OldMachine] = []
     with session.transaction() as draft:
         for each in old_machines(draft.cluster, recreated):  # the log may have changed since the prompt
@@ -82,19 +81,19 @@ def ended_jobs(machines: Sequence[OldMachine]) -> Iterator[str]:
 def replace_config(path: Path, before: bytes, after: bytes) -> None:
     """Replace a file atomically. Permissions and owner are kept. If `path` is a link, its target is replaced.
 
-    Raises IrisError if the file has changed since it was read, NotWritableError.
+    Raises NotWritableError, and IrisError if the content of the file is no longer `before`.
     """
     target = path.resolve()
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        known = target.stat()
+        status = target.stat()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
             file.write(after)
             file.flush()
             with suppress(PermissionError):  # only root may change the owner
-                os.fchown(file.fileno(), known.st_uid, known.st_gid)
-            os.fchmod(file.fileno(), stat.S_IMODE(known.st_mode))
+                os.fchown(file.fileno(), status.st_uid, status.st_gid)
+            os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
             os.fsync(file.fileno())
         if target.read_bytes() != before:
             raise IrisError(f"{path} has changed: nothing was written", hint="run the import again")
@@ -107,7 +106,11 @@ def replace_config(path: Path, before: bytes, after: bytes) -> None:
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """A proposed cluster.yaml. `before` is None for a new file. `by_hand`: edits that the user must make instead."""
+    """A proposed cluster.yaml. `before` and `after` are the contents of the file; `before` is None for a new file.
+
+    `by_hand`: edits that iris can't make safely, so that the user must make them. If it is not empty, nothing is
+    written.
+    """
 
     path: Path
     plan: Plan
@@ -126,27 +129,33 @@ class Proposal(Struct, frozen=True, kw_only=True):
 
 
 def propose(
-    path: Path, found: SourceContent, wanted: Addresses | None, *, prune: bool, home: Path
+    path: Path, source: SourceContent, address_kind: Addresses | None, *, prune: bool, home: Path
 ) -> Proposal:
-    """Return the proposed file after an import. Raises ConfigError if it would be invalid."""
-    return _change(path, found, wanted, prune=prune) if path.exists() else _new(path, found, wanted, home)
+    """Return the proposed file after an import. Raises ConfigError if the file would be invalid."""
+    if path.exists():
+        return _propose_change(path, source, address_kind, prune=prune)
+    return _propose_new_file(path, source, address_kind, home)
 
 
-def _change(path: Path, found: SourceContent, wanted: Addresses | None, *, prune: bool) -> Proposal:
+def _propose_change(
+    path: Path, source: SourceContent, address_kind: Addresses | None, *, prune: bool
+) -> Proposal:
     try:
         data = path.read_bytes()
     except OSError as error:
         raise NotWritableError(f"{path} can't be read: {error.strerror or error}") from error
     file = ClusterFile(path, data)
-    plan = plan_changes(file, found, wanted, prune=prune)
+    plan = plan_changes(file, source, address_kind, prune=prune)
     by_hand = tuple(file.by_hand)
     after, config = (data, file.config) if by_hand else file.new_content(plan.addresses, plan.labels)
     diff = () if by_hand else tuple(file.diff())
     return Proposal(path=path, plan=plan, diff=diff, before=data, after=after, config=config, by_hand=by_hand)
 
 
-def _new(path: Path, found: SourceContent, wanted: Addresses | None, home: Path) -> Proposal:
-    plan = plan_new(found, wanted)
+def _propose_new_file(
+    path: Path, source: SourceContent, address_kind: Addresses | None, home: Path
+) -> Proposal:
+    plan = plan_new(source, address_kind)
     slices, hosts = tuple(plan.new_slices), tuple(plan.new_hosts)
     names = [each.host for each in hosts if not each.user] + [each.hosts[0] for each in slices]
     user, key = init.guess_login(names, home, for_cloud=any(each.incarnation for each in slices))

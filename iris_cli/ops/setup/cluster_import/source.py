@@ -1,4 +1,4 @@
-"""Read import sources: lists of hosts or TPU VMs, SSH configuration. Find the sources on this machine."""
+"""Read the sources of an import: lists of hosts or TPU VMs, and SSH configurations. Find sources on this machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from iris_cli.remote.transport import NoAnswer
 
 
 def read_host_list(text: str) -> SourceContent:
-    """Read hosts separated by blanks or line feeds; `#` begins a comment. Raises UsageError with the line number."""
+    """Read hosts separated by blanks or line feeds. `#` begins a comment. Raises UsageError with the line number."""
     words = []
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
         words += [(f"line {number}: ", word) for word in line.partition("#")[0].split()]
@@ -71,7 +71,7 @@ def _read_hosts(word: str) -> list[NewHost]:
     return [read_host(f"{user}{at}{each}") for each in expand_hosts(address)]
 
 
-_GIT_USER = "git"  # user of git servers in SSH configurations: such servers provide no shell
+_GIT_USER = "git"  # the user of git servers in SSH configurations; git servers provide no shell
 
 
 def read_ssh_config(path: Path) -> SourceContent:
@@ -127,12 +127,12 @@ MAX_SOURCE = 64 << 20
 _MESSAGE = re.compile(
     r"(ERROR|WARNING): |Listed 0 items\b|Your active configuration is: |.*\bcommand not found\b"
 )
-_TABLE = re.compile(r"NAME[ \t]+ZONE\b")  # gcloud's default output
+_TABLE = re.compile(r"NAME[ \t]+ZONE\b")  # gcloud's default output format
 _SSH_LINE = re.compile(r"^\s*(Host|Match|Include)[ \t=]", re.IGNORECASE | re.MULTILINE)
 
 
 def list_nodes(project: str, zone: str, clock: Clock) -> str:
-    """Return all nodes as JSON, in the API's format of a list of nodes. Raises UsageError, UnreachableError."""
+    """Return all TPU nodes as JSON in the format of the TPU API. Raises UsageError, UnreachableError."""
     try:
         return json.dumps(opening.list_nodes(project, zone, clock))
     except ProviderError as error:
@@ -148,7 +148,10 @@ def list_nodes(project: str, zone: str, clock: Clock) -> str:
 def read_source(
     source: str, names: Sequence[str], clock: Clock, *, home: Path, project: str = "", zone: str = ""
 ) -> SourceContent:
-    """Read the source of `--from`, filtered by `names`. Without a source, `names` are hosts. Raises UsageError."""
+    """Read the source of `--from`, and keep the entries that match `names` ((): all entries).
+
+    If `source` is '', `names` are hosts to import. Raises UsageError.
+    """
     if not source:
         return _read_words([("", word) for word in names])
     if source == GCP:
@@ -159,11 +162,11 @@ def read_source(
         found = _read_text(source)
     if project and zone:
         found = structs.replace(found, scopes=found.scopes | {(project, zone)})
-    return _filtered(found, names) if names else found
+    return _filter(found, names) if names else found
 
 
 def _read_text(source: str) -> SourceContent:
-    """Read a file of any supported kind. The kind is detected by the first characters."""
+    """Read a file of any supported kind, which its content shows."""
     text = _read_file(source)
     _check_is_list(source, text.lstrip().partition("\n")[0])
     if text.lstrip("\ufeff \t\r\n")[:1] in ("[", "{"):
@@ -176,22 +179,22 @@ def _read_text(source: str) -> SourceContent:
 
 
 def _check_is_list(source: str, first_line: str) -> None:
-    """Raise UsageError for a first line that is a message of gcloud or a shell: its words would be read as hosts."""
+    """Raise UsageError if the first line is a message of gcloud or a shell. Its words are not hosts."""
     if _MESSAGE.match(first_line):
         raise UsageError(
-            f"{_where(source)}: this is a message, not a list: {clip(first_line)}",
+            f"{_source_words(source)}: this is a message, not a list: {clip(first_line)}",
             hint="run that command alone, and without 2>&1",
         )
     if _TABLE.match(first_line):
-        raise UsageError(f"{_where(source)}: this is a table, not JSON", hint=LIST_COMMAND)
+        raise UsageError(f"{_source_words(source)}: this is a table, not JSON", hint=LIST_COMMAND)
 
 
-def _where(source: str) -> str:
+def _source_words(source: str) -> str:
     return "standard input" if source == STDIN else clip(source)
 
 
 def _read_file(source: str) -> str:
-    where = _where(source)
+    where = _source_words(source)
     try:
         if source == STDIN:
             data = sys.stdin.buffer.read(MAX_SOURCE + 1)
@@ -211,7 +214,7 @@ def _read_file(source: str) -> str:
     return text
 
 
-def _filtered(found: SourceContent, patterns: Sequence[str]) -> SourceContent:
+def _filter(found: SourceContent, patterns: Sequence[str]) -> SourceContent:
     def matches(name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
@@ -226,12 +229,12 @@ def _filtered(found: SourceContent, patterns: Sequence[str]) -> SourceContent:
         slices=tuple(each for each in found.slices if matches(each.name)),
         hosts=tuple(each for each in found.hosts if matches(each.worker)),
         skipped=tuple(others),
-        scopes=frozenset(),  # items that the patterns exclude still exist
+        scopes=frozenset(),  # the list is no longer complete
     )
 
 
 _MAX_FILES = 20
-_MAX_OFFERED = 4 << 20  # bytes of a file that is read to see if it is a list
+_MAX_OFFERED = 4 << 20  # maximum bytes of a file that may be a list of TPU VMs
 
 
 class Offer(Struct, frozen=True):
@@ -244,10 +247,10 @@ class Offer(Struct, frozen=True):
 
 def offers(directory: Path, home: Path, environ: Mapping[str, str]) -> list[Offer]:
     """Return the possible imports: lists of TPU VMs in `directory`, gcloud, and hosts of the SSH configuration."""
-    return [*_lists(directory), *_gcloud(home, environ), *_ssh_hosts(home)]
+    return [*_node_lists(directory), *_gcloud(home, environ), *_ssh_hosts(home)]
 
 
-def _lists(directory: Path) -> Iterator[Offer]:
+def _node_lists(directory: Path) -> Iterator[Offer]:
     for path in sorted(directory.glob("*.json"))[:_MAX_FILES]:
         with suppress(OSError, ValueError, IrisError):
             if path.is_file() and path.stat().st_size <= _MAX_OFFERED:
@@ -260,22 +263,23 @@ def _lists(directory: Path) -> Iterator[Offer]:
 def _gcloud(home: Path, environ: Mapping[str, str]) -> Iterator[Offer]:
     if shutil.which("gcloud", path=environ.get("PATH")) is None:
         return
-    zone = shlex.quote(_zone(home, environ) or "ZONE")
+    zone = shlex.quote(_default_zone(home, environ) or "ZONE")
     command = f"gcloud compute tpus tpu-vm list --zone {zone} --format json"
     yield Offer(f"{command} | iris cluster import --from -")
 
 
-def _zone(home: Path, environ: Mapping[str, str]) -> str:
+def _default_zone(home: Path, environ: Mapping[str, str]) -> str:
     """Return gcloud's default zone, from its environment variable or its active configuration; '' if unknown."""
     directory = Path(environ.get("CLOUDSDK_CONFIG") or home / ".config" / "gcloud")
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     with suppress(OSError, ValueError, configparser.Error):
-        active = environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME") or _active(directory)
+        active = environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME") or _active_configuration(directory)
         parser.read(directory / "configurations" / f"config_{Path(active).name}", encoding="utf-8")
     return environ.get("CLOUDSDK_COMPUTE_ZONE") or str(parser.get("compute", "zone", fallback=""))
 
 
-def _active(directory: Path) -> str:
+def _active_configuration(directory: Path) -> str:
+    """Return the name of gcloud's active configuration."""
     try:
         return (directory / "active_config").read_text("utf-8").strip() or "default"
     except OSError:
