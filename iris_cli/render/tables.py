@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from iris_cli.clock import local_minute
@@ -175,8 +176,9 @@ def fold(names: Iterable[str], max_parts: int = MAX_PARTS) -> str:
             continue
         number = digits[-_MAX_DIGITS:].lstrip("0") or "0"
         stems.setdefault((name[: -len(number)], True), set()).add(int(number))
-    words = [_folded_word(stem, numbers, max_parts) for (stem, _), numbers in stems.items()]
-    return ", ".join(words[:max_parts]) + (", …" if len(words) > max_parts else "")
+    shown = islice(stems.items(), max_parts)
+    words = [_folded_word(stem, numbers, max_parts) for (stem, _), numbers in shown]
+    return ", ".join(words) + (", …" if len(stems) > max_parts else "")
 
 
 def group_by_text(pairs: Iterable[tuple[str, str]]) -> list[tuple[list[str], str]]:

@@ -63,7 +63,7 @@ def display_of(job: Job, tasks: Sequence[Task]) -> str:
         return DisplayWord.STOPPING
     if failures := last_failures(job, tasks):
         return _retrying_display(job, failures[0])
-    ended = sum(task.state.terminal for task in tasks)
+    ended = sum(count for state, count in Counter(task.state for task in tasks).items() if state.terminal)
     return f"{JobState.PENDING} ({ended} of {len(tasks)} done)" if ended else JobState.PENDING
 
 
@@ -77,7 +77,12 @@ def displays_of(job: Job, tasks: Sequence[Task]) -> list[str]:
     retrying = {each.task.id: _retrying_display(job, each) for each in failures}
     if job.is_gang and failures:
         retrying = dict.fromkeys(job.task_ids, _retrying_display(job, failures[0]))
-    return [_task_display(task, retrying.get(task.id, TaskState.PENDING)) for task in tasks]
+    return [
+        _task_display(task, retrying.get(task.id, TaskState.PENDING))
+        if task.attempts or task.end is not None or retrying
+        else task.state
+        for task in tasks
+    ]
 
 
 def count_displays(displays: Iterable[str]) -> dict[str, int]:
@@ -136,9 +141,8 @@ def last_failures(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
         triggers = _triggers(tasks)
         last_round = max((number for number in triggers if number < job.settled_rounds), default=None)
         return [triggers[last_round]] if last_round is not None else []
-    last_by_task = {
-        each.task.id: each for each in _failures(task for task in tasks if not task.state.terminal)
-    }
+    placed = (task for task in tasks if task.attempts and not task.state.terminal)
+    last_by_task = {each.task.id: each for each in _failures(placed)}
     return sorted(last_by_task.values(), key=lambda each: (-each.end.at, each.task.index))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from heapq import nsmallest
 
 from msgspec import Struct, field
 
@@ -147,7 +149,7 @@ class Cluster(Struct, kw_only=True, eq=False):
         ended = {job.id: job for job in values_in_memory(self.jobs) if job.end is not None}
         for job in self.past.last_ended(limit) if self.past is not None else ():
             ended[job] = self.jobs[job]
-        return sorted(ended.values(), key=_by_latest_end)[:limit]
+        return nsmallest(limit, ended.values(), key=_by_latest_end)
 
     def tasks_of(self, job: JobId) -> list[Task]:
         return [self.tasks[task] for task in self.jobs[job].task_ids]
@@ -212,20 +214,20 @@ class Cluster(Struct, kw_only=True, eq=False):
 
 def state_of(job: Job, tasks: Sequence[Task]) -> JobState:
     """Return the state of a job, derived from its tasks. The first rule that matches counts."""
-    states = [task.state for task in tasks]
-    all_ended = all(state.terminal for state in states)
+    counts = Counter([task.state for task in tasks])
+    all_ended = all(state.terminal for state in counts)
     may_end_early = all_ended or not job.keep_going
-    if may_end_early and TaskState.UNSCHEDULABLE in states:
+    if may_end_early and TaskState.UNSCHEDULABLE in counts:
         return JobState.UNSCHEDULABLE
     if job.cancelled:
         return JobState.KILLED
-    failed = states.count(TaskState.FAILED)
+    failed = counts[TaskState.FAILED]
     if may_end_early and failed > job.max_task_failures:
         return JobState.FAILED
-    if job.is_gang and TaskState.WORKER_FAILED in states:
+    if job.is_gang and TaskState.WORKER_FAILED in counts:
         return JobState.FAILED
     if all_ended:
-        only_tolerated = failed + states.count(TaskState.SUCCEEDED) == len(states)
+        only_tolerated = failed + counts[TaskState.SUCCEEDED] == len(tasks)
         return JobState.SUCCEEDED if only_tolerated else JobState.FAILED
     started = any(attempt.started_at is not None for task in tasks for attempt in task.attempts)
     return JobState.RUNNING if started else JobState.PENDING

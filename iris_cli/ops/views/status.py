@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
@@ -216,5 +217,5 @@ def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
 
 
 def _counts(tasks: Sequence[Task]) -> dict[TaskState, int]:
-    states = [task.state for task in tasks]
-    return {state: states.count(state) for state in TaskState if state in states}
+    counts = Counter([task.state for task in tasks])
+    return {state: counts[state] for state in TaskState if state in counts}
