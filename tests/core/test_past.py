@@ -23,9 +23,9 @@ class Shelf:
         self._order, self._there = order, there
         self.asked: list[str] = []
 
-    def find(self, key: str) -> int:
+    def find(self, key: str) -> int | None:
         self.asked.append(key)
-        return self._there[key]
+        return self._there.get(key)
 
     def all_entries(self) -> Iterator[tuple[str, int]]:
         self.asked.append("*")

@@ -26,7 +26,7 @@ def _start(phase: Assigned, event: ev.TaskRunning, context: EventContext) -> Run
 
 def _task_running(edit: Edit, event: ev.TaskRunning, at: float) -> None:
     task = edit.tasks[event.task]
-    attempt = edit.attempt(task, event.attempt)
+    attempt = task.attempts[event.attempt]
     job, worker = edit.jobs[task.job], edit.workers[attempt.worker]
     known, group = edit.slices["west-c0ff-1"], edit.group("west")
     end = task.end
@@ -56,7 +56,7 @@ PLANTED = (
     "    known.joined = at",
     "    group.failure = 0",
     "    edit.cluster.task[task.id] = task",
-    "    edit.add_attempt(task, Attempt(numbr=0, worker=worker.id, token=attempt.token))",
+    "    task.attempts = (Attempt(numbr=0, worker=worker.id, token=attempt.token),)",
     "    end.at = at",
     "    change_row(ev.TaskEnded, _task_running)",
 )

@@ -109,7 +109,7 @@ def _task_assigned(edit: Edit, event: ev.TaskAssigned, at: float) -> None:
         round=max(0, job.rounds - 1),
         assigned_at=at,
     )
-    edit.add_attempt(task, attempt)
+    task.attempts = (*task.attempts, attempt)
 
 
 def _task_dispatch_failed(edit: Edit, event: ev.TaskDispatchFailed, at: float) -> None:
@@ -167,7 +167,8 @@ def _attempt_stopped(edit: Edit, event: ev.AttemptStopped, at: float) -> None:
 def _attempts_reaped(edit: Edit, event: ev.AttemptsReaped, at: float) -> None:
     outputs = edit.cluster.outputs[event.worker]
     requested = (*event.attempts, *event.left)
-    if not requested or sorted(requested) != sorted(outputs.oldest_batch[: len(requested)]):
+    oldest = set(outputs.oldest_batch[: len(requested)])
+    if not len(requested) == len(oldest) > 0 or oldest != set(requested):
         raise IllegalTransitionError(f"{event}: these are not the oldest attempts with files on the worker")
     outputs = outputs.minus(len(requested), at)
     for attempt_id in event.left:
@@ -222,7 +223,7 @@ def _enter_next_phase(
     task = edit.tasks[task_id]
     if not 0 <= number < len(task.attempts):
         raise illegal_transition_error(event, task)
-    attempt = edit.attempt(task, number)
+    attempt = task.attempts[number]
     phase = next_phase(attempt.phase, event, EventContext(edit.cluster, attempt, at))
     if phase is None:
         raise illegal_transition_error(event, task)

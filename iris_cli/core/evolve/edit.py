@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Generic, TypeVar
 
-from iris_cli.core import Attempt, Cluster, Job, JobId, Task, TaskId, Worker, WorkerId
+from iris_cli.core import Cluster, Job, JobId, Task, TaskId, Worker, WorkerId
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.event import IllegalTransitionError as IllegalTransitionError
 from iris_cli.core.events.events import Event
@@ -55,36 +55,27 @@ class Edit:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.jobs: EditedTable[JobId, Job] = EditedTable(cluster.jobs)
-        self.tasks: EditedTable[TaskId, Task] = EditedTable(cluster.tasks)
+        self.tasks: EditedTable[TaskId, Task] = EditedTable(cluster.tasks, _copy_task)
         self.workers: EditedTable[WorkerId, Worker] = EditedTable(cluster.workers, _copy_worker)
         self.slices: EditedTable[str, Slice] = EditedTable(cluster.slices)
         self._groups: EditedTable[str, GroupRecord] = EditedTable(cluster.scale_groups)
-        self._attempts: set[tuple[TaskId, int]] = set()  # the attempts that no other code has
 
     def publish(self) -> None:
         """Mark all records of all tables as shared."""
         for table in (self.jobs, self.tasks, self.workers, self.slices, self._groups):
             table.publish()
-        self._attempts.clear()
-
-    def attempt(self, task: Task, number: int) -> Attempt:
-        """Return an attempt of a task, to change it."""
-        attempt = task.attempts[number]
-        if (task.id, number) not in self._attempts:
-            attempt = copy(attempt)
-            task.attempts = (*task.attempts[:number], attempt, *task.attempts[number + 1 :])
-            self._attempts.add((task.id, number))
-        return attempt
-
-    def add_attempt(self, task: Task, attempt: Attempt) -> None:
-        task.attempts = (*task.attempts, attempt)
-        self._attempts.add((task.id, attempt.number))
 
     def group(self, name: str) -> GroupRecord:
         """Return the record of a scale group, or a new record if the group is unknown."""
         if name not in self.cluster.scale_groups:
             self._groups[name] = GroupRecord(name=name)
         return self._groups[name]
+
+
+def _copy_task(task: Task) -> Task:
+    copied = copy(task)
+    copied.attempts = tuple(map(copy, task.attempts))
+    return copied
 
 
 def _copy_worker(worker: Worker) -> Worker:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # the definition of a Protocol takes longer than a look-up
     class StoredTable(Protocol[K, Found]):
         """One table as stored in a snapshot."""
 
-        def find(self, key: K) -> Found:
-            """Return a stored entry. Raises KeyError."""
+        def find(self, key: K) -> Found | None:
+            """Return a stored entry; None if there is no such entry."""
             ...
 
         def all_entries(self) -> Iterable[tuple[K, Found]]:
@@ -43,7 +43,7 @@ class Past:
 
 
 class Table(dict[K, V]):
-    """A dict that reads missing entries from the stored table `kept`, and keeps them in memory.
+    """A dict that reads missing entries from the stored table `kept`, and keeps them in memory. No value is None.
 
     `missing` is the number of entries that are not in memory, `dropped` are the keys of deleted stored entries. The
     function `values_in_memory` returns the entries in memory. Look up an existing entry before you replace it, because
@@ -66,15 +66,25 @@ class Table(dict[K, V]):
         self._lock = lock or nullcontext()
         self.dropped: frozenset[K] = frozenset()
 
+    def get(self, key: Any, default: Any = None) -> Any:
+        if (value := super().get(key)) is None:
+            with self._lock:
+                value = super().get(key)  # another thread may have read it
+                if value is None and self.kept is not None and key not in self.dropped:
+                    value = self.kept.find(key)
+                    if value is not None:
+                        self[key] = value
+                        self._missing -= 1
+        return default if value is None else value
+
     def __missing__(self, key: K) -> V:
-        with self._lock:
-            if super().__contains__(key):  # another thread has read it
-                return self[key]
-            if self.kept is None or key in self.dropped:
-                raise KeyError(key)
-            value = self[key] = self.kept.find(key)
-            self._missing -= 1
-        return value
+        if (value := self.get(key)) is None:
+            raise KeyError(key)
+        found: V = value
+        return found
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(key) is not None
 
     def __len__(self) -> int:
         return super().__len__() + self._missing
@@ -115,9 +125,8 @@ class Table(dict[K, V]):
         return not self == other
 
     # The methods of dict ignore stored entries. The methods of Mapping call only the methods above and `self[key]`.
-    __contains__, __eq__ = Mapping.__contains__, Mapping.__eq__
-    get = Mapping.get  # type: ignore[assignment]  # typed for any Mapping
-    keys, values, items = Mapping.keys, Mapping.values, Mapping.items  # type: ignore[assignment]  # as above
+    __eq__ = Mapping.__eq__
+    keys, values, items = Mapping.keys, Mapping.values, Mapping.items  # type: ignore[assignment]  # typed for any Mapping
     setdefault = MutableMapping.setdefault
     __hash__ = None  # as for any dict
 

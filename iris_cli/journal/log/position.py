@@ -14,8 +14,8 @@ PROGRAM = f"iris {__version__}"
 NO_PREVIOUS = "00000000"
 """`prev` of the first line."""
 
-_MARK = b',"crc":"'
-TAIL = len(_MARK) + len('9a27e113"}')
+_CHECKSUM = b',"crc":"%08x"}'
+TAIL = len(_CHECKSUM % 0)
 """Number of bytes of the checksum at the end of a line."""
 
 
@@ -50,7 +50,7 @@ START = Position()
 
 def seal(body: bytes) -> bytes:
     """Return a line: a JSON object without its closing brace, and its checksum."""
-    return b'%s%s%08x"}\n' % (body, _MARK, crc32(body))
+    return body + _CHECKSUM % crc32(body) + b"\n"
 
 
 def unseal(line: bytes) -> bytes:
@@ -60,7 +60,7 @@ def unseal(line: bytes) -> bytes:
 
 def is_intact(line: bytes) -> bool:
     """Return True if the line, without its newline, ends in the right checksum."""
-    return line[-TAIL:-10] == _MARK and line[-2:] == b'"}' and b"%08x" % crc32(line[:-TAIL]) == line[-10:-2]
+    return line[-TAIL:] == _CHECKSUM % crc32(line[:-TAIL])
 
 
 # Faults in a log.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any, get_args
 
@@ -36,7 +36,6 @@ that is not in its format."""
 FORMAT = 1
 _CRC = pattern(r"[0-9a-f]{8}")
 _CLUSTER_ID = pattern(r"[0-9a-f]{32}")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LENGTH = len("2026-11-20T14:03:09.120Z")
 
 
@@ -185,15 +184,13 @@ def _record(line: _Line) -> LogRecord:
         prev=line.prev,
         crc=line.crc,
         program=line.program,
-        header=_header(line),
+        header=_header(line) if line.format is not None or line.cluster_id else None,
     )
 
 
-def _header(line: _Line) -> Header | None:
+def _header(line: _Line) -> Header:
     if line.format is None:
-        if line.cluster_id:
-            raise ValueError("only a first line has a cluster_id")
-        return None
+        raise ValueError("only a first line has a cluster_id")
     if not _CLUSTER_ID.fullmatch(line.cluster_id) or not line.program:
         raise ValueError("the header is malformed")
     first = line.events[0] if line.events else None
@@ -212,7 +209,7 @@ def parse_time(text: str) -> float:
     # fromisoformat accepts only digits between these separators.
     if len(text) != _LENGTH or text[4:20:3] != "--T::." or text[-1] != "Z":
         raise ValueError(f"{text!r:.80} is not a time")
-    return (datetime.fromisoformat(text) - _EPOCH).total_seconds()
+    return datetime.fromisoformat(text).timestamp()
 
 
 # Events as JSON: `{"type": "TaskAssigned", "task": "train/task-0", "attempt": 0, ...}`.

@@ -140,9 +140,14 @@ StoredJobs = Mapping[str, Raw]
 """A page: encoded jobs by id."""
 
 
-def job_in(cluster: Cluster, job: JobId) -> FullJob:
-    """Return a job of a cluster. Raises KeyError."""
-    return FullJob(cluster.jobs[job], tuple(cluster.tasks_of(job)), cluster.children.get(job, ()))
+def job_in(cluster: Cluster, job: JobId, known: Sequence[Task] = ()) -> FullJob:
+    """Return a job of a cluster; `known` are tasks of the job, in any order. Raises KeyError."""
+    record = cluster.jobs[job]
+    if len(known) != record.replicas:
+        known = cluster.tasks_of(job)
+    elif len(known) > 1:
+        known = sorted(known, key=lambda task: task.id.index)
+    return FullJob(record, tuple(known), cluster.children.get(job, ()))
 
 
 def stored_job(whole: FullJob) -> StoredJob:

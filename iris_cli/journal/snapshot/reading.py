@@ -184,7 +184,7 @@ class Snapshot(Past):
         """The cluster replayed from the log; None unless a file was found damaged."""
         self.kept = kept if kept is not None else {}
         self.lock = RLock()  # of the tables: calls in threads also read ended jobs
-        self._live = live
+        self.live = live
         self._last = last
         self._replay = replay
 
@@ -197,22 +197,25 @@ class Snapshot(Past):
                 self.log = self._replay()
         return log(self.log)
 
-    def find(self, job: JobId) -> FullJob:
-        """Return an ended job. Raises KeyError."""
-        if job not in self.kept:
-            self.kept[job] = self._query(lambda: self._in_files(job), lambda log: job_in(log, job))
-        return self.kept[job]
+    def find(self, job: JobId) -> FullJob | None:
+        """Return an ended job; None if there is no such job."""
+        if (whole := self.kept.get(job)) is None:
+            whole = self._query(
+                lambda: self._in_files(job), lambda log: job_in(log, job) if job in log.jobs else None
+            )
+            if whole is not None:
+                self.kept[job] = whole
+        return whole
 
-    def _in_files(self, job: JobId) -> FullJob:
-        if (raw := self.files.find(job)) is None:
-            raise KeyError(job)
-        return _decoded(raw)
+    def _in_files(self, job: JobId) -> FullJob | None:
+        raw = self.files.find(job)
+        return None if raw is None else _decoded(raw)
 
     def all_entries(self) -> list[FullJob]:
         """Return all jobs at the time of the snapshot, in the order of submission."""
         found = self._query(self._all_in_files, lambda log: {job: job_in(log, job) for job in log.jobs})
         found |= self.kept
-        found |= {whole.job.id: whole for whole in self._live}
+        found |= {whole.job.id: whole for whole in self.live}
         return sorted(found.values(), key=lambda whole: whole.job.order)
 
     def _all_in_files(self) -> dict[JobId, FullJob]:
@@ -248,8 +251,9 @@ class _Jobs(Struct):
 
     snapshot: Snapshot
 
-    def find(self, key: JobId) -> Job:
-        return self.snapshot.find(key).job
+    def find(self, key: JobId) -> Job | None:
+        whole = self.snapshot.find(key)
+        return None if whole is None else whole.job
 
     def all_entries(self) -> Iterable[tuple[JobId, Job]]:
         return ((whole.job.id, whole.job) for whole in self.snapshot.all_entries())
@@ -258,13 +262,10 @@ class _Jobs(Struct):
 class _Tasks(Struct):
     snapshot: Snapshot
 
-    def find(self, key: TaskId) -> Task:
-        if not isinstance(key, TaskId):  # such as None
-            raise KeyError(key)
-        tasks = self.snapshot.find(key.job).tasks
-        if not 0 <= key.index < len(tasks):
-            raise KeyError(key)
-        return tasks[key.index]
+    def find(self, key: TaskId | None) -> Task | None:
+        if key is None or (whole := self.snapshot.find(key.job)) is None:
+            return None
+        return whole.tasks[key.index] if 0 <= key.index < len(whole.tasks) else None
 
     def all_entries(self) -> Iterable[tuple[TaskId, Task]]:
         return ((task.id, task) for whole in self.snapshot.all_entries() for task in whole.tasks)
@@ -273,10 +274,9 @@ class _Tasks(Struct):
 class _Children(Struct):
     snapshot: Snapshot
 
-    def find(self, key: JobId) -> tuple[JobId, ...]:
-        if children := self.snapshot.find(key).children:
-            return children
-        raise KeyError(key)
+    def find(self, key: JobId) -> tuple[JobId, ...] | None:
+        whole = self.snapshot.find(key)
+        return (whole.children or None) if whole is not None else None
 
     def all_entries(self) -> Iterable[tuple[JobId, tuple[JobId, ...]]]:
         wholes = self.snapshot.all_entries()
@@ -288,24 +288,23 @@ class OutputTexts(Struct):
 
     raws: dict[WorkerId, Raw]
 
-    def find(self, key: WorkerId) -> Outputs:
-        return decode(Outputs, bytes(self.raws[key]))
+    def find(self, key: WorkerId) -> Outputs | None:
+        return decode(Outputs, bytes(self.raws[key])) if key in self.raws else None
 
     def all_entries(self) -> Iterable[tuple[WorkerId, Outputs]]:
-        return ((worker, self.find(worker)) for worker in self.raws)
+        return ((worker, decode(Outputs, bytes(raw))) for worker, raw in self.raws.items())
 
 
 def cluster_of(
     fleet: Cluster,
     past: Snapshot,
-    jobs_in_memory: Sequence[FullJob],
     sizes: tuple[int, int, int],
     outputs: dict[WorkerId, Outputs],
 ) -> Cluster:
-    """Return the cluster with `jobs_in_memory` and all other jobs in `past`. `sizes`: lengths of the tables."""
-    jobs = {whole.job.id: whole.job for whole in jobs_in_memory}
-    tasks = {task.id: task for whole in jobs_in_memory for task in whole.tasks}
-    children = {whole.job.id: whole.children for whole in jobs_in_memory if whole.children}
+    """Return the cluster with the open jobs of `past` in memory. `sizes`: lengths of the tables."""
+    jobs = {whole.job.id: whole.job for whole in past.live}
+    tasks = {task.id: task for whole in past.live for task in whole.tasks}
+    children = {whole.job.id: whole.children for whole in past.live if whole.children}
     fleet.jobs = Table(jobs, _Jobs(past), sizes[0] - len(jobs), past.lock)
     fleet.tasks = Table(tasks, _Tasks(past), sizes[1] - len(tasks), past.lock)
     fleet.children = Table(children, _Children(past), sizes[2] - len(children), past.lock)
@@ -323,8 +322,8 @@ def read_snapshot(
     """
     header, live = file.header, file.decode(Live, file.header.live)
     with raising_damaged():
-        jobs_in_memory = open_jobs(live)
-    past = Snapshot(files_of_snapshot(directory, file, archived=archived), jobs_in_memory, live.last, replay)
+        opened = open_jobs(live)
+    past = Snapshot(files_of_snapshot(directory, file, archived=archived), opened, live.last, replay)
     raws = file.decode(dict[WorkerId, Raw], header.outputs)
     outputs = Table({}, OutputTexts(raws), len(raws), past.lock)
-    return cluster_of(live.fleet, past, jobs_in_memory, (header.jobs, header.tasks, header.parents), outputs)
+    return cluster_of(live.fleet, past, (header.jobs, header.tasks, header.parents), outputs)

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from msgspec import Raw
 
-from iris_cli.core import Cluster, JobId, Table, WorkerId, values_in_memory
+from iris_cli.core import Cluster, JobId, Table, Task, WorkerId, values_in_memory
 from iris_cli.journal.codec import encode
 from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
 from iris_cli.journal.log.position import Position, seal
@@ -90,15 +90,16 @@ class SnapshotDraft:
         """Return the cluster after `moment` was archived, with only the often needed jobs in memory."""
         outputs = values_in_memory(self._cluster.outputs)
         unreaped = {attempt.task.job for each in outputs for attempt in each.attempts}
-        kept = {whole.job.id: whole for whole in self._changed if whole.job.id in unreaped}
+        known = self._past.kept if self._past is not None else {}
+        known = known | {whole.job.id: whole for whole in self._changed}
+        kept = {job: whole for job, whole in known.items() if job in unreaped}
         files = SnapshotFiles(directory, None, (*self._moments, moment))
         if (newest_by_job := self._past.files.newest_by_job if self._past is not None else {}) is not None:
             files.newest_by_job = newest_by_job | dict.fromkeys(self._ended, moment.seq)
         past = Snapshot(files, self._open, self._last, replay, kept)
         header = self._header
         sizes = header.jobs, header.tasks, header.parents
-        jobs_in_memory = [*self._open, *kept.values()]
-        return cluster_of(copy(self._cluster), past, jobs_in_memory, sizes, self._cluster.outputs)
+        return cluster_of(copy(self._cluster), past, sizes, self._cluster.outputs)
 
 
 SnapshotParts = tuple[list[FullJob], list[FullJob], tuple[JobId, ...], "Snapshot | None"]
@@ -121,16 +122,18 @@ def _parts_of(cluster: Cluster) -> SnapshotParts:
 
 def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[FullJob], list[FullJob]]:
     """Return the open jobs and the ended jobs in memory; `complete`: all jobs."""
-    for job_id in {task.job for task in values_in_memory(cluster.tasks)}:
-        cluster.jobs[job_id]
-    open_ids = {job.id for job in cluster.open_jobs()}
+    tasks: dict[JobId, list[Task]] = {}
+    for task in cluster.tasks.values() if complete else values_in_memory(cluster.tasks):
+        tasks.setdefault(task.id.job, []).append(task)
+    job_ids = tasks | {job.id: None for job in values_in_memory(cluster.jobs)}
+    wholes = [job_in(cluster, job_id, tasks.get(job_id, ())) for job_id in job_ids]
+    open_ids = {job.id for job in cluster.open_jobs()}  # the lines above have read jobs into memory
     opened: list[FullJob] = []
     ended: list[FullJob] = []
-    jobs = cluster.jobs.values() if complete else values_in_memory(cluster.jobs)
-    for job in sorted(jobs, key=lambda job: job.order):
-        whole = job_in(cluster, job.id)
-        is_open = job.id in open_ids or not all(task.state.terminal for task in whole.tasks)
+    for whole in wholes:
+        is_open = whole.job.id in open_ids or not all(task.state.terminal for task in whole.tasks)
         (opened if is_open else ended).append(whole)
+    opened.sort(key=lambda whole: whole.job.order)
     return opened, ended
 
 
