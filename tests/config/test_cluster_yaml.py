@@ -203,7 +203,7 @@ def test_a_near_miss_among_regions_is_a_warning(load: Load) -> None:
 
 
 def test_a_cluster_without_workers_is_a_warning(load: Load) -> None:
-    assert "no workers" in load("cluster: {name: lab}").warnings[0]
+    assert "no hosts yet" in load("cluster: {name: lab}").warnings[0]
 
 
 def test_durations_of_limits_take_any_form(load: Load) -> None:
