@@ -191,7 +191,7 @@ def _expired_too(prepare: Any, has_expired: Any) -> Any:
 
 
 def _ready_at_once() -> AbstractContextManager[Any]:
-    return patch.object(orders, "is_ready", lambda cluster, job, known: True)
+    return patch.object(orders, "all_ranks_ready", lambda cluster, job, states: True)
 
 
 @contextmanager

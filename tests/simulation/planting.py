@@ -78,7 +78,7 @@ def long_work_on_hosts_soon_given_up() -> Iterator[None]:
 @contextmanager
 def ghosts_may_stay() -> Iterator[None]:
     with (
-        patch.object(observe, "_stops", lambda cluster, worker: ()),
+        patch.object(observe, "_ghost_stops", lambda cluster, worker: ()),
         patch.object(
             import_module("iris_cli.core.scheduling.plan"), "_unconfirmed_stops", lambda cluster: []
         ),
