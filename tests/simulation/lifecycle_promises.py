@@ -106,7 +106,7 @@ _THE_LIFE_OF_A_TASK = (
         "a job succeeds although one of its tasks lost its host for good",
         change(
             "iris_cli.core.model.cluster",
-            "only_tolerated = failed + states.count(TaskState.SUCCEEDED) == len(states)",
+            "only_tolerated = failed + counts[TaskState.SUCCEEDED] == len(tasks)",
             "only_tolerated = True",
         ),
     ),
