@@ -204,9 +204,9 @@ REFUSED: dict[str, tuple[Callable[[Inside], object], type[IrisError], str]] = {
     "after another's job": (
         lambda it: it.submit(after=("other",)),
         NotFoundError,
-        "no job other below train",
+        "train has no child job other",
     ),
-    "after no job": (lambda it: it.submit(after=("train/x",)), NotFoundError, "no job train/x below train"),
+    "after no job": (lambda it: it.submit(after=("train/x",)), NotFoundError, "train has no child job train/x"),
     "after its parent": (lambda it: it.submit(after=("train",)), UsageError, "child jobs end with train"),
     "our own variables": (lambda it: it.submit(env={"IRIS_JOB_ID": "other"}), UsageError, "set by iris"),
     "a gang that tolerates": (
@@ -215,10 +215,10 @@ REFUSED: dict[str, tuple[Callable[[Inside], object], type[IrisError], str]] = {
         "can't tolerate",
     ),
     "too many replicas": (lambda it: it.submit(replicas=10_001), UsageError, "more than 10000"),
-    "cancel another's": (lambda it: it.cancel("other"), NotFoundError, "no job other below train"),
-    "cancel what there isn't": (lambda it: it.cancel("train/x"), NotFoundError, "no job train/x below train"),
-    "cancel a namesake": (lambda it: it.cancel("train2"), NotFoundError, "no job train2 below train"),
-    "cancel another's child": (lambda it: it.cancel("other/x"), NotFoundError, "no job other/x below train"),
+    "cancel another's": (lambda it: it.cancel("other"), NotFoundError, "train has no child job other"),
+    "cancel what there isn't": (lambda it: it.cancel("train/x"), NotFoundError, "train has no child job train/x"),
+    "cancel a namesake": (lambda it: it.cancel("train2"), NotFoundError, "train has no child job train2"),
+    "cancel another's child": (lambda it: it.cancel("other/x"), NotFoundError, "train has no child job other/x"),
 }
 
 

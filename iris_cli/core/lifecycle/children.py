@@ -53,7 +53,7 @@ def visible_job(cluster: Cluster, caller: AttemptId, job: JobId | None) -> JobId
         descendants = [each for each in cluster.jobs if each.startswith(f"{own_job}/")]
         suggestion = did_you_mean(clip(f"{own_job}/{job.removeprefix(f'{own_job}/')}", 200), descendants)
         raise NotFoundError(
-            f"no job {clip(job)} below {own_job}",
+            f"{own_job} has no child job {clip(job)}",
             hint=suggestion or "a task sees its own job and its child jobs",
         )
     return job
