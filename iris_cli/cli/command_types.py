@@ -239,9 +239,8 @@ def usage_error(error: typer.TyperException) -> UsageError:
         near = nearest(clip(option).strip("-"), _options(context))  # compare without the leading dashes
         suggested = _options_elsewhere(option, _options(context)) or ([f"--{near}"] if near else [])
         hint = f"did you mean {' or '.join(map(repr, suggested))}?" if suggested else hint
-        if (
-            option == f"--{near}"
-        ):  # a global option that `move_global_options` does not move, such as --version
+        # True for a global option that `move_global_options` does not move, such as --version.
+        if option == f"--{near}":
             hint = f"it goes before the command: iris {option}"
     elif message.startswith(_EXTRA_ARGUMENT):
         words = message.rpartition(" (")[2].rstrip(")")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -133,10 +132,13 @@ def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
 
 def _parse_job_or_task(what: str) -> tuple[JobId, tuple[int, ...]]:
     """Return the job, and a tuple with the index of the task if `what` names a task."""
-    with suppress(UsageError):
-        task = parse_task_id(what)
-        return task.job, (task.index,)
-    return parse_job_id(what), ()
+    try:
+        return parse_job_id(what), ()
+    except UsageError:
+        if "/task-" not in what:
+            raise
+    task = parse_task_id(what)
+    return task.job, (task.index,)
 
 
 def _line(line: LogLine) -> Line:

@@ -153,6 +153,28 @@ def test_following_prints_each_line_until_the_end(iris: Iris, task: Task) -> Non
     assert found.out == "".join(f"out {number}\n" for number in range(20_000))
 
 
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        (
+            "train/task-0/attempt-1",
+            "'train/task-0/attempt-1' is not a task id\n"
+            "hint: tasks are named JOB/task-INDEX, such as train/task-0\n",
+        ),
+        (
+            "a+b",
+            "'a+b' is not a job name\n"
+            "hint: use 1 to 63 letters, digits, '.', '_' and '-', beginning with a letter or a digit\n",
+        ),
+    ],
+)
+def test_a_name_that_is_neither_a_job_nor_a_task_has_no_logs(
+    name: str, error: str, iris: Iris, task: Task
+) -> None:
+    assert iris("logs", name) == (2, "", f"error: {error}")
+    assert not (task.directory / "outbox").exists() or not list((task.directory / "outbox").iterdir())
+
+
 def test_a_job_file_is_read_here(iris: Iris, task: Task) -> None:
     Path("job.yaml").write_text("command: [python, x.py]\nname: from-file\ncpu: 2\n")
     with OperatorThread(task.directory, operator()) as thread:

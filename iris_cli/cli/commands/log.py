@@ -72,9 +72,8 @@ def salvage(
     from iris_cli.render.event_log import show_accepted
 
     iris: Context = context.obj
-    verdict = verify_with_progress(
-        iris.state_path_in_use, iris.progress
-    )  # raises NotFoundError without a log
+    directory = iris.state_path_in_use
+    verdict = verify_with_progress(directory, iris.progress)  # raises NotFoundError without a log
     state = iris.state_of(None)
     damage = state.read().damage
     if damage is None and verdict.ok:
