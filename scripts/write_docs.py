@@ -321,7 +321,7 @@ def _command(path: str, command: Any) -> Iterator[str]:
 def _option_names(option: Any) -> str:
     """Return the option's names and its metavar, escaped for a table: `--tail, -n N\\|all`."""
     value = f" {option.metavar}" if option.metavar else ""
-    return (", ".join(option.opts) + value).replace("|", chr(92) + "|")
+    return (", ".join((*option.opts, *option.secondary_opts)) + value).replace("|", chr(92) + "|")
 
 
 if __name__ == "__main__":

@@ -119,7 +119,8 @@ def _actions(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
 def _needs(entry: DemandEntry) -> str:
     device = entry.resources.device
     if entry.shape is not None:
-        what = device.variant if device is not None else f"{entry.resources.cpu:g} cores each"
+        cpu = entry.resources.cpu
+        what = device.variant if device is not None else f"{cpu:g} {'core' if cpu == 1 else 'cores'} each"
         if entry.shape.whole:
             return f"{count(entry.slices, 'slice')} of {what}"
         return f"{count(entry.shape.size, 'host')}, {what}"

@@ -206,7 +206,11 @@ REFUSED: dict[str, tuple[Callable[[Inside], object], type[IrisError], str]] = {
         NotFoundError,
         "train has no child job other",
     ),
-    "after no job": (lambda it: it.submit(after=("train/x",)), NotFoundError, "train has no child job train/x"),
+    "after no job": (
+        lambda it: it.submit(after=("train/x",)),
+        NotFoundError,
+        "train has no child job train/x",
+    ),
     "after its parent": (lambda it: it.submit(after=("train",)), UsageError, "child jobs end with train"),
     "our own variables": (lambda it: it.submit(env={"IRIS_JOB_ID": "other"}), UsageError, "set by iris"),
     "a gang that tolerates": (
@@ -216,9 +220,17 @@ REFUSED: dict[str, tuple[Callable[[Inside], object], type[IrisError], str]] = {
     ),
     "too many replicas": (lambda it: it.submit(replicas=10_001), UsageError, "more than 10000"),
     "cancel another's": (lambda it: it.cancel("other"), NotFoundError, "train has no child job other"),
-    "cancel what there isn't": (lambda it: it.cancel("train/x"), NotFoundError, "train has no child job train/x"),
+    "cancel what there isn't": (
+        lambda it: it.cancel("train/x"),
+        NotFoundError,
+        "train has no child job train/x",
+    ),
     "cancel a namesake": (lambda it: it.cancel("train2"), NotFoundError, "train has no child job train2"),
-    "cancel another's child": (lambda it: it.cancel("other/x"), NotFoundError, "train has no child job other/x"),
+    "cancel another's child": (
+        lambda it: it.cancel("other/x"),
+        NotFoundError,
+        "train has no child job other/x",
+    ),
 }
 
 

@@ -42,7 +42,7 @@ def test_a_gang_moves_to_another_slice_and_the_next_one_does_not_take_the_doomed
     history = site.iris("history", "train", env={"COLUMNS": "200"}).out
     assert "train/task-1/attempt-0 ended: VM preempted, exit 143" in history
     assert "(chose spare: doomed cooling down)" in history
-    assert "after rank 1: VM preempted, exit 143" in site.iris("status", "train").out
+    assert "after rank 1 ended: VM preempted, exit 143" in site.iris("status", "train").out
     assert "its VM is being preempted" in site.iris("worker", "show", "doomed-1").out
 
     site.iris("launch", "--name", "next", *SPOT, "--", "true")

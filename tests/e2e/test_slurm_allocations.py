@@ -147,7 +147,7 @@ def test_slurms_reason_for_a_pending_allocation_is_shown(site: SlurmSite) -> Non
     site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "true")
     site.cycle_until(lambda: any("JobHeldUser" in each["reason"] for each in site.slices().values()))
     [name] = site.slices()
-    assert f"{name} is creating: Slurm job" in " ".join(site.iris("why", "train").out.split())
+    assert f"{name} is being created: Slurm job" in " ".join(site.iris("why", "train").out.split())
     assert "JobHeldUser" in site.iris("why", "train").out
     assert "JobHeldUser" in " ".join(site.iris("status").out.split())
     assert site.slurm is not None

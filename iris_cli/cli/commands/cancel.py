@@ -20,7 +20,7 @@ iris cancel --label sweep=lr --state pending  # pending ones by label
 def cancel(
     context: typer.Context,
     jobs: Annotated[list[str] | None, argument("[JOB]...", "Exact job ids.", complete.OPEN_JOB)] = None,
-    prefix: Annotated[bool, flag("--prefix", "Cancel all jobs whose ids begin with these words.")] = False,
+    prefix: Annotated[bool, flag("--prefix", "Cancel all jobs whose ids begin with JOB.")] = False,
     label: Labels = None,
     state: States = None,
     reason: Annotated[str, option("TEXT", "Reason, shown in the history.")] = "",

@@ -29,7 +29,7 @@ def init(
 ) -> None:
     """Create cluster.yaml and the state directory.
 
-    The file has comments. Asks nothing; prints what could be imported.
+    Writes a file with comments, without questions. Prints what could be imported.
     """
     from iris_cli.config.locate import FILE_NAME
     from iris_cli.ops.setup import init as operation

@@ -18,7 +18,7 @@ def release(
     context: typer.Context,
     jobs: Annotated[list[str], argument("JOB...", "Held jobs.", complete.OPEN_JOB)],
 ) -> None:
-    """Release held jobs for placement.
+    """Allow iris to place held jobs again.
 
     Their scheduling timeout starts again.
     """

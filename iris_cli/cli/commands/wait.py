@@ -27,8 +27,8 @@ def wait(
 ) -> int:
     """Wait until jobs end; the exit code shows how they ended.
 
-    Exit code: 0 if all succeeded, otherwise that of the worst end: 1 failed or timed out, 9 unschedulable, 8 killed.
-    Runs scheduling cycles until then.
+    Exit code: 0 if all succeeded, 1 if --timeout has passed, otherwise that of the worst end: 1 failed,
+    9 unschedulable, 8 killed. Runs scheduling cycles until then.
     """
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.names import find_jobs

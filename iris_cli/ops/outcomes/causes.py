@@ -210,7 +210,7 @@ def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
     if end.reason in INFRASTRUCTURE:
         number, limit = job.preempted_rounds if job.is_gang else task.preemptions, job.max_retries_preemption
     name = f"{'rank ' if job.is_gang else 'task-'}{task.index}"
-    verb = "" if end.reason in INFRASTRUCTURE else " failed"
+    verb = " ended" if end.reason in INFRASTRUCTURE else " failed"
     task_words = f"{name}{verb}: " if job.replicas > 1 else ""
     more = f" (and {count(len(failures) - 1, 'more task')})" if len(failures) > 1 else ""
     known = known_words(end, state, AttemptId(task.id, attempt))

@@ -20,6 +20,7 @@ from iris_cli.core import (
     parse_task_id,
 )
 from iris_cli.core.lifecycle.display import job_display, task_displays
+from iris_cli.core.model.slice import SliceState
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.model.waiting import describe_overdue, describe_quiet_attempt, describe_quiet_tasks
 from iris_cli.errors import UsageError
@@ -143,8 +144,9 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
     for each in view.cluster.slices.values():
         # The remark says why Slurm keeps the allocation pending, or what its nodes lack.
         remark = f": {each.remark}" if each.remark else ""
+        state = "being created" if each.state is SliceState.CREATING else each.state
         for job in (each.wanted_by or (None,)) if each.is_coming else ():
-            new_slices.setdefault(job, []).append(f"{each.name} is {each.state}{remark}")
+            new_slices.setdefault(job, []).append(f"{each.name} is {state}{remark}")
 
     def demand(wait: Wait) -> str:
         for_all = new_slices.get(None, [])  # slices that were requested for no job in particular
