@@ -181,7 +181,7 @@ def show_started(output: Output, loop: Runner | None) -> None:
     if output.as_json:
         output.document(StartedDocument(_pid(loop), running=loop is not None))
     elif loop is None:
-        output.done("nothing to do: no open jobs")
+        output.done("nothing to do: no pending or running jobs")
     else:
         output.done(f"background loop running (pid {loop.pid}); it ends with the last job")
 

@@ -62,7 +62,7 @@ def show_garbage(output: Output, found: Garbage) -> None:
     if found.workers or found.files:
         output.line(f"total: {format_memory(found.bytes)}")
     else:
-        output.line("no files of ended jobs")
+        output.line("nothing to delete: no ended job has files")
 
 
 def _totals(found: Garbage) -> Iterator[str]:

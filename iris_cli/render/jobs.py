@@ -36,7 +36,7 @@ class WaitReason(Struct, frozen=True):
 
 
 class UnansweredWorker(Struct, frozen=True):
-    """A worker that did not answer the start of a task."""
+    """A worker that did not answer the start call of a task."""
 
     worker: WorkerId
     detail: str

@@ -118,13 +118,13 @@ def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
     return [
         ("slice", f"{row.slice}, worker index {row.index}" if row.slice else ""),
         ("device", row.device),
-        ("cores", f"{row.cpu_free:g} of {row.cpu:g} free" if is_known else f"{row.cpu:g}"),
+        ("cores", f"{row.cpu_free:g} of {row.cpu:g} unused" if is_known else f"{row.cpu:g}"),
         (
             "memory",
-            f"{format_memory(row.memory_free)} of {total} free" if is_known else total,
+            f"{format_memory(row.memory_free)} of {total} unused" if is_known else total,
         ),
-        ("chips", f"{row.chips if row.chips_free else 0} of {row.chips} free" if row.chips else ""),
-        ("gpus", f"{row.gpus_free} of {row.gpus} free" if row.gpus else ""),
+        ("chips", f"{row.chips if row.chips_free else 0} of {row.chips} unused" if row.chips else ""),
+        ("gpus", f"{row.gpus_free} of {row.gpus} unused" if row.gpus else ""),
         ("condition", f"{details.condition.value}{f' ({details.reason})' if details.reason else ''}"),
         ("silent since", _utc(clock_time(details.silent_since_at))),
         ("failed polls", str(details.failed_polls or "")),

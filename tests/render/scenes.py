@@ -100,8 +100,10 @@ def busy() -> Lab:
     lab.reports("train/* running", "prep/task-0 running", "prep/task-1 running").advance("20m")
     lab.reports("prep/task-0 exited 0").silent("v5b-2").drain("cpu-1", "new disk").advance("5m")
     lab.job("eval", tpu="v5litepod-16", slices=2, command=("python3", "eval.py"))
-    lab.job("big", cpu=64.0, constraints=(Constraint.of("pool", ConstraintOp.EQ, "large"),))
-    return lab.schedule().advance("4m")
+    lab.job("big", cpu=8.0, constraints=(Constraint.of("pool", ConstraintOp.EQ, "large"),))
+    for _ in range(4):
+        lab.silent("v5b-2").schedule().advance("1m")
+    return lab
 
 
 def failed_gang() -> Lab:

@@ -45,8 +45,8 @@ TIME_LIMIT = Rule(
     name="time-limit", source="https://docs.python.org/3/library/faulthandler.html",
     next=_LAST_LINES, all_shown="iris launch --again {job} --timeout {longer}", reasons=(EndReason.TIMEOUT,),
     cause="the task exceeded its --timeout",
-    fix="If its last output is recent, raise the limit. If it is old, the task hung: while it runs, `iris stacks` "
-        "shows where it hangs.")
+    fix="If its last output is recent, raise the limit. If it is old, the task hung: start it again, and run "
+        "`iris stacks` while it hangs.")
 
 EXITS = (
     Rule(name="exit-not-found", source=_SHELL, next="iris exec {worker} -- sh -c 'echo $PATH'", exits=(127,),
@@ -57,7 +57,7 @@ EXITS = (
          cause="the command was found, but is not executable",
          fix="Run chmod +x on the file before it is shipped, or run its interpreter: python3 train.py, sh run.sh."),
     Rule(name="exit-killed", source=_SIGNALS, next=_DMESG, signal="SIGKILL",
-         cause="SIGKILL not sent by iris, often by the kernel's OOM killer",
+         cause="SIGKILL from outside iris, usually from the kernel's OOM killer",
          fix=_IF_KILLED),
     Rule(name="exit-bus-error", source=_SIGNALS, next="iris exec {worker} -- df -h /dev/shm", signal="SIGBUS",
          cause="SIGBUS: a memory-mapped file was truncated, or its disk is full",
@@ -75,7 +75,7 @@ EXITS = (
          cause="SIGSEGV: a crash inside native code",
          fix="--env PYTHONFAULTHANDLER=1 prints the Python stack. The usual cause is incompatible libraries."),
     Rule(name="exit-terminated", source=_SIGNALS, next="iris history {worker}", signal="SIGTERM",
-         cause="SIGTERM, not sent by iris",
+         cause="SIGTERM from outside iris",
          fix="Another process sent it, or the host was shut down: `iris history` shows a preemption."),
     Rule(name="exit-crashed", source=_SHELL, next=_LAST_LINES, all_shown=_FAULTHANDLER,
          exits=(132, 134, 135, 136, 139),

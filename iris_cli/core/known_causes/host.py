@@ -72,8 +72,8 @@ HOST = (
          next="iris exec {worker} -- sh -c 'python3 --version; uname -m'",
          text=("No matching distribution found for",),
          cause="pip found no package of that name, or no version for the host's Python and platform",
-         fix="Check name, version and supported Python versions on the package's page. A host without Internet"
-             " access also prints `from versions: none`."),
+         fix="Check name, version and supported Python versions on the package's page. If pip also"
+             " prints `from versions: none`, the host may have no Internet access."),
     Rule(name="python-module", source="https://docs.python.org/3/library/exceptions.html#ModuleNotFoundError",
          text=("ModuleNotFoundError: No module named",),
          cause="a Python module is not installed where the task runs",

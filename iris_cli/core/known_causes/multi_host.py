@@ -19,8 +19,8 @@ MULTI_HOST = (
          text=("Gloo context initialization failed*remote=[127.", "Gloo connectFullMesh failed*remote=[127."),
          cause="gloo connects to a loopback address, which no other host can reach",
          fix="In /etc/hosts, the host's own name has the address 127.0.0.1 or 127.0.1.1: replace it with the "
-             "address that the other hosts use. PyTorch: --env GLOO_SOCKET_IFNAME=eth0. If all ranks are on one "
-             "host, a loopback address is correct: find the rank that ended first."),
+             "address that the other hosts use. With PyTorch you can set --env GLOO_SOCKET_IFNAME=eth0 instead. If "
+             "all ranks are on one host, a loopback address is correct: find the rank that failed first."),
     Rule(name="gloo-sizes", source="https://github.com/pytorch/gloo/pull/456", next="iris logs {job} --diff",
          text=("gloo/transport/tcp/pair.cc*] op.preamble.length <= op.nbytes.",),
          cause="the ranks run a CPU collective with different shapes, or different CPU collectives",
@@ -157,8 +157,8 @@ MULTI_HOST_ECHOES = (
          text=("Gloo context initialization failed:", "Gloo connectFullMesh failed with"),
          cause="the ranks can't connect to each other for CPU collectives (gloo)",
          fix="Another rank ended first, or the host name of a rank resolves to an address that the other hosts can't "
-             "reach, or a firewall closes the ports: gloo uses any free port. PyTorch: --env "
-             "GLOO_SOCKET_IFNAME=eth0."),
+             "reach, or a firewall closes the ports: gloo uses any free port. With PyTorch, --env "
+             "GLOO_SOCKET_IFNAME=eth0 names the network interface."),
     Rule(name="gloo-peer-closed", source="https://github.com/pytorch/pytorch/issues/75512", echo=True,
          next="iris logs {job} --diff",
          text=("gloo/transport/tcp/*Connection closed by peer", "gloo/transport/tcp/*Connection reset by peer"),

@@ -36,7 +36,7 @@ _OWN_FAILURES = PROGRAM_FAILURES | {EndReason.TIMEOUT}
 _WITH_EXIT = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
 _WORST_FIRST: tuple[str, ...] = (
     *(TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.UNSCHEDULABLE),
-    *(DisplayWord.STOPPING, DisplayWord.STOPPED, DisplayWord.RETRYING),
+    *(DisplayWord.STOPPED, DisplayWord.STOPPING, DisplayWord.RETRYING),
     *(TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING, TaskState.SUCCEEDED, TaskState.KILLED),
 )
 

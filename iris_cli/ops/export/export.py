@@ -53,8 +53,8 @@ def export(
     lost_fields = list(dict.fromkeys(note.field for note in notes if note.lost))
     if strict and lost_fields:
         raise UsageError(
-            f"{count(len(lost_fields), 'field')} can't be exported to {engine}: {', '.join(lost_fields)}",
-            hint="without --strict iris exports the rest and lists these fields",
+            f"{count(len(lost_fields), 'field')} not exported to {engine}: {', '.join(lost_fields)}",
+            hint="without --strict iris exports the rest and says why these are not exported",
         )
     return Export(job=source.job.id, engine=engine, text=text, notes=tuple(notes))
 

@@ -154,11 +154,11 @@ def who_failed(job: Job, task: Task, failed: int = 1) -> str:
 
 
 def other_rank_words(task: TaskId, cause: str, first: TaskId, end: str) -> str:
-    """Return words such as `rank 2: disk full (rank 0 ended first: exit 134)`.
+    """Return words such as `rank 0 failed first: exit 134; cause in the output of rank 2: disk full`.
 
-    `task`: the rank whose output shows the `cause` of the gang's failure. `first`: the rank that ended first.
+    `task`: the rank whose output shows the `cause` of the gang's failure. `first`: the rank that failed first.
     """
-    return f"rank {task.index}: {cause} (rank {first.index} ended first: {end})"
+    return f"rank {first.index} failed first: {end}; cause in the output of rank {task.index}: {cause}"
 
 
 def job_cause(job: Job, cause: Task | None, failed: int = 1) -> str:

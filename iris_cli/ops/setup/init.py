@@ -152,14 +152,14 @@ def _head(cluster: NewCluster) -> list[str]:
         "",
         f"cluster: {{name: {quote(cluster.name)}}}",
         "",
-        "ssh:                      # for all hosts; an entry of a slice or worker can override it",
+        "ssh:                      # for all hosts; a slice or worker can override it with its own ssh",
         f"  user: {quote(cluster.user)}"
         if cluster.user
         else "  # user: me              # default: from ~/.ssh/config",
         f"  key: {quote(cluster.key)}" if cluster.key else "  # key: ~/.ssh/id_ed25519",
         "  # port: 22",
         "  # proxy_jump: bastion   # resolved through ~/.ssh/config, like all host names",
-        "  known_hosts: strict     # only known keys; accept-new: also a new host's key at its first probe",
+        "  known_hosts: strict     # reject unknown keys; accept-new accepts keys of new hosts",
     ]
 
 

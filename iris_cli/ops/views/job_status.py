@@ -13,6 +13,7 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.job import Job, JobState, Workspace
 from iris_cli.core.model.task import TaskState
+from iris_cli.core.topology import lookup
 from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.status import JobRow, job_row
@@ -149,7 +150,7 @@ def endpoint_rows(cluster: Cluster, job: JobId) -> Iterator[EndpointRow]:
 
 
 def needs_words(job: Job) -> str:
-    """Return the resources of one task, such as `1 VM of v5litepod-16 (16 chips, 4 VMs), 1 core, 1GiB of memory`."""
+    """Return the resources of one task, such as `1 of the 4 VMs of a v4-32 (4 of its 16 chips), 1 core, ...`."""
     resources = job.resources
     device = resources.device
     parts = [
@@ -158,8 +159,12 @@ def needs_words(job: Job) -> str:
     ]
     if device is not None and device.kind == "tpu" and device.variant != "auto":
         vms = job.replicas // job.slices if job.is_gang else None
-        share = "1 VM of " if vms is not None and vms > 1 else ""
-        parts.insert(0, share + describe(device.variant, vms))
+        if vms is not None and vms > 1:
+            known = lookup(device.variant)
+            chips = f" ({known.chips // vms} of its {known.chips} chips)" if known else ""
+            parts.insert(0, f"1 of the {vms} VMs of a {device.variant}{chips}")
+        else:
+            parts.insert(0, describe(device.variant, vms))
     elif device is not None:
         parts.insert(0, str(device))
     return ", ".join(parts)
@@ -178,7 +183,7 @@ def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
         failed_job = next(failed, None)
         return f"iris status {failed_job}" if failed_job is not None else "iris workers"
     if state is JobState.PENDING:
-        return f"iris why {job.id}"
+        return f"iris {'why' if job.held_at is None else 'release'} {job.id}"
     if state is JobState.KILLED:
         parent = parent_of(job.id)
         ended_with_parent = (

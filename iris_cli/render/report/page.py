@@ -171,7 +171,7 @@ def _ends(report: Report) -> str:
     rows = [
         (
             Cell(
-                "still running" if each.reason is None else reason_words(each.reason),
+                "not ended yet" if each.reason is None else reason_words(each.reason),
                 kind=f"mark {style_class(each.reason)}",
             ),
             _number_cell(each.attempts),
@@ -197,7 +197,7 @@ def _workers_with_losses(used: list[Use]) -> str:
         )
         alike.setdefault(cells, []).append(use.worker.id)
     rows = [(Cell(fold(names)), *cells) for cells, names in alike.items()]
-    headers = ("Worker", "Slice", "Lost", "Attempts", "Busy")
+    headers = ("Worker", "Slice", "Lost", "Attempts", "In use")
     return table(headers, rows[:_MAX_ROWS]) + _more_words(len(rows)) if rows else ""
 
 

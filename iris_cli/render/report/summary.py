@@ -33,7 +33,7 @@ _MAX_ROWS = 10
 
 _RIGHT = (
     *("JOBS", "ATTEMPTS", "ATTEMPTS EACH", "LOST EACH", "CHIP-HOURS", "WASTED", "TASK-HOURS"),
-    *("WAITED", "RAN", "RETRIES", "PREEMPTIONS", "LOST", "BUSY", "MEDIAN WAIT", "LONGEST WAIT"),
+    *("WAITED", "RAN", "RETRIES", "PREEMPTIONS", "LOST", "IN USE", "MEDIAN WAIT", "LONGEST WAIT"),
 )
 
 
@@ -78,7 +78,7 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
     share_words = share_of_available(everything.chip_seconds, used)
     chips = everything.chip_seconds or any(use.worker.chips for use in used)
     waited = (
-        f"median {duration(everything.waited_median)}, longest {duration(everything.waited_most)} per job"
+        f"per job: median {duration(everything.waited_median)}, longest {duration(everything.waited_most)}"
     )
     attempts = count(sum(use.attempts for use in used), "attempt")
     return facts(
@@ -148,7 +148,7 @@ def _ends(report: Report) -> list[Text | Table]:
     found = ends(report.jobs)
     rows = [
         (
-            "still running" if each.reason is None else reason_words(each.reason),
+            "not ended yet" if each.reason is None else reason_words(each.reason),
             f"{each.attempts:,}",
             _hours_text(each.chip_seconds),
             _hours_text(each.task_seconds),
@@ -163,7 +163,7 @@ def _hosts(used: Sequence[Use]) -> list[Text | Table]:
     """Return the table of hosts, most lost attempts first. Hosts with equal rows share a row."""
     rows = folded_rows(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
     each = " EACH" if len(rows) < len(used) else ""
-    headers = ("HOST", "SLICE", "BUSY", f"ATTEMPTS{each}", f"LOST{each}")
+    headers = ("HOST", "SLICE", "IN USE", f"ATTEMPTS{each}", f"LOST{each}")
     tables: list[Text | Table] = [table(headers, rows[:_MAX_ROWS], right=_RIGHT)] if rows else []
     return [*tables, *_more_words(len(rows), "host")]
 

@@ -31,7 +31,7 @@ from iris_cli.render.tables import (
     table,
     text,
 )
-from iris_cli.render.views.status import overdue_reason, where
+from iris_cli.render.views.status import overdue_reason
 
 FOLD_ABOVE = 16
 """Maximum number of tasks that get a line each. More tasks are folded."""
@@ -86,7 +86,7 @@ def _facts(status: JobStatus) -> Table:
         times += f", ended {duration(max(0.0, status.at - job.ended_at))} ago"
     return facts(
         [
-            ("where", where(job)),
+            ("stopping on" if job.stopping else "where", fold(job.workers)),
             _reason(status),
             ("expected start", expected_words(status.expected_start, status.at)),
             ("retry", job.retry.removeprefix("retry").lstrip(" ,")),

@@ -92,21 +92,24 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
     """Yield the facts behind the reasons, as pairs of label and text."""
     from iris_cli.core.scheduling.explain.wording import format_amount, rejection_words
 
-    if found.workers:
-        yield "device", f"met by {found.equipped} of {count(found.workers, 'worker')}"
+    with_device = ""
+    if found.equipped < found.workers:
+        yield "requested device", f"met by {found.equipped} of {count(found.workers, 'worker')}"
+        with_device = " with this device"
     for each in found.constraints:
         typed = format_constraint(each.constraint)
         source = f", inherited from {inherited[typed]}" if typed in inherited else ""
-        yield typed, f"met by {each.satisfied} of {count(each.workers, 'worker')}{source}"
+        yield typed, f"met by {each.satisfied} of {count(each.workers, 'worker')}{with_device}{source}"
     for dimension in found.dimensions:
         if dimension.lacking:
-            met_by = f"met by {dimension.workers - dimension.lacking} of {count(dimension.workers, 'worker')}"
+            met = dimension.workers - dimension.lacking
+            met_by = f"met by {met} of {count(dimension.workers, 'worker')}{with_device}"
             yield f"{format_amount(dimension.kind, dimension.need)} free", met_by
     if found.group_by:
         largest = (
             f"; largest: {found.largest[0]} with {count(found.largest[1], 'worker')}" if found.largest else ""
         )
-        yield "groups", f"{found.groups_found}, each of workers with the same {found.group_by}{largest}"
+        yield "groups", f"{count(found.groups_found, 'candidate')}, grouped by {found.group_by}{largest}"
     rejected = (f"{count(number, 'worker')}: {rejection_words(kind)}" for kind, number in found.refused)
     yield "rejected", "; ".join(rejected)
     for taker in found.behind:

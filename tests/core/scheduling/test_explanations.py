@@ -117,7 +117,7 @@ def lacks(fleet: list[Worker], asked: Job, **options: Any) -> list[str]:
         (
             host("w", region="us"),
             job("j", "region=eu", "pool"),
-            "constraint: region is us, no attribute pool",
+            "constraint: region is us, pool is not set",
         ),
         (tainted(tainted(host("w")), "spot"), job("j", tolerations=("spot",)), "taint: maintenance"),
         (replace(host("w"), draining=True), job("j"), "unhealthy: w: draining"),

@@ -85,7 +85,7 @@ def test_what_has_no_counterpart_is_told_on_stderr_in_comments_and_by_strict(tmp
     comments = [line for line in exported.text.splitlines() if line.startswith("# not exported: ")]
     assert len(comments) == len(lost(exported))
     assert len([each for each in options(exported) if "nodes" in each]) == 1
-    with pytest.raises(UsageError, match="12 fields can't be exported to sbatch: labels, grace"):
+    with pytest.raises(UsageError, match="12 fields not exported to sbatch: labels, grace"):
         export(source(tmp_path, **fields), Engine.SBATCH, strict=True)
     assert export(source(tmp_path), Engine.SBATCH, strict=True).notes == ()
 

@@ -237,7 +237,7 @@ def test_with_nothing_to_do_a_start_only_takes_back_a_stop(operator: Operator) -
     operator.iris("loop", "stop")
     operator.iris("cancel", "job")
     done = operator.iris("loop", "start")
-    assert done.stdout == "nothing to do: no open jobs\n"
+    assert done.stdout == "nothing to do: no pending or running jobs\n"
     assert not read_loop_order(operator.state.path).stopped
     assert operator.loop is None
 

@@ -11,6 +11,7 @@ from operator import or_
 
 from iris_cli.core import INCOMPLETE, JobId, WorkerId, constraints, count, format_duration, format_memory
 from iris_cli.core.constraint_syntax import format_constraint, typo_warnings
+from iris_cli.core.ids import clip
 from iris_cli.core.model.worker import Amounts, Claim, Worker, WorkerCapacity
 from iris_cli.core.resources import AUTO, Device
 from iris_cli.core.scheduling.context import SchedulingContext
@@ -237,7 +238,8 @@ def _share(requirement: Requirement, refused: int, suitable: int) -> str:
         return f"the only {noun}"
     if refused == suitable:
         return f"both {noun}s" if suitable == 2 else f"all {suitable} {noun}s"
-    return f"{refused} of {suitable} {noun}s"
+    needed = requirement.shape.groups if requirement.shape else 1
+    return f"{refused} of {suitable} {noun}s{f' ({needed} needed)' if needed > 1 else ''}"
 
 
 def _scarce_resources(context: SchedulingContext, requirement: Requirement, rejected: int) -> str:
@@ -318,7 +320,7 @@ def shortage_text(context: SchedulingContext, requirement: Requirement, check: G
         attributes = worker.all_attributes
         found = {key: attributes.get(key) for key in unmet}
         return list_few(
-            f"no attribute {key}" if value is None else f"{key} is {value}" for key, value in found.items()
+            f"{key} is not set" if value is None else f"{key} is {value}" for key, value in found.items()
         )
     if kind is ReasonKind.TAINT:
         return list_few(
@@ -366,7 +368,7 @@ def change_text(fleet: Fleet, need: Amounts, change: Change, names: str, *, seve
     subject, verb = change.subject, "fit" if several else "fits"
     match change.kind:
         case ChangeKind.DROP | ChangeKind.TOLERATE:
-            return f"{change.kind} {subject}: {names} {verb}"
+            return f"{change.kind} {clip(subject)}: {names} {verb}"
         case ChangeKind.SPREAD:
             return f"add --spread: {names} {verb}"
         case ChangeKind.PRIORITY:

@@ -361,7 +361,7 @@ def _add_wrong_attribute(plan: Plan, entry: Entry, key: str, value: str) -> None
 def _add_notes(plan: Plan, name: str, found: FoundSlice) -> None:
     plan.notes += [(name, words) for words in found.skipped]
     if found.incarnation and found.health != HEALTHY:
-        health = f"its health is {found.health or 'unknown'}"
+        health = f"imported, but its health is {found.health or 'unknown'}"
         plan.notes.append((name, f"{health}; `iris worker probe` shows the state of its VMs"))
 
 
