@@ -101,8 +101,8 @@ def busy() -> Lab:
     lab.reports("prep/task-0 exited 0").silent("v5b-2").drain("cpu-1", "new disk").advance("5m")
     lab.job("eval", tpu="v5litepod-16", slices=2, command=("python3", "eval.py"))
     lab.job("big", cpu=8.0, constraints=(Constraint.of("pool", ConstraintOp.EQ, "large"),))
-    for _ in range(4):
-        lab.silent("v5b-2").schedule().advance("1m")
+    for minutes in (1, 1, 2):
+        lab.silent("v5b-2").schedule().advance(f"{minutes}m")
     return lab
 
 
