@@ -140,13 +140,13 @@ REASONS: list[tuple[list[Worker], Job, list[str]]] = [
     (
         [*tpu_slice("a", **WEST), *busy_slice("b", **WEST), *busy_slice("c", **EAST)],
         two(),
-        ["chips: 2 of 3 v4-32 slices are busy (old)"],
+        ["chips: 2 of 3 v4-32 slices (2 needed) are busy (old)"],
     ),
     (
         [*tpu_slice("a", **WEST), *busy_slice("b", **WEST), *tpu_slice("c", **EAST)],
         two(),
         [
-            "chips: 1 of 3 v4-32 slices is busy (old)",
+            "chips: 1 of 3 v4-32 slices (2 needed) is busy (old)",
             "region: 2 free v4-32 slices in 2 regions; pass --spread to use both",
         ],
     ),
