@@ -261,5 +261,5 @@ def test_the_figures_add_up(tmp_path: Path) -> None:
     """Two rounds of a gang on 16 chips: ten minutes wasted, and five so far."""
     found = report(session_of(retried_gang(), tmp_path / "state"))
     total = document(report_document(found).total)
-    assert (total["chip_seconds_wasted"], total["chip_seconds"]) == (16 * 600.0, 16 * 900.0)
+    assert (total["chip_seconds_in_vain"], total["chip_seconds"]) == (16 * 600.0, 16 * 900.0)
     assert (total["jobs"], total["retries"], total["preemptions"]) == (1, 1, 0)

@@ -25,10 +25,10 @@ from iris_cli.render.as_json import json_time
 
 
 class Costs(Struct, frozen=True):
-    """Resources used. `chip_seconds_wasted`: chip time of attempts that ended without success."""
+    """Resources used. `chip_seconds_in_vain`: chip time of attempts that ended without success."""
 
     chip_seconds: float
-    chip_seconds_wasted: float
+    chip_seconds_in_vain: float
     task_seconds: float
 
 
