@@ -233,3 +233,20 @@ def test_a_process_list_without_the_caller_is_ignored(host: WorkerHost) -> None:
     assert run_library(host, f'{broken}; self_pid; scan {"f" * 32} "" "" "$self" || echo blind') == "blind"
     cut = "search() { return 1; }"
     assert run_library(host, f'{cut}; self_pid; scan {"f" * 32} "" "" "$self" || echo blind') == "blind"
+
+
+def test_a_process_that_ends_while_its_entry_is_read_does_not_hide_the_others(
+    host: WorkerHost, bystander: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """Then reading its open file fails, as reading this `stat` does: the first address is never mapped."""
+    proc = tmp_path / "proc"
+    (proc / "1").mkdir(parents=True)
+    (proc / "1" / "stat").symlink_to("/proc/self/mem")
+    for name in ("self", "uptime", str(bystander.pid)):
+        (proc / name).symlink_to(f"/proc/{name}")
+    seen = f"{bystander.pid}:{start_ticks(bystander.pid)}"
+    scan = f'scan {"f" * 32} "" {seen} "$self" && echo "found:$found" || echo blind'
+    link = f'iris_proc={proc}; self_pid; ln -s "/proc/$self" {proc}'
+    assert run_library(host, f"{link}; {scan}") == f"found:{seen}"
+    cut = 'exec_search() { case $1 in xargs) return 125 ;; *) exec "$@" 2>/dev/null ;; esac; }'
+    assert run_library(host, f"{cut}; self_pid; {scan}") == "blind"

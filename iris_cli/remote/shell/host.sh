@@ -129,8 +129,13 @@ if [ -r "$iris_proc/self/stat" ]; then
     # self_pid -> $self: the pid of this process. In a subshell $$ is the pid of the parent.
     self_pid() { read -r self _ <"$iris_proc/self/stat"; }
 
-    # print_processes: print the path of each process's `stat` file for `scan`, then `complete`.
-    print_processes() { printf '%s\n' "$iris_proc"/[0-9]*/stat complete; }
+    # print_processes: for `scan`, print the lines of each process's `stat` file, each after the path of the
+    # file and a colon. Then print `complete`, unless the search was broken off. If a process ends while its
+    # file is read, grep continues with the next file, while mawk would exit.
+    print_processes() {
+        printf '%s\n' "$iris_proc"/[0-9]*/stat | exec_search xargs grep -aHs ''
+        case $? in 0 | 123) printf 'complete\n' ;; esac
+    }
 
     # search PATTERN KIND... -> $paths: the files <proc>/<pid>/KIND that match PATTERN. Costs one process.
     # PATTERN is a single regular expression, because with two of them busybox's grep takes twice the time.

@@ -18,12 +18,9 @@ scan() {
     marks=
     for path in $paths; do marks="$marks $path"; done
     found=$(print_processes | LC_ALL=C awk -v marks="$marks" -v wrappers="$2" -v seen="$3" -v self="$4" '
-        /^\// {
-            pid = $0
-            sub(/\/stat$/, "", pid)
-            sub(/.*\//, "", pid)
-            while ((getline text < $0) > 0) stat[pid] = stat[pid] " " text
-            close($0)
+        match($0, /\/[0-9]+\/stat:/) {
+            pid = substr($0, RSTART + 1, RLENGTH - 7)
+            stat[pid] = stat[pid] " " substr($0, RSTART + RLENGTH)
             next
         }
         $1 == "complete" { complete = 1; next }
