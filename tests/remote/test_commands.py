@@ -147,7 +147,7 @@ def test_files_of_a_killed_command_are_removed_by_the_next_one(dash_host: Worker
         start = Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2].split()[19]
         for place, said in ((dead, f"{process.pid} 1 {dash_host.boot_id}"), (lives, "")):
             place.mkdir(parents=True)
-            (place / "pid").write_text(f"{said or f'{process.pid} {start} {dash_host.boot_id}'}\n")
+            (place / "caller").write_text(f"{said or f'{process.pid} {start} {dash_host.boot_id}'}\n")
             (place / "out").write_text("said")
         fresh.mkdir()
         dash_host.runner.commands.run(dash_host.target, request("true"))

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState
+from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import REQUIRED, only_tools
@@ -146,3 +148,17 @@ def test_an_ended_attempt_can_be_reaped_without_proc_too(laptop: WorkerHost) -> 
     until(lambda: laptop.reaped(token, running) == {token})
     assert sorted(path.name for path in laptop.attempt_dir(token).iterdir()) == ["cancel", "x.0"]
     assert laptop.state(running) is RemoteState.RUNNING
+
+
+def test_the_reader_of_the_output_is_no_process_of_the_command(laptop: WorkerHost, tmp_path: Path) -> None:
+    """Output that it has not read yet would be lost with it."""
+    head, signalled = laptop.tools / "head", tmp_path / "signalled"
+    program = head.readlink()
+    head.unlink()
+    head.write_text(f'#!/bin/sh\ntrap ": >{signalled}" TERM\nsleep 1\nexec {program} "$@"\n')
+    head.chmod(0o755)
+    request = CommandRequest(token=Token("c" * 32), argv=("sh", "-c", "echo hello; exit 3"), env={})
+    end = laptop.runner.commands.run(laptop.target, request)
+    assert isinstance(end, CommandEnd)
+    assert end.exit_code == 3
+    assert not signalled.exists()

@@ -1,7 +1,8 @@
 # The call `exec`: run a command of the operator, or end it.
 #
-# e/<token>/   pid (the pid, start and boot of this call), out (the beginning of the output), code (the exit
-#              code), cancel (a request to end the command)
+# e/<token>/   caller (the pid, start and boot of this call), out (the beginning of the output), code (the
+#              exit code), cancel (a request to end the command). No file may have the name `pid`: it would
+#              name a wrapper (find_wrappers), and the reader of the output is a child of this call.
 # The command has a token and a marker like an attempt, so that all its processes are found. The call `exec`
 # ends the processes and removes the files, even if the caller has disconnected.
 
@@ -20,7 +21,7 @@ run_command() {
     remove_dead_commands
     # If the directory exists, a call of stop_command came first.
     if mkdir "$command_dir" 2>/dev/null && cd "$command_dir"; then
-        read_start $$ && printf '%s %s %s\n' $$ "$start" "$boot" >pid
+        read_start $$ && printf '%s %s %s\n' $$ "$start" "$boot" >caller
         run_to_end "$1" "$2" "$3"
     fi
     code=
@@ -32,12 +33,12 @@ run_command() {
     cd "$root" && remove_command "$1"
 }
 
-# remove_dead_commands: remove the files of killed calls. Keep a directory without `pid` for an hour, because
-# its call may be about to write `pid`, or stop_command has made the directory.
+# remove_dead_commands: remove the files of killed calls. Keep a directory without `caller` for an hour,
+# because its call may be about to write `caller`, or stop_command has made the directory.
 remove_dead_commands() {
     for each in "$root"/e/*; do
         [ -d "$each" ] || continue
-        if read_pid "$each/pid"; then
+        if read_pid "$each/caller"; then
             [ "$pid_boot" != "$boot" ] || ! is_alive "$pid" "$pid_start" || continue
         else
             [ -n "$(find "$each" -prune -mmin +60 2>/dev/null)" ] || continue
@@ -96,6 +97,6 @@ stop_command() {
 }
 
 remove_command() {
-    rm -f "e/$1/pid" "e/$1/out" "e/$1/code" "e/$1/code.new" "e/$1/cancel"
+    rm -f "e/$1/caller" "e/$1/out" "e/$1/code" "e/$1/code.new" "e/$1/cancel"
     rmdir "e/$1" 2>/dev/null
 }
