@@ -20,8 +20,10 @@ from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.errors import ExitCode
 from iris_cli.ops.views.report import report
 from iris_cli.render.as_json import document
+from iris_cli.render.console import Output
 from iris_cli.render.report.as_json import report_document
 from iris_cli.render.report.page import page, script_json
+from iris_cli.render.report.summary import show_report
 from tests.render.scenes import SCENES, busy, retried_gang, session_of
 from tests.render.snapshots import check
 from tests.render.test_hostile_text import ESCAPES, session_on
@@ -173,6 +175,15 @@ def test_only_the_newest_failed_jobs_have_their_last_lines(tmp_path: Path) -> No
     assert "<details>" in rows[0]
     assert "bad-0" in rows[500]
     assert "<details>" not in rows[500]
+
+
+def test_a_thousand_jobs_in_one_state_are_counted_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = report(session_of(Lab().worker("w").job("wait"), tmp_path / "state"))
+    many = [replace(found.jobs[0], id=JobId(f"wait-{number}")) for number in range(1234)]
+    show_report(Output(), replace(found, jobs=tuple(many)))
+    assert re.search("jobs +1,234 pending\n", capsys.readouterr().out)
 
 
 def test_times_name_their_zone_and_are_put_into_that_of_the_reader(tmp_path: Path) -> None:

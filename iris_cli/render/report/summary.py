@@ -106,7 +106,7 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
 def _jobs_in_words(report: Report) -> str:
     """Return `3 running`, or `4 (1 failed, 3 running)`."""
     counts = state_counts(report)
-    return f"{len(report.jobs):,} ({counts})" if "," in counts else counts
+    return f"{len(report.jobs):,} ({counts})" if ", " in counts else counts
 
 
 def _labels(report: Report, narrow: bool) -> list[Text | Table]:
