@@ -1,4 +1,4 @@
-"""Tables of which a part is kept elsewhere behave like dicts that hold all_entries."""
+"""Tables of which a part is kept elsewhere behave like dicts that hold all entries."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ def test_what_is_in_memory_is_found_without_asking_the_shelf() -> None:
     assert (table["b"], table.get("d"), "b" in table, len(table)) == (1, 3, True, 5)
     assert list(values_in_memory(table)) == [1, 3]
     assert shelf.asked == []
+
+
+def test_an_entry_may_be_fetched_while_the_entries_in_memory_are_read() -> None:
+    table, _ = split({"b", "d"})
+    assert [(value, table["a"], table["e"]) for value in values_in_memory(table)] == [(1, 0, 4), (3, 0, 4)]
 
 
 def test_what_is_not_in_memory_is_fetched_once() -> None:

@@ -5,7 +5,7 @@ A look-up reads one entry. An iteration over a table reads all entries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence, ValuesView
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,7 +87,8 @@ class Table(dict[K, V]):
         return self.get(key) is not None
 
     def __len__(self) -> int:
-        return super().__len__() + self._missing
+        with self._lock:
+            return super().__len__() + self._missing
 
     def __iter__(self) -> Iterator[K]:
         """Read all entries into memory, and iterate over them in the order of the whole table."""
@@ -134,6 +135,8 @@ class Table(dict[K, V]):
     __or__ = __ior__ = __reversed__ = update = clear = popitem = None  # type: ignore[assignment]  # so that a call fails
 
 
-def values_in_memory(table: dict[K, V]) -> ValuesView[V]:
+def values_in_memory(table: dict[K, V]) -> list[V]:
     """Return the entries of a table that are in memory. For a plain dict these are all entries."""
-    return dict.values(table)
+    return list(
+        dict.values(table)
+    )  # a copy, because a look-up, also in another thread, adds entries to the table
