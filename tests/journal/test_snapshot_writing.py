@@ -21,7 +21,9 @@ import pytest
 
 from bench.cluster_files import ClusterFiles
 from bench.long_log import write_past
+from iris_cli.core.ids import Token
 from iris_cli.journal.snapshot.cache import EVERY_LINES
+from iris_cli.journal.snapshot.reading import Snapshot
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.histories import NEVER, Log, busy_days, same, state_in, write
 from tests.journal.test_faults import BadDisk, PowerCut
@@ -67,6 +69,21 @@ def test_every_so_many_lines_one_is_kept_in_the_archive_with_the_jobs_that_ended
     ended = [set(json.loads(line)) for path in log.snapshots for line in path.read_bytes().splitlines()[5:]]
     assert set().union(*ended) == {f"job-{number}" for number in range(12)}
     assert sum(map(len, ended)) < 2 * 12, "a job is written when it ended and when its output was deleted"
+
+
+def test_tokens_of_jobs_with_output_are_known_without_reading_archived_snapshots(tmp_path: Path) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    cluster = log.look(every=1)
+    for path in log.snapshots:
+        path.unlink()
+    assert isinstance(cluster.past, Snapshot)
+    whole = log.replayed()
+    tokens = [whole.attempt(each).token for outputs in whole.outputs.values() for each in outputs.attempts]
+    assert len(tokens) > 10
+    assert (cluster.unknown_tokens(tokens), cluster.past.log) == ((), None)
+    assert cluster.unknown_tokens([*tokens, Token("e" * 32)]) == (Token("e" * 32),)
+    assert cluster.past.log is not None
 
 
 @pytest.mark.parametrize("damaged", [False, True])

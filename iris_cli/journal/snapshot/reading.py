@@ -230,7 +230,12 @@ class Snapshot(Past):
         return [whole.job.id for whole in self.all_entries() if whole.job.end is not None]
 
     def unknown_tokens(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
-        wanted = tuple(tokens)
+        with self.lock:
+            tasks = [task for whole in self.kept.values() for task in whole.tasks]
+        known = {attempt.token for task in tasks for attempt in task.attempts}
+        wanted = tuple(token for token in tokens if token not in known)
+        if not wanted:
+            return ()
         return self._query(lambda: self._unknown_tokens(wanted), lambda log: log.unknown_tokens(wanted))
 
     def _unknown_tokens(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
@@ -238,6 +243,8 @@ class Snapshot(Past):
         for text in (text for file in self.files.newest_first() for text in file.texts()):
             for token in [token for token in missing if token.encode() in text]:
                 del missing[token]
+            if not missing:
+                break
         return tuple(missing)
 
 
