@@ -30,6 +30,7 @@ from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.ids import parse_worker_id
 from iris_cli.core.model.job_fields import JOB_FIELDS, request_of
+from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR
 from iris_cli.core.resources import AUTO, Device
 from iris_cli.errors import UsageError
 
@@ -68,7 +69,7 @@ def _cluster(setting: Setting) -> ClusterConfig:
         ssh = top.get("ssh", lambda block: ssh_block(block, NOWHERE), NOWHERE)
         defaults = top.get("defaults", _defaults, Defaults())
         base = Inherited(
-            connection=replace(ssh, remote_dir=top.get("remote_dir", remote_dir, NOWHERE.remote_dir)),
+            connection=replace(ssh, remote_dir=top.get("remote_dir", remote_dir, DEFAULT_REMOTE_DIR)),
             env=defaults.env,
             replace_lost=top.get("replace_lost", reading.one_of(ReplaceLost), ReplaceLost.PREEMPTIBLE),
         )

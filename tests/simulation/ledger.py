@@ -224,7 +224,7 @@ class Ledger:
                 continue
             if known is None or known.state is SliceState.DELETING:
                 yield (made.name, "given up"), SLACK
-            elif known.is_coming:
+            elif known.is_provisioning:
                 takes = self._limits.slice_create_timeout + self._limits.slice_boot_timeout
                 yield (made.name, "coming"), 2 * takes + SLACK
             elif not made.is_well:

@@ -13,7 +13,7 @@ from iris_cli.capacity.slurm.submission import default_directory, find_group, sb
 from iris_cli.core import SliceHost
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.model.slice import NodeAccess, ScaleGroup, Slice, SliceState
-from iris_cli.core.model.worker import NOWHERE
+from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR
 
 _JSON_SINCE = (24, 5, 1)
 """The first release whose `squeue --json` applies filters (CHANGELOG/slurm-24.05.md in SchedMD/slurm)."""
@@ -53,7 +53,7 @@ class SlurmProvider:
         }
         shown |= self._jobs_in_accounting(shown)
         troubles = self._troubles(shown.values())
-        has_cgroups = any(job.may_be_swept for job in shown.values()) and reading.tracks_by_cgroup(
+        has_cgroups = any(job.processes_may_be_gone for job in shown.values()) and reading.tracks_by_cgroup(
             self._run_unchecked(["scontrol", "show", "config"])
         )
         return tuple(self._slice(name, job, troubles, has_cgroups) for name, job in sorted(shown.items()))
@@ -69,7 +69,7 @@ class SlurmProvider:
             self._run_checked(sbatch(name, self._owner, group))
         else:
             directory = group.connection.remote_dir
-            if directory == NOWHERE.remote_dir:
+            if directory == DEFAULT_REMOTE_DIR:
                 directory = default_directory(self._run_checked(["id", "-u"]).strip(), name)
             self._run_checked(sbatch(name, self._owner, group, self._holder_lines(directory)))
 
@@ -176,8 +176,8 @@ class SlurmProvider:
                 hosts = known.hosts
             else:
                 hosts = self._hosts_of(job)
-        may_be_swept = has_cgroups and job.may_be_swept
-        if job.nodes and (may_be_swept or any(troubles.values())):
+        processes_may_be_gone = has_cgroups and job.processes_may_be_gone
+        if job.nodes and (processes_may_be_gone or any(troubles.values())):
             names = self._hostnames(job.nodes)
         node_words = [f"{node} is {troubles[node]}" for node in names if troubles.get(node)]
         job_words = "" if state is CloudState.READY and job.state == "RUNNING" else job.describe()
@@ -191,7 +191,9 @@ class SlurmProvider:
             detail=remark,
             remark=remark,
             ends_at=float(job.ends_at) if job.ends_at is not None and state is CloudState.READY else None,
-            swept=may_be_swept and bool(names) and all(troubles.get(node) == "" for node in names),
+            processes_gone=processes_may_be_gone
+            and bool(names)
+            and all(troubles.get(node) == "" for node in names),
         )
 
     def _hosts_of(self, job: SlurmJob) -> tuple[SliceHost, ...]:

@@ -91,7 +91,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
         return self.cloud_state is CloudState.ENDED
 
     @property
-    def may_be_swept(self) -> bool:
+    def processes_may_be_gone(self) -> bool:
         """True if Slurm may have killed all processes of the job: it ended, and its nodes answered Slurm."""
         return self.is_over and self.state not in _NODES_MAY_BE_DOWN
 

@@ -1,8 +1,8 @@
 """Find the scale groups that could serve a DemandEntry, or the reason why no group could.
 
-One worker that the group could create represents the group. So constraints have the same meaning as in a scheduling
-cycle. The rank of a group is its index in the order in which groups are tried. A set of groups is an integer with a bit
-for each rank.
+Each group is represented by one worker of a slice that it could create. Constraints are matched against this worker, as
+in a scheduling cycle. The index of a group is its position in the order in which groups are tried. A set of groups is
+an integer with a bit for each index.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from iris_cli.core import Amounts, ConstraintOp, Limits
 from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling.demand import DemandEntry
-from iris_cli.core.autoscaling.groups import GroupState, future_worker, sort_in_order_of_trial
+from iris_cli.core.autoscaling.groups import GroupState, future_worker, sort_groups
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import Constraint, preemptible_constraint, region_constraint
 from iris_cli.core.ids import clip
@@ -52,7 +52,7 @@ class UnmetKind(StrEnum):
 
 
 class UnmetReason(Struct, frozen=True, kw_only=True):
-    """The reason why no group creates a slice. Reasons of the last two kinds are temporary."""
+    """The reason why no group creates a slice. MAX_SLICES and BACK_OFF are temporary."""
 
     kind: UnmetKind
     text: str
@@ -74,9 +74,10 @@ class Catalogue:
     """The scale groups, to find groups that meet requirements. `tiers`: sets of groups of equal priority, in order."""
 
     def __init__(self, groups: Iterable[GroupState | ScaleGroup]) -> None:
-        self.states = sort_in_order_of_trial(groups)
+        self.states = sort_groups(groups)
         workers = [
-            future_worker(state, f"~{rank:06d}", 0, state.vm_count) for rank, state in enumerate(self.states)
+            future_worker(state, f"~{index:06d}", 0, state.vm_count)
+            for index, state in enumerate(self.states)
         ]
         self.fleet = Fleet(workers, 0.0, Limits(), ())
         self.all_groups = self.fleet.all_workers
@@ -89,8 +90,8 @@ class Catalogue:
         if entry.shape is not None:
             yield Criterion(UnmetKind.SHAPE, self._groups_with_shape(entry.shape))
         elif entry.one_vm:
-            ranks = [rank for rank, state in enumerate(self.states) if state.vm_count in (None, 1)]
-            yield Criterion(UnmetKind.SHAPE, mask_of(ranks))
+            indexes = [index for index, state in enumerate(self.states) if state.vm_count in (None, 1)]
+            yield Criterion(UnmetKind.SHAPE, mask_of(indexes))
         if entry.required_regions is not None:
             constraint = region_constraint(sorted(entry.required_regions))
             groups = self.fleet.workers_satisfying(constraint)
@@ -102,10 +103,10 @@ class Catalogue:
         for constraint in entry.constraints:
             if constraint.required:
                 kind = _KINDS.get(constraint.key, UnmetKind.CONSTRAINT)
-                about_numbers = constraint.key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY
+                is_on_worker_number = constraint.key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY
                 groups = (
-                    self._groups_with_seats(entry)
-                    if about_numbers
+                    self._groups_with_suitable_vms(entry)
+                    if is_on_worker_number
                     else self.fleet.workers_satisfying(constraint)
                 )
                 yield Criterion(kind, groups, constraint.key, constraint)
@@ -124,17 +125,17 @@ class Catalogue:
         """Return, for each preference of an entry, the groups that meet it."""
         return [self.fleet.workers_satisfying(each) for each in entry.constraints if not each.required]
 
-    def location(self, entry: DemandEntry, rank: int) -> Location:
+    def location(self, entry: DemandEntry, index: int) -> Location:
         """Return the device variant, region and zone of a group's slices; no variant if the entry needs no device."""
-        return self._locations(entry.resources.device_type == "cpu")[rank]
+        return self._locations(entry.resources.device_type == "cpu")[index]
 
     @cached_by_argument
     def _locations(self, needs_no_device: bool) -> list[Location]:
         return worker_locations(self.fleet, needs_no_device=needs_no_device)
 
-    def seats(self, entry: DemandEntry, rank: int) -> tuple[int, ...]:
+    def suitable_vms(self, entry: DemandEntry, index: int) -> tuple[int, ...]:
         """Return the numbers of the VMs of a slice that suit the entry's constraints on worker numbers."""
-        vms = range(self.vms(entry, rank))
+        vms = range(self.vms(entry, index))
         numbered = [
             each
             for each in entry.constraints
@@ -142,15 +143,15 @@ class Catalogue:
         ]
         if not numbered:
             return tuple(vms)
-        found = [{keys.TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index)} for index in vms]
+        found = [{keys.TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(vm)} for vm in vms]
         return tuple(vm for vm in vms if all(each.matches(found[vm]) for each in numbered))
 
-    def vms(self, entry: DemandEntry, rank: int) -> int:
+    def vms(self, entry: DemandEntry, index: int) -> int:
         """Return the number of VMs of a group's slice; if unknown, the number that the entry needs."""
-        return self.states[rank].vm_count or (entry.shape.size if entry.shape is not None else 1)
+        return self.states[index].vm_count or (entry.shape.size if entry.shape is not None else 1)
 
     def values(self, key: str, groups: int) -> list[str]:
-        """Return the values of an attribute in these groups, each once, in the order of trial."""
+        """Return the values of an attribute in these groups, each once, in the order of their groups."""
         by_first_group = {
             (found & groups) & -(found & groups): str(value)
             for value, found in self.fleet.workers_by_value(key).items()
@@ -160,36 +161,38 @@ class Catalogue:
 
     @cached_by_argument
     def _groups_with_shape(self, shape: Shape) -> int:
-        return mask_of([rank for rank in range(len(self.states)) if self._suits_shape(rank, shape)])
+        return mask_of([index for index in range(len(self.states)) if self._suits_shape(index, shape)])
 
-    def _suits_shape(self, rank: int, shape: Shape) -> bool:
-        """Return whether a gang can use slices of a scale group, each as a group or all together as one group."""
-        vms = self.states[rank].vm_count
+    def _suits_shape(self, index: int, shape: Shape) -> bool:
+        """Return whether slices of a scale group can form the groups of a gang: one group each, or one together."""
+        vms = self.states[index].vm_count
         if shape.group_by != keys.TPU_NAME_ATTRIBUTE_KEY:
             # All slices of the scale group have its declared attributes, so they form one group.
-            is_declared = shape.group_by in self.fleet.workers[rank].attributes
+            is_declared = shape.group_by in self.fleet.workers[index].attributes
             return is_declared and not shape.whole and shape.groups == 1
         return vms is None or (vms == shape.size if shape.whole else vms >= shape.size)
 
-    def _groups_with_seats(self, entry: DemandEntry) -> int:
+    def _groups_with_suitable_vms(self, entry: DemandEntry) -> int:
         """Return the groups whose slices have enough VMs with worker numbers that the entry allows."""
         shape = entry.shape
         least = shape.size if shape is not None and shape.group_by == keys.TPU_NAME_ATTRIBUTE_KEY else 1
-        return mask_of([rank for rank in range(len(self.states)) if len(self.seats(entry, rank)) >= least])
+        return mask_of(
+            [index for index in range(len(self.states)) if len(self.suitable_vms(entry, index)) >= least]
+        )
 
     @cached_by_argument
     def _groups_of_size(self, need: Amounts) -> int:
-        return mask_of([rank for rank, state in enumerate(self.states) if state.vm_size.covers(need)])
+        return mask_of([index for index, state in enumerate(self.states) if state.vm_size.covers(need)])
 
     def _groups_lasting(self, seconds: float) -> int:
         limits = [state.group.template.slurm.time for state in self.states]
-        return mask_of([rank for rank, limit in enumerate(limits) if not limit or limit >= seconds])
+        return mask_of([index for index, limit in enumerate(limits) if not limit or limit >= seconds])
 
     def _tiers(self) -> list[int]:
         found: dict[int, list[int]] = {}
-        for rank, state in enumerate(self.states):
-            found.setdefault(state.group.priority, []).append(rank)
-        return [mask_of(ranks) for ranks in found.values()]
+        for index, state in enumerate(self.states):
+            found.setdefault(state.group.priority, []).append(index)
+        return [mask_of(indexes) for indexes in found.values()]
 
 
 _KINDS = {keys.REGION_ATTRIBUTE_KEY: UnmetKind.REGION, keys.PREEMPTIBLE_ATTRIBUTE_KEY: UnmetKind.PREEMPTIBLE}
@@ -203,24 +206,26 @@ def why_no_group_is_suitable(catalogue: Catalogue, entry: DemandEntry) -> UnmetR
     """Return the first requirement that no remaining group meets. Groups that fail a requirement do not remain."""
     if not catalogue.states:
         return UnmetReason(kind=UnmetKind.NO_GROUPS, text="there are no scale groups")
-    left = catalogue.all_groups
+    remaining = catalogue.all_groups
     for criterion in catalogue.criteria(entry):
-        if not left & criterion.groups:
-            text = _describe_criterion(catalogue, entry, criterion, left)
+        if not remaining & criterion.groups:
+            text = _describe_criterion(catalogue, entry, criterion, remaining)
             return UnmetReason(kind=criterion.kind, text=f"{criterion.subject or criterion.kind}: {text}")
-        left &= criterion.groups
+        remaining &= criterion.groups
     raise AssertionError(f"a group serves {entry.key}")
 
 
-def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, int]) -> UnmetReason | None:
+def why_no_region(
+    catalogue: Catalogue, entry: DemandEntry, creatable: Mapping[int, int]
+) -> UnmetReason | None:
     """Return the reason if a gang would fit only on slices of several regions, otherwise None.
 
-    `left`: the number of slices that each suitable group may still create, by rank.
+    `creatable`: the number of slices that each suitable group may still create, by index.
     """
     if entry.shape is None or entry.shape.groups == 1 or entry.spread:
         return None
     found: dict[Location, dict[Location, int]] = {}  # number of possible slices, by variant and by region
-    new_slices = [(catalogue.location(entry, rank), slices) for rank, slices in left.items()]
+    new_slices = [(catalogue.location(entry, index), slices) for index, slices in creatable.items()]
     for location, slices in (*((site.location, site.groups) for site in entry.idle), *new_slices):
         regions = found.setdefault(location[:VARIANT], {})
         regions[location[:REGION]] = regions.get(location[:REGION], 0) + slices
@@ -237,16 +242,18 @@ def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, i
     return None
 
 
-def capacity_reason(entry: DemandEntry, left: Sequence[tuple[GroupState, int]]) -> UnmetReason:
-    """Return the reason if the suitable groups can't create enough slices now.
+def capacity_reason(entry: DemandEntry, creatable: Sequence[tuple[GroupState, int]]) -> UnmetReason:
+    """Return the reason why the suitable groups can't create enough slices now.
 
-    `left`: the groups and the numbers of slices that they may still create.
+    `creatable`: the groups and the numbers of slices that they may still create.
     """
-    kind = UnmetKind.BACK_OFF if any(each.backing_off for each, _ in left) else UnmetKind.MAX_SLICES
-    return UnmetReason(kind=kind, text=f"{kind}: {list_few(_why_not_now(entry, *each) for each in left)}")
+    kind = UnmetKind.BACK_OFF if any(each.backing_off for each, _ in creatable) else UnmetKind.MAX_SLICES
+    return UnmetReason(
+        kind=kind, text=f"{kind}: {list_few(_why_not_now(entry, *each) for each in creatable)}"
+    )
 
 
-def _why_not_now(entry: DemandEntry, state: GroupState, left: int) -> str:
+def _why_not_now(entry: DemandEntry, state: GroupState, creatable: int) -> str:
     if state.backing_off:
         return f"group {state.name} is backing off ({state.backing_off})"
     if state.vm_count is None and state.slices:
@@ -254,27 +261,31 @@ def _why_not_now(entry: DemandEntry, state: GroupState, left: int) -> str:
     limit = state.group.max_slices
     if entry.slices > limit:
         return f"group {state.name} allows {count(limit, 'slice')}, not {entry.slices}"
-    if left == 0:
+    if creatable == 0:
         return f"group {state.name} is at its limit of {count(limit, 'slice')}"
-    return f"group {state.name} allows {count(left, 'more slice')}, not {entry.slices}"
+    return f"group {state.name} allows {count(creatable, 'more slice')}, not {entry.slices}"
 
 
-def _describe_criterion(catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, left: int) -> str:
+def _describe_criterion(
+    catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, remaining: int
+) -> str:
     match criterion.kind:
         case UnmetKind.DEVICE:
             return _device_text(catalogue, entry)
         case UnmetKind.SHAPE:
-            return _shape_text(catalogue, entry, left)
+            return _shape_text(catalogue, entry, remaining)
         case UnmetKind.TAINT:
-            return _taint_text(catalogue, entry, left)
+            return _taint_text(catalogue, entry, remaining)
         case UnmetKind.SIZE:
-            return _size_text(catalogue, entry, left)
+            return _size_text(catalogue, entry, remaining)
         case UnmetKind.TIME_LEFT:
-            longest = max(catalogue.states[rank].group.template.slurm.time for rank in positions_of(left))
+            longest = max(
+                catalogue.states[index].group.template.slurm.time for index in positions_of(remaining)
+            )
             return (
                 f"needs {format_duration(entry.timeout)}, the longest slice lasts {format_duration(longest)}"
             )
-    return _constraint_text(catalogue, criterion, left)
+    return _constraint_text(catalogue, criterion, remaining)
 
 
 def _device_text(catalogue: Catalogue, entry: DemandEntry) -> str:
@@ -287,8 +298,8 @@ def _device_text(catalogue: Catalogue, entry: DemandEntry) -> str:
     )
 
 
-def _shape_text(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
-    states = [catalogue.states[rank] for rank in positions_of(left)]
+def _shape_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str:
+    states = [catalogue.states[index] for index in positions_of(remaining)]
     available = dict.fromkeys(state.vm_count for state in states)
     sizes = list_few(count(vms, "VM") for vms in available if vms is not None)
     wanted = count(entry.shape.size if entry.shape is not None else 1, "VM")
@@ -297,20 +308,20 @@ def _shape_text(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
     return f"needs {wanted} of one {entry.shape.group_by}, groups have slices of {sizes}"
 
 
-def _taint_text(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
+def _taint_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str:
     taints = (
         key.removeprefix(keys.TAINT_KEY_PREFIX)
-        for rank in positions_of(left)
-        for key in catalogue.fleet.workers[rank].attributes
+        for index in positions_of(remaining)
+        for key in catalogue.fleet.workers[index].attributes
         if key.startswith(keys.TAINT_KEY_PREFIX)
         and key.removeprefix(keys.TAINT_KEY_PREFIX) not in entry.tolerations
     )
     return f"does not tolerate {list_few(taints)} of the otherwise suitable groups"
 
 
-def _size_text(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
+def _size_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str:
     need = Amounts.needed(entry.resources)
-    sizes = [catalogue.states[rank].vm_size for rank in positions_of(left)]
+    sizes = [catalogue.states[index].vm_size for index in positions_of(remaining)]
     for number, kind in enumerate(AMOUNT_KINDS):
         largest = max(size[number] for size in sizes)
         if need[number] > largest and kind is not ReasonKind.CHIPS:
@@ -319,13 +330,13 @@ def _size_text(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
     return f"needs {wanted}, no VM has both"
 
 
-def _constraint_text(catalogue: Catalogue, criterion: Criterion, left: int) -> str:
+def _constraint_text(catalogue: Catalogue, criterion: Criterion, remaining: int) -> str:
     constraint, key = criterion.constraint, criterion.subject
     assert constraint is not None
-    values = catalogue.values(key, left)
+    values = catalogue.values(key, remaining)
     existing = f"groups have {list_few(values)}" if values else "no group has it"
-    if left != catalogue.all_groups:
-        names = list_few(catalogue.states[rank].name for rank in positions_of(left))
+    if remaining != catalogue.all_groups:
+        names = list_few(catalogue.states[index].name for index in positions_of(remaining))
         existing = f"but the otherwise suitable groups ({names}) have {list_few(values) or 'none'}"
     if constraint.op not in _OPS_WITH_SUGGESTIONS:
         return f"needs {clip(format_constraint(constraint))}, {existing}"

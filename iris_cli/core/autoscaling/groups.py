@@ -93,7 +93,7 @@ class GroupState(Struct, frozen=True, kw_only=True):
         return vm_amounts(self.group.template.type) or _UNLIMITED
 
 
-def sort_in_order_of_trial(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
+def sort_groups(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
     """Return the states of groups in the order in which they are tried: by priority, then by name.
 
     A ScaleGroup without a state has no slices yet.
@@ -102,25 +102,27 @@ def sort_in_order_of_trial(groups: Iterable[GroupState | ScaleGroup]) -> list[Gr
     return sorted(states, key=lambda each: (each.group.priority, each.name))
 
 
-def future_workers(state: GroupState, slices: int, *, rank: int = 0, first: int = 0) -> Iterator[Worker]:
+def future_workers(
+    state: GroupState, slices: int, *, group_index: int = 0, first: int = 0
+) -> Iterator[Worker]:
     """Yield the workers of slices that don't exist yet, numbered from `first`.
 
-    Their ids sort after the ids of existing workers, in the order of `rank`, the index of the group in the order of
-    trial. A dry run uses workers in the order of their ids.
+    Their ids sort after the ids of existing workers, in the order of `group_index`, the index of the group in the order
+    in which groups are tried. A dry run uses workers in the order of their ids.
     """
     vms = state.vm_count or 1
     for number in range(first, first + slices):
         for index in range(vms):
-            yield future_worker(state, f"~{rank:06d}-{number:06d}", index, vms)
+            yield future_worker(state, f"~{group_index:06d}-{number:06d}", index, vms)
 
 
 def booting_workers(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worker]:
     """Yield the future workers of all booting slices."""
-    for rank, state in enumerate(sort_in_order_of_trial(groups)):
-        yield from future_workers(state, state.booting, rank=rank)
+    for group_index, state in enumerate(sort_groups(groups)):
+        yield from future_workers(state, state.booting, group_index=group_index)
         for number, template in enumerate(state.outdated, start=state.booting):
             old_state = GroupState(group=with_template(state.group, template))
-            yield from future_workers(old_state, 1, rank=rank, first=number)
+            yield from future_workers(old_state, 1, group_index=group_index, first=number)
 
 
 def future_worker(state: GroupState, slice_name: str, index: int, vms: int | None) -> Worker:

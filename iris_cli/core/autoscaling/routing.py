@@ -24,7 +24,7 @@ from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.scheduling.placement import REGION, VARIANT, ZONE, Location
 from iris_cli.core.scheduling.sets import mask_of, positions_of
 
-Seat = tuple[int, int]
+OpenVm = tuple[int, int]
 """The index of an open slice, and the number of one of its VMs."""
 
 
@@ -32,7 +32,7 @@ class OpenSlices:
     """The slices that a group will create in this pass (open slices), and the amounts that are free on their VMs.
 
     Slices are only added, and free amounts only shrink. So each search continues where the last search ended. For
-    single tasks, `_search_from` has the number of the first seat that may be free, by need and VM numbers. For gangs on
+    single tasks, `_search_from` has the number of the first VM that may be free, by need and VM numbers. For gangs on
     whole slices, it has the index of the first slice that may be free.
     """
 
@@ -47,54 +47,59 @@ class OpenSlices:
         self.count += slices
         self._free += [[self.state.vm_size] * vms for _ in range(slices)]
 
-    def take(self, entry: DemandEntry, seats: tuple[int, ...]) -> bool:
+    def take(self, entry: DemandEntry, suitable_vms: tuple[int, ...]) -> bool:
         """Take the room that an entry needs on open slices; return False if there is too little.
 
-        `seats`: the numbers of the VMs of a slice that suit the entry.
+        `suitable_vms`: the numbers of the VMs of a slice that suit the entry.
         """
         need = Amounts.needed(entry.resources)
         if entry.shape is None:
-            seat = self._find_free_seat(need, seats)
-            return seat is not None and self._occupy([seat], need)
-        return self.take_slices(entry, seats, entry.shape.size if _groups_by_other_attribute(entry) else 1)
+            vm = self._find_free_vm(need, suitable_vms)
+            return vm is not None and self._occupy([vm], need)
+        return self.take_slices(
+            entry, suitable_vms, entry.shape.size if _groups_by_other_attribute(entry) else 1
+        )
 
-    def take_slices(self, entry: DemandEntry, seats: tuple[int, ...], slices: int) -> bool:
+    def take_slices(self, entry: DemandEntry, suitable_vms: tuple[int, ...], slices: int) -> bool:
         """Take the room that a gang needs on this many slices; return False if there is too little."""
         need = Amounts.needed(entry.resources)
-        rows = self._free_rows(need, entry, seats, slices)
-        return len(rows) == slices and self._occupy([seat for row in rows for seat in row], need)
+        rows = self._free_rows(need, entry, suitable_vms, slices)
+        return len(rows) == slices and self._occupy([vm for row in rows for vm in row], need)
 
-    def count_free_slices(self, entry: DemandEntry, seats: tuple[int, ...], limit: int) -> int:
+    def count_free_slices(self, entry: DemandEntry, suitable_vms: tuple[int, ...], limit: int) -> int:
         """Return the number of open slices with room for one group of a gang, at most `limit`."""
-        return len(self._free_rows(Amounts.needed(entry.resources), entry, seats, limit))
+        return len(self._free_rows(Amounts.needed(entry.resources), entry, suitable_vms, limit))
 
-    def count_missing_slices(self, entry: DemandEntry, seats: tuple[int, ...]) -> int:
+    def count_missing_slices(self, entry: DemandEntry, suitable_vms: tuple[int, ...]) -> int:
         """Return the number of slices that an entry needs in addition to the open slices."""
         if entry.shape is None:
             return 1
         need = Amounts.needed(entry.resources)
         if _groups_by_other_attribute(entry):
-            free = len(self._free_rows(need, entry, seats, entry.shape.size))
-            return -(-(entry.shape.size - free) // max(1, len(seats)))
-        return 1 - self.count_free_slices(entry, seats, 1)
+            free = len(self._free_rows(need, entry, suitable_vms, entry.shape.size))
+            return -(-(entry.shape.size - free) // max(1, len(suitable_vms)))
+        return 1 - self.count_free_slices(entry, suitable_vms, 1)
 
     def _free_rows(
-        self, need: Amounts, entry: DemandEntry, seats: tuple[int, ...], limit: int
-    ) -> list[list[Seat]]:
-        """Return the free seats for each group of a gang, for at most `limit` groups.
+        self, need: Amounts, entry: DemandEntry, suitable_vms: tuple[int, ...], limit: int
+    ) -> list[list[OpenVm]]:
+        """Return the free VMs for each group of a gang, for at most `limit` groups.
 
-        If the slices form one group, return the free seat for each task instead.
+        If the slices form one group, return the free VM for each task instead.
         """
         assert entry.shape is not None
         if _groups_by_other_attribute(entry):
             free = (
-                (number, vm) for number, row in enumerate(self._free) for vm in seats if row[vm].covers(need)
+                (number, vm)
+                for number, row in enumerate(self._free)
+                for vm in suitable_vms
+                if row[vm].covers(need)
             )
-            return [[seat] for seat in islice(free, limit)]
-        rows: list[list[Seat]] = []
+            return [[vm] for vm in islice(free, limit)]
+        rows: list[list[OpenVm]] = []
         for number in range(self._search_from.get((need, None), 0), len(self._free)):
             row = self._free[number]
-            fitting = [(number, vm) for vm in seats if row[vm].covers(need)]
+            fitting = [(number, vm) for vm in suitable_vms if row[vm].covers(need)]
             if len(fitting) >= entry.shape.size:
                 rows.append(fitting[: entry.shape.size])
                 if len(rows) == limit:
@@ -103,14 +108,20 @@ class OpenSlices:
             self._search_from[need, None] = rows[0][0][0] if rows else len(self._free)
         return rows
 
-    def _find_free_seat(self, need: Amounts, seats: tuple[int, ...]) -> Seat | None:
-        start, each, end = self._search_from.get((need, seats), 0), len(seats), len(self._free) * len(seats)
-        numbers = (at for at in range(start, end) if self._free[at // each][seats[at % each]].covers(need))
-        found = self._search_from[need, seats] = next(numbers, end)
-        return (found // each, seats[found % each]) if found < end else None
+    def _find_free_vm(self, need: Amounts, suitable_vms: tuple[int, ...]) -> OpenVm | None:
+        start, each, end = (
+            self._search_from.get((need, suitable_vms), 0),
+            len(suitable_vms),
+            len(self._free) * len(suitable_vms),
+        )
+        numbers = (
+            at for at in range(start, end) if self._free[at // each][suitable_vms[at % each]].covers(need)
+        )
+        found = self._search_from[need, suitable_vms] = next(numbers, end)
+        return (found // each, suitable_vms[found % each]) if found < end else None
 
-    def _occupy(self, seats: list[Seat], need: Amounts) -> bool:
-        for number, vm in seats:
+    def _occupy(self, vms: list[OpenVm], need: Amounts) -> bool:
+        for number, vm in vms:
             self._free[number][vm] = Amounts(*map(sub, self._free[number][vm], need))
         return True
 
@@ -123,16 +134,16 @@ def _groups_by_other_attribute(entry: DemandEntry) -> bool:
 class Site(NamedTuple):
     """Scale groups that could together supply the `needed` slices of a gang: they share zone, region or variant.
 
-    `ranks` are the groups in the order of trial, `groups` the set of them.
+    `indexes` are the groups in the order in which they are tried, `groups` the set of them.
     """
 
-    ranks: tuple[int, ...]
+    indexes: tuple[int, ...]
     groups: int
     needed: int
 
 
-def list_sites(catalogue: Catalogue, entry: DemandEntry, ranks: Sequence[int]) -> Iterator[Site]:
-    """Yield the sites for a gang in the order of trial. `ranks` are the groups that could serve it, in order.
+def list_sites(catalogue: Catalogue, entry: DemandEntry, indexes: Sequence[int]) -> Iterator[Site]:
+    """Yield the sites for a gang, the best first. `indexes` are the groups that could serve it, in order.
 
     Sites with more idle slices come first. Among equal numbers of idle slices, sites in one zone come first, then sites
     in one region, then (with `spread`) all other sites. Then a site of one group precedes sites of several groups, and
@@ -145,14 +156,14 @@ def list_sites(catalogue: Catalogue, entry: DemandEntry, ranks: Sequence[int]) -
             if 0 < len(location) < depth:
                 continue  # the idle slices share fewer parts of the location
             matching = [
-                rank
-                for rank in ranks
-                if catalogue.location(entry, rank)[: min(depth, len(location))] == location[:depth]
+                index
+                for index in indexes
+                if catalogue.location(entry, index)[: min(depth, len(location))] == location[:depth]
             ]
             by_location: dict[Location, list[int]] = {}
-            for rank in matching:
-                by_location.setdefault(catalogue.location(entry, rank)[:depth], []).append(rank)
-            for members in (*([rank] for rank in matching), *by_location.values()):
+            for index in matching:
+                by_location.setdefault(catalogue.location(entry, index)[:depth], []).append(index)
+            for members in (*([index] for index in matching), *by_location.values()):
                 yield Site(tuple(members), mask_of(members), entry.slices + most_idle - slices)
 
 
@@ -210,7 +221,9 @@ class _Router:
         self._openings: dict[int, OpenSlices] = {}
         self._opened_groups: list[int] = []  # the groups in which slices were opened, in order
         self._open_groups = 0  # the groups with open slices
-        self._groups_with_room = mask_of([rank for rank, state in enumerate(catalogue.states) if state.room])
+        self._groups_with_room = mask_of(
+            [index for index, state in enumerate(catalogue.states) if state.room]
+        )
         self._searches: dict[tuple[object, ...], _Search] = {}
         self._routed: dict[int, list[DemandEntry]] = {}
         self._unmet: list[UnmetDemand] = []
@@ -218,15 +231,15 @@ class _Router:
     def run(self, entries: Iterable[DemandEntry]) -> RoutingDecision:
         for entry in entries:
             search = self._search_of(entry)
-            ranks = [] if entry.invalid_reason else self._serve(entry, search)
-            if not ranks:
+            indexes = [] if entry.invalid_reason else self._serve(entry, search)
+            if not indexes:
                 self._unmet.append(UnmetDemand(entry=entry, reason=self._reason(entry, search)))
-            for rank in ranks:
-                self._routed.setdefault(rank, []).append(entry)
+            for index in indexes:
+                self._routed.setdefault(index, []).append(entry)
         names = [state.name for state in self._catalogue.states]
         return RoutingDecision(
-            launch={names[rank]: self._openings[rank].count for rank in sorted(self._openings)},
-            routed={names[rank]: tuple(self._routed[rank]) for rank in sorted(self._routed)},
+            launch={names[index]: self._openings[index].count for index in sorted(self._openings)},
+            routed={names[index]: tuple(self._routed[index]) for index in sorted(self._routed)},
             unmet=tuple(self._unmet),
         )
 
@@ -236,8 +249,8 @@ class _Router:
         found = self._searches.get(key)
         if found is None:
             found = self._searches[key] = _Search(self._catalogue, entry, len(self._opened_groups))
-        for rank in self._opened_groups[found.seen :]:
-            found.full &= ~(1 << rank)
+        for index in self._opened_groups[found.seen :]:
+            found.full &= ~(1 << index)
         found.seen = len(self._opened_groups)
         return found
 
@@ -245,15 +258,15 @@ class _Router:
         """Take room for an entry. Return the groups whose slices it uses; [] if no group has room."""
         if entry.shape is not None and entry.shape.groups > 1:
             return self._serve_at_one_site(entry, search)
-        rank = self._find(entry, search)
-        return [] if rank is None else [rank]
+        index = self._find(entry, search)
+        return [] if index is None else [index]
 
     def _serve_at_one_site(self, entry: DemandEntry, search: _Search) -> list[int]:
         if search.unsuitable == len(self._opened_groups):
             return []
         if search.sites is None:
-            ranks = list(self._in_order_of_trial(search, search.serving))
-            search.sites = list(dict.fromkeys(list_sites(self._catalogue, entry, ranks)))
+            indexes = list(self._groups_in_order(search, search.serving))
+            search.sites = list(dict.fromkeys(list_sites(self._catalogue, entry, indexes)))
         for create in (False, True):
             usable_groups = self._open_groups | self._groups_with_room if create else self._open_groups
             for site in search.sites:
@@ -261,8 +274,8 @@ class _Router:
                     continue
                 shares = self._shares(entry, site, create=create)
                 if sum(shares.values()) == site.needed:
-                    for rank, slices in shares.items():
-                        self._take_slices(entry, rank, slices)
+                    for index, slices in shares.items():
+                        self._take_slices(entry, index, slices)
                     return list(shares)
         search.unsuitable = len(self._opened_groups)
         return []
@@ -270,77 +283,81 @@ class _Router:
     def _shares(self, entry: DemandEntry, site: Site, *, create: bool) -> dict[int, int]:
         """Return the number of slices from each group of a site: first open slices, then, with `create`, new slices."""
         shares, missing = dict[int, int](), site.needed
-        for rank in site.ranks:
-            if missing and rank in self._openings:
-                seats = self._catalogue.seats(entry, rank)
-                shares[rank] = self._openings[rank].count_free_slices(entry, seats, missing)
-                missing -= shares[rank]
-        for rank in site.ranks if create else ():
-            created = min(missing, self._count_creatable(rank))
-            shares[rank] = shares.get(rank, 0) + created
+        for index in site.indexes:
+            if missing and index in self._openings:
+                suitable_vms = self._catalogue.suitable_vms(entry, index)
+                shares[index] = self._openings[index].count_free_slices(entry, suitable_vms, missing)
+                missing -= shares[index]
+        for index in site.indexes if create else ():
+            created = min(missing, self._count_creatable(index))
+            shares[index] = shares.get(index, 0) + created
             missing -= created
-        return {rank: slices for rank, slices in shares.items() if slices}
+        return {index: slices for index, slices in shares.items() if slices}
 
-    def _take_slices(self, entry: DemandEntry, rank: int, slices: int) -> None:
+    def _take_slices(self, entry: DemandEntry, index: int, slices: int) -> None:
         """Take slices of a group for an entry. Open new slices if too few open slices have room."""
-        seats = self._catalogue.seats(entry, rank)
-        openings = self._openings.get(rank)
-        missing = slices - (openings.count_free_slices(entry, seats, slices) if openings is not None else 0)
+        suitable_vms = self._catalogue.suitable_vms(entry, index)
+        openings = self._openings.get(index)
+        missing = slices - (
+            openings.count_free_slices(entry, suitable_vms, slices) if openings is not None else 0
+        )
         if missing:
-            self._open_more(entry, rank, missing)
-        self._openings[rank].take_slices(entry, seats, slices)
+            self._open_more(entry, index, missing)
+        self._openings[index].take_slices(entry, suitable_vms, slices)
 
     def _find(self, entry: DemandEntry, search: _Search) -> int | None:
-        for rank in positions_of(search.serving & self._open_groups & ~search.full):
-            if self._openings[rank].take(entry, self._catalogue.seats(entry, rank)):
-                return rank
-            search.full |= 1 << rank
-        for rank in self._in_order_of_trial(search, search.serving & self._groups_with_room):
-            if self._open_needed(entry, rank):
-                return rank
+        for index in positions_of(search.serving & self._open_groups & ~search.full):
+            if self._openings[index].take(entry, self._catalogue.suitable_vms(entry, index)):
+                return index
+            search.full |= 1 << index
+        for index in self._groups_in_order(search, search.serving & self._groups_with_room):
+            if self._open_needed(entry, index):
+                return index
         return None
 
-    def _in_order_of_trial(self, search: _Search, groups: int) -> Iterator[int]:
+    def _groups_in_order(self, search: _Search, groups: int) -> Iterator[int]:
         """Yield the groups by priority, then by number of met preferences, then by name."""
         if not search.preferred:
             yield from positions_of(groups)
             return
         for tier in self._catalogue.tiers:
-            ranks = list(positions_of(tier & groups))
-            yield from sorted(ranks, key=lambda rank: -sum(met_by >> rank & 1 for met_by in search.preferred))
+            indexes = list(positions_of(tier & groups))
+            yield from sorted(
+                indexes, key=lambda index: -sum(met_by >> index & 1 for met_by in search.preferred)
+            )
 
-    def _open_needed(self, entry: DemandEntry, rank: int) -> bool:
+    def _open_needed(self, entry: DemandEntry, index: int) -> bool:
         """Open the slices that an entry needs in a group, and take them. Return False if the group may not."""
-        seats = self._catalogue.seats(entry, rank)
-        openings = self._openings.get(rank) or OpenSlices(self._catalogue.states[rank])
-        missing = openings.count_missing_slices(entry, seats)
-        if missing > self._count_creatable(rank):
+        suitable_vms = self._catalogue.suitable_vms(entry, index)
+        openings = self._openings.get(index) or OpenSlices(self._catalogue.states[index])
+        missing = openings.count_missing_slices(entry, suitable_vms)
+        if missing > self._count_creatable(index):
             return False
-        self._open_more(entry, rank, missing)
-        return self._openings[rank].take(entry, seats)
+        self._open_more(entry, index, missing)
+        return self._openings[index].take(entry, suitable_vms)
 
-    def _open_more(self, entry: DemandEntry, rank: int, slices: int) -> None:
-        state = self._catalogue.states[rank]
-        openings = self._openings.setdefault(rank, OpenSlices(state))
-        openings.add_slices(slices, self._catalogue.vms(entry, rank))
-        self._opened_groups.append(rank)
-        self._open_groups |= 1 << rank
+    def _open_more(self, entry: DemandEntry, index: int, slices: int) -> None:
+        state = self._catalogue.states[index]
+        openings = self._openings.setdefault(index, OpenSlices(state))
+        openings.add_slices(slices, self._catalogue.vms(entry, index))
+        self._opened_groups.append(index)
+        self._open_groups |= 1 << index
         if openings.count == state.room:
-            self._groups_with_room &= ~(1 << rank)
+            self._groups_with_room &= ~(1 << index)
 
-    def _count_creatable(self, rank: int) -> int:
+    def _count_creatable(self, index: int) -> int:
         """Return the number of slices that a group may still create."""
-        opened = self._openings[rank].count if rank in self._openings else 0
-        return self._catalogue.states[rank].room - opened
+        opened = self._openings[index].count if index in self._openings else 0
+        return self._catalogue.states[index].room - opened
 
     def _reason(self, entry: DemandEntry, search: _Search) -> UnmetReason:
         if entry.invalid_reason:
             return UnmetReason(kind=UnmetKind.INVALID, text=f"invalid: {entry.invalid_reason}")
         if search.reason is None:
             if search.serving:
-                left = {rank: self._count_creatable(rank) for rank in positions_of(search.serving)}
-                search.reason = why_no_region(self._catalogue, entry, left) or capacity_reason(
-                    entry, [(self._catalogue.states[rank], slices) for rank, slices in left.items()]
+                creatable = {index: self._count_creatable(index) for index in positions_of(search.serving)}
+                search.reason = why_no_region(self._catalogue, entry, creatable) or capacity_reason(
+                    entry, [(self._catalogue.states[index], slices) for index, slices in creatable.items()]
                 )
             else:
                 search.reason = why_no_group_is_suitable(self._catalogue, entry)

@@ -17,7 +17,7 @@ from iris_cli.core.autoscaling.demand import (
     compute_demand,
     without_preferences,
 )
-from iris_cli.core.autoscaling.groups import GroupState, booting_workers, group_states, sort_in_order_of_trial
+from iris_cli.core.autoscaling.groups import GroupState, booting_workers, group_states, sort_groups
 from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.model.job import NO_MISSING_INPUTS, MissingInputs
 from iris_cli.core.model.slice import Provider, ScaleGroup, Slice, SliceState, slice_name, slice_of
@@ -47,14 +47,14 @@ def stuck_slices(
         if each.group in surplus and each.requested_at:
             surplus[each.group] -= 1
     for each in reversed(cluster.slices.values()):
-        if each.is_coming and each.group not in surplus:
+        if each.is_provisioning and each.group not in surplus:
             yield Removal(each.name, "its scale group is no longer in cluster.yaml")
             continue
         if each.state is SliceState.REQUESTED and surplus[each.group] < 0:
             surplus[each.group] += 1
             yield Removal(each.name, "its group has more than max_slices slices")
             continue
-        if each.is_coming and not each.is_expected(now, limits.slice_request_timeout):
+        if each.is_provisioning and not each.is_expected(now, limits.slice_request_timeout):
             reason = (
                 f"its provider accepted no request for it in {format_duration(limits.slice_request_timeout)}"
             )
@@ -205,7 +205,7 @@ def plan_scaling(
     create, by_hand, later = _orders(cluster, states, routing, now, limits, owner)
     silent = frozenset(unheard)
     return ScalingPlan(
-        states=tuple(sort_in_order_of_trial(states)),
+        states=tuple(sort_groups(states)),
         demand=found.entries,
         routing=routing,
         create=tuple(create),
@@ -298,9 +298,9 @@ def _can_be_completed(
         return False
     catalogue, depth = Catalogue(states), VARIANT if entry.spread else REGION
     max_slices = sum(
-        catalogue.states[rank].group.max_slices
-        for rank in positions_of(catalogue.groups_serving(entry))
-        if catalogue.location(entry, rank)[:depth] == idle.location[:depth]
+        catalogue.states[index].group.max_slices
+        for index in positions_of(catalogue.groups_serving(entry))
+        if catalogue.location(entry, index)[:depth] == idle.location[:depth]
     )
     idle_of_groups = {slice_of(worker) for worker in idle.workers} & cluster.slices.keys()
     return entry.shape.groups <= max_slices + idle.groups - len(idle_of_groups)
@@ -320,7 +320,7 @@ def _orders(
     orders: list[SliceOrder] = []
     by_hand: dict[str, int] = {}
     later: dict[str, int] = {}
-    for state in sort_in_order_of_trial(states):
+    for state in sort_groups(states):
         wanted = routing.launch.get(state.name, 0)
         if state.group.template.provider is Provider.MANUAL:
             if wanted:

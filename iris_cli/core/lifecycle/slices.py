@@ -24,18 +24,19 @@ from iris_cli.core.model.limits import doubling_backoff
 from iris_cli.core.model.slice import (
     INCOMPLETE,
     NodeAccess,
+    Provider,
     Slice,
     SliceOwner,
     SliceState,
     SliceTemplate,
     slice_number,
 )
-from iris_cli.core.model.worker import NOWHERE
+from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR
 
-_QUOTA_FACTOR = 5  # factor of back-offs if quota or capacity is missing, because shortages last longer
+_SHORTAGE_FACTOR = 5  # factor of back-offs if quota or capacity is missing, because shortages last longer
 _SHORTAGES = (Refusal.QUOTA, Refusal.STOCKOUT)
 SUBMIT_DEADLINE = 120.0
-"""Seconds after which a submission without an answer has reached Slurm, or never will."""
+"""Seconds after which a submission without an answer can no longer reach Slurm."""
 
 
 class Listing(Struct, frozen=True, kw_only=True):
@@ -81,8 +82,8 @@ def apply_listing(
 def join_complete_slices(draft: Draft) -> None:
     """Record `SliceJoined` for each slice whose VMs are all probed and set up: its workers now accept tasks."""
     for each in list(draft.cluster.slices.values()):
-        booted = each.state is SliceState.BOOTING and not each.vms_to_set_up
-        if booted and all(can_join(draft.cluster, worker) for worker in each.workers):
+        is_set_up = each.state is SliceState.BOOTING and not each.vms_to_set_up
+        if is_set_up and all(can_join(draft.cluster, worker) for worker in each.workers):
             draft.record(events.SliceJoined(slice=each.name))
             for worker in each.workers:
                 if draft.cluster.workers[worker].drain_reason == INCOMPLETE:
@@ -172,19 +173,23 @@ def record_create_answer(draft: Draft, outcome: CallOutcome, limits: Limits) -> 
         draft.record(events.SliceCreated(slice=outcome.slice))
         return
     back_off(
-        draft, known.group, f"{outcome.refusal}: {outcome.error}", limits, quota=outcome.refusal in _SHORTAGES
+        draft,
+        known.group,
+        f"{outcome.refusal}: {outcome.error}",
+        limits,
+        shortage=outcome.refusal in _SHORTAGES,
     )
     if outcome.refusal is not Refusal.UNANSWERED:
         draft.record(events.SliceRefused(slice=outcome.slice, error=outcome.error))
 
 
-def back_off(draft: Draft, group: str, error: str, limits: Limits, *, quota: bool = False) -> None:
+def back_off(draft: Draft, group: str, error: str, limits: Limits, *, shortage: bool = False) -> None:
     """Record a failure of a group: the group backs off. Further failures during a back-off are ignored."""
     record = draft.cluster.scale_groups.get(group)
     if record is not None and backoff_reason(record, draft.at, limits):
         return
     failures = record.failures + 1 if record is not None else 1
-    first = limits.scale_backoff_first * (_QUOTA_FACTOR if quota else 1)
+    first = limits.scale_backoff_first * (_SHORTAGE_FACTOR if shortage else 1)
     until = round(draft.at + doubling_backoff(first, failures, limits.scale_backoff_max), 3)
     draft.record(events.ScaleGroupBackedOff(group=group, error=error, failures=failures, until=until))
 
@@ -212,18 +217,18 @@ def _apply_listed(
     reason = entry.detail or entry.state.value
     if recreated:
         reason = f"it was created again ({reason})"
-    if known.is_coming:
-        back_off(draft, known.group, f"{known.name}: {reason}", limits, quota=entry.quota)
+    if known.is_provisioning:
+        back_off(draft, known.group, f"{known.name}: {reason}", limits, shortage=entry.quota)
     remove(draft, Removal(known.name, reason), limits)
     if entry.state is CloudState.ENDED:
-        return _end_attempts(draft, known, reason, swept=entry.swept)
+        return _end_attempts(draft, known, reason, processes_gone=entry.processes_gone)
     return _end_attempts(draft, known, reason) if recreated or entry.state is CloudState.STOPPED else []
 
 
 def _apply_listed_deleting(draft: Draft, known: Slice, entry: CloudSlice) -> list[JobId]:
     """Handle a listed slice that iris deletes. If its allocation has ended, nothing is left to delete."""
     if entry.state is CloudState.ENDED:
-        affected = _end_attempts(draft, known, entry.detail, swept=entry.swept)
+        affected = _end_attempts(draft, known, entry.detail, processes_gone=entry.processes_gone)
         draft.record(events.SliceDeleted(slice=known.name))
         return affected
     return _end_attempts(draft, known, entry.detail) if entry.state is CloudState.STOPPED else []
@@ -243,16 +248,19 @@ def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
         draft.record(events.SliceDeleted(slice=known.name))
         return affected
     reason = "no longer listed by its provider"
-    if known.is_coming:
+    if known.is_provisioning:
         back_off(draft, known.group, f"{known.name}: {reason}", limits)
     remove(draft, Removal(known.name, reason), limits)
     return _end_attempts(draft, known, reason)
 
 
 def _may_arrive_later(known: Slice, now: float) -> bool:
-    """Return whether a submission without an answer may still reach Slurm, so that a missing job proves nothing."""
-    submitted = not known.template.ends_its_processes and known.created_at is None
-    return submitted and known.deleting_at is not None and 0 <= now - known.deleting_at < SUBMIT_DEADLINE
+    """Return whether a submission without an answer may still reach Slurm, so that a missing job proves nothing.
+
+    iris waits SUBMIT_DEADLINE seconds from the order to delete the slice.
+    """
+    is_unanswered = known.template.provider is Provider.SLURM and known.created_at is None
+    return is_unanswered and known.deleting_at is not None and 0 <= now - known.deleting_at < SUBMIT_DEADLINE
 
 
 def _register(draft: Draft, known: Slice, entry: CloudSlice, connections: Mapping[str, Connection]) -> None:
@@ -269,7 +277,7 @@ def _register(draft: Draft, known: Slice, entry: CloudSlice, connections: Mappin
 
 def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Connection]:
     """Return the connection to each VM. A new host key is accepted if the provider does not report the key."""
-    is_default = connection.remote_dir == NOWHERE.remote_dir
+    is_default = connection.remote_dir == DEFAULT_REMOTE_DIR
     allocation = known.allocation if known.template.slurm.transport is NodeAccess.SRUN else ""
     return {
         worker: Connection(
@@ -292,19 +300,22 @@ def _registered_workers(cluster: Cluster, known: Slice) -> list[WorkerId]:
     return [worker for worker in known.workers if worker in cluster.workers]
 
 
-def _end_attempts(draft: Draft, known: Slice, reason: str, *, swept: bool = False) -> list[JobId]:
+def _end_attempts(draft: Draft, known: Slice, reason: str, *, processes_gone: bool = False) -> list[JobId]:
     """Record the end of a slice's attempts. Return the jobs of the ended attempts.
 
     The provider's report that the VMs do not run is proof, but processes can outlive a Slurm allocation. Their end is
-    proven only if Slurm reports that the job's cgroups are empty (`swept`), and only on nodes whose probe ran in the
-    job's cgroup. On other nodes iris stops each attempt, and the attempt ends when that is proven.
+    proven only if Slurm reports that the cgroups of its Slurm job are empty (`processes_gone`), and only on nodes where
+    the probe found iris's processes inside such a cgroup. On other nodes iris stops each attempt, and records its end
+    when the worker confirms the stop.
     """
     workers = gone = _registered_workers(draft.cluster, known)
     if not known.template.ends_its_processes:
         cgroups = {
             each: draft.cluster.workers[each].attributes.get(CGROUP_OF_JOB_ATTRIBUTE_KEY) for each in workers
         }
-        gone = [each for each in workers if swept and cgroups[each] == AttributeValue(known.allocation)]
+        gone = [
+            each for each in workers if processes_gone and cgroups[each] == AttributeValue(known.allocation)
+        ]
     for worker_id in workers:
         if worker_id not in gone:
             identity.stop_attempts(draft, worker_id)

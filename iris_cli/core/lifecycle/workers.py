@@ -43,7 +43,7 @@ def remove_worker(draft: Draft, worker_id: WorkerId, reason: str) -> None:
 def hold_until_complete(draft: Draft, worker_id: WorkerId) -> None:
     """Drain a VM until its slice is complete, even if the operator registered it again or uncordoned it."""
     known = draft.cluster.slices.get(slice_of(worker_id))
-    if known is not None and known.is_coming:
+    if known is not None and known.is_provisioning:
         draft.record(events.WorkerDrained(worker=worker_id, reason=INCOMPLETE))
 
 

@@ -43,7 +43,7 @@ class CloudSlice(Struct, frozen=True, kw_only=True):
     """One iris slice as its provider lists it. `detail` explains its state.
 
     `quota`: it failed because quota or capacity was missing. `remark` and `ends_at` are as in `Slice`.
-    `swept`: it has ended, and all processes that the provider tracked are gone.
+    `processes_gone`: the slice has ended, and all processes that the provider tracked are gone.
     """
 
     name: str
@@ -55,7 +55,7 @@ class CloudSlice(Struct, frozen=True, kw_only=True):
     quota: bool = False
     remark: str = ""
     ends_at: float | None = None
-    swept: bool = False
+    processes_gone: bool = False
 
 
 class Refusal(StrEnum):

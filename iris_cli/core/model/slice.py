@@ -285,10 +285,10 @@ class Slice(Record, kw_only=True):
         """Return whether its VMs will become workers. False if the provider did not accept its request in time."""
         since = now - self.requested_at  # negative if a clock was wrong
         expired = self.state is SliceState.REQUESTED and not -request_timeout < since < request_timeout
-        return self.is_coming and not expired
+        return self.is_provisioning and not expired
 
     @property
-    def is_coming(self) -> bool:
+    def is_provisioning(self) -> bool:
         """True if its VMs are not workers yet but will be."""
         return self.state in (SliceState.REQUESTED, SliceState.CREATING, SliceState.BOOTING)
 

@@ -18,7 +18,8 @@ _MINUTE = 60.0  # seconds: longer durations are shown in whole minutes
 def competes_since(job: Job, get_job: Callable[[JobId], Job | None]) -> float:
     """Return the time since which the job may compete for workers; `inf` if it can't compete yet.
 
-    It is the latest of its submission, its release, and the ends of the jobs in `after`. Unknown jobs are ignored.
+    It is the latest of its submission, the end of its hold, and the ends of the jobs in `after`. Unknown jobs are
+    ignored.
     """
     since = max(job.submitted_at, job.released_at) if job.held_at is None else inf
     for dependency in map(get_job, job.after):
@@ -67,9 +68,13 @@ def describe_quiet_attempt(attempt: Attempt, now: float) -> str:
 def describe_quiet_tasks(job: Job, tasks: Iterable[Task], now: float) -> str:
     """Return a text with the time for which running tasks have been quiet, and their functions; '' if no task is quiet.
 
-    One task: `quiet 42m in load (data.py:3)`. Several tasks: `3 of 4 ranks quiet 42m: rank 2, then 0-1`, longest first;
-    with known functions `all 4 ranks quiet 42m: rank 2 in load (data.py:3), ranks 0-1,3 in psum (train.py:9)`, the
-    smallest group first.
+    - One running task: `quiet 42m in load (data.py:3)`.
+    - Several tasks, no known functions: `3 of 4 ranks quiet 42m: rank 2, then 0-1`. The first task has been quiet
+      longest.
+    - Several tasks, known functions: `all 4 ranks quiet 42m: rank 2 in load (data.py:3), ranks 0-1,3 in psum
+      (train.py:9)`. The smallest group comes first.
+
+    With several tasks, 42m is the longest time.
     """
     running = {
         task.index: task.attempts[-1]
@@ -94,7 +99,10 @@ def describe_quiet_tasks(job: Job, tasks: Iterable[Task], now: float) -> str:
 
 
 def _tasks_by_function(indexes_by_function: dict[str, list[int]], noun: str) -> str:
-    """Return the indexes of quiet tasks by function, the smallest group first. Longest quiet tasks come first."""
+    """Return the indexes of quiet tasks by function, the smallest group first.
+
+    Without known functions, the task that has been quiet longest comes first, then the others.
+    """
     if list(indexes_by_function) == [""]:
         first, *others = indexes_by_function[""]
         return f"{noun} {first}" + (f", then {format_indexes(sorted(others))}" if others else "")

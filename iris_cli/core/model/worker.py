@@ -16,6 +16,8 @@ from iris_cli.core.model.limits import Limits
 from iris_cli.core.resources import Resources
 from iris_cli.core.structs import Record, Value
 
+DEFAULT_REMOTE_DIR = "~/.iris"
+
 
 class Connection(Value, frozen=True, kw_only=True):
     """SSH settings of one worker. For an empty or zero setting, `~/.ssh/config` or the default of ssh applies.
@@ -34,7 +36,7 @@ class Connection(Value, frozen=True, kw_only=True):
     key: str = ""
     proxy_jump: str = ""
     known_hosts: str = "strict"
-    remote_dir: str = "~/.iris"
+    remote_dir: str = DEFAULT_REMOTE_DIR
     allocation: str = ""
     node: str = ""
     login: str = ""

@@ -19,7 +19,10 @@ _UNKNOWN = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
 
 
 class UsableWorkers:
-    """The workers that could run each job if all workers were idle and healthy, with all VMs of their slices."""
+    """The workers that could run each job if all workers were idle and healthy.
+
+    If one VM of a slice could run the job, all its VMs are included.
+    """
 
     def __init__(self, cluster: Cluster, now: float) -> None:
         self._fleet = Fleet(cluster.workers.values(), now, Limits(), ())
@@ -77,11 +80,12 @@ class IndependentAssignments(Struct, frozen=True, kw_only=True):
 def independent_assignments(
     plan: Plan, cluster: Cluster, unanswered: Collection[WorkerId], now: float, *, only_unaffected: bool
 ) -> IndependentAssignments:
-    """Return the assignments of a plan that do not depend on the `unanswered` workers, which the plan does not use.
+    """Return the assignments of a plan that do not depend on the `unanswered` workers.
 
-    A worker is contested if it has not answered, or if it could run a dependent job that is ahead in the queue. With
-    `only_unaffected`, a job is dependent if it could run on a contested worker. Otherwise, it is dependent only if, in
-    addition, some of its tasks are not placed or are placed on contested workers.
+    The plan must not use `unanswered` workers. An assignment depends on them if the plan might differ once they answer.
+    Jobs are examined in the order of the queue. First, only the unanswered workers are contested. A job that could run
+    on a contested worker is dependent, and then all workers that it could run on are contested, too. Exception: without
+    `only_unaffected`, a job is not dependent if all its tasks are placed on workers that are not contested.
 
     The result is a subset of the plan's assignments, in the same order. It has all tasks of a gang or none, and uses
     no contested worker.
@@ -94,6 +98,7 @@ def independent_assignments(
     waiting_jobs = {key.job if isinstance(key, TaskId) else key for key in plan.result.waiting}
     committable: list[Assignment] = []
     dependent: list[JobId] = []
+    # Only the order of the jobs is needed, so the queue has no tasks.
     no_tasks: TasksByJob = {job: [] for job in (*placed, *waiting_jobs)}
     entries = build_queue(no_tasks, cluster.jobs.get, now).entries
     for _, _, job_id, job, *_ in entries:

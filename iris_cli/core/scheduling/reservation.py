@@ -2,7 +2,7 @@
 
 Reservations are not stored: each cycle derives them from the live attempts. A blocking attempt is an attempt that must
 end before a worker has room for the task. Other tasks may be placed on a reserved worker if they don't delay the gang
-or large task.
+or large task. As in the other modules of scheduling, a position is the index of a worker in `Fleet.workers`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from iris_cli.core.scheduling.placement import Requirement
 from iris_cli.core.scheduling.reasons import WaitingKey
 from iris_cli.core.scheduling.sets import Group, Levels, first_of
 
-_MAX_SUMS = 1 << 16  # sums of amounts that are examined, in units of the greatest common divisor
+_MAX_UNITS = (
+    1 << 16
+)  # limit of `_least_excess`: the sum of all amounts, divided by their greatest common divisor
 
 
 class Reservations:
@@ -70,27 +72,36 @@ class Reservations:
         workers = usable if usable and _needs_large_part(context, requirement) else 0
         return _ReservationQueue(partial(self._large_enough_after, need), workers)
 
-    def _large_enough_after(self, need: Amounts, ends: int) -> int:
-        """Return the workers on which the end of `ends` attempts may free enough. On other workers it can't."""
+    def _large_enough_after(self, need: Amounts, ended: int) -> int:
+        """Return the workers that may have room for `need` after `ended` attempts have ended. Others have no room."""
         return reduce(
             and_,
-            (self._workers_with_amount_after((number, ends))[amount] for number, amount in enumerate(need)),
+            (
+                self._workers_with_amount_after((resource, ended))[amount]
+                for resource, amount in enumerate(need)
+            ),
         )
 
     @cached_by_argument
-    def _workers_with_amount_after(self, number_and_ends: tuple[int, int]) -> dict[int, int]:
-        """Return, for each needed amount, the workers that have it free after the end of their largest attempts."""
-        number, ends = number_and_ends
+    def _workers_with_amount_after(self, resource_and_ended: tuple[int, int]) -> dict[int, int]:
+        """Return, by needed amount of a resource, the workers that may have it free after `ended` attempts have ended.
+
+        `resource` is the index of the resource in `Amounts`.
+        """
+        resource, ended = resource_and_ended
         all_workers = self._context.fleet.all_workers
-        needs = sorted(filter(None, self._context.dimensions[number].workers_at_start), reverse=True)
+        needs = sorted(filter(None, self._context.dimensions[resource].workers_at_start), reverse=True)
         if not needs:
             return {0: all_workers}
-        free = ((sums[number][min(ends, len(sums[number]) - 1)], positions) for sums, positions in self._sums)
+        free = (
+            (amounts[resource][min(ended, len(amounts[resource]) - 1)], positions)
+            for amounts, positions in self._free_amounts_by_load
+        )
         return {0: all_workers, **Levels(free).workers_with_at_least(needs)}
 
     @cached_property
-    def _sums(self) -> list[tuple[list[list[int]], list[int]]]:
-        """The result of `_largest_free_amounts` for each Load, and the positions of the workers with this Load."""
+    def _free_amounts_by_load(self) -> list[tuple[list[list[int]], list[int]]]:
+        """For each Load, the result of `_largest_free_amounts`, and the positions of the workers with this Load."""
         by_load: dict[Load, list[int]] = {}
         for position in range(len(self._context.fleet.workers)):
             by_load.setdefault(self._context.load(position), []).append(position)
@@ -100,26 +111,27 @@ class Reservations:
 class _ReservationQueue:
     """Workers in the order of their numbers of blocking attempts, then of their positions.
 
-    `heap` has the workers examined so far, each with a number of blocking attempts that may be too small, because the
-    numbers grow during a cycle. Workers are examined as late as possible: usually a lower bound is enough.
+    `heap` has pairs of a lower bound of the number of blocking attempts, and a position. The caller computes the number
+    only for the first pair. If the bound was too low, the caller replaces the pair. Workers that can't be first are not
+    in `heap` yet.
     """
 
     def __init__(self, large_enough_after: Callable[[int], int], workers: int) -> None:
-        """`large_enough_after(n)`: the workers on which the end of `n` attempts may make enough room."""
+        """`large_enough_after(n)`: the workers that may have enough room after `n` attempts have ended."""
         self._large_enough_after = large_enough_after
-        self._count = -1
-        self._next = 0  # workers not examined yet, with at least `_count` blocking attempts
+        self._bound = -1  # lower bound for the workers in `_next`
+        self._next = 0  # workers not examined yet, with at least `_bound` blocking attempts
         self._later = workers  # workers not examined yet, with more blocking attempts
         self.heap: list[tuple[int, int]] = []
 
     def find_first(self) -> tuple[int, int] | None:
         """Return the first worker: a lower bound of its blocking attempts, and its position. None without workers."""
-        while not self._next and self._later and (not self.heap or self.heap[0][0] > self._count):
-            self._count += 1
-            self._next = self._later & self._large_enough_after(self._count)
+        while not self._next and self._later and (not self.heap or self.heap[0][0] > self._bound):
+            self._bound += 1
+            self._next = self._later & self._large_enough_after(self._bound)
             self._later ^= self._next
         if self._next:
-            nearest = self._count, first_of(self._next)
+            nearest = self._bound, first_of(self._next)
             if not self.heap or nearest < self.heap[0]:
                 heappush(self.heap, nearest)
                 self._next &= self._next - 1
@@ -136,9 +148,9 @@ def _largest_free_amounts(load: Load) -> list[list[int]]:
 
 
 def _needs_large_part(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Return whether a task needs all GPUs or chips of a host, or at least half of any amount of the largest worker.
+    """Return whether a task needs a large part of a worker.
 
-    Only suitable workers are considered.
+    That is at least half of the CPUs, memory, GPUs or chips of the largest suitable worker, or all GPUs of any.
     """
     need, workers = requirement.need, requirement.selected
     largest = [levels.largest(workers) for levels in context.idle]
@@ -181,9 +193,10 @@ class BlockingAttempts:
         return found
 
     def _shortage(self, load: Load) -> tuple[int, list[int], list[Amounts]]:
-        """Return the number of attempts that must end in any case, the amounts missing then, and the other attempts.
+        """Return the number of attempts that must end in any case, the shortage, and the other attempts.
 
-        An attempt must end in any case if it and the task together exceed the size of the worker.
+        An attempt must end in any case if it and the task together exceed the size of the worker. The shortage has the
+        amounts that the task still lacks after these attempts have ended.
         """
         cpu, memory, gpus, chips = map(sub, load.idle, self._need)
         must_end, others = list[Amounts](), list[Amounts]()
@@ -213,7 +226,7 @@ def _least_excess(shortage: int, amounts: Sequence[int]) -> int:
     if shortage <= 0:
         return -shortage
     unit = gcd(*amounts)
-    if not unit or sum(amounts) > _MAX_SUMS * unit:
+    if not unit or sum(amounts) > _MAX_UNITS * unit:
         return 0
     sums = 1  # bit n is 1 if some of the amounts add up to n units
     for amount in amounts:

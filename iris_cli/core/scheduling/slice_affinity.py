@@ -30,7 +30,7 @@ class SliceAffinity:
         for each in cluster.slices.values():
             for job_id in each.wanted_by:
                 self._groups.setdefault(job_id, {})[each.group] = None
-        self._groups_creating = {each.group for each in cluster.slices.values() if each.is_coming}
+        self._groups_creating = {each.group for each in cluster.slices.values() if each.is_provisioning}
         # State of the current cycle:
         self._pending_jobs: dict[JobId, None] = {}
         self._jobs_by_group: dict[str, list[JobId]] = {}

@@ -145,7 +145,7 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
         # The remark says why Slurm keeps the allocation pending, or what its nodes lack.
         remark = f": {each.remark}" if each.remark else ""
         state = "being created" if each.state is SliceState.CREATING else each.state
-        for job in (each.wanted_by or (None,)) if each.is_coming else ():
+        for job in (each.wanted_by or (None,)) if each.is_provisioning else ():
             new_slices.setdefault(job, []).append(f"{each.name} is {state}{remark}")
 
     def demand(wait: Wait) -> str:

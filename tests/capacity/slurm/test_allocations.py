@@ -75,7 +75,10 @@ def test_the_end_of_an_allocation_is_listed_until_the_log_has_it(lab: Slurm) -> 
     [there] = Settled("us").list()
     lab.run("scancel", there.incarnation.split()[0])
     [ended] = Settled("us", known(there)).list()
-    assert (ended.state, ended.swept) == (CloudState.ENDED, False)  # without cgroups its processes may live
+    assert (ended.state, ended.processes_gone) == (
+        CloudState.ENDED,
+        False,
+    )  # without cgroups its processes may live
     assert "CANCELLED" in ended.detail
     assert Settled("us").list() == ()
 

@@ -143,9 +143,9 @@ def test_the_end_of_a_job_is_proof_only_if_each_node_is_known_to_be_up() -> None
         (FAILED, False),
     ):
         run = Recorder(squeue=squeue("22.05.8", columns=columns("TIMEOUT")), sinfo=sinfo, scontrol=hostnames)
-        assert listed(run).swept is is_proof, sinfo
+        assert listed(run).processes_gone is is_proof, sinfo
     never_ran = Recorder(squeue=squeue("22.05.8", columns=columns("CANCELLED", "")), scontrol=hostnames)
-    assert not listed(never_ran).swept
+    assert not listed(never_ran).processes_gone
 
 
 def _hang(command: Sequence[str]) -> CommandOutput:
@@ -158,7 +158,11 @@ def test_the_accounts_tell_the_end_of_a_job_that_slurmctld_has_forgotten() -> No
     ended = listed(
         Recorder(squeue=forgotten, sacct=CommandOutput(0, line, ""), scontrol=hostnames, sinfo=_hang)
     )
-    assert (ended.state, ended.remark, ended.swept) == (CloudState.ENDED, "Slurm job 7: CANCELLED", False)
+    assert (ended.state, ended.remark, ended.processes_gone) == (
+        CloudState.ENDED,
+        "Slurm job 7: CANCELLED",
+        False,
+    )
     another = CommandOutput(0, line.replace("|5|", "|6|"), "")
     for sacct in (
         another,

@@ -164,10 +164,10 @@ def test_an_unknown_state_proves_nothing() -> None:
     assert (job.cloud_state, job.is_over) == (CloudState.CREATING, False)
 
 
-@pytest.mark.parametrize(("state", "swept"), [("TIMEOUT", True), ("NODE_FAIL", False), ("RUNNING", False)])
-def test_the_end_of_a_job_on_a_node_that_failed_proves_nothing(state: str, swept: bool) -> None:
+@pytest.mark.parametrize(("state", "gone"), [("TIMEOUT", True), ("NODE_FAIL", False), ("RUNNING", False)])
+def test_the_end_of_a_job_on_a_node_that_failed_proves_nothing(state: str, gone: bool) -> None:
     [job] = parse_squeue(squeue("1", "5", "N/A", "0", state, "n0", "a", "b", "None"))
-    assert job.may_be_swept is swept
+    assert job.processes_may_be_gone is gone
 
 
 def test_the_release_of_slurm_is_read_or_unknown() -> None:

@@ -170,7 +170,7 @@ def _mixed_story(seed: int, kind: str) -> None:
         )
     unmet = [each.entry for each in autoscale(made).routing.unmet]
     asked = made.cloud.made
-    while coming := [each.name for each in made.cluster.slices.values() if each.is_coming]:
+    while coming := [each.name for each in made.cluster.slices.values() if each.is_provisioning]:
         _comes(made, random.choice(coming))
     used = {attempt.worker.rpartition("-")[0] for _, attempt in made.cluster.live_attempts()}
     if all(each.shape is None or each.shape.groups == 1 for each in unmet):

@@ -117,16 +117,16 @@ def test_worker_ids_contain_the_allocation_and_lead_back_to_the_slice() -> None:
 
 
 def test_the_end_of_an_allocation_orders_stops_and_ends_nothing() -> None:
-    made = follow(running(), seen(CloudState.ENDED, detail="TIMEOUT", swept=True))
+    made = follow(running(), seen(CloudState.ENDED, detail="TIMEOUT", processes_gone=True))
     assert set(attempts(made).values()) == {AttemptState.STOPPING}
     assert all(worker.draining and worker.claims for worker in made.cluster.workers.values())
-    follow(made, seen(CloudState.ENDED, detail="TIMEOUT", swept=True))
+    follow(made, seen(CloudState.ENDED, detail="TIMEOUT", processes_gone=True))
     assert made.cluster.slices == {}
     assert len(made.cluster.workers) == 2
 
 
 def test_where_the_probe_was_in_the_jobs_cgroup_the_end_of_the_job_is_the_end_of_its_attempts() -> None:
-    made = follow(running(cgroup="12"), seen(CloudState.ENDED, detail="TIMEOUT", swept=True))
+    made = follow(running(cgroup="12"), seen(CloudState.ENDED, detail="TIMEOUT", processes_gone=True))
     states = attempts(made)
     assert states["train/task-0"] is AttemptState.ENDED
     assert states["train/task-1"] is AttemptState.STOPPING
@@ -134,14 +134,14 @@ def test_where_the_probe_was_in_the_jobs_cgroup_the_end_of_the_job_is_the_end_of
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "swept"),
+    ("cgroup", "processes_gone"),
     [
         ("12", False),  # a node that does not answer Slurm, or no proctrack/cgroup
         ("11", True),  # the cgroup of another job of this user
     ],
 )
-def test_an_end_without_proof_leaves_the_attempts_stopping(cgroup: str, swept: bool) -> None:
-    made = follow(running(cgroup), seen(CloudState.ENDED, detail="TIMEOUT", swept=swept))
+def test_an_end_without_proof_leaves_the_attempts_stopping(cgroup: str, processes_gone: bool) -> None:
+    made = follow(running(cgroup), seen(CloudState.ENDED, detail="TIMEOUT", processes_gone=processes_gone))
     assert set(attempts(made).values()) == {AttemptState.STOPPING}
 
 
