@@ -85,7 +85,7 @@ class LineRanges(Struct):
 
     def _cluster(self, files: SnapshotFiles, file: SnapshotFile) -> Cluster:
         replay_to = partial(self.replay_to, file.header.position)
-        return read_snapshot(self.directory, file, replay_to, archived=file is not files.last)
+        return read_snapshot(self.directory, file, replay_to, archived=file is not files.current)
 
 
 def _position_before_last(stream: BinaryIO, lines: int) -> Position | None:

@@ -95,11 +95,11 @@ class Table(dict[K, V]):
         with self._lock:
             if self.kept is not None:
                 loaded = dict(dict.items(self))
-                whole = {
+                entries = {
                     key: value for key, value in self.kept.all_entries() if key not in self.dropped
                 } | loaded
                 super().clear()
-                super().update(whole)
+                super().update(entries)
                 self.kept, self._missing = None, 0
         return super().__iter__()
 

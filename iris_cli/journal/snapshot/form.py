@@ -150,11 +150,11 @@ def job_in(cluster: Cluster, job: JobId, known: Sequence[Task] = ()) -> FullJob:
     return FullJob(record, tuple(known), cluster.children.get(job, ()))
 
 
-def stored_job(whole: FullJob) -> StoredJob:
-    return StoredJob(job=whole.job, tasks=tuple(_repeated(whole.tasks)), children=whole.children)
+def stored_job(full_job: FullJob) -> StoredJob:
+    return StoredJob(job=full_job.job, tasks=tuple(_repeated(full_job.tasks)), children=full_job.children)
 
 
-def full_job(entry: StoredJob) -> FullJob:
+def expand_job(entry: StoredJob) -> FullJob:
     """Decode a job. Raises ValueError if its number of tasks is wrong."""
     tasks = chain.from_iterable(repeat(each.task, each.count) for each in entry.tasks)
     named = [_named(task, task_id) for task, task_id in zip(tasks, entry.job.task_ids, strict=True)]
@@ -199,7 +199,7 @@ def _named(task: StoredTask, task_id: TaskId) -> Task:
 
 def live_part(cluster: Cluster, opened: Sequence[FullJob], last: Sequence[JobId]) -> Live:
     """Return the part of a snapshot that every command needs, for a cluster with these open jobs."""
-    indexes = {whole.job.id: index for index, whole in enumerate(opened)}
+    indexes = {full_job.job.id: index for index, full_job in enumerate(opened)}
     fleet = copy(cluster)
     fleet.jobs, fleet.tasks, fleet.children, fleet.outputs, fleet.past = {}, {}, {}, {}, None
     fleet.workers = {worker: _without_claims(record) for worker, record in cluster.workers.items()}
@@ -219,13 +219,13 @@ def _without_claims(worker: Worker) -> Worker:
 
 def open_jobs(live: Live) -> list[FullJob]:
     """Return the open jobs and restore the claims of workers. Raises ValueError, KeyError, IndexError."""
-    wholes = [full_job(entry) for entry in live.jobs]
-    without_gpus = [Claim.of(whole.job.resources) for whole in wholes]
+    full_jobs = [expand_job(entry) for entry in live.jobs]
+    without_gpus = [Claim.of(full_job.job.resources) for full_job in full_jobs]
     for worker, attempts in live.claims.items():
         claims = live.fleet.workers[worker].claims
         for job, index, number in attempts:
-            task = wholes[job].tasks[index]
+            task = full_jobs[job].tasks[index]
             gpus = task.attempts[number].gpus
-            claim = Claim.of(wholes[job].job.resources, gpus) if gpus else without_gpus[job]
+            claim = Claim.of(full_jobs[job].job.resources, gpus) if gpus else without_gpus[job]
             claims[AttemptId(task.id, number)] = claim
-    return wholes
+    return full_jobs

@@ -32,7 +32,7 @@ from iris_cli.journal.snapshot.form import (
     Piece,
     StoredJob,
     StoredJobs,
-    full_job,
+    expand_job,
     job_in,
     open_jobs,
     raising_damaged,
@@ -84,7 +84,7 @@ class SnapshotFile:
             return decode(kind, self.read(piece))
 
     def find(self, job: JobId) -> Raw | None:
-        """Return an encoded job from the pages; None if absent."""
+        """Return an ended job, encoded; None if absent. Ended jobs are on the pages: lines in the order of job ids."""
         number = bisect_right(self.header.pages, job, key=attrgetter("first")) - 1
         if number < 0:
             return None
@@ -93,7 +93,7 @@ class SnapshotFile:
         return self._pages[number].get(job)
 
     def entries(self) -> dict[str, Raw]:
-        """Return all jobs of the pages, encoded, by id."""
+        """Return all ended jobs, encoded, by id."""
         found: dict[str, Raw] = {}
         for number in range(len(self.header.pages)):
             found.update(self._page(number))
@@ -107,19 +107,21 @@ class SnapshotFile:
 
 
 class SnapshotFiles:
-    """The files of a snapshot: `last`, and the archived snapshots `moments` with jobs that ended earlier.
+    """The files of a snapshot: `current`, and the archived snapshots with jobs that ended earlier, oldest first.
 
-    `last` is None if the newest snapshot is itself archived.
+    `current` is the file outside the archive; None if the newest snapshot is in the archive.
     """
 
-    def __init__(self, directory: Path, last: SnapshotFile | None, moments: Sequence[Archived]) -> None:
-        self.last = last
-        self.moments = tuple(moments)
-        self._crcs = {moment.seq: moment.crc for moment in moments}
+    def __init__(
+        self, directory: Path, current: SnapshotFile | None, archived_snapshots: Sequence[Archived]
+    ) -> None:
+        self.current = current
+        self.archived_snapshots = tuple(archived_snapshots)
+        self._crcs = {each.seq: each.crc for each in archived_snapshots}
         self.newest_by_job: dict[str, int] | None = None
         """By job, the seq of the newest snapshot that has the job. None: not read yet."""
         self._directory = directory
-        self._open = {} if last is None else {last.header.position.seq: last}
+        self._open = {} if current is None else {current.header.position.seq: current}
 
     def archived(self, seq: int) -> SnapshotFile:
         """Return the snapshot with this seq. Raises the errors in `UNUSABLE`."""
@@ -150,9 +152,9 @@ class SnapshotFiles:
         return newest_by_job
 
     def newest_first(self) -> Iterator[SnapshotFile]:
-        if self.last is not None:
-            yield self.last
-        yield from (self.archived(moment.seq) for moment in reversed(self.moments))
+        if self.current is not None:
+            yield self.current
+        yield from (self.archived(each.seq) for each in reversed(self.archived_snapshots))
 
 
 def files_of_snapshot(directory: Path, file: SnapshotFile, *, archived: bool) -> SnapshotFiles:
@@ -167,15 +169,15 @@ def files_of_snapshot(directory: Path, file: SnapshotFile, *, archived: bool) ->
 class Snapshot(Past):
     """All jobs at the time of a snapshot, from its files, or from the log if a file is damaged.
 
-    `live` are the open jobs. `last` are the ids of the jobs that ended last. `replay` returns the cluster at the same
-    time from the log. `kept` are ended jobs in memory that have not changed since the snapshot.
+    `live` are the open jobs. `last_ended_ids` are the ids of the jobs that ended last. `replay` computes the same
+    cluster from the log. `kept` are ended jobs in memory that have not changed since the snapshot.
     """
 
     def __init__(
         self,
         files: SnapshotFiles,
         live: Sequence[FullJob],
-        last: Sequence[JobId],
+        last_ended_ids: Sequence[JobId],
         replay: Callable[[], Cluster],
         kept: dict[JobId, FullJob] | None = None,
     ) -> None:
@@ -183,9 +185,9 @@ class Snapshot(Past):
         self.log: Cluster | None = None
         """The cluster replayed from the log; None unless a file was found damaged."""
         self.kept = kept if kept is not None else {}
-        self.lock = RLock()  # of the tables: calls in threads also read ended jobs
+        self.lock = RLock()  # for the tables, because threads also read ended jobs
         self.live = live
-        self._last = last
+        self._last_ended_ids = last_ended_ids
         self._replay = replay
 
     def _query(self, files: Callable[[], T], log: Callable[[Cluster], T]) -> T:
@@ -199,13 +201,13 @@ class Snapshot(Past):
 
     def find(self, job: JobId) -> FullJob | None:
         """Return an ended job; None if there is no such job."""
-        if (whole := self.kept.get(job)) is None:
-            whole = self._query(
+        if (full_job := self.kept.get(job)) is None:
+            full_job = self._query(
                 lambda: self._in_files(job), lambda log: job_in(log, job) if job in log.jobs else None
             )
-            if whole is not None:
-                self.kept[job] = whole
-        return whole
+            if full_job is not None:
+                self.kept[job] = full_job
+        return full_job
 
     def _in_files(self, job: JobId) -> FullJob | None:
         raw = self.files.find(job)
@@ -215,8 +217,8 @@ class Snapshot(Past):
         """Return all jobs at the time of the snapshot, in the order of submission."""
         found = self._query(self._all_in_files, lambda log: {job: job_in(log, job) for job in log.jobs})
         found |= self.kept
-        found |= {whole.job.id: whole for whole in self.live}
-        return sorted(found.values(), key=lambda whole: whole.job.order)
+        found |= {full_job.job.id: full_job for full_job in self.live}
+        return sorted(found.values(), key=lambda full_job: full_job.job.order)
 
     def _all_in_files(self) -> dict[JobId, FullJob]:
         raws: dict[str, Raw] = {}
@@ -225,9 +227,9 @@ class Snapshot(Past):
         return {JobId(job): _decoded(raw) for job, raw in raws.items() if job not in self.kept}
 
     def last_ended(self, limit: int) -> Sequence[JobId]:
-        if limit <= len(self._last):
-            return self._last[:limit]
-        return [whole.job.id for whole in self.all_entries() if whole.job.end is not None]
+        if limit <= len(self._last_ended_ids):
+            return self._last_ended_ids[:limit]
+        return [full_job.job.id for full_job in self.all_entries() if full_job.job.end is not None]
 
     def unknown_tokens(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
         with self.lock:
@@ -250,7 +252,7 @@ class Snapshot(Past):
 
 def _decoded(raw: Raw) -> FullJob:
     with raising_damaged():
-        return full_job(decode(StoredJob, bytes(raw)))
+        return expand_job(decode(StoredJob, bytes(raw)))
 
 
 class _Jobs(Struct):
@@ -259,39 +261,39 @@ class _Jobs(Struct):
     snapshot: Snapshot
 
     def find(self, key: JobId) -> Job | None:
-        whole = self.snapshot.find(key)
-        return None if whole is None else whole.job
+        full_job = self.snapshot.find(key)
+        return None if full_job is None else full_job.job
 
     def all_entries(self) -> Iterable[tuple[JobId, Job]]:
-        return ((whole.job.id, whole.job) for whole in self.snapshot.all_entries())
+        return ((full_job.job.id, full_job.job) for full_job in self.snapshot.all_entries())
 
 
 class _Tasks(Struct):
     snapshot: Snapshot
 
     def find(self, key: TaskId | None) -> Task | None:
-        if key is None or (whole := self.snapshot.find(key.job)) is None:
+        if key is None or (full_job := self.snapshot.find(key.job)) is None:
             return None
-        return whole.tasks[key.index] if 0 <= key.index < len(whole.tasks) else None
+        return full_job.tasks[key.index] if 0 <= key.index < len(full_job.tasks) else None
 
     def all_entries(self) -> Iterable[tuple[TaskId, Task]]:
-        return ((task.id, task) for whole in self.snapshot.all_entries() for task in whole.tasks)
+        return ((task.id, task) for full_job in self.snapshot.all_entries() for task in full_job.tasks)
 
 
 class _Children(Struct):
     snapshot: Snapshot
 
     def find(self, key: JobId) -> tuple[JobId, ...] | None:
-        whole = self.snapshot.find(key)
-        return (whole.children or None) if whole is not None else None
+        full_job = self.snapshot.find(key)
+        return (full_job.children or None) if full_job is not None else None
 
     def all_entries(self) -> Iterable[tuple[JobId, tuple[JobId, ...]]]:
-        wholes = self.snapshot.all_entries()
-        return ((whole.job.id, whole.children) for whole in wholes if whole.children)
+        full_jobs = self.snapshot.all_entries()
+        return ((full_job.job.id, full_job.children) for full_job in full_jobs if full_job.children)
 
 
 class OutputTexts(Struct):
-    """The outputs of workers, decoded one at a time."""
+    """For each worker, the ended attempts whose files it still has; decoded on access."""
 
     raws: dict[WorkerId, Raw]
 
@@ -303,21 +305,21 @@ class OutputTexts(Struct):
 
 
 def cluster_of(
-    fleet: Cluster,
+    cluster: Cluster,
     past: Snapshot,
     sizes: tuple[int, int, int],
     outputs: dict[WorkerId, Outputs],
 ) -> Cluster:
-    """Return the cluster with the open jobs of `past` in memory. `sizes`: lengths of the tables."""
-    jobs = {whole.job.id: whole.job for whole in past.live}
-    tasks = {task.id: task for whole in past.live for task in whole.tasks}
-    children = {whole.job.id: whole.children for whole in past.live if whole.children}
-    fleet.jobs = Table(jobs, _Jobs(past), sizes[0] - len(jobs), past.lock)
-    fleet.tasks = Table(tasks, _Tasks(past), sizes[1] - len(tasks), past.lock)
-    fleet.children = Table(children, _Children(past), sizes[2] - len(children), past.lock)
-    fleet.outputs = outputs
-    fleet.past = past
-    return fleet
+    """Give `cluster` tables with the open jobs of `past` in memory, and return it. `sizes`: lengths of the tables."""
+    jobs = {full_job.job.id: full_job.job for full_job in past.live}
+    tasks = {task.id: task for full_job in past.live for task in full_job.tasks}
+    children = {full_job.job.id: full_job.children for full_job in past.live if full_job.children}
+    cluster.jobs = Table(jobs, _Jobs(past), sizes[0] - len(jobs), past.lock)
+    cluster.tasks = Table(tasks, _Tasks(past), sizes[1] - len(tasks), past.lock)
+    cluster.children = Table(children, _Children(past), sizes[2] - len(children), past.lock)
+    cluster.outputs = outputs
+    cluster.past = past
+    return cluster
 
 
 def read_snapshot(

@@ -38,22 +38,22 @@ class SnapshotDraft:
     """A snapshot of a cluster, ready to be written. Methods raise OSError and DamagedSnapshotError."""
 
     def __init__(self, cluster: Cluster, position: Position) -> None:
-        self._open, self._changed, self._last, past = _parts_of(cluster)
+        self._open, self._changed, self._last_ended_ids, past = _parts_of(cluster)
         self._cluster = cluster
         self._past = past
-        self._moments = past.files.moments if past is not None else ()
-        self.since = self._moments[-1].seq if self._moments else 0
-        is_open = {whole.job.id for whole in self._open}
+        self._archived = past.files.archived_snapshots if past is not None else ()
+        self.since = self._archived[-1].seq if self._archived else 0
+        is_open = {full_job.job.id for full_job in self._open}
         entries = _entries(past, self._changed)
         pages = list(_pages(entries))
-        live = live_part(cluster, self._open, self._last)
+        live = live_part(cluster, self._open, self._last_ended_ids)
         self._ended = sorted(entries)
         self._lines = [encode(live), encode(sorted(is_open)), encode(self._ended), _object(_outputs(cluster))]
         self._lines += (text for _, text in pages)
         pieces = list(_pieces(self._lines))
         self._header = FirstLine(
             position=position,
-            moments=self._moments,
+            moments=self._archived,
             jobs=len(cluster.jobs),
             tasks=len(cluster.tasks),
             parents=len(cluster.children),
@@ -86,17 +86,17 @@ class SnapshotDraft:
         position = self._header.position
         return Archived(position.seq, first[-11:-3].decode("ascii"), position.earliest or 0.0)
 
-    def trimmed(self, directory: Path, moment: Archived, replay: Callable[[], Cluster]) -> Cluster:
-        """Return the cluster after `moment` was archived, with only the often needed jobs in memory."""
+    def trimmed(self, directory: Path, archived: Archived, replay: Callable[[], Cluster]) -> Cluster:
+        """Return the cluster after the snapshot is archived, with only the often needed jobs in memory."""
         outputs = values_in_memory(self._cluster.outputs)
         unreaped = {attempt.task.job for each in outputs for attempt in each.attempts}
         known = self._past.kept if self._past is not None else {}
-        known = known | {whole.job.id: whole for whole in self._changed}
-        kept = {job: whole for job, whole in known.items() if job in unreaped}
-        files = SnapshotFiles(directory, None, (*self._moments, moment))
+        known = known | {full_job.job.id: full_job for full_job in self._changed}
+        kept = {job: full_job for job, full_job in known.items() if job in unreaped}
+        files = SnapshotFiles(directory, None, (*self._archived, archived))
         if (newest_by_job := self._past.files.newest_by_job if self._past is not None else {}) is not None:
-            files.newest_by_job = newest_by_job | dict.fromkeys(self._ended, moment.seq)
-        past = Snapshot(files, self._open, self._last, replay, kept)
+            files.newest_by_job = newest_by_job | dict.fromkeys(self._ended, archived.seq)
+        past = Snapshot(files, self._open, self._last_ended_ids, replay, kept)
         header = self._header
         sizes = header.jobs, header.tasks, header.parents
         return cluster_of(copy(self._cluster), past, sizes, self._cluster.outputs)
@@ -112,12 +112,12 @@ def _parts_of(cluster: Cluster) -> SnapshotParts:
     if not isinstance(past, Snapshot) or past.log is not None:
         past = None  # the next snapshot can't refer to earlier ones, so it must have all jobs
     opened, ended = _open_and_ended(cluster, complete=past is None)
-    is_open = {whole.job.id for whole in opened}
-    last = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in is_open)
+    is_open = {full_job.job.id for full_job in opened}
+    last_ended_ids = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in is_open)
     if past is not None and past.log is not None:
         # `last_ended` found a damaged file and used the log instead: begin again without earlier snapshots.
         return _parts_of(cluster)
-    return opened, ended, last, past
+    return opened, ended, last_ended_ids, past
 
 
 def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[FullJob], list[FullJob]]:
@@ -126,25 +126,25 @@ def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[FullJob],
     for task in cluster.tasks.values() if complete else values_in_memory(cluster.tasks):
         tasks.setdefault(task.id.job, []).append(task)
     job_ids = tasks | {job.id: None for job in values_in_memory(cluster.jobs)}
-    wholes = [job_in(cluster, job_id, tasks.get(job_id, ())) for job_id in job_ids]
+    full_jobs = [job_in(cluster, job_id, tasks.get(job_id, ())) for job_id in job_ids]
     open_ids = {job.id for job in cluster.open_jobs()}  # the lines above have read jobs into memory
     opened: list[FullJob] = []
     ended: list[FullJob] = []
-    for whole in wholes:
-        is_open = whole.job.id in open_ids or not all(task.state.terminal for task in whole.tasks)
-        (opened if is_open else ended).append(whole)
-    opened.sort(key=lambda whole: whole.job.order)
+    for full_job in full_jobs:
+        is_open = full_job.job.id in open_ids or not all(task.state.terminal for task in full_job.tasks)
+        (opened if is_open else ended).append(full_job)
+    opened.sort(key=lambda full_job: full_job.job.order)
     return opened, ended
 
 
 def _entries(past: Snapshot | None, ended: Sequence[FullJob]) -> dict[str, bytes | Raw]:
     """Return the jobs for the pages: the jobs in `snapshot.json`, and jobs that have ended or changed since then."""
     entries: dict[str, bytes | Raw] = {}
-    if past is not None and past.files.last is not None:
-        entries.update(past.files.last.entries())
-    for whole in ended:
-        if past is None or past.kept.get(whole.job.id) != whole:
-            entries[whole.job.id] = encode(stored_job(whole))
+    if past is not None and past.files.current is not None:
+        entries.update(past.files.current.entries())
+    for full_job in ended:
+        if past is None or past.kept.get(full_job.job.id) != full_job:
+            entries[full_job.job.id] = encode(stored_job(full_job))
     return entries
 
 
