@@ -189,14 +189,14 @@ v1_parent() {
     [ -n "$v1_parent" ]
 }
 
-# begin_counting -> $kills_before: read the number of OOM kills BEFORE the command starts.
-begin_counting() {
+# count_kills_before -> $kills_before: read the number of OOM kills BEFORE the command starts.
+count_kills_before() {
     find_counter
     oom_kills "$counting_group" "$counter"
     kills_before=$oom_kills
 }
 
-# count_kills -> $own_kills $shared_kills: OOM kills since `begin_counting`.
+# count_kills -> $own_kills $shared_kills: OOM kills since `count_kills_before`.
 count_kills() {
     own_kills=0 shared_kills=0
     oom_kills "$counting_group" "$counter"

@@ -11,7 +11,7 @@
 # /sys, /proc/self/mounts and /tmp/libtpu_lockfile. The variables below are emptied, because functions read
 # them before any function sets them, and the session's environment may contain them.
 
-boot_time= myself= setsid= started= not_prepared= watchdog= kills_before= warnings= terse= no_clock=
+boot_time= this_process= setsid= started= not_prepared= watchdog= kills_before= warnings= terse= no_clock=
 renew_leases= group= renewed_at= cannot_fork= skip_requests_left= known_requests= proven= nonce= missing=
 own_group= container_id= memory_limit= v1_group= limit= holder=
 spare=../spare
@@ -86,8 +86,8 @@ hundredths() {
 }
 
 # is_alive PID START: true if the process with this pid and start time lives. No two processes of a boot have
-# the same pid and start time. $myself is this process, as pid:start.
-is_alive() { [ "$1:$2" = "$myself" ] || { read_start "$1" && [ "$start" = "$2" ]; }; }
+# the same pid and start time. $this_process is this process, as pid:start.
+is_alive() { [ "$1:$2" = "$this_process" ] || { read_start "$1" && [ "$start" = "$2" ]; }; }
 
 if [ -r "$iris_proc/self/stat" ]; then
 

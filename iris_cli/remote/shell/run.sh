@@ -1,12 +1,12 @@
 # The wrapper and its watchdogs: `sh <root>/a/<token>/run MODE`. MODE is `setup` or `start` (the wrapper) or
-# `limit`, `lease` or `terminal` (its watchdogs). The file `run` contains the library and the attempt's
-# settings: $mask (the umask of the session), $nonce (of the call that wrote it) and, in hundredths of a
-# second, $time_limit $setup_limit $lease_limit (0: no limit) and $grace.
+# `limit`, `lease` or `terminal` (its watchdogs). The file `run` contains the scripts that this file needs
+# and the attempt's settings: $mask (the umask of the session), $nonce (of the call that wrote it) and, in
+# hundredths of a second, $time_limit $setup_limit $lease_limit (0: no limit) and $grace.
 
 run_main() {
     dir=${0%/*}
     token=${dir##*/}
-    spare=../../spare
+    spare=../../spare # an empty file, to be linked in place of a new file on a full disk
     cd "$dir" || exit 1
     boot_id
     # The wrapper must survive signals that the task sends to its process group. Set handlers, because the
@@ -54,11 +54,11 @@ run_start() {
     watch_terminal
     make_group
     limit_memory
-    begin_counting
+    count_kills_before
     now
     began_at=$now
     record_step begin "$now"
-    # Ignore the file `signal` if the set-up has replaced it.
+    # The shell reports a signal in the file `signal` (see `is_by_signal`), unless the set-up has replaced it.
     [ ! -f signal ] || [ -L signal ] || [ ! -w signal ] || shell_report=signal
     # `code=$?` must be inside the group: dash ignores the redirection of a group that consists of a
     # subshell.
@@ -88,16 +88,18 @@ run_task() {
 # limit_memory: memory.sh replaces this function for an attempt with a limit.
 limit_memory() { :; }
 
-# record_step NAME WORDS: record that the command has begun or ended (NAME is `begin` or `end`): make
-# NAME.WORDS and fill reserve.NAME, which remains if the task removes NAME.WORDS. On a full disk rename
-# reserve.NAME to NAME.WORDS. First remove any NAME.* that the task made.
+# record_step NAME WORDS: record that the command has begun or ended. NAME is `begin` or `end`. WORDS is the
+# uptime, and for `end` also the exit code. Make the file NAME.WORDS, and fill reserve.NAME, because the task
+# may remove NAME.WORDS. On a full disk rename reserve.NAME to NAME.WORDS. First remove any NAME.* that the
+# task made.
 record_step() {
     remove_named "$1"
     if printf '' >"$1.$2" && [ -f "reserve.$1" ] && printf 1 >"reserve.$1"; then return; fi 2>/dev/null
     mv "reserve.$1" "$1.$2" 2>/dev/null || make_empty "$1.$2"
 }
 
-# is_stopped: true if a stop has begun. A stop makes `cancel` and then renames stop.idle. If both are missing,
+# is_stopped: true if a stop has begun. Until then, the file stop.idle exists. A stop makes `cancel` and then
+# renames stop.idle. If both are missing,
 # the task has removed stop.idle.
 is_stopped() { [ ! -e stop.idle ] && [ -e cancel ]; }
 
@@ -127,7 +129,7 @@ run_setup() {
     . "./env.$nonce"
     start_watchdog "$setup_limit" setup-timeout
     make_group
-    begin_counting
+    count_kills_before
     now
     began_at=$now
     shell=$(command -v sh) # BEFORE the task's PATH is set
@@ -180,16 +182,17 @@ have_devices() {
     return 1
 }
 
-# write_pid FILE -> $wrapper $myself: write the pid, start and boot of this process.
+# write_pid FILE -> $wrapper $this_process: write the pid and start time of this process, and the boot id.
+# Both variables are pid:start. Other functions set $wrapper to another process.
 write_pid() {
-    read_start $$ && wrapper=$$:$start && myself=$wrapper && [ -n "$boot" ] &&
+    read_start $$ && wrapper=$$:$start && this_process=$wrapper && [ -n "$boot" ] &&
         printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
 }
 
 # classify_end CODE LIMIT HUNDREDTHS -> $end: the name of the exit record. CODE is the exit code. LIMIT
 # (`timeout` or `setup-timeout`) and HUNDREDTHS are as in `in_time`. A stop renames stop.idle, and the
-# watchdog renames LIMIT.pending, before the first signal. So these ends differ from an end of the task by
-# itself.
+# watchdog renames LIMIT.pending, before the first signal. So a stop or a timeout is never recorded as an exit
+# of the task by itself.
 classify_end() {
     end=$1
     now
@@ -249,7 +252,7 @@ sweep() {
     }; do nap; done
 }
 
-update_kill_at() { :; }
+update_kill_at() { :; } # called by end_processes: $kill_at stays the same
 
 # start_watchdog HUNDREDTHS LIMIT -> $watchdog: start the watchdog of a time limit; $watchdog is its
 # pid:start. The watchdog has neither the marker nor the session of the attempt.
@@ -376,13 +379,14 @@ run_lease() {
             [ "$name" != off ] || return 0
             is_number "$name" && [ "$name" -le "$now" ] && since=$name
         done
-        left=$((since + lease_limit - now))
-        if [ "$left" -gt 0 ]; then
+        remaining=$((since + lease_limit - now))
+        if [ "$remaining" -gt 0 ]; then
             is_alive "$1" "$2" || ! is_gone "$token" . || return 0
-            sleep_at_most "$left"
+            sleep_at_most "$remaining"
         else
             mv "lease.$since" "lease.out.$now" 2>/dev/null && break
-            # The lease was just renewed. If the next round finds the same time, the file can't be renamed.
+            # The lease was just renewed. If the name is still the same in the next iteration, the
+            # file can't be renamed.
             [ "$failed_since" != "$since" ] || { make_empty "lease.out.$now"; break; }
             failed_since=$since
         fi
