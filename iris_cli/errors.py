@@ -57,7 +57,7 @@ class NotFoundError(IrisError):
 
 
 class UnschedulableError(IrisError):
-    """No worker could ever run the request."""
+    """No worker could ever run the job."""
 
     exit_code = ExitCode.UNSCHEDULABLE
 

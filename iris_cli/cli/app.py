@@ -28,7 +28,8 @@ _HELP = frozenset({"--help", "-h"})
 def main() -> None:
     """Run the `iris` command.
 
-    SIGTERM and SIGHUP end the command like Ctrl-C: iris restores the terminal and starts a loop for open jobs.
+    SIGTERM and SIGHUP end the command like Ctrl-C: iris restores the terminal, and starts the background
+    loop if jobs are open.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup makes the process ignore SIGHUP
@@ -52,7 +53,7 @@ def leave(code: int) -> NoReturn:
     """Exit at once, without the interpreter's shutdown.
 
     The shutdown would abort the process if a thread is inside the cryptography library. After a Ctrl-C during an
-    import, the shutdown would end the process by SIGINT.
+    import, the shutdown would end the process by SIGINT, but iris must exit with 130.
     """
     sys.stderr.flush()  # `run` has flushed stdout
     os._exit(code)
@@ -75,7 +76,7 @@ def run(arguments: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
 
 
 def _finish_notifications(*, at_once: bool) -> None:
-    """Finish the notifications that a cycle has started to send."""
+    """Wait until the notifications of a cycle are sent. `at_once`: send no more of them."""
     channels = sys.modules.get("iris_cli.ops.notify.channels")
     if channels is not None:
         channels.finish(at_once=at_once)
@@ -119,7 +120,10 @@ def _run(arguments: Sequence[str], clock: Clock) -> int:
 
 
 def _commands_to_build(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the named command. Return all commands for --help or an unknown name, and none without a name."""
+    """Return the named command, or all commands for an unknown name.
+
+    Without a name, return all commands for --help, otherwise none.
+    """
     named = _find_command(words)
     if named in tree.COMMANDS:
         return (named,)
@@ -190,16 +194,16 @@ def drop_output() -> None:
 class _WaitingWriter(io.BufferedWriter):
     """Writer that waits until the file accepts output, even if another process made the file non-blocking.
 
-    The raw file must be Python's FileIO. With a raw file class written in Python, a Ctrl-C after the system call could
-    write the same text twice.
+    The raw file must be `io.FileIO`, which is written in C. With a class in Python, a Ctrl-C after the system call
+    could write the same text twice.
     """
 
     def write(self, data: ReadableBuffer, /) -> int:
-        whole = memoryview(data)
+        view = memoryview(data)
         written = 0
         while True:
             try:
-                return written + super().write(whole[written:])
+                return written + super().write(view[written:])
             except BlockingIOError as full:
                 written += full.characters_written
                 self._wait()
@@ -218,7 +222,7 @@ class _WaitingWriter(io.BufferedWriter):
 
 
 class _StandardOutput(_WaitingWriter):
-    """Standard output. A failed write raises OutputError or BrokenPipeError: the result is lost."""
+    """Standard output. A failed write raises OutputError or BrokenPipeError, because the command's result is lost."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         with _as_output_error():

@@ -30,7 +30,7 @@ Callback = Callable[[Any, str], list[str]]
 
 _WORD_BREAKS = frozenset("=:@")
 _OPTION = pattern(r".* (--[a-z-]+=)[^ ]*")
-_WHOLE_WORDS = {"complete_zsh": '"', "complete_fish": ""}
+_VALUE_PREFIXES = {"complete_zsh": '"', "complete_fish": ""}
 """Keys: shells that replace the whole word. Values: the text that typer prints before an offered name."""
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/=+@%,")
 
@@ -44,9 +44,9 @@ def completion_request(environ: MutableMapping[str, str]) -> Iterator[list[str]]
             yield line.split(" ")[1:-1]
         return
     typed = environ["COMP_WORDS"].split("\n")
-    words, cut = _join_split_words(typed[: int(environ.get("COMP_CWORD") or len(typed)) + 1])
+    words, kept = _join_split_words(typed[: int(environ.get("COMP_CWORD") or len(typed)) + 1])
     environ.update(COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
-    with _change_lines(lambda line: line.removeprefix(cut)):
+    with _change_lines(lambda line: line.removeprefix(kept)):
         yield words[1:-1]
 
 
@@ -67,9 +67,9 @@ def _option_prefixer(shell: str, typed: str) -> Callable[[str], str]:
     zsh and fish replace the whole word. The function changes one printed line.
     """
     option = _OPTION.fullmatch(typed)
-    if option is None or shell not in _WHOLE_WORDS:
+    if option is None or shell not in _VALUE_PREFIXES:
         return lambda line: line
-    old, new = _WHOLE_WORDS[shell], _WHOLE_WORDS[shell] + option[1]
+    old, new = _VALUE_PREFIXES[shell], _VALUE_PREFIXES[shell] + option[1]
     return lambda line: line.replace(old, new, 1) if line.strip() else line
 
 
@@ -78,18 +78,18 @@ def _join_split_words(words: list[str]) -> tuple[list[str], str]:
 
     bash replaces only the last part of the word at the cursor. Also return the part that bash keeps.
     """
-    whole: list[str] = []
-    before, joins = "", False
+    joined: list[str] = []
+    kept, after_break = "", False
     for word in words:
-        cuts = bool(word) and _WORD_BREAKS.issuperset(word)
-        if whole and (cuts or (joins and word and not word.startswith("-"))):
-            before = whole[-1] + (word if cuts else "")
-            whole[-1] += word
+        is_break = bool(word) and _WORD_BREAKS.issuperset(word)
+        if joined and (is_break or (after_break and word and not word.startswith("-"))):
+            kept = joined[-1] + (word if is_break else "")
+            joined[-1] += word
         else:
-            before = ""
-            whole.append(word)
-        joins = cuts
-    return whole, before.partition("=")[2] if before.startswith("-") else before
+            kept = ""
+            joined.append(word)
+        after_break = is_break
+    return joined, kept.partition("=")[2] if kept.startswith("-") else kept
 
 
 def offer_names(*sources: NameSource) -> Callback:

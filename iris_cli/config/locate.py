@@ -22,8 +22,8 @@ def expand_home(name: str) -> Path:
 def find_config(config_option: Path | None, environ: Mapping[str, str], cwd: Path) -> Path:
     """Return the path of the configuration file. `config_option`: the value of --config.
 
-    Return `config_option`, or else `$IRIS_CONFIG`, if it is set. Otherwise return `./cluster.yaml`, or the file in the
-    user's configuration directory, if it exists. Raises ConfigError if there is no file.
+    Return the first of: `config_option`, `$IRIS_CONFIG`, `./cluster.yaml` if it exists, and the file in the user's
+    configuration directory. Raises ConfigError if the file does not exist.
     """
     named = config_option or (Path(environ["IRIS_CONFIG"]) if environ.get("IRIS_CONFIG") else None)
     if named is not None:

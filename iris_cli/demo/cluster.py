@@ -65,7 +65,8 @@ class LocalCluster:
         public = make_key(self.root / "id_ed25519")
         hosts = [(each, index) for each in slices for index in range(each.hosts)]
         started = self._processes = [processes.spawn_host() for _ in hosts]
-        # Write the pids before the hosts are configured. A host without configuration ends by itself.
+        # Write the pids first. With `keep`, a configured host outlives a crash of this process, and `stop` must find
+        # it. A host without configuration ends by itself.
         (self.root / _HOSTS).write_text(json.dumps([process.pid for process in started]), encoding="utf-8")
         for process, (each, index) in zip(started, hosts, strict=True):
             processes.configure_host(

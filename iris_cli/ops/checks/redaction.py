@@ -14,7 +14,7 @@ MIN_SECRET = 4
 """Minimum number of characters of a value that is hidden everywhere. Shorter values occur in ordinary words."""
 _MAX_LINE = 20_000  # characters of a line, because the time for patterns grows with the square of the length
 _MIN_WITHIN_WORDS = 6  # minimum characters of a name that is also replaced within words
-_PLAIN = frozenset(("iris", "localhost", "127.0.0.1", "::1", "", "none"))
+_NEVER_REDACTED = frozenset(("iris", "localhost", "127.0.0.1", "::1", "", "none"))
 _FILES = (
     "py|sh|yaml|yml|json|jsonl|log|txt|toml|lock|tmp|part|pub|gz|tar|so|md|conf|cfg|csv|html|cpp|cc|h|c|js"
     "|ipynb|pem|key"
@@ -34,9 +34,11 @@ _HOME = re.compile(r"(?:(?<=/home/)|(?<=/Users/))[^/\s'\":;,]+")
 _TOKEN = re.compile(
     r"(?<![\w+/=-])(?=[\w+/=.-]{0,200}[0-9])(?=[\w+/=.-]{0,200}[A-Za-z])[\w+/=-]{20,}(?![\w+/=-])"
 )
-_KIND = r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:api|access|private)[_-]?key)[\w-]{0,40}"
-_GIVEN = re.compile(
-    rf"({_KIND}[\"']?\s*=\s*|{_KIND}[\"']\s*:\s*|--(?!secret\b)[\w-]{{0,40}}?{_KIND}\s+"
+_SENSITIVE_NAME = (
+    r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:api|access|private)[_-]?key)[\w-]{0,40}"
+)
+_NAMED_SECRET = re.compile(
+    rf"({_SENSITIVE_NAME}[\"']?\s*=\s*|{_SENSITIVE_NAME}[\"']\s*:\s*|--(?!secret\b)[\w-]{{0,40}}?{_SENSITIVE_NAME}\s+"
     r"|\bauthorization[\"']?\s*[:=]\s*[\"']?(?:(?:basic|bearer|token)\s+)?|\bbearer\s+)"
     r"(?:\"(?:[^\"\\]|\\.){0,2000}\"|'[^']{0,2000}'|[^\s\"',;&]+)",
     re.IGNORECASE,
@@ -95,7 +97,7 @@ class Redactor:
         text = _LONG_LINE.sub(r"\1<cut>", text)
         for path in sorted(self._paths, key=len, reverse=True):
             text = text.replace(path, self._paths[path])
-        text = _GIVEN.sub(r"\1<secret>", text)
+        text = _NAMED_SECRET.sub(r"\1<secret>", text)
         text = _URL.sub(lambda _: "<url>", text)
         text = _LOGIN.sub(lambda found: f"{self.user(found[1])}@{self._host(found[2])}", text)
         text = _HOME.sub(lambda found: self.user(found[0]), text)
@@ -109,7 +111,7 @@ class Redactor:
 
     def _pseudonym(self, kind: str, name: str) -> str:
         folded = name.strip("[]").lower()
-        if folded in _PLAIN or _PSEUDONYM.fullmatch(folded):
+        if folded in _NEVER_REDACTED or _PSEUDONYM.fullmatch(folded):
             return name
         if folded not in self._names:
             self._counts[kind] = self._counts.get(kind, 0) + 1

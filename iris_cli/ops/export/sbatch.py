@@ -39,7 +39,7 @@ _DEFAULT_MAX_INDEX = 1000  # the largest array index that Slurm accepts by defau
 
 
 def batch_script(source: Source, queue: str | None) -> tuple[list[str], list[ExportNote]]:
-    """Return the script's lines, without the header comments, and notes. `queue`: the partition. Raises UsageError.
+    """Return the script's lines (without the header comments) and the notes. Raises UsageError. `queue`: the partition.
 
     The options come first, because `sbatch` reads no options after the first command.
     """
@@ -81,7 +81,7 @@ def _options(source: Source) -> Iterator[str]:
 
 
 def _resource_options(job: Job) -> Iterator[str]:
-    """Yield the resource options. Defaults of iris are omitted, because many sites don't account for memory."""
+    """Yield the resource options. Values equal to iris's defaults are omitted, so that Slurm's defaults apply."""
     resources = job.resources
     yield from _core_options(job)
     if resources.memory != DEFAULT_RESOURCES.memory:
@@ -107,7 +107,10 @@ def _secrets_from_shell(job: Job) -> list[str]:
 
 
 def _first_lines(source: Source) -> Iterator[str]:
-    """Yield the lines before the job's variables are set, because Slurm's commands are found with the original PATH."""
+    """Yield the lines that must run before the job's variables are set.
+
+    They look up Slurm's commands while PATH is unchanged.
+    """
     job = source.job
     yield from ("", "IRIS_STOPPING=", "trap IRIS_STOPPING=1 TERM")
     yield from (
@@ -161,8 +164,9 @@ def _variable_lines(source: Source) -> Iterator[str]:
 def _run_lines(source: Source) -> Iterator[str]:
     """Yield lines that define the program, and start the program on each node with `srun`."""
     job, env = source.job, {**source.default_env, **source.job.env}
-    kept = [f"{name}={value}" for name, value in env.items() if is_reserved_by_shells(name)]
-    words = [*(("env", *kept) if kept else ()), *job.command]
+    # A shell would treat these variables specially, so `env` sets them for the program.
+    reserved = [f"{name}={value}" for name, value in env.items() if is_reserved_by_shells(name)]
+    words = [*(("env", *reserved) if reserved else ()), *job.command]
     yield from ("", "# The program, and the script that each rank runs.")
     yield f"set -- {' '.join(map(shell.quoted, words))}"
     if job.setup:
@@ -265,7 +269,7 @@ def _notes(source: Source) -> Iterator[ExportNote]:
     if job.max_retries_preemption != UNLIMITED and (job.max_retries_preemption or job.max_retries_failure):
         yield lost_note("max_retries_preemption", "restarts after a lost node are not counted")
     if job.ports:
-        yield lost_note("ports", "the numbers are not checked to be free")
+        yield lost_note("ports", "the script does not check that the ports are free")
     if job.after:
         ids = ":".join(f"ID_OF_{name}" for name in job.after)
         yield to_do_note("after", f"submit with: sbatch --dependency=afterok:{ids}")

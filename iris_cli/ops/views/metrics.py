@@ -23,7 +23,8 @@ class Metrics(Struct, frozen=True, kw_only=True):
     `jobs` and `tasks` count open jobs and their tasks by state. `ended` counts the jobs that ended in the last 24
     hours. `workers` counts workers by the status in `iris workers`. A slice is `busy` if any of its chips is in use. A
     slice that is not busy is `unusable` if one of its workers accepts no new work, otherwise `free`. Chips are TPU
-    chips and GPUs. `chip_seconds` cover 24 hours. `runner` is the kind of the runner, or None if no cycles are running.
+    chips and GPUs. `chip_seconds` cover 24 hours. `runner` is what runs the cycles: `loop`, `cron`, `watch`, `wait`,
+    `command`, or None.
     """
 
     at: float

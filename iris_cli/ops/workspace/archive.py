@@ -1,7 +1,7 @@
 """Workspace archive: a tar file with the same bytes for the same files, independent of time and machine.
 
-The format is ustar, with GNU long names for names that don't fit. GNU tar, busybox and bsdtar read this format, but
-busybox ignores pax headers. The archive contains files and links, but no directories.
+The format is ustar, with GNU long names for names that don't fit. GNU tar, busybox and bsdtar read this format. pax
+headers are not used, because busybox ignores them. The archive contains files and links, but no directories.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ def contents(top: str, entry: Entry) -> Iterator[bytes]:
             raise ChangedError(entry.name) from error
         raise
     try:
-        left = entry.size
-        while left and (data := os.read(fd, min(left, _CHUNK))):
-            left -= len(data)
+        remaining = entry.size
+        while remaining and (data := os.read(fd, min(remaining, _CHUNK))):
+            remaining -= len(data)
             yield data
-        if left or version_of(os.fstat(fd)) != entry.version:
+        if remaining or version_of(os.fstat(fd)) != entry.version:
             raise ChangedError(entry.name)
     finally:
         os.close(fd)
@@ -108,7 +108,7 @@ def _stays_inside(entry: Entry) -> bool:
 UNPACKABLE = (
     ("names that are not UTF-8 or hold control characters", lambda each: not _is_plain(each.name)),
     ("links that lead out of the directory", lambda each: not _stays_inside(each)),
-    # A worker reads links from the output of `tar -t`, and could take an entry with an arrow for a link.
+    # A worker reads links from the output of `tar -t`, and could mistake an entry with ` -> ` in its name for a link.
     ("names with an arrow", lambda each: " -> " in each.name or " -> " in (each.target or "")),
     ("files of 8 GiB or more", lambda each: each.size > _MAX_SIZE),
 )
@@ -121,7 +121,7 @@ def padded_size(size: int) -> int:
 
 
 def tar_header(name: bytes, *, size: int = 0, executable: bool = False, target: bytes | None = None) -> bytes:
-    """Return the header of a file of `size` bytes, or a complete link to `target`."""
+    """Return the header of a file of `size` bytes, or the whole entry of a link to `target`, which has no content."""
     info = TarInfo(os.fsdecode(name))
     info.size, info.mtime, info.mode = size, _MTIME, 0o755 if executable else 0o644
     if target is not None:
@@ -180,7 +180,8 @@ class TarCheck:
                 raise InvalidTarError(f"it holds {clip(os.fsdecode(name))} twice")
 
     def _entries(self) -> Generator[int, bytes]:
-        headers, long = b"", dict[bytes, bytes]()  # header bytes of an entry before its last block
+        # `long` has the long names of the next entry, `headers` the blocks with them, which precede the entry's header.
+        headers, long = b"", dict[bytes, bytes]()
         while any(block := (yield BLOCK)):
             kind = block[156:157]
             if kind in (LONG_NAME, LONG_TARGET):
@@ -209,7 +210,7 @@ class TarCheck:
             raise InvalidTarError(f"it holds {kind}: {clip(entry.name)}")
         for part in name.split(b"/"):
             if part in (b"", b".", b"..") or len(part) > _MAX_PART:
-                raise InvalidTarError(f"it holds a name that leads out of it: {clip(entry.name)}")
+                raise InvalidTarError(f"invalid path: {clip(entry.name)}")
         self._names.append(name)
         self._bytes_left -= len(name)
         if len(self._names) > MAX_FILES or self._bytes_left < 0:

@@ -63,14 +63,14 @@ def test_nothing_that_a_worker_would_refuse_is_taken(what: str) -> None:
 
 
 ODD: dict[str, tuple[Callable[[], bytes], str]] = {
-    "absolute": (lambda: one(b"/tmp/x") + END, "leads out of it"),
-    "above": (lambda: one(b"../x") + END, "leads out of it"),
-    "above, inside": (lambda: one(b"a/../../x") + END, "leads out of it"),
-    "here": (lambda: one(b"./x") + END, "leads out of it"),
-    "no name": (lambda: one(b"") + END, "leads out of it"),
-    "directory": (lambda: one(b"x/") + END, "leads out of it"),
-    "long name above": (lambda: one(b"a/" * 99 + b"../" * 100 + b"x") + END, "leads out of it"),
-    "part too long for a disk": (lambda: one(b"x" * 256) + END, "leads out of it"),
+    "absolute": (lambda: one(b"/tmp/x") + END, "invalid path"),
+    "above": (lambda: one(b"../x") + END, "invalid path"),
+    "above, inside": (lambda: one(b"a/../../x") + END, "invalid path"),
+    "here": (lambda: one(b"./x") + END, "invalid path"),
+    "no name": (lambda: one(b"") + END, "invalid path"),
+    "directory": (lambda: one(b"x/") + END, "invalid path"),
+    "long name above": (lambda: one(b"a/" * 99 + b"../" * 100 + b"x") + END, "invalid path"),
+    "part too long for a disk": (lambda: one(b"x" * 256) + END, "invalid path"),
     "line break": (lambda: one(b"a\nb") + END, "control characters"),
     "NUL": (lambda: one(b"a\0b") + END, "control characters"),
     "no UTF-8": (lambda: one(b"\xff") + END, "not UTF-8"),
