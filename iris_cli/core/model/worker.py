@@ -211,7 +211,7 @@ class WorkerCapacity(NamedTuple):
     worker has shrunk below the claims on it.
     """
 
-    left: Amounts
+    free: Amounts
     gpus: tuple[int, ...]
     attempts: int
 

@@ -44,9 +44,9 @@ class Packing:
         self._zero = 1 << (self._width - 1)
         self.signs = sum(self._zero << shift for shift in self._shifts)
 
-    def pack_free(self, left: Amounts) -> int:
+    def pack_free(self, free: Amounts) -> int:
         """Return the packed free amounts of a worker."""
-        return self.signs + self._join(left)
+        return self.signs + self._join(free)
 
     def pack(self, need: Amounts) -> PackedNeed:
         """Return the packed amounts of a task. The task fits if free amounts minus `packed` have all sign bits set."""
@@ -73,7 +73,7 @@ class Load(Struct, eq=False):
     """
 
     idle: Amounts
-    left: Amounts
+    free: Amounts
     claimed: tuple[Amounts, ...]
 
 
@@ -91,7 +91,7 @@ class SchedulingContext:
         capacities = [WorkerCapacity.of(worker) for worker in fleet.workers]
         self.attempts = [each.attempts for each in capacities]
         self._free_gpus = [each.gpus for each in capacities]
-        self._set_free_amounts([each.left for each in capacities], needs)
+        self._set_free_amounts([each.free for each in capacities], needs)
         self.changes: list[RoomChange] = []
         self._recorded = 0  # number of changes already recorded in `_placed`
         self._placed: dict[int, list[Amounts]] = {}
@@ -107,12 +107,12 @@ class SchedulingContext:
 
     # Room
 
-    def _set_free_amounts(self, left: list[Amounts], needs: Sequence[Amounts]) -> None:
-        by_amounts = _positions_by_amounts(left)
+    def _set_free_amounts(self, free: list[Amounts], needs: Sequence[Amounts]) -> None:
+        by_amounts = _positions_by_amounts(free)
         self._packing = Packing([*by_amounts, *needs])
         self._signs = self._packing.signs
         packed = {amounts: self._packing.pack_free(amounts) for amounts in by_amounts}
-        self._packed_free = [packed[amounts] for amounts in left]
+        self._packed_free = [packed[amounts] for amounts in free]
         columns = list(zip(*needs, strict=True)) or [()] * len(Amounts._fields)
         largest = Amounts(*(max(column, default=0) for column in columns))
         self._largest_needs = self._packing.pack(largest).packed
@@ -137,13 +137,13 @@ class SchedulingContext:
         """Return whether one worker has room for one task now."""
         return (self._packed_free[position] - need.packed) & self._signs == self._signs
 
-    def left(self, position: int) -> Amounts:
+    def free_amounts(self, position: int) -> Amounts:
         """Return the free amounts of one worker now."""
         return self._packing.unpack(self._packed_free[position])
 
     def free_for_owner(self, position: int) -> Amounts:
         """Return the free amounts of a reserved worker for the task or gang that it is reserved for."""
-        return Amounts(*map(int.__add__, self.left(position), self._withheld[position]))
+        return Amounts(*map(int.__add__, self.free_amounts(position), self._withheld[position]))
 
     def load(self, position: int) -> Load:
         """Return the load of one worker by its live attempts and the tasks placed in this cycle."""
@@ -237,11 +237,11 @@ class SchedulingContext:
         for position, amounts in spare.items():
             share = self._packed_free[position], amounts
             if share not in self._shares:
-                left = self.left(position)
-                withheld = Amounts(*map(int.__sub__, left, amounts))
-                self._shares[share] = left, self._packing.pack_free(amounts), withheld
-            left, self._packed_free[position], self._withheld[position] = self._shares[share]
-            for dimension, had, has in zip(self.dimensions, left, amounts, strict=True):
+                free = self.free_amounts(position)
+                withheld = Amounts(*map(int.__sub__, free, amounts))
+                self._shares[share] = free, self._packing.pack_free(amounts), withheld
+            free, self._packed_free[position], self._withheld[position] = self._shares[share]
+            for dimension, had, has in zip(self.dimensions, free, amounts, strict=True):
                 if had != has:
                     dimension.shrink(position, had, has)
         self.unreserved &= ~mask_of(list(spare))

@@ -140,10 +140,10 @@ class _ReservationQueue:
 
 def _largest_free_amounts(load: Load) -> list[list[int]]:
     """Return, for each resource, the largest possible free amounts after the end of 0, 1, 2, ... attempts."""
-    columns = zip(*load.claimed, strict=True) if load.claimed else [()] * len(load.left)
+    columns = zip(*load.claimed, strict=True) if load.claimed else [()] * len(load.free)
     return [
-        list(accumulate(sorted(column, reverse=True), initial=left))
-        for left, column in zip(load.left, columns, strict=True)
+        list(accumulate(sorted(column, reverse=True), initial=free))
+        for free, column in zip(load.free, columns, strict=True)
     ]
 
 
@@ -188,7 +188,7 @@ class BlockingAttempts:
         if found is None:
             _, shortage, others = self._shortage(load)
             amounts = zip(*others, strict=True) if others else [()] * len(shortage)
-            found = Amounts(*map(min, load.left, map(_least_excess, shortage, amounts)))
+            found = Amounts(*map(min, load.free, map(_least_excess, shortage, amounts)))
             self._spares[load] = found
         return found
 
@@ -203,8 +203,8 @@ class BlockingAttempts:
         for claim in load.claimed:
             fits = claim[0] <= cpu and claim[1] <= memory and claim[2] <= gpus and claim[3] <= chips
             (others if fits else must_end).append(claim)
-        left = map(sum, zip(load.left, *must_end, strict=True))
-        return len(must_end), list(map(sub, self._need, left)), others
+        free = map(sum, zip(load.free, *must_end, strict=True))
+        return len(must_end), list(map(sub, self._need, free)), others
 
 
 def _count_needed(shortage: int, amounts: Sequence[int]) -> int:

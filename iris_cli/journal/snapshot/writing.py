@@ -150,10 +150,10 @@ def _entries(past: Snapshot | None, ended: Sequence[FullJob]) -> dict[str, bytes
 
 def _outputs(cluster: Cluster) -> dict[WorkerId, bytes | Raw]:
     """Return the encoded outputs of all workers. Outputs that are not in memory are copied from the last snapshot."""
-    table, left = cluster.outputs, dict[WorkerId, bytes | Raw]()
+    table, stored = cluster.outputs, dict[WorkerId, bytes | Raw]()
     if isinstance(table, Table) and isinstance(table.kept, OutputTexts):
-        left.update((worker, raw) for worker, raw in table.kept.raws.items() if worker not in table.dropped)
-    return left | {worker: encode(outputs) for worker, outputs in dict.items(table)}
+        stored.update((worker, raw) for worker, raw in table.kept.raws.items() if worker not in table.dropped)
+    return stored | {worker: encode(outputs) for worker, outputs in dict.items(table)}
 
 
 def _object(entries: Mapping[WorkerId, bytes | Raw] | Mapping[str, bytes | Raw]) -> bytes:

@@ -30,9 +30,10 @@ from iris_cli.ops.views.view import View, ViewResult, load_view
 class WorkerRow(Struct, frozen=True, kw_only=True):
     """One worker in one line.
 
-    `cpu` is in cores, `memory` in bytes. The `*_free` values are the parts that no live attempt holds. `status` is one
-    word. `refuses` are the reasons why the worker accepts no new work; it is empty if the worker accepts new work. Only
-    jobs that tolerate the `taints` are placed on the worker. `warnings` are other problems.
+    `cpu` is in cores, `memory` in bytes. The `*_free` values are the parts that no live attempt holds; `chips_free`
+    is true if the worker has chips and no live attempt holds them. `status` is one word. `refuses` are the reasons why
+    the worker accepts no new work; it is empty if the worker accepts new work. Only jobs that tolerate the `taints` are
+    placed on the worker. `warnings` are other problems.
     """
 
     id: WorkerId
@@ -165,7 +166,7 @@ def worker_rows(view: View) -> tuple[WorkerRow, ...]:
 def worker_row(view: View, worker: Worker) -> WorkerRow:
     """Return the row of one worker."""
     capacity = WorkerCapacity.of(worker)
-    left = capacity.left
+    free = capacity.free
     slice_name = worker.attributes.get(constraints.TPU_NAME_ATTRIBUTE_KEY)
     index = worker.attributes.get(constraints.TPU_WORKER_ID_ATTRIBUTE_KEY)
     device_keys = (constraints.DEVICE_TYPE_ATTRIBUTE_KEY, constraints.DEVICE_VARIANT_ATTRIBUTE_KEY)
@@ -185,11 +186,11 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
             if key.startswith(constraints.TAINT_KEY_PREFIX)
         ),
         cpu=worker.cpu,
-        cpu_free=left.cpu_millis / 1000,
+        cpu_free=free.cpu_millis / 1000,
         memory=worker.memory,
-        memory_free=left.memory,
+        memory_free=free.memory,
         chips=worker.chips,
-        chips_free=bool(left.chips and worker.chips),
+        chips_free=bool(free.chips and worker.chips),
         gpus=worker.gpus,
         gpus_free=len(capacity.gpus),
         jobs=tuple(jobs),

@@ -99,8 +99,7 @@ record_step() {
 }
 
 # is_stopped: true if a stop has begun. Until then, the file stop.idle exists. A stop makes `cancel` and then
-# renames stop.idle. If both are missing,
-# the task has removed stop.idle.
+# renames stop.idle. If both are missing, the task has removed stop.idle.
 is_stopped() { [ ! -e stop.idle ] && [ -e cancel ]; }
 
 # renew_launch: rename launch.* to launch.<uptime>, at most every two seconds. This sign of life shows that a

@@ -114,16 +114,16 @@ def _enough_for_one_more(case: Case, number: int) -> int:
     for other in others:
         candidates &= context.dimensions[other].workers_now[requirement.need[other]]
     for position in positions_of(requirement.eligible & case.reserved):
-        left = case.free_amounts(position)
-        candidates |= all(left[other] >= requirement.need[other] for other in others) << position
+        free = case.free_amounts(position)
+        candidates |= all(free[other] >= requirement.need[other] for other in others) << position
     shape = requirement.shape
     if shape is None:
         return _nth([case.free_amounts(position)[number] for position in positions_of(candidates)], 1)
     groups = context.fleet.groups(shape.group_by).groups
 
     def largest_request_in(group: Group) -> int:
-        left = [case.free_amounts(position)[number] for position in positions_of(group.mask & candidates)]
-        return _nth(left, shape.size)
+        free = [case.free_amounts(position)[number] for position in positions_of(group.mask & candidates)]
+        return _nth(free, shape.size)
 
     sites = Sites(context.fleet, requirement).tiers[-1]
     return max(
@@ -170,7 +170,7 @@ def _fitting_after_end_of(case: Case, group: Group, job: JobId) -> int:
         worker = case.context.fleet.workers[position]
         claims = [claim for attempt, claim in worker.claims.items() if attempt.task.job == job]
         after = Amounts(
-            *map(sum, zip(WorkerCapacity.of(worker).left, *map(Amounts.claimed, claims), strict=True))
+            *map(sum, zip(WorkerCapacity.of(worker).free, *map(Amounts.claimed, claims), strict=True))
         )
         if claims and after.covers(requirement.need):
             freed.append(position)

@@ -49,7 +49,7 @@ class Case(NamedTuple):
     def free_amounts(self, position: int) -> Amounts:
         """Return the amounts of a worker that are free for the task or gang."""
         is_reserved = self.reserved >> position & 1
-        return self.context.free_for_owner(position) if is_reserved else self.context.left(position)
+        return self.context.free_for_owner(position) if is_reserved else self.context.free_amounts(position)
 
     @property
     def had_room(self) -> int:
@@ -227,12 +227,11 @@ def rejected_before(case: Case, number: int) -> Iterator[GroupCheck]:
 def _check_group(
     group: Group, shape: Shape, suitability: list[Criterion], availability: list[Criterion]
 ) -> GroupCheck:
-    left = group.mask
+    remaining = group.mask
     needed = len(group.members) if shape.whole else min(len(group.members), shape.size)
     right_shape = (ReasonKind.GROUP_SHAPE, group.mask if has_shape(group, shape) else 0)
     for kind, passing in (*suitability, right_shape, *availability):
-        remaining = left & passing
-        if remaining.bit_count() < needed:
-            return GroupCheck(group, kind, left & ~passing)
-        left = remaining
+        if (remaining & passing).bit_count() < needed:
+            return GroupCheck(group, kind, remaining & ~passing)
+        remaining &= passing
     return GroupCheck(group, None, 0)

@@ -246,9 +246,9 @@ def _scarce_resources(context: SchedulingContext, requirement: Requirement, reje
     """Return the resource that jobs ahead have used up on these workers: `free cores`, `a free slice`."""
     if requirement.shape is not None:
         return f"a free {unit(requirement.shape)}"
-    left = zip(AMOUNT_KINDS, requirement.need, context.dimensions, strict=True)
+    needs = zip(AMOUNT_KINDS, requirement.need, context.dimensions, strict=True)
     scarce = [
-        _RESOURCE_NOUNS[kind] for kind, need, dimension in left if rejected & ~dimension.workers_now[need]
+        _RESOURCE_NOUNS[kind] for kind, need, dimension in needs if rejected & ~dimension.workers_now[need]
     ]
     return f"free {' and '.join(scarce)}" if scarce else "a free worker"
 
@@ -335,7 +335,7 @@ def shortage_text(context: SchedulingContext, requirement: Requirement, check: G
         return f"{_device_name(requirement.job.resources.device)} is missing on {worker.id}"
     if kind in (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU):
         number = AMOUNT_KINDS.index(kind)
-        have = max(0, WorkerCapacity.of(worker).left[number])
+        have = max(0, WorkerCapacity.of(worker).free[number])
         return f"{format_amount(kind, have)} free, needs {format_amount(kind, requirement.need[number])}"
     if kind is ReasonKind.STOPPING:
         names = list_few(fleet.stopping_jobs(positions_of(check.rejected)))
