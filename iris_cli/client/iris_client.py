@@ -130,9 +130,9 @@ class IrisClient:
         found = dict(zip(unique, self._backend.wait_all(unique, timeout) if ids else [], strict=True))
         states = [state for job in ids if (state := found[job]) is not None]
         if len(states) < len(ids):
-            left = " ".join(job for job, state in found.items() if state is None)
+            not_ended = " ".join(job for job, state in found.items() if state is None)
             raise WaitTimeoutError(
-                f"not ended after {timeout or 0:g} s: {left}", hint="wait longer, or cancel them"
+                f"not ended after {timeout or 0:g} s: {not_ended}", hint="wait longer, or cancel them"
             )
         return states
 

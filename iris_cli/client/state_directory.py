@@ -91,8 +91,8 @@ class StateDirectory:
         until = math.inf if timeout is None else clock.monotonic() + timeout
         if follow is not None:
             self._follow(session, job_id, follow, until, sink)
-        left = None if timeout is None else max(0.0, until - clock.monotonic())
-        result = wait_for(session, [job_id], timeout=left)
+        remaining = None if timeout is None else max(0.0, until - clock.monotonic())
+        result = wait_for(session, [job_id], timeout=remaining)
         return None if result.open else result.states[job_id]
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:

@@ -107,11 +107,11 @@ class Threads(Generic[R]):
         """
         end = None if wait is None else SYSTEM_CLOCK.monotonic() + wait
         while True:
-            left = _MAX_WAIT if end is None else min(_MAX_WAIT, end - SYSTEM_CLOCK.monotonic())
+            remaining = _MAX_WAIT if end is None else min(_MAX_WAIT, end - SYSTEM_CLOCK.monotonic())
             try:
-                return self._outcomes.get(timeout=max(0.0, left))
+                return self._outcomes.get(timeout=max(0.0, remaining))
             except Empty:
-                if left < _MAX_WAIT:
+                if remaining < _MAX_WAIT:
                     raise
 
     def _collect(self, patience: float | None) -> None:

@@ -149,11 +149,11 @@ def _attempt_proven_gone(edit: Edit, event: ev.AttemptProvenGone, at: float) -> 
     _, attempt = _advance_attempt(edit, event, at)
     worker = attempt.worker
     ghosts = edit.cluster.ghosts.pop(worker)
-    left = tuple(ghost for ghost in ghosts if ghost.attempt != event.attempt_id)
-    if left == ghosts:
+    remaining = tuple(ghost for ghost in ghosts if ghost.attempt != event.attempt_id)
+    if remaining == ghosts:
         raise illegal_transition_error(event, edit.cluster.tasks[event.task])
-    if left:
-        edit.cluster.ghosts[worker] = left
+    if remaining:
+        edit.cluster.ghosts[worker] = remaining
     if worker in edit.cluster.workers:
         _record_output(edit, worker, event.attempt_id)
 

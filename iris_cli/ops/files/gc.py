@@ -195,10 +195,10 @@ def _remove_caches(session: Session, files_by_worker: dict[WorkerId, WorkerFiles
     def remove_caches(files: WorkerFiles) -> WorkerFiles:
         worker = cluster.workers[files.worker]
         keep = reap.caches_in_use(cluster, worker.id)
-        left = reap.unused_bytes(session, worker, keep, older_than, remove=True)
-        if isinstance(left, Silence):
-            return structs.replace(files, problem=f"no answer: {left.detail}", silent=True)
-        return structs.replace(files, caches_removed=max(0, files.caches - left))
+        remaining = reap.unused_bytes(session, worker, keep, older_than, remove=True)
+        if isinstance(remaining, Silence):
+            return structs.replace(files, problem=f"no answer: {remaining.detail}", silent=True)
+        return structs.replace(files, caches_removed=max(0, files.caches - remaining))
 
     for batch in session.fan_out(with_caches, remove_caches, what="removing"):
         files_by_worker.update({files.worker: files for files in batch})

@@ -139,10 +139,10 @@ class Part(Struct):
         return os.fstat(self._fd).st_size
 
     def write(self, data: bytes, offset: int) -> None:
-        left = memoryview(data)
-        while left:
-            written = os.pwrite(self._fd, left, offset)
-            left, offset = left[written:], offset + written
+        remaining = memoryview(data)
+        while remaining:
+            written = os.pwrite(self._fd, remaining, offset)
+            remaining, offset = remaining[written:], offset + written
 
     def truncate(self) -> None:
         os.ftruncate(self._fd, 0)

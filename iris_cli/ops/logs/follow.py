@@ -262,7 +262,7 @@ class Follower:
             self._other_texts.append(_with_last_line(output.texts, reading))
             if output.anything or why != no_files_words(attempt):
                 step.notes.append((reading.id.task, output.note))
-            self.cut_short = self.cut_short or (reading.silence is not None and not output.whole)
+            self.cut_short = self.cut_short or (reading.silence is not None and not output.has_end)
         else:
             step.texts += reading.rest()
 

@@ -33,7 +33,7 @@ class OtherOutput(Struct, frozen=True, kw_only=True):
     """Output of an attempt from other sources than its worker.
 
     `texts` are read lazily. `anything`: True if `texts` is not empty. `note` names the source. `kept`: the output is
-    from the event log. `pulled`: the output is from a pulled copy. `whole`: the end of the output is present.
+    from the event log. `pulled`: the output is from a pulled copy. `has_end`: the end of the output is present.
     """
 
     texts: Iterable[LogText] = ()
@@ -41,7 +41,7 @@ class OtherOutput(Struct, frozen=True, kw_only=True):
     note: str = ""
     kept: bool = False
     pulled: bool = False
-    whole: bool = False
+    has_end: bool = False
 
 
 def other_output(
@@ -57,15 +57,15 @@ def other_output(
     pulled_at = max(times, default=None)
     # A comparison of times is not sufficient, because clocks may differ, and because output that was complete before
     # the attempt's end is not pulled again.
-    whole = pulled_at is not None and attempt.ended_at is not None and pulled_at >= attempt.ended_at
-    whole = whole and not logs.is_incomplete(reading.id)
-    whole = whole or (end is not None and _ends_like(logs, reading, end.log_tail))
+    has_end = pulled_at is not None and attempt.ended_at is not None and pulled_at >= attempt.ended_at
+    has_end = has_end and not logs.is_incomplete(reading.id)
+    has_end = has_end or (end is not None and _ends_like(logs, reading, end.log_tail))
     kept = end.log_tail if end is not None and not begun else ""
-    if not whole and any(logs.end(reading.id, name) is not None for name in reading.streams):
+    if not has_end and any(logs.end(reading.id, name) is not None for name in reading.streams):
         texts = (text for name in reading.streams for text in _pulled_texts(logs, reading, name))
         note = f"{why}; showing the end of its output, copied when it ended"
-        return OtherOutput(texts=texts, anything=True, note=note, pulled=True, whole=True)
-    if pulled_at is not None and (whole or not kept):
+        return OtherOutput(texts=texts, anything=True, note=note, pulled=True, has_end=True)
+    if pulled_at is not None and (has_end or not kept):
         anything = any(
             logs.size(reading.id, name) > stream.offset for name, stream in reading.streams.items()
         )
@@ -73,8 +73,8 @@ def other_output(
         age = format_duration(max(0.0, session.clock.now() - pulled_at))
         note = f"{why}; showing what was pulled {age} ago"
         if not anything and begun:
-            note = why if whole else f"{why}; the end of its output is missing"
-        return OtherOutput(texts=texts, anything=anything, note=note, pulled=True, whole=whole)
+            note = why if has_end else f"{why}; the end of its output is missing"
+        return OtherOutput(texts=texts, anything=anything, note=note, pulled=True, has_end=has_end)
     if kept:
         note = f"{why}; showing the last lines that iris saved when it ended"
         if pulled_at is not None:

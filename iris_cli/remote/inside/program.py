@@ -90,11 +90,11 @@ class Commands:
             for name in names:
                 self.requests.drop(name)
         found = [result_of(answer)["job"] for answer in answers if answer]
-        left = [job for job, answer in zip(jobs, answers) if not answer]
-        self.output.print_ended(found, timed_out=bool(left))
-        if left:
+        not_ended = [job for job, answer in zip(jobs, answers) if not answer]
+        self.output.print_ended(found, timed_out=bool(not_ended))
+        if not_ended:
             self.output.print_warning(
-                f"the wait timed out; {', '.join(left)} {'continue' if left[1:] else 'continues'}"
+                f"the wait timed out; {', '.join(not_ended)} {'continue' if not_ended[1:] else 'continues'}"
             )
             return 1
         states = [each["state"] for each in found]

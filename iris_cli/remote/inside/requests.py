@@ -100,13 +100,13 @@ def wait_for_answers(
     found: dict[str, Any] = {}
     pause = FIRST_PAUSE
     while True:
-        left = pause if until is None else until - clock.monotonic()
+        remaining = pause if until is None else until - clock.monotonic()
         for name in names:
             if name not in found and (answer := look(name)) is not None:
                 found[name] = answer
-        if len(found) == len(names) or any(map(is_refusal, found.values())) or left <= 0:
+        if len(found) == len(names) or any(map(is_refusal, found.values())) or remaining <= 0:
             return [found.get(name) for name in names]
-        clock.sleep(min(pause, left))
+        clock.sleep(min(pause, remaining))
         pause = min(pause * 1.5, MAX_PAUSE)
 
 

@@ -139,11 +139,11 @@ class SshCall(Generic[R]):
         """Wait for the end of the work, the deadline or Ctrl-C. Afterwards the work can't send any more."""
         with self._condition:
             try:
-                while not self._done and (left := self.remaining()) > 0:
+                while not self._done and (remaining := self.remaining()) > 0:
                     # Wait no longer than the second timeout, so that its start needs no notification.
-                    left = min(left, self._timeout or left)
-                    self._wakes_at = SYSTEM_CLOCK.monotonic() + left
-                    self._condition.wait(left)
+                    remaining = min(remaining, self._timeout or remaining)
+                    self._wakes_at = SYSTEM_CLOCK.monotonic() + remaining
+                    self._condition.wait(remaining)
                 if not self._done:
                     raise self._timeout_error()
             finally:
