@@ -23,8 +23,8 @@ JAX = (
          text=("coordinator_address should be defined", "Number of processes must be defined",
                "The process id of the current process must be defined"),
          cause="jax.distributed.initialize() does not know its peers",
-         fix="On hosts other than TPU VMs launch with --env-preset jax, or pass it the values of these variables: "
-             "IRIS_COORDINATOR_ADDRESS, IRIS_NUM_TASKS, IRIS_TASK_INDEX."),
+         fix="On hosts other than TPU VMs launch with --env-preset jax, or pass these variables to "
+             "jax.distributed.initialize(): IRIS_COORDINATOR_ADDRESS, IRIS_NUM_TASKS, IRIS_TASK_INDEX."),
     Rule(name="jax-cpu-collectives", source="https://github.com/jax-ml/jax/pull/26174",
          text=("Multiprocess computations aren't implemented on the CPU backend",),
          cause="the ranks use CPUs without a collectives backend",
