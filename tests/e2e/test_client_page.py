@@ -78,7 +78,7 @@ def test_the_limits_are_these() -> None:
     told = re.findall(r"^\| .* \| (.*) \|$", PAGE.partition("## Limits")[2], re.MULTILINE)[1:]
     assert told == [
         f"{MAX_REQUEST_BYTES >> 10} KiB",
-        f"`limits.workspace_size`, {limits.workspace_size >> 30} GiB; four times that",
+        f"`limits.workspace_size`, {limits.workspace_size >> 30} GiB, for one; four times that for all",
         f"`limits.max_children`, {limits.max_children}",
         f"`limits.max_job_depth`, {limits.max_job_depth}",
         f"`limits.max_endpoints`, {limits.max_endpoints}, and {MAX_ENDPOINT_CHANGES} changes",

@@ -181,8 +181,7 @@ have_devices() {
     return 1
 }
 
-# write_pid FILE -> $wrapper $this_process: write the pid and start time of this process, and the boot id.
-# Both variables are pid:start. Other functions set $wrapper to another process.
+# write_pid FILE -> $wrapper $this_process (pid:start): write this process's pid, start time and boot id.
 write_pid() {
     read_start $$ && wrapper=$$:$start && this_process=$wrapper && [ -n "$boot" ] &&
         printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
