@@ -70,6 +70,21 @@ def test_a_start_waits_in_its_setup_until_the_chips_are_free(
     assert (tmp_path / "ran").exists()
 
 
+def test_chips_count_as_held_while_the_processes_cannot_be_listed(
+    dash_tpu_host: WorkerHost, tmp_path: Path
+) -> None:
+    host = dash_tpu_host
+    killed_ls = tmp_path / "ls"
+    killed_ls.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed_ls.chmod(0o755)
+    path = host.transport.env["PATH"]
+    host.transport.env["PATH"] = f"{tmp_path}:{path}"
+    report = settled(host)
+    assert (report.state, report.cause) == NO_CHIPS
+    host.transport.env["PATH"] = path
+    assert settled(host).state is RemoteState.PREPARED
+
+
 def test_chips_that_stay_held_are_a_no_start_that_names_their_holders(
     tpu_host: WorkerHost, devices: Devices
 ) -> None:
