@@ -137,6 +137,5 @@ class Table(dict[K, V]):
 
 def values_in_memory(table: dict[K, V]) -> list[V]:
     """Return the entries of a table that are in memory. For a plain dict these are all entries."""
-    return list(
-        dict.values(table)
-    )  # a copy, because a look-up, also in another thread, adds entries to the table
+    # A copy, because a look-up, also in another thread, adds entries to the table.
+    return list(dict.values(table))

@@ -55,9 +55,7 @@ def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
     to_search = _attempts_to_search(
         session.cluster, [due for attempts in by_worker.values() for due in attempts]
     )
-    jobs = dict.fromkeys(attempt_id.task.job for due in by_worker.values() for attempt_id, _ in due)
-    secrets = {job: values_to_mask(session.cluster.jobs[job]) for job in jobs}
-    act = partial(_copy_from, session, by_worker, to_search, secrets)
+    act = partial(_copy_from, session, by_worker, to_search)
     for _batch in session.fan_out(list(by_worker), act, what="copying logs", patience=_PATIENCE):
         pass
 
@@ -77,7 +75,6 @@ def _copy_from(
     session: Session,
     by_worker: Mapping[WorkerId, Sequence[Due]],
     to_search: Container[AttemptId],
-    secrets: Mapping[JobId, Sequence[bytes]],
     worker_id: WorkerId,
 ) -> None:
     """Copy output from one worker, a few attempts at a time. Runs in its own thread."""
@@ -89,7 +86,7 @@ def _copy_from(
         if found is None:
             return
         for attempt_id, attempt in batch:
-            values = secrets[attempt_id.task.job]
+            values = values_to_mask(session.cluster.jobs[attempt_id.task.job])
             streams = {name: found[attempt.token, name] for name in _STREAMS}
             kept = {name: (offset, mask(data, values)) for name, (offset, data) in streams.items()}
             try:
