@@ -156,7 +156,7 @@ def move_global_options(arguments: Sequence[str]) -> list[str]:
 
 
 def _find_command(words: Sequence[str]) -> str:
-    """Return the first word that is neither an option nor the value of a global option; '' if there is none."""
+    """Return the first word that is neither an option nor the value of a global option; '' if all words are."""
     rest = iter(words)
     for word in rest:
         if word in _GLOBAL_OPTIONS:

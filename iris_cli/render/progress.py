@@ -126,7 +126,7 @@ def line_text(progress: ProgressState, seconds: float, width: int) -> str:
 
 
 def _current_state(get_progress: GetProgress) -> ProgressState | None:
-    """Return the progress. Return None if it has no text, or if the call failed because its data changed meanwhile."""
+    """Return the progress. Return None if it has no text, or if its data changed during the call."""
     try:
         progress = get_progress()
     except Exception:

@@ -22,7 +22,7 @@ TPU = ("--tpu", "v4-16")
 
 @pytest.fixture
 def site(slice_of_two: Site) -> Site:
-    """A gang of two that runs until somebody makes the file `gate`; each rank has left a file in its directory."""
+    """A gang of two that runs until the file `gate` exists; each rank has left a file in its directory."""
     site = slice_of_two
     wait = f"while [ ! -e {site.directory}/gate ]; do sleep 0.1; done"
     script = f"echo made here >made; echo $IRIS_TASK_INDEX >rank; {wait}"

@@ -52,7 +52,7 @@ def promising() -> Iterator[str]:
 
 
 def shown(stages: Stages, picture: Picture) -> str:
-    """What its commands print when nobody has run cycles for 12 minutes."""
+    """What its commands print when no cycle has run for 12 minutes."""
     with stages.stage(picture.scene) as stage:
         picture.prepare(stage)
         stage.answers = list(picture.answers)
@@ -85,8 +85,8 @@ def test_json_says_who_runs_cycles_and_when_the_next_one_is(busy: Stage) -> None
     loop = {"by": "loop", "pid": 4711, "last": 3.0, "next": 7.0, "interval": 10.0}
     assert {line: cycles_of(line) for line in lines} == dict.fromkeys(lines, loop)
     busy.nobody_runs_cycles(720.0)
-    nobody = {"by": None, "pid": None, "last": 720.0, "next": None, "interval": None}
-    assert {line: cycles_of(line) for line in lines} == dict.fromkeys(lines, nobody)
+    no_cycles = {"by": None, "pid": None, "last": 720.0, "next": None, "interval": None}
+    assert {line: cycles_of(line) for line in lines} == dict.fromkeys(lines, no_cycles)
 
 
 def test_doctor_says_who_runs_cycles_and_how_to_have_them_run(busy: Stage) -> None:

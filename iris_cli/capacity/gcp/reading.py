@@ -327,7 +327,7 @@ def _convert_answer(error: GoogleAPICallError, project: str) -> ProviderError:
 
 
 def _reason(error: GoogleAPICallError) -> str:
-    """Return the reason in a google.rpc.ErrorInfo; "" if there is none. Older clients return it as a dict."""
+    """Return the reason in a google.rpc.ErrorInfo; "" if it has no reason. Older clients return it as a dict."""
     return next(
         (str(each["reason"]) for each in error.details if isinstance(each, dict) and "reason" in each), ""
     )

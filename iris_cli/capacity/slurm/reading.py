@@ -129,7 +129,7 @@ def _rows(text: str, separator: str, separators: int) -> Iterator[list[str]]:
 
 
 def parse_release(text: str) -> tuple[int, ...]:
-    """Return the release in the output of `squeue --version`, such as (22, 5, 8); () if there is none."""
+    """Return the release in the output of `squeue --version`, such as (22, 5, 8); () if it has no number."""
     match = re.search(r" (\d{2})\.(\d{2})(?:\.(\d{1,3}))?(?!\d)", text)
     return tuple(int(part or 0) for part in match.groups()) if match is not None else ()
 

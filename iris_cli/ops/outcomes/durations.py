@@ -1,6 +1,6 @@
 """Durations of attempts and jobs, as their workers reported them.
 
-This machine's clock is used only if no worker has reported a duration, because somebody may have set that clock.
+This machine's clock is used only if no worker has reported a duration, because the clock may have been set.
 """
 
 from __future__ import annotations
