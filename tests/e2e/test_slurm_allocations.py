@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from time import monotonic
 
 import pytest
 
@@ -96,12 +97,14 @@ def test_processes_that_survive_scancel_are_stopped_before_the_gang_starts_again
     assert "CANCELLED" in site.of_type("SliceDeletionRequested")[0]["reason"]
 
 
-def test_a_silent_slurm_changes_nothing(site: SlurmSite) -> None:
+@pytest.mark.parametrize("seconds", [1, pytest.param(60, marks=pytest.mark.soak)])
+def test_a_silent_slurm_changes_nothing(site: SlurmSite, seconds: float) -> None:
     pids = launch_once_at_a_time(site)
     before, job = site.slices(), site.allocation()
     assert site.slurm is not None
     site.slurm.stop_controller()
-    for _ in range(3):
+    stopped_at = monotonic()
+    while monotonic() < stopped_at + seconds:
         site.cycle()
     assert site.slices().keys() == before.keys()
     assert site.state_of("train") == "RUNNING"

@@ -33,7 +33,7 @@ from tests.support.containers import (
 from tests.support.devices import Devices
 from tests.support.local_transport import tools_of
 from tests.support.waiting import until
-from tests.support.worker_host import WorkerHost, kill, marked
+from tests.support.worker_host import WorkerHost, command_line, kill, marked
 
 CANARY = "canary-7d1f"
 OF_CLIENTS = (
@@ -243,7 +243,7 @@ def test_a_stop_ends_a_pull(podman: Podman, make_host: MakeHost, tmp_path: Path)
     host.probe()
     request = host.request("true", image="a", env={})
     host.prepare(request)
-    until(lambda: any("pull" in Path(f"/proc/{pid}/cmdline").read_text() for pid in marked(request.token)))
+    until(lambda: any("pull" in command_line(pid) for pid in marked(request.token)))
     assert host.stopped(request.token).state is RemoteState.STOPPED
     assert not marked(request.token)
 
