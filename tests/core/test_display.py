@@ -120,7 +120,7 @@ def test_an_attempt_that_is_stopped_to_be_retried_as_asked() -> None:
     lab.records(AttemptStopRequested(task=task, attempt=0, reason=EndReason.RETRIED))
     assert (lab.state_of("train"), shown(lab), tasks(lab)) == (JobState.RUNNING, "STOPPING", ["STOPPING"])
     lab.records(AttemptStopped(task=task, attempt=0), TaskRequeued(task=task, reason=EndReason.RETRIED))
-    assert (shown(lab), tasks(lab), made(lab)) == ("RETRYING (iris retry)", ["RETRYING (iris retry)"], 0)
+    assert (shown(lab), tasks(lab), made(lab)) == ("RETRYING (asked)", ["RETRYING (asked)"], 0)
     assert made(lab.schedule()) == 0
 
 
@@ -284,7 +284,7 @@ def test_a_gang_is_retried_as_asked() -> None:
         GangRoundEnded(job=JobId("train"), round=0, reason=EndReason.RETRIED, trigger=ids[0]),
         *(TaskRequeued(task=each, reason=EndReason.RETRIED) for each in ids),
     )
-    assert (shown(lab), tasks(lab)) == ("RETRYING (iris retry)", ["RETRYING (iris retry)"] * 2)
+    assert (shown(lab), tasks(lab)) == ("RETRYING (asked)", ["RETRYING (asked)"] * 2)
     assert (made(lab), made(lab.schedule())) == (0, 0)
 
 

@@ -180,7 +180,7 @@ def _is_stopping(attempt: Attempt) -> bool:
 def _retrying_display(job: Job, failure: FailedAttempt) -> str:
     task, _, end = failure
     if end.reason is EndReason.RETRIED:
-        note = "iris retry"
+        note = "asked"
     elif end.reason in INFRASTRUCTURE:
         note = "host lost"
     else:
