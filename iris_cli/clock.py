@@ -41,7 +41,7 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep in short intervals: Python handles a Ctrl-C that arrives just before a system call only after it."""
+        """Sleep in short intervals, because a Ctrl-C just before a system call has no effect until the call returns."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > _LONGEST_SLEEP:
             time.sleep(_LONGEST_SLEEP)

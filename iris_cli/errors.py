@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
     UNSCHEDULABLE = 9
     NOT_WRITABLE = 10
     INTERRUPTED = 130
-    NOT_RUN = 255  # `iris run` failed; otherwise its exit code is the program's
+    NOT_RUN = 255  # `iris run` failed, or its program has no exit code; otherwise it returns that code
 
 
 class IrisError(Exception):

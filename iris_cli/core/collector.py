@@ -14,9 +14,9 @@ _MIN_THRESHOLD = 50_000  # objects, as in `__main__`
 
 
 def gc_paused(act: Callable[P, R]) -> Callable[P, R]:
-    """Pause the collector while `act` runs. A collection would visit all records, which form no reference cycles.
+    """Pause the collector while `act` runs, and raise its threshold, so that it does not run directly after `act`.
 
-    After `act`, the first collection happens only when many more objects were created.
+    A collection would visit all records, which form no reference cycles.
     """
 
     @wraps(act)

@@ -263,7 +263,7 @@ def _can_be_satisfied(key: str, group: Sequence[Constraint]) -> bool:
 
 
 def _bounds_overlap(key: str, group: Sequence[Constraint]) -> bool:
-    """Return whether a number is within all bounds. Between two different numbers there is always another number."""
+    """Return whether some number is within all bounds. It need not be a whole number."""
     lower = _bounds_of(group, ConstraintOp.GT, ConstraintOp.GE)
     upper = _bounds_of(group, ConstraintOp.LT, ConstraintOp.LE)
     if not lower or not upper:

@@ -29,7 +29,7 @@ RequestId = NewType(
     "RequestId",
     Annotated[str, Meta(title="request id", pattern=f"^[A-Za-z0-9_][A-Za-z0-9._-]{{0,63}}{_END}")],
 )
-"""The name of a request from inside a task, and of its file in the outbox."""
+"""The id of a request from inside a task. It is the name of the request's file in the attempt's `outbox`."""
 
 if TYPE_CHECKING:
     StoredToken = Token

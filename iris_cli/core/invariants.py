@@ -70,7 +70,7 @@ def _check_ghosts(cluster: Cluster) -> Iterator[str]:
 
 
 def _check_outputs(cluster: Cluster) -> Iterator[str]:
-    """Check that attempts whose files will be deleted have ended with proof, and that none is listed twice."""
+    """Check that attempts whose files will be deleted have ended with proof, and are not listed twice."""
     ghosts = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
     for worker, outputs in cluster.outputs.items():
         for attempt_id, times in Counter(outputs.attempts).items():
@@ -159,7 +159,7 @@ def _check_slices(cluster: Cluster) -> Iterator[str]:
 
 
 def _check_sums_of_claims(worker: Worker) -> Iterator[str]:
-    """Check that no claim exceeds the host's size, except claims that are older than a reduction of that size."""
+    """Check that the claims fit the host's size. Claims that are older than a reduction of that size may exceed it."""
     claims = list(worker.claims.values())
     newer = [claim for attempt, claim in worker.claims.items() if attempt not in worker.outgrown]
     cpu = sum(claim.cpu_millis for claim in claims)
@@ -171,9 +171,9 @@ def _check_sums_of_claims(worker: Worker) -> Iterator[str]:
     tenants = sum(claim.chips for claim in claims)
     if tenants > 1:
         yield f"{worker.id}: {tenants} attempts hold its chips"
-    handed_out_since = {gpu for claim in newer for gpu in claim.gpus}
+    newer_gpus = {gpu for claim in newer for gpu in claim.gpus}
     for gpu, count in Counter(gpu for claim in claims for gpu in claim.gpus).items():
-        if count > 1 or (gpu >= worker.gpus and gpu in handed_out_since):
+        if count > 1 or (gpu >= worker.gpus and gpu in newer_gpus):
             yield f"{worker.id}: GPU {gpu} is assigned {count} times, of {worker.gpus} GPUs"
 
 

@@ -57,7 +57,7 @@ class Resources(Value, frozen=True):
 
 
 DEFAULT_RESOURCES = Resources()
-"""The resources of a task without a request. The log omits these resources: it recognizes this object by identity."""
+"""The resources of a task without a request. Always use this object: the log omits only this very object."""
 
 
 def device_compatible(job_device_type: str, worker_device_type: str) -> bool:

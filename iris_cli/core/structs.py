@@ -22,7 +22,7 @@ class Value(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class Record(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """An entry of the cluster's tables. Several clusters may share an entry, so a draft changes only a copy of it."""
+    """An entry of the cluster's tables. Copies of a cluster share entries, so `evolve` changes a copy of an entry."""
 
 
 def to_json_value(value: object) -> object:
@@ -57,7 +57,7 @@ def _attribute(content: object) -> AttributeValue:
     raise TypeError("an attribute is text or a number")
 
 
-_MAX_CACHED = 1 << 14  # ids of each kind: the ids of a long log must not all stay in memory
+_MAX_CACHED = 1 << 14  # maximum number of ids of each kind, because a long log has very many
 _PARSERS: Mapping[type, Callable[[str], object]] = {
     TaskId: lru_cache(_MAX_CACHED)(parse_task_id),
     AttemptId: lru_cache(_MAX_CACHED)(parse_attempt_id),

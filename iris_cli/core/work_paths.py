@@ -33,13 +33,13 @@ def relative_paths(text: str, token: Token) -> str:
             shown, end = replacement
             parts += (text[copied_until:start], shown)
             copied_until = end
-        scanned = end  # so that no text is scanned backwards twice
+        scanned = end  # the backward search reads no text twice
         at = text.find(tail, end)
     return "".join((*parts, text[copied_until:]))
 
 
 def _find_path_start(text: str, earliest: int, at: int) -> int | None:
-    """Return the start, at `earliest` or later, of the absolute path that continues at `at`; None if it is not one."""
+    """Return the start of the absolute path that contains index `at`, or None. It must be at `earliest` or later."""
     limit = max(earliest, at - _MAX_PATH)
     start = at
     while start > limit and text[start - 1] not in _END_CHARACTERS:
@@ -65,7 +65,7 @@ def _is_color(text: str, limit: int, start: int, end: int) -> bool:
 def _replace_directory(text: str, end: int) -> tuple[str, int] | None:
     """Return the replacement for the directory that ends at `end`, and the index of the rest of the path.
 
-    Return None if the last name of the directory continues at `end`.
+    Return None if its name goes on, as in `/work2`.
     """
     if end == len(text) or text[end] in _END_CHARACTERS:
         return ".", end

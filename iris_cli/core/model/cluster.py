@@ -17,7 +17,7 @@ from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.core.model.worker import Ghost, Worker
 from iris_cli.core.structs import Value
 
-MAX_ENDPOINT_CHANGES = 1000  # maximum for one attempt: each change stays in the log
+MAX_ENDPOINT_CHANGES = 1000  # maximum for one attempt, because each change stays in the log
 
 
 class Endpoint(Value, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class Outputs(Struct, frozen=True, kw_only=True):
         return (*(attempt for batch in self.full for attempt in batch), *self.last)
 
     def plus(self, attempt: AttemptId) -> Outputs:
-        """Return a copy with the attempt that ended last."""
+        """Return a copy to which the attempt is added as the newest."""
         if len(self.last) < BATCH:
             return Outputs(full=self.full, last=(*self.last, attempt), asked_at=self.asked_at)
         return Outputs(full=(*self.full, self.last), last=(attempt,), asked_at=self.asked_at)

@@ -218,7 +218,7 @@ class Job(Record, kw_only=True):
     submitted_at: float = 0.0
 
     origin: Origin | None = None  # None: submitted by the operator
-    adopted: Origin | None = None  # the last attempt of the parent that submitted the job again
+    adopted: Origin | None = None  # the parent's latest attempt that submitted this job again
     tried_again: tuple[JobId, ...] = ()  # the jobs that resubmit this job
     order: int = 0  # position among all jobs in the log
     cancelled: bool = False

@@ -19,7 +19,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     dispatch_timeout: float = 5.0  # maximum time of one call after the connection is made
     dispatch_lease: float = 60.0  # time in which only the invocation that assigned an attempt may dispatch it
     max_dispatch_parallelism: int = 128
-    launch_timeout: float = 10.0  # maximum age of the time that a starting wrapper records every 2 s
+    launch_timeout: float = 10.0  # time without a sign of life (one every 2 s) after which a start has failed
     device_wait: float = 60.0  # time for which a start waits for chips and ports that another process holds
     backoff_first: float = 10.0  # doubles with each consecutive failure
     backoff_max: float = 600.0

@@ -116,7 +116,7 @@ class SliceTemplate(Value, frozen=True, kw_only=True):
     zone: str = ""
     runtime: str = ""
     preemptible: bool = False
-    gcp: GcpOptions = GcpOptions()  # one shared object: the default is recognized by identity
+    gcp: GcpOptions = GcpOptions()  # one shared object: the log omits only this very object
     slurm: SlurmOptions = SlurmOptions()
 
     @property
@@ -134,7 +134,7 @@ class SliceTemplate(Value, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """The TPU type, or the nodes of a Slurm allocation: slices of one kind have equal VMs."""
+        """The TPU type, or the number and properties of Slurm nodes. Slices of one kind have equal VMs."""
         if self.provider is not Provider.SLURM:
             return self.type
         options = self.slurm
@@ -301,7 +301,7 @@ class SliceOwner(Value, frozen=True, kw_only=True):
 
 
 def slice_name(group: str, owner: str, number: int) -> str:
-    """Return the unique name of a slice. The start of the cluster's id (`owner`) differs between clusters."""
+    """Return the name of a slice. The start of the cluster's id (`owner`) makes it unique among clusters."""
     return f"{group}-{owner[:4]}-{number}"
 
 
@@ -320,7 +320,7 @@ def slice_of(worker: str) -> str:
 
 
 class SeenSlice(Value, frozen=True, kw_only=True):
-    """Observed size of a slice of this kind: number of VMs, and the least resources of a VM (memory in bytes)."""
+    """Observed size of the slices of kind `type`: number of VMs, and the least resources of a VM (memory in bytes)."""
 
     type: str
     vms: int

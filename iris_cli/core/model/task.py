@@ -207,14 +207,14 @@ class Running(_Phase, frozen=True, kw_only=True, tag=AttemptState.RUNNING.value)
 
     state: ClassVar[AttemptState] = AttemptState.RUNNING
     started_at: float
-    orphaned: bool = False  # its wrapper is gone: no time limit applies
+    orphaned: bool = False  # its wrapper is gone, so no time limit applies
     quiet_since: float | None = None  # time of its last output if it is marked quiet
     quiet_in: str = ""  # the function that its program then executed; "" if unknown
 
 
 @final
 class Stopping(_Phase, frozen=True, kw_only=True, tag=AttemptState.STOPPING.value):
-    """A stop was ordered. `before` is the phase before the order. It becomes Running if the command starts later."""
+    """A stop was ordered. `before` is the phase before the order, or Running if the command started after the order."""
 
     state: ClassVar[AttemptState] = AttemptState.STOPPING
     order: StopOrder
