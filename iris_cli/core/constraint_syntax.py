@@ -80,7 +80,6 @@ def _parse(body: str, mode: ConstraintMode) -> Constraint | None:
 
 
 def _hint(body: str) -> str:
-    """Return a suggestion for text that is not a constraint."""
     key, sign, value = re.match(r"([^=<>!]*)([=<>!]*)(.*)", body[:80], re.DOTALL).groups()  # type: ignore[union-attr]  # matches any text
     if sign == "==" and value:
         return f"write {key}={value}"
@@ -120,10 +119,7 @@ _OPS_WITH_VALUES = frozenset({ConstraintOp.EQ, ConstraintOp.IN})
 def typo_warnings(
     constraints: Iterable[Constraint], fleet: Sequence[Mapping[str, AttributeValue]]
 ) -> Iterator[str]:
-    """Yield a warning for each key or value that no worker has, if a worker has a similar key or value.
-
-    `fleet` has the attributes of each worker.
-    """
+    """Yield a warning for each key or value that no worker of `fleet` has, if a worker has a similar key or value."""
     known: dict[str, dict[AttributeValue, None]] = {}
     for attributes in fleet:
         for key, value in attributes.items():

@@ -49,7 +49,6 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
 
 
 def _has_two_letters_swapped(word: str, other: str) -> bool:
-    """Return whether `other` is `word` with two adjacent letters swapped."""
     if len(word) != len(other) or word == other:
         return False
     position = next(index for index, letter in enumerate(word) if letter != other[index])

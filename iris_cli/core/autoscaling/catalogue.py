@@ -62,7 +62,7 @@ class UnmetReason(Struct, frozen=True, kw_only=True):
 
 
 class Criterion(NamedTuple):
-    """One requirement of an entry, and the groups that meet it. `subject`: the attribute or taint concerned."""
+    """One requirement of an entry, and the groups that meet it. `subject`: the key of the attribute, if any."""
 
     kind: UnmetKind
     groups: int
@@ -203,7 +203,7 @@ _OPS_WITH_SUGGESTIONS = (ConstraintOp.EQ, ConstraintOp.IN)
 
 
 def why_no_group_is_suitable(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
-    """Return the first requirement that no remaining group meets. Groups that fail a requirement do not remain."""
+    """Return the first requirement that no group meets together with all earlier requirements."""
     if not catalogue.states:
         return UnmetReason(kind=UnmetKind.NO_GROUPS, text="there are no scale groups")
     remaining = catalogue.all_groups

@@ -36,7 +36,7 @@ from iris_cli.core.scheduling.sets import positions_of
 class IdleSite(NamedTuple):
     """Idle groups that a gang may use together, because they share the `location`.
 
-    `groups` is their number; `workers` are the workers of these groups that fit.
+    `groups` is their number; `workers` are their workers that suit the gang.
     """
 
     location: Location
@@ -47,8 +47,8 @@ class IdleSite(NamedTuple):
 class DryRun:
     """The workers after a dry run of the scheduler, and the idle groups that are kept for gangs.
 
-    A gang that needs more groups than exist keeps the idle groups until slices are created. `placed`: the workers on
-    which the dry run has placed tasks. `kept`: the idle groups kept for each gang.
+    Idle groups are kept for a gang that needs more groups than exist, until slices are created. `placed`: the workers
+    on which the dry run has placed tasks. `kept`: the idle groups kept for each gang.
     """
 
     def __init__(self, result: SchedulingResult, workers: Sequence[Worker], now: float) -> None:
@@ -152,8 +152,8 @@ def compute_demand_entries(
 ) -> list[DemandEntry]:
     """Return the demand after a dry run of the scheduler, in the order of its queue.
 
-    The booting slices of `groups` count as ready: a task that waits only for a booting slice is no demand. A gang is
-    one entry; each task of other jobs is an entry. For the other arguments see `find_assignments`.
+    The booting slices of `groups` count as ready, so tasks that wait only for them are not in the demand. A gang is one
+    entry; each task of other jobs is an entry. For the other arguments see `find_assignments`.
     """
     tasks = group_by_job(pending_tasks)
     expected_workers = [*workers, *booting_workers(groups)]
@@ -210,7 +210,7 @@ def compute_demand(
         gang_tasks = tasks[job_id] if job.is_gang else []
         malformed = why_malformed(job, gang_tasks) if job.is_gang else None
         if malformed is not None and malformed.kind is not ReasonKind.INVALID:
-            continue  # a gang is no demand before all its tasks are pending
+            continue  # a gang is in the demand only when all its tasks are pending
         ids = (key,) if isinstance(key, TaskId) else tuple(task.id for task in gang_tasks)
         entry = entry_of(job, ids, malformed.text if malformed is not None else "")
         if job.resources.device_type == "tpu" and not job.is_gang:

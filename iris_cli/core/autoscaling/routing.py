@@ -25,33 +25,30 @@ from iris_cli.core.scheduling.placement import REGION, VARIANT, ZONE, Location
 from iris_cli.core.scheduling.sets import mask_of, positions_of
 
 OpenVm = tuple[int, int]
-"""The index of an open slice, and the number of one of its VMs."""
+"""The index of an open slice, and the number of one of its VMs. In this module, `suitable_vms` are such numbers."""
 
 
 class OpenSlices:
     """The slices that a group will create in this pass (open slices), and the amounts that are free on their VMs.
 
-    Slices are only added, and free amounts only shrink. So each search continues where the last search ended. For
-    single tasks, `_search_from` has the number of the first VM that may be free, by need and VM numbers. For gangs on
-    whole slices, it has the index of the first slice that may be free.
+    Slices are only added, and free amounts only shrink. So a search skips all VMs that an earlier search for the same
+    need found full. `_search_from` has the index of the first slice (key: need, None) or of the first suitable VM (key:
+    need, numbers of suitable VMs) that may be free.
     """
 
     def __init__(self, state: GroupState) -> None:
         self.state = state
         self.count = 0
-        self._free: list[list[Amounts]] = []
+        self._free_by_slice: list[list[Amounts]] = []
         self._search_from: dict[tuple[Amounts, tuple[int, ...] | None], int] = {}
 
     def add_slices(self, slices: int, vms: int) -> None:
         """Add slices with `vms` VMs each."""
         self.count += slices
-        self._free += [[self.state.vm_size] * vms for _ in range(slices)]
+        self._free_by_slice += [[self.state.vm_size] * vms for _ in range(slices)]
 
     def take(self, entry: DemandEntry, suitable_vms: tuple[int, ...]) -> bool:
-        """Take the room that an entry needs on open slices; return False if there is too little.
-
-        `suitable_vms`: the numbers of the VMs of a slice that suit the entry.
-        """
+        """Take the room that an entry needs on open slices; return False if there is too little."""
         need = Amounts.needed(entry.resources)
         if entry.shape is None:
             vm = self._find_free_vm(need, suitable_vms)
@@ -63,12 +60,12 @@ class OpenSlices:
     def take_slices(self, entry: DemandEntry, suitable_vms: tuple[int, ...], slices: int) -> bool:
         """Take the room that a gang needs on this many slices; return False if there is too little."""
         need = Amounts.needed(entry.resources)
-        rows = self._free_rows(need, entry, suitable_vms, slices)
-        return len(rows) == slices and self._occupy([vm for row in rows for vm in row], need)
+        groups = self._free_vms_by_group(need, entry, suitable_vms, slices)
+        return len(groups) == slices and self._occupy([vm for vms in groups for vm in vms], need)
 
     def count_free_slices(self, entry: DemandEntry, suitable_vms: tuple[int, ...], limit: int) -> int:
         """Return the number of open slices with room for one group of a gang, at most `limit`."""
-        return len(self._free_rows(Amounts.needed(entry.resources), entry, suitable_vms, limit))
+        return len(self._free_vms_by_group(Amounts.needed(entry.resources), entry, suitable_vms, limit))
 
     def count_missing_slices(self, entry: DemandEntry, suitable_vms: tuple[int, ...]) -> int:
         """Return the number of slices that an entry needs in addition to the open slices."""
@@ -76,53 +73,52 @@ class OpenSlices:
             return 1
         need = Amounts.needed(entry.resources)
         if _groups_by_other_attribute(entry):
-            free = len(self._free_rows(need, entry, suitable_vms, entry.shape.size))
+            free = len(self._free_vms_by_group(need, entry, suitable_vms, entry.shape.size))
             return -(-(entry.shape.size - free) // max(1, len(suitable_vms)))
         return 1 - self.count_free_slices(entry, suitable_vms, 1)
 
-    def _free_rows(
+    def _free_vms_by_group(
         self, need: Amounts, entry: DemandEntry, suitable_vms: tuple[int, ...], limit: int
     ) -> list[list[OpenVm]]:
-        """Return the free VMs for each group of a gang, for at most `limit` groups.
+        """Return, for at most `limit` groups of a gang, the free VMs for the group.
 
-        If the slices form one group, return the free VM for each task instead.
+        If the gang's groups are not slices, return one free VM for each of at most `limit` tasks.
         """
         assert entry.shape is not None
         if _groups_by_other_attribute(entry):
             free = (
-                (number, vm)
-                for number, row in enumerate(self._free)
+                (index, vm)
+                for index, free_amounts in enumerate(self._free_by_slice)
                 for vm in suitable_vms
-                if row[vm].covers(need)
+                if free_amounts[vm].covers(need)
             )
             return [[vm] for vm in islice(free, limit)]
-        rows: list[list[OpenVm]] = []
-        for number in range(self._search_from.get((need, None), 0), len(self._free)):
-            row = self._free[number]
-            fitting = [(number, vm) for vm in suitable_vms if row[vm].covers(need)]
+        found: list[list[OpenVm]] = []
+        for index in range(self._search_from.get((need, None), 0), len(self._free_by_slice)):
+            free_amounts = self._free_by_slice[index]
+            fitting = [(index, vm) for vm in suitable_vms if free_amounts[vm].covers(need)]
             if len(fitting) >= entry.shape.size:
-                rows.append(fitting[: entry.shape.size])
-                if len(rows) == limit:
+                found.append(fitting[: entry.shape.size])
+                if len(found) == limit:
                     break
         if entry.shape.whole:
-            self._search_from[need, None] = rows[0][0][0] if rows else len(self._free)
-        return rows
+            self._search_from[need, None] = found[0][0][0] if found else len(self._free_by_slice)
+        return found
 
     def _find_free_vm(self, need: Amounts, suitable_vms: tuple[int, ...]) -> OpenVm | None:
-        start, each, end = (
-            self._search_from.get((need, suitable_vms), 0),
-            len(suitable_vms),
-            len(self._free) * len(suitable_vms),
-        )
-        numbers = (
-            at for at in range(start, end) if self._free[at // each][suitable_vms[at % each]].covers(need)
-        )
-        found = self._search_from[need, suitable_vms] = next(numbers, end)
-        return (found // each, suitable_vms[found % each]) if found < end else None
+        start, per_slice = self._search_from.get((need, suitable_vms), 0), len(suitable_vms)
+        end = len(self._free_by_slice) * per_slice
+        for at in range(start, end):
+            index, vm = at // per_slice, suitable_vms[at % per_slice]
+            if self._free_by_slice[index][vm].covers(need):
+                self._search_from[need, suitable_vms] = at
+                return index, vm
+        self._search_from[need, suitable_vms] = end
+        return None
 
     def _occupy(self, vms: list[OpenVm], need: Amounts) -> bool:
-        for number, vm in vms:
-            self._free[number][vm] = Amounts(*map(sub, self._free[number][vm], need))
+        for index, vm in vms:
+            self._free_by_slice[index][vm] = Amounts(*map(sub, self._free_by_slice[index][vm], need))
         return True
 
 
@@ -134,7 +130,7 @@ def _groups_by_other_attribute(entry: DemandEntry) -> bool:
 class Site(NamedTuple):
     """Scale groups that could together supply the `needed` slices of a gang: they share zone, region or variant.
 
-    `indexes` are the groups in the order in which they are tried, `groups` the set of them.
+    `indexes` are the groups in the order in which they are tried; `groups` is the set of these groups.
     """
 
     indexes: tuple[int, ...]
@@ -154,7 +150,7 @@ def list_sites(catalogue: Catalogue, entry: DemandEntry, indexes: Sequence[int])
     for location, slices in (*idle, ((), 0)):
         for depth in range(ZONE, (VARIANT if entry.spread else REGION) - 1, -1):
             if 0 < len(location) < depth:
-                continue  # the idle slices share fewer parts of the location
+                continue  # the idle slices are in several zones or regions
             matching = [
                 index
                 for index in indexes
@@ -207,8 +203,10 @@ class _Search:
         self.serving = catalogue.groups_serving(entry)
         self.preferred = catalogue.groups_by_preference(entry)
         self.full = 0
-        self.unsuitable = -1  # number of openings at the last search, if no site had enough slices
-        self.seen = opened  # number of openings considered in `full`
+        self.failed_at = (
+            -1
+        )  # length of `_opened_groups` at the last search in which no site had enough slices
+        self.seen = opened  # length of `_opened_groups` at the last update of `full`
         self.sites: list[Site] | None = None
         self.reason: UnmetReason | None = None
 
@@ -218,8 +216,10 @@ class _Router:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._openings: dict[int, OpenSlices] = {}
-        self._opened_groups: list[int] = []  # the groups in which slices were opened, in order
+        self._open_slices: dict[int, OpenSlices] = {}
+        self._opened_groups: list[
+            int
+        ] = []  # the groups in which slices were opened, in order, with repetitions
         self._open_groups = 0  # the groups with open slices
         self._groups_with_room = mask_of(
             [index for index, state in enumerate(catalogue.states) if state.room]
@@ -238,7 +238,7 @@ class _Router:
                 self._routed.setdefault(index, []).append(entry)
         names = [state.name for state in self._catalogue.states]
         return RoutingDecision(
-            launch={names[index]: self._openings[index].count for index in sorted(self._openings)},
+            launch={names[index]: self._open_slices[index].count for index in sorted(self._open_slices)},
             routed={names[index]: tuple(self._routed[index]) for index in sorted(self._routed)},
             unmet=tuple(self._unmet),
         )
@@ -258,11 +258,11 @@ class _Router:
         """Take room for an entry. Return the groups whose slices it uses; [] if no group has room."""
         if entry.shape is not None and entry.shape.groups > 1:
             return self._serve_at_one_site(entry, search)
-        index = self._find(entry, search)
+        index = self._serve_in_one_group(entry, search)
         return [] if index is None else [index]
 
     def _serve_at_one_site(self, entry: DemandEntry, search: _Search) -> list[int]:
-        if search.unsuitable == len(self._opened_groups):
+        if search.failed_at == len(self._opened_groups):
             return []
         if search.sites is None:
             indexes = list(self._groups_in_order(search, search.serving))
@@ -272,21 +272,21 @@ class _Router:
             for site in search.sites:
                 if not site.groups & usable_groups:
                     continue
-                shares = self._shares(entry, site, create=create)
+                shares = self._slices_by_group(entry, site, create=create)
                 if sum(shares.values()) == site.needed:
                     for index, slices in shares.items():
                         self._take_slices(entry, index, slices)
                     return list(shares)
-        search.unsuitable = len(self._opened_groups)
+        search.failed_at = len(self._opened_groups)
         return []
 
-    def _shares(self, entry: DemandEntry, site: Site, *, create: bool) -> dict[int, int]:
-        """Return the number of slices from each group of a site: first open slices, then, with `create`, new slices."""
+    def _slices_by_group(self, entry: DemandEntry, site: Site, *, create: bool) -> dict[int, int]:
+        """Return the number of slices that each group of a site supplies: open slices, and new slices if `create`."""
         shares, missing = dict[int, int](), site.needed
         for index in site.indexes:
-            if missing and index in self._openings:
+            if missing and index in self._open_slices:
                 suitable_vms = self._catalogue.suitable_vms(entry, index)
-                shares[index] = self._openings[index].count_free_slices(entry, suitable_vms, missing)
+                shares[index] = self._open_slices[index].count_free_slices(entry, suitable_vms, missing)
                 missing -= shares[index]
         for index in site.indexes if create else ():
             created = min(missing, self._count_creatable(index))
@@ -297,17 +297,17 @@ class _Router:
     def _take_slices(self, entry: DemandEntry, index: int, slices: int) -> None:
         """Take slices of a group for an entry. Open new slices if too few open slices have room."""
         suitable_vms = self._catalogue.suitable_vms(entry, index)
-        openings = self._openings.get(index)
+        open_slices = self._open_slices.get(index)
         missing = slices - (
-            openings.count_free_slices(entry, suitable_vms, slices) if openings is not None else 0
+            open_slices.count_free_slices(entry, suitable_vms, slices) if open_slices is not None else 0
         )
         if missing:
             self._open_more(entry, index, missing)
-        self._openings[index].take_slices(entry, suitable_vms, slices)
+        self._open_slices[index].take_slices(entry, suitable_vms, slices)
 
-    def _find(self, entry: DemandEntry, search: _Search) -> int | None:
+    def _serve_in_one_group(self, entry: DemandEntry, search: _Search) -> int | None:
         for index in positions_of(search.serving & self._open_groups & ~search.full):
-            if self._openings[index].take(entry, self._catalogue.suitable_vms(entry, index)):
+            if self._open_slices[index].take(entry, self._catalogue.suitable_vms(entry, index)):
                 return index
             search.full |= 1 << index
         for index in self._groups_in_order(search, search.serving & self._groups_with_room):
@@ -327,27 +327,27 @@ class _Router:
             )
 
     def _open_needed(self, entry: DemandEntry, index: int) -> bool:
-        """Open the slices that an entry needs in a group, and take them. Return False if the group may not."""
+        """Open the slices that an entry needs in a group, and take them. Return False if it can't create enough."""
         suitable_vms = self._catalogue.suitable_vms(entry, index)
-        openings = self._openings.get(index) or OpenSlices(self._catalogue.states[index])
-        missing = openings.count_missing_slices(entry, suitable_vms)
+        open_slices = self._open_slices.get(index) or OpenSlices(self._catalogue.states[index])
+        missing = open_slices.count_missing_slices(entry, suitable_vms)
         if missing > self._count_creatable(index):
             return False
         self._open_more(entry, index, missing)
-        return self._openings[index].take(entry, suitable_vms)
+        return self._open_slices[index].take(entry, suitable_vms)
 
     def _open_more(self, entry: DemandEntry, index: int, slices: int) -> None:
         state = self._catalogue.states[index]
-        openings = self._openings.setdefault(index, OpenSlices(state))
-        openings.add_slices(slices, self._catalogue.vms(entry, index))
+        open_slices = self._open_slices.setdefault(index, OpenSlices(state))
+        open_slices.add_slices(slices, self._catalogue.vms(entry, index))
         self._opened_groups.append(index)
         self._open_groups |= 1 << index
-        if openings.count == state.room:
+        if open_slices.count == state.room:
             self._groups_with_room &= ~(1 << index)
 
     def _count_creatable(self, index: int) -> int:
         """Return the number of slices that a group may still create."""
-        opened = self._openings[index].count if index in self._openings else 0
+        opened = self._open_slices[index].count if index in self._open_slices else 0
         return self._catalogue.states[index].room - opened
 
     def _reason(self, entry: DemandEntry, search: _Search) -> UnmetReason:

@@ -98,17 +98,17 @@ def _name_unready_vm(cluster: Cluster, known: Slice, reason: str) -> str:
 def idle_slices(
     cluster: Cluster, groups: Sequence[ScaleGroup], needed: frozenset[WorkerId], now: float
 ) -> Iterable[Removal]:
-    """Yield slices that were idle for too long, the longest first. `min_slices` usable slices of each group are kept.
+    """Yield slices that were idle for too long, the longest first, but keep `min_slices` usable slices of each group.
 
     Slices with workers in `needed` are not idle.
     """
-    known = {group.name: group for group in groups}
+    groups_by_name = {group.name: group for group in groups}
     by_group: dict[str, list[Slice]] = {}
     for each in cluster.slices.values():
         if each.state is SliceState.READY:
             by_group.setdefault(each.group, []).append(each)
     for name in sorted(by_group):
-        group = known.get(name)
+        group = groups_by_name.get(name)
         min_slices = group.min_slices if group is not None else 0
         timeout = group.idle_timeout if group is not None else _IDLE_TIMEOUT
         idle = sorted(
@@ -222,13 +222,10 @@ def plan_scaling(
     )
 
 
-# Demand
-
-
 def _compute_demand(
     cluster: Cluster, states: Sequence[GroupState], now: float, limits: Limits, missing: MissingInputs
 ) -> Demand:
-    """Return the demand that remains if all operations in progress succeed, from a dry run."""
+    """Return the demand after a dry run in which all operations in progress have succeeded."""
     expected = _expected_cluster(cluster, states)
     dry_run = plan(expected, now, limits=limits, gang_reserve_after=0.0, missing=missing)
     tasks, workers = group_by_job(expected.pending_tasks()), list(expected.workers.values())
@@ -237,7 +234,7 @@ def _compute_demand(
 
 
 def _expected_cluster(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:
-    """Return the expected cluster: suspect, cooling and stopping workers have recovered, booting slices are ready."""
+    """Return the cluster after suspect workers recover, cool-downs and stops end, and slices have booted."""
     booting = {
         worker
         for each in cluster.slices.values()
@@ -279,7 +276,7 @@ def _expected_worker(cluster: Cluster, worker: Worker) -> Worker:
 def _needed(
     cluster: Cluster, states: Sequence[GroupState], found: Demand, routing: RoutingDecision
 ) -> frozenset[WorkerId]:
-    """Return the workers that must be kept: workers with placements, or for a gang that can get all its slices."""
+    """Return the workers to keep: workers with placements, and idle workers for gangs that can get all their slices."""
     unmet = {each.entry.key: each.entry for each in routing.unmet}
     kept = [
         site.workers
@@ -293,7 +290,7 @@ def _needed(
 def _can_be_completed(
     cluster: Cluster, states: Sequence[GroupState], entry: DemandEntry, idle: IdleSite
 ) -> bool:
-    """Return whether scale groups at the location of the idle slices could ever supply the other slices of a gang."""
+    """Return whether the scale groups at the location of the idle groups could ever supply the rest of a gang."""
     if entry.invalid_reason or entry.shape is None:
         return False
     catalogue, depth = Catalogue(states), VARIANT if entry.spread else REGION
@@ -304,9 +301,6 @@ def _can_be_completed(
     )
     idle_of_groups = {slice_of(worker) for worker in idle.workers} & cluster.slices.keys()
     return entry.shape.groups <= max_slices + idle.groups - len(idle_of_groups)
-
-
-# Slices to create
 
 
 def _orders(
@@ -331,12 +325,12 @@ def _orders(
             each.group == state.name and 0 <= now - each.requested_at < 60.0
             for each in cluster.slices.values()
         )
-        now_at_most = max(0, limits.slices_per_minute - requested_lately)
-        if wanted > now_at_most:
-            later[state.name] = wanted - now_at_most
+        allowed_now = max(0, limits.slices_per_minute - requested_lately)
+        if wanted > allowed_now:
+            later[state.name] = wanted - allowed_now
         record = cluster.scale_groups.get(state.name)
         first_number = record.requested + 1 if record is not None else 1
-        shares = _shares(routing.routed.get(state.name, ()), state.group, min(wanted, now_at_most))
+        shares = _shares(routing.routed.get(state.name, ()), state.group, min(wanted, allowed_now))
         orders += [
             SliceOrder(slice_name(state.name, owner, number), state.group, jobs)
             for number, jobs in enumerate(shares, start=first_number)
@@ -358,7 +352,6 @@ def _shares(entries: Sequence[DemandEntry], group: ScaleGroup, slices: int) -> l
 
 
 def _missing_min_slices(cluster: Cluster, state: GroupState) -> int:
-    """Return the number of slices missing from a group's `min_slices`."""
     existing = sum(
         each.group == state.name
         and each.state is not SliceState.DELETING

@@ -1,7 +1,7 @@
 """The events of the log, except slice events. Event names are in the past tense; events hold no derivable data.
 
 The annotations are the schema of the log: strings, numbers, booleans, None, the id types, enums, tuples, string-keyed
-mappings, attribute values and the values of the core. A field at its default is not written.
+mappings, attribute values and the values of the core. A field with its default value is not written.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class WorkerSkewChanged(Event, frozen=True, kw_only=True):
 
 
 class WorkerQuarantined(Event, frozen=True, kw_only=True):
-    """The worker refused too often, or has an unkillable process. `lifted`: a probe succeeded after the quarantine."""
+    """The worker refused too often, or has an unkillable process. `lifted`: a probe ended the quarantine."""
 
     worker: WorkerId
     reason: str
@@ -203,7 +203,7 @@ class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
 
 
 class DispatchTakenOver(AttemptEvent, frozen=True, kw_only=True):
-    """The dispatch got no answer. Any invocation may repeat it. Only the worker can report that it did not start."""
+    """The dispatch got no answer. Any invocation may repeat it. Only the worker can report a failed start."""
 
 
 class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
@@ -224,7 +224,7 @@ class TaskRunning(AttemptEvent, frozen=True, kw_only=True):
 
 
 class AttemptHeldUp(AttemptEvent, frozen=True, kw_only=True):
-    """The worker got `go` but did not start the command in time. If it never starts, that counts as a refusal."""
+    """The worker got `go` but did not start the command in time. A command that never starts counts as a refusal."""
 
     error: str
 

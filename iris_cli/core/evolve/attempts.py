@@ -27,7 +27,7 @@ def _job_submitted(edit: Edit, event: ev.JobSubmitted, at: float) -> None:
     if job.again is not None:
         earlier = edit.jobs[job.again]
         if earlier.end is None:
-            raise IllegalTransitionError(f"{job.id} is {earlier.id} again, which has not ended")
+            raise IllegalTransitionError(f"{job.id} resubmits {earlier.id}, which has not ended")
         earlier.tried_again = (*earlier.tried_again, job.id)
     parent = parent_of(job.id)
     if parent is not None:

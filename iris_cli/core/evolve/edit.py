@@ -21,7 +21,7 @@ ApplyEvent = Callable[..., object]
 
 
 class EditedTable(Generic[K, R]):
-    """A table of the cluster, of which a caller may change the records. Raises KeyError.
+    """A table of the cluster whose records the caller may change. Raises KeyError.
 
     Other code may hold a record and compare it with a later version. So each record is copied before its first change,
     and the copy replaces the record in the table.
@@ -32,7 +32,7 @@ class EditedTable(Generic[K, R]):
     def __init__(self, records: dict[K, R], copy_record: Callable[[R], R] = copy) -> None:
         self._records = records
         self._copy_record = copy_record
-        self._copied: set[K] = set()  # the keys of the records that no other code has
+        self._copied: set[K] = set()  # the keys of the records that no other code holds
 
     def __getitem__(self, key: K) -> R:
         record = self._records[key]
@@ -108,7 +108,7 @@ _MAX_ATTEMPTS = 10  # maximum number of attempts shown: the last attempts
 
 
 def illegal_transition_error(event: Event, task: Task) -> IllegalTransitionError:
-    """Return the error for an event that is not possible for a task. Its text has the record of the task."""
+    """Return the error for an event that is not possible for a task. Its notes list the task's attempts."""
     attempts = task.attempts
     last = f"its last attempt {attempts[-1].state}" if attempts else "never placed"
     error = IllegalTransitionError(f"{event!r:.{_WIDTH}} does not fit {task.id}: it is {task.state}, {last}")
@@ -117,7 +117,7 @@ def illegal_transition_error(event: Event, task: Task) -> IllegalTransitionError
 
 
 def not_found_error(event: Event, error: KeyError, cluster: Cluster) -> IllegalTransitionError:
-    """Return the error for an event about a missing object. Its text has the record of the event's task, if any."""
+    """Return the error for an event about a missing object. Its notes list the attempts of the event's task, if any."""
     refusal = IllegalTransitionError(f"{event!r:.{_WIDTH}} refers to an unknown object: {error}")
     if isinstance(event, _TASK_EVENTS) and (task := cluster.tasks.get(event.task)) is not None:
         refusal.attach(task.id, _record(task))

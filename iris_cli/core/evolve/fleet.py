@@ -101,7 +101,7 @@ def _worker_unwedged(edit: Edit, event: ev.WorkerUnwedged, _at: float) -> None:
 
 def _worker_forgotten(edit: Edit, event: ev.WorkerForgotten, _at: float) -> None:
     if edit.cluster.workers[event.worker].claims:
-        raise IllegalTransitionError(f"{event}: attempts still live there")
+        raise IllegalTransitionError(f"{event}: the worker has live attempts")
     del edit.cluster.workers[event.worker]
     edit.cluster.outputs.pop(event.worker, None)
 

@@ -46,7 +46,7 @@ class Draft:
             self.events.append(event)
 
     def roll_back(self, count: int) -> None:
-        """Discard the recorded events except the first `count` events. Allowed also after a failed event."""
+        """Discard all recorded events after the first `count`. Allowed also after `record` has failed."""
         fresh = Draft(self._start, self.at)
         fresh.record(*self.events[:count])
         self.events, self._edit = fresh.events, fresh._edit

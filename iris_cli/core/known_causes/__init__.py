@@ -60,7 +60,7 @@ def _match(rule: Rule, end: End, searched: str, words: Set[str]) -> str | None:
     """Return the matching line, '' if the end itself matches, None if the rule doesn't match."""
     for message in rule.text:
         if _longest_whole_word(message) not in words:
-            continue  # the text can't contain the message: this check is much faster than a search
+            continue  # the text can't contain the message; this check is much faster than a search
         if (line := _find_line(message, searched)) is not None:
             return line
     by_code = end.exit_code in rule.exits and end.reason in PROGRAM_FAILURES
@@ -76,7 +76,7 @@ def _longest_whole_word(message: str) -> str:
 
 
 def _find_line(message: str, text: str) -> str | None:
-    """Return the first line that has all pieces of a rule's message in order, shortened for display; or None."""
+    """Return the first line that contains a rule's message, shortened for display; None if no line does."""
     first, *others = message.split("*")
     at = text.find(first)
     while at >= 0:

@@ -8,13 +8,13 @@ from iris_cli.core.model.task import EndReason
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """A rule matches output with a message in `text`, or an end by `signal`, with a code in `exits`, or in `reasons`.
+    """A rule for one cause. It matches a line of output that contains a message of `text`.
 
-    A message must be within one line of output. In a message, `*` matches any characters, and a leading line feed
-    matches the start of the line. `source` is the page that documents the failure. `next` is a command with the
-    placeholders {job}, {task} and {worker}, and {longer} for twice the time limit. If the whole output is shown,
-    `all_shown` replaces `next`. `echo`: another rank caused the failure. Other rules have precedence over echoes, even
-    if they match on another rank.
+    It also matches an end by `signal`, with an exit code in `exits` or with a reason in `reasons`. In a message, `*`
+    matches any characters, and a leading line feed matches the start of the line. `source` is the page that documents
+    the failure. `next` is a command with the placeholders {job}, {task} and {worker}, and {longer} for twice the time
+    limit; `all_shown` replaces it if the whole output is shown. `echo`: another rank caused the failure. A match of a
+    rule without `echo`, on any rank, has precedence.
     """
 
     name: str

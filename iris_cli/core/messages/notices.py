@@ -140,7 +140,7 @@ def initial_notice_state(observed: ClusterObservation, channels: Iterable[str]) 
 def observe(state: NoticeState, observed: ClusterObservation, channels: Collection[str]) -> NoticeState:
     """Return the state after an observation, with its notices in the queue of each channel."""
     jobs, queues = observed.cluster.jobs, state.channels
-    if state.cluster_id != observed.cluster_id or state.jobs > len(jobs):  # another or an older log
+    if state.cluster_id != observed.cluster_id or state.jobs > len(jobs):  # another log, or an older one
         state = initial_notice_state(observed, ())
     new_jobs = _jobs_after(observed.cluster, state.jobs)
     observed_jobs = [*(jobs[job] for job in state.open if job in jobs), *new_jobs]
@@ -183,7 +183,7 @@ def _jobs_after(cluster: Cluster, number: int) -> list[Job]:
     """Return the jobs submitted after the first `number` jobs."""
     new_count = len(cluster.jobs) - number
     found = [job for job in values_in_memory(cluster.jobs) if job.order >= number] if new_count else []
-    if len(found) < new_count:  # some have ended and are in the snapshot only
+    if len(found) < new_count:  # the others have ended and are only in the snapshot
         found = [cluster.jobs[job] for job in [*islice(cluster.jobs, number, None)]]
     return sorted(found, key=lambda job: job.order)
 

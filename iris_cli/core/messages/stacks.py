@@ -88,9 +88,9 @@ def _main_thread(threads: Sequence[Thread]) -> Thread:
     return next((each for each in threads if each.name == "MainThread"), default)
 
 
-_LINE = pattern(r"([1-9][0-9]{0,9})/(stat|wchan):(.*)")
-_AT = pattern(r"at ([0-9]{1,15})")
-_NUMBERS = pattern(r"[0-9]{1,19}")
+_FILE_LINE = pattern(r"([1-9][0-9]{0,9})/(stat|wchan):(.*)")
+_TIME_LINE = pattern(r"at ([0-9]{1,15})")
+_WHOLE_NUMBER = pattern(r"[0-9]{1,19}")
 _SPIN_SHARE = 0.5  # share of one core
 _RUNNABLE_SPIN_SHARE = 0.1
 _NO_CHANNEL = ("", "0")
@@ -112,7 +112,7 @@ class KernelThread(Struct, frozen=True, kw_only=True):
 
     @property
     def spins(self) -> bool:
-        """True if the thread used half a core. A tenth is enough for a runnable thread, which may wait for a core."""
+        """True if the thread used half a core, or a tenth if it is runnable, because it may have waited for a core."""
         threshold = _RUNNABLE_SPIN_SHARE if self.state == "R" else _SPIN_SHARE
         return self.cpu is not None and self.cpu >= threshold
 
@@ -121,9 +121,9 @@ def kernel_threads(output: str) -> tuple[KernelThread, ...]:
     """Return the threads of the last reading, the main thread first. Unrelated lines are skipped."""
     readings: list[tuple[int, dict[int, dict[str, str]]]] = []
     for line in output.split("\n"):
-        if at := _AT.fullmatch(line):
+        if at := _TIME_LINE.fullmatch(line):
             readings.append((int(at[1]), {}))
-        elif readings and (match := _LINE.fullmatch(line)):
+        elif readings and (match := _FILE_LINE.fullmatch(line)):
             files = readings[-1][1].setdefault(int(match[1]), {})
             text = f"{files[match[2]]}\n" if match[2] in files else ""  # a name may contain line feeds
             files[match[2]] = f"{text}{match[3]}"
@@ -157,8 +157,8 @@ def _kernel_thread(
 
 
 def _cpu_seconds(files: dict[str, str]) -> float | None:
-    """Return the CPU time in one reading. The fields follow the last parenthesis; a name may have parentheses, too."""
+    """Return the CPU time in one reading. The numbers follow the last parenthesis, because names may contain some."""
     fields = files.get("stat", "").rpartition(") ")[2].split()
-    if len(fields) < 13 or not (_NUMBERS.fullmatch(fields[11]) and _NUMBERS.fullmatch(fields[12])):
+    if len(fields) < 13 or not (_WHOLE_NUMBER.fullmatch(fields[11]) and _WHOLE_NUMBER.fullmatch(fields[12])):
         return None
     return (int(fields[11]) + int(fields[12])) / 100
