@@ -56,8 +56,8 @@ def autoscale(lab: Lab, *, silent: bool = False) -> ScalingPlan:
         ]
         lab.settle(draft, touched)
         slices.join_complete_slices(draft)
-        unheard = {group.name: "its provider does not answer" for group in groups} if silent else {}
-        plan = plan_scaling(draft.cluster, groups, draft.at, lab.limits, owner=OWNER, unheard=unheard)
+        errors = {group.name: "its provider does not answer" for group in groups} if silent else {}
+        plan = plan_scaling(draft.cluster, groups, draft.at, lab.limits, owner=OWNER, silent=errors)
         slices.record_scaling_plan(draft, plan, lab.limits)
     listed = {each.scope: [one.name for one in each.slices] for each in listings}
     create, delete = slices.calls_due(lab.cluster, listed, lab.now, lab.limits)

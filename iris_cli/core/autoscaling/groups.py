@@ -150,9 +150,9 @@ def group_states(
     groups: Iterable[ScaleGroup],
     now: float,
     limits: Limits,
-    unheard: Mapping[str, str] | None = None,
+    silent: Mapping[str, str] | None = None,
 ) -> list[GroupState]:
-    """Return the states of the groups. `unheard`: groups whose provider did not answer, with the reason."""
+    """Return the states of the groups. `silent`: groups whose provider did not answer, with the reason."""
     by_group: dict[str, list[Slice]] = {}
     for each in cluster.slices.values():
         by_group.setdefault(each.group, []).append(each)
@@ -162,7 +162,7 @@ def group_states(
         seen = _find_observed_size(cluster, group, slices)
         expected = [each.template for each in slices if each.is_expected(now, limits.slice_request_timeout)]
         is_tpu = group.template.device.kind == "tpu"
-        provider_error = (unheard or {}).get(group.name)
+        provider_error = (silent or {}).get(group.name)
         states.append(
             GroupState(
                 group=group,

@@ -192,18 +192,17 @@ def plan_scaling(
     *,
     owner: str,
     missing: MissingInputs = NO_MISSING_INPUTS,
-    unheard: Mapping[str, str] | None = None,
+    silent: Mapping[str, str] | None = None,
 ) -> ScalingPlan:
     """Plan the scaling at `now`, in seconds since the epoch. `owner` is the cluster's id, which is part of slice names.
 
-    `unheard`: groups whose provider did not answer, with the reason. No slice of these groups is created or deleted.
+    `silent`: groups whose provider did not answer, with the reason. No slice of these groups is created or deleted.
     """
-    unheard = unheard or {}
-    states = group_states(cluster, groups, now, limits, unheard)
+    silent = silent or {}
+    states = group_states(cluster, groups, now, limits, silent)
     found = _compute_demand(cluster, states, now, limits, missing)
     routing = route_demand(found.entries, states)
     create, by_hand, later = _orders(cluster, states, routing, now, limits, owner)
-    silent = frozenset(unheard)
     return ScalingPlan(
         states=tuple(sort_groups(states)),
         demand=found.entries,

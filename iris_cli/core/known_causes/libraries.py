@@ -28,7 +28,7 @@ JAX = (
     Rule(name="jax-cpu-collectives", source="https://github.com/jax-ml/jax/pull/26174",
          text=("Multiprocess computations aren't implemented on the CPU backend",),
          cause="the ranks use CPUs without a collectives backend",
-         fix="If they should use TPUs, the log above says why JAX fell back. On CPUs: --env "
+         fix="If they should use TPUs, earlier lines say why JAX fell back. On CPUs: --env "
              "JAX_CPU_COLLECTIVES_IMPLEMENTATION=gloo."),
     Rule(name="jax-peers-missing", source="https://github.com/AI-Hypercomputer/gpu-recipes/issues/2",
          next="iris logs {job} --diff",
@@ -36,7 +36,7 @@ JAX = (
                "Barrier timed out. Barrier_id: PjRT_Client_Connect",
                "coordination service as cluster registration failed"),
          cause="not all ranks reached jax.distributed.initialize() in time",
-         fix="A rank died before the call, never made it, or can't reach the coordinator. Check that there are as "
+         fix="A rank died before the call, does not make it, or can't reach the coordinator. Check that there are as "
              "many processes as ranks, that the coordinator's address is not localhost, and that the firewall "
              "opens its port."),
     Rule(name="jax-gpu-memory", source="https://docs.jax.dev/en/latest/gpu_memory_allocation.html",

@@ -13,7 +13,7 @@ MULTI_HOST = (
     Rule(name="jax-gloo-name", source="https://github.com/pytorch/gloo/issues/40", next=_OWN_NAME,
          text=("gloo/transport/tcp/device.cc*] rv == 0. -",),
          cause="the host can't resolve its own name, and gloo needs the address of that name",
-         fix="Before the program: echo \"$(hostname -I | cut -d' ' -f1) $(hostname)\" | sudo tee -a /etc/hosts. "
+         fix="Run before the program: echo \"$(hostname -I | cut -d' ' -f1) $(hostname)\" | sudo tee -a /etc/hosts. "
              "JAX has no option for another name or interface."),
     Rule(name="jax-gloo-loopback", source="https://github.com/aws-samples/aws-do-eks/pull/69", next=_OWN_NAME,
          text=("Gloo context initialization failed*remote=[127.", "Gloo connectFullMesh failed*remote=[127."),

@@ -23,7 +23,7 @@ MAX_QUEUED = 10_000  # maximum number of notices in the queue of a channel; olde
 
 MAX_TRIES = 20  # failed deliveries after which a notice is dropped
 
-MAX_PAUSE = 3600.0  # seconds without deliveries after failures of a channel
+MAX_PAUSE = 3600.0  # seconds: the longest pause of a channel after failures
 
 JOB_ENDED, GANG_WAITS, SCHEDULER_STOPPED = "job_ended", "gang_waits", "scheduler_stopped"
 TASKS_QUIET = "tasks_quiet"
@@ -72,7 +72,7 @@ class Channel(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tr
     told_at: float = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Return whether a notice can be sent now. A pause longer than `MAX_PAUSE` is ignored: a clock was changed."""
+        """Return whether a notice can be sent now. A pause over `MAX_PAUSE` is ignored, because a clock was changed."""
         return bool(self.waiting) and not 0 < self.retry_at - now <= MAX_PAUSE
 
     def with_notices(self, notices: Iterable[Notice]) -> Channel:

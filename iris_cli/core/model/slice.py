@@ -154,9 +154,9 @@ class SliceTemplate(Value, frozen=True, kw_only=True):
 class ScaleGroup(Struct, frozen=True, kw_only=True):
     """Slices that can be created on demand. The group with the lowest `priority` is used first.
 
-    `idle_timeout`: seconds after which an idle slice is deleted. `attributes`: attributes of its workers that the
-    configuration declares; the function `slice_attributes` adds the derived attributes. `env`: default environment of
-    its tasks. `setup`: command that each new VM runs once.
+    `idle_timeout`: seconds after which an idle slice is deleted. `attributes`: declared attributes of its workers;
+    in a loaded configuration also the derived attributes. `env`: default environment of its tasks. `setup`: command
+    that each new VM runs once.
     """
 
     name: str

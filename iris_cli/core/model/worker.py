@@ -192,7 +192,7 @@ class Amounts(NamedTuple):
 
     @classmethod
     def idle(cls, worker: Worker) -> Amounts:
-        """Return the resources of an idle worker. `chips` is always 1: only an attribute tells if it has chips."""
+        """Return the resources of an idle worker. `chips` is 1 even if the worker has no chips."""
         return cls(worker.cpu_millis, worker.memory, worker.gpus, 1)
 
     @classmethod
@@ -235,5 +235,5 @@ class WorkerCapacity(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _idle_capacity(cpu: float, memory: int, gpus: int) -> WorkerCapacity:
-    """Return the capacity of an idle worker. Cached: many workers are equal."""
+    """Return the capacity of an idle worker. Cached, because many workers are equal."""
     return WorkerCapacity(Amounts(round(cpu * 1000), memory, gpus, 1), tuple(range(gpus)), 0)

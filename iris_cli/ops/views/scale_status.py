@@ -18,11 +18,11 @@ from iris_cli.ops.views.scaling_rows import CreatedSliceRow, ScaleGroupRow, Scal
 
 
 def plan_of(
-    session: Session, cluster: Cluster, now: float, unheard: Mapping[str, str] | None = None
+    session: Session, cluster: Cluster, now: float, silent: Mapping[str, str] | None = None
 ) -> ScalingPlan:
     """Return the plan of an autoscaler pass at `now`. Calls no provider and writes nothing.
 
-    `unheard`: the groups whose provider did not answer, each with the reason.
+    `silent`: the groups whose provider did not answer, each with the reason.
     """
     return plan_scaling(
         cluster,
@@ -31,7 +31,7 @@ def plan_of(
         session.limits,
         owner=session.cluster_id or "0000",
         missing=missing_for_jobs(cluster, session.state),
-        unheard=unheard or {},
+        silent=silent or {},
     )
 
 
