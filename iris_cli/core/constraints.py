@@ -1,7 +1,4 @@
-"""Constraints: a job's conditions on the attributes of workers.
-
-Both the scheduler and the autoscaler read the constraints on the canonical keys `region` and `preemptible`.
-"""
+"""Constraints: a job's conditions on the attributes of workers."""
 
 from __future__ import annotations
 
@@ -231,8 +228,8 @@ def normalize_constraints(constraints: Iterable[Constraint]) -> NormalizedConstr
 def merge_constraints(parent: Sequence[Constraint], child: Sequence[Constraint]) -> list[Constraint]:
     """Return the constraints of a child job: its parent's constraints, then its own, without duplicates.
 
-    The child's constraints on a canonical key replace the parent's constraints on that key, but a preferred constraint
-    never replaces a required constraint. Contradictions on other keys remain; `contradiction_in` finds them.
+    The child's constraints on `region` or `preemptible` replace the parent's constraints on that key, but a preferred
+    constraint never replaces a required one. Contradictions on other keys remain; `contradiction_in` finds them.
     """
     replaced = {c.key for c in child if c.key in _CANONICAL_KEYS}
     required = {c.key for c in child if c.required}

@@ -50,7 +50,6 @@ def _check_worker(cluster: Cluster, worker: Worker, live: set[AttemptId]) -> Ite
 
 
 def _check_tokens(cluster: Cluster) -> Iterator[str]:
-    """Check that no two attempts have the same launch token."""
     tokens = Counter(attempt.token for task in cluster.tasks.values() for attempt in task.attempts)
     yield from (f"{count} attempts have the token {token}" for token, count in tokens.items() if count > 1)
 
@@ -105,7 +104,6 @@ def _check_child_jobs(cluster: Cluster) -> Iterator[str]:
 
 
 def _check_requests(cluster: Cluster) -> Iterator[str]:
-    """Check that each request of a task submitted one job."""
     origins = [origin for job in cluster.jobs.values() for origin in (job.origin, job.adopted) if origin]
     for (attempt, request), count in Counter((each.attempt, each.request) for each in origins).items():
         if count > 1:

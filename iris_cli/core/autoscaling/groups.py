@@ -78,7 +78,6 @@ class GroupState(Struct, frozen=True, kw_only=True):
 
     @property
     def vm_count(self) -> int | None:
-        """The number of VMs of a slice, if known."""
         return self.vms if self.vms is not None else self.group.template.vms
 
     @property

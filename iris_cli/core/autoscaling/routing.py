@@ -184,11 +184,11 @@ def route_demand(
 ) -> RoutingDecision:
     """Decide how many slices each group creates. Earlier `entries` come first; the order of `groups` has no effect.
 
-    A ScaleGroup without a state has no slices. An entry first uses room on slices requested for earlier entries. If
-    there is no room, the suitable group with the lowest priority creates a slice. Among groups of equal priority, the
-    group that meets more preferences creates it, then the first by name. A group at its `max_slices` or in back-off is
-    skipped. All slices of a gang, including idle slices, have one device variant and one region, if possible one zone.
-    iris prefers the zone or region with the most idle slices, then the order of groups.
+    An entry first uses room on slices requested for earlier entries. If there is no room, the suitable group with the
+    lowest priority creates a slice. Among groups of equal priority, the group that meets more preferences creates it,
+    then the first by name. A group at its `max_slices` or in back-off is skipped. All slices of a gang, including idle
+    slices, have one device variant and one region, if possible one zone. iris prefers the zone or region with the most
+    idle slices, then the order of groups.
     """
     return _Router(Catalogue(groups)).run(entries)
 
@@ -346,7 +346,6 @@ class _Router:
             self._groups_with_room &= ~(1 << index)
 
     def _count_creatable(self, index: int) -> int:
-        """Return the number of slices that a group may still create."""
         opened = self._open_slices[index].count if index in self._open_slices else 0
         return self._catalogue.states[index].room - opened
 

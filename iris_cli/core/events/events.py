@@ -52,12 +52,7 @@ class WorkerRegistered(Event, frozen=True, kw_only=True):
 
 
 class WorkerUpdated(Event, frozen=True, kw_only=True):
-    """A probe reported the worker's properties. `refusal`: why the worker can't be used; "" if it can.
-
-    `declared` is the fingerprint of the worker's configuration, which overrides the probe. `vm` is the VM's id from the
-    metadata server, "" without a server. `containment` is how the worker contains a task's processes: `cgroup` or
-    `session`.
-    """
+    """A probe reported the worker's properties. `refusal`: why the worker can't be used; "" if it can."""
 
     worker: WorkerId
     connection: Connection

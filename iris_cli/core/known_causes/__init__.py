@@ -12,11 +12,8 @@ from typing import NamedTuple
 from iris_cli.core.known_causes.rule import Rule
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, signal_of
 
-MAX_SEARCHED = 1 << 16
-"""Maximum number of characters, at the end of a text, that are searched."""
-
-MAX_LINE = 300
-"""Maximum number of characters of the matching line that are shown."""
+MAX_SEARCHED = 1 << 16  # maximum number of characters searched, at the end of a text
+MAX_LINE = 300  # maximum number of characters shown of the matching line
 
 
 class KnownCause(NamedTuple):

@@ -132,9 +132,8 @@ class ProbeReport(AnswerHeader, frozen=True, kw_only=True):
     """The answer to a probe: the worker's properties. Memory and disk in bytes; `cpus` counts logical cores.
 
     `metadata` holds the values of the TPU metadata server by key (`accelerator-type`, `agent-worker-number`,
-    `instance-id`, `tpu-name`, `zone`, `preemptible`); empty without a server. `containment` is how the worker contains
-    a task's processes: by `cgroup`, or by `session` and marker. `tokens` are all attempts on the worker that were not
-    stopped, also attempts that are not in the log.
+    `instance-id`, `tpu-name`, `zone`, `preemptible`); empty without a server. `tokens` are all attempts on the worker
+    that were not stopped, also attempts that are not in the log.
     """
 
     cpus: int = 0

@@ -63,7 +63,6 @@ class Outputs(Struct, frozen=True, kw_only=True):
 
     @property
     def oldest_batch(self) -> tuple[AttemptId, ...]:
-        """The attempts that ended first, at most one batch."""
         return self.full[0] if self.full else self.last
 
     @property

@@ -129,7 +129,6 @@ class SliceTemplate(Value, frozen=True, kw_only=True):
 
     @property
     def device(self) -> Device:
-        """The device of each VM."""
         return self.slurm.device if self.provider is Provider.SLURM else Device("tpu", self.type or AUTO)
 
     @property
