@@ -28,8 +28,8 @@ _FENCED = frozenset({RemoteState.STOPPED, RemoteState.CANCELLED})
 _NOT_STARTED = "iris: not started: "
 _MAX_DETAIL = 300  # characters
 _NOT_BY_SHUTDOWN = frozenset({EndReason.OK, EndReason.TIMEOUT})
-"""Reasons of ends that a shutdown of the host can't have caused."""
-_VANISHED = frozenset({RemoteState.LOST, RemoteState.NOSTART})  # NOSTART of a started attempt means lost
+"""Ends that a shutdown of the host can't have caused."""
+_VANISHED = frozenset({RemoteState.LOST, RemoteState.NOSTART})  # a started attempt with NOSTART is lost
 
 
 def apply_report(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
@@ -64,17 +64,14 @@ def apply_report(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
 
 
 def record_not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
-    """Record that a launch was never sent. Only the invocation that assigned the attempt can know this."""
+    """Record that an attempt was never sent to its worker. Only the invocation that assigned it can know this."""
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is not AttemptState.ENDED and not attempt.taken_over and not attempt.acknowledged:
         draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
 
 
 def take_over(draft: Draft, limits: Limits) -> None:
-    """Let any invocation repeat the dispatch of attempts that were not acknowledged within `dispatch_lease`.
-
-    The invocation that assigned these attempts died or was suspended. Afterwards only a worker's report ends them.
-    """
+    """Let any invocation repeat the dispatch of attempts that were not acknowledged within `dispatch_lease`."""
     stale = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_attempts()
@@ -83,12 +80,9 @@ def take_over(draft: Draft, limits: Limits) -> None:
     release_dispatch(draft, stale)
 
 
-def release_dispatch(draft: Draft, launched: Iterable[AttemptId]) -> None:
-    """Let any invocation repeat the dispatch of these attempts, because a call about them had no answer.
-
-    Afterwards only a worker's report ends them.
-    """
-    for attempt_id in launched:
+def release_dispatch(draft: Draft, attempt_ids: Iterable[AttemptId]) -> None:
+    """Let any invocation repeat the dispatch of these attempts. Afterwards only a worker's report ends them."""
+    for attempt_id in attempt_ids:
         attempt = draft.cluster.attempt(attempt_id)
         if attempt.state is AttemptState.ASSIGNED and not attempt.taken_over:
             draft.record(events.DispatchTakenOver(task=attempt_id.task, attempt=attempt_id.number))
@@ -133,10 +127,7 @@ def end_attempt(draft: Draft, attempt_id: AttemptId, end: End) -> None:
 
 
 def end_stopped(draft: Draft, attempt_id: AttemptId, known: AttemptReport | End) -> None:
-    """Record the proven end of a stopping attempt, with the exit code, log tail and run time in `known`.
-
-    The effect on its task depends on the reason of the stop.
-    """
+    """Record the proven end of a stopping attempt, with the exit code, log tail and run time in `known`."""
     draft.record(
         events.AttemptStopped(
             task=attempt_id.task,
@@ -159,7 +150,7 @@ def end_with_worker(draft: Draft, attempt_id: AttemptId, error: str) -> None:
         end_stopped(draft, attempt_id, end)
     elif attempt.started_at is None:
         draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
-    else:  # also if it is stopping: its host may have caused its siblings' failure
+    else:  # a stopping attempt, too, because its host may have caused the failure of its siblings
         end_attempt(draft, attempt_id, end)
 
 
@@ -168,9 +159,8 @@ def apply_earlier_boot(draft: Draft, attempt_id: AttemptId, report: AttemptRepor
 
     The shutdown may have caused any exit, except a success or a timeout.
     """
-    code = (
-        report.exit_code if report.state is RemoteState.EXITED else None
-    )  # in other states, the code of the set-up
+    # In other states than EXITED, the report has the exit code of the set-up.
+    code = report.exit_code if report.state is RemoteState.EXITED else None
     if code is not None and reason_of_exit(code, report.cause) in _NOT_BY_SHUTDOWN:
         # After a reboot, the worker's clock can't show when the attempt ended.
         return _apply_exit(draft, attempt_id, report.without_times())
@@ -191,7 +181,7 @@ def _requeue_or_end(draft: Draft, task_id: TaskId, end: End) -> None:
         state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
     draft.record(events.TaskEnded(task=task_id, state=state, end=end.without_details()))
     if state is TaskState.SUCCEEDED and _others_are_open(draft.cluster, job, task.index):
-        return None  # the job does not end yet, so its state, which depends on all tasks, is not needed
+        return None  # the job can't end yet, so iris doesn't compute its state from all its tasks
     return jobs.end_if_decided(draft, task.job)
 
 
@@ -263,7 +253,7 @@ def _record_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, l
 def went_quiet(
     cluster: Cluster, attempt_id: AttemptId, report: AttemptReport, now: float, limits: Limits
 ) -> bool:
-    """Return whether the report shows that a running attempt is quiet, but it is not marked quiet yet."""
+    """Return whether the report shows a quiet period of a running attempt that is not in the log yet."""
     silent_after = _silent_after_of(cluster, attempt_id, limits)
     if report.last_output_ago is None or not 0 < silent_after <= report.last_output_ago:
         return False
@@ -280,7 +270,7 @@ def _silent_after_of(cluster: Cluster, attempt_id: AttemptId, limits: Limits) ->
 def _is_older(now: float, marked: float, reported: float, silent_after: float) -> bool:
     """Return whether this answer is older than the answer that marked the task quiet, although it arrived later.
 
-    Output after the mark is at least `silent_after` later than `marked`. Half of that time allows for inexact times.
+    Newer output is at least `silent_after` later than `marked`. Half of that is enough, because times are inexact.
     """
     return silent_after <= now - marked and abs(reported - marked) < silent_after / 2
 
@@ -317,8 +307,9 @@ def _apply_exit(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> N
 def _ended_before_stop(draft: Draft, attempt: Attempt, at: float) -> bool:
     """Return whether an attempt ended before its stop order. False if a clock was changed since the order."""
     assert attempt.stop is not None
-    was_set = draft.at < attempt.stop.at or draft.cluster.workers[attempt.worker].skew != attempt.stop.skew
-    return at < attempt.stop.at and not was_set
+    skew = draft.cluster.workers[attempt.worker].skew
+    clock_changed = draft.at < attempt.stop.at or skew != attempt.stop.skew
+    return at < attempt.stop.at and not clock_changed
 
 
 def _apply_no_start(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
@@ -363,7 +354,7 @@ def _refusal_text(report: AttemptReport) -> str:
 
 
 def fence_unproven(draft: Draft, attempt_id: AttemptId) -> None:
-    """Order the stop of an attempt that may still run on a host that lost its files or must not run it."""
+    """Order the stop of an attempt that may run on a host that lost iris's files or must not run the attempt."""
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.stop is None:
         started = attempt.started_at is not None
@@ -378,7 +369,7 @@ def _apply_fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) ->
     if attempt.state is AttemptState.STOPPING:
         end_stopped(draft, attempt_id, report)
     elif attempt.state is AttemptState.ASSIGNED:
-        # An invocation fenced it and died before it recorded the fence: the attempt can never start.
+        # An invocation fenced the attempt and died before it recorded the fence.
         error = "fenced before it started"
         draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
     else:

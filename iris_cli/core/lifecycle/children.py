@@ -100,7 +100,7 @@ def _is_same_request(known: Origin | None, origin: Origin) -> bool:
 def _existing_child(
     cluster: Cluster, parent: JobId, name: str | None, children: Sequence[Job], origin: Origin
 ) -> Job | None:
-    """Return the child with this name; without a name, the first child that an earlier attempt requested; or None."""
+    """Return the child with this name, or without a name the first child of an equal request of an earlier attempt."""
     if name is None:
         earlier = (child for child in children if _is_from_earlier_attempt(child, origin))
         return next(earlier, None)

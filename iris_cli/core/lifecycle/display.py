@@ -24,7 +24,7 @@ class DisplayWord(StrEnum):
 
 
 class FailedAttempt(NamedTuple):
-    """An attempt that failed and was or will be retried. `number` is the number of the attempt."""
+    """An attempt that ended for a reason that allows a retry."""
 
     task: Task
     number: int
@@ -147,7 +147,7 @@ def last_failures(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
 
 
 def _failures(tasks: Iterable[Task]) -> Iterator[FailedAttempt]:
-    """Yield the attempts that failed and were or will be retried, in the order of each task's attempts."""
+    """Yield the attempts that ended for a reason that allows a retry, in the order of each task's attempts."""
     for task in tasks:
         for attempt in task.attempts:
             if attempt.end is not None and attempt.end.reason in _RETRIED_AFTER:
@@ -168,7 +168,7 @@ def _triggers(tasks: Iterable[Task]) -> dict[int, FailedAttempt]:
 
 
 def _is_stopping(attempt: Attempt) -> bool:
-    """Return whether the attempt is being stopped and has started."""
+    """Return whether the attempt is being stopped. The fence of an attempt that has not started is not a stop."""
     fenced = (
         attempt.stop is not None
         and attempt.stop.reason is EndReason.DISPATCH_FAILED

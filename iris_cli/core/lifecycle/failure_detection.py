@@ -114,7 +114,7 @@ def _is_in_another_slice(worker: Worker, other: Worker) -> bool:
 
 
 def _is_long_enough(silence: Span | None, limits: Limits) -> bool:
-    """Return whether a worker was silent for `worker_lost_after`. The longest poll interval counts at most half."""
+    """Return whether a worker was silent for `worker_lost_after`. The longest poll interval counts for at most half."""
     needed = limits.worker_lost_after
     return silence is not None and silence.minimum(max_step=needed / 2) >= needed
 

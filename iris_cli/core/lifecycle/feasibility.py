@@ -30,12 +30,12 @@ class Offer(NamedTuple):
 def check_possible(job: Job, offers: Sequence[Offer]) -> None:
     """Raise UnschedulableError if no offer could ever run a task of the job, or no group is large enough for a gang.
 
-    It checks device, attributes and sizes, which rarely change. It does not check load, health, taints, or the number
-    of groups for `--slices`. A worker of unknown size may have any device, attribute and size.
+    Device, attributes and sizes count, because they rarely change. Load, health, taints and the number of groups for
+    `--slices` don't count. A worker of unknown size may have any device, attribute and size.
     """
     equipped = [each for each in offers if _may_have(job.resources.device, each)]
     if not equipped:
-        return  # no worker is known yet; `submit.accept` has refused accelerators that no worker has
+        return  # no worker is known yet, because `submit.accept` refuses accelerators that no worker has
     taint = constraints.TAINT_KEY_PREFIX  # the operator may remove a taint at any time
     required = [each for each in job.constraints if each.required and not each.key.startswith(taint)]
     matching = [each for each in equipped if all(_may_match(constraint, each) for constraint in required)]
@@ -70,8 +70,7 @@ def _check_groups(
 ) -> None:
     """Raise UnschedulableError if no group could ever have a worker for each rank of the gang.
 
-    `equipped` are the offers with the job's device. `matching` are the equipped offers that satisfy the constraints, of
-    any size.
+    `equipped` are the offers with the job's device. `matching` are the equipped offers that satisfy the constraints.
     """
     ranks = job.replicas // job.slices
     is_tpu = job.resources.device is not None and job.resources.device.kind == "tpu"
@@ -115,8 +114,7 @@ class _Groups(NamedTuple):
     def largest(self, offers: Sequence[Offer]) -> tuple[str, int] | None:
         """Return the value of `key` and the size of the largest possible group of these workers; None if unknown.
 
-        A worker that was never probed may join any group. So may the unregistered VMs of a slice, unless groups are
-        slices.
+        Unprobed workers may join any group. So may unregistered VMs of a slice, unless groups are slices.
         """
         sizes: Counter[str] = Counter()
         unplaced = 0
@@ -162,10 +160,10 @@ class _Groups(NamedTuple):
         size = need or self.need
         return [each for each in offers if each.idle is None or each.idle.covers(size)]
 
-    def scarce_dimensions(self, offers: Sequence[Offer]) -> list[int]:
-        """Return the dimensions of `Amounts` in which too few offers for a group are large enough.
+    def scarce_resources(self, offers: Sequence[Offer]) -> list[int]:
+        """Return the resources that no group has for all ranks, as indexes in `Amounts`.
 
-        If no dimension is scarce, return the dimensions in which some offers are too small.
+        If there are none, return the resources of which some offers have too little for a rank.
         """
         excluding = [
             number
@@ -183,11 +181,11 @@ class _Groups(NamedTuple):
         ] or excluding
 
     def largest_possible_need(self, offers: Sequence[Offer]) -> str:
-        """Return a text with the largest amount of a scarce resource with which the gang would fit on a group.
+        """Return the largest request of one scarce resource with which the gang would fit, such as `8 cores`.
 
-        Return '' if no single resource is the obstacle.
+        Return '' if a smaller request of one resource is not enough.
         """
-        for number in self.scarce_dimensions(offers):
+        for number in self.scarce_resources(offers):
             sizes = {each.idle[number] for each in offers if each.idle is not None}
             for size in sorted((each for each in sizes if 0 < each < self.need[number]), reverse=True):
                 smaller = Amounts(*(size if at == number else wanted for at, wanted in enumerate(self.need)))
@@ -223,8 +221,8 @@ def _describe_exclusions(
     )
     words, offers = "workers", groups.equipped
     is_of_size = fits_without_sizes or not fits_without_constraints
-    if is_of_size and (scarce_dimensions := groups.scarce_dimensions(matching)):
-        words += f" with {' and '.join(_amount(each, groups.need[each]) for each in scarce_dimensions)}"
+    if is_of_size and (scarce := groups.scarce_resources(matching)):
+        words += f" with {' and '.join(_amount(each, groups.need[each]) for each in scarce)}"
         offers = large_enough
     if conditions and (fits_without_constraints or not fits_without_sizes):
         words += f" that satisfy {conditions}"
@@ -300,7 +298,7 @@ def _too_large_error(need: Amounts, sizes: Sequence[Amounts]) -> UnschedulableEr
 
 
 def _amount(number: int, size: int) -> str:
-    """Return `8 cores` or `16GiB of memory`: the size in one dimension of `Amounts`."""
+    """Return `8 cores` or `16GiB of memory`: the amount of one resource. `number` is its index in `Amounts`."""
     from iris_cli.core.scheduling.explain.wording import format_amount  # slow to import, and rare
     from iris_cli.core.scheduling.sets import AMOUNT_KINDS
 

@@ -14,11 +14,11 @@ _CONSEQUENCES = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB
 """Reasons for which iris stops attempts. They are never the cause of a round's end."""
 
 
-def decide_round(draft: Draft, job_id: JobId, limits: Limits, unheard: Container[WorkerId] = ()) -> None:
+def decide_round(draft: Draft, job_id: JobId, limits: Limits, unanswered: Container[WorkerId] = ()) -> None:
     """Decide the current round of a gang from the ends recorded so far.
 
-    iris stops a round as soon as it can't succeed any more. The verdict waits until the evidence is complete. `unheard`
-    are the workers that have not answered the current poll yet.
+    iris stops a round as soon as the round can't succeed any more. The verdict waits until the evidence is complete.
+    `unanswered` are the workers that have not answered the current poll yet.
     """
     job = draft.cluster.jobs[job_id]
     if job.end is not None or job.rounds == job.settled_rounds:
@@ -36,7 +36,7 @@ def decide_round(draft: Draft, job_id: JobId, limits: Limits, unheard: Container
     if not causes:
         return None
     jobs.stop_live_attempts(draft, job_id, EndReason.SIBLING, causes[0].id)
-    if evidence and not _evidence_may_come(draft, members, evidence[0][1], limits, unheard):
+    if evidence and not _evidence_may_come(draft, members, evidence[0][1], limits, unanswered):
         _record_verdict(draft, job, *evidence[0])
     return None
 
@@ -74,7 +74,7 @@ def _fails_round(reason: EndReason) -> bool:
 def _failing_end(attempt: Attempt) -> End | None:
     """Return the attempt's end if it prevents the round's success, otherwise None.
 
-    If iris stopped the rank for a fault of its own, the returned end has the reason of the stop.
+    If the reason of the rank's stop fails the round, the returned end has this reason.
     """
     end, stop = attempt.end, attempt.stop
     if end is None or _fails_round(end.reason):
@@ -96,12 +96,12 @@ def _evidence_may_come(
     members: list[tuple[Task, Attempt]],
     worst: End,
     limits: Limits,
-    unheard: Container[WorkerId],
+    unanswered: Container[WorkerId],
 ) -> bool:
     """Return whether a worker may still report an end that would be the trigger instead of `worst`."""
     if worst.reason in (EndReason.DISPATCH_FAILED, EndReason.RETRIED):
         return False  # nothing is charged, so no more evidence is needed
-    if any(attempt.live and attempt.worker in unheard for _, attempt in members):
+    if any(attempt.live and attempt.worker in unanswered for _, attempt in members):
         return True  # regardless of the last poll's age, because the current poll ends soon
     recorded = [
         attempt.ended_at
@@ -109,7 +109,7 @@ def _evidence_may_come(
         if attempt.ended_at is not None and _failing_end(attempt) is not None
     ]
     if not 0 <= draft.at - min(recorded) < limits.settle_seconds:
-        return False  # also if the clock went back, because the verdict must not wait forever
+        return False  # also after the clock was set back, because the verdict must not wait forever
     return any(
         attempt.live
         and (

@@ -17,7 +17,7 @@ def check_identity(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
     """Check the sender of an answer. Return whether the sender is the recorded worker on the same boot."""
     worker = draft.cluster.workers[report.worker]
     if not worker.incarnation or worker.condition is WorkerCondition.UNPROBED:
-        return False  # no identity is recorded yet, or a probe must come first
+        return False  # a probe must first record or confirm the identity
     if report.incarnation != worker.incarnation or _lacks_boot_id(worker, report.boot_id):
         workers.distrust(draft, worker.id, _doubt_reason(worker, report.boot_id), limits)
         return False
@@ -132,7 +132,6 @@ def _with_boot_id(found: WorkerUpdated, boot_id: str) -> WorkerUpdated:
 
 
 def _recorded_properties(worker: Worker) -> WorkerUpdated:
-    """Return the properties of a worker as recorded in the log."""
     return WorkerUpdated(
         worker=worker.id,
         connection=worker.connection,
@@ -158,7 +157,7 @@ def presume_gone(draft: Draft, attempt_ids: Iterable[AttemptId], error: str) -> 
 
 
 def presume_all_gone(draft: Draft, worker: WorkerId, error: str) -> None:
-    """Record all attempts on a worker as presumed gone, including unkillable attempts, on the operator's word."""
+    """Record all attempts on a worker as presumed gone, including unkillable attempts, as the operator ordered."""
     presume_gone(draft, [attempt_id for attempt_id, _ in draft.cluster.live_attempts_on(worker)], error)
 
 

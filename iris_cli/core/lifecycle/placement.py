@@ -13,11 +13,11 @@ from iris_cli.core.lifecycle import jobs
 from iris_cli.core.scheduling import Assignment, Plan
 
 FIRST_PORT = 30_000
-PORTS = 2_700  # number of ports, all between coordinator ports and Linux's ports for outgoing calls
+PORTS = 2_700  # number of ports, all above the coordinators' ports and below Linux's ephemeral ports
 
 
 def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptId) -> tuple[int, ...]:
-    """Return a port for each port name of the job, if possible unused on the worker. Each attempt gets other ports."""
+    """Return a port for each port name of the job, if possible unused on the worker. The ports vary by attempt."""
     used = {port for _, each in cluster.live_attempts_on(worker) for port in each.ports}
     start = job.order * 97 + attempt.task.index * 17 + attempt.number * 7
     numbers = [FIRST_PORT + (start + step) % PORTS for step in range(PORTS)]
@@ -74,14 +74,14 @@ def _end_unschedulable(
 
 
 def _timeout_reason(plan: Plan, job: Job, task: TaskId) -> str:
-    """Return the scheduling timeout of a task, and the reason why it was pending."""
+    """Return a text with the scheduling timeout of a task, and the reason why the task was pending."""
     reason = plan.too_late.get(job.id if job.is_gang else task)
     text = f"not placed within its scheduling_timeout of {format_duration(job.scheduling_timeout)}"
     return f"{text}: {reason.text}" if reason is not None else text
 
 
 def _dependency_reason(cluster: Cluster, job: Job, _: TaskId) -> str:
-    """Return the dependencies of a job that did not succeed."""
+    """Return a text with the failed dependencies of a job."""
     states = {each: cluster.job_state(each) if each in cluster.jobs else None for each in job.after}
     failed = [
         f"{each} ({'unknown' if state is None else state})"

@@ -16,7 +16,7 @@ PAUSE_WITHOUT_POLLS = 86400.0  # seconds between two such calls to a worker that
 def attempts_due(
     cluster: Cluster, worker: Worker, now: float, limits: Limits, *, pause: float = PAUSE
 ) -> tuple[AttemptId, ...]:
-    """Return the attempts whose files to delete now, oldest first; none for `pause` seconds after the last call."""
+    """Return the attempts whose files iris must delete now, oldest first; none within `pause` of the last call."""
     outputs = cluster.outputs.get(worker.id)
     if outputs is None or not limits.reap_after or worker.condition is not WorkerCondition.HEALTHY:
         return ()

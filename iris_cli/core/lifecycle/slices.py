@@ -113,7 +113,7 @@ def record_set_up(draft: Draft, ended: events.SliceSetUp, limits: Limits) -> Non
 
 
 def record_scaling_plan(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
-    """Record the decisions of a plan, except new slices of groups in back-off: iris would not request them now."""
+    """Record the decisions of a plan, except new slices of groups in back-off."""
     for removal in plan.delete:
         remove(draft, removal, limits)
     for order in plan.create:
@@ -340,7 +340,7 @@ def can_join(cluster: Cluster, worker_id: WorkerId) -> bool:
 
 
 class OwnerConflict(Struct, frozen=True, kw_only=True):
-    """Why this state directory must not change slices.
+    """The reason why this state directory must not change slices.
 
     `elsewhere`: the other state directory that manages the slices. `unknown`: listed slices that are not in the log.
     """
@@ -382,7 +382,7 @@ def record_first_owner(draft: Draft, this_owner: SliceOwner) -> None:
 
 
 def record_new_owner(draft: Draft, this_owner: SliceOwner, cluster_id: str, unknown: Iterable[str]) -> None:
-    """Record this directory as the owner of the slices, and the numbers of `unknown` slices. iris then deletes them."""
+    """Record this directory as owner of the slices, and the numbers of `unknown` slices, which iris then deletes."""
     counted: dict[str, int] = {}
     for name in unknown:
         group_and_number = slice_number(name, cluster_id)

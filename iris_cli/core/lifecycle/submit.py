@@ -214,7 +214,7 @@ def _make_resources(request: JobRequest, device: Device | None) -> Resources:
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return default if found == default else found  # the log recognizes the default by identity
+    return default if found == default else found  # the log omits the default object, but not an equal object
 
 
 # Name and dependencies

@@ -52,8 +52,8 @@ def record_silence(
 ) -> None:
     """Record a call without an answer, and the back-off of the worker.
 
-    After a failed dispatch (`launching`) there is no back-off yet: the next cycle polls the worker. A call that
-    was sent (`sent_at`) before the last recorded silence is ignored.
+    After a failed dispatch (`launching`) there is no back-off yet, so that the next cycle polls the worker. Any other
+    call that was sent (`sent_at`) before the last recorded silence is ignored.
     """
     worker = draft.cluster.workers[silence.worker]
     launching = launching and silence.kind in _TEMPORARY_FAILURES
@@ -209,7 +209,7 @@ _RESOLUTION = 1.0  # seconds: workers report their clocks in whole seconds
 
 
 def record_clock(draft: Draft, worker_id: WorkerId, clock: float, sent_at: float, received_at: float) -> None:
-    """Record a worker's clock skew if the times of a call prove that it changed. `clock` 0: not reported."""
+    """Record a worker's clock skew if the times of a call prove that it changed. `clock` is 0 if unknown."""
     if not clock or worker_id not in draft.cluster.workers:
         return
     lowest, highest = clock - received_at, clock + _RESOLUTION - sent_at
