@@ -132,8 +132,7 @@ def retry_count(job: Job, tasks: Sequence[Task], reasons: Collection[EndReason] 
 def last_failures(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
     """Return the last failure of each task that was or will be retried, latest first.
 
-    For a gang, return the failure that ended the last failed round with a verdict. The list is empty for a job that has
-    ended or was not retried.
+    For a gang, return the failure that ended the last failed round with a verdict. Return [] for an ended job.
     """
     if job.end is not None:
         return []

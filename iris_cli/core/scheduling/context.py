@@ -16,8 +16,7 @@ from iris_cli.core.scheduling.reasons import WaitingKey
 from iris_cli.core.scheduling.sets import Dimension, Group, Levels, mask_of
 
 RoomChange = tuple[int, Amounts | None]
-"""The position of a worker with less room than before, and the amounts that a task took; None if the room was
-reserved."""
+"""The position of a worker with less room than before, and the amounts that a task took (None: a reservation)."""
 
 
 class PackedNeed(Struct, frozen=True):
@@ -78,7 +77,7 @@ class Load(Struct, eq=False):
 
 
 class SchedulingContext:
-    """The state of one cycle. Workers are positions; sets of workers are bit masks (see `sets`).
+    """The state of one cycle. A position stands for a worker, a bit mask for a set of workers (see `sets`).
 
     `attempts`: the number of attempts on each worker. `changes`: each reduction of a worker's room. `version` changes
     when another worker may have become the best worker for a task. `unreserved`: the workers that are not reserved. The
@@ -166,10 +165,7 @@ class SchedulingContext:
         return found
 
     def take(self, position: int, need: PackedNeed) -> bool:
-        """Take the amounts of one task from a worker (`take_gpus` chooses the GPUs).
-
-        Return False if there is no room.
-        """
+        """Take the amounts of one task from a worker, or return False without room. `take_gpus` chooses the GPUs."""
         before = self._packed_free[position]
         after = before - need.packed
         signs = need.signs
@@ -207,7 +203,7 @@ class SchedulingContext:
         return {count: mask_of(found) for count, found in positions.items()}
 
     def _shrink(self, position: int, before: int, need: PackedNeed) -> None:
-        """Update the dimensions. `before` are the packed free amounts of the worker without the task."""
+        """Update the dimensions after a placement. `before` are the packed free amounts without the task."""
         for number in need.nonzero:
             had = self._packing.unpack_amount(before, number)
             self.dimensions[number].shrink(position, had, had - need.amounts[number])
@@ -230,10 +226,7 @@ class SchedulingContext:
         return found
 
     def reserve(self, key: WaitingKey, groups: list[Group], spare: Mapping[int, Amounts]) -> None:
-        """Reserve workers of `groups` for a gang or a task.
-
-        Of each worker, other tasks may still take the `spare` amounts.
-        """
+        """Reserve the workers in `spare` for a gang or a task. Other tasks may still take the spare amounts."""
         for position, amounts in spare.items():
             share = self._packed_free[position], amounts
             if share not in self._shares:

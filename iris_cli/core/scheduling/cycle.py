@@ -169,7 +169,7 @@ _STATE_WORDS = {
 }
 
 
-_MAX_CHECKED = 64  # maximum number of workers or groups that are examined for a job
+_MAX_CHECKED = 64  # maximum number of workers or groups examined for a job
 
 
 def _notable_choices(
@@ -219,7 +219,7 @@ def _is_as_good(context: SchedulingContext, requirement: Requirement, group: Gro
 
 
 def _met_preferences(requirement: Requirement, group: Group) -> int:
-    """Return the number of met preferences, summed over the best workers of a group, as many as the job needs."""
+    """Return the number of met preferences, summed over the workers of a group that the job would use."""
     wanted, found = requirement.shape.size if requirement.shape else 1, 0
     for met, level in zip(reversed(range(len(requirement.levels))), requirement.levels, strict=True):
         used = min(wanted, (group.mask & requirement.selected & level).bit_count())

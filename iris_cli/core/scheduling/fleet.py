@@ -51,7 +51,7 @@ class Fleet:
         """Return, for each value of an attribute, the positions of its workers in ascending order."""
         if key == attributes.WORKER_ID_ATTRIBUTE_KEY:
             return {AttributeValue(each): [position] for position, each in enumerate(self.ids)}
-        # The hash of an AttributeValue is slow, so the keys are raw texts, or types and numbers.
+        # The hash of an AttributeValue is slow, so the keys are texts, or pairs of a type and a number.
         found: dict[object, tuple[AttributeValue, list[int]]] = {}
         for position, worker in enumerate(self.workers):
             value = worker.attributes.get(key)

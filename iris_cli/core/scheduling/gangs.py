@@ -59,12 +59,11 @@ class GroupSearch:
         self._groups_by_blocking: GroupQueue | None = None
 
     def find_positions(self) -> list[int] | None:
-        """Return the position for each task, by task index, or None if the gang does not fit.
+        """Return the position of a worker for each task, by task index, or None if the gang does not fit.
 
         Several groups are in one zone if possible, otherwise in one region. Groups are ranked by the number of met
         preferences, then by fewest fitting workers, then by key. In a group, the workers that meet the most preferences
-        are used, in the order of their numbers in the slice. Workers without numbers are used in the order of their
-        ids.
+        are used, in the order of their numbers in the slice, or of their ids if they have no numbers.
         """
         if self._fitting is None:
             self._fitting = GroupQueue(

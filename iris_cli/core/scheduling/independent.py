@@ -87,8 +87,7 @@ def independent_assignments(
     on a contested worker is dependent, and then all workers that it could run on are contested, too. Exception: without
     `only_unaffected`, a job is not dependent if all its tasks are placed on workers that are not contested.
 
-    The result is a subset of the plan's assignments, in the same order. It has all tasks of a gang or none, and uses
-    no contested worker.
+    The result keeps the plan's order, has all tasks of a gang or none, and uses no contested worker.
     """
     usable_workers = UsableWorkers(cluster, now)
     contested = usable_workers.mask(unanswered)

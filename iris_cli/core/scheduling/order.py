@@ -17,9 +17,8 @@ _QueueKey = int | tuple[float, ...]
 Entry = tuple[_QueueKey, float, JobId, Job, list[Task], int, bool]
 """A job and its pending tasks. A gang is placed as a whole, the tasks of other jobs are placed one after another.
 
-The fields: the job's queue key, time of submission and id, which together give the order of entries; the job; its
-pending tasks by index; the index of a job with the same signature in `Queue.samples`; and True if the job's scheduling
-timeout has expired."""
+The fields: the queue key, submission time and id of the job, which give the order of entries; the job; its pending
+tasks by index; the index in `Queue.samples` of a job with its signature; True if its scheduling timeout has expired."""
 
 
 class Queue(NamedTuple):
@@ -77,8 +76,7 @@ def split_timed_out(job: Job, tasks: list[Task], now: float) -> tuple[list[Task]
     """Split the tasks of a job whose scheduling timeout has expired: tasks that must end, and the rest.
 
     Only tasks without any attempt time out; a gang times out as a whole or not at all. If the job has `max_running`,
-    the timeout of its first `max_running` tasks starts at the submission. For its other tasks, the timeout starts when
-    a task of the job last ended.
+    the timeout of its first `max_running` tasks starts at the submission, and of the others when a task last ended.
     """
     if job.is_gang:
         placed_once = job.rounds > 0 or any(task.attempts for task in tasks)

@@ -104,7 +104,7 @@ def plan(
         gate.hold_back(more)
         result = run_cycle(gate.ready)
     timed_out = group_by_job(map(cluster.tasks.__getitem__, result.timed_out_tasks))
-    # Repeat the cycle without their timeouts, to get the reasons why these tasks are pending.
+    # A cycle without scheduling timeouts gives the reasons why these tasks were pending.
     repeated = (
         run_cycle(timed_out, partial(_without_timeout, affinity), reserve_after=0.0) if timed_out else None
     )
@@ -119,7 +119,6 @@ def plan(
 
 
 def _without_timeout(affinity: SliceAffinity, job_id: JobId) -> Job | None:
-    """Return the job without its scheduling timeout."""
     job = affinity.get_job(job_id)
     if job is not None:
         job = copy(job)
@@ -191,7 +190,6 @@ class _Gate:
     def _hold_back_or_admit(
         self, key: WaitingKey, job: Job, tasks: list[Task], reasons: tuple[Reason, ...]
     ) -> None:
-        """Hold back a gang or task if there are reasons, otherwise let it compete."""
         if not reasons:
             self.ready.setdefault(job.id, []).extend(tasks)
         elif tasks:

@@ -49,8 +49,7 @@ class Reason(Struct, frozen=True, kw_only=True):
     """One reason, as a text and in numbers.
 
     `need` and `have` are in the unit of the kind: thousandths of a core, bytes, GPUs, workers with free chips; for the
-    shape of a gang, workers or groups. `refused` is the number of workers (for a gang: groups) that count under this
-    reason.
+    shape of a gang, workers or groups. `refused` is the number of workers (for a gang: groups) with this first reason.
     """
 
     kind: ReasonKind

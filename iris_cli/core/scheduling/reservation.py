@@ -22,9 +22,8 @@ from iris_cli.core.scheduling.placement import Requirement
 from iris_cli.core.scheduling.reasons import WaitingKey
 from iris_cli.core.scheduling.sets import Group, Levels, first_of
 
-_MAX_UNITS = (
-    1 << 16
-)  # limit of `_least_excess`: the sum of all amounts, divided by their greatest common divisor
+# Limit of `_least_excess`: the sum of all amounts, divided by their greatest common divisor.
+_MAX_UNITS = 1 << 16
 
 
 class Reservations:
@@ -111,9 +110,8 @@ class Reservations:
 class _ReservationQueue:
     """Workers in the order of their numbers of blocking attempts, then of their positions.
 
-    `heap` has pairs of a lower bound of the number of blocking attempts, and a position. The caller computes the number
-    only for the first pair. If the bound was too low, the caller replaces the pair. Workers that can't be first are not
-    in `heap` yet.
+    `heap` has pairs of a lower bound of the number of blocking attempts and a position. The caller computes the number
+    only for the first pair, and replaces the pair if the bound was too low. `heap` lacks workers that can't be first.
     """
 
     def __init__(self, large_enough_after: Callable[[int], int], workers: int) -> None:
@@ -150,7 +148,7 @@ def _largest_free_amounts(load: Load) -> list[list[int]]:
 def _needs_large_part(context: SchedulingContext, requirement: Requirement) -> bool:
     """Return whether a task needs a large part of a worker.
 
-    That is at least half of the CPUs, memory, GPUs or chips of the largest suitable worker, or all GPUs of any.
+    That is at least half of the CPUs, memory, GPUs or chips of the largest suitable worker, or all GPUs of one.
     """
     need, workers = requirement.need, requirement.selected
     largest = [levels.largest(workers) for levels in context.idle]

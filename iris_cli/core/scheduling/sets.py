@@ -151,8 +151,7 @@ RankedSet = tuple[Rank, list[int]]
 class _Site:
     """Groups that a gang may use together.
 
-    `heap` has the numbers of the groups with their current and earlier ranks. `best` is the best set of the needed
-    size; None if it is unknown.
+    `heap` has the numbers of the groups with their current and earlier ranks. `best`: the best set, None if unknown.
     """
 
     __slots__ = ("best", "heap")
@@ -181,8 +180,7 @@ class _Site:
 class GroupQueue:
     """Finds the best set of groups for a gang repeatedly, while the free room of workers shrinks.
 
-    Only groups with changed workers are ranked again. Of several sets with equal ranks, the best is the set with the
-    lowest group numbers.
+    Only groups with changed workers are ranked again. Of sets with equal ranks, the lowest group numbers are best.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class SliceAffinity:
 
     @cached_by_argument
     def _with_preference(self, job_id: JobId) -> Job | None:
-        """Return a copy of a job that prefers its groups above all. Its own preferences determined these groups."""
+        """Return a copy of a job that prefers its groups above all. iris chose them by the job's preferences."""
         job = self._cluster.jobs.get(job_id)
         if job is None:
             return None
@@ -58,9 +58,9 @@ class SliceAffinity:
     ) -> dict[WaitingKey, Reason]:
         """Return the reason for each task and gang that must not use a slice created for another job.
 
-        In `result` they are placed on such a slice, or would be placed on it if other tasks are held back. `held_back`
-        has the results of earlier calls in this cycle. A job must wait only while a slice is being created for it, or
-        while a gang ahead of it in the queue waits for more slices.
+        In `result` they are placed on such a slice, or would be placed there if other tasks were held back. `held_back`
+        has the results of earlier calls in this cycle. A job must wait only while iris creates a slice for it, or while
+        a gang ahead of it in the queue waits for more slices.
         """
         on_foreign_slices = self._on_other_jobs_slices(result) if self._groups_creating else []
         if not on_foreign_slices:
@@ -112,12 +112,12 @@ class SliceAffinity:
         return found
 
     def _find_queue_positions(self, jobs: Iterable[JobId]) -> dict[JobId, int]:
-        """Return the index of each job in the queue of all these jobs."""
+        """Return the index of each job in the queue of these jobs."""
         queue = build_queue(dict[JobId, list[Task]]((job, []) for job in jobs), self.get_job, 0.0)
         return {job: turn for turn, (_, _, job, *_) in enumerate(queue.entries)}
 
     def _on_other_jobs_slices(self, result: SchedulingResult) -> list[tuple[WaitingKey, Slice]]:
-        """Return the tasks and gangs that are placed on a slice of a group without slices for them, with this slice."""
+        """Return the tasks and gangs placed on a slice of a group that has no slice for them, each with this slice."""
         found: list[tuple[WaitingKey, Slice]] = []
         for each in result.assignments:
             job_id, known = each.task.job, self._cluster.slices.get(slice_of(each.worker))

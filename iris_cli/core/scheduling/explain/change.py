@@ -54,7 +54,7 @@ def _proposals(case: Case, job: Job, nearest: list[GroupCheck]) -> Iterator[Chan
 
 
 def _relaxations(case: Case) -> Iterator[Change]:
-    """Yield a spread over regions, dropped constraints and tolerated taints, each if enough workers would then fit."""
+    """Yield changes with which enough workers fit: spread over regions, a dropped constraint, a tolerated taint."""
     fleet, requirement = case.context.fleet, case.requirement
     available = (
         fleet.schedulable
@@ -99,7 +99,7 @@ def _are_enough(case: Case, workers: int, depth: int = 0) -> bool:
 
 
 def _reductions(case: Case) -> Iterator[Change]:
-    """Yield reductions of one requested resource, at most to half of the request."""
+    """Yield reductions of one requested resource, to not less than half of the request."""
     for number, kind in enumerate(_REDUCTIONS):
         need, largest_request = case.requirement.need[number], _enough_for_one_more(case, number)
         if largest_request < need <= 2 * largest_request:
@@ -140,7 +140,7 @@ def _nth(amounts: list[int], number: int) -> int:
 
 
 def _repairs(case: Case, job_id: JobId, check: GroupCheck) -> Iterator[Change]:
-    """Yield the events and repairs after which the task or gang could run on one near miss. `job_id`: its job."""
+    """Yield the events and repairs after which the task or gang could run on one near miss."""
     if check.kind in _BUSY:
         for job in wording.jobs_on(case.context, check.rejected):
             if job == job_id:
@@ -192,7 +192,6 @@ def _recovery(worker: Worker) -> ChangeKind:
 
 
 def _describe_change(case: Case, change: Change, workers: list[WorkerId]) -> str:
-    """Return the text for a change that would place tasks on `workers`."""
     fleet, shape = case.context.fleet, case.requirement.shape
     groups = list(
         dict.fromkeys(group_containing(case.context, case.requirement, worker) for worker in workers)

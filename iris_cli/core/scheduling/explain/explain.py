@@ -229,7 +229,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     def _with_site_reason(
         self, requirement: Requirement, checks: dict[int, GroupCheck], reasons: list[Reason]
     ) -> list[Reason]:
-        """Return the reasons of a gang of several groups, and why its groups can't be used together, if they can't."""
+        """Return `reasons`, extended or replaced by the reason why the gang can't use its groups together."""
         sites = Sites(self._context.fleet, requirement)
         free_groups = [number for number, check in checks.items() if check.kind is None]
         if (
@@ -249,7 +249,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
 
     @cached_by_argument
     def _check_all_groups(self, requirement: Requirement) -> tuple[dict[int, GroupCheck], RejectionCounts]:
-        """Return the check of each group by number, and the counts of rejections. Reserved groups count as reserved."""
+        """Return the group checks by number, and the rejection counts, as if all reservations were for others."""
         assert requirement.shape is not None
         checks = check_groups(Case(self._context, requirement, self._context.unreserved), requirement.shape)
         return {check.group.number: check for check in checks}, RejectionCounts(checks)
@@ -270,7 +270,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     ) -> Reason:
         """Return the reason if no worker is suitable, or if only `suitable` groups are.
 
-        The reason is the rejection of the last workers. Without workers there are no rejections.
+        The reason is the last of the `rejections`. If there are no workers, there are no rejections.
         """
         fleet, shape, device = self._context.fleet, requirement.shape, requirement.job.resources.device
         kind = rejections[-1].kind if rejections else ReasonKind.NO_SUCH_DEVICE
@@ -313,7 +313,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
 def _apart_reason(requirement: Requirement, sites: Sites, groups: list[int], *, free: bool) -> Reason:
     """Return the reason if enough groups are suitable, but not in one region or not of one device variant.
 
-    `free`: enough groups are even free.
+    `free`: `groups` are not only suitable, but free.
     """
     shape, of_one_variant = requirement.shape, sites.largest_site(groups, VARIANT)
     assert shape is not None
@@ -373,7 +373,7 @@ def _expected_start(
 
 
 def _end_by_limit(cluster: Cluster, attempt_id: AttemptId) -> float | None:
-    """Return the time at which the time limit ends an attempt, or None. An attempt that exceeds it is not retried."""
+    """Return the time at which the time limit ends an attempt, or None. iris does not retry such an attempt."""
     attempt, limit = cluster.attempt(attempt_id), cluster.jobs[attempt_id.task.job].timeout
     if attempt.state is not AttemptState.RUNNING or attempt.started_at is None or attempt.orphaned:
         return None  # no wrapper enforces its limit

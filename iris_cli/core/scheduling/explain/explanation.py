@@ -69,8 +69,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     `equipped` of the `workers` have a compatible device. `refused`: for each kind of reason, the number of workers for
     which it is the first reason. For gangs, `groups_found` counts the groups with a compatible device, and `largest` is
     the name and size of the largest group. `near_misses` are sorted, the nearest first. `behind`: jobs that took room
-    earlier in this cycle. `hints`: probable typing errors in the constraints. `change`: one change after which the task
-    or gang would be placed.
+    earlier in this cycle. `hints`: probable typing errors in the constraints. `change`: one change that would suffice.
     """
 
     reasons: tuple[Reason, ...]
@@ -182,11 +181,11 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
         return self._takers(self._turns[job.id], workers)
 
     def takers_before_signature(self, job: Job, workers: Iterable[WorkerId]) -> list[Taker]:
-        """Return the jobs that took room on these workers before the first pending job with the same signature."""
+        """Return the jobs that took room on these workers up to the first turn of a pending job with this signature."""
         return self._takers(self._first_pending_turns[job.signature], workers)
 
     def first_taker(self, job: JobId, workers: Iterable[WorkerId]) -> Taker | None:
-        """Return the first job that took room on these workers, or None if none did before a job's turn."""
+        """Return the first job that took room on these workers, or None if no job did before the turn of `job`."""
         first = min((self._taken[worker][0] for worker in workers if worker in self._taken), default=None)
         return self._taker(first, []) if first is not None and first < self._turns[job] else None
 
@@ -208,7 +207,6 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _placed_by_job(self) -> dict[JobId, int]:
-        """The number of tasks placed in the cycle, by job."""
         return Counter(map(attrgetter("task.job"), self.placed))
 
     @cached_property
