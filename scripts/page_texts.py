@@ -7,7 +7,7 @@ from iris_cli.errors import ExitCode
 QUIET = """\
 With `--quiet` a command prints only its result, and nothing else on stdout:
 
-- `launch` prints the job id, `pull` the directories it wrote. `status`, `workers` and `worker show` print one name per
+- `launch` prints the job id, `pull` the target directories. `status`, `workers` and `worker show` print one name per
   line. `why` prints the first reason, `loop show` the first line. `logs`, `exec`, `export`, `history`, `watch`, `log
   export` and `--dry-run` print their usual output, `doctor` and `log verify` only problems.
 - A successful action prints nothing and exits with 0: `schedule`, `autoscale`, `cancel`, `wait`, `gc`, `init`, `report

@@ -6,7 +6,7 @@ from jax.experimental import multihost_utils
 
 
 def main() -> None:
-    jax.distributed.initialize()  # on ordinary hosts --env-preset jax says who is who; TPU VMs know it themselves
+    jax.distributed.initialize()  # peers: from --env-preset jax; on TPU VMs from the metadata server
     rank, ranks = jax.process_index(), jax.process_count()
     contributions = multihost_utils.process_allgather(jnp.asarray([rank + 1.0]))
     print(f"rank {rank} of {ranks}: sum = {float(contributions.sum()):.1f}", flush=True)

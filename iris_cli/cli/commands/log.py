@@ -125,8 +125,8 @@ def export(
 ) -> None:
     """Print every event of archive and log as JSON Lines.
 
-    For jq, DuckDB or pandas. Each has seq, index, at, actor, type, job, task, attempt, worker (null where it is
-    not about one) and event: its fields as in the log.
+    For jq, DuckDB or pandas. The columns are seq, index, at, actor, type, job, task, attempt and worker (null if
+    the event has none), and event: its fields as in the log.
     """
     from iris_cli.ops.event_rows import rows
     from iris_cli.render.event_log import show_rows

@@ -143,7 +143,7 @@ class EndpointPart(Struct, frozen=True, kw_only=True):
 class JobAnswer(Struct, frozen=True, kw_only=True):
     """The result of `iris status` inside a task: the fields of `iris status JOB` that tasks may see.
 
-    It is the answer to `Status` and `Wait`. An older iris may omit optional fields.
+    It is the answer to the requests `status` and `wait`. An older iris may omit optional fields.
     """
 
     FLATTENED: ClassVar = ("job",)
@@ -153,27 +153,27 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Submitted(Struct, frozen=True):
-    """The result of `Submit`, and of `iris launch` inside a task. `created`: the child job did not exist before."""
+    """The result of the request `submit` and of `iris launch` inside a task. `created`: the child job is new."""
 
     job: str
     created: bool | UnsetType = UNSET
 
 
 class Registered(Struct, frozen=True):
-    """The result of `RegisterEndpoint`, and of `iris register-endpoint`."""
+    """The result of the request `register_endpoint` and of `iris register-endpoint`."""
 
     name: str
     port: int
 
 
 class Removed(Struct, frozen=True):
-    """The result of `RemoveEndpoint`, and of `iris register-endpoint --remove`. `removed`: the endpoint existed."""
+    """The result of `remove_endpoint` and of `iris register-endpoint --remove`. `removed`: the endpoint existed."""
 
     removed: bool
 
 
 class CancelAnswer(Struct, frozen=True):
-    """The result of `Cancel`. `state` is the job's state; an older iris omits it."""
+    """The result of the request `cancel`. `state` is the job's state; an older iris omits it."""
 
     job: str
     cancelled: bool

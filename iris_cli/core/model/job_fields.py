@@ -104,7 +104,7 @@ _RESOURCES = (
     JobField("tpu", Kind.TPU, "--tpu TYPE", "TPU type, such as v5litepod-16; auto for any type."),
     JobField("gpu", Kind.GPU, "--gpu MODEL", "GPU model, or auto for any model; MODEL:N for N GPUs."),
     JobField("cpu", Kind.CORES, "--cpu CORES", "Cores for each task.", defaults=True),
-    JobField("memory", Kind.SIZE, "--memory SIZE", "Memory reserved for each task, and its limit: 8GB.", defaults=True),
+    JobField("memory", Kind.SIZE, "--memory SIZE", "Memory for each task, such as 8GB; also its limit.", defaults=True),
     JobField("replicas", Kind.POSITIVE, "--replicas N", "Number of tasks."),
     JobField("slices", Kind.POSITIVE, "--slices N", "Number of slices, or groups, of a gang."),
     JobField("array", Kind.ARRAY, "--array INDICES",

@@ -29,8 +29,8 @@ class JobRow(Struct, frozen=True, kw_only=True):
     `workers` are the workers of the job's live attempts, by rank. `stopping` is the number of attempts that are being
     stopped. `why` says why the job is pending, or why it ended. `retry` is the failure that is being retried. `overdue`
     says how long a gang has been pending, if longer than `gang_reserve_after`. `quiet` names the quiet tasks.
-    `duration` is the result of `job_ran`. `again` is the ended job from which this job was resubmitted. `tried_again`
-    are the jobs resubmitted from this job.
+    `duration` is the time in which tasks of the job ran, or null. `again` is the ended job from which this job was
+    resubmitted. `tried_again` are the jobs resubmitted from this job.
     """
 
     id: JobId

@@ -88,10 +88,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 class ExpectedStart(Struct, frozen=True, kw_only=True):
-    """The estimated start: the time when the tasks of `jobs` end, if they run until their time limits.
-
-    `not_before_at` is in seconds since the epoch.
-    """
+    """The estimated start: the time when the tasks of `jobs` end, if they run until their time limits."""
 
     not_before_at: float
     jobs: tuple[JobId, ...]
