@@ -170,7 +170,7 @@ def parse_mount_command(output: str) -> list[tuple[str, str]]:
 
 
 def record_warning(directory: Path, kind: str) -> bool:
-    """Record that the user was warned about this type of file system. Return whether this was recorded before.
+    """Record a warning about the file system type `kind`. Return True if this warning was recorded before.
 
     The caller holds the lock. If the write fails, the warning will be repeated.
     """

@@ -49,7 +49,7 @@ def decode(kind: type[T], text: bytes) -> T:
 def encode_record(record: object) -> Any:
     """Convert a struct to values for `json.dumps`. Raises BadEventError."""
     try:
-        return msgspec.to_builtins(record, str_keys=True, enc_hook=_plain)
+        return msgspec.to_builtins(record, str_keys=True, enc_hook=_encode_value)
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise BadEventError(str(error)) from error
 
@@ -58,7 +58,7 @@ def decode_record(kind: type[T], entry: Any) -> T:
     """Convert the result of `encode_record` to a struct. Raises BadEventError."""
     try:
         json.dumps(entry, allow_nan=False)
-        return msgspec.convert(entry, prepare_type(kind), dec_hook=_typed)
+        return msgspec.convert(entry, prepare_type(kind), dec_hook=_decode_value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise BadEventError(f"{getattr(kind, '__name__', 'JSON')}: {error}") from error
 
@@ -66,37 +66,39 @@ def decode_record(kind: type[T], entry: Any) -> T:
 def loads(text: bytes | str) -> Any:
     """Parse JSON with finite numbers and without duplicate keys. Raises BadEventError."""
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_not_a_number, parse_float=_finite)
+        return json.loads(
+            text, object_pairs_hook=_reject_duplicates, parse_constant=_reject_nan, parse_float=_parse_finite
+        )
     except (ValueError, RecursionError) as error:
         raise BadEventError(str(error)) from error
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise BadEventError("a field occurs twice")
     return found
 
 
-def _not_a_number(constant: str) -> None:
+def _reject_nan(constant: str) -> None:
     raise BadEventError(f"{constant} is not a number")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
         raise BadEventError("a number must be finite")
     return number
 
 
-def _plain(value: object) -> object:
+def _encode_value(value: object) -> object:
     return str(value) if isinstance(value, Path) else to_json_value(value)
 
 
-def _typed(kind: type, content: object) -> object:
+def _decode_value(kind: type, content: object) -> object:
     return Path(str(content)) if kind is Path else from_json_value(kind, content)
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+_ENCODER = msgspec.json.Encoder(enc_hook=_encode_value)
 
 
 _DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}
@@ -105,5 +107,5 @@ _DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}
 
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     if (decoder := _DECODERS.get(kind)) is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(prepare_type(kind), dec_hook=_typed)
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(prepare_type(kind), dec_hook=_decode_value)
     return decoder

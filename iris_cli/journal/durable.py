@@ -75,7 +75,7 @@ def write_all(disk: Disk, fd: int, data: bytes) -> None:
 def check_room(fd: int, size: int) -> None:
     """Raise OSError if the file system has fewer than `size` free bytes.
 
-    Without this check, a short text could be written on a full disk, because the last block of the file has room.
+    On a full disk, the write of a short text can succeed, because the last block of the file has room.
     """
     disk = os.fstatvfs(fd)
     free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
@@ -86,8 +86,8 @@ def check_room(fd: int, size: int) -> None:
 def replace_file(disk: Disk, path: Path, data: bytes, *, alone: bool = True, synced: bool = False) -> None:
     """Atomically replace the small file `path`.
 
-    After a power loss the file may have the old content; if not `synced`, it may also be empty. `alone`: no other
-    process replaces the file now, because the caller holds a lock. Otherwise the temporary file gets a random name.
+    After a power loss the file may have the old content. If not `synced`, it may also be empty. `alone`: the caller's
+    lock keeps other processes from replacing the file. Otherwise the temporary file gets a random name.
     """
     draft = path.with_name(f"{path.name}{'' if alone else SYSTEM_RANDOMNESS.hexadecimal(8)}{DRAFT_SUFFIX}")
     try:
@@ -127,10 +127,9 @@ def replacing(
 ) -> Iterator[int]:
     """Yield the descriptor of a draft, which durably replaces `path` at the end of the block. The caller holds a lock.
 
-    `check` is called when the draft is synced, just before the rename. After an OSError or Ctrl-C the draft is deleted,
-    because it may have filled the disk. After another exception, such as a lost lock, the draft is left, because it may
-    be the draft of another process by now. The next draft overwrites it. So a caller whose `path` has a different name
-    each time passes a constant `draft_name`.
+    `check` is called just before the rename. After an OSError or Ctrl-C the draft is deleted, because it may fill the
+    disk. After another exception, such as a lost lock, the draft may belong to another process. It is not deleted, but
+    the next draft overwrites it. If `path` is different in each call, pass a constant `draft_name`.
     """
     draft = path.with_name(draft_name or path.name + DRAFT_SUFFIX)
     try:
@@ -147,7 +146,7 @@ def replacing(
 
 
 def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path) -> None:
-    """Durably create or replace `target` by the bytes of `source` from `start` to `end`."""
+    """Durably create or replace `target` with the bytes of `source` from `start` to `end`."""
     with opened(source, os.O_RDONLY) as read_from, replacing(disk, target) as write_to:
         while start < end and (chunk := os.pread(read_from, min(_CHUNK, end - start), start)):
             write_all(disk, write_to, chunk)
@@ -155,7 +154,7 @@ def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path) -> 
 
 
 def unused_path(path: Path) -> Path:
-    """Return `path` if it is unused, otherwise `path` with the first number appended that makes it unused."""
+    """Return the first unused path of `path`, `path-2`, `path-3`, ..."""
     names = chain([path], (path.with_name(f"{path.name}-{number}") for number in count(2)))
     return next(name for name in names if not os.path.lexists(name))
 

@@ -15,7 +15,7 @@ from iris_cli.journal.durable import opened
 from iris_cli.journal.layout import HOLDER
 
 _LIMIT = 4096  # bytes
-_SIZE = 512  # bytes: minimum size of the file
+_SIZE = 512  # minimum size of the file in bytes
 
 
 class LockHolder(Struct, frozen=True, kw_only=True):

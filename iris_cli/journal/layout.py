@@ -30,7 +30,7 @@ DRAFT_SUFFIX: Final = ".tmp"  # suffix of a small file that is being written, or
 PART_SUFFIX: Final = ".part"  # suffix of a large file that is being written, or whose writer was killed
 TORN_PREFIX: Final = "torn-"  # followed by a time: the unfinished last line of a log
 DAMAGED_PREFIX: Final = f"{LOG}.damaged-"  # followed by a time: a log before it was salvaged
-OLD_SUFFIX: Final = ".old-"  # followed by a time, after the name of a segment that is no longer read
+OLD_SUFFIX: Final = ".old-"  # between the name of a segment that is no longer read and a time
 
 
 def archived_snapshot_path(directory: Path, seq: int) -> Path:

@@ -59,8 +59,8 @@ class LineRanges(Struct):
             files = self.snapshots.files(self.fits)
             for file in reversed(list(files.newest_first())) if files is not None else ():
                 header = file.header
-                named = f'"{job}"'.encode()
-                if named in file.read(header.open) or named in file.read(header.ended):
+                quoted_id = f'"{job}"'.encode()
+                if quoted_id in file.read(header.open) or quoted_id in file.read(header.ended):
                     ranges.append(LineRange(start, header.position.seq))
                 start = header.position
         except UNUSABLE:
@@ -89,10 +89,7 @@ class LineRanges(Struct):
 
 
 def _position_before_last(stream: BinaryIO, lines: int) -> Position | None:
-    """Return the position before the last `lines` lines; None if the log has fewer.
-
-    Raises BadLineError and NewerLogError.
-    """
+    """Return the position before the last lines; None if the log is shorter. Raises BadLineError, NewerLogError."""
     origin, size = origin_of(stream), os.fstat(stream.fileno()).st_size
     stream.seek(0)
     header = decode_line(stream.readline().removesuffix(b"\n")).header

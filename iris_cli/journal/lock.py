@@ -32,7 +32,7 @@ class HeldLock(Struct):
     _fd: int
 
     def check(self) -> None:
-        """Raise LockedError if the lock's file was deleted or replaced: then another process may hold the new lock."""
+        """Raise LockedError if the lock's file was deleted or replaced, because another process may hold a new lock."""
         if not is_in_place(self._fd, self._path):
             raise LockedError(
                 f"{self._path} was deleted or replaced while locked: another command may be writing",

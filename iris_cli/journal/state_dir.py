@@ -45,12 +45,12 @@ LOCK_TIMEOUT = 10.0
 """Default timeout for the lock in seconds."""
 
 _CLOCK_STEP = 300.0  # seconds by which the clock may be behind the last transaction without a warning
-_READS = 3  # maximum number of tries if the log looks damaged: it may have been replaced during a read
+_READS = 3  # maximum number of reads of a damaged log, because it may have been replaced during a read
 _ALLOWED_BEFORE_INIT = frozenset({"README.md", ".gitignore", layout.LOCK, layout.HOLDER})
 
 
 class LogView(Struct, frozen=True, kw_only=True):
-    """The result of reading the log. `transactions` are those after the requested `after_seq`, up to the first damage.
+    """The result of reading the log. `transactions` are the transactions after `after_seq`, up to the first damage.
 
     `header` is None if there is no log yet. `seq` is the number of the last transaction. `committed`: all transactions
     are durable, so the reader may act on them. `cluster` is the state after all transactions, if it was requested.
@@ -210,7 +210,7 @@ class StateDir:
         return self._reading(archive=archive)
 
     def history_before(self, time: float) -> tuple[Cluster, Reading]:
-        """Return the cluster at a time before `time`, and the transactions between the two times.
+        """Return the cluster at a time before `time`, and the following transactions, at least up to `time`.
 
         Raises the errors of `read_history`.
         """
@@ -218,12 +218,12 @@ class StateDir:
         return cluster, self._reading(lines, archive=True)
 
     def history_since(self, time: float) -> tuple[Cluster, Reading]:
-        """Return the cluster at some time before `time`, and all later transactions. Raises like `history_before`."""
+        """Return the cluster at a time before `time`, and all following transactions. Raises like `history_before`."""
         cluster, lines = self._line_ranges.range_before(time)
         return cluster, self._reading(replace(lines, until=sys.maxsize), archive=True)
 
     def history_of_job(self, job: JobId, *, archive: bool) -> Iterator[Reading]:
-        """Yield readings of the parts of the log that may contain lines about a job. They also yield other lines.
+        """Yield readings of the parts of the log that may contain lines about a job, which also yield other lines.
 
         Damage in the rest of the log is not reported.
         """
@@ -264,7 +264,7 @@ class StateDir:
         with writing(self.path):
             make_directory(self._disk, self.path)
             if _ALLOWED_BEFORE_INIT.issuperset(os.listdir(self.path)):
-                self.path.chmod(PRIVATE_DIRECTORY)  # after git clone it is open to other users
+                self.path.chmod(PRIVATE_DIRECTORY)  # `git clone` makes it readable by other users
             if (header := self._store.header()) is not None:
                 self._check_cluster(header, cluster_name)
                 return ()
@@ -364,10 +364,7 @@ class StateDir:
     def write_heartbeat(
         self, heartbeat: Mapping[str, object], runner: str = "", entry: Mapping[str, object] | None = None
     ) -> None:
-        """Write the result of the last cycle (a JSON object), and `entry` as the details of its kind of runner.
-
-        Raises NotWritableError.
-        """
+        """Write the result of the last cycle. `entry`: details of its kind of runner. Raises NotWritableError."""
         with writing(self.path / layout.HEARTBEAT):
             write_heartbeat(self.path, self._disk, heartbeat, runner, entry or {})
 

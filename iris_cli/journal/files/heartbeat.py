@@ -27,10 +27,9 @@ _RETRY_INTERVAL = 0.005  # seconds
 def write_heartbeat(
     directory: Path, disk: Disk, heartbeat: Mapping[str, object], runner: str, entry: Mapping[str, object]
 ) -> None:
-    """Record the result `heartbeat` of a cycle. `entry` replaces the entry of this kind of runner.
+    """Record the result `heartbeat` of a cycle. `entry` replaces the entry of this kind of runner. Raises OSError.
 
-    If the lock can't be taken, the file is written without the lock: the next cycles restore lost entries. Raises
-    OSError.
+    If the lock can't be taken, the file is written without the lock. The next cycles restore lost entries.
     """
     with _locked(directory):
         runners = runners_of(read_heartbeat(directory)) | ({runner: dict(entry)} if runner else {})

@@ -13,11 +13,11 @@ from iris_cli.journal.codec import decode, encode
 from iris_cli.journal.durable import Disk, open_safely, opened, replace_file
 from iris_cli.journal.log.position import is_intact, seal, unseal
 
-_MAX_BYTES = 1 << 26  # of the file
+_MAX_BYTES = 1 << 26
 
 
 class NoticeFile:
-    """The file of one state directory. Never raises OSError: a failed notice must not fail the command."""
+    """The file of one state directory. Never raises OSError, because a failed notice must not fail the command."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._directory = directory
@@ -54,7 +54,7 @@ class NoticeFile:
         return False
 
     def forget(self) -> None:
-        """Delete the file. Then events before the next configuration of notifications are never sent."""
+        """Delete the file. When the operator configures notifications later, iris does not send earlier events."""
         with suppress(OSError):
             self._path.unlink()
 

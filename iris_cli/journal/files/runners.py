@@ -32,15 +32,14 @@ LOOP = "loop"
 KINDS = frozenset({LOOP, "watch", "wait", "command"})
 
 _LIMIT = 4096  # bytes
-_TRIES = 100  # to take a lock: other processes hold it briefly when they check it
+_TRIES = 100  # maximum number of tries to take a lock: other processes hold it briefly to check it
 _RETRY_INTERVAL = 0.005  # seconds
 
 
 class Runner(Struct, frozen=True, kw_only=True):
     """A process that runs cycles. `interval` in seconds, `since` in seconds since the epoch, `actor` is `user@host`.
 
-    `started` is the start time of the process, which distinguishes it from a later process with the same pid; "" if
-    unknown. `pid` is 0 if unknown.
+    `started` is the start time of the process, because a later process may have the same pid. "" and 0 mean unknown.
     """
 
     kind: str
@@ -73,7 +72,7 @@ class Runner(Struct, frozen=True, kw_only=True):
         return bool(pid) and pid == self.pid and self.started == _started(pid)
 
     def entry(self) -> dict[str, Any]:
-        """Return the fields for JSON, without the kind: the file's name contains it."""
+        """Return the fields for JSON, without the kind, because the file's name contains the kind."""
         return {name: value for name, value in asdict(self).items() if name != "kind"}
 
 
@@ -96,7 +95,7 @@ class RunnerLock(Struct):
         return True
 
     def is_in_place(self) -> bool:
-        """Return whether the locked file still exists under its name: it was neither deleted nor replaced."""
+        """Return whether the locked file was neither deleted nor replaced."""
         return is_in_place(self.descriptor, self._path)
 
     def write(self, runner: Runner) -> None:
@@ -161,9 +160,8 @@ class Runners:
         """Take over the loop's lock with an inherited descriptor. Return None if `fd` does not hold that lock."""
         lock = RunnerLock(self._directory / LOOP, fd)
         try:
-            if not (
-                lock.is_in_place() and lock.try_lock()
-            ):  # no effect if this process has inherited the lock
+            # `try_lock` changes nothing if this process has inherited the lock.
+            if not (lock.is_in_place() and lock.try_lock()):
                 return None
             os.set_inheritable(fd, False)
         except OSError:
@@ -179,7 +177,7 @@ class Runners:
     @staticmethod
     @contextmanager
     def probing(path: Path) -> Iterator[bool]:
-        """Yield whether the file's lock is free. A free lock can't be taken during the block. Raises OSError."""
+        """Yield whether the file's lock is free. During the block, no process can take it. Raises OSError."""
         with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -228,7 +226,7 @@ def _hold_new_file(directory: Path, prefix: str = "") -> RunnerLock:
 
 
 def _read(path: Path) -> Runner:
-    """Return the runner that a file describes; only its kind is known if the content can't be read."""
+    """Return the runner that a file describes. If the file can't be read, only the kind is known."""
     kind = path.name.partition("-")[0]
     try:
         with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
@@ -286,7 +284,7 @@ class Clients:
         return _hold_new_file(self._directory)
 
     def is_gone(self, name: str) -> bool:
-        """Return True if the client has ended: its lock is free, or its file was deleted. An unreadable file: False."""
+        """Return True if the client's lock is free or its file was deleted. Return False if the file can't be read."""
         try:
             with Runners.probing(self._directory / name) as free:
                 return free

@@ -1,4 +1,4 @@
-"""Files in the state directory that may be deleted: old files of repairs, files packed for ended jobs, copied logs."""
+"""Files in the state directory that may be deleted: files kept by repairs, files packed for ended jobs, copied logs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class UnneededFile(Struct, frozen=True, kw_only=True):
     """One file, or the copied logs of one job. `what` describes its kind.
 
     `problem` is the reason why it can't be deleted, otherwise ''. `bytes` is its size on disk, `written` its last
-    modification in seconds since the epoch. `packed` is the hash of a packed file, otherwise ''. A new job may need a
-    packed file: check this with the lock held before deleting the file.
+    modification in seconds since the epoch. `packed` is the hash of a packed file, otherwise ''. Before the caller
+    deletes a packed file, it must take the lock and check that no new job needs the file.
     """
 
     path: Path
@@ -79,7 +79,7 @@ def _drafts(directory: Path, before: float) -> Iterator[UnneededFile]:
 
 
 def _kept(directory: Path) -> Iterator[UnneededFile]:
-    """Yield the old files of repairs, and the copied logs."""
+    """Yield the files kept by repairs, and the copied logs."""
     for path in _entries(directory):
         if path.name.startswith(TORN_PREFIX):
             yield _unneeded_file(path, "torn log lines")
@@ -122,7 +122,7 @@ def _entries(directory: Path, *, files: bool = True) -> list[Path]:
 
 
 def _size(path: Path) -> tuple[int, float]:
-    """Return the bytes on disk and the time of the last modification; this time is infinity if `path` was deleted."""
+    """Return the bytes on disk and the time of the last modification (infinity if `path` was deleted)."""
     statuses = list(_statuses(path))
     written = max((each.st_mtime for each in statuses), default=math.inf)
     return sum(each.st_blocks * 512 for each in statuses), written

@@ -41,7 +41,7 @@ class Workspaces:
     def __init__(self, path: Path, disk: Disk = DISK) -> None:
         self.path = path
         self._disk = disk
-        self._verified: dict[str, tuple[int, ...]] = {}  # version of the verified file, by hash
+        self._verified: dict[str, tuple[int, ...]] = {}  # by hash: inode, size and time of the verified file
         self._lock = Lock()
 
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:

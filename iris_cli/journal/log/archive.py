@@ -100,17 +100,17 @@ class _GzipReader(io.RawIOBase):
 
     def _unpack(self, limit: int) -> bytes:
         """Decompress at most `limit` bytes. If the input is damaged, halve it to find the bytes before the damage."""
-        some = self._input
+        chunk = self._input
         while True:
             before = self._unpacker.copy()
             try:
-                data = self._unpacker.decompress(some, limit)
+                data = self._unpacker.decompress(chunk, limit)
             except zlib.error:
-                if len(some) == 1:
+                if len(chunk) == 1:
                     raise
-                self._unpacker, some = before, some[: len(some) // 2]
+                self._unpacker, chunk = before, chunk[: len(chunk) // 2]
             else:
-                self._input = self._unpacker.unconsumed_tail + self._input[len(some) :]
+                self._input = self._unpacker.unconsumed_tail + self._input[len(chunk) :]
                 return data
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
@@ -182,14 +182,14 @@ class ArchiveScan:
                     stream.seek(0)
                 start = start_after(self.position)
                 if self._skip and segment.first == self._known.seq - self._known.line + 1:
-                    start = self._known  # the segment has the same offsets as the former log
+                    start = self._known  # the lines have the same offsets as in the former log
                     stream.seek(start.offset)
                 scan = self.current = Scan(
                     stream, sys.maxsize, start, containing=self._containing, until=self._until
                 )
                 yield from scan
         except PermissionError:
-            raise  # an error of reading, not damage
+            raise  # not damage
         except UNREADABLE as error:
             if scan is None or scan.position.seq != segment.last:  # otherwise all lines were read
                 broken = f"the segment can't be read: {error}"

@@ -128,7 +128,7 @@ class FileStore:
         if 0 < after_seq == self._end.seq and self._is_unchanged():
             end, head = self._end, head_at(self._end)
             return Loaded(records=keep(()), end=end, size=end.offset, fault=None, head=head, head_fits=True)
-        head = read_head(self._directory)  # read first, because the log only grows
+        head = read_head(self._directory)  # before the log, so that HEAD names no later line
         try:
             with open(self._path, "rb", opener=open_safely) as stream:
                 return self._load(stream, head, after_seq, keep)
@@ -140,7 +140,7 @@ class FileStore:
             return Loaded(records=(), end=START, size=0, fault=fault, head=head, head_fits=True)
 
     def _lost_log(self) -> Fault | None:
-        """Return a fault if there is an archive but no log, otherwise None: a new log must not replace a lost log."""
+        """Return a fault if there is an archive but no log, because a new log must not replace a lost log."""
         from iris_cli.journal.log.archive import LOG_IS_MISSING, segments
 
         chain = segments(self._directory)
@@ -162,7 +162,7 @@ class FileStore:
 
         continues = 0 < self._end.seq <= after_seq and _record_is_at(stream.fileno(), self._end)
         start = self._end if continues else origin_of(stream)
-        # Checksums by seq: of the last line that was read earlier, and of the line in HEAD. "": not read.
+        # By seq: the checksums of the last line that was read earlier, and of the line in HEAD. "" means not read.
         crcs = dict.fromkeys((self._end.seq, head.seq if head else 0), "")
         crcs |= {START.seq: START.crc, start.seq: start.crc}
         fault, end = None, start
@@ -197,7 +197,7 @@ class FileStore:
                 raise self._replaced_error()
             if end == START:
                 fault = self._lost_log() or fault
-        if not is_other:  # in another log, other lines may have replaced the lines that the caller has
+        if not is_other:  # otherwise the lines that the caller has may be missing in this log
             self._end, self._file = end, (status.st_dev, status.st_ino)
         return Loaded(
             records=kept,
@@ -269,8 +269,7 @@ class FileStore:
         except OSError as error:
             # The line may be on disk, complete or in part, but the caller will not act on it.
             with suppress(OSError):
-                # The failed step may have written HEAD. Restore HEAD durably first: HEAD must never be ahead of the
-                # log.
+                # The failed step may have written HEAD. Restore HEAD first, because it must never be ahead of the log.
                 if read_head(self._directory) != head_at(self._end):
                     write_head(self._disk, self._directory, self._end)
                 self._disk.truncate(fd, self._end.offset)
@@ -295,22 +294,18 @@ def _record_is_at(fd: int, position: Position) -> bool:
     return position.seq == 0 or os.pread(fd, len(mark), max(0, position.offset - len(mark))) == mark
 
 
-def _same(cluster: Cluster) -> Cluster:
-    return cluster
-
-
 class Fold(Struct):
     """Replays records while they are read, without keeping all in memory. `cluster` is the result.
 
     Starts from the cluster `start`, stops after the seq `until`, and keeps the records after the seq `kept_after`.
-    After every `every` records it calls `keep`, which may return an equal cluster that uses less memory.
+    Calls `keep` after each `every` records. `keep` may return an equal cluster that uses less memory.
     """
 
     start: Cluster
     kept_after: int | None
     until: int = sys.maxsize
     every: int = sys.maxsize
-    keep: Callable[[Cluster], Cluster] = _same
+    keep: Callable[[Cluster], Cluster] = lambda cluster: cluster
     cluster: Cluster = field(default_factory=Cluster)
 
     def __call__(self, records: Iterable[LogRecord]) -> tuple[LogRecord, ...]:
@@ -323,13 +318,13 @@ class Fold(Struct):
         records, self.cluster = iter(records), self.start
         while True:
             last = self.cluster.seq + self.every
-            self.cluster = _replayed(islice(records, self.every), self.cluster)
+            self.cluster = _replay(islice(records, self.every), self.cluster)
             if self.cluster.seq < last:
                 return tuple(kept)
             self.cluster = self.keep(self.cluster)
 
 
-def _replayed(records: Iterator[LogRecord], start: Cluster) -> Cluster:
+def _replay(records: Iterator[LogRecord], start: Cluster) -> Cluster:
     if (first := next(records, None)) is None:
         return start
     from iris_cli.core.evolve import replay  # slow to import: it needs every kind of event

@@ -19,7 +19,7 @@ from iris_cli.journal.layout import HEAD
 from iris_cli.journal.log.position import Position
 
 _LIMIT = 4096  # bytes
-_SIZE = 128  # bytes for any content: no write changes the size or reaches a second sector
+_SIZE = 128  # bytes; constant, so that no write changes the size or reaches a second sector
 _MARK = b', "check": "'
 
 
@@ -38,7 +38,7 @@ def read_head(directory: Path) -> Head | None:
             text = os.read(fd, _LIMIT)
         entry = json.loads(text)
         check = entry.pop("check", None)
-        # A HEAD of another size has no checksum: an older program replaced it atomically.
+        # A HEAD of another size has no checksum, because an older program replaced it atomically.
         if len(text) == _SIZE and check != _check(text.partition(_MARK)[0]):
             return None
         head = Head(**entry)
@@ -85,7 +85,7 @@ def write_head(disk: Disk, directory: Path, position: Position) -> None:
 def _text(position: Position) -> bytes:
     assert position.header is not None, "nothing was committed yet"
     ours = f'{{"seq": {position.seq}, "crc": "{position.crc}", "cluster_id": "{position.header.cluster_id}"'
-    body = ours.encode("ascii")  # digits and hexadecimal digits: JSON needs no escapes
+    body = ours.encode("ascii")  # the values have only (hexadecimal) digits, which need no escapes in JSON
     return (body + _MARK + _check(body).encode("ascii") + b'"}').ljust(_SIZE - 1) + b"\n"
 
 

@@ -63,17 +63,14 @@ def is_intact(line: bytes) -> bool:
     return line[-TAIL:] == _CHECKSUM % crc32(line[:-TAIL])
 
 
-# Faults in a log.
-
-
 class FaultKind(StrEnum):
-    TORN = "torn"  # an incomplete or damaged last line: it may never have been committed
+    TORN = "torn"  # an incomplete or damaged last line, which may never have been committed
     DAMAGED = "damaged"
-    EDITED = "edited"  # valid, but another program changed the line end or added a byte order mark
-    NEWER = "newer"  # valid, but written by a newer program
-    FOREIGN = "foreign"  # valid, but HEAD belongs to another log
-    LOST = "lost"  # the line in HEAD is missing or different
-    HEAD = "head"  # valid, but HEAD is damaged
+    EDITED = "edited"  # another program changed the end of a valid line or added a byte order mark
+    NEWER = "newer"  # a newer program wrote the line
+    FOREIGN = "foreign"  # HEAD belongs to another log
+    LOST = "lost"  # the line that HEAD names is missing or different
+    HEAD = "head"  # HEAD is damaged
     MISSING = "missing"  # the lines before this line are not in the archive
 
 

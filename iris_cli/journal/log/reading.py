@@ -73,7 +73,7 @@ class Reading:
 
     def __iter__(self) -> Iterator[Transaction]:
         with reading(self._log):
-            head = read_head(self._directory)  # read first, because the log only grows
+            head = read_head(self._directory)  # before the log, so that HEAD names no later line
             for each in self._records(head):
                 if head is not None and each.seq == head.seq:
                     self._head_fits = each.crc == head.crc
@@ -133,15 +133,12 @@ class Reading:
             raise self.damage.error()
 
 
-# The story of an illegal transition: the events in the log about the task of the transition.
-
-
 MAX_STORY_EVENTS = 40
-"""Maximum number of events in a story: the last events are shown."""
+"""Maximum number of events that `add_story` adds. It counts earlier events."""
 
 
 def add_story(error: IllegalTransitionError, read: Callable[[], Iterable[Transaction]]) -> None:
-    """Add the log's events about the task to the error, unless it has them. Errors of reading the log are ignored."""
+    """Add the log's events about the task of an error, unless it has them. Ignore errors of reading the log."""
     if error.task is None or error.log_was_read:
         return
     error.log_was_read = True

@@ -80,7 +80,7 @@ class LogRecord(Transaction, frozen=True, kw_only=True):
 def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: str) -> bytes:
     """Encode `events` as a complete line with its newline. `after` is the position at the end of the previous line.
 
-    Raises BadEventError for events that would be read with other values.
+    Raises BadEventError for events that would decode to other values.
     """
     head = f'{{"seq":{after.seq + 1},"prev":"{after.crc}","at":"{iso_time(at)}","actor":{quote(actor)}'
     has_header = after.seq == 0 or isinstance(events[0], LogCompacted)
@@ -141,7 +141,7 @@ def decode_line(line: bytes, number: int = FORMAT, *, strict: bool = False) -> L
                 if decoded.events and decoded.format in (None, FORMAT):
                     return _record(decoded)
             except (msgspec.MsgspecError, RecursionError):
-                pass  # the line has an ignorable event or an error: decode it again, event by event
+                pass  # the line has an ignorable event or an error, so decode it event by event
         return _record(_decode_by_event(loads(line), number))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
@@ -228,7 +228,7 @@ EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in get_args(Any
 
 
 def encode_events(events: Sequence[Event]) -> bytes:
-    """Encode events as a JSON array in ASCII. Raises BadEventError for events that would be read with other values.
+    """Encode events as a JSON array in ASCII. Raises BadEventError for events that would decode to other values.
 
     The result is decoded as a check, because msgspec writes NaN as null, and text in place of a number, without an
     error.
@@ -246,10 +246,7 @@ def encode_event(event: Event) -> dict[str, Any]:
 
 
 def decode_event(entry: Any) -> Event | None:
-    """Decode an event from a JSON object; None for an unknown event that may be ignored.
-
-    Raises BadEventError and UnknownTypeError.
-    """
+    """Decode an event; None for an unknown event that may be ignored. Raises BadEventError, UnknownTypeError."""
     if type(entry) is not dict or type(name := entry.get("type")) is not str:
         raise BadEventError("an event is an object with a type")
     ignorable = "ignorable" in entry

@@ -108,8 +108,7 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
             f"moved an unfinished line of an interrupted command out of the event log to {kept.name}"
         )
     if committed < end.seq:
-        # After a failed fsync, lines after HEAD may be in memory only, and a later fsync does not report this. Copy the
-        # log.
+        # Copy the log: after a failed fsync, lines after HEAD may be in memory only, and a later fsync may succeed.
         copy_range(disk, log, 0, end.offset, log)
         messages.append(f"{end.seq - committed} lines of an interrupted command were not in HEAD: updated")
     elif is_torn:

@@ -118,7 +118,6 @@ def _restore_from_archive(directory: Path, disk: Disk, report: VerifyReport) -> 
 
 
 def _write_log(directory: Path, disk: Disk, lines: Iterable[bytes]) -> None:
-    """Durably replace the log by these lines."""
     with replacing(disk, directory / LOG) as fd:
         for line in lines:
             write_all(disk, fd, line)

@@ -21,7 +21,7 @@ class Scan:
     """Iterates once over the records of one file. Afterwards `position` is the end of the last valid record.
 
     Reads from `start`, the current position of the stream, up to byte `size`, so that a line that is being appended is
-    not read. The line that HEAD (`head`) names is valid even without its newline; `position` then includes the newline.
+    not read. The line that HEAD (`head`) names is valid even without its newline. `position` then counts the newline.
     `strict`: duplicate keys are damage. `containing`: valid lines without this text are skipped. The scan stops after
     the seq `until`.
     """

@@ -64,7 +64,7 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
     log = directory / LOG
     with reading(log), ExitStack() as stack:
         check_readable(directory)  # reading a pipe would block
-        head = read_head(directory)  # read first, because the log only grows
+        head = read_head(directory)  # before the log, so that HEAD names no later line
         verifier = _Verifier(head, on_scan, replayed=replayed)
         try:
             stream = stack.enter_context(open(log, "rb", opener=open_safely))
@@ -119,7 +119,7 @@ class _Verifier:
         self._crc_at_head = ""
         self._cluster = Cluster() if replayed else None
         self._end = START  # end of the last valid record
-        self._before = START  # end of the record before the record that is being replayed
+        self._before = START  # position before the record that is being replayed
         self._records = 0
         self._findings: list[Fault] = []
         self._unfinished: Fault | None = None
@@ -148,7 +148,7 @@ class _Verifier:
                 )
                 self.read_file(segment.file, stream, sys.maxsize)
         except PermissionError:
-            raise  # an error of reading, not damage
+            raise  # not damage
         except UNREADABLE as error:
             if self._end.seq != segment.last:  # otherwise all lines were read
                 what = f"the segment can't be read: {error}"
@@ -189,7 +189,7 @@ class _Verifier:
                 position = _next_valid(file, stream, size, self._end, self._findings)
 
     def _read_records(self, file: str, scan: Scan) -> None:
-        records = self._counted(scan)
+        records = self._count_records(scan)
         if self._cluster is not None and not self._findings:
             try:
                 self._cluster = replay(records, self._cluster)
@@ -200,7 +200,7 @@ class _Verifier:
         for _ in records:
             pass
 
-    def _counted(self, scan: Scan) -> Iterator[LogRecord]:
+    def _count_records(self, scan: Scan) -> Iterator[LogRecord]:
         self._before = scan.position
         for record in scan:
             self._records += 1

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 EVERY_LINES = 10_000
 EVERY_BYTES = 2_000_000
-_ARCHIVE_FACTOR = 5  # a snapshot is archived after `every_lines` times this number of lines
-_MIN_BYTES = 200_000  # of new lines: reading them takes as long as all other work of `iris status`
-_MAX_RATIO = 16  # a snapshot is kept if it is more than this many times as long as the new lines
+_ARCHIVE_FACTOR = 5  # a snapshot is archived after this many times `every_lines` lines
+_MIN_BYTES = 200_000  # minimum size of the new lines; `iris status` reads these in half of its time
+_MAX_RATIO = 16  # maximum size of the last snapshot, as a multiple of the size of the new lines
 _NAME = re.compile(r"snapshot-([0-9]{12})\.json")
 
 ReplayTo = Callable[[Position], Cluster]
@@ -48,7 +48,7 @@ class SnapshotCache:
     def read(self, fits: Callable[[Position], bool], replay_to: ReplayTo) -> tuple[Position, Cluster] | None:
         """Return the newest usable snapshot as its position in the log and its cluster; None if no snapshot is usable.
 
-        `fits` returns whether a position is in this log: whether the line there has the checksum of the position.
+        `fits` returns whether the line at a position of this log has the position's checksum.
         """
         self._last = START
         if not (paths := list(self._paths())):
@@ -120,11 +120,11 @@ class SnapshotCache:
                 return cluster
             path = archived_snapshot_path(self._directory, position.seq)
             make_directory(self._disk, path.parent)
-            if (moment := draft.write(self._disk, path)) is not None:
-                # BEFORE this line the earlier files were still needed.
+            if (archived := draft.write(self._disk, path)) is not None:
+                # Only now, because until the write the earlier files were the newest snapshot.
                 self._delete(path if draft.since == 0 else None)
                 on_archived()
-                return draft.trimmed(self._directory, moment, partial(replay_to, position))
+                return draft.trimmed(self._directory, archived, partial(replay_to, position))
         except UNUSABLE as error:
             if not isinstance(error, OSError):  # one of the earlier snapshots is damaged
                 self._delete(self._path)
@@ -143,7 +143,7 @@ class SnapshotCache:
                     path.unlink()
 
     def _is_ours(self) -> bool:
-        """Return whether this user owns the state directory: its owner could not replace a file that root created."""
+        """Return whether this user owns the directory, because its owner could not replace a snapshot of root's."""
         try:
             return self._directory.stat().st_uid == os.geteuid()
         except OSError:

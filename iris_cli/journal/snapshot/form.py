@@ -91,13 +91,13 @@ class FirstLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class StoredTask(Task, kw_only=True):
-    """A task as stored. Its id is not stored: it follows from the position in the job."""
+    """A task as stored, without its id, which follows from the task's position in the job."""
 
     id: TaskId = TaskId(JobId("-"), 0)
 
 
 class RepeatedTask(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Consecutive tasks that differ only in their ids: one of them, and their number."""
+    """One of several consecutive tasks that differ only in their ids, and the number of these tasks."""
 
     count: int
     task: StoredTask
@@ -151,17 +151,19 @@ def job_in(cluster: Cluster, job: JobId, known: Sequence[Task] = ()) -> FullJob:
 
 
 def stored_job(full_job: FullJob) -> StoredJob:
-    return StoredJob(job=full_job.job, tasks=tuple(_repeated(full_job.tasks)), children=full_job.children)
+    return StoredJob(
+        job=full_job.job, tasks=tuple(_repeated_tasks(full_job.tasks)), children=full_job.children
+    )
 
 
 def expand_job(entry: StoredJob) -> FullJob:
     """Decode a job. Raises ValueError if its number of tasks is wrong."""
     tasks = chain.from_iterable(repeat(each.task, each.count) for each in entry.tasks)
-    named = [_named(task, task_id) for task, task_id in zip(tasks, entry.job.task_ids, strict=True)]
-    return FullJob(entry.job, tuple(named), entry.children)
+    with_ids = [_add_id(task, task_id) for task, task_id in zip(tasks, entry.job.task_ids, strict=True)]
+    return FullJob(entry.job, tuple(with_ids), entry.children)
 
 
-def _repeated(tasks: Iterable[Task]) -> Iterator[RepeatedTask]:
+def _repeated_tasks(tasks: Iterable[Task]) -> Iterator[RepeatedTask]:
     found, count = None, 0
     for task in map(_stored_task, tasks):
         if found is not None and not task.attempts and found == task:
@@ -185,7 +187,7 @@ def _stored_task(task: Task) -> StoredTask:
     )
 
 
-def _named(task: StoredTask, task_id: TaskId) -> Task:
+def _add_id(task: StoredTask, task_id: TaskId) -> Task:
     return Task(
         id=task_id,
         state=task.state,

@@ -31,7 +31,7 @@ from iris_cli.journal.snapshot.reading import OutputTexts, Snapshot, SnapshotFil
 LAST = 100
 """Number of last ended jobs whose ids are in the part that every command reads."""
 
-_PAGE = 64  # jobs
+_PAGE = 64  # jobs in a page
 
 
 class SnapshotDraft:
@@ -70,7 +70,7 @@ class SnapshotDraft:
         """Durably replace `path` by the snapshot. Return None if another process is writing it."""
         first = seal(encode(self._header)[:-1])
         draft = path.with_name(path.name + ".tmp")
-        with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK) as fd:  # a pipe must not block
+        with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK) as fd:  # do not block if it is a pipe
             if not _is_ours_alone(fd, draft):
                 return None
             try:
@@ -87,7 +87,7 @@ class SnapshotDraft:
         return Archived(position.seq, first[-11:-3].decode("ascii"), position.earliest or 0.0)
 
     def trimmed(self, directory: Path, archived: Archived, replay: Callable[[], Cluster]) -> Cluster:
-        """Return the cluster after the snapshot is archived, with only the often needed jobs in memory."""
+        """Return the cluster with open jobs, and jobs that still have files on workers, in memory."""
         outputs = values_in_memory(self._cluster.outputs)
         unreaped = {attempt.task.job for each in outputs for attempt in each.attempts}
         known = self._past.kept if self._past is not None else {}
@@ -115,7 +115,7 @@ def _parts_of(cluster: Cluster) -> SnapshotParts:
     is_open = {full_job.job.id for full_job in opened}
     last_ended_ids = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in is_open)
     if past is not None and past.log is not None:
-        # `last_ended` found a damaged file and used the log instead: begin again without earlier snapshots.
+        # `last_ended` found a damaged file and used the log, so begin again without earlier snapshots.
         return _parts_of(cluster)
     return opened, ended, last_ended_ids, past
 
@@ -127,7 +127,7 @@ def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[FullJob],
         tasks.setdefault(task.id.job, []).append(task)
     job_ids = tasks | {job.id: None for job in values_in_memory(cluster.jobs)}
     full_jobs = [job_in(cluster, job_id, tasks.get(job_id, ())) for job_id in job_ids]
-    open_ids = {job.id for job in cluster.open_jobs()}  # the lines above have read jobs into memory
+    open_ids = {job.id for job in cluster.open_jobs()}  # after `job_in`, which reads jobs into memory
     opened: list[FullJob] = []
     ended: list[FullJob] = []
     for full_job in full_jobs:
