@@ -41,12 +41,11 @@ class WaitTimeoutError(IrisError, TimeoutError):
 class IrisClient:
     """A client that submits and manages jobs. It is thread-safe, and a program may use several clients.
 
-    On the operator's machine the client uses the same state directory as the `iris` command: `state_dir`,
-    `$IRIS_STATE_DIR`, or `state` next to `cluster.yaml`. The `cluster.yaml` is `config`, `$IRIS_CONFIG` or
-    `./cluster.yaml`. Inside a task, without `state_dir` and `config`, the client sends requests, and the cluster's
-    cycles answer them. `answer_timeout`: seconds to wait for an answer (None: unlimited). `lock_timeout`: seconds to
-    wait for the lock of the state directory. The client reads no file before the first call. All methods raise
-    IrisError with the `message`, `hint` and `exit_code` of the `iris` command.
+    On the operator's machine the client uses the same files as the `iris` command. `state_dir`, `config` and
+    `lock_timeout` (seconds) are like its options. Inside a task, without `state_dir` and `config`, the client sends
+    requests, and the cluster's cycles answer them. `answer_timeout`: seconds to wait for an answer (None: unlimited).
+    The client reads no file before the first call. All methods raise IrisError with the `message`, `hint` and
+    `exit_code` of the `iris` command.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class IrisClient:
         second call with the same id gets the answer to the first call, even after a restart of this program. On the
         operator's machine, the method runs a cycle to start the job, unless `schedule` is false.
 
-        Raises UsageError, UnschedulableError, and NotFoundError if a job in `after` does not exist. See also the class.
+        Raises UsageError, UnschedulableError, and NotFoundError if a job in `after` does not exist.
         """
         request = job_request(command, constraints, fields)
         if not inherit_constraints:
@@ -366,7 +365,7 @@ def _ranks(job: JobId, chosen: int | str | Sequence[int] | None) -> tuple[int, .
     if not ranks or not all(type(rank) is int and rank >= 0 for rank in ranks):
         raise UsageError(
             f"stream_logs_from={chosen!r:.80} is not a task",
-            hint='write the index of a task, a list of them, the id of one, or "all"',
+            hint='write a task index, a list of indexes, a task id, or "all"',
         )
     return ranks
 

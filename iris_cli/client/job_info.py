@@ -69,9 +69,9 @@ class JobInfo(Struct, frozen=True, kw_only=True):
 def get_job_info() -> JobInfo | None:
     """Return information about this task. Outside of tasks, where `IRIS_JOB_ID` is not set, return None.
 
-    `IRIS_TASK_ID` or `IRIS_TASK_INDEX` must be set: with a default index, the program would repeat the work of another
-    rank. All other variables may be missing, for example in a test. By default the job has index + 1 tasks, the attempt
-    is 0, and there is no worker. Raises UsageError with the name of the missing or invalid variable.
+    `IRIS_TASK_ID` or `IRIS_TASK_INDEX` must be set, because with a default index two ranks might do the same work. All
+    other variables may be missing, for example in a test. By default the job has index + 1 tasks, the attempt is 0, and
+    there is no worker. Raises UsageError with the name of the missing or invalid variable.
     """
     if not os.environ.get("IRIS_JOB_ID"):
         return None

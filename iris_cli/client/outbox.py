@@ -53,9 +53,9 @@ class Outbox:
         return JobId(self.submit_job(request, request_id)["job"])
 
     def submit_job(self, request: JobRequest, request_id: str | None = None) -> Mapping[str, Any]:
-        """Submit a job, and return the answer. Pack the files to ship into the outbox, from where a cycle fetches them.
+        """Submit a job, and return the answer. Pack the files to ship into the outbox. A cycle fetches them.
 
-        If the request is refused or not answered, the packed file stays: the program may repeat the request.
+        If the request is refused or not answered, the packed file stays, because the program may repeat the request.
         """
         if request.again is not None:
             raise UsageError("--again is not available inside a task", hint="iris launch --help")
@@ -82,7 +82,7 @@ class Outbox:
         return self._channel.ask(request, self._answer_timeout, request_id)
 
     def check_no_deadlock(self, job: str) -> None:
-        """Raise UsageError if this task's job is `job` or a descendant of it: then `job` can't end before this task."""
+        """Raise UsageError if this task's job is `job` or its descendant, because `job` can't end before this task."""
         check_no_deadlock(JobId(os.environ.get("IRIS_JOB_ID", "")), JobId(job))
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
@@ -157,7 +157,7 @@ class Outbox:
         return [line for cursor in cursors for line in self._read(cursor, tail)]
 
     def _read(self, cursor: Cursor, tail: int | None) -> list[LogLine]:
-        """Return the last `tail` lines (None: all lines). Read only the end of a long file if possible."""
+        """Return the last `tail` lines (None: all lines). If possible, read only the end of a long file."""
         lines: list[LogLine] = []
         if tail is not None:
             cursor.offset = -MAX_LOG_PIECE
@@ -267,11 +267,11 @@ class Cursor(Struct):
     task: str
     attempt: int
     stream: str
-    offset: int = 0  # offset of the next piece; a negative one counts from the end
+    offset: int = 0  # offset of the next piece; a negative offset counts from the end
     first_offset: int = 0  # offset of the first byte read
     size: int = 0  # size of the file, according to the last answer
     at_end: bool = False  # True if the last read reached the end
-    refusal: IrisError | None = None  # why the last read got nothing
+    refusal: IrisError | None = None  # the error if the last read was refused
     _cutter: LineCutter = field(default_factory=LineCutter)
     _requests: list[RequestId] = field(default_factory=list)
 
@@ -280,7 +280,7 @@ class Cursor(Struct):
         return Cursor(self.channel, self.task, self.attempt, self.stream, offset, offset, self.size)
 
     def ask(self) -> None:
-        """Request the next pieces: at most AHEAD pieces up to the known size, or one piece if the size is unknown."""
+        """Request the next pieces: at most AHEAD pieces up to the known size, and one piece if the size is unknown."""
         end = max(self.size, self.offset + 1) if self.offset >= 0 else self.offset + 1
         starts = range(self.offset, end, MAX_LOG_PIECE)
         task = parse_task_id(self.task)
@@ -290,7 +290,7 @@ class Cursor(Struct):
         ]
 
     def receive(self, until: float | None) -> list[LogLine] | None:
-        """Return the lines in the answers; None if an answer is missing at `until`. The next `ask` repeats them."""
+        """Return the lines in the answers; None if an answer is missing at `until`. Then call `ask` again."""
         self.at_end, self.refusal = False, None
         data = b""
         for name in self._requests:
@@ -308,7 +308,7 @@ class Cursor(Struct):
             data += piece
             self.at_end = self.offset + len(data) >= self.size
             if self.at_end or len(piece) < MAX_LOG_PIECE:
-                break  # this piece is shorter than requested, so there is a gap before the next piece
+                break  # a short piece leaves a gap before the next piece
         self.drop_requests()
         self.offset += len(data)
         return self.lines(self._cutter.feed(data))

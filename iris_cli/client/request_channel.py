@@ -2,7 +2,7 @@
 
 A request is a file in `outbox/`. It gets its name when it is complete and durable. The answer is a file in `inbox/`
 with the same name. Cycles may read a request several times, but execute it once. So a program that was killed can send
-its requests again under the same names: no request is lost or executed twice.
+its requests again under the same names.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RequestChannel(RequestFiles):
         try:
             (answer,) = self.wait([name], self.deadline(timeout))
         finally:
-            # Keep an unanswered request that changes something: a cycle may still execute it.
+            # Keep an unanswered request that changes something, because a cycle may still execute it.
             if answer is not None or not is_change:
                 self.drop(name, keep_answer=request_id is not None)
         if answer is None:
@@ -100,7 +100,7 @@ class RequestChannel(RequestFiles):
         return name
 
     def ask_all(self, requests: Sequence[Request], until: float | None) -> list[Mapping[str, Any] | None]:
-        """Return the results of read-only requests: see `wait`. Raises the first error that an answer contains."""
+        """Wait for the results of read-only requests like `wait`. Raises the first error that an answer contains."""
         names = [self.put(request) for request in requests]
         try:
             answers = self.wait(names, until)

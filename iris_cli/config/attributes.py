@@ -13,7 +13,7 @@ from iris_cli.core.attributes import AttributeValue, taint_key
 from iris_cli.errors import UsageError
 
 _KEY = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
-_MAX_LABEL = 63  # characters, Google's limit for keys and values
+_MAX_LABEL = 63  # characters; Google's limit for keys and values
 _SET_BY_SLICE = frozenset(
     {keys.REGION_ATTRIBUTE_KEY, keys.ZONE_ATTRIBUTE_KEY, keys.PREEMPTIBLE_ATTRIBUTE_KEY}
 )

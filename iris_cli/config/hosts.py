@@ -15,7 +15,7 @@ from iris_cli.core import NOWHERE, Connection, ReplaceLost, clip, pattern
 from iris_cli.errors import UsageError
 
 MAX_HOSTS = 10_000
-"""Maximum number of hosts in a file. A typo in a range may result in a huge number."""
+"""Maximum number of hosts in a file, because a typo in a range may result in a huge number."""
 
 _RANGE = pattern(r"\[([0-9]{1,6})-([0-9]{1,6})\]")
 _HOST = pattern(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
@@ -34,7 +34,7 @@ class Inherited(Struct, frozen=True, kw_only=True):
 
 
 def inherit(entry: Section, base: Inherited) -> Inherited:
-    """Return the settings of an entry. Keys of the entry override keys in its `ssh` block. Both override `base`."""
+    """Return an entry's settings. Keys of the entry override keys in its `ssh` block, and both override `base`."""
     connection = entry.get("ssh", lambda setting: ssh_block(setting, base.connection), base.connection)
     connection = _ssh_keys(entry, connection)
     return Inherited(
@@ -71,9 +71,6 @@ def remote_dir(setting: Setting) -> str:
 def _key_file(setting: Setting) -> str:
     """Parse the path of a private key. A relative path is relative to the configuration file."""
     return str(setting.report.file.absolute().parent / expand_home(reading.text(setting)))
-
-
-# Hosts
 
 
 def host_name(setting: Setting) -> str:

@@ -120,10 +120,7 @@ def _workdir(setting: Setting) -> str:
 
 
 def _env_files(setting: Setting) -> dict[str, str]:
-    """Read variables from a file or a list of files. Later files override earlier files.
-
-    Paths are relative to the job file.
-    """
+    """Read variables from files, whose paths are relative to the job file. Later files override earlier files."""
     is_list = isinstance(setting.node.value, tuple)
     names = [reading.scalar_text(item) for item in setting.items()] if is_list else [reading.text(setting)]
     found: dict[str, str] = {}

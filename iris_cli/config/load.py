@@ -37,7 +37,7 @@ from iris_cli.errors import UsageError
 _NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _NAME_HINT = "use letters, digits and . _ -"
 _URL = pattern(r"https?://[^\s/?#@]+([/?#]\S*)?")
-_MAY_BE_ZERO = frozenset(  # zero means that iris does not wait, or that the function is off
+_MAY_BE_ZERO = frozenset(  # limits that are off, or mean no waiting, if they are zero
     {"device_wait", "settle_seconds", "gang_reserve_after", "reap_after"}
 )
 _SIZES = frozenset({"workspace_size", "keep_logs"})
@@ -52,10 +52,7 @@ class _HostEntry(Struct, frozen=True):
 
 
 def load_cluster_config(path: Path, data: bytes | None = None) -> ClusterConfig:
-    """Read and validate `cluster.yaml`. `data`: content to read instead of the file.
-
-    Raises ConfigError with all problems.
-    """
+    """Read and validate `cluster.yaml`, or its new content `data`. Raises ConfigError with all problems."""
     report = Report(path)
     root = read_yaml(path, report, data)
     config = Setting(root, "", report).read(_cluster) if root else None
@@ -135,7 +132,7 @@ def _slice(setting: Setting, base: Inherited) -> list[_HostEntry]:
         shared = attributes_of(entry)
         if kind and hosts:
             schema.check_host_count(kind, len(hosts), entry.setting_for("hosts"))
-        entry.get("incarnation", reading.text)  # only `iris cluster import` uses the value
+        entry.get("incarnation", reading.text)  # a known key, but only `iris cluster import` uses the value
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
     if not (name and kind):
         return []
@@ -252,7 +249,7 @@ def _limits(setting: Setting) -> Limits:
     with reading.section(setting) as entry:
         for name in Limits.__struct_fields__:
             if name == "silent_after":
-                continue  # this limit has a key of its own at the top
+                continue  # a key at the top level of the file
             default = getattr(Limits(), name)
             if name in _SIZES:
                 fields[name] = entry.get(name, size, default)

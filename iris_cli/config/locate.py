@@ -44,7 +44,7 @@ def find_config(config_option: Path | None, environ: Mapping[str, str], cwd: Pat
 
 def _user_paths(environ: Mapping[str, str]) -> list[Path]:
     base = environ.get("XDG_CONFIG_HOME", "")
-    if not base.startswith("/"):  # the XDG specification requires to ignore relative paths
+    if not base.startswith("/"):  # by the XDG specification, programs must ignore relative paths
         home = environ.get("HOME")
         base = f"{home}/.config" if home else ""
     return [Path(base, "iris", FILE_NAME)] if base else []

@@ -1,7 +1,6 @@
 """Parse requests from inside tasks. The text of a request is untrusted.
 
-A request to submit a job has the fields of a job file, except fields that read files or environment variables of the
-operator's machine.
+A request to submit a job has the fields of a job file, except fields that read the operator's files or environment.
 """
 
 from __future__ import annotations

@@ -38,8 +38,7 @@ def write_request(request: Request) -> bytes:
 def digest_of(job: JobRequest) -> str:
     """Return a digest of a job without its name. Equal jobs have equal digests.
 
-    The digest has only fields that are set. So a new field in a later release does not change the digests of jobs
-    without this field.
+    Fields that are not set do not change the digest. So a new field in a later release does not change old digests.
     """
     from hashlib import sha256
 

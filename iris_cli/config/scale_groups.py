@@ -31,12 +31,12 @@ from iris_cli.errors import UsageError
 
 _PROJECT = pattern(r"([a-z0-9.-]{1,100}:)?[a-z0-9][a-z0-9-]{0,62}")
 _RUNTIME = pattern(r"[a-z0-9][a-z0-9._-]{0,127}")
-_RESOURCE = pattern(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}")  # a name, or a path that ends in it
+_RESOURCE = pattern(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}")  # a name, or a path that ends in a name
 _CLOUD_NAME = pattern(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _EMAIL = pattern(r"[A-Za-z0-9._+-]{1,100}@[A-Za-z0-9.-]{1,150}")
 _LABEL_KEY = pattern(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = pattern(r"[a-z0-9_-]{0,63}")
-_MAX_LABELS = 60  # Google allows 64, and iris adds some
+_MAX_LABELS = 60  # Google allows 64 labels, and iris adds some
 _ACCELERATOR_HINT = "accelerator: v4 and topology: 2x2x4 belong together"
 _GCP_ONLY = (
     *("accelerator", "topology", "spot", "reserved", "reservation", "queued", "addresses", "network"),

@@ -164,7 +164,7 @@ def check_limits(limits: Limits, entry: Section) -> None:
 
 
 def _address(connection: Connection) -> str:
-    """Return host, port and jump host of a connection. One address behind two jump hosts may be two machines."""
+    """Return host, port and jump host, because the same address behind different jump hosts may be two machines."""
     port = connection.port or 22
     host = connection.host.lower() + ("" if port == 22 else f" port {port}")
     return f"{host} via {connection.proxy_jump}" if connection.proxy_jump else host
@@ -179,5 +179,5 @@ def _report_differences_in_case(key: str, found: Sequence[tuple[HostConfig, Sett
         text = str(value)
         other = spellings.setdefault(text.casefold(), text)
         if other != text:
-            spellings[text.casefold()] = text  # warn only once about consecutive hosts
+            spellings[text.casefold()] = text  # so that following hosts with this spelling cause no warning
             setting.warn(f"{key} {text!r} differs from {other!r} only in case; values are compared exactly")

@@ -22,7 +22,7 @@ MAX_DEPTH = 40
 
 Scalar = str | int | float | bool | None
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the loader in C if PyYAML was built with it
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML may be built without the loader in C
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -49,10 +49,7 @@ class _RejectedError(Exception):
 
 
 def read_yaml(path: Path, report: Report, data: bytes | None = None) -> Node | None:
-    """Return the root of a YAML file; None if it can't be read. Add all problems to the report.
-
-    `data`: content to read instead of the file.
-    """
+    """Return the root of a YAML file, or of its new content `data`; None if invalid. Add problems to the report."""
     try:
         text = _decode(_read(path) if data is None else data)
         return _Builder(text, report).document()
@@ -191,9 +188,6 @@ def _scalar(event: yaml.Event) -> Node:
 
 def _line(event: yaml.Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 1
-
-
-# The problems of a file
 
 
 _MAX_PROBLEMS = 100

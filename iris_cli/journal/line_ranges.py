@@ -39,14 +39,14 @@ class LineRanges(Struct):
             files = self.snapshots.files(self.fits)
             if files is None:
                 return Cluster(), ALL
-            known = list(files.newest_first())
-            for number, file in enumerate([None, *known]):
-                start = known[number].header.position if number < len(known) else START
+            found = list(files.newest_first())
+            for number, file in enumerate([None, *found]):
+                start = found[number].header.position if number < len(found) else START
                 end = None if file is None else file.header.position
                 if end is None or (end.earliest or 0.0) <= time:
                     part = LineRange(start, end.seq if end is not None else sys.maxsize)
                     if any(each.at <= time for each in Reading(self.directory, part, archive=True)):
-                        return self._cluster(files, known[number]) if number < len(known) else Cluster(), part
+                        return self._cluster(files, found[number]) if number < len(found) else Cluster(), part
             return Cluster(), ALL
         except UNUSABLE:
             return Cluster(), ALL

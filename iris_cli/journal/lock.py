@@ -58,10 +58,7 @@ class StateLock:
 
     @contextmanager
     def hold(self, holder: LockHolder, timeout: float) -> Iterator[HeldLock]:
-        """Hold the lock after waiting up to `timeout` seconds for it.
-
-        Raises LockedError, and NotWritableError if the file system has no locks.
-        """
+        """Wait up to `timeout` seconds for the lock, and hold it. Raises LockedError and NotWritableError."""
         deadline = SYSTEM_CLOCK.monotonic() + timeout
         while True:
             with ExitStack() as stack:

@@ -114,14 +114,14 @@ class StateDir:
 
     @cached_property
     def workspaces(self) -> Workspaces:
-        return self._packed(layout.WORKSPACES)
+        return self._packed_files(layout.WORKSPACES)
 
     @cached_property
     def lines(self) -> Workspaces:
         """The lines of `--each-line`, stored like workspaces."""
-        return self._packed(layout.LINES)
+        return self._packed_files(layout.LINES)
 
-    def _packed(self, name: str) -> Workspaces:
+    def _packed_files(self, name: str) -> Workspaces:
         from iris_cli.journal.files.workspaces import Workspaces  # its imports are slow
 
         return Workspaces(self.path / name, self._disk)
@@ -156,9 +156,9 @@ class StateDir:
 
         Starts from the snapshot and reads only later lines. Raises IllegalTransitionError, and the errors of `read`.
         """
-        if (known := self._snapshots.read(self._store.resume, self._replay_to)) is not None:
+        if (snapshot := self._snapshots.read(self._store.resume, self._replay_to)) is not None:
             with suppress(LogReplacedError, IllegalTransitionError):
-                return self._load_from(known[1], kept_after)
+                return self._load_from(snapshot[1], kept_after)
             self._snapshots.reject()
         return self._load_from(Cluster(), kept_after)
 
@@ -198,27 +198,23 @@ class StateDir:
         return self._write_snapshot(cluster, end, always=always) if cluster.seq == end.seq else cluster
 
     def _write_snapshot(self, cluster: Cluster, position: Position, *, always: bool = True) -> Cluster:
-        done = self._store.forget_earliest
-        return self._snapshots.keep(cluster, position, self._replay_to, done, always=always)
+        on_archived = self._store.forget_earliest
+        return self._snapshots.keep(cluster, position, self._replay_to, on_archived, always=always)
 
     def read_history(self, *, archive: bool) -> Reading:
         """Return all transactions of the log, with or without its archive, in order. Takes no lock.
 
-        Iterating over the result raises NotWritableError if the log can't be read. Raises ConfigError for the log of
-        another cluster.
+        Raises ConfigError for the log of another cluster. Iteration raises NotWritableError for an unreadable log.
         """
         return self._reading(archive=archive)
 
     def history_before(self, time: float) -> tuple[Cluster, Reading]:
-        """Return the cluster at a time before `time`, and the following transactions, at least up to `time`.
-
-        Raises the errors of `read_history`.
-        """
+        """Return a cluster before `time`, and later transactions at least up to `time`. Raises like `read_history`."""
         cluster, lines = self._line_ranges.range_before(time)
         return cluster, self._reading(lines, archive=True)
 
     def history_since(self, time: float) -> tuple[Cluster, Reading]:
-        """Return the cluster at a time before `time`, and all following transactions. Raises like `history_before`."""
+        """Return a cluster at a time before `time`, and all later transactions. Raises like `read_history`."""
         cluster, lines = self._line_ranges.range_before(time)
         return cluster, self._reading(replace(lines, until=sys.maxsize), archive=True)
 
@@ -231,10 +227,7 @@ class StateDir:
             yield self._reading(lines, archive=archive, containing=job)
 
     def last_lines(self, lines: int, *, archive: bool) -> Reading:
-        """Return a reading of at least the last `lines` lines. Damage in earlier lines is not reported.
-
-        Raises the errors of `read_history`.
-        """
+        """Return a reading of at least the last `lines` lines, ignoring earlier damage. Raises like `read_history`."""
         return self._reading(self._line_ranges.range_of_last(lines), archive=archive)
 
     @property
@@ -260,7 +253,7 @@ class StateDir:
         timeout: float = LOCK_TIMEOUT,
         accept_loss: bool = False,
     ) -> tuple[str, ...]:
-        """Create the directory and its log if missing. Return messages for the user. Raises the errors of `locked`."""
+        """Create the directory and its log if missing. Return messages for the user. Raises like `locked`."""
         with writing(self.path):
             make_directory(self._disk, self.path)
             if _ALLOWED_BEFORE_INIT.issuperset(os.listdir(self.path)):
@@ -282,18 +275,14 @@ class StateDir:
         """Hold the lock, and yield the writer. `accept_loss`: continue even if committed lines are missing.
 
         Raises LockedError after `timeout` seconds, NotWritableError, LogDamagedError, ConfigError for the log of
-        another cluster, NotFoundError if there is no log, and LogReplacedError if lines that the caller has read do not
-        exist any more.
+        another cluster, NotFoundError without a log, and LogReplacedError if lines that the caller has read are gone.
         """
         return self._open(command, timeout, after_seq=after_seq, accept_loss=accept_loss, must_exist=True)
 
     def compact(
         self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0
     ) -> tuple[Compacted | None, tuple[str, ...]]:
-        """Move the log to the archive. Return the result (None if there was nothing to move) and messages for the user.
-
-        Raises the errors of `locked`.
-        """
+        """Move the log to the archive. Return the result (None: nothing to move) and messages. Raises like `locked`."""
         with self.locked(command, timeout, after_seq=after_seq) as writer:
             return writer.compact(at=self._now()), writer.messages
 
@@ -313,7 +302,7 @@ class StateDir:
             check_writable(self.path)
         holder = LockHolder(pid=os.getpid(), actor=self.actor, command=command, since=iso_time(self._now()))
         with self._lock.hold(holder, timeout) as lock:
-            if self._on_network:
+            if self._network_type:
                 lock.check_exclusive()
             with writing(self._log):
                 loaded = self._store.load(after_seq)
@@ -339,14 +328,14 @@ class StateDir:
             )
 
     def _warnings(self, last: float) -> Iterator[str]:
-        if self._on_network and not record_warning(self.path, self._on_network):
-            what = f"{self.path} is on {self._on_network}, where locks are unreliable"
+        if self._network_type and not record_warning(self.path, self._network_type):
+            what = f"{self.path} is on {self._network_type}, where locks are unreliable"
             yield f"{what}: use a local directory with --state-dir (see iris doctor)"
         if (behind := last - self._now()) > _CLOCK_STEP:
             yield f"the clock of this machine is {format_duration(behind)} behind the last event"
 
     @cached_property
-    def _on_network(self) -> str:
+    def _network_type(self) -> str:
         return network_file_system(self.path)
 
     @cached_property
@@ -355,7 +344,7 @@ class StateDir:
         from iris_cli.journal.slice_owner import slice_owner_of
 
         with writing(self.path):
-            return slice_owner_of(self.path, host=self.host, shared=bool(self._on_network))
+            return slice_owner_of(self.path, host=self.host, shared=bool(self._network_type))
 
     def lock_holder(self) -> LockHolder | None:
         """Return the recorded holder of the lock, for messages; None if unknown."""

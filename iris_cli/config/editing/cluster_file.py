@@ -284,7 +284,7 @@ class ClusterFile:
         return len(self.text) if end < 0 else end + 1
 
     def _item_end(self, position: int, column: int) -> int:
-        """Return the position after an item and its comments. The item ends at `position`. Its dash is in `column`."""
+        """Return the position after the comments of the item that ends at `position` and has its dash in `column`."""
         end = line_start = self._line_end(position)
         while line_start < len(self.text):
             line_end = self._line_end(line_start)
@@ -297,14 +297,13 @@ class ClusterFile:
         return end
 
     def _dash_line(self, position: int, column: int) -> int:
-        """Return the start of the line with the dash of the item around `position`. `column` is the dash's column."""
+        """Return the start of the line with the dash, in `column`, of the item around `position`."""
         start = self.text.rfind("\n", 0, position) + 1
         while self.text[start : start + column].strip() or self.text[start + column] != "-":
             start = self.text.rfind("\n", 0, start - 1) + 1
         return start
 
     def _document_end(self) -> int:
-        """Return the end of the document."""
         last = self._root.end
         found = _END_OF_DOCUMENT.search(self.text, last)
         return self._line_end(last) if found else len(self.text)

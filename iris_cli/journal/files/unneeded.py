@@ -51,7 +51,7 @@ def find_unneeded_files(
     directory: Path, before: float, needed: Collection[str] = ()
 ) -> tuple[UnneededFile, ...]:
     """Return the files last written before the time `before`. `needed`: hashes of files packed for open jobs."""
-    found = [*_drafts(directory, before), *_kept(directory), *_packed(directory, before, needed)]
+    found = [*_drafts(directory, before), *_kept_files(directory), *_packed_files(directory, before, needed)]
     return tuple(each for each in found if each.written <= before)
 
 
@@ -78,7 +78,7 @@ def _drafts(directory: Path, before: float) -> Iterator[UnneededFile]:
                 yield draft
 
 
-def _kept(directory: Path) -> Iterator[UnneededFile]:
+def _kept_files(directory: Path) -> Iterator[UnneededFile]:
     """Yield the files kept by repairs, and the copied logs."""
     for path in _entries(directory):
         if path.name.startswith(TORN_PREFIX):
@@ -92,7 +92,7 @@ def _kept(directory: Path) -> Iterator[UnneededFile]:
         yield _unneeded_file(path, "pulled task logs")
 
 
-def _packed(directory: Path, before: float, needed: Collection[str]) -> Iterator[UnneededFile]:
+def _packed_files(directory: Path, before: float, needed: Collection[str]) -> Iterator[UnneededFile]:
     for kind, what in ((WORKSPACES, "packed workspaces"), (LINES, "packed array lines")):
         for path in _entries(directory / kind):
             name = path.name.removesuffix(PACKED_SUFFIX)

@@ -71,7 +71,7 @@ class Workspaces:
         try:
             file = os.fdopen(open_safely(self._file(workspace), os.O_RDONLY | os.O_NONBLOCK), "rb")
         except OSError as error:
-            raise _gone(workspace, error.strerror or str(error)) from error
+            raise _gone_error(workspace, error.strerror or str(error)) from error
         try:
             self._check(workspace, file)
         except BaseException:
@@ -126,7 +126,7 @@ class Workspaces:
     def _check(self, workspace: str, file: BinaryIO) -> None:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise _gone(workspace, "not a regular file")
+            raise _gone_error(workspace, "not a regular file")
         version = (status.st_ino, status.st_size, status.st_mtime_ns)
         with self._lock:  # if several threads need the same workspace, one thread verifies it
             if self._verified.get(workspace) == version:
@@ -135,13 +135,13 @@ class Workspaces:
                 found = _hash_of(file)
                 file.seek(0)
             except OSError as error:
-                raise _gone(workspace, error.strerror or str(error)) from error
+                raise _gone_error(workspace, error.strerror or str(error)) from error
             except (EOFError, zlib.error) as error:
                 self._set_aside(workspace)
-                raise _gone(workspace, f"it is damaged ({error})") from error
+                raise _gone_error(workspace, f"it is damaged ({error})") from error
             if found != workspace:
                 self._set_aside(workspace)
-                raise _gone(workspace, "it is damaged (its hash is wrong)")
+                raise _gone_error(workspace, "it is damaged (its hash is wrong)")
             self._verified[workspace] = version
 
     def _set_aside(self, workspace: str) -> None:
@@ -163,7 +163,7 @@ def _hash_of(file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def _gone(workspace: str, why: str) -> WorkspaceGoneError:
+def _gone_error(workspace: str, why: str) -> WorkspaceGoneError:
     return WorkspaceGoneError(
         f"the packed workspace {workspace[:12]} can't be read: {why}",
         hint="cancel the job and launch it again from its directory",

@@ -136,8 +136,7 @@ class ArchiveScan:
     """Iterates once over the records of segments. Afterwards `position` is the end of the last valid record.
 
     The scan starts with the segment that contains the line ending at the position `known`. With `skip` it starts after
-    this line. If no segment contains the line, the scan starts with the first segment. `containing` and `until` are as
-    in `Scan`.
+    this line. If no segment contains the line, it starts with the first segment. `containing`, `until`: as in `Scan`.
     """
 
     def __init__(
@@ -174,7 +173,7 @@ class ArchiveScan:
         return read.seq, self._chain[-1].last if self._chain else 0, "transaction"
 
     def _records(self, segment: Segment) -> Iterator[LogRecord]:
-        scan, broken = None, ""
+        scan, problem = None, ""
         try:
             with open_segment(segment) as stream:
                 if self.position.crc == _UNKNOWN:
@@ -192,7 +191,7 @@ class ArchiveScan:
             raise  # not damage
         except UNREADABLE as error:
             if scan is None or scan.position.seq != segment.last:  # otherwise all lines were read
-                broken = f"the segment can't be read: {error}"
+                problem = f"the segment can't be read: {error}"
         if scan is not None:
             self.position = scan.position
         end = self.position
@@ -200,8 +199,8 @@ class ArchiveScan:
             # No process writes to segments, so an incomplete line is damage.
             kind = FaultKind.DAMAGED if scan.fault.kind is FaultKind.TORN else scan.fault.kind
             self.fault = replace(scan.fault, kind=kind, file=segment.file)
-        elif broken:
-            self.fault = fault_at(replace(end, line=scan.position.line if scan else 0), segment.file, broken)
+        elif problem:
+            self.fault = fault_at(replace(end, line=scan.position.line if scan else 0), segment.file, problem)
         elif end.seq != segment.last and end.seq < self._until:
             self.fault = fault_at(end, segment.file, f"the segment ends at seq {end.seq}")
 

@@ -27,10 +27,7 @@ _CHUNK = 1 << 20  # bytes of a log that are compressed in one step
 
 
 class Compacted(Struct, frozen=True, kw_only=True):
-    """The result of a compaction: the new segment, and sizes in bytes.
-
-    `end` is the end of the new log, `file` its device and inode.
-    """
+    """The result of a compaction. Sizes in bytes. `end` is the end of the new log, `file` its device and inode."""
 
     segment: Segment
     bytes_before: int

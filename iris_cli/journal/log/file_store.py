@@ -60,10 +60,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
 
 class FileStore:
-    """The append-only log of a directory: transactions, numbered from 1 without gaps.
-
-    Only the holder of the lock may append, and only after recovery.
-    """
+    """The append-only log of a directory. Only the holder of the lock may append, and only after recovery."""
 
     def __init__(self, directory: Path, disk: Disk = DISK) -> None:
         self._directory = directory

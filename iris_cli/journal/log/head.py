@@ -1,8 +1,7 @@
 """The file `HEAD`, which names the last committed line. It may be behind the log, but is never ahead.
 
 Without HEAD, a damaged last line would look like an incomplete line that was never committed. A commit overwrites HEAD
-in one call and within one disk sector. If only a part of HEAD was written or read, its checksum is wrong, and HEAD is
-ignored.
+in one call and within one disk sector. HEAD is ignored if its checksum is wrong, as after an incomplete write or read.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def write_head(disk: Disk, directory: Path, position: Position) -> None:
 def _text(position: Position) -> bytes:
     assert position.header is not None, "nothing was committed yet"
     ours = f'{{"seq": {position.seq}, "crc": "{position.crc}", "cluster_id": "{position.header.cluster_id}"'
-    body = ours.encode("ascii")  # the values have only (hexadecimal) digits, which need no escapes in JSON
+    body = ours.encode("ascii")  # all values are hexadecimal digits, which need no escapes in JSON
     return (body + _MARK + _check(body).encode("ascii") + b'"}').ljust(_SIZE - 1) + b"\n"
 
 

@@ -134,7 +134,7 @@ class Reading:
 
 
 MAX_STORY_EVENTS = 40
-"""Maximum number of events that `add_story` adds. It counts earlier events."""
+"""Maximum number of events that `add_story` adds. It only counts earlier events."""
 
 
 def add_story(error: IllegalTransitionError, read: Callable[[], Iterable[Transaction]]) -> None:

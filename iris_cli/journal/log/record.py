@@ -4,8 +4,7 @@
      "events":[...],"crc":"9a27e113"}
 
 `crc` is the CRC-32 of the raw bytes before `,"crc":"`; `prev` is the `crc` of the previous line. The first line of a
-file also has `format`, `cluster_id` and `program`. A later line has `program` only if a different version of iris wrote
-the line before.
+file also has `format`, `cluster_id` and `program`. A later line has `program` if another version wrote the line before.
 """
 
 from __future__ import annotations
@@ -66,10 +65,7 @@ class NewerLogError(Exception):
 
 
 class LogRecord(Transaction, frozen=True, kw_only=True):
-    """One line of the log: a transaction and its checksums.
-
-    `program` is "" if the same program wrote the previous line.
-    """
+    """A transaction and its checksums. `program` is "" if the same program wrote the previous line."""
 
     prev: str
     crc: str
@@ -230,8 +226,7 @@ EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in get_args(Any
 def encode_events(events: Sequence[Event]) -> bytes:
     """Encode events as a JSON array in ASCII. Raises BadEventError for events that would decode to other values.
 
-    The result is decoded as a check, because msgspec writes NaN as null, and text in place of a number, without an
-    error.
+    Decodes the result as a check, because msgspec does not reject NaN, or text in place of a number.
     """
     text = encode(events)
     if decode(tuple[AnyEvent, ...], text) != tuple(events):

@@ -22,8 +22,7 @@ class Scan:
 
     Reads from `start`, the current position of the stream, up to byte `size`, so that a line that is being appended is
     not read. The line that HEAD (`head`) names is valid even without its newline. `position` then counts the newline.
-    `strict`: duplicate keys are damage. `containing`: valid lines without this text are skipped. The scan stops after
-    the seq `until`.
+    `strict`: duplicate keys are damage. `containing`: skip valid lines without this text. `until`: the last seq.
     """
 
     def __init__(

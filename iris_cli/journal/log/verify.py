@@ -139,7 +139,7 @@ class _Verifier:
 
     def read_segment(self, segment: Segment) -> None:
         """Read a segment, also after damage."""
-        known, what = len(self._findings), ""
+        findings_before, what = len(self._findings), ""
         self._end = start_after(self._end)
         try:
             with open_segment(segment) as stream:
@@ -152,11 +152,11 @@ class _Verifier:
         except UNREADABLE as error:
             if self._end.seq != segment.last:  # otherwise all lines were read
                 what = f"the segment can't be read: {error}"
-        if not what and len(self._findings) == known and self._end.seq != segment.last:
+        if not what and len(self._findings) == findings_before and self._end.seq != segment.last:
             what = f"the segment ends at seq {self._end.seq}"
         if what:
             self._findings.append(fault_at(self._end, segment.file, what))
-        if len(self._findings) > known:
+        if len(self._findings) > findings_before:
             self._end = replace(self._end, seq=segment.last, crc=_UNKNOWN)
 
     def report_missing_log(self) -> None:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 class Writer:
     """The log while its lock is held.
 
-    `transactions` are the transactions that were read, after the requested `after_seq`. `messages` are texts about
-    repairs, and warnings.
+    `transactions` are the transactions after the requested `after_seq`. `messages` report repairs and warnings.
     """
 
     def __init__(

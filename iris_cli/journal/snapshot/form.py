@@ -26,8 +26,7 @@ from iris_cli.journal.log.position import Position
 
 FORM: Final = 4
 MEANING: Final = 11
-"""Version of the content. Increment it if the same log now results in other records, or if types of records change.
-A test checks this."""
+"""Version of the content. Increment it if the same log gives other records, or if types change. A test checks this."""
 
 
 class DamagedSnapshotError(Exception):
@@ -126,8 +125,7 @@ class FullJob(Struct, frozen=True):
 class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The part that every command needs. `fleet` is the cluster without jobs, outputs and claims.
 
-    `jobs` are the open jobs. `claims` are the attempts that hold resources of a worker, in order. `last` are the jobs
-    that ended last.
+    `jobs` are the open jobs, `last` are the jobs that ended last. `claims` are the attempts that hold resources.
     """
 
     fleet: Cluster

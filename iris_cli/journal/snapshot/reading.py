@@ -211,7 +211,7 @@ class Snapshot(Past):
 
     def _in_files(self, job: JobId) -> FullJob | None:
         raw = self.files.find(job)
-        return None if raw is None else _decoded(raw)
+        return None if raw is None else _decode_job(raw)
 
     def all_entries(self) -> list[FullJob]:
         """Return all jobs at the time of the snapshot, in the order of submission."""
@@ -224,7 +224,7 @@ class Snapshot(Past):
         raws: dict[str, Raw] = {}
         for file in self.files.newest_first():
             raws = file.entries() | raws
-        return {JobId(job): _decoded(raw) for job, raw in raws.items() if job not in self.kept}
+        return {JobId(job): _decode_job(raw) for job, raw in raws.items() if job not in self.kept}
 
     def last_ended(self, limit: int) -> Sequence[JobId]:
         if limit <= len(self._last_ended_ids):
@@ -233,7 +233,7 @@ class Snapshot(Past):
 
     def unknown_tokens(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
         with self.lock:
-            tasks = [task for whole in self.kept.values() for task in whole.tasks]
+            tasks = [task for full_job in self.kept.values() for task in full_job.tasks]
         known = {attempt.token for task in tasks for attempt in task.attempts}
         wanted = tuple(token for token in tokens if token not in known)
         if not wanted:
@@ -250,7 +250,7 @@ class Snapshot(Past):
         return tuple(missing)
 
 
-def _decoded(raw: Raw) -> FullJob:
+def _decode_job(raw: Raw) -> FullJob:
     with raising_damaged():
         return expand_job(decode(StoredJob, bytes(raw)))
 

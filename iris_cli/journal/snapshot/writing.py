@@ -43,12 +43,12 @@ class SnapshotDraft:
         self._past = past
         self._archived = past.files.archived_snapshots if past is not None else ()
         self.since = self._archived[-1].seq if self._archived else 0
-        is_open = {full_job.job.id for full_job in self._open}
+        open_ids = sorted(full_job.job.id for full_job in self._open)
         entries = _entries(past, self._changed)
         pages = list(_pages(entries))
         live = live_part(cluster, self._open, self._last_ended_ids)
         self._ended = sorted(entries)
-        self._lines = [encode(live), encode(sorted(is_open)), encode(self._ended), _object(_outputs(cluster))]
+        self._lines = [encode(live), encode(open_ids), encode(self._ended), _object(_outputs(cluster))]
         self._lines += (text for _, text in pages)
         pieces = list(_pieces(self._lines))
         self._header = FirstLine(
@@ -112,8 +112,8 @@ def _parts_of(cluster: Cluster) -> SnapshotParts:
     if not isinstance(past, Snapshot) or past.log is not None:
         past = None  # the next snapshot can't refer to earlier ones, so it must have all jobs
     opened, ended = _open_and_ended(cluster, complete=past is None)
-    is_open = {full_job.job.id for full_job in opened}
-    last_ended_ids = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in is_open)
+    open_ids = {full_job.job.id for full_job in opened}
+    last_ended_ids = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in open_ids)
     if past is not None and past.log is not None:
         # `last_ended` found a damaged file and used the log, so begin again without earlier snapshots.
         return _parts_of(cluster)
