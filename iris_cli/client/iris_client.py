@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class WaitTimeoutError(IrisError, TimeoutError):
-    """A `wait` has reached its timeout; the job continues."""
+    """A `wait` has reached its timeout. The job continues."""
 
     exit_code = ExitCode.FAILED
 
@@ -266,7 +266,7 @@ class Job:
         stream_logs_from: int | str | Sequence[int] | None = None,
         on_line: Sink | None = None,
     ) -> JobState:
-        """Wait until the job has ended; return its state.
+        """Wait until the job has ended, and return its state.
 
         `stream_logs_from` selects the tasks whose output is streamed: an index, several indices, a task id, or `"all"`.
         The method calls `on_line` with each line (default: print it with control characters replaced). On the

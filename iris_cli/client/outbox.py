@@ -213,7 +213,7 @@ def tasks_of(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
 
 @contextmanager
 def _convert_errors() -> Iterator[None]:
-    """Convert decoding errors to IrisError: another version of iris may have written the answer."""
+    """Convert decoding errors to IrisError, because another version of iris may have written the answer."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Read `cluster.yaml` into a ClusterConfig: expand slices to hosts, apply inherited settings."""
+"""Read `cluster.yaml` into a ClusterConfig. Expand slices to hosts, and apply inherited settings."""
 
 from __future__ import annotations
 

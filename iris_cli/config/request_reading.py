@@ -185,7 +185,7 @@ def _job(setting: Setting) -> JobRequest:
 
 
 def _reject_secret_file(setting: Setting) -> None:
-    """Reject a secret from a file: iris would read the file on the operator's machine."""
+    """Reject a secret from a file, because iris would read the file on the operator's machine."""
     if "=" in reading.scalar_text(setting):
         raise UsageError("write only the name of a secret")
 

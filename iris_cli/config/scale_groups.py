@@ -152,7 +152,7 @@ def _type(entry: Section, topology: str) -> str:
 
 
 def _check_tier(entry: Section, template: SliceTemplate) -> None:
-    """Report contradictions: the slices of a group are either on demand, or preemptible, or reserved."""
+    """Report contradictions, because slices are either on demand, or preemptible, or reserved."""
     options = template.gcp
     if options.spot and not template.preemptible:
         entry.setting_for(PREEMPTIBLE_ATTRIBUTE_KEY).problem("spot slices are preemptible")

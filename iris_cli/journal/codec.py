@@ -1,7 +1,7 @@
 """Encode structs of the core as JSON, and decode them.
 
-The types of the structs are the schema; msgspec reads and writes the structs. Fields at their default are omitted, so
-defaults are part of the format. Decoding is strict: it rejects everything that `encode` never writes.
+The types of the structs are the schema. Fields at their default are omitted, so defaults are part of the format.
+Decoding rejects everything that `encode` never writes.
 """
 
 from __future__ import annotations

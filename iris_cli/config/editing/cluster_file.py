@@ -35,7 +35,7 @@ _END_OF_DOCUMENT = pattern(r"(^|\n)(\.\.\.|---)")
 
 
 class NotEditable(Exception):  # noqa: N818 - not an error: the caller reports it
-    """A part of the file can't be edited safely. The message has no subject: `is written in [ ]`."""
+    """A part of the file can't be edited safely. The message is a predicate, such as `is written in [ ]`."""
 
 
 def host_edits(text: str, hosts: TextNode, addresses: Sequence[str]) -> list[Edit]:
@@ -197,7 +197,7 @@ class ClusterFile:
         return entry.node.entries[_KEYS[entry.kind][2]]
 
     def set_labels(self, entry: Entry, labels: Mapping[str, str]) -> None:
-        """Set the labels of an entry. If its labels already have these keys, edit only the values."""
+        """Set the labels of an entry. If it already has labels with exactly these keys, edit only the values."""
         node = entry.node.entries.get("labels")
         before = entry.labels
         if node is not None and before and before.keys() == labels.keys():

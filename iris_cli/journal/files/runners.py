@@ -32,7 +32,7 @@ LOOP = "loop"
 KINDS = frozenset({LOOP, "watch", "wait", "command"})
 
 _LIMIT = 4096  # bytes
-_TRIES = 100  # maximum number of tries to take a lock: other processes hold it briefly to check it
+_TRIES = 100  # maximum number of tries to take a lock, which other processes hold briefly to check it
 _RETRY_INTERVAL = 0.005  # seconds
 
 
@@ -112,7 +112,7 @@ class RunnerLock(Struct):
         with suppress(OSError):
             if self._path.name != LOOP and self.is_in_place():
                 self._path.unlink()
-        # Closing is not enough: a process that was forked just now may still have the descriptor.
+        # Closing is not enough, because a process that was just forked may have the descriptor.
         with suppress(OSError):
             fcntl.flock(self.descriptor, fcntl.LOCK_UN)
         self.hand_over()
@@ -247,7 +247,7 @@ class LoopOrder(Struct, frozen=True, kw_only=True):
     """The operator's last order to the background loop. `stopped`: no loop may run.
 
     Each order to end the running loop changes `turn`, a random id. A loop ends when `turn` has changed since its start.
-    `by` is the user and command that gave the order; `since` is the time of the order, as text.
+    `by` is the user and command that gave the order. `since` is the time of the order, as text.
     """
 
     turn: str = ""
@@ -257,7 +257,7 @@ class LoopOrder(Struct, frozen=True, kw_only=True):
 
 
 def read_loop_order(directory: Path) -> LoopOrder:
-    """Return the last order. If the file is missing or can't be read, return the default: a loop may run."""
+    """Return the last order. If the file is missing or can't be read, return an order that allows a loop."""
     try:
         with opened(directory / LOOP_ORDER, os.O_RDONLY | os.O_NONBLOCK) as fd:
             return decode(LoopOrder, os.read(fd, _LIMIT))

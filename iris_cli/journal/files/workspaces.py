@@ -45,7 +45,7 @@ class Workspaces:
         self._lock = Lock()
 
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
-        """Durably store the tar file in `chunks`; return its hash and size.
+        """Durably store the tar file in `chunks`, and return its hash and size.
 
         An existing file is replaced, because it may be damaged. Raises NotWritableError and the exceptions of `chunks`.
         """
@@ -64,7 +64,7 @@ class Workspaces:
         return digest.hexdigest(), size
 
     def open(self, workspace: str) -> BinaryIO:
-        """Open the compressed tar file with this hash for reading; the caller closes it.
+        """Open the compressed tar file with this hash for reading. The caller closes the file.
 
         A process verifies each file once. Raises WorkspaceGoneError if the file is missing or damaged.
         """

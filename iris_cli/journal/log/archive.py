@@ -29,7 +29,7 @@ _NAME = re.compile(r"events-([0-9]{12})-([0-9]{12})\.jsonl\.gz")
 _BUFFER = 1 << 16  # bytes
 GZIP = 16 + zlib.MAX_WBITS
 """The `wbits` of zlib for the gzip format."""
-_UNKNOWN = ""  # a crc that is not known yet: the `prev` of the next line contains it
+_UNKNOWN = ""  # a crc that is not known until the `prev` of the next line is read
 LOG_IS_MISSING = "the log is missing, its archive is not"
 UNREADABLE = (EOFError, OSError, zlib.error)
 """The errors of reading a truncated or damaged segment."""

@@ -324,7 +324,7 @@ class Fold(Struct):
 def _replay(records: Iterator[LogRecord], start: Cluster) -> Cluster:
     if (first := next(records, None)) is None:
         return start
-    from iris_cli.core.evolve import replay  # slow to import: it needs every kind of event
+    from iris_cli.core.evolve import replay  # slow to import, because it needs every kind of event
 
     return replay(chain((first,), records), start)
 

@@ -77,7 +77,7 @@ class FaultKind(StrEnum):
 class Fault(Struct, frozen=True, kw_only=True):
     """The reason why reading a log stopped.
 
-    `seq` is the sequence number expected at this line; lines count from 1. `file` is relative to the state directory.
+    `seq` is the number expected at this line. Lines count from 1. `file` is relative to the state directory.
     """
 
     kind: FaultKind

@@ -37,12 +37,12 @@ ALL = LineRange()
 
 
 class Reading:
-    """Iterates once over the transactions of the log; with `archive`, first over the archived transactions.
+    """Iterates once over the transactions of the log. With `archive`, archived transactions come first.
 
     Yields the transactions in the range `lines`. `containing`: transactions without this text may be skipped. Takes no
-    lock, changes nothing, and holds one transaction at a time in memory. Afterwards `damage` is the reason if reading
-    ended early, otherwise None; `archived` is the number of transactions in the archive. Raises NotWritableError if the
-    log can't be read, LogDamagedError if no part of it can be trusted.
+    lock, and holds one transaction at a time in memory. Afterwards `damage` is the reason if reading ended early, and
+    `archived` is the number of transactions in the archive. Raises NotWritableError if the log can't be read, and
+    LogDamagedError if no part of the log can be trusted.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Make a damaged log usable again: the log ends before the damage, and a copy of the old file is kept."""
+"""Make a damaged log usable again. It then ends before the damage, and a copy of the old file is kept."""
 
 from __future__ import annotations
 

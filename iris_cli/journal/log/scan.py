@@ -166,7 +166,7 @@ _REWROTE = "another program rewrote the file"
 
 
 def as_committed(line: bytes) -> bytes:
-    """Return the line without an added CR or byte order mark; unchanged if the removal repairs no checksum."""
+    """Return the line without an added CR or byte order mark, but only if this repairs the checksum."""
     if not line.endswith(_CR_LF) and not line.startswith(_BOM):
         return line
     original = line.removeprefix(_BOM)

@@ -35,7 +35,7 @@ class DamagedSnapshotError(Exception):
 
 @contextmanager
 def raising_damaged() -> Iterator[None]:
-    """Context manager for decoding: turn its errors into DamagedSnapshotError."""
+    """Turn decoding errors of the block into DamagedSnapshotError."""
     try:
         yield
     except (ValueError, TypeError, LookupError, RecursionError, IrisError) as error:
