@@ -1,8 +1,8 @@
 """Create slices for pending jobs and delete idle slices.
 
-A pass lists the slices of all providers, decides, records the requests in the log, and sends the requests without the
-lock. The token of a set-up command is computed from its VM. iris polls a set-up by launching it again. That starts no
-second set-up, because the token is the same.
+A pass lists the slices of all providers, records in the log which slices to create or delete, and then calls the
+providers without the lock. iris polls a set-up command by launching it again. This starts no second set-up, because
+the token is computed from the VM.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ def run(session: Session, *, probe: bool = True) -> Autoscaled:
 
 
 def find_owner_conflict(session: Session) -> tuple[OwnerConflict | None, dict[Scope, str]]:
-    """List the slices of all providers. Return why no slice may be changed, or None, and the errors by scope."""
+    """Return why no slice may be changed (None if slices may be changed), and the errors of providers by scope."""
     session.view()
     listings, errors = _list_all(session)
     return owner_conflict(session, listings), errors
 
 
 def adopt(session: Session, unknown: Sequence[str]) -> None:
-    """Let this state directory manage the slices. The next pass deletes the slices `unknown` to this directory."""
+    """Let this state directory manage the slices. The next pass deletes the `unknown` slices."""
     with session.transaction() as draft:
         slices.record_new_owner(draft, this_owner(session), session.cluster_id, unknown)
 
@@ -187,7 +187,7 @@ def _send_requests(session: Session, listings: Sequence[slices.Listing], result:
     listed = {listing.scope: [each.name for each in listing.slices] for listing in listings}
     create, delete = slices.calls_due(session.cluster, listed, session.clock.now(), session.limits)
     if create:
-        session.lock_once()  # fails before any request is sent, because an earlier pass may have committed the requests
+        session.lock_once()  # create no slice if the log is not writable, because no answer could be recorded
     groups = {group.name: group for group in session.config.scale_groups}
     create = [each for each in create if each.group in groups]
 
@@ -263,10 +263,7 @@ def _add_host_keys(session: Session, listed: Iterable[CloudSlice]) -> None:
 
 
 def _is_deleted_vm(session: Session, worker: str) -> bool:
-    """Return True if `worker` was a VM of a deleted slice and is no longer in the cluster.
-
-    iris never reuses the name of a slice.
-    """
+    """Return True if `worker` was a VM of a deleted slice. iris never reuses the name of a slice."""
     if worker in session.cluster.workers:
         return False
     name = slice_of(worker)

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 def this_program() -> tuple[str, ...]:
-    """Return the command line of this program.
-
-    It contains the path by which the program was called, because an upgrade of iris does not change that path.
-    """
+    """Return the command line of this program, with a path that stays valid when iris is upgraded."""
     called = Path(sys.argv[0])
     for path in (called, Path(sys.executable).with_name("iris")):
         if path.name == "iris" and path.is_file() and os.access(path, os.X_OK):
@@ -60,7 +57,7 @@ class ClusterHandle(Struct, dict=True):
 
     @property
     def is_in_task(self) -> bool:
-        """True inside a task without a state directory. There, a command sends requests, and cycles answer them."""
+        """True inside a task without a state directory. Its commands send requests, and cycles answer them."""
         has_state = self.state_path or self.config_path or os.environ.get("IRIS_STATE_DIR")
         return not has_state and bool(os.environ.get("IRIS_TASK_DIR") and os.environ.get("IRIS_JOB_ID"))
 

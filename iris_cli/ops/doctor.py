@@ -23,7 +23,7 @@ from iris_cli.ops.views.view import channel_problems, last_notice
 
 _POSITION = pattern(r"([^\n]+?):([0-9]+): ")
 _MAX_BREACHES = 20  # maximum number shown, because one error often violates many invariants
-_ADD = "iris cluster import HOST...  # or what gcloud lists: iris cluster import --help"
+_IMPORT = "iris cluster import HOST...  # or what gcloud lists: iris cluster import --help"
 
 
 def examine(
@@ -93,7 +93,7 @@ def check_config(load: Callable[[], ClusterConfig]) -> tuple[ClusterConfig | Non
     empty = not config.hosts and not config.scale_groups
     return config, [
         success("config", found),
-        *(warning("config", text, _ADD if empty else _editor_command(text)) for text in config.warnings),
+        *(warning("config", text, _IMPORT if empty else _editor_command(text)) for text in config.warnings),
     ]
 
 
@@ -104,7 +104,7 @@ def _editor_command(problem: str) -> str:
 
 
 def check_state(state: StateDir) -> Iterator[Finding]:
-    """Yield findings on the state directory, which must exist and be private, writable and on a local disk."""
+    """Yield findings on the state directory, which must be private, writable and on a local disk."""
     if not state.path.exists():
         text = f"{state.path} does not exist yet: the first command that writes creates it"
         yield success("state", text, hidden_if_ok=True)

@@ -26,10 +26,7 @@ def find_job(cluster: Cluster, text: str) -> JobId:
 
 
 def find_jobs(cluster: Cluster, names: list[str], *, prefix: bool = False) -> list[JobId]:
-    """Return the jobs with the ids `names`. With `prefix`, return the jobs whose id begins with one of `names`.
-
-    Raises NotFoundError.
-    """
+    """Return the jobs with the ids `names`, or with `prefix` all jobs that begin with them. Raises NotFoundError."""
     if not prefix:
         return list(dict.fromkeys(find_job(cluster, name) for name in names))
     found = [job for job in cluster.jobs if any(job.startswith(name) for name in names)]

@@ -9,7 +9,8 @@ from typing import TypeAlias
 ProgressState: TypeAlias = tuple[str, int, int, str]
 """Name of the step, units done, total units (0: unknown), and the noun for a unit.
 
-The noun `bytes` is for sizes. If the noun is '', only the name is shown. If the name is '', nothing is shown.
+If the noun is `bytes`, the numbers are shown as sizes. If the noun is '', only the name is shown. If the name is '',
+nothing is shown.
 """
 
 GetProgress: TypeAlias = Callable[[], ProgressState]

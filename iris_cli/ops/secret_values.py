@@ -93,10 +93,7 @@ def _open_nonblocking(path: str, flags: int) -> int:
 
 
 def missing_for_jobs(cluster: Cluster, state: StateDir | None) -> MissingInputs:
-    """Return the secrets and files that open jobs need and this process lacks. These jobs stay pending.
-
-    If `state` is None, check only secrets.
-    """
+    """Return the secrets, and with `state` also the files, that open jobs need and this process lacks."""
     open_jobs = [job for job in cluster.open_jobs() if job.end is None]
     with_files = [job for job in open_jobs if job.workspace or job.each_line] if state is not None else []
     return MissingInputs(
@@ -117,8 +114,8 @@ def secrets_of_loop(
 ) -> dict[JobId, Sequence[str]]:
     """Return the secrets that the background loop lacks, by job, with reasons.
 
-    `missing_in_loop`: names of the secrets that the loop lacked at `checked_at` (seconds since the epoch). For jobs
-    submitted later, return the secrets that this process lacks.
+    `missing_in_loop`: names of the secrets that the loop lacked at `checked_at` (seconds since the epoch). It has not
+    checked jobs that were submitted later. For these, return the secrets that this process lacks.
     """
     result = {
         job_id: problems

@@ -69,7 +69,7 @@ class Session(Struct, dict=True):
     damage: Damage | None = None  # damage of the log found by the last `view`
     tell: Callable[[str], None] = lambda _: None  # prints a message at once
     progress: Progress = lambda _: nullcontext()  # shows the progress of slow steps
-    # Transactions since the consumer last took them; None: not collected.
+    # Transactions that `watch` has not printed yet; None: not collected.
     new_transactions: list[Transaction] | None = None
     read_at: ReadAt = (0.0, 0.0)  # the time at which `cluster` was read
     faults: list[str] = field(default_factory=list)  # internal errors that do not end the command
@@ -334,7 +334,7 @@ class Session(Struct, dict=True):
     ) -> Iterator[list[R]]:
         """Call `act` for many items in parallel. Yield the results in small batches as they arrive.
 
-        `what` (an action, "" for no progress line) and `noun` (of an item) are the words of the progress line. After
+        The progress line shows the action `what` ("": no progress line) and `noun`, the word for an item. After
         `patience` seconds without a result, the remaining items are skipped.
         """
         from iris_cli.remote.fan_out import batches

@@ -44,7 +44,6 @@ def _hosts(each: Slice, group: ScaleGroup, config: ClusterConfig) -> list[HostCo
 
 
 def _vm_attributes(each: Slice, index: int) -> dict[str, AttributeValue]:
-    """Return the attributes that belong to one VM only."""
     gpus = ",".join(map(str, each.hosts[index].gpus))
     found: dict[str, str | int] = {
         attributes.TPU_NAME_ATTRIBUTE_KEY: each.name,

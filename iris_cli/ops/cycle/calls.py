@@ -57,7 +57,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
     @property
     def transfer(self) -> str:
-        """Hash or request of a transfer; '' for other calls. A worker gets one call with each value at a time."""
+        """Workspace hash or request of a transfer; '' for other calls. A worker gets one call per value at a time."""
         return self.ships or " ".join(self.fetches or ())
 
     @property
@@ -80,7 +80,7 @@ class Calls:
         self._session = session
         self._fan_out: FanOut[FinishedCall] | None = None
         self._open: dict[tuple[WorkerId, str], Call] = {}
-        self._answered = 0  # number of calls answered since the last time when no call was open
+        self._answered = 0  # calls answered since `_open` was last empty
 
     def __len__(self) -> int:
         return len(self._open)

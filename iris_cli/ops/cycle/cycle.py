@@ -30,8 +30,8 @@ _EARLY_TIMEOUT = 1.0
 ANSWER_TIMEOUT = 3.0
 """Seconds without an answer after which the remaining jobs are placed without the silent workers."""
 _EXTRA_WAIT = 0.5
-"""Seconds that a launch still waits for calls about other jobs after its own job needs no more answers. Then it waits
-as long again for the starts and stops that follow from these answers."""
+"""Seconds for which `run` waits for other open calls after its `job` needs no more answers. It then waits as long again
+for the starts and stops that follow."""
 
 
 class CycleResult(Struct):
@@ -214,8 +214,8 @@ class Cycles(Struct):
     def _place_independent(self, *, strict: bool) -> None:
         """Place the jobs that depend on no missing answer, except those in `_decided`.
 
-        `strict`: only jobs that no unanswered worker can affect. Jobs that end without a placement are decided at the
-        end of the cycle, when all answers are known and the reason can name all workers.
+        `strict`: only jobs that no unanswered worker can affect. Jobs that end without a placement are left to
+        `_conclude`, so that the reason can name all workers.
         """
         from iris_cli.core.lifecycle.placement import record_assignments
         from iris_cli.core.scheduling import independent_assignments, unaffected_jobs
@@ -249,7 +249,7 @@ class Cycles(Struct):
                 from iris_cli.core.lifecycle.slices import join_complete_slices
 
                 join_complete_slices(draft)
-            # This includes rounds that wait for evidence, because it may never arrive.
+            # Rounds that wait for evidence are included, because the evidence may never arrive.
             open_gangs = [job.id for job in draft.cluster.open_jobs() if job.is_gang and not job.end]
             observe.settle(session, draft, open_gangs, dispatcher.unanswered)
             if not self._must_place(draft.cluster):

@@ -51,7 +51,7 @@ class Dispatcher:
         self.cluster = session.cluster  # state after the last decision
         self._read_at = session.read_at
         self.observations: list[Observation] = []  # answers to this cycle's polls and probes
-        self.ended: dict[Token, AttemptId] = {}  # attempts with a recorded end; `copy_ended_logs` clears it
+        self.ended: dict[Token, AttemptId] = {}  # ended attempts that `copy_ended_logs` has not handled yet
         self.with_output: set[Token] = set()  # attempts that have output
         self.requests = 0  # number of task requests received so far
         self._old = 0  # number of `observations` to drop when the next cycle begins

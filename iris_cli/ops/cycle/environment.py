@@ -262,10 +262,7 @@ def hash_lines(request: JobRequest) -> JobRequest:
 
 
 def read_line(state: StateDir, job: Job, index: int) -> str | None:
-    """Return the task's line of the `--each-line` file; None if the job has no such file.
-
-    Raises ValueError if the stored file is missing.
-    """
+    """Return the task's line of the `--each-line` file, or None. Raises ValueError if the stored file is missing."""
     if job.each_line is None:
         return None
     try:

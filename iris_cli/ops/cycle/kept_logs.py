@@ -15,7 +15,7 @@ from iris_cli.core.messages.observations import Silence
 from iris_cli.core.model.task import PROGRAM_FAILURES, Attempt, End, EndReason, TaskState
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.files.pulled_logs import MAX_EXCERPT
-from iris_cli.ops.outcomes.causes import KEPT, cause_in
+from iris_cli.ops.outcomes.causes import MAX_LOG_TAIL, cause_in
 from iris_cli.ops.secret_values import mask, values_to_mask
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import find_kept_attempt, logs_to_copy
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from iris_cli.remote.output_calls import LogChunk
 
 _MAX_SEARCHED = 4
-"""Maximum number of a job's failed attempts whose output is searched per cycle. After twice as many failures of the
-job, iris searches no further output of it."""
+"""Maximum number of a job's failed attempts whose output is searched per cycle. After twice as many failures,
+iris searches no more output of the job."""
 
 _MAX_PER_WORKER = 64  # attempts whose output is copied per cycle
 _MAX_PER_CALL = 8  # attempts whose output one call reads, in total at most 8 MiB
@@ -158,7 +158,9 @@ def _attempts_to_search(cluster: Cluster, ended: Sequence[Due]) -> frozenset[Att
     for job, failed in of_job.items():
         is_known = any(cause_in(end.log_tail.encode("utf-8", "replace"), end) for _, end in failed)
         if not is_known and _failed_before(cluster, job, len(failed)) < 2 * _MAX_SEARCHED:
-            long = [each for each, end in failed if len(end.log_tail.encode("utf-8", "replace")) >= KEPT]
+            long = [
+                each for each, end in failed if len(end.log_tail.encode("utf-8", "replace")) >= MAX_LOG_TAIL
+            ]
             chosen += long[:_MAX_SEARCHED]
     return frozenset(chosen)
 

@@ -323,8 +323,8 @@ def _record_report(
 ) -> tuple[States, Outcomes]:
     """Record a worker's report on its attempts, and carry out or refuse their requests.
 
-    First, reports of live attempts are recorded, because a child job needs a running parent. Then come the requests.
-    Ends of attempts are recorded last.
+    Reports of live attempts are recorded before the requests, because a child job needs a running parent. Ends of
+    attempts are recorded last.
     """
     identity.apply_ghost_reports(draft, observation.worker, observation.attempts)
     by_token = {attempt.token: name for name, attempt in draft.cluster.live_attempts_on(observation.worker)}
@@ -370,7 +370,6 @@ def _with_current_ages(report: AttemptReport, waited: float, max_age: float) -> 
 
 
 def _with_masked_tail(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> AttemptReport:
-    """Return the report with the job's secret values masked in its log tail."""
     values = values_to_mask(draft.cluster.jobs[attempt_id.task.job]) if report.log_tail else ()
     if not values:
         return report

@@ -29,7 +29,7 @@ def caches_in_use(cluster: Cluster, worker: WorkerId) -> list[str]:
     return list(used)
 
 
-def use_caches(cluster: Cluster, attempts: Iterable[AttemptId]) -> bool:
+def have_caches(cluster: Cluster, attempts: Iterable[AttemptId]) -> bool:
     """Return True if any of these attempts had a workspace or a set-up command."""
     jobs = (cluster.jobs[each.task.job] for each in attempts)
     return any(job.workspace is not None or job.setup for job in jobs)
@@ -54,17 +54,14 @@ def unused_bytes(
 
 
 def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None:
-    """Return the call that deletes old files on the worker, or None.
-
-    It is None if no files are due, or while an attempt on the worker starts or stops.
-    """
+    """Return the call that deletes due files on the worker; None if no files are due or an attempt starts or stops."""
     due = reaping.attempts_due(cluster, worker, session.clock.now(), session.limits)
     if not due or any(
         attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_attempts_on(worker.id)
     ):
         return None
     reaped = {cluster.attempt(attempt_id).token: attempt_id for attempt_id in due}
-    keep = caches_in_use(cluster, worker.id) if use_caches(cluster, due) else None
+    keep = caches_in_use(cluster, worker.id) if have_caches(cluster, due) else None
 
     def reap() -> ReapReport | Silence:
         report = session.runner.reap(session.target(worker), list(reaped))

@@ -18,10 +18,10 @@ from iris_cli.ops.outcomes.durations import attempt_ran
 from iris_cli.ops.views.failure import cause_words
 from iris_cli.ops.views.job_status import endpoint_rows
 
-Reading = messages.Status | messages.Tasks | messages.Endpoints
+ReadOnly = messages.Status | messages.Tasks | messages.Endpoints
 
 
-def reply(cluster: Cluster, requester: AttemptId, request: Reading | messages.Wait) -> messages.Answer:
+def reply(cluster: Cluster, requester: AttemptId, request: ReadOnly | messages.Wait) -> messages.Answer:
     """Return the answer to a read-only request of a task. Raises NotFoundError for a job that it may not see."""
     fields: Mapping[str, Any] = to_builtins(job_answer(cluster, visible_job(cluster, requester, request.job)))
     if isinstance(request, messages.Tasks | messages.Endpoints):

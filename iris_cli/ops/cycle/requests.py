@@ -120,8 +120,8 @@ def _submit(
 ) -> messages.Answer | messages.Request:
     """Submit the child job and return the answer.
 
-    If the job is valid but its workspace is not stored yet, return the request. It is answered after the workspace was
-    fetched.
+    If the job is valid but its workspace is not stored yet, return the request. It is answered after iris has
+    fetched the workspace.
     """
     from iris_cli.core.lifecycle.children import SubmissionContext, submit_child
     from iris_cli.ops.views.offered import offers

@@ -36,7 +36,7 @@ class Shipping:
         self._session = session
         self._lock = Lock()  # for the progress, which the threads of the transfers change
         self._sending = 0  # number of workers that are being sent a workspace
-        self._total = self._sent = 0  # bytes since the last time when no transfer was open
+        self._total = self._sent = 0  # bytes of transfers since `_sending` was last 0
         self._name = ""
         self._wanted: dict[Delivery, dict[Token, AttemptId]] = {}  # the attempts that wait for each delivery
         self._open: set[Delivery] = set()

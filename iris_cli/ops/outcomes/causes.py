@@ -36,23 +36,20 @@ _WORDS = {
 _NEVER_PLACED = frozenset({EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FAILED})
 _ERROR_IS_REASON = _NEVER_PLACED | {EndReason.WORKER_FAILED}
 
-KEPT = 4000
+MAX_LOG_TAIL = 4000
 """Maximum bytes of a log tail in the event log. If a log tail is that long, the task may have written more."""
 
 LOG_LINES = 20
 """Number of last log lines that a failure shows."""
 
-_STOPPED = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
+_STOP_EXIT_CODES = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
 _STOPPED_WITH_OTHERS = frozenset({EndReason.SIBLING, EndReason.JOB_ENDED})
 _NO_FAILURE_OF_ITS_OWN = _STOPPED_WITH_OTHERS | {EndReason.OK, EndReason.DISPATCH_FAILED}
 _CODE_IS_REASON = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
 
 
 def exit_words(end: End | None) -> str:
-    """Return the exit code as text, with the signal if a signal ended the command; '' without an exit code.
-
-    Examples: `1`, `137 (SIGKILL)`.
-    """
+    """Return the exit code as text, such as `1` or `137 (SIGKILL)`; '' without an exit code."""
     if end is None or end.exit_code is None:
         return ""
     name = signal_of(end)
@@ -60,10 +57,7 @@ def exit_words(end: End | None) -> str:
 
 
 def skew_words(skew: float, other: str = "this machine") -> str:
-    """Return the error of a clock, such as `is 2m ahead of this machine`, or `is correct`.
-
-    `skew` is in seconds. `other` names the reference clock.
-    """
+    """Return the error of a clock in words, such as `is 2m ahead of this machine`. `skew` is in seconds."""
     if not skew:
         return "is correct"
     return f"is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} {other}"
@@ -103,13 +97,13 @@ def end_words(end: End) -> str:
 def _was_stopped_by_iris(end: End) -> bool:
     """Return True if the exit code means only that iris stopped the command."""
     if end.reason is EndReason.TIMEOUT:
-        return end.exit_code in _STOPPED
+        return end.exit_code in _STOP_EXIT_CODES
     return end.reason in (EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED)
 
 
 def all_is_shown(output: str) -> bool:
     """Return True if the task wrote no more lines than the failure card shows."""
-    return len(output.encode("utf-8", "replace")) < KEPT and output.rstrip().count("\n") < LOG_LINES
+    return len(output.encode("utf-8", "replace")) < MAX_LOG_TAIL and output.rstrip().count("\n") < LOG_LINES
 
 
 def known_words(end: End, state: StateDir | None = None, attempt: AttemptId | None = None) -> str:
@@ -179,7 +173,8 @@ def cause_of(state: StateDir | None, attempt: AttemptId | None, end: End, output
 
     known = known_cause(end, output)
     is_certain = known is not None and known.line and not known.rule.echo
-    if is_certain or state is None or attempt is None or len(end.log_tail.encode("utf-8", "replace")) < KEPT:
+    has_whole_output = len(end.log_tail.encode("utf-8", "replace")) < MAX_LOG_TAIL
+    if is_certain or state is None or attempt is None or has_whole_output:
         return known
     with suppress(NotWritableError):  # `iris doctor` reports unreadable files
         return cause_in(state.task_logs.excerpt(attempt), end) or known

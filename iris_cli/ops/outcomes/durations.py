@@ -16,10 +16,7 @@ FRESH = 600.0
 
 
 def elapsed(start: float | None, end: float | None, now: float) -> float | None:
-    """Return the seconds from `start` to `end`, or to `now` if `end` is None; None without a start.
-
-    Return 0 if the clock was set back.
-    """
+    """Return the seconds from `start` to `end` (None: `now`); None without a start, 0 if the clock was set back."""
     return None if start is None else max(0.0, round((now if end is None else end) - start, 3))
 
 

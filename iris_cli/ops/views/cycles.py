@@ -33,13 +33,12 @@ _MIN_LATE = 60.0  # seconds before any runner is late, because a cycle with many
 class Cycles(Struct, frozen=True, kw_only=True):
     """The runner, which is the process that runs the cycles. `by` is its kind, or None if no cycles are running.
 
-    Times are in seconds. `last` is the age of the last cycle of any runner. `last_own` is the age of this runner's last
-    cycle. Both are None if no cycle has run. `next` is the time until the next cycle, or None if no cycle is expected.
-    A runner is `late` if it holds its lock but runs no cycles, for example while it is suspended. Then `last` is the
-    age of its own last cycle, and `next` is None. `host` is '' for this machine. `command` is the runner's command
-    line. `troubles` are problems of the loop, each with its fix. `missing` names the secrets that the loop lacks, by
-    job. `needed`: True if open work needs cycles. `fix` is the command that starts cycles, or a text that says how to
-    make the state directory writable.
+    Times are in seconds. `last` is the age of the last cycle of any runner, or None if no cycle has run. `last_own` is
+    the same for this runner only. `next` is the time until the next cycle, or None if no cycle is expected. A runner is
+    `late` if it holds its lock but runs no cycles, for example while it is suspended. Then `last` is the age of its own
+    last cycle, and `next` is None. `host` is '' for this machine. `troubles` are problems of the loop, each with its
+    fix. `missing` names the secrets that the loop lacks, by job. `needed`: True if open work needs cycles. `fix` is the
+    command that starts cycles, or a text that says how to make the state directory writable.
     """
 
     by: str | None = None
@@ -88,11 +87,7 @@ def with_invalid_configuration(cycles: Cycles) -> Cycles:
 
 
 def _runner_cycles(runner: Runner, record: Mapping[str, Any], now: float, this_host: str) -> Cycles:
-    """Return a process that holds a runner lock as a runner of cycles.
-
-    `record` is the last entry in the heartbeat of a runner of this kind. The time since the process's last cycle, or
-    since its start, shows if it is late.
-    """
+    """Return the Cycles of a process that holds a runner lock. `record`: last heartbeat of a runner of this kind."""
     at = read_number(record, "at")
     interval = runner.interval or read_number(record, "interval") or 0.0
     since = max(at or 0.0, runner.since)
@@ -114,7 +109,7 @@ def _runner_cycles(runner: Runner, record: Mapping[str, Any], now: float, this_h
 
 
 def _cron_cycles(record: Mapping[str, Any], now: float) -> Cycles | None:
-    """Return cron as a runner of cycles, or None if its last cycle is too old."""
+    """Return the Cycles of cron, or None if its last cycle is too old."""
     at, interval = read_number(record, "at"), read_number(record, "interval")
     if at is None or not interval or now - at >= _MAX_MISSED * interval:
         return None

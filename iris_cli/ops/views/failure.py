@@ -37,7 +37,7 @@ WHOLE_LOG = "iris logs {task} --tail 200"
 _PYTHON_ERROR = "Traceback (most recent call last):"
 _LONGEST_LINE = 600  # characters; longer lines are shortened in the middle
 _FROM_EACH_STREAM = 32 << 10  # bytes read from each pulled stream
-_BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
+_FAILED_STATES = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 
 
 class PeerGroup(Struct, frozen=True, kw_only=True):
@@ -88,7 +88,6 @@ def _peer_groups(cluster: Cluster, job: Job, culprit: Task, culprit_line: str) -
 
 
 def _end_kind(attempt: Attempt) -> str:
-    """Return how the attempt ended, in a few words."""
     if attempt.end is None:
         return "being stopped" if attempt.stop is not None else "still running"
     if attempt.end.reason is EndReason.OK:
@@ -128,7 +127,7 @@ class Explained(Struct, frozen=True, kw_only=True):
 
 
 class FailedChild(Struct, frozen=True):
-    """A child job that failed before its parent, and the cause."""
+    """A failed child job, and the cause of its failure."""
 
     job: JobId
     state: JobState
@@ -167,7 +166,7 @@ class FailureCard(Struct, frozen=True, kw_only=True):
 def failure_card(view: View, job: Job) -> FailureCard | None:
     """Return the failure card of a job; None if the job has not failed."""
     cluster = view.cluster
-    culprit = _failed_first(cluster, job)
+    culprit = _failed_culprit(cluster, job)
     if culprit is None or culprit.end is None:
         return None
     attempt, end = culprit.current, _end(culprit)
@@ -237,7 +236,7 @@ def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
     """
     trigger = culprit_of(cluster, job)
     words = job_cause(job, trigger, _failures(cluster, job, trigger))
-    culprit = _failed_first(cluster, job)
+    culprit = _failed_culprit(cluster, job)
     if culprit is None:
         return words
     known, _ = _explained(cluster, state, job, culprit, _end(culprit).log_tail)
@@ -265,12 +264,13 @@ def _failed_children(cluster: Cluster, job: Job, end: End) -> list[Job]:
     """
     if end.reason in INFRASTRUCTURE:
         return []
-    children = [child for child in cluster.children_of(job.id) if cluster.job_state(child.id) in _BAD]
+    children = [
+        child for child in cluster.children_of(job.id) if cluster.job_state(child.id) in _FAILED_STATES
+    ]
     return sorted(children, key=lambda each: each.end.at if each.end else 0.0, reverse=True)
 
 
 def _shortened(line: str) -> str:
-    """Return a line shortened to fit on a screen."""
     half = _LONGEST_LINE // 2
     return line if len(line) <= _LONGEST_LINE else f"{line[:half]} … {line[-half:]}"
 
@@ -302,7 +302,7 @@ def _next(cluster: Cluster, task: Task, output: str) -> str:
     return f"iris history {task.id}"
 
 
-def _failed_first(cluster: Cluster, job: Job) -> Task | None:
+def _failed_culprit(cluster: Cluster, job: Job) -> Task | None:
     """Return the failed task that caused the end of the job, or None."""
     culprit = culprit_of(cluster, job)
     failures = (TaskState.FAILED, TaskState.WORKER_FAILED)

@@ -30,10 +30,9 @@ from iris_cli.ops.views.view import View, ViewResult, load_view
 class WorkerRow(Struct, frozen=True, kw_only=True):
     """One worker in one line.
 
-    `cpu` is in cores, `memory` in bytes. The `*_free` values are the parts that no live attempt holds; `chips_free`
-    is true if the worker has chips and no live attempt holds them. `status` is one word. `refuses` are the reasons why
-    the worker accepts no new work; it is empty if the worker accepts new work. Only jobs that tolerate the `taints` are
-    placed on the worker. `warnings` are other problems.
+    `cpu` is in cores, `memory` in bytes. The `*_free` values are the parts that no live attempt holds. `chips_free` is
+    True if the worker has chips and no live attempt holds them. `status` is one word. `refuses` are the reasons why the
+    worker accepts no new work. `warnings` are other problems.
     """
 
     id: WorkerId
@@ -290,13 +289,13 @@ def problem_of(view: View, worker_id: WorkerId) -> str:
 
 def full_resources(view: View, worker: Worker) -> Iterable[str]:
     """Yield the kinds of tasks that do not fit on a healthy worker, with the jobs that use its resources."""
-    left, gpus, _ = WorkerCapacity.of(worker)
+    free, gpus, _ = WorkerCapacity.of(worker)
     all_jobs = _holders(worker, lambda _claim: True)
-    if left.cpu_millis <= 0 and worker.claims:
+    if free.cpu_millis <= 0 and worker.claims:
         yield f"new tasks: all cores in use by {all_jobs}"
-    if left.memory <= 0 and worker.claims:
+    if free.memory <= 0 and worker.claims:
         yield f"new tasks: all memory in use by {all_jobs}"
-    if worker.chips and not left.chips:
+    if worker.chips and not free.chips:
         yield f"TPU tasks: chips in use by {_holders(worker, lambda claim: claim.chips)}"
     if worker.gpus and not gpus:
         yield f"GPU tasks: GPUs in use by {_holders(worker, lambda claim: bool(claim.gpus))}"

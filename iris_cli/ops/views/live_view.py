@@ -125,7 +125,6 @@ def _task_groups(tasks: Sequence[Task], displays: Sequence[str], now: float) -> 
 
 
 def _state_since(attempt: Attempt) -> float:
-    """Return the time at which the attempt entered its present state."""
     if attempt.ended_at is not None:
         return attempt.ended_at
     return attempt.stop.at if attempt.stop is not None else attempt.started_at or attempt.assigned_at

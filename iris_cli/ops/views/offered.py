@@ -11,7 +11,7 @@ from iris_cli.ops.session import Session
 
 
 def offers(session: Session, cluster: Cluster) -> list[Offer]:
-    """Return every worker that exists or could be created.
+    """Return an Offer for every worker that exists or could be created.
 
     Attributes in cluster.yaml override recorded attributes, because the next probe will record them. One Offer stands
     for all workers that a scale group could create.

@@ -30,9 +30,9 @@ MAX_ATTEMPTS = 200_000
 class AttemptSpan(Struct, frozen=True, kw_only=True):
     """One attempt on its worker.
 
-    `worker` is an index of `Report.workers`. Times are in seconds since the epoch. From `placed_at` until its end was
-    proven at `over_at`, the attempt holds `chips`. These are all chips of the worker for a TPU task, otherwise the
-    task's GPUs. `reason` is None before the end. `started_at` is None before the start of the user's command.
+    `worker` is an index of `Report.workers`. Times are in seconds since the epoch. `over_at` is the time when the end
+    was proven, or the end of the report. `chips` counts all chips of the worker for a TPU task, otherwise the task's
+    GPUs. `reason` is None before the end. `started_at` is None before the start of the user's command.
     """
 
     task: int
@@ -204,7 +204,6 @@ def _line(
 def _attempt_spans(
     tasks: Iterable[Task], job: Job, span: _Span, fleet: WorkerHistory, indexes: dict[WorkerId, int]
 ) -> Iterator[AttemptSpan]:
-    """Yield the attempts within the reported span."""
     on_tpu = job.resources.device_type == "tpu"
     for task in tasks:
         for each in task.attempts:

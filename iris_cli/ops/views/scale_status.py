@@ -52,11 +52,11 @@ def this_owner(session: Session) -> SliceOwner:
 
 
 def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
-    """Return the rows of a plan for this cluster."""
+    """Return the rows of the scale groups and of the demand that no group serves."""
     by_group: dict[str, list[CreatedSliceRow]] = {}
     for each in cluster.slices.values():
         by_group.setdefault(each.group, []).append(_slice_row(each, now))
-    states = (*plan.states, *_removed(cluster, plan.states))
+    states = (*plan.states, *_removed_groups(cluster, plan.states))
     return Scaling(
         groups=tuple(_group(state, plan, tuple(by_group.get(state.name, ()))) for state in states),
         unmet=tuple(
@@ -74,7 +74,7 @@ def demand_outcomes(plan: ScalingPlan) -> dict[TaskId, str]:
     return {task: words for entry, words in (*served, *unmet) for task in entry.task_ids}
 
 
-def _removed(cluster: Cluster, states: Iterable[GroupState]) -> Iterable[GroupState]:
+def _removed_groups(cluster: Cluster, states: Iterable[GroupState]) -> Iterable[GroupState]:
     """Yield groups that are no longer in cluster.yaml but still have slices, because these slices cost money."""
     known = {state.name for state in states}
     templates = {each.group: each.template for each in cluster.slices.values() if each.group not in known}

@@ -1,4 +1,4 @@
-"""Rows about scale groups. The module `scale_status` creates the rows. This module is faster to import."""
+"""Rows about scale groups. The module `scale_status`, which is slow to import, creates the rows."""
 
 from __future__ import annotations
 

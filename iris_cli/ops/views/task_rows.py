@@ -134,7 +134,6 @@ def _why(view: View, task: Task, last: AttemptRow | None, pending_reason: str) -
 
 
 def _problem(view: View, last: AttemptRow | None) -> str:
-    """Return the problem of a live attempt's worker, or ''."""
     if last is None or last.state is AttemptState.ENDED:
         return ""
     problem = problem_of(view, last.worker)

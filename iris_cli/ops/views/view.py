@@ -126,7 +126,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
     def prospects(self, job: Job, tasks: Iterable[TaskId]) -> Mapping[str, int]:
         """Return the distinct prospects of a job's pending tasks, with the number of tasks of each.
 
-        Tasks whose cause in the plan is the same object share one prospect.
+        The prospect is computed once for all tasks with the same cause object in the plan.
         """
         if not (tasks := list(tasks)):
             return {}

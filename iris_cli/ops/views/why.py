@@ -62,8 +62,7 @@ class LiveAttempt(Struct, frozen=True, kw_only=True):
     """One live attempt.
 
     `since_at` is the time of the order to stop the attempt, of its start, or of its assignment, whichever is latest.
-    `age` is the number of seconds since that time. `doubt` names problems of the worker. `chosen` says why the
-    scheduler chose the worker.
+    `doubt` names problems of the worker. `chosen` says why the scheduler chose the worker.
     """
 
     attempt: AttemptId
@@ -136,7 +135,6 @@ def why(session: Session, subject: str) -> Why:
 
 
 def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[Wait, ...]:
-    """Return the waits with `demand` set."""
     from iris_cli.ops.views.scale_status import demand_outcomes, plan_of
 
     outcomes = demand_outcomes(plan_of(session, view.cluster, view.now))
@@ -157,10 +155,7 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
 
 
 def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
-    """Return the job, task or worker with this id. If a job and a worker have it, return the job.
-
-    Raises NotFoundError.
-    """
+    """Return the job, task or worker with this id, a job rather than a worker. Raises NotFoundError."""
     found = cluster.jobs.get(JobId(subject)) or cluster.workers.get(WorkerId(subject))
     if found is not None:
         return found
