@@ -114,8 +114,8 @@ def secrets_of_loop(
 ) -> dict[JobId, Sequence[str]]:
     """Return the secrets that the background loop lacks, by job, with reasons.
 
-    `missing_in_loop`: names of the secrets that the loop lacked at `checked_at` (seconds since the epoch). It has not
-    checked jobs that were submitted later. For these, return the secrets that this process lacks.
+    `missing_in_loop`: names of the secrets that the loop lacked at `checked_at` (seconds since the epoch). The loop has
+    not checked jobs that were submitted later. For these jobs, return the secrets that this process lacks.
     """
     result = {
         job_id: problems

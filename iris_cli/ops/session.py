@@ -65,7 +65,7 @@ class Session(Struct, dict=True):
     command: str = "iris"  # name of this command in the log and the lock
     lock_timeout: float = LOCK_TIMEOUT
     cluster: Cluster = field(default_factory=Cluster)  # as of the last transaction or view
-    messages: list[str] = field(default_factory=list)  # warnings about the log for readers
+    messages: list[str] = field(default_factory=list)  # problems of the log, to show to the user
     damage: Damage | None = None  # damage of the log found by the last `view`
     tell: Callable[[str], None] = lambda _: None  # prints a message at once
     progress: Progress = lambda _: nullcontext()  # shows the progress of slow steps

@@ -57,7 +57,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
     @property
     def transfer(self) -> str:
-        """Workspace hash or request of a transfer; '' for other calls. A worker gets one call per value at a time."""
+        """Workspace hash or request of a transfer; '' for other calls. A worker has at most one open call per value."""
         return self.ships or " ".join(self.fetches or ())
 
     @property

@@ -37,8 +37,8 @@ for the starts and stops that follow."""
 class CycleResult(Struct):
     """Result of one cycle.
 
-    `plan` is None if nothing is pending. `polled`: number of polled workers. `is_early`: pending tasks were placed
-    before all workers had answered, or were not placed at all.
+    `plan` is None if nothing is pending. `polled`: number of polled workers. `is_early`: the cycle did not wait
+    for the answers of all workers.
     """
 
     plan: Plan | None = None

@@ -306,7 +306,7 @@ class Dispatcher:
         return is_late and not attempt.taken_over and not attempt.acknowledged
 
     def _give_up(self, worker: WorkerId, why: str) -> None:
-        """Note that the unsent attempts of an unreachable worker were not sent, and refuse its log reads."""
+        """Mark the unsent attempts of an unreachable worker as failed to send, and refuse its log reads."""
         self._replies.refuse_readings(self.cluster, worker, why)
         for attempt_id, attempt in self.cluster.live_attempts_on(worker):
             if attempt.token in self._unsent:

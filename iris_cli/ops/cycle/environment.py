@@ -205,8 +205,8 @@ def preset_variables(
         "SLURM_LOCALID": "0",
     }
     if preset is EnvPreset.JAX:
-        # JAX reads the number of processes and the process's index only from SLURM_*. Without a coordinator address, it
-        # computes the port from the job id, so both are set.
+        # JAX reads the number of processes and the process's index only from SLURM_*. The coordinator's address is set,
+        # too, because JAX would compute its port from the job id.
         return {**slurm_step, "JAX_COORDINATOR_ADDRESS": address}
     return {
         **slurm_step,

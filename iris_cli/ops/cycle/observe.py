@@ -116,7 +116,7 @@ def validated_answer(
 def polls_due(session: Session, cluster: Cluster, now: float) -> list[Poll]:
     """Return the polls of this cycle, at most one for each worker, healthy workers first because they answer soon.
 
-    New workers, workers with live attempts or ghosts, and unhealthy workers that are not in back-off are polled. A
+    New or unhealthy workers, and workers with live attempts or ghosts, are polled unless they are in back-off. A
     healthy idle worker is polled only to find out whether another worker's silence is a problem of the network, and
     once a day to delete old files.
     """
