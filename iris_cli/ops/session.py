@@ -144,7 +144,7 @@ class Session(Struct, dict=True):
                 log = self._read_lines()
         self.messages = list(log_messages(log.warnings, log.damage))
         self.damage = log.damage
-        self._take_header(log.header)
+        self._check_header(log.header)
         if log.cluster is None:
             self._replay(log.transactions)
         else:
@@ -178,7 +178,7 @@ class Session(Struct, dict=True):
         if self.new_transactions is not None:
             self.new_transactions += new
 
-    def _take_header(self, header: Header | None) -> None:
+    def _check_header(self, header: Header | None) -> None:
         known = self._header
         if known is not None and header is not None and known.cluster_id != header.cluster_id:
             message = "the event log was replaced by one of another cluster"
@@ -235,7 +235,7 @@ class Session(Struct, dict=True):
         with self._explaining_errors(), self._locked() as writer:
             self.has_locked = True
             self.read_at = (self.clock.now(), self.clock.monotonic())
-            self._take_header(writer.header)
+            self._check_header(writer.header)
             self._replay(writer.transactions)
             draft = self._draft()
             yield draft

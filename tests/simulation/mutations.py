@@ -163,18 +163,18 @@ def _boots_are_all_the_same() -> AbstractContextManager[Any]:
 @contextmanager
 def _take_over_unsaid() -> Iterator[None]:
     """Whoever finds a launch whose dispatcher may have died sends it, and says so nowhere."""
-    is_to_prepare = dispatch.Dispatcher._is_to_prepare
+    must_prepare = dispatch.Dispatcher._must_prepare
 
     def eager(self: dispatch.Dispatcher, attempt: Attempt) -> bool:
         lacking = self._readiness.states.get(attempt.token) is S.ABSENT
-        return is_to_prepare(self, attempt) or (lacking and self._has_expired(attempt))
+        return must_prepare(self, attempt) or (lacking and self._has_expired(attempt))
 
     def has_expired(self: dispatch.Dispatcher, attempt: Attempt) -> bool:
         return False
 
     with (
         patch.object(attempts, "take_over", lambda draft, limits: None),
-        patch.object(dispatch.Dispatcher, "_is_to_prepare", eager),
+        patch.object(dispatch.Dispatcher, "_must_prepare", eager),
         patch.object(
             dispatch.Dispatcher, "_prepare_call", _expired_too(dispatch.Dispatcher._prepare_call, has_expired)
         ),

@@ -112,7 +112,7 @@ class Dispatcher:
     def decide(self, rule: Callable[[Draft], R]) -> R:
         """Run `Session.decide`, queue the stops that `rule` requests, and note the attempts that `rule` ends."""
         decided, events = self.session.decide(lambda draft: (rule(draft), draft.events))
-        self._take_cluster()
+        self._update_cluster()
         for event in events:
             if isinstance(event, AttemptStopRequested):
                 self._to_stop[self.cluster.attempt(event.attempt_id).worker] = None
@@ -120,13 +120,13 @@ class Dispatcher:
                 self.ended[self.cluster.attempt(event.attempt_id).token] = event.attempt_id
         return decided
 
-    def _take_cluster(self) -> None:
+    def _update_cluster(self) -> None:
         self.cluster, self._read_at = self.session.cluster, self.session.read_at
         self._replies.queue_ended_waits(self.cluster)
 
     def begin(self, *, poll: bool = True) -> int:
         """Begin a new cycle, in which each start and stop may be sent again. Return the number of workers to poll."""
-        self._take_cluster()
+        self._update_cluster()
         del self.observations[: self._old]
         self._old = 0
         self._readiness.begin(self.cluster)
@@ -251,7 +251,7 @@ class Dispatcher:
                     continue  # an interactive task starts only on the terminal of its client
                 if not job.is_gang or self._readiness.is_ready(self.cluster, job.id):
                     ready.append(attempt.token)
-            elif self._is_to_prepare(attempt):
+            elif self._must_prepare(attempt):
                 needs_two_calls = job.is_gang or job.setup or job.workspace or job.client
                 (staged if needs_two_calls else direct).append((attempt_id, attempt))
         for items, go in ((direct, True), (staged, False)):
@@ -264,7 +264,7 @@ class Dispatcher:
         act = partial(runner.go, target, ready, boot_id=worker.boot_id, incarnation=worker.incarnation)
         return Call(context=observe.call_context(self.cluster, worker.id), act=act, goes=tuple(ready))
 
-    def _is_to_prepare(self, attempt: Attempt) -> bool:
+    def _must_prepare(self, attempt: Attempt) -> bool:
         """Return True if this invocation has not sent the attempt yet, or must send the attempt again in this cycle."""
         if attempt.token in self._unsent:
             return True

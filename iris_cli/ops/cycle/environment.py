@@ -91,7 +91,7 @@ def environment(
 
 
 def array_variables(placement: Placement, line: str | None) -> dict[str, str]:
-    """Return the variables of an array task: its index, and its `line` of the `--each-line` file unless it is None."""
+    """Return the variables of an array task: its index, and its `line` of the `--each-line` file (None: no file)."""
     if not placement.job.indexes:
         return {}
     index = {"IRIS_ARRAY_INDEX": str(placement.job.indexes[placement.index])}

@@ -166,7 +166,7 @@ def _attempts_to_search(cluster: Cluster, ended: Sequence[Due]) -> frozenset[Att
 
 
 def _failed_before(cluster: Cluster, job_id: JobId, new: int) -> int:
-    """Return the number of a job's failures without the `new` latest failures."""
+    """Return the number of a job's failures before the `new` latest failures."""
     job = cluster.jobs[job_id]
     if job.is_gang:
         return job.failed_rounds

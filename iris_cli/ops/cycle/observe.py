@@ -355,7 +355,7 @@ def _record_report(
 
 
 def _with_current_ages(report: AttemptReport, waited: float, max_age: float) -> AttemptReport:
-    """Return the report with its ages increased by `waited`, the seconds since the answer, to at most `max_age`.
+    """Return the report with its ages increased by `waited` (seconds since the answer), up to `max_age`.
 
     Ages of attempts that are still starting are not increased. `ran` is computed from the worker's clock only, so a
     change of this machine's clock has no effect on it.

@@ -11,7 +11,7 @@ from iris_cli.core import Attempt, Ended, Job, Task
 
 _Span = tuple[float, float]
 
-FRESH = 600.0
+RECENT_FAILURE = 600.0
 """Seconds for which a failed job is listed above running jobs."""
 
 

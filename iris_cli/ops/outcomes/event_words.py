@@ -178,7 +178,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.SliceCreated: lambda event: f"slice {event.slice} is being created",
     ev.SliceRefused: lambda event: f"slice {event.slice} was not created{_reason(event.error)}",
     ev.SliceStarted: lambda event: f"slice {event.slice} exists; probing its VMs",
-    ev.SliceReported: lambda event: f"slice {event.slice}: {event.remark or 'nothing to remark'}",
+    ev.SliceReported: lambda event: f"slice {event.slice}: {event.remark or 'no problem reported'}",
     ev.SliceSetUp: _slice_set_up,
     ev.SliceJoined: lambda event: f"slice {event.slice} is ready: its VMs are workers",
     ev.SliceDeletionRequested: lambda event: f"slice {event.slice} to be deleted{_reason(event.reason)}",

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from iris_cli.core import JobState, count, format_duration
 from iris_cli.errors import ConfigError, IrisError, NotFoundError
-from iris_cli.ops.outcomes.durations import FRESH
+from iris_cli.ops.outcomes.durations import RECENT_FAILURE
 
 if TYPE_CHECKING:
     from iris_cli.ops.cluster_handle import ClusterHandle
@@ -188,7 +188,7 @@ def _failure_steps(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
     for age, job in recent[:MAX_PER_KIND]:
         words = f"failed {format_duration(max(0.0, age))} ago" + (f"; {job.why}" if job.why else "")
         step = Step(command=f"iris status {job.id}", words=words, urgent=True)
-        (new if age < FRESH else older).append(step)
+        (new if age < RECENT_FAILURE else older).append(step)
     if len(recent) > MAX_PER_KIND:
         words = f"{count(len(recent) - MAX_PER_KIND, 'more job')} failed"
         older.append(Step(command="iris status --state failed", words=words, urgent=True))

@@ -81,7 +81,7 @@ def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bo
 
 
 def with_invalid_configuration(cycles: Cycles) -> Cycles:
-    """Return the runner while cluster.yaml is invalid. Then cron can't run cycles, but a running process continues."""
+    """Return the runner if cluster.yaml is invalid: cron can't run cycles then, but a running process continues."""
     running = Cycles(last=cycles.last, needed=cycles.needed) if cycles.by == CRON else cycles
     return replace(running, fix=VALIDATE)
 

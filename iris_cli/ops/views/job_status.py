@@ -122,7 +122,7 @@ def _children_by(
 
 
 def inherited_from(cluster: Cluster, job: Job) -> dict[str, JobId]:
-    """Return, for each inherited constraint as the user typed it, the ancestor job that named it."""
+    """Map each inherited constraint, as the user typed it, to the ancestor job that named it."""
     sources = ((each, _source(cluster, job, each)) for each in job.constraints)
     return {format_constraint(each): source for each, source in sources if source != job.id}
 

@@ -12,7 +12,7 @@ from iris_cli.core.lifecycle.display import DisplayWord, task_displays, word_of
 from iris_cli.core.model.task import PROGRAM_FAILURES, Attempt, AttemptState, End, EndReason, Task, TaskState
 from iris_cli.core.model.waiting import overdue_since
 from iris_cli.ops.outcomes.causes import end_words, stop_words
-from iris_cli.ops.outcomes.durations import FRESH
+from iris_cli.ops.outcomes.durations import RECENT_FAILURE
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.status import ClusterStatus, JobRow, cluster_status, in_display_order
 
@@ -89,7 +89,8 @@ def _live_job(cluster: Cluster, row: JobRow, now: float, reserve_after: float) -
 def _urgency(row: JobRow, task_groups: Sequence[TaskGroup], now: float) -> Urgency:
     """Return the urgency of a job that is not overdue."""
     if row.state in (JobState.FAILED, JobState.UNSCHEDULABLE):
-        return Urgency.FAILING if row.stopping or now - (row.ended_at or now) < FRESH else Urgency.ENDED
+        is_recent = now - (row.ended_at or now) < RECENT_FAILURE
+        return Urgency.FAILING if row.stopping or is_recent else Urgency.ENDED
     if row.state.terminal:  # attempts that are being stopped still hold resources
         return Urgency.RUNNING if row.stopping else Urgency.ENDED
     if any(group.state != TaskState.ASSIGNED for group in task_groups):

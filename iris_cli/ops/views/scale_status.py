@@ -67,7 +67,7 @@ def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
 
 
 def demand_outcomes(plan: ScalingPlan) -> dict[TaskId, str]:
-    """Return, for each task in the demand, which group creates a slice for it, or why no group does."""
+    """Map each task in the demand to the group that creates a slice for it, or to the reason why no group does."""
     routed = plan.routing.routed.items()
     served = ((entry, f"served by group {name}") for name, entries in routed for entry in entries)
     unmet = ((each.entry, f"unmet; {each.reason}") for each in plan.routing.unmet)

@@ -155,7 +155,7 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
 
 
 def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
-    """Return the job, task or worker with this id, a job rather than a worker. Raises NotFoundError."""
+    """Return the job, the worker or the task with this id, in this order of precedence. Raises NotFoundError."""
     found = cluster.jobs.get(JobId(subject)) or cluster.workers.get(WorkerId(subject))
     if found is not None:
         return found
