@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
 
 STALE_AFTER = 300.0
-"""Seconds without a cycle after which cron counts as stopped. Cron runs a cycle every minute."""
+"""Seconds without a cycle after which the cycles count as stopped. Cron runs a cycle every minute."""
 
 
 class CycleAge(Struct, frozen=True, kw_only=True):
