@@ -43,7 +43,7 @@ silent_after priority idle_timeout memory grace timeout setup_timeout scheduling
 _SHOWN = frozenset(_HARMLESS_KEYS.split())
 """Keys of `cluster.yaml` whose values are harmless words. The bundle shows these values, and all numbers."""
 _NAMES = frozenset(("name", "id", "remote_dir"))
-"""Keys whose values are shown, except parts that are known to be sensitive."""
+"""Keys whose values are shown after redaction."""
 _HOSTS = frozenset(("host", "hosts", "proxy_jump", "login"))
 """Keys whose values are hosts, shown as pseudonyms."""
 _FIELDS = """
@@ -91,7 +91,7 @@ def bundle(
     events = [_event(line) for line in _tail(state, LOG, MAX_EVENTS)]
     for each in events:
         _register_event(each, redactor)
-    for _ in range(2):  # the second pass knows the names in all parts
+    for _ in range(2):  # the second pass also replaces names that the first pass found in a later part
         parts = (
             _versions(),
             _configuration(root, redactor),
@@ -217,13 +217,13 @@ def _scalars(node: Node | None, key: str) -> Iterator[tuple[str, str]]:
         yield key, node.value
 
 
-_AS_A_WHOLE = frozenset(("env", "labels", "attributes", "notify", "limits"))
-"""Mappings of a configuration in which the user chooses the keys. Either all their entries are shown, or none."""
+_WHOLE_MAPPINGS = frozenset(("env", "labels", "attributes", "notify", "limits"))
+"""Mappings of a configuration. The key of such a mapping decides whether its entries are shown."""
 
 
 def _key_of_entry(key: str, name: str) -> str:
-    """Return the key that decides whether an entry is shown: its name, or the key of a mapping in `_AS_A_WHOLE`."""
-    return key if key in _AS_A_WHOLE else name
+    """Return the key that decides whether the entry `name` of the mapping `key` is shown."""
+    return key if key in _WHOLE_MAPPINGS else name
 
 
 def _configuration(root: Node | None, redactor: Redactor) -> Part:
@@ -255,7 +255,7 @@ def _config_value(node: Node, redactor: Redactor, key: str) -> str:
     if not isinstance(node.value, str):
         return node.text
     if key == "user":
-        return redactor.user(node.value)  # `text` would show a name that looks like a number or a common word
+        return redactor.user(node.value)  # `text` would show a user name that is a number or a common word
     return redactor.text(node.value) if key in _HOSTS | _SHOWN | _NAMES else _hidden(node.value)
 
 
@@ -281,22 +281,22 @@ def _event(line: str) -> Any:
 
 def _events(entries: Sequence[Any], redactor: Redactor) -> Part:
     lines = tuple(
-        each if isinstance(each, str) else json.dumps(_shown(each, redactor, ""), separators=(",", ":"))
+        each if isinstance(each, str) else json.dumps(_redacted(each, redactor, ""), separators=(",", ":"))
         for each in entries
     )
     return Part(name="events", about=f"the last {MAX_EVENTS} transactions, redacted", lines=lines)
 
 
-def _shown(value: Any, redactor: Redactor, key: str) -> Any:
+def _redacted(value: Any, redactor: Redactor, key: str) -> Any:
     """Return a value of the log without sensitive data. Text is hidden unless its field is in `_TEXTS`."""
     if isinstance(value, Mapping):
         return {
-            redactor.text(str(name)): _shown(each, redactor, key if key in _USER_KEYS else str(name))
+            redactor.text(str(name)): _redacted(each, redactor, key if key in _USER_KEYS else str(name))
             for name, each in value.items()
             if name not in ("crc", "prev")
         }
     if isinstance(value, list):
-        return [_shown(each, redactor, key) for each in value]
+        return [_redacted(each, redactor, key) for each in value]
     if not isinstance(value, str):
         return value
     return redactor.text(value) if key in _TEXTS else _hidden(value)

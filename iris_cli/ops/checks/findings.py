@@ -17,7 +17,7 @@ class Level(StrEnum):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One finding about `subject`. `code` is the exit code of a failure. `hidden_if_ok`: tables omit an OK finding."""
+    """One finding about `subject`. `code` is the exit code of a failure. `hidden_if_ok`: tables omit it at level OK."""
 
     level: Level
     subject: str
@@ -28,7 +28,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 _ROOT_CAUSES = (ExitCode.CONFIG, ExitCode.LOG_DAMAGED, ExitCode.NOT_WRITABLE, ExitCode.UNREACHABLE)
-"""Exit codes of failures that may cause other failures, in the order in which they are reported."""
+"""Exit codes of failures that may cause other failures, in the order in which to fix them."""
 
 
 def success(subject: str, text: str, *, hidden_if_ok: bool = False) -> Finding:

@@ -83,7 +83,7 @@ MIN_DISK = 1 << 30  # bytes; a disk with less free space counts as nearly full
 
 
 class _Result(Struct, frozen=True):
-    """Result of a probe. `skew`: seconds by which the worker's clock is at least ahead (behind if negative)."""
+    """Result of a probe. `skew`: minimum seconds by which the worker's clock is ahead, or behind if negative."""
 
     worker: Worker
     report: ProbeReport | Silence
@@ -126,7 +126,7 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
 
 
 def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
-    """Return the workers in the log with their present connections, then the workers that are only configured."""
+    """Return the workers in the log with their present connections, then the workers that are only in cluster.yaml."""
     new = (host for worker, host in session.hosts.items() if worker not in cluster.workers)
     unprobed = (
         Worker(id=host.worker, connection=host.connection, condition=WorkerCondition.UNPROBED) for host in new
@@ -221,7 +221,7 @@ def directory_findings(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
 
 
 def _probe(session: Session, workers: Sequence[Worker]) -> Iterator[_Result]:
-    # Create the runner before the threads use it. Without a log, no cluster id exists, and hosts have no files of it.
+    # Create the runner before the threads use it. Without a log, the cluster has no id, and no files on hosts.
     runner = session.runner if session.cluster_id else session.make_runner(_NO_CLUSTER)
 
     def probe_worker(worker: Worker) -> _Result:

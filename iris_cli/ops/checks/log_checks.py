@@ -81,7 +81,7 @@ def is_only_history_lost(state: StateDir, report: VerifyReport) -> bool:
         return False
 
 
-ONLY_HISTORY = "only history is lost (the snapshot has the state), unless iris is upgraded"
+ONLY_HISTORY = "only history is lost (the snapshot has the state), but an upgrade of iris may need it"
 _RESTORE_ARCHIVE = f"restore it into {{}} from a copy, or leave it: {ONLY_HISTORY}"
 
 

@@ -77,7 +77,7 @@ class Redactor:
             for line in lines:
                 lines += (json.dumps(line)[1:-1], json.dumps(line, ensure_ascii=False)[1:-1])
             self._secrets.update(line for line in lines if len(line) >= MIN_SECRET)
-        self.__dict__.pop("_hidden", None)
+        self.__dict__.pop("_secret_pattern", None)
 
     def know_path(self, path: str, name: str) -> None:
         """Register a directory that is replaced by `name`."""
@@ -93,7 +93,7 @@ class Redactor:
 
         The rest of a very long line is cut off.
         """
-        text = self._hidden.sub("<secret>", text)
+        text = self._secret_pattern.sub("<secret>", text)
         text = _LONG_LINE.sub(r"\1<cut>", text)
         for path in sorted(self._paths, key=len, reverse=True):
             text = text.replace(path, self._paths[path])
@@ -104,7 +104,7 @@ class Redactor:
         text = _TOKEN.sub(lambda found: self._pseudonym("token", found[0]), text)
         for pattern in (_NAME, _IPV4, _IPV6):
             text = pattern.sub(lambda found: self._host(found[0]), text)
-        return self._known.sub(lambda found: self._names[found[0].lower()], text)
+        return self._name_pattern.sub(lambda found: self._names[found[0].lower()], text)
 
     def _host(self, name: str) -> str:
         return self._pseudonym("host", _without_port(name))
@@ -116,23 +116,23 @@ class Redactor:
         if folded not in self._names:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             self._names[folded] = f"{kind}-{self._counts[kind]}"
-            self.__dict__.pop("_known", None)
+            self.__dict__.pop("_name_pattern", None)
         return self._names[folded]
 
     @cached_property
-    def _hidden(self) -> re.Pattern[str]:
+    def _secret_pattern(self) -> re.Pattern[str]:
         return _any_of(sorted(self._secrets, key=len, reverse=True), re.escape)
 
     @cached_property
-    def _known(self) -> re.Pattern[str]:
-        return _any_of(sorted(self._names, key=len, reverse=True), _word, re.IGNORECASE)
+    def _name_pattern(self) -> re.Pattern[str]:
+        return _any_of(sorted(self._names, key=len, reverse=True), _pattern_of_name, re.IGNORECASE)
 
 
 _LONG_LINE = re.compile(rf"^(.{{{_MAX_LINE}}}).+", re.MULTILINE)
 _PSEUDONYM = re.compile(r"(?:host|user|token)-\d+")
 
 
-def _word(name: str) -> str:
+def _pattern_of_name(name: str) -> str:
     """Return a pattern for a name. Only a long name matches within words, because short names match by chance."""
     escaped = re.escape(name)
     return escaped if len(name) >= _MIN_WITHIN_WORDS else rf"(?<![\w-]){escaped}(?![\w-])"

@@ -30,7 +30,7 @@ class ExportNote(Struct, frozen=True):
 
 
 class Counterpart(NamedTuple):
-    """One field, named as in a job file, and its counterparts in the engines, or ''."""
+    """A field of a job file, and its counterpart in each engine, or ''."""
 
     field: str
     sbatch: str
@@ -87,11 +87,11 @@ COUNTERPARTS = (
 # fmt: on
 """All fields of a job file except `force`, which is used only during the submission."""
 
-_PLAIN_JOB = Job(id=JobId("job"))
-UNLIMITED = _PLAIN_JOB.max_retries_preemption
-"""Number of retries that is exported as unlimited, which is the default of the engines."""
+_DEFAULT_JOB = Job(id=JobId("job"))
+UNLIMITED = _DEFAULT_JOB.max_retries_preemption
+"""Default of `max_retries_preemption`, which is exported as unlimited."""
 _NOTED_ELSEWHERE = frozenset({"tpu", "constraints", "prefer", "workdir", "image"})
-"""Fields for which the modules of the engines add notes."""
+"""Fields for which the modules `jobset` and `sbatch` add notes."""
 
 
 def lost_fields(job: Job, engine: Engine) -> list[ExportNote]:
@@ -124,4 +124,4 @@ def lost_constraints(constraints: Iterable[Constraint]) -> list[ExportNote]:
 def _is_set(job: Job, row: Counterpart) -> bool:
     name = row.attribute or row.field
     value: Any = getattr(job, name)
-    return bool(value != getattr(_PLAIN_JOB, name))
+    return bool(value != getattr(_DEFAULT_JOB, name))

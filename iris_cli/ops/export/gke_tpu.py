@@ -38,8 +38,8 @@ _V5P_AND_V7 = """
 """
 _V7_SMALL = "1x1x1 2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8"
 
-# By the family in a type's name: the value of the node label, and the topologies. The number in the name counts chips
-# or TensorCores (two per chip).
+# Node label and topologies of each family. The number in the name of a type is the number of chips, or of TensorCores
+# (two per chip).
 _FAMILIES = {
     "v4": ("tpu-v4-podslice", _V4),
     "v5litepod": ("tpu-v5-lite-podslice", "2x4 4x4 4x8 8x8 8x16 16x16"),

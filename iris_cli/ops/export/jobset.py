@@ -155,7 +155,6 @@ def _failure_policy(source: Source) -> Fields:
 
 
 def _job_spec(source: Source, shape: Shape) -> Fields:
-    """Return the fields of each Kubernetes Job."""
     job = source.job
     parallelism = min(job.max_running or shape.pods, shape.pods)
     return {

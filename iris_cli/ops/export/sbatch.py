@@ -107,10 +107,7 @@ def _secrets_from_shell(job: Job) -> list[str]:
 
 
 def _first_lines(source: Source) -> Iterator[str]:
-    """Yield the lines that must run before the job's variables are set.
-
-    They look up Slurm's commands while PATH is unchanged.
-    """
+    """Yield the lines that look up Slurm's commands, and other lines that need the shell's original PATH."""
     job = source.job
     yield from ("", "IRIS_STOPPING=", "trap IRIS_STOPPING=1 TERM")
     yield from (

@@ -97,7 +97,7 @@ def find(session: Session, older_than: float = 0.0) -> Garbage:
     order = {worker.id: position for position, (worker, _) in enumerate(workers)}
     return Garbage(
         workers=tuple(sorted(found, key=lambda each: order[each.worker])),
-        files=find_unneeded_files(session.state.path, now - older_than, _needed(cluster)),
+        files=find_unneeded_files(session.state.path, now - older_than, _needed_hashes(cluster)),
         messages=tuple(session.messages),
         log_damage=session.damage,
     )
@@ -165,7 +165,7 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
     )
 
 
-def _needed(cluster: Cluster) -> frozenset[str]:
+def _needed_hashes(cluster: Cluster) -> frozenset[str]:
     """Return the hashes of packed files that open jobs need."""
     packed = [each for job in cluster.open_jobs() for each in (job.workspace, job.each_line)]
     return frozenset(each.hash for each in packed if each is not None)
@@ -176,7 +176,7 @@ def _remove_files(session: Session, files: Sequence[UnneededFile]) -> tuple[Unne
     if not any(each.packed for each in files):
         return tuple(map(delete_unneeded_file, files))
     with session.transaction() as draft:
-        needed = _needed(draft.cluster)
+        needed = _needed_hashes(draft.cluster)
         return tuple(
             structs.replace(each, problem="a job needs it now")
             if each.packed in needed

@@ -1,6 +1,6 @@
-"""A local directory for files from workers. Names of files are untrusted: no link is followed, and no name leads out.
+"""A local directory for files from workers. Links are not followed. Names that lead out of the directory are rejected.
 
-A file has a temporary name until it is complete, so that an interrupted fetch leaves no incomplete file.
+A file has a temporary name until it is complete, so that no incomplete file has the final name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BadNameError(Exception):
     """The file name is not allowed. The message says why."""
 
 
-def parts_of(name: bytes) -> tuple[bytes, ...]:
+def split_name(name: bytes) -> tuple[bytes, ...]:
     """Split a file name into its directories and its base name. Raises BadNameError.
 
     Control characters are replaced by `%` and their hexadecimal number, so that names are printable.
@@ -83,13 +83,13 @@ class LocalTree(Struct):
         return stat.S_ISREG(status.st_mode) and (status.st_size, int(status.st_mtime)) == (size, mtime)
 
     @contextmanager
-    def part(self, parts: Sequence[bytes], version: object) -> Iterator[Part]:
-        """Open the incomplete copy of this version of a file. The copy may contain bytes of an interrupted fetch."""
+    def partial_file(self, parts: Sequence[bytes], version: object) -> Iterator[PartialFile]:
+        """Open the incomplete copy of this version of a file. It may contain bytes of an interrupted fetch."""
         key = hashlib.sha256(b"/".join(parts) + b"\0" + repr(version).encode()).hexdigest()[:32]
         name = _PART + key.encode()
         fd = os.open(name, _FILE | os.O_CREAT, 0o666, dir_fd=self._top)
         try:
-            yield Part(self, fd, name, parts)
+            yield PartialFile(self, fd, name, parts)
         finally:
             os.close(fd)
 
@@ -126,8 +126,8 @@ class LocalTree(Struct):
             os.close(current)
 
 
-class Part(Struct):
-    """An incomplete file with a temporary name, and the parts of its final name."""
+class PartialFile(Struct):
+    """An incomplete file with a temporary name. `_parts`: its final name."""
 
     _tree: LocalTree
     _fd: int

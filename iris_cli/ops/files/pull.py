@@ -45,7 +45,7 @@ def pull(
     number: int | None = None,
     calls: OutputCalls | None = None,
 ) -> Pulled:
-    """Fetch the files of a job, a task or an attempt. If `number` is None, fetch the files of all attempts.
+    """Fetch the files of a job, a task or an attempt. `number` selects one attempt of each task (None: all attempts).
 
     The files of an attempt are written to `<directory>/<job>/task-<index>/attempt-<number>`. Equal local files are
     kept, and different files are replaced. `calls`: makes the calls to workers (default: the session's runner). Raises
@@ -62,9 +62,11 @@ def pull(
             results[attempt_id] = _unfetched(directory, attempt_id, attempt, no_output_reason(attempt, None))
     if by_worker and calls is None:
         calls = session.runner.outputs
-    work = _Work(session, cluster, directory, calls)
-    with session.progress(lambda: ("pulling", work.bytes_moved, 0, "bytes")):
-        for batch in session.fan_out(list(by_worker.items()), lambda item: work.pull_worker(*item), what=""):
+    job_pull = _JobPull(session, cluster, directory, calls)
+    with session.progress(lambda: ("pulling", job_pull.bytes_moved, 0, "bytes")):
+        for batch in session.fan_out(
+            list(by_worker.items()), lambda item: job_pull.pull_worker(*item), what=""
+        ):
             results |= {result.attempt: result for of_worker in batch for result in of_worker}
     job = selected[0][0].task.job if selected else JobId(name)
     return Pulled(
@@ -93,7 +95,7 @@ def _attempts_with_files(
 def _unfetched(
     directory: Path, attempt_id: AttemptId, attempt: Attempt, *problems: str, silent: bool = False
 ) -> PulledAttempt:
-    """Return the result of an attempt whose files were not fetched yet."""
+    """Return a result without fetched files."""
     return PulledAttempt(
         attempt=attempt_id,
         worker=attempt.worker,
@@ -103,7 +105,7 @@ def _unfetched(
     )
 
 
-class _Work:
+class _JobPull:
     """State shared by the threads of one pull."""
 
     def __init__(

@@ -13,7 +13,7 @@ from iris_cli.core import AttemptId, Token, WorkerId, clip, format_memory
 from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.files.pulled_logs import PulledLogs
-from iris_cli.ops.files.local_tree import BadNameError, LocalTree, Part, parts_of
+from iris_cli.ops.files.local_tree import BadNameError, LocalTree, PartialFile, split_name
 from iris_cli.remote import output_calls
 from iris_cli.remote.transport import Target
 
@@ -38,8 +38,8 @@ class SilentError(Exception):
 class PulledAttempt(Struct, kw_only=True):
     """Result of pulling the files of one attempt.
 
-    `files` is the number of fetched files, `bytes` their size. `unchanged` is the number of files that were not fetched
-    again. `log_bytes`: fetched bytes of stdout and stderr. `problems` name the files that could not be fetched.
+    `files` is the number of fetched files, `bytes` their size. `unchanged` is the number of files that already existed
+    locally. `log_bytes`: fetched bytes of stdout and stderr. `problems` name the files that could not be fetched.
     `silent`: True if the worker did not answer.
     """
 
@@ -101,7 +101,7 @@ class Puller(Struct, kw_only=True):
             try:
                 if not name.startswith(_TOP):
                     raise BadNameError("not a file of this attempt")
-                parts = parts_of(name.removeprefix(_TOP))
+                parts = split_name(name.removeprefix(_TOP))
                 if parts in used_names:
                     raise BadNameError("another file has the same local name")
             except BadNameError as error:
@@ -120,18 +120,18 @@ class Puller(Struct, kw_only=True):
                 raise SilentError(answer)
             if answer is not None:
                 for each, (version, data) in zip(group, answer, strict=True):
-                    with self._writing(each), tree.part(each.parts, version) as part:
-                        part.write(data, 0)
+                    with self._recording_errors(each), tree.partial_file(each.parts, version) as file:
+                        file.write(data, 0)
                         self.report_progress(len(data))
-                        self._finish(part, version, len(data), changed=False)
+                        self._finish(file, version, len(data), changed=False)
                 return
         for each in group:
-            with self._writing(each):
+            with self._recording_errors(each):
                 self._fetch(tree, each)
 
     @contextmanager
-    def _writing(self, wanted: _WantedFile) -> Iterator[None]:
-        """Report an OSError in the block as a problem of this file, unless the disk is full."""
+    def _recording_errors(self, wanted: _WantedFile) -> Iterator[None]:
+        """Record an OSError in the block as a problem of this file. On a full disk raise NotWritableError."""
         try:
             yield
         except OSError as error:
@@ -150,34 +150,34 @@ class Puller(Struct, kw_only=True):
             if not version.inode:
                 self.result.notes.append(f"{_shown(wanted.name)} was removed during the pull")
                 return
-            with tree.part(wanted.parts, version) as part:
-                version = self._fetch_version(part, wanted.name, version)
+            with tree.partial_file(wanted.parts, version) as file:
+                version = self._fetch_version(file, wanted.name, version)
             if version is None:
                 return
         self._problem(wanted.name, "not fetched, the file keeps changing")
 
     def _fetch_version(
-        self, part: Part, name: bytes, version: output_calls.Version
+        self, file: PartialFile, name: bytes, version: output_calls.Version
     ) -> output_calls.Version | None:
         """Fetch the listed number of bytes, and return None. If the file was replaced, return its new version."""
-        offset, changed = min(part.size, version.size), False
+        offset, changed = min(file.size, version.size), False
         while True:
             piece = self._piece(name, offset)
             current = piece.version
             if current != version:
                 if current.inode != version.inode or current.size < version.size:
-                    part.truncate()
+                    file.truncate()
                     return current
                 changed = True
             data = piece.data[: version.size - offset]
-            part.write(data, offset)
+            file.write(data, offset)
             self.report_progress(len(data))
             offset += len(data)
             if offset >= version.size:
-                self._finish(part, version, version.size, changed=changed)
+                self._finish(file, version, version.size, changed=changed)
                 return None
             if not data:
-                part.truncate()
+                file.truncate()
                 return current
 
     def _piece(self, name: bytes, offset: int, limit: int = output_calls.PIECE) -> output_calls.FilePiece:
@@ -186,10 +186,10 @@ class Puller(Struct, kw_only=True):
             raise SilentError(answer)
         return answer
 
-    def _finish(self, part: Part, version: output_calls.Version, size: int, *, changed: bool) -> None:
+    def _finish(self, file: PartialFile, version: output_calls.Version, size: int, *, changed: bool) -> None:
         """Finish a file. If it may still change, set its time back a second, so that the next pull fetches it again."""
         may_change = changed or version.mtime > self.clock - _FRESH
-        part.finish(size, version.mtime - may_change)
+        file.finish(size, version.mtime - may_change)
         self.result.files += 1
         self.result.bytes += size
         if changed:
@@ -200,8 +200,7 @@ class Puller(Struct, kw_only=True):
     ) -> None:
         """Fetch the part of stdout and stderr that isn't stored yet. Raises SilentError, NotWritableError.
 
-        An interrupted fetch stores the beginning. A complete copy is recorded with the time `listed_at` (this machine's
-        clock).
+        The next pull continues an interrupted fetch. A complete copy is recorded with the time `listed_at`.
         """
         is_complete = True
         for name, version in found.files:

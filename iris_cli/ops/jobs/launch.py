@@ -42,7 +42,7 @@ _FORCE = "--force submits the job anyway"
 
 
 def launch(session: Session, request: JobRequest) -> JobId:
-    """Submit the job without a cycle, and return its id.
+    """Submit the job, and return its id. Run no cycle.
 
     The job's directory is packed BEFORE the lock is taken. The lines of the `--each-line` file are stored in a separate
     file, and the log contains the hash of that file.

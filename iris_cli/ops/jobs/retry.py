@@ -46,7 +46,7 @@ def retry(session: Session, name: str) -> Retried:
 
 
 def _find_target(cluster: Cluster, name: str) -> tuple[JobId, Task | None]:
-    """Return the open job with this name and None, or the job of the open task with this name and the task."""
+    """Return the open job, and the task if `name` names an open task. Raises NotFoundError, UsageError."""
     job, task = JobId(name), None
     if name not in cluster.jobs:
         if is_attempt_name(name):

@@ -32,7 +32,7 @@ CALLS_A_SECOND_AT_MAX_RATE = 12  # calls per second if the output exceeds MAX_RA
 STEP_TIME = 1.0  # seconds; answers within this time are one step, so that equal lines can be folded
 CALLS_PER_BATCH = 8  # calls that are sent before answers are received
 _SHORT_WAIT = 0.01  # seconds to wait for answers between two batches of calls
-MAX_TRIES = 3  # maximum calls to a silent worker after its attempt has ended
+MAX_TRIES = 3  # maximum calls in a row to a silent worker after its attempt has ended
 _LATE_ANSWERS = 0.1  # seconds between two checks for late answers
 _MAX_BACKOFF = 30.0  # maximum seconds between two calls to a silent worker
 
@@ -85,7 +85,7 @@ class Follower:
     ) -> None:
         self.cut_short = False
         # Workers with an open call, each with the cluster at the time of the call.
-        self._polled: dict[WorkerId, Cluster] = {}
+        self._open_calls: dict[WorkerId, Cluster] = {}
         self._last_full_poll = self._next_full_poll = -math.inf  # monotonic times
         self._received = 0  # characters since the last full poll
         self._until = until
@@ -93,12 +93,12 @@ class Follower:
         self._session = session
         self._query = query
         self._runner = CycleRunner(session)
-        self._waits: dict[TaskId, str] = {}  # last reason printed for each pending retry
+        self._printed_reasons: dict[TaskId, str] = {}  # last reason printed for each pending retry
         view = load_view(session, runs_cycles=True)
         chosen = select_tasks(view.cluster, name, ranks=query.ranks, attempt=query.attempt)
-        self._only_one = query.attempt is not None or is_attempt_name(name)
+        self._only_one_attempt = query.attempt is not None or is_attempt_name(name)
         self._followed: dict[TaskId, _FollowedAttempt | None] = {
-            task.id: self._begin(task, attempt, query.tail) if attempt else None for task, attempt in chosen
+            task.id: self._follow(task, attempt, query.tail) if attempt else None for task, attempt in chosen
         }
         self._first = Step(
             notes=[(task.id, not_started_words(view, task)) for task, attempt in chosen if not attempt]
@@ -123,7 +123,7 @@ class Follower:
         while True:
             # Read the cluster BEFORE the output, because an attempt that has ended writes no more output.
             cluster = self._runner.run_due_cycle()
-            step = Step(notes=[*self._begin_next_attempts(cluster), *self._waiting_retries(cluster)])
+            step = Step(notes=[*self._follow_next_attempts(cluster), *self._retry_notes(cluster)])
             self._finish_attempts_without_worker(cluster, step)
             self._submit(fan_out, cluster, step)
             self._collect(fan_out, step)
@@ -137,38 +137,46 @@ class Follower:
                 return
             self._runner.pause(min(self._pause(), time_left))
 
-    def _begin(self, task: Task, attempt: Attempt, tail: int | None) -> _FollowedAttempt:
+    def _follow(self, task: Task, attempt: Attempt, tail: int | None) -> _FollowedAttempt:
         return _FollowedAttempt(Reading(task.id, attempt, structs.replace(self._query, tail=tail)))
 
-    def _begin_next_attempts(self, cluster: Cluster) -> list[tuple[TaskId, str]]:
-        """Follow the next attempt of each task whose last attempt was read to the end. Return notes about attempts."""
+    def _follow_next_attempts(self, cluster: Cluster) -> list[tuple[TaskId, str]]:
+        """Follow the next attempt of each task whose last attempt was read to the end. Return a note about each."""
         notes = []
         for task_id, followed in self._followed.items():
             task = cluster.tasks[task_id]
             number = 0 if followed is None else followed.reading.id.number + 1
-            if self._only_one or number >= len(task.attempts) or (followed and not followed.done):
+            if self._only_one_attempt or number >= len(task.attempts) or (followed and not followed.done):
                 continue
-            self._followed[task_id] = self._begin(task, task.attempts[number], None)
+            self._followed[task_id] = self._follow(task, task.attempts[number], None)
             notes.append((task_id, f"attempt {number} on worker {task.attempts[number].worker}"))
         return notes
 
-    def _waiting_retries(self, cluster: Cluster) -> Iterator[tuple[TaskId, str]]:
+    def _retry_notes(self, cluster: Cluster) -> Iterator[tuple[TaskId, str]]:
         """Yield a note for each pending retry, once per reason."""
         for task_id, followed in self._followed.items():
             task, job = cluster.tasks[task_id], cluster.jobs[task_id.job]
-            if self._only_one or followed is None or not followed.done or task.state is not TaskState.PENDING:
+            if (
+                self._only_one_attempt
+                or followed is None
+                or not followed.done
+                or task.state is not TaskState.PENDING
+            ):
                 continue
             reason = self._runner.reason(job.id if job.is_gang else task_id)
-            if reason and self._waits.get(task_id) != reason:
-                self._waits[task_id] = reason
+            if reason and self._printed_reasons.get(task_id) != reason:
+                self._printed_reasons[task_id] = reason
                 yield task_id, f"retry pending: {reason}"
 
-    def _select(self, when: Callable[[_FollowedAttempt], bool]) -> list[_FollowedAttempt]:
-        """Return the unfinished attempts that satisfy `when`. Attempts on workers with an open call are omitted."""
+    def _select(self, predicate: Callable[[_FollowedAttempt], bool]) -> list[_FollowedAttempt]:
+        """Return the unfinished attempts that satisfy `predicate`, except those on workers with an open call."""
         return [
             each
             for each in self._followed.values()
-            if each and not each.done and each.reading.attempt.worker not in self._polled and when(each)
+            if each
+            and not each.done
+            and each.reading.attempt.worker not in self._open_calls
+            and predicate(each)
         ]
 
     def _finish_attempts_without_worker(self, cluster: Cluster, step: Step) -> None:
@@ -192,7 +200,7 @@ class Follower:
         due = by_worker([each.reading for each in unfinished if is_full or each.is_behind or each.failures])
         _ = self._session.runner  # creates the runner before the threads use it
         for number, (worker, readings) in enumerate(due.items(), 1):
-            self._polled[worker] = cluster
+            self._open_calls[worker] = cluster
             fan_out.submit(partial(poll_worker, self._session, cluster, readings, len(due)))
             if not number % CALLS_PER_BATCH:  # many threads that wake at the same time are slow
                 self._receive(fan_out.take(_SHORT_WAIT), step)
@@ -200,7 +208,7 @@ class Follower:
     def _collect(self, fan_out: FanOut[Sequence[Reading]], step: Step) -> None:
         """Receive answers for STEP_TIME seconds. Later answers belong to the next step."""
         until = self._session.clock.monotonic() + STEP_TIME
-        while self._polled:
+        while self._open_calls:
             answered = fan_out.take(max(0.0, until - self._session.clock.monotonic()))
             if not answered:
                 break
@@ -208,15 +216,15 @@ class Follower:
 
     def _receive(self, answered: Sequence[Sequence[Reading]], step: Step) -> None:
         for reading in sorted((each for readings in answered for each in readings), key=lambda each: each.id):
-            self._process(self._polled[reading.attempt.worker], reading, step)
+            self._process(self._open_calls[reading.attempt.worker], reading, step)
         for readings in answered:
-            del self._polled[readings[0].attempt.worker]
+            del self._open_calls[readings[0].attempt.worker]
 
     def _pause(self) -> float:
         """Return the seconds until the next poll or late answer."""
         if self._select(lambda each: each.is_behind):
             return 0.0
-        if self._polled:
+        if self._open_calls:
             return _LATE_ANSWERS
         return min(POLL_EVERY, max(0.0, self._next_full_poll - self._session.clock.monotonic()))
 
@@ -271,7 +279,7 @@ class Follower:
         if followed is None:
             return task.state.terminal
         is_last = followed.reading.id.number == len(task.attempts) - 1
-        return followed.done and (self._only_one or (is_last and task.state.terminal))
+        return followed.done and (self._only_one_attempt or (is_last and task.state.terminal))
 
 
 def _with_last_line(texts: Iterable[LogText], reading: Reading) -> Iterator[LogText]:
@@ -281,7 +289,7 @@ def _with_last_line(texts: Iterable[LogText], reading: Reading) -> Iterator[LogT
 
 
 def _has_ended(cluster: Cluster, reading: Reading) -> bool:
-    """Return True if no more output is expected, because the attempt has ended, or the task if its worker is silent."""
+    """Return True if the attempt has ended. If its worker is silent, the end of the task is enough."""
     if reading.silence is not None and cluster.tasks[reading.id.task].state.terminal:
         return True
     return cluster.attempt(reading.id).end is not None

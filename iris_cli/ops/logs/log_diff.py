@@ -89,7 +89,7 @@ def diff(logs: Sequence[TaskLog], tail: int | None) -> list[StreamDiff]:
 
 
 def _with_idle(found: StreamDiff, idle: Mapping[int, float]) -> StreamDiff:
-    """Return the diff with the idle time of each group."""
+    """Return the diff with the idle times of its groups. `idle`: idle time by rank."""
 
     def idle_time(ranks: Sequence[int]) -> float | None:
         return min((idle[rank] for rank in ranks if rank in idle), default=None)

@@ -129,7 +129,6 @@ class LogStream:
         self._text = last_lines(self.cutter.feed(data), count)
 
     def _request_range(self, start: int, end: int) -> Requests[bytes]:
-        """Read the bytes from `start` to `end`."""
         data = b""
         while start + len(data) < end:
             chunk = yield start + len(data), min(PIECE, end - start - len(data))
@@ -270,7 +269,7 @@ class Reading:
 
 
 def take_turns(sources: Sequence[Iterable[LogText]]) -> Iterator[list[LogText]]:
-    """Yield the next text of each source, until all sources are exhausted."""
+    """Yield lists with the next text of each source, until all sources are exhausted."""
     unread = list(map(iter, sources))
     while unread:
         turn = [(texts, next(texts, None)) for texts in unread]

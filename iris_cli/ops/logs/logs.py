@@ -79,7 +79,7 @@ def other_output(
         note = f"{why}; showing the last lines that iris saved when it ended"
         if pulled_at is not None:
             note += f"; earlier output was pulled to {logs.path(reading.id, 'out').parent}"
-        return OtherOutput(texts=(_kept_text(reading, kept),), anything=True, note=note, kept=True)
+        return OtherOutput(texts=(_log_tail_text(reading, kept),), anything=True, note=note, kept=True)
     return OtherOutput(note=f"{why}; the end of its output is missing" if begun else why)
 
 
@@ -113,7 +113,7 @@ def _pulled_texts(logs: PulledLogs, reading: Reading, name: str) -> Iterator[Log
         yield reading.text(name, rest)
 
 
-def _kept_text(reading: Reading, log_tail: str) -> LogText:
+def _log_tail_text(reading: Reading, log_tail: str) -> LogText:
     """Return the log tail as a text of the first stream. In the log tail, both streams are mixed."""
     cutter = LineCutter()
     text = cutter.feed(log_tail.encode("utf-8", "replace")) + cutter.rest()

@@ -19,7 +19,7 @@ MAIN, CHILD, OTHER = "main", "child", "thread"
 
 
 class RankStacks(Struct, frozen=True, kw_only=True):
-    """The answer of one task's worker, or the worker's silence, or a note that says why it was not called.
+    """The answer of one task's worker, or its silence, or a note that says why iris did not call it.
 
     `threads` are the threads of each program in the answer.
     """
@@ -93,7 +93,7 @@ def shared_stacks(results: Iterable[RankStacks]) -> list[SharedStack]:
     """Return the distinct stacks: main threads first, and stacks of many ranks before those of deviating ranks."""
     ranks: dict[tuple[str, tuple[Frame, ...]], list[int]] = {}
     for each in results:
-        for kind, thread in _kinds(each):
+        for kind, thread in _threads_with_kind(each):
             ranks.setdefault((kind, thread.frames), []).append(each.task.index)
     found = [
         SharedStack(kind=kind, frames=frames, ranks=tuple(sorted(set(numbers))), threads=len(numbers))
@@ -103,8 +103,7 @@ def shared_stacks(results: Iterable[RankStacks]) -> list[SharedStack]:
     return sorted(found, key=lambda each: (order.index(each.kind), -len(each.ranks), each.ranks))
 
 
-def _kinds(result: RankStacks) -> Iterator[tuple[str, Thread]]:
-    """Yield each thread with its kind."""
+def _threads_with_kind(result: RankStacks) -> Iterator[tuple[str, Thread]]:
     kind_of_main_thread = MAIN
     for threads in result.threads:
         for thread in threads:

@@ -34,7 +34,7 @@ _RESTART = "run `iris loop start` in a shell that has"
 _MAX_NAMES = 3  # maximum number of jobs named in one message
 
 
-def missing_in_loop(cluster: Cluster) -> dict[JobId, dict[str, str]]:
+def missing_secrets_by_job(cluster: Cluster) -> dict[JobId, dict[str, str]]:
     """Return the secrets of open jobs that this process can't read, by job, each with the reason."""
     with_secrets = [job for job in cluster.open_jobs() if job.end is None and job.secrets]
     return {job.id: missing for job in with_secrets if (missing := missing_secrets(job))}
@@ -251,7 +251,7 @@ class Loop(Struct):
 
     def _cycle_details(self) -> Mapping[str, object]:
         """Return the data that the loop adds to the heartbeat after each cycle."""
-        missing = missing_in_loop(self.session.cluster)
+        missing = missing_secrets_by_job(self.session.cluster)
         troubles = [
             *filter(None, [self.configuration.invalid]),
             *environment_troubles(self.session.cluster, missing),

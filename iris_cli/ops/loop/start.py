@@ -267,17 +267,16 @@ def running_loop(state: StateDir) -> Runner | None:
 
 
 def end_loop(state: StateDir, clock: Clock) -> Runner | None:
-    """Wait until the running loop has obeyed the order to end. Return its runner, or None if no loop ran.
+    """Make the running loop end, after `record_order`. Return its runner, or None if no loop ran.
 
-    A loop on this machine gets SIGTERM, and SIGKILL if it is suspended or hangs. SIGKILL loses no state. Raises
-    IrisError if the loop does not end.
+    A loop on this machine gets SIGTERM, and SIGKILL if it is suspended or hangs. Raises IrisError if it does not end.
     """
     found = running_loop(state)
     if found is None:
         return None
     for number, timeout in ((signal.SIGTERM, _STOP_TIMEOUT), (signal.SIGKILL, _KILL_TIMEOUT)):
         running = running_loop(state)
-        # The process must have taken the lock, because its pid may have been reused.
+        # Check the start time of the process, because the pid of the loop may have been reused.
         if running is not None and running.host == state.host and running.is_process(running.pid):
             with suppress(OSError):
                 os.kill(running.pid, number)

@@ -61,7 +61,7 @@ class CycleRunner:
         with self._lock, self._dispatcher:
             if kind is None and self._dispatcher.calls.has_orders:
                 # Wait a moment, because healthy hosts answer soon.
-                self._try(partial(self._dispatcher.process_calls, patience=ANSWER_TIMEOUT))
+                self._record_trouble_of(partial(self._dispatcher.process_calls, patience=ANSWER_TIMEOUT))
         if kind is None:
             copy_ended_logs(self._dispatcher)
             send_notices(self.session)
@@ -70,7 +70,7 @@ class CycleRunner:
         """Run a cycle if it is due. Return the newest cluster."""
         if self.session.clock.monotonic() >= self._due:
             self.trouble = None
-            self._try(self._cycles.run)
+            self._record_trouble_of(self._cycles.run)
             self._has_requests = self._has_new_requests()
             is_soon = self._expects_more() or self._interval == _FIRST_INTERVAL
             interval = _MIN_INTERVAL if is_soon else 2 * self._interval or _FIRST_INTERVAL
@@ -102,7 +102,7 @@ class CycleRunner:
         if self._expects_more():
             until = min(until, self._due)
         ended = len(self._dispatcher.ended)
-        self._try(partial(self._cycles.finish_calls, until=until))
+        self._record_trouble_of(partial(self._cycles.finish_calls, until=until))
         if len(self._dispatcher.ended) == ended:
             clock.sleep(max(0.0, until - clock.monotonic()))
         if self._has_new_requests():
@@ -119,7 +119,7 @@ class CycleRunner:
         before, self._requests = self._requests, self._dispatcher.requests
         return self._requests > before
 
-    def _try(self, act: Callable[[], object]) -> None:
+    def _record_trouble_of(self, act: Callable[[], object]) -> None:
         try:
             act()
         except TRANSIENT_ERRORS as error:

@@ -56,7 +56,7 @@ def send_new_notices(session: Session, plan: Plan | None, heartbeat: Mapping[str
         if records != before and not file.write(records):
             return  # send nothing, because without the record each cycle would send the same notices
         if _is_due(records, observation.now):
-            _start(session, records, fd)
+            _start_sender(session, records, fd)
             is_started = True
     finally:
         if not is_started:
@@ -67,7 +67,7 @@ def _is_due(records: NoticeState, now: float) -> bool:
     return any(channel.is_due(now) for channel in records.channels.values())
 
 
-def _start(session: Session, records: NoticeState, lock: int) -> None:
+def _start_sender(session: Session, records: NoticeState, lock: int) -> None:
     """Start a thread that sends the notices in `records` and then releases the lock."""
     from iris_cli.ops.notify.channels import Command, Sender, Webhook, notice_json, notice_variables, start
 

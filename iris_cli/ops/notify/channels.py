@@ -158,7 +158,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
     def post(self, body: bytes, stop: Event) -> str:
         """Post the body. Return the failure as text, or "" after a success. A call that hangs fails at the timeout."""
         problems: list[str] = []
-        call = threading.Thread(target=lambda: problems.append(self._call(body)), daemon=True)
+        call = threading.Thread(target=lambda: problems.append(self._post(body)), daemon=True)
         due = self.clock.monotonic() + self.timeout
         call.start()
         while call.is_alive() and self.clock.monotonic() < due and not stop.is_set():
@@ -166,7 +166,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
         timeout = format_duration(self.timeout)
         return problems[0] if problems else f"no answer from the webhook within {timeout}"
 
-    def _call(self, body: bytes) -> str:
+    def _post(self, body: bytes) -> str:
         from urllib.error import HTTPError, URLError
         from urllib.request import HTTPRedirectHandler, Request, build_opener
 

@@ -146,7 +146,7 @@ def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandRes
 
     _ = session.runner  # creates the runner before the threads use it
     try:
-        for batch in session.fan_out(orders, run, what="running", noun="place"):
+        for batch in session.fan_out(orders, run, what="running", noun="command"):
             for order, executed in batch:
                 del unanswered[order.request.token]
                 yield executed
@@ -157,7 +157,7 @@ def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandRes
 
 def _stop_commands(session: Session, orders: Sequence[_Order]) -> None:
     """Stop the commands that are still running. On silent workers, commands end at their timeout."""
-    session.tell(f"stopping the command in {count(len(orders), 'placement')}")
+    session.tell(f"stopping {count(len(orders), 'command')}")
     by_worker: dict[WorkerId, list[_Order]] = {}
     for order in orders:
         by_worker.setdefault(order.worker.id, []).append(order)

@@ -215,7 +215,7 @@ class Forward:
         except TimeoutError:
             return None
         except OSError as error:  # such as too many open files
-            self._tell(f"can't accept connections: {error.strerror}")
+            self._print_once(f"can't accept connections: {error.strerror}")
             self._session.clock.sleep(_READ_INTERVAL)
             return None
         local.settimeout(None)
@@ -224,7 +224,7 @@ class Forward:
     def _serve(self, local: socket.socket) -> None:
         location = port_location(self._session.view(), self._task, self._remote)
         if isinstance(location, str):
-            self._tell(f"{location}: connection closed")
+            self._print_once(f"{location}: connection closed")
             local.close()
             return
         target = self._session.target(self._session.cluster.workers[location.worker])
@@ -248,20 +248,20 @@ class Forward:
             stream = link.open_port(location.port, timeout)
         except NoAnswer as error:
             hint = f" (hint: {error.hint})" if error.hint else ""
-            self._tell(f"{location.worker}: {error.detail}{hint}: connection closed")
+            self._print_once(f"{location.worker}: {error.detail}{hint}: connection closed")
             return None
         self._last_message = ""
         return stream
 
     def _drop_lost_link(self) -> None:
-        """Close the link if the connection to the worker was lost, which has ended all its streams. Print a message."""
+        """If the connection to the worker was lost, close the link and print a message."""
         link, target = self._link, self._link_target
         if link is not None and target is not None and not link.is_alive():
             self._link = None
             link.abort()
-            self._tell(f"{target.worker}: the SSH connection was lost: connections closed")
+            self._print_once(f"{target.worker}: the SSH connection was lost: connections closed")
 
-    def _tell(self, words: str) -> None:
+    def _print_once(self, words: str) -> None:
         """Print a message unless it equals the last one, because many connections may have the same problem."""
         if words != self._last_message:
             self._last_message = words

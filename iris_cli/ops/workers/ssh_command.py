@@ -21,7 +21,7 @@ _ANY_SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; e
 
 
 def ssh_command(session: Session, name: str) -> list[str]:
-    """Return the argument vector for a task, a job with one task, or a worker. Raises NotFoundError, UsageError.
+    """Return the ssh or srun command for a task, a job with one task, or a worker. Raises NotFoundError, UsageError.
 
     ssh accepts only the worker's recorded host key. ssh checks the key of a Slurm login host as configured on this
     machine. `~/.ssh/config` sets the options that `cluster.yaml` omits, and the options of jump hosts.

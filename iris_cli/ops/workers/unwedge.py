@@ -93,7 +93,7 @@ def clear(session: Session, found: WorkerObstacles, *, grace: float = GRACE) -> 
         live = _live_tokens(draft.cluster)
         to_stop = {each.key: each for each in found.clearable if _token(each) not in live}
         if to_stop:
-            draft.record(_unwedged(worker, to_stop.values()))
+            draft.record(_unwedge_event(worker, to_stop.values()))
     targets = tuple(each.target for each in to_stop.values())
     report = _stop_and_report(session, session.cluster, worker, targets, grace)
     deadline = session.clock.monotonic() + grace + _EXTRA_WAIT
@@ -108,7 +108,7 @@ def clear(session: Session, found: WorkerObstacles, *, grace: float = GRACE) -> 
     return WorkerObstacles(worker=worker, obstacles=remaining, lock=present.lock, unseen=present.unseen)
 
 
-def _unwedged(worker: WorkerId, obstacles: Iterable[Obstacle]) -> WorkerUnwedged:
+def _unwedge_event(worker: WorkerId, obstacles: Iterable[Obstacle]) -> WorkerUnwedged:
     holders = [each.holder for each in obstacles if each.holder is not None]
     return WorkerUnwedged(
         worker=worker,

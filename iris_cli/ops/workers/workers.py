@@ -203,7 +203,7 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
 
 
 def require_probes(writer: Writer, now: float) -> int:
-    """Require a probe of each worker before its next task, because the log may lack attempts.
+    """Require a probe of each worker before its next task, because a truncated log may lack attempts.
 
     Return the number of workers.
     """

@@ -79,7 +79,7 @@ def contents(top: str, entry: Entry) -> Iterator[bytes]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return True if all programs read this name in the same way."""
+    """Return True if the text is valid UTF-8 without control characters."""
     try:
         os.fsencode(text).decode("utf-8")
     except UnicodeDecodeError:
@@ -180,7 +180,7 @@ class TarCheck:
                 raise InvalidTarError(f"it holds {clip(os.fsdecode(name))} twice")
 
     def _entries(self) -> Generator[int, bytes]:
-        # `long` has the long names of the next entry, `headers` the blocks with them, which precede the entry's header.
+        # `long`: the long names of the next entry. `headers`: the blocks with these names, before the entry's header.
         headers, long = b"", dict[bytes, bytes]()
         while any(block := (yield BLOCK)):
             kind = block[156:157]

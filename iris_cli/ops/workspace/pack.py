@@ -20,7 +20,7 @@ _MAX_NAMES = 5
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """Files to ship from `directory`. `size`: bytes of the tar file. `rule` and `warnings`: see Selection.
+    """Files to ship from `directory`. `size`: bytes of the tar file. `rule`: how they were selected.
 
     `script_name` is the name of the job script if only the script is shipped, otherwise ''.
     """
@@ -246,7 +246,6 @@ def tar_chunks(found: Listing) -> Iterator[bytes]:
 
 
 def _with_progress(session: Session, found: Listing, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the chunks of the tar file and report the progress."""
     done = 0
     with session.progress(lambda: (f"packing {found.name}", done, found.size, "bytes")):
         for chunk in chunks:

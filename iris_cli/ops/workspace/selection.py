@@ -51,7 +51,7 @@ class Selection(Struct, frozen=True):
 
 
 def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
-    """Select the files of `directory` except the paths `own` of iris. All paths are resolved. Raises UsageError."""
+    """Select the files of `directory`, except the paths `own` of iris. All paths are resolved. Raises UsageError."""
     may_ship = _make_ship_filter(directory, own)
     ignore = read_ignore_file(directory)
     if ignore is None and directory in (Path.home(), Path.home().resolve(), Path("/")):
@@ -144,7 +144,7 @@ class _NoWorkTreeError(Exception):
 def _git(
     directory: Path, *arguments: str, codes: tuple[int, ...] = (0,)
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run git. Raises _GitError and _NoWorkTreeError."""
+    """Run git. Raises _NoWorkTreeError, and _GitError for exit codes other than `codes`."""
     env = {name: value for name, value in os.environ.items() if name not in _GIT_VARIABLES}
     env |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:

@@ -13,7 +13,7 @@ from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.journal.files.heartbeat import runners_of
 from iris_cli.journal.files.runners import LOOP
-from iris_cli.ops.loop.run import environment_troubles, missing_in_loop
+from iris_cli.ops.loop.run import environment_troubles, missing_secrets_by_job
 from iris_cli.ops.secret_values import NOT_SET
 from iris_cli.ops.views.why import why
 from tests.ops.loop.loop_lab import LoopLab
@@ -72,8 +72,8 @@ def test_a_secret_that_only_another_shell_has_is_missing_in_the_loop(
         lab.site.launch(name, secrets=("WANDB",), force=True)
     lab.site.launch("plain")
     not_set = {"WANDB": "not set in this shell"}
-    assert missing_in_loop(lab.site.cluster) == {"train": not_set, "eval": not_set}
-    assert list(environment_troubles(lab.site.cluster, missing_in_loop(lab.site.cluster), {})) == [
+    assert missing_secrets_by_job(lab.site.cluster) == {"train": not_set, "eval": not_set}
+    assert list(environment_troubles(lab.site.cluster, missing_secrets_by_job(lab.site.cluster), {})) == [
         "secret WANDB of train, eval is not in the loop's environment; run `iris loop start` in a shell that has it"
     ]
     assert lab.run(60) is None
@@ -82,7 +82,7 @@ def test_a_secret_that_only_another_shell_has_is_missing_in_the_loop(
     assert said["missing"] == {"train": ["WANDB"], "eval": ["WANDB"]}
     assert len(said["troubles"]) == 1
     monkeypatch.setenv("WANDB", "token")
-    assert missing_in_loop(lab.site.cluster) == {}
+    assert missing_secrets_by_job(lab.site.cluster) == {}
 
 
 def test_a_job_that_the_loop_has_not_looked_at_yet_lacks_what_this_shell_lacks(
@@ -116,7 +116,7 @@ def test_a_secret_in_a_file_that_can_not_be_used_says_what_is_wrong_with_the_fil
     file.chmod(0o644)
     lab.site.launch("train", secrets=(f"WANDB=@{file}",), force=True)
     problem = f"{file} is readable by others (chmod 600 {file})"
-    said = list(environment_troubles(lab.site.cluster, missing_in_loop(lab.site.cluster), {}))
+    said = list(environment_troubles(lab.site.cluster, missing_secrets_by_job(lab.site.cluster), {}))
     assert said == [f"secret WANDB of train: {problem}"]
     screens = []
     lab.at(30.0, lambda: screens.append(why(lab.site.session(), "train")))

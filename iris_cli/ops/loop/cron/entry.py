@@ -46,7 +46,7 @@ class CronEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Name of the systemd units. Each configuration file has another name."""
+        """Name of the systemd units, different for each configuration file."""
         return f"iris-{self.cluster}-{hashlib.sha256(os.fsencode(self.config)).hexdigest()[:8]}"
 
 

@@ -52,8 +52,8 @@ def install(entry: CronEntry, directory: Path) -> bool:
             os.replace(draft, directory / name)
     except OSError as error:
         raise NotWritableError(f"{directory} can't be written: {error.strerror or error}") from error
-    _call("daemon-reload")
-    _call("enable", "--now", f"{entry.name}.timer")
+    _systemctl("daemon-reload")
+    _systemctl("enable", "--now", f"{entry.name}.timer")
     return changed
 
 
@@ -62,10 +62,10 @@ def remove(entry: CronEntry, directory: Path) -> bool:
     existing = [directory / name for name in unit_files(entry) if (directory / name).is_file()]
     if not existing:
         return False
-    _call("disable", "--now", f"{entry.name}.timer")
+    _systemctl("disable", "--now", f"{entry.name}.timer")
     for path in existing:
         path.unlink(missing_ok=True)
-    _call("daemon-reload")
+    _systemctl("daemon-reload")
     return True
 
 
@@ -101,7 +101,7 @@ def has_lingering(user: str) -> bool:
     return result.stdout.strip() != "Linger=no"
 
 
-def _call(*words: str) -> None:
+def _systemctl(*words: str) -> None:
     result = run_tool([*_SYSTEMCTL, *words], hint=_ALTERNATIVE)
     if result.returncode:
         raise tool_error([*_SYSTEMCTL, *words], result)

@@ -136,9 +136,8 @@ class _Matches:
     def match_moved(self, found: FoundSlice, scopes: frozenset[tuple[str, str]]) -> Entry | None:
         """Return an imported entry whose addresses now belong to this node.
 
-        Two networks may use the same addresses, so equal addresses are not enough. In addition, the complete list of
-        nodes of the entry's project and zone (`scopes`) must lack the entry's node, or the node must have the name of
-        the entry.
+        Equal addresses are not enough, because two networks may use them. In addition, the node must have the entry's
+        name, or the source must list all nodes of the entry's project and zone (`scopes`).
         """
         if not found.incarnation:
             return None

@@ -49,7 +49,7 @@ def _read_words(words: Iterable[tuple[str, str]]) -> SourceContent:
     """Read hosts and slices from pairs of position and word. Error messages begin with the position."""
     hosts: dict[NewHost, None] = {}
     slices: dict[str, FoundSlice] = {}
-    for where, word in words:
+    for position, word in words:
         try:
             if "=" in word:
                 listed = read_slice(word)
@@ -58,7 +58,7 @@ def _read_words(words: Iterable[tuple[str, str]]) -> SourceContent:
             else:
                 hosts.update(dict.fromkeys(_read_hosts(word)))
         except UsageError as error:
-            raise UsageError(f"{where}{error.message}", hint=error.hint) from error
+            raise UsageError(f"{position}{error.message}", hint=error.hint) from error
         if len(hosts) > MAX_HOSTS:
             raise UsageError(f"more than {MAX_HOSTS} hosts")
     return SourceContent(hosts=tuple(hosts), slices=tuple(slices.values()))
@@ -166,7 +166,7 @@ def read_source(
 
 
 def _read_text(source: str) -> SourceContent:
-    """Read a file of any supported kind, which its content shows."""
+    """Read a file. Its content shows of which supported kind it is."""
     text = _read_file(source)
     _check_is_list(source, text.lstrip().partition("\n")[0])
     if text.lstrip("\ufeff \t\r\n")[:1] in ("[", "{"):
@@ -279,7 +279,6 @@ def _default_zone(home: Path, environ: Mapping[str, str]) -> str:
 
 
 def _active_configuration(directory: Path) -> str:
-    """Return the name of gcloud's active configuration."""
     try:
         return (directory / "active_config").read_text("utf-8").strip() or "default"
     except OSError:
