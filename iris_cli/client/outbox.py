@@ -69,7 +69,7 @@ class Outbox:
             request,
             lambda found: store.put(tar_chunks(found)),
             limit=Limits().workspace_size,
-            own=(self._task_dir.resolve(),),
+            own_paths=(self._task_dir.resolve(),),
         )
         packed = replace(request, workdir=None, job_script=None, workspace=workspace)
         answer = self.ask(Submit(job=packed), request_id)

@@ -40,11 +40,11 @@ _HARMLESS_KEYS = """
 type tpu gpu zone region known_hosts provider runtime accelerator topology addresses replace_lost loop autoscale
 silent_after priority idle_timeout memory grace timeout setup_timeout scheduling_timeout taints limits
 """
-_SHOWN = frozenset(_HARMLESS_KEYS.split())
+_SHOWN_KEYS = frozenset(_HARMLESS_KEYS.split())
 """Keys of `cluster.yaml` whose values are harmless words. The bundle shows these values, and all numbers."""
-_NAMES = frozenset(("name", "id", "remote_dir"))
+_NAME_KEYS = frozenset(("name", "id", "remote_dir"))
 """Keys whose values are shown after redaction."""
-_HOSTS = frozenset(("host", "hosts", "proxy_jump", "login"))
+_HOST_KEYS = frozenset(("host", "hosts", "proxy_jump", "login"))
 """Keys whose values are hosts, shown as pseudonyms."""
 _FIELDS = """
 type at actor name program worker task job id state reason error cause condition detail chosen text kind trigger
@@ -52,7 +52,7 @@ containment refusal priority setting step array group_by variant key op mode sli
 origin attempt attempts env_preset replace_lost known_hosts incarnation boot_id exit group status provider runtime
 topology request digest hash host user proxy_jump address token allocation node login
 """
-_TEXTS = frozenset(_FIELDS.split())
+_SHOWN_FIELDS = frozenset(_FIELDS.split())
 """Fields of events whose text is shown after redaction. The text of other fields is hidden."""
 
 
@@ -154,11 +154,11 @@ def _hops(connections: Iterable[Connection]) -> Iterator[Hop]:
 def _register_config(root: Node | None, redactor: Redactor) -> None:
     """Register the hosts, users and secret values of a configuration."""
     for key, text in _scalars(root, ""):
-        if key in _HOSTS:
+        if key in _HOST_KEYS:
             redactor.know_login(text)
         elif key == "user":
             redactor.know_users([text])
-        elif key not in _SHOWN and key not in _NAMES:
+        elif key not in _SHOWN_KEYS and key not in _NAME_KEYS:
             redactor.know_secrets([text])
 
 
@@ -256,7 +256,7 @@ def _config_value(node: Node, redactor: Redactor, key: str) -> str:
         return node.text
     if key == "user":
         return redactor.user(node.value)  # `text` would show a user name that is a number or a common word
-    return redactor.text(node.value) if key in _HOSTS | _SHOWN | _NAMES else _hidden(node.value)
+    return redactor.text(node.value) if key in _HOST_KEYS | _SHOWN_KEYS | _NAME_KEYS else _hidden(node.value)
 
 
 def _hidden(text: str) -> str:
@@ -288,7 +288,7 @@ def _events(entries: Sequence[Any], redactor: Redactor) -> Part:
 
 
 def _redacted(value: Any, redactor: Redactor, key: str) -> Any:
-    """Return a value of the log without sensitive data. Text is hidden unless its field is in `_TEXTS`."""
+    """Return a value of the log without sensitive data. Text is hidden unless its field is in `_SHOWN_FIELDS`."""
     if isinstance(value, Mapping):
         return {
             redactor.text(str(name)): _redacted(each, redactor, key if key in _USER_KEYS else str(name))
@@ -299,7 +299,7 @@ def _redacted(value: Any, redactor: Redactor, key: str) -> Any:
         return [_redacted(each, redactor, key) for each in value]
     if not isinstance(value, str):
         return value
-    return redactor.text(value) if key in _TEXTS else _hidden(value)
+    return redactor.text(value) if key in _SHOWN_FIELDS else _hidden(value)
 
 
 _USER_KEYS = frozenset(("env", "labels", "metadata", "attributes", "secret_files"))

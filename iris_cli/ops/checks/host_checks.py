@@ -93,8 +93,7 @@ class _Result(Struct, frozen=True):
 def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = ()) -> Iterator[Finding]:
     """Check all workers of the log and the configuration in parallel. Yield findings about silent workers first.
 
-    Nothing is recorded, and nothing is created on hosts. `reported`: texts of earlier findings. If one of them contains
-    a problem with a key, the problem is not reported again.
+    Nothing is recorded or created. A key problem in the texts `reported` of earlier findings is not reported again.
     """
     results = sorted(_probe(session, all_workers(session, cluster)), key=lambda each: each.worker.id)
     silent_slices = _silent_slices(session, results)
@@ -254,7 +253,7 @@ def _identity(worker: Worker, report: ProbeReport) -> Iterator[Finding]:
 def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> Iterator[Finding]:
     subject = f"worker {worker.id}"
     if refusal:
-        yield failure(subject, f"unusable: {refusal}", _REFUSED)
+        yield failure(subject, f"unusable: {refusal}", _FIX_OF_REFUSAL)
     if abs(skew) > MAX_SKEW:
         yield warning(
             subject,
@@ -273,7 +272,7 @@ def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> I
 
 
 _UNREACHABLE_KINDS = (SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT)
-_REFUSED = "iris worker probe  # after fixing the host"
+_FIX_OF_REFUSAL = "iris worker probe  # after fixing the host"
 _FIXES: Mapping[SilenceKind, str] = {
     SilenceKind.UNREACHABLE: "{reach} true  # is it up?",
     SilenceKind.TIMEOUT: "{reach} uptime  # is it overloaded?",

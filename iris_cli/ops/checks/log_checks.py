@@ -38,7 +38,7 @@ def verify_with_progress(directory: Path, progress: Progress) -> VerifyReport:
 def check_log(
     state: StateDir, large: int = LARGE_LOG, progress: Progress = lambda _: nullcontext()
 ) -> Iterator[Finding]:
-    """Yield findings on the validity of every line of archive and log, and on the size of the log."""
+    """Yield findings on the validity of every line of archive and log, and on a log of more than `large` bytes."""
     try:
         report = verify_with_progress(state.path, progress)
     except NotFoundError:
@@ -96,10 +96,10 @@ def fix_of(fault: Fault, directory: Path) -> str:
     )
 
 
-_DAMAGED = "cp -a {directory} {copy}; iris log verify; iris log salvage  # then with --yes"
+_FIX_OF_DAMAGE = "cp -a {directory} {copy}; iris log verify; iris log salvage  # then with --yes"
 _FIXES = {
-    FaultKind.TORN: _DAMAGED,
-    FaultKind.DAMAGED: _DAMAGED,
+    FaultKind.TORN: _FIX_OF_DAMAGE,
+    FaultKind.DAMAGED: _FIX_OF_DAMAGE,
     FaultKind.EDITED: "iris log salvage --yes  # restores the lines as they were committed",
     FaultKind.LOST: "restore a newer copy of {directory}, or accept the loss: iris log salvage --accept-loss",
     FaultKind.MISSING: "restore the missing segment into {archive}, or truncate the log before it: iris log salvage"

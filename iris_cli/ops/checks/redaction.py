@@ -1,7 +1,4 @@
-"""Redact text for publication. Hosts, addresses and users are replaced by pseudonyms, and secrets are hidden.
-
-A host has the same pseudonym everywhere.
-"""
+"""Redact text for publication: replace each host, address and user by one pseudonym, and hide secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ MIN_SECRET = 4
 _MAX_LINE = 20_000  # characters of a line, because the time for patterns grows with the square of the length
 _MIN_WITHIN_WORDS = 6  # minimum characters of a name that is also replaced within words
 _NEVER_REDACTED = frozenset(("iris", "localhost", "127.0.0.1", "::1", "", "none"))
-_FILES = (
+_FILE_SUFFIXES = (
     "py|sh|yaml|yml|json|jsonl|log|txt|toml|lock|tmp|part|pub|gz|tar|so|md|conf|cfg|csv|html|cpp|cc|h|c|js"
     "|ipynb|pem|key"
 )
@@ -27,8 +24,9 @@ _IPV6 = re.compile(
     rf"(?<![\w:-])(?!{_CLOCK})(?=[0-9a-fA-F]*:[0-9a-fA-F:]*:)[0-9a-fA-F:]{{3,}}(?:%\w+)?(?![\w:])"
 )
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_NAME = re.compile(
-    rf"(?<![\w.-])(?:{_LABEL}\.){{1,20}}(?!(?:{_FILES})\b)[a-z][a-z0-9-]*[a-z0-9](?![\w-])", re.IGNORECASE
+_HOST_NAME = re.compile(
+    rf"(?<![\w.-])(?:{_LABEL}\.){{1,20}}(?!(?:{_FILE_SUFFIXES})\b)[a-z][a-z0-9-]*[a-z0-9](?![\w-])",
+    re.IGNORECASE,
 )
 _HOME = re.compile(r"(?:(?<=/home/)|(?<=/Users/))[^/\s'\":;,]+")
 _TOKEN = re.compile(
@@ -102,7 +100,7 @@ class Redactor:
         text = _LOGIN.sub(lambda found: f"{self.user(found[1])}@{self._host(found[2])}", text)
         text = _HOME.sub(lambda found: self.user(found[0]), text)
         text = _TOKEN.sub(lambda found: self._pseudonym("token", found[0]), text)
-        for pattern in (_NAME, _IPV4, _IPV6):
+        for pattern in (_HOST_NAME, _IPV4, _IPV6):
             text = pattern.sub(lambda found: self._host(found[0]), text)
         return self._name_pattern.sub(lambda found: self._names[found[0].lower()], text)
 

@@ -25,7 +25,7 @@ MAX_LENGTH = 40
 _LABEL = pattern(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
 _HASHED = pattern(r".*-[0-9a-f]{10}")
 _LABEL_VALUE = pattern(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-_OTHER = pattern(r"[^a-z0-9]+")
+_NOT_IN_LABEL = pattern(r"[^a-z0-9]+")
 
 
 def dns_label(name: str) -> str:
@@ -36,7 +36,7 @@ def dns_label(name: str) -> str:
     if len(name) <= MAX_LENGTH and _LABEL.fullmatch(name) and not _HASHED.fullmatch(name):
         return name
     digest = sha256(name.encode()).hexdigest()[:10]
-    stem = _OTHER.sub("-", name.lower())[: MAX_LENGTH - len(digest) - 2].strip("-")
+    stem = _NOT_IN_LABEL.sub("-", name.lower())[: MAX_LENGTH - len(digest) - 2].strip("-")
     if not stem[:1].isalpha():
         stem = f"j{stem}"
     return f"{stem}-{digest}"

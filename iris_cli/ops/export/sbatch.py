@@ -121,11 +121,11 @@ def _first_lines(source: Source) -> Iterator[str]:
     yield f"IRIS_OUT=$SLURM_SUBMIT_DIR/iris-out/{job.id}-${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"
     yield 'mkdir -p "$IRIS_OUT" || exit'
     yield f"IRIS_SLURM_ID={'$SLURM_JOB_ID' if source.starts_together else '${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID'}"
-    yield f"IRIS_FIRST_PORT={_PORT}"
+    yield f"IRIS_FIRST_PORT={_FIRST_PORT}"
     yield 'IRIS_HOSTS=$("$IRIS_SCONTROL" show hostnames "$SLURM_JOB_NODELIST" | paste -s -d , -)'
 
 
-_PORT = "$((20000 + (SLURM_JOB_ID * 97 + ${SLURM_RESTART_COUNT:-0} * 7) % 10000))"
+_FIRST_PORT = "$((20000 + (SLURM_JOB_ID * 97 + ${SLURM_RESTART_COUNT:-0} * 7) % 10000))"
 
 
 def _variable_lines(source: Source) -> Iterator[str]:

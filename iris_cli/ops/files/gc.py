@@ -29,10 +29,9 @@ _UNKNOWN_STATE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED}
 class WorkerFiles(Struct, frozen=True, kw_only=True):
     """Files of ended attempts on one worker. `sizes` are bytes by attempt.
 
-    `removed` are the attempts whose files were deleted. `left` are the attempts whose files the worker is still
-    deleting. `caches` is the size in bytes of workspaces and set-ups that were unused for long. `caches_removed` is the
-    size of the deleted caches. `problem` says why the sizes are unknown, or why nothing can be deleted now. `silent`:
-    True if the worker did not answer.
+    `left`: the attempts whose files the worker is still deleting. `caches`: the size in bytes of workspaces and set-ups
+    that were unused for long. `problem`: why the sizes are unknown, or why nothing can be deleted now. `silent`: True
+    if the worker did not answer.
     """
 
     worker: WorkerId

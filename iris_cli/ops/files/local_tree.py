@@ -19,11 +19,11 @@ from msgspec import Struct
 
 from iris_cli.errors import UsageError
 
-_PART = b".iris-part-"
+_TEMPORARY_PREFIX = b".iris-part-"
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 _MAX_NAME = 4096  # bytes of a name with its directories
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class BadNameError(Exception):
@@ -42,7 +42,7 @@ def split_name(name: bytes) -> tuple[bytes, ...]:
     parts = tuple(_CONTROL.sub(lambda match: b"%%%02X" % match[0][0], part) for part in name.split(b"/"))
     if any(part in (b"", b".", b"..") for part in parts):
         raise BadNameError("its name leads out of the directory")
-    if parts[0].startswith(_PART):
+    if parts[0].startswith(_TEMPORARY_PREFIX):
         raise BadNameError("its name is reserved by iris")
     return parts
 
@@ -51,7 +51,7 @@ def split_name(name: bytes) -> tuple[bytes, ...]:
 def open_tree(path: Path) -> Iterator[LocalTree]:
     """Create the directory at `path` if it is missing, and lock it for this process. Raises OSError, UsageError."""
     path.mkdir(parents=True, exist_ok=True)
-    top = os.open(path, _DIRECTORY)
+    top = os.open(path, _DIRECTORY_FLAGS)
     try:
         try:
             fcntl.flock(top, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,8 +86,8 @@ class LocalTree(Struct):
     def partial_file(self, parts: Sequence[bytes], version: object) -> Iterator[PartialFile]:
         """Open the incomplete copy of this version of a file. It may contain bytes of an interrupted fetch."""
         key = hashlib.sha256(b"/".join(parts) + b"\0" + repr(version).encode()).hexdigest()[:32]
-        name = _PART + key.encode()
-        fd = os.open(name, _FILE | os.O_CREAT, 0o666, dir_fd=self._top)
+        name = _TEMPORARY_PREFIX + key.encode()
+        fd = os.open(name, _FILE_FLAGS | os.O_CREAT, 0o666, dir_fd=self._top)
         try:
             yield PartialFile(self, fd, name, parts)
         finally:
@@ -96,7 +96,7 @@ class LocalTree(Struct):
     def clean(self) -> None:
         """Delete incomplete files, after all files were fetched."""
         for name in map(os.fsencode, os.listdir(self._top)):
-            if name.startswith(_PART):
+            if name.startswith(_TEMPORARY_PREFIX):
                 with suppress(OSError):
                     os.unlink(name, dir_fd=self._top)
 
@@ -118,7 +118,7 @@ class LocalTree(Struct):
                 if create:
                     with suppress(FileExistsError):
                         os.mkdir(part, dir_fd=current)
-                below = os.open(part, _DIRECTORY, dir_fd=current)
+                below = os.open(part, _DIRECTORY_FLAGS, dir_fd=current)
                 os.close(current)
                 current = below
             yield current

@@ -47,9 +47,9 @@ def pull(
 ) -> Pulled:
     """Fetch the files of a job, a task or an attempt. `number` selects one attempt of each task (None: all attempts).
 
-    The files of an attempt are written to `<directory>/<job>/task-<index>/attempt-<number>`. Equal local files are
-    kept, and different files are replaced. `calls`: makes the calls to workers (default: the session's runner). Raises
-    NotFoundError, UsageError, NotWritableError.
+    The files of an attempt are written to `<directory>/<job>/task-<index>/attempt-<number>`. Existing files that differ
+    are replaced. `calls` calls the workers (default: the session's runner). Raises NotFoundError, UsageError,
+    NotWritableError.
     """
     cluster = session.view()
     selected = _attempts_with_files(cluster, name, ranks, number)

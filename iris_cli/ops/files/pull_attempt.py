@@ -19,7 +19,7 @@ from iris_cli.remote.transport import Target
 
 SMALL = 64 << 10  # bytes; files of at most this size are fetched together
 
-_TOP = b"output/"
+_OUTPUT_PREFIX = b"output/"
 _STREAMS = {b"out": "out", b"err": "err"}
 _TRIES = 3  # maximum fetches of a file that changes during the fetch
 _FRESH = 2.0  # seconds; a file that changed more recently may change again without a new modification time
@@ -55,7 +55,7 @@ class PulledAttempt(Struct, kw_only=True):
     silent: bool = False
 
     def shorten(self) -> None:
-        """Keep only the first distinct notes and problems, and the number of further notes and problems."""
+        """Keep only the first distinct notes and problems, and count the others."""
         self.notes, self.problems = _shorten(self.notes), _shorten(self.problems)
 
 
@@ -68,8 +68,7 @@ class _WantedFile(Struct, frozen=True):
 class Puller(Struct, kw_only=True):
     """Fetches the files of one attempt, and fills in `result`.
 
-    `clock` is the worker's time when it listed the files. `report_progress` is called with the size of each fetched
-    piece.
+    `clock`: the worker's time when it listed the files. `report_progress` gets the size of each fetched piece.
     """
 
     calls: output_calls.OutputCalls
@@ -99,9 +98,9 @@ class Puller(Struct, kw_only=True):
             if name in _STREAMS:
                 continue
             try:
-                if not name.startswith(_TOP):
+                if not name.startswith(_OUTPUT_PREFIX):
                     raise BadNameError("not a file of this attempt")
-                parts = split_name(name.removeprefix(_TOP))
+                parts = split_name(name.removeprefix(_OUTPUT_PREFIX))
                 if parts in used_names:
                     raise BadNameError("another file has the same local name")
             except BadNameError as error:
@@ -148,7 +147,7 @@ class Puller(Struct, kw_only=True):
         for _ in range(_TRIES):
             version = version or self._piece(wanted.name, 0, 1).version
             if not version.inode:
-                self.result.notes.append(f"{_shown(wanted.name)} was removed during the pull")
+                self.result.notes.append(f"{_printable(wanted.name)} was removed during the pull")
                 return
             with tree.partial_file(wanted.parts, version) as file:
                 version = self._fetch_version(file, wanted.name, version)
@@ -226,7 +225,7 @@ class Puller(Struct, kw_only=True):
             logs.finish(attempt, listed_at)
 
     def _problem(self, name: bytes, why: str) -> None:
-        self.result.problems.append(f"{_shown(name)}: {why}")
+        self.result.problems.append(f"{_printable(name)}: {why}")
 
 
 def _groups(wanted: Sequence[_WantedFile]) -> Iterator[list[_WantedFile]]:
@@ -253,12 +252,12 @@ def _groups(wanted: Sequence[_WantedFile]) -> Iterator[list[_WantedFile]]:
         yield group
 
 
-def _shown(name: bytes) -> str:
+def _printable(name: bytes) -> str:
     return clip(name.decode("utf-8", "replace"))
 
 
 def _shorten(messages: Sequence[str]) -> list[str]:
-    """Return the first _MAX_MESSAGES distinct messages, and a message with the number of further messages."""
+    """Return the first _MAX_MESSAGES distinct messages, and a message with the number of the others."""
     distinct = list(dict.fromkeys(messages))
     more = len(distinct) - _MAX_MESSAGES
     return [*distinct[:_MAX_MESSAGES], *([f"{more} more"] if more > 0 else [])]

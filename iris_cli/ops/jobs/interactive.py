@@ -116,7 +116,7 @@ class _Client(Struct):
     _terminal: Terminal
     _show: Callable[[str], None]
     _runner: CycleRunner
-    _shown: str = ""  # the last reason for pending that was shown
+    _shown_reason: str = ""  # the last reason for pending that was shown
 
     def run(self) -> ProgramEnd:
         """Run cycles until the job and its attempt have ended. Raises UnreachableError if the worker is silent."""
@@ -138,8 +138,8 @@ class _Client(Struct):
                 continue
             elif attempt is None or not attempt.live:
                 reason = self._runner.reason(task.id)
-                if reason not in ("", self._shown):
-                    self._shown = reason
+                if reason not in ("", self._shown_reason):
+                    self._shown_reason = reason
                     self._show(f"{self._job} pending: {reason}")
             self._runner.pause(_PAUSE)
 

@@ -98,10 +98,7 @@ def workers_in_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
 
 
 def unreachable_workers(session: Session, job: JobId, *, has_next_cycle: bool) -> dict[WorkerId, str]:
-    """Return the unreachable workers of the job's tasks that have not started.
-
-    Each value names the reason and the time of the next call.
-    """
+    """Return the unreachable workers of tasks that have not started, each with the reason and the next call's time."""
     unreachable = _unreachable_workers(session.cluster, job)
     if not unreachable:
         return {}
@@ -131,10 +128,7 @@ def _has_files(request: JobRequest) -> bool:
 
 
 def files_to_ship(session: Session, request: JobRequest) -> Listing | None:
-    """Return the files to ship with the job, or None if the job ships no files. Print warnings about these files.
-
-    Raises UsageError.
-    """
+    """Return the files to ship with the job; None if it ships no files. Print warnings. Raises UsageError."""
     from iris_cli.ops.workspace.pack import list_request_files, warn
 
     found = list_request_files(session, request)
@@ -144,10 +138,7 @@ def files_to_ship(session: Session, request: JobRequest) -> Listing | None:
 
 
 def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:
-    """Return the plan of a cycle that would begin now, the resulting cluster, and the job of `request`.
-
-    Nothing is written or sent.
-    """
+    """Return the plan of a cycle now, the resulting cluster, and the job of `request`. Nothing is written or sent."""
     from iris_cli.ops.cycle.cycle import assign  # loads the scheduler, which a launch may not need
 
     draft = Draft(session.view(), session.clock.now())
@@ -232,10 +223,7 @@ def slice_warnings(job: Job, possible_workers: Sequence[Mapping[str, AttributeVa
 
 
 def _slice_size(attributes: Mapping[str, AttributeValue], known_vms: Mapping[AttributeValue, int]) -> int:
-    """Return the number of VMs of a worker's slice.
-
-    It is the larger of the number that the worker reports and the number of known VMs of the slice.
-    """
+    """Return the number of VMs of a worker's slice: the reported number, or that of known VMs if it is larger."""
     reported = attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
     name = attributes.get(TPU_NAME_ATTRIBUTE_KEY)
     known = 1 if name is None else known_vms[name]

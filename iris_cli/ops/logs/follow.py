@@ -266,9 +266,9 @@ class Follower:
         followed.done = True
         if why:
             attempt = cluster.attempt(reading.id)
-            output = other_output(self._session, reading, attempt, why, begun=followed.printed)
+            output = other_output(self._session, reading, attempt, why, has_shown_output=followed.printed)
             self._other_texts.append(_with_last_line(output.texts, reading))
-            if output.anything or why != no_files_words(attempt):
+            if output.has_texts or why != no_files_words(attempt):
                 step.notes.append((reading.id.task, output.note))
             self.cut_short = self.cut_short or (reading.silence is not None and not output.has_end)
         else:

@@ -202,7 +202,7 @@ class Query(Struct, frozen=True, kw_only=True):
 class Reading:
     """An attempt whose output is being read as selected by `query`, with its read positions.
 
-    `idle` has the seconds since the last write of each stream, if the query requests them and they are known.
+    `idle`: seconds since the last write of each stream, if the query requests them and they are known.
     """
 
     def __init__(self, task: TaskId, attempt: Attempt, query: Query) -> None:

@@ -32,12 +32,12 @@ _COMPARED = 200  # bytes at the end of a pulled copy that are compared with the 
 class OtherOutput(Struct, frozen=True, kw_only=True):
     """Output of an attempt from other sources than its worker.
 
-    `texts` are read lazily. `anything`: True if `texts` is not empty. `note` names the source. `kept`: the output is
-    from the event log. `pulled`: the output is from a pulled copy. `has_end`: the end of the output is present.
+    `texts` are read lazily. `note` names the source. `kept`: the output is from the event log. `pulled`: the output is
+    from a pulled copy. `has_end`: the end of the output is present.
     """
 
     texts: Iterable[LogText] = ()
-    anything: bool = False
+    has_texts: bool = False
     note: str = ""
     kept: bool = False
     pulled: bool = False
@@ -45,12 +45,11 @@ class OtherOutput(Struct, frozen=True, kw_only=True):
 
 
 def other_output(
-    session: Session, reading: Reading, attempt: Attempt, why: str, *, begun: bool
+    session: Session, reading: Reading, attempt: Attempt, why: str, *, has_shown_output: bool
 ) -> OtherOutput:
     """Return the output of an attempt from other sources. `why`: the reason why its worker can't be polled.
 
-    `begun`: True if the beginning of the output was already shown. Raises NotWritableError if a pulled copy can't be
-    read.
+    Raises NotWritableError if a pulled copy can't be read.
     """
     logs, end = session.state.task_logs, attempt.end
     times = [at for name in reading.streams if (at := logs.written_at(reading.id, name)) is not None]
@@ -60,27 +59,27 @@ def other_output(
     has_end = pulled_at is not None and attempt.ended_at is not None and pulled_at >= attempt.ended_at
     has_end = has_end and not logs.is_incomplete(reading.id)
     has_end = has_end or (end is not None and _ends_like(logs, reading, end.log_tail))
-    kept = end.log_tail if end is not None and not begun else ""
+    kept = end.log_tail if end is not None and not has_shown_output else ""
     if not has_end and any(logs.end(reading.id, name) is not None for name in reading.streams):
         texts = (text for name in reading.streams for text in _pulled_texts(logs, reading, name))
         note = f"{why}; showing the end of its output, copied when it ended"
-        return OtherOutput(texts=texts, anything=True, note=note, pulled=True, has_end=True)
+        return OtherOutput(texts=texts, has_texts=True, note=note, pulled=True, has_end=True)
     if pulled_at is not None and (has_end or not kept):
-        anything = any(
+        has_texts = any(
             logs.size(reading.id, name) > stream.offset for name, stream in reading.streams.items()
         )
         texts = (text for name in reading.streams for text in _pulled_texts(logs, reading, name))
         age = format_duration(max(0.0, session.clock.now() - pulled_at))
         note = f"{why}; showing what was pulled {age} ago"
-        if not anything and begun:
+        if not has_texts and has_shown_output:
             note = why if has_end else f"{why}; the end of its output is missing"
-        return OtherOutput(texts=texts, anything=anything, note=note, pulled=True, has_end=has_end)
+        return OtherOutput(texts=texts, has_texts=has_texts, note=note, pulled=True, has_end=has_end)
     if kept:
         note = f"{why}; showing the last lines that iris saved when it ended"
         if pulled_at is not None:
             note += f"; earlier output was pulled to {logs.path(reading.id, 'out').parent}"
-        return OtherOutput(texts=(_log_tail_text(reading, kept),), anything=True, note=note, kept=True)
-    return OtherOutput(note=f"{why}; the end of its output is missing" if begun else why)
+        return OtherOutput(texts=(_log_tail_text(reading, kept),), has_texts=True, note=note, kept=True)
+    return OtherOutput(note=f"{why}; the end of its output is missing" if has_shown_output else why)
 
 
 def _ends_like(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
@@ -169,8 +168,10 @@ class LogFetch:
             unread = [each for each in turn if not each.at_end and each.silence is None]
         for task, reading in self._readings.items():
             if why := _why_not_from_worker(cluster, reading):
-                begun = task in self._begun
-                output = other_output(self._session, reading, reading.attempt, why, begun=begun)
+                has_shown_output = task in self._begun
+                output = other_output(
+                    self._session, reading, reading.attempt, why, has_shown_output=has_shown_output
+                )
                 self._other_outputs[task] = output
         yield from take_turns([each.texts for each in self._other_outputs.values()])
 
@@ -188,7 +189,7 @@ class LogFetch:
         attempt, other = reading.attempt, self._other_outputs.get(task.id)
         note = other.note if other is not None else ""
         is_unreachable = _is_unreachable(self._view.cluster, reading)
-        if is_unreachable if other is None else not (is_unreachable or other.anything):
+        if is_unreachable if other is None else not (is_unreachable or other.has_texts):
             note = _no_output_words(self._view.cluster.jobs[task.job], attempt)
         lines = _lines([*texts, *reading.rest()], reading)
         if not lines and task.id not in self._begun and not note and reading.query.tail != 0:
@@ -232,8 +233,8 @@ def has_output_on_worker(cluster: Cluster, attempt: Attempt) -> bool:
 def no_output_reason(attempt: Attempt, silence: Silence | None) -> str:
     """Return why the output can't be read from its worker."""
     if attempt.reaped_at is not None and attempt.ended_at is not None:
-        kept = format_duration(attempt.reaped_at - attempt.ended_at)
-        return f"output removed from worker {attempt.worker} {kept} after the end (limits.reap_after)"
+        age = format_duration(attempt.reaped_at - attempt.ended_at)
+        return f"output removed from worker {attempt.worker} {age} after the end (limits.reap_after)"
     if silence is None:
         return f"worker {attempt.worker} is no longer in the cluster"
     return f"no answer from worker {attempt.worker} ({silence.step}: {silence.detail})"

@@ -102,7 +102,7 @@ class InstalledProgram:
 
     def __init__(self, program: Sequence[str]) -> None:
         self._program = program
-        self._checked = self._last = _signature_of(_SOURCE)
+        self._checked_signature = self._last_signature = _signature_of(_SOURCE)
 
     def new_version(self) -> str:
         """Return the installed version if it differs from the running version and can run a loop; '' otherwise.
@@ -110,12 +110,13 @@ class InstalledProgram:
         A change counts only after two calls have found the same file, because an installation takes a while.
         """
         signature = _signature_of(_SOURCE)
-        if not signature or signature == self._checked:
+        if not signature or signature == self._checked_signature:
             return ""
-        if signature != self._last:
-            self._last = signature
+        if signature != self._last_signature:
+            self._last_signature = signature
             return ""
-        self._checked = signature  # set BEFORE the check, so that a broken version is checked only once
+        # Set it BEFORE the check, so that a broken version is checked only once.
+        self._checked_signature = signature
         with suppress(OSError, ValueError):
             match = _VERSION.search(_SOURCE.read_text("utf-8"))
             if match and match[1] != iris_cli.__version__ and checked_version(self._program) == match[1]:

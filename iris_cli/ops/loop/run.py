@@ -120,7 +120,7 @@ class Loop(Struct):
     has_owner_ended: Callable[[], bool] = lambda: False
     _trouble: str = ""
     _pause: float = 0.0  # seconds to the next cycle
-    _scaled_at: float = float("-inf")
+    _autoscaled_at: float = float("-inf")
 
     def run(self) -> LoopEnd:
         """Run cycles until the loop must end. Return the reason. Raises IrisError if no cycle can ever run again."""
@@ -181,8 +181,8 @@ class Loop(Struct):
                 return LoopPass()
             now = self.session.clock.monotonic()
             scales = self.session.config.scales and not self.configuration.invalid
-            if scales and now - self._scaled_at >= SCALE_EVERY:
-                self._scaled_at = now
+            if scales and now - self._autoscaled_at >= SCALE_EVERY:
+                self._autoscaled_at = now
                 autoscale.run(self.session, probe=False)
             cycles.schedule = not self.configuration.invalid
             cycles.run()

@@ -164,14 +164,14 @@ def spawn(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) -> int
     # The recorded command stays empty until the loop has started and records its command.
     lock.write(Runner(kind=LOOP, actor=state.actor, interval=interval, since=now))
     try:
-        pid = _spawn(handle, lock, environ)
+        pid = _start_process(handle, lock, environ)
         lock.write(Runner.of_process(pid, LOOP, state.actor, "", interval=interval, since=now))
     finally:
         lock.hand_over()
     return pid
 
 
-def _spawn(handle: ClusterHandle, lock: RunnerLock, environ: Mapping[str, str]) -> int:
+def _start_process(handle: ClusterHandle, lock: RunnerLock, environ: Mapping[str, str]) -> int:
     words = [*scope_of(environ), *loop_program(handle), "--lock-fd", str(lock.descriptor)]
     log = open_loop_log(handle.state.path)
     try:
@@ -225,7 +225,7 @@ def start_if_needed(handle: ClusterHandle, session: Session) -> int | None:
 def record_order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> LoopOrder:
     """Record the order that every running loop must end. Return the order. Raises NotWritableError.
 
-    If `stopped`, no loop may start until `iris loop start`. `command` is recorded with the order.
+    If `stopped`, no loop may start until `iris loop start`.
     """
     new_order = LoopOrder(
         turn=SYSTEM_RANDOMNESS.hexadecimal(8),

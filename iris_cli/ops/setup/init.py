@@ -85,11 +85,11 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
         from iris_cli.remote.ssh.config import Routes  # slow to load
 
         routes = Routes(home / ".ssh" / "config")
-        ends = [routes.resolve(Connection(host=_RANGE.sub(r"\1", host)))[-1] for host in hosts]
+        last_hops = [routes.resolve(Connection(host=_RANGE.sub(r"\1", host)))[-1] for host in hosts]
     except NoAnswer:
         return "", ""  # `iris doctor` reports the problem
-    has_user = any(end.user != user for end in ends)
-    has_key = any(end.identities for end in ends)
+    has_user = any(hop.user != user for hop in last_hops)
+    has_key = any(hop.identities for hop in last_hops)
     return "" if has_user else user, "" if has_key else key
 
 

@@ -197,11 +197,11 @@ def _failure_steps(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
 
 def _unusable_worker_steps(status: ClusterStatus) -> Iterator[Step]:
     """Yield a step for each reason why workers accept no new work."""
-    by_why: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for worker in status.workers:
         if worker.refuses and worker.status != "draining":  # the operator wants the drain
-            by_why.setdefault(worker.refuses[0], []).append(worker.id)
-    largest = sorted(by_why.items(), key=lambda each: -len(each[1]))
+            by_reason.setdefault(worker.refuses[0], []).append(worker.id)
+    largest = sorted(by_reason.items(), key=lambda each: -len(each[1]))
     for why, names in largest[:MAX_PER_KIND]:
         command = f"iris worker show {names[0]}"
         yield Step(command=command, words=why, urgent=True, workers=tuple(names))

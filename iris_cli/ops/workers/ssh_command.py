@@ -16,7 +16,7 @@ from iris_cli.remote.srun import srun_words, ssh_connection
 from iris_cli.remote.worker_script import directory_word
 
 _DIRECTORIES = ("IRIS_TASK_DIR", "IRIS_WORKDIR", "IRIS_OUTPUT_DIR")
-_LOGIN = 'cd; exec "${SHELL:-/bin/sh}" -l'
+_LOGIN_SHELL = 'cd; exec "${SHELL:-/bin/sh}" -l'
 _ANY_SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi")
 
 
@@ -65,7 +65,7 @@ def _command_line(session: Session, worker: Worker, shell: list[str]) -> list[st
             "UpdateHostKeys": "no",
         }
         return [*_ssh(only_recorded_key, connection), *shell]
-    words = [*srun_words(connection), "--pty", "/bin/sh", "-c", *(shell or [_LOGIN])]
+    words = [*srun_words(connection), "--pty", "/bin/sh", "-c", *(shell or [_LOGIN_SHELL])]
     login = ssh_connection(connection)
     return words if login is None else [*_ssh({}, login), shlex.join(words)]
 

@@ -178,10 +178,7 @@ def taint(session: Session, name: str, taint_name: str, *, remove: bool = False)
 
 
 def forget(session: Session, name: str, *, dead: bool = False, reason: str = "") -> WorkerId:
-    """Forget a worker. With `dead`, presume that its live attempts are gone.
-
-    Without `dead`, raises IrisError if the worker has live attempts.
-    """
+    """Forget a worker. If it has live attempts, presume them gone if `dead`, otherwise raise IrisError."""
     with session.transaction() as draft:
         worker = find_worker(draft.cluster, name)
         if worker.claims and not dead:

@@ -142,10 +142,7 @@ class InvalidTarError(Exception):
 
 
 class TarCheck:
-    """Validates a workspace archive while it streams in. Call `feed` with each piece, then `end`.
-
-    Both raise InvalidTarError.
-    """
+    """Validates a workspace archive while it streams in: `feed` each piece, then `end`. Both raise InvalidTarError."""
 
     def __init__(self) -> None:
         self._names: list[bytes] = []
@@ -180,22 +177,22 @@ class TarCheck:
                 raise InvalidTarError(f"it holds {clip(os.fsdecode(name))} twice")
 
     def _entries(self) -> Generator[int, bytes]:
-        # `long`: the long names of the next entry. `headers`: the blocks with these names, before the entry's header.
-        headers, long = b"", dict[bytes, bytes]()
+        # `headers`: the blocks with the `long_names` of the next entry. They precede the entry's own header.
+        headers, long_names = b"", dict[bytes, bytes]()
         while any(block := (yield BLOCK)):
             kind = block[156:157]
             if kind in (LONG_NAME, LONG_TARGET):
                 size = _size(block)
-                if kind in long or not 0 < size <= _MAX_NAME + 1:
+                if kind in long_names or not 0 < size <= _MAX_NAME + 1:
                     raise InvalidTarError("it holds a name that is too long")
                 text = yield padded_size(size)
-                headers, long[kind] = headers + block + text, text[: size - 1]
+                headers, long_names[kind] = headers + block + text, text[: size - 1]
                 continue
-            entry = _entry(block, long)
+            entry = _entry(block, long_names)
             if entry.header != headers + block:
                 raise InvalidTarError(f"unknown metadata of {clip(entry.name)}")
             self._check_entry(entry)
-            headers, long = b"", {}
+            headers, long_names = b"", {}
             if entry.size:
                 yield -padded_size(entry.size)
         if headers or any((yield END_SIZE - BLOCK)):
@@ -217,13 +214,13 @@ class TarCheck:
             raise InvalidTarError(f"it holds more than {MAX_FILES} files, or too many long names")
 
 
-def _entry(block: bytes, long: Mapping[bytes, bytes]) -> Entry:
-    """Return the entry of a header block. `long` holds the names that are too long for the block."""
+def _entry(block: bytes, long_names: Mapping[bytes, bytes]) -> Entry:
+    """Return the entry of a header block. `long_names`: the names that are too long for the block."""
     name, prefix = _text(block[:100]), _text(block[345:500])
-    name = long.get(LONG_NAME, prefix + b"/" + name if prefix else name)
+    name = long_names.get(LONG_NAME, prefix + b"/" + name if prefix else name)
     kind, target = block[156:157], None
     if kind == LINK:
-        target = os.fsdecode(long.get(LONG_TARGET, _text(block[157:257])))
+        target = os.fsdecode(long_names.get(LONG_TARGET, _text(block[157:257])))
     elif kind != FILE:
         raise InvalidTarError(f"it holds an entry that is neither file nor link: {clip(os.fsdecode(name))}")
     return Entry(

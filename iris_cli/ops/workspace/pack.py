@@ -50,10 +50,7 @@ def _make_listing(
     warnings: Sequence[str] = (),
     script_name: str = "",
 ) -> Listing:
-    """Return the listing of these files.
-
-    Raises UsageError if a file can't be shipped, or if the tar file is larger than `limit` bytes.
-    """
+    """Return the listing. Raises UsageError if a file can't be shipped, or if the tar file exceeds `limit` bytes."""
     for kind, applies in archive.UNPACKABLE:
         if unpackable := [each for each in entries if applies(each)]:
             names = ", ".join(_entry_words(each) for each in unpackable[:_MAX_NAMES])
@@ -90,10 +87,7 @@ def _has_real_parents(top: Path, name: str, known: dict[str, bool]) -> bool:
 
 
 def _entry(top: Path, name: str, warnings: list[str]) -> archive.Entry | None:
-    """Return the archive entry of a file or link; None for a missing file or a special file.
-
-    Git also lists deleted files.
-    """
+    """Return the archive entry of a file or link; None for a special file, or a deleted file that git still lists."""
     path = os.path.join(top, name)
     try:
         status = os.lstat(path)
@@ -132,7 +126,7 @@ def pack_request(session: Session, request: JobRequest) -> JobRequest:
         request,
         lambda found: session.state.workspaces.put(_with_progress(session, found, tar_chunks(found))),
         limit=session.limits.workspace_size,
-        own=_own_files(session),
+        own_paths=_own_files(session),
     )
     warn(session, found)
     return structs.replace(request, workspace=workspace)
@@ -145,15 +139,19 @@ def _own_files(session: Session) -> tuple[Path, ...]:
 
 
 def pack_files(
-    request: JobRequest, put: Callable[[Listing], tuple[str, int]], *, limit: int, own: Sequence[Path] = ()
+    request: JobRequest,
+    put: Callable[[Listing], tuple[str, int]],
+    *,
+    limit: int,
+    own_paths: Sequence[Path] = (),
 ) -> tuple[Workspace, Listing]:
     """Pack the files of a job.
 
-    `put` stores the packed files of a Listing, and returns their hash and size. Files below the paths `own` are not
-    packed. Raises UsageError, and the errors of `put`.
+    `put` stores the packed files of a Listing, and returns their hash and size. Files below `own_paths` are not packed.
+    Raises UsageError, and the errors of `put`.
     """
     for _ in range(_TRIES):
-        found = _list_files(request, limit, own)
+        found = _list_files(request, limit, own_paths)
         try:
             found_hash, size = put(found)
         except archive.ChangedError as error:
@@ -166,15 +164,15 @@ def pack_files(
     )
 
 
-def _list_files(request: JobRequest, limit: int, own: Sequence[Path]) -> Listing:
+def _list_files(request: JobRequest, limit: int, own_paths: Sequence[Path]) -> Listing:
     """List the directory of a job, its script, or both. A script from elsewhere is packed at the top."""
     if request.job_script is None:
-        return list_directory(Path(request.workdir or "."), limit, own=own)
+        return list_directory(Path(request.workdir or "."), limit, own_paths=own_paths)
     path = Path(request.job_script)
     script = _script_entry(path, name_of_script(request))
     if request.workdir is None:
         return _make_listing(path.parent, [script], limit, "the job script", script_name=path.name)
-    found = list_directory(Path(request.workdir), limit, own=own)
+    found = list_directory(Path(request.workdir), limit, own_paths=own_paths)
     others = [each for each in found.entries if each.name != script.name]
     name_is_used = len(others) < len(found.entries) and not path.is_relative_to(found.directory)
     if name_is_used or any(each.name.startswith(f"{script.name}/") for each in others):
@@ -213,7 +211,7 @@ def warn(session: Session, found: Listing) -> None:
         session.tell(f"warning: {len(found.warnings) - _MAX_WARNINGS} more are not shipped")
 
 
-def list_directory(directory: Path, limit: int, *, own: Sequence[Path] = ()) -> Listing:
+def list_directory(directory: Path, limit: int, *, own_paths: Sequence[Path] = ()) -> Listing:
     """List the files to ship from a directory. `limit`: maximum size of the tar file in bytes. Raises UsageError."""
     try:
         real = directory.resolve(strict=True)
@@ -222,7 +220,7 @@ def list_directory(directory: Path, limit: int, *, own: Sequence[Path] = ()) -> 
     except (OSError, RuntimeError, ValueError) as error:  # such as a loop of links, or a NUL character
         why = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--workdir {clip(str(directory))}: {why}", hint="name a directory") from error
-    selection = select(real, own)
+    selection = select(real, own_paths)
     warnings, parents = list(selection.warnings), {"": True}
     names = (name for name in selection.names if _has_real_parents(real, name, parents))
     entries = [entry for name in names if (entry := _entry(real, name, warnings)) is not None]

@@ -50,9 +50,9 @@ class Selection(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
-    """Select the files of `directory`, except the paths `own` of iris. All paths are resolved. Raises UsageError."""
-    may_ship = _make_ship_filter(directory, own)
+def select(directory: Path, own_paths: Sequence[Path] = ()) -> Selection:
+    """Select the files of `directory`, except files below `own_paths`. All paths are resolved. Raises UsageError."""
+    may_ship = _make_ship_filter(directory, own_paths)
     ignore = read_ignore_file(directory)
     if ignore is None and directory in (Path.home(), Path.home().resolve(), Path("/")):
         raise UsageError(
@@ -79,11 +79,11 @@ def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
     return Selection(tuple(sorted(set(names), key=os.fsencode)), rule, tuple(warnings))
 
 
-def _make_ship_filter(directory: Path, own: Sequence[Path]) -> Callable[[str], bool]:
-    """Return a predicate that is False for pulled files and for files below the paths `own`."""
+def _make_ship_filter(directory: Path, own_paths: Sequence[Path]) -> Callable[[str], bool]:
+    """Return a predicate that is False for pulled files and for files below `own_paths`."""
     below = tuple(
         "" if each == directory else f"{each.relative_to(directory)}/"
-        for each in own
+        for each in own_paths
         if each.is_relative_to(directory)
     )
     return lambda name: not f"{name}/".startswith(below) and f"/{PULL_DIRECTORY}/" not in f"/{name}"

@@ -59,7 +59,7 @@ def remove(entry: CronEntry) -> bool:
 
 def installed_lines(entry: CronEntry) -> str:
     """Return the installed lines, or ''."""
-    found = _block(entry).search(read())
+    found = _block_pattern(entry).search(read())
     return found[1].rstrip("\n") if found else ""
 
 
@@ -68,7 +68,7 @@ def _replace_block(entry: CronEntry, line: str) -> bool:
     before = read()
     first, last = _marks(entry)
     block = f"{first}\n{line}\n{last}\n" if line else ""
-    head, *rest = _block(entry).sub("\0", before).split("\0")
+    head, *rest = _block_pattern(entry).sub("\0", before).split("\0")
     after = head + block + "".join(rest)
     if after == before:
         return False
@@ -96,7 +96,7 @@ def _marks(entry: CronEntry) -> tuple[str, str]:
     )
 
 
-def _block(entry: CronEntry) -> re.Pattern[str]:
+def _block_pattern(entry: CronEntry) -> re.Pattern[str]:
     """Return the pattern of the cluster's block. Its group is the lines between the marks."""
     first, last = map(re.escape, _marks(entry))
     return re.compile(f"^{first}\\n((?:(?!{first}\\n).*\\n)*?){last}\\n", re.MULTILINE)

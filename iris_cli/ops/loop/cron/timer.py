@@ -43,7 +43,7 @@ WantedBy=timers.target
 def install(entry: CronEntry, directory: Path) -> bool:
     """Install and start the timer. Return False if it was already installed. Raises IrisError, NotWritableError."""
     wanted = unit_files(entry)
-    changed = any(_text(directory / name) != text for name, text in wanted.items())
+    changed = any(_read_text(directory / name) != text for name, text in wanted.items())
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in wanted.items():
@@ -80,7 +80,7 @@ def timer_state(entry: CronEntry, directory: Path) -> str:
 
 def installed_service(entry: CronEntry, directory: Path) -> str:
     """Return the text of the installed service; '' if it is not installed."""
-    return _text(directory / f"{entry.name}.service")
+    return _read_text(directory / f"{entry.name}.service")
 
 
 def called_program(service: str) -> str:
@@ -107,7 +107,7 @@ def _systemctl(*words: str) -> None:
         raise tool_error([*_SYSTEMCTL, *words], result)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except (OSError, ValueError):

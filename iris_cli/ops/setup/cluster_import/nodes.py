@@ -121,10 +121,7 @@ def _with_state(state: str, why: str) -> str:
 
 
 def _delete_command(name: str, project: str, zone: str, request: str) -> str:
-    """Return the command that deletes the node.
-
-    If the node has a queued resource (`request`), the command deletes both, because the queued resource uses quota.
-    """
+    """Return the command that deletes the node. It also deletes the node's queued resource (`request`, or '')."""
     if request:
         return _gcloud(f"queued-resources delete {shlex.quote(request)} --force", project, zone)
     return _gcloud(f"tpu-vm delete {shlex.quote(name)}", project, zone)
@@ -142,7 +139,7 @@ _PATH = pattern(r"projects/([^/]+)/locations/([^/]+)/(nodes|queuedResources)/([^
 # These patterns are more permissive than Google's rules. Each match can be pasted into a command without quotes.
 _ZONE = pattern(r"[a-z0-9][a-z0-9-]{0,62}")
 _PROJECT = pattern(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
-_WORD = pattern(r"[A-Za-z0-9_.:+-]{1,64}")
+_INCARNATION_PART = pattern(r"[A-Za-z0-9_.:+-]{1,64}")
 _LISTS = ("nodes", "queuedResources")
 _SPOT = (PREEMPTIBLE_ATTRIBUTE_KEY, "spot")
 _MAX_LABELS = 64  # Google's limit
@@ -231,10 +228,7 @@ def _skip_blanks(text: str, position: int) -> int:
 
 
 def _identity(item: Json, fallback: str) -> tuple[str, str, str, bool]:
-    """Return the name, project and zone of an item, and True if the item is a queued resource.
-
-    Raises UsageError.
-    """
+    """Return the name, project and zone of an item, and True if it is a queued resource. Raises UsageError."""
     path = _text(item, "name")
     match = _PATH.fullmatch(path)
     if match is None:
@@ -354,12 +348,9 @@ def _is_address(text: str) -> bool:
 
 
 def _incarnation(item: Json, project: str) -> tuple[str, float | None]:
-    """Return the node's incarnation and the time of its creation; '' and None if unknown.
-
-    If a node is re-created with the same name, its incarnation changes.
-    """
+    """Return the node's incarnation and the time of its creation; '' and None if unknown."""
     number, created = str(item.get("id", "")), _text(item, "createTime")
-    if not (_WORD.fullmatch(number) and _WORD.fullmatch(created)):
+    if not (_INCARNATION_PART.fullmatch(number) and _INCARNATION_PART.fullmatch(created)):
         return "", None
     try:
         created_at = datetime.fromisoformat(created).timestamp()

@@ -101,22 +101,22 @@ def _check_hosts(routes_by_name: dict[str, tuple[Hop, ...]]) -> Iterator[NewHost
     for name, route in routes_by_name.items():
         for hop in route[:-1]:
             jumps.setdefault(hop.label, name)
-    ends: dict[tuple[str, ...], str] = {}
+    names_by_route: dict[tuple[str, ...], str] = {}
     for name, route in routes_by_name.items():
-        end = route[-1]
-        key = (*(f"{hop.host} {hop.port}" for hop in route), end.proxy_command)
+        last_hop = route[-1]
+        key = (*(f"{hop.host} {hop.port}" for hop in route), last_hop.proxy_command)
         if name in jumps:
             yield SkippedEntry(
                 name, f"it is a jump host, for example of {jumps[name]}", f"iris cluster import {name}"
             )
-        elif end.user == _GIT_USER:
+        elif last_hop.user == _GIT_USER:
             yield SkippedEntry(name, "the user git can't run commands")
         elif not is_name(name):
             yield SkippedEntry(name, "its name is not valid for a worker")
-        elif key in ends:
-            yield SkippedEntry(name, f"same host as {ends[key]}")
+        elif key in names_by_route:
+            yield SkippedEntry(name, f"same host as {names_by_route[key]}")
         else:
-            ends[key] = name
+            names_by_route[key] = name
             yield NewHost(name, name)
 
 
