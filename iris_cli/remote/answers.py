@@ -347,7 +347,7 @@ def _attempt(
     if max(times, default=0) > uptime + _TOLERANCE:
         raise malformed_answer("the answer has a time before the host's boot")
     quiet = _seconds(match[8])
-    if quiet is not None:  # tasks can change file times: use at most the age of the start
+    if quiet is not None:  # a task can change file times: accept at most the time since its start
         quiet = min(quiet, min([*times, uptime]) / 100)
     report = AttemptReport(
         token=Token(match[1]),

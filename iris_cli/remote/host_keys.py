@@ -108,8 +108,8 @@ class HostKeys:
 
         `files` come first, because the user corrects them with `ssh-keygen -R`.
         """
-        theirs = self._from_user_files(name, files)
-        return theirs if theirs.keys else replace(theirs, keys=self._own_keys(name))
+        recorded = self._from_user_files(name, files)
+        return recorded if recorded.keys else replace(recorded, keys=self._own_keys(name))
 
     def add_first(self, owner: str, key: PresentedKey) -> bool:
         """Record `key` if `owner` has none. Return False if a different key is on record."""
@@ -138,7 +138,7 @@ class HostKeys:
     def _own_keys(self, owner: str) -> tuple[PresentedKey, ...]:
         with self._lock:
             version = _read_version(self._own)
-            if self._own_by_owner is None or version != self._version:  # another process has written it
+            if self._own_by_owner is None or version != self._version:  # another process has written the file
                 self._own_by_owner, self._version = _by_owner(parse(_read(self._own, trusted=True))), version
             return self._own_by_owner.get(owner, ())
 
@@ -241,7 +241,7 @@ def _read(path: Path, *, trusted: bool) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock. The file is not removed: another process may be waiting for it."""
+    """Hold an exclusive lock. The file stays, because another process may be waiting for it."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -82,17 +82,16 @@ class Shipment(Struct, frozen=True, kw_only=True):
 
 
 def command_text(request: LaunchRequest) -> str:
-    """Return the text of the file `cmd`: a shell function that executes the command. Raises ValueError if it can't."""
+    """Return the text of the file `cmd`: a shell function that executes the command. Raises ValueError."""
     if not request.argv or not request.argv[0] or request.argv[0].startswith("-"):
         raise ValueError("a command needs the name of a program that doesn't begin with '-'")
     arguments = [f"{name}={value}" for name, value in request.env.items() if _is_argument(request, name)]
-    if request.image:  # container.sh calls it with docker or podman and the first arguments
+    if request.image:  # container.sh calls the function with docker or podman and the first arguments
         words = [*_variables(request, arguments), request.image, *request.argv]
         return f'task_cmd() {{\nexec "$@" {" ".join(map(_word, words))}\n}}\n'
     if arguments and "=" in request.argv[0]:
-        raise ValueError(f"{request.argv[0][:40]!r} can't be told from a variable")
-    # A shell can't export variables whose names it reserves, but the program `env` can set them. None of them is a
-    # secret.
+        raise ValueError(f"{request.argv[0][:40]!r} looks like a variable, not like a program")
+    # A shell can't export variables whose names it reserves, but the program `env` can set them.
     words = [*(["env", *arguments] if arguments else []), *request.argv]
     return f"task_cmd() {{\nexec {' '.join(map(_word, words))}\n}}\n"
 
@@ -138,8 +137,8 @@ def environment_text(request: LaunchRequest, *, directories: bool = True) -> str
         if not _is_argument(request, name):
             lines.append(f"export {name}={word}")
     marker = f"export {MARKER}={request.token}"
-    own = [_DIRECTORIES] if directories else []
-    return "\n".join(["task_env() {", *lines, *own, marker, "}\n"])
+    exports = [_DIRECTORIES] if directories else []
+    return "\n".join(["task_env() {", *lines, *exports, marker, "}\n"])
 
 
 def setup_text(request: LaunchRequest) -> str:

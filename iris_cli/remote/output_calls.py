@@ -99,7 +99,7 @@ class OutputCalls:
     def batch(
         self, target: Target, token: Token, names: Sequence[bytes]
     ) -> tuple[tuple[Version, bytes], ...] | Silence | None:
-        """Fetch small files, at most PIECE bytes in total. Return None if a file changed or is missing: use `piece`."""
+        """Fetch small files, at most PIECE bytes in total. If a file changed or is missing, return None."""
         step = f"send_batch {parse_token(token)} {PIECE} {' '.join(map(_word, names))}"
         return self._ask(target, step, partial(_batch, count=len(names)), room=2 * PIECE)
 
@@ -159,7 +159,7 @@ def _file_lists(records: list[Record], tokens: Sequence[Token]) -> tuple[FileLis
     return tuple(found)
 
 
-def _file_list(token: Token, how: str, data: bytes, with_newlines: bytes) -> FileList:
+def _file_list(token: Token, outcome: str, data: bytes, with_newlines: bytes) -> FileList:
     lines, names = data.split(b"\n"), with_newlines.split(b"\0")
     cut = bool(lines.pop() + names.pop())  # an item without a terminator was cut off
     files: dict[bytes, Version | None] = {}
@@ -172,9 +172,9 @@ def _file_list(token: Token, how: str, data: bytes, with_newlines: bytes) -> Fil
     return FileList(
         token=token,
         files=tuple(files.items()),
-        gone=how == "gone",
-        partial=how == "partial",
-        link=how == "link",
+        gone=outcome == "gone",
+        partial=outcome == "partial",
+        link=outcome == "link",
         cut=cut,
     )
 

@@ -62,13 +62,13 @@ class WorkerCalls:
             raise ValueError(f"{target.worker[:80]!r} can't name a directory")
         connection = target.connection
         directory = directory_word(connection.remote_dir)
-        where = f"{directory} {self._cluster_id} {target.worker}"
+        path_words = f"{directory} {self._cluster_id} {target.worker}"
         holder = f"{directory}/{quote(f'holder.{connection.allocation}.{connection.node}')}"
         return "\n".join(
             [
-                f'umask 077\nopen_frame "$nonce" {where}',
+                f'umask 077\nopen_frame "$nonce" {path_words}',
                 *([f"holder={holder}"] if connection.allocation else []),
-                *([f"{function} {where}"] if function else []),
+                *([f"{function} {path_words}"] if function else []),
             ]
         )
 

@@ -71,7 +71,7 @@ _READ_AT_ONCE = (
     'if [ -n "${BASH_VERSION-}" ] && command -v cat >/dev/null 2>&1; then'
     ' call_text=$(cat); eval "$call_text"; exit; fi'
 )
-"""Read all of stdin at once, as bash reads it byte by byte. A truncated script lacks its last brace and never runs."""
+"""Read all of stdin at once: bash reads it byte by byte. A truncated script lacks its last brace and never runs."""
 
 
 def worker_script(call: str, body: Sequence[str], paths: HostPaths) -> bytes:

@@ -211,14 +211,14 @@ def test_a_directory_that_another_user_can_have_made_is_refused(node: WorkerHost
     (open_to_all / "elsewhere").mkdir()
     (open_to_all / "iris-7").symlink_to(open_to_all / "elsewhere")
     process = holder(node, str(open_to_all / "iris-7/job"))
-    assert "is not a directory of ours alone" in process.communicate(timeout=PATIENCE)[1]
+    assert "another user may control" in process.communicate(timeout=PATIENCE)[1]
     assert process.returncode
     (open_to_all / "iris-8").mkdir()
     if os.geteuid() == 0:
         (open_to_all / "iris-8/job").mkdir()
         os.chown(open_to_all / "iris-8", 65534, 65534)
         process = holder(node, str(open_to_all / "iris-8/job"))
-        assert "is not a directory of ours alone" in process.communicate(timeout=PATIENCE)[1]
+        assert "another user may control" in process.communicate(timeout=PATIENCE)[1]
         assert process.returncode
 
 

@@ -157,7 +157,7 @@ def unpacker(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
 def test_a_harmful_archive_is_rejected(unpacker: WorkerHost) -> None:
     for what, fill in HOSTILE.items():
         words = is_refused(unpacker, shipment(archive(lambda a: fill(a.file("harmless")))))  # noqa: B023 - called at once
-        assert words.startswith("iris: not started: its workspace can't be had: "), what
+        assert words.startswith("iris: not started: its workspace can't be received: "), what
 
 
 def test_an_archive_with_false_properties_is_rejected(host: WorkerHost) -> None:

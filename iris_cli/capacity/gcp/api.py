@@ -76,12 +76,12 @@ class Api:
             raise convert_error(error, project) from error
 
     def nodes(self) -> list[Any]:
-        """Return all nodes as protocol buffers."""
+        """Return all nodes."""
         pages = self._pages(self._client.list_nodes, tpu_v2.ListNodesRequest)
         return [tpu_v2.Node.pb(node) for page in pages for node in page.nodes]
 
     def queued_resources(self) -> list[Any]:
-        """Return all queued resources as protocol buffers."""
+        """Return all queued resources."""
         pages = self._pages(self._client.list_queued_resources, tpu_v2.ListQueuedResourcesRequest)
         return [tpu_v2.QueuedResource.pb(each) for page in pages for each in page.queued_resources]
 
@@ -128,7 +128,7 @@ class Api:
         found = self._call_or_none(self._client.get_queued_resource, request)
         return None if found is None else tpu_v2.QueuedResource.pb(found)
 
-    # Google's client raises ParseError if it does not know the type of the started operation. The call has succeeded.
+    # Google's client raises ParseError for a started operation of an unknown type, but the call has succeeded.
 
     def create_node(self, name: str, node: Any) -> bool:
         """Create a node. Return False if the name is taken."""
@@ -205,16 +205,13 @@ def _endpoint_and_credentials() -> tuple[str, Any]:
     if url.scheme != "http":
         return endpoint, _credentials()[0]
     if url.hostname not in ("127.0.0.1", "localhost", "::1"):
-        raise ProviderError(Refusal.INVALID, f"{ENDPOINT}: only this machine is spoken to without TLS")
+        raise ProviderError(Refusal.INVALID, f"{ENDPOINT}: only an endpoint on this machine may use http")
     return endpoint, AnonymousCredentials()
 
 
 @cache
 def _credentials() -> tuple[Any, str]:
-    """Return the default credentials and their project; "" if the project is unknown.
-
-    Credentials are from gcloud, from a service account, or from the machine.
-    """
+    """Return the default credentials (from gcloud, a key file or the VM) and their project; "" if unknown."""
     found, project = default_credentials(scopes=[_SCOPE])
     return found, project or ""
 

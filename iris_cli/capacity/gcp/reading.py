@@ -67,7 +67,7 @@ FetchKeys: TypeAlias = Callable[[str], Sequence[Mapping[str, str]]]
 
 
 class Resources(NamedTuple):
-    """The resources of one slice. `request`: queued resource. One of them may be None. They have the slice's name."""
+    """The queued resource (`request`) and the node of one slice. One may be None. Both have the slice's name."""
 
     request: Any | None
     node: Any | None
@@ -199,7 +199,7 @@ def _slice_from_node(
 
 
 def _hosts(node: Any) -> tuple[tuple[SliceHost, ...], str]:
-    """Return the VMs by worker number, and "". If a VM has no address, return no VMs and a message.
+    """Return the VMs in the order of worker numbers, and "". If a VM has no address, return no VMs and a message.
 
     Only loopback addresses, as in an emulator, have ports.
     """

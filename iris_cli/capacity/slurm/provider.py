@@ -116,7 +116,7 @@ class SlurmProvider:
             options = ("--allocations", "--noheader", "--parsable2", f"--format={reading.SACCT_FORMAT}")
             text = self._run_unchecked(["sacct", *options, f"--jobs={each.allocation}"])
             job = reading.parse_sacct(text, each.allocation)
-            if job is not None and job.incarnation == each.incarnation and job.is_over:
+            if job is not None and job.incarnation == each.incarnation and job.has_ended:
                 found[each.name] = job
         return found
 
@@ -218,4 +218,4 @@ _NO_GRANT = reading.Grant(nodes="", cpus=0, memory=0, gpus=())
 
 
 def _live_jobs(jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
-    return [job for job in sorted(jobs, key=lambda each: each.order) if not job.is_over]
+    return [job for job in sorted(jobs, key=lambda each: each.order) if not job.has_ended]

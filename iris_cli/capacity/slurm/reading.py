@@ -87,13 +87,13 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
         return _STATES.get(self.state, CloudState.CREATING)
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         return self.cloud_state is CloudState.ENDED
 
     @property
     def processes_may_be_gone(self) -> bool:
         """True if Slurm may have killed all processes of the job: it ended, and its nodes answered Slurm."""
-        return self.is_over and self.state not in _NODES_MAY_BE_DOWN
+        return self.has_ended and self.state not in _NODES_MAY_BE_DOWN
 
     def describe(self) -> str:
         """Return the job's state and Slurm's reason: `Slurm job 12: TIMEOUT (TimeLimit)`."""

@@ -60,12 +60,12 @@ class Line:
         rest = iter(words)
         for word in rest:
             if word.startswith("-") and word != "-":
-                self._keep(word, rest)
+                self._store_option(word, rest)
             else:
                 self.words.append(word)
         self.values: Json = {key: self._value(*found) for key, found in self._texts.items()}
 
-    def _keep(self, word: str, rest: Iterator[str]) -> None:
+    def _store_option(self, word: str, rest: Iterator[str]) -> None:
         """Store the text of an option: the part of `word` after `=`, or the next word of `rest`."""
         flag, sign, text = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
         if flag not in self.options:

@@ -87,7 +87,7 @@ def time_text(at: float | None) -> str | None:
     return None if at is None else f"{found.isoformat(timespec='milliseconds')}Z"
 
 
-def log_of(task: Json, attempt: float | None) -> Json:
+def log_document(task: Json, attempt: float | None) -> Json:
     """Return a task's log in the format of `iris logs --json`, with `lines` empty."""
     last = task.get("attempt")
     number = last if attempt is None or last is None else attempt

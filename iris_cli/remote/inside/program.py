@@ -17,7 +17,7 @@ from iris_cli.core.text import did_you_mean
 from iris_cli.core.units import parse_whole
 from iris_cli.errors import ExitCode, IrisError, UsageError
 from iris_cli.remote.inside.command_line import COMMANDS, OPERATOR_ONLY, Line
-from iris_cli.remote.inside.output import Output, log_of, status_document
+from iris_cli.remote.inside.output import Output, log_document, status_document
 from iris_cli.remote.inside.requests import Failure, Json, TaskRequests, new_name, result_of
 from iris_cli.remote.inside.values import MAX_LOG_PIECE
 
@@ -121,7 +121,8 @@ class Commands:
     def logs(self, names: list[str], options: Json) -> int:
         job = re.sub(r"/task-[0-9]+$", "", names[0])
         tasks = self.requests.ask("status", {"job": job})["tasks"]
-        logs = [log_of(each, options.get("attempt")) for each in tasks if names[0] in (job, each["id"])]
+        attempt = options.get("attempt")
+        logs = [log_document(each, attempt) for each in tasks if names[0] in (job, each["id"])]
         streams = options.get("stream", "both").replace("both", "out err").split()
         for stream in streams:
             for log in logs:
@@ -218,7 +219,7 @@ def run(output: Output, words: list[str], rest: list[str]) -> int:
     if command not in COMMANDS:
         hint = did_you_mean(clip(command), COMMANDS) or "iris --help lists the commands of a task"
         raise UsageError(f"no such command inside a task: iris {clip(command)}", hint=hint)
-    line, (required, most, _) = Line(command, words[1:]), COMMANDS[command]
+    line, (required, max_count, _) = Line(command, words[1:]), COMMANDS[command]
     if command == "launch" and line.words:
         first = line.words[0][:80]
         if first.endswith((".yaml", ".yml")):
@@ -229,8 +230,8 @@ def run(output: Output, words: list[str], rest: list[str]) -> int:
         arguments = list(dict.fromkeys(arguments))
     if required and not arguments:
         raise UsageError(f"missing argument {required!r}", hint=line.help)
-    if len(arguments) > most:
-        extra = clip(" ".join(arguments[most:]))
+    if len(arguments) > max_count:
+        extra = clip(" ".join(arguments[max_count:]))
         raise UsageError(f"unexpected argument for `iris {command}`: {extra}", hint=line.help)
     if command == "register-endpoint" and arguments[1:]:
         line.values["port"] = line.read("[PORT]", "COUNT", lambda: parse_whole(arguments[1]))

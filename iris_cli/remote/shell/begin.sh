@@ -1,6 +1,5 @@
-# begin TOKEN FILE ARGUMENT: execute `sh FILE ARGUMENT` in a new session, with TOKEN as marker. If possible,
-# `setsid -f` starts the process: a process that the shell starts in the background ignores SIGINT and
-# SIGQUIT, and so would the task. busybox's setsid has no option -f.
+# begin TOKEN FILE ARGUMENT: execute `sh FILE ARGUMENT` in a new session, with TOKEN as marker. Prefer
+# `setsid -f`, because a background process of a shell ignores SIGINT and SIGQUIT, and so would the task.
 begin() {
     [ -n "$setsid" ] || find_setsid
     if [ "$setsid" = fork ]; then
@@ -14,7 +13,7 @@ begin() {
     ) </dev/null >/dev/null 2>&1 &
 }
 
-# find_setsid -> $setsid: `exec` if setsid is part of this shell's program (busybox), otherwise `fork`.
+# find_setsid -> $setsid: `exec` if this shell and setsid are busybox (no `setsid -f`), otherwise `fork`.
 find_setsid() {
     setsid=fork
     IFS=:

@@ -4,8 +4,8 @@
 # A set-up runs once for each pair of workspace and command. The attempt that makes lock.<n> runs the set-up,
 # in tree.<n>. An attempt that finds the set-up running waits for the end, and fails if the set-up fails. If
 # the attempt that runs the set-up dies or is stopped, one of the waiting attempts makes lock.<n+1> and runs
-# the set-up again. After a failure, a later attempt does the same. Settings: $workspace, $set_up_key (both
-# may be empty).
+# the set-up again. After a failed set-up, a later attempt also runs it again. Settings: $workspace,
+# $set_up_key (both may be empty).
 
 # set_up_copy: replaces `set_up` of run.sh. A failed copy is recorded as nostart.disk or nostart.workspace,
 # not as nostart.setup.
@@ -118,7 +118,7 @@ copy() {
 # fail_copy CAUSE WORDS: record that the attempt can't start, and exit.
 fail_copy() {
     message=$(printf '%s' "$2" | tr '\n' ' ')
-    printf "iris: not started: its workspace can't be had: %s\n" "$message" 2>/dev/null >>err
+    printf "iris: not started: its workspace can't be copied: %s\n" "$message" 2>/dev/null >>err
     end_watchdog
     fail_setup "$1"
     exit

@@ -30,7 +30,7 @@ gather_facts() {
         printf '\nkernel\n'
         print_kernel_log
         printf '\ndisk\n'
-        with_timeout df -Pk /dev/shm /tmp . # the last full one is reported
+        with_timeout df -Pk /dev/shm /tmp . # if several are full, the last is reported
         ! metadata_server || [ "$(fetch preempted)" != TRUE ] || printf '\npreempted\n'
     } 2>/dev/null | derive_facts "$1" "$2")
     [ -n "$facts" ] || return 0
@@ -68,8 +68,8 @@ derive_facts() {
             gsub(/[^0-9]/, "", part)
             return part
         }
-        # is_foreign: true if the process belongs to another task or to no task. Processes of a container that
-        # the task started have another group; after an OOM kill there the task mostly exits with 137.
+        # is_foreign: true if the process belongs to another task or to no task. A container that the task
+        # started has another group. After an OOM kill in the container the task mostly exits with 137.
         function is_foreign(pid) {
             if (pid == command || !(pid in others || pid in place)) return 0
             if (pid in others || place[pid] ~ /\/iris-[0-9a-f]+\//) return !(pid in ours)

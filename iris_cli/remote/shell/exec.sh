@@ -69,7 +69,7 @@ run_to_end() {
         now
     done
     end_command "$1"
-    # A process that survives SIGKILL may keep the pipe open: wait for two seconds.
+    # Wait at most two seconds, because a process that survives SIGKILL may keep the pipe open.
     wait_while 200 read_start "$reader"
 }
 

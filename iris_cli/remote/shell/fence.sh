@@ -5,7 +5,7 @@
 # `incarnation` exists, the record of attempts was lost. Then rename the file, so that a probe chooses a new
 # incarnation.
 make_root() {
-    [ ! -w "$root/a" ] || [ ! -e "$root/spare" ] || return 0 # without a process
+    [ ! -w "$root/a" ] || [ ! -e "$root/spare" ] || return 0 # the usual case, which needs no process
     if [ -e "$root/incarnation" ] && [ ! -d "$root/a" ]; then
         mv "$root/incarnation" "$root/incarnation.$nonce" 2>/dev/null
     fi
@@ -32,13 +32,13 @@ claim() {
     return "$1"
 }
 
-# cancel TOKEN: make the file `cancel`: from now on no wrapper starts the command. False if that fails.
+# cancel TOKEN: make the file `cancel`. From then on no wrapper starts the command. False if that fails.
 cancel() {
     [ -e "$1/cancel" ] || make_empty "$1/cancel"
     [ -e "$1/cancel" ]
 }
 
-# make_empty FILE: make an empty file in an attempt's directory, even on a full disk.
+# make_empty FILE: make an empty file in an attempt's directory. On a full disk, link $spare, an empty file.
 make_empty() { printf '' 2>/dev/null >"$1" || ln "$spare" "$1" 2>/dev/null; }
 
 # remove_named KIND [NAME]: remove files named KIND.* from the attempt's directory, except NAME.

@@ -1,12 +1,12 @@
 # The holder: a step of a Slurm job, one per node, that starts processes for calls (handover.sh). It runs as
-# long as the job. The processes belong to its step. In its directory, the file `pid` has its pid, start and
-# boot. The pipe named by its pid takes requests: lines TOKEN ARGUMENT FILE (see `begin`).
+# long as the job. The processes belong to its step. Its directory has the file `pid` with its pid, start time
+# and boot id, and a pipe named <pid>. Each request in the pipe is a line TOKEN ARGUMENT FILE (see `begin`).
 
 # hold REMOTE_DIR: run as the holder of this node. Returns only after an error.
 hold() {
     umask 077
     mkdir -p "$1" 2>/dev/null
-    is_ours "$1" || { printf 'iris: %s is not a directory of ours alone\n' "$1" >&2 && return 1; }
+    is_ours "$1" || { printf 'iris: another user may control %s\n' "$1" >&2 && return 1; }
     directory=$1/holder.$SLURM_JOB_ID.$SLURMD_NODENAME
     forget_slurm
     mkdir "$directory" 2>/dev/null
@@ -22,8 +22,8 @@ hold() {
     done
 }
 
-# forget_slurm: unset the variables of the holder's step. A program could take the rank and the nodes of the
-# step for its own. Also unset LC_ALL, which comes from the command that submitted the job.
+# forget_slurm: unset the variables of the holder's step, because a task could mistake the step's rank and
+# nodes for its own. Also unset LC_ALL, which comes from the command that submitted the job.
 forget_slurm() {
     unset LC_ALL
     for name in $(env | sed -n -e 's/^\(SLURM[A-Za-z0-9_]*\)=.*/\1/p' -e 's/^\(PMI[A-Z0-9_]*\)=.*/\1/p'); do

@@ -4,7 +4,7 @@
 # equal arguments. A call that finds a step done continues with the next step:
 #   1. mkdir <token>             After this step no call can make a tombstone.
 #   2. write <file>.<nonce>      Each call has its own nonce.
-#   3. make `run`                One call wins: `run` contains the nonce of the files that count. So no later
+#   3. make `run`                One call wins, and `run` contains the nonce of its files. So no later
 #                                call can replace an `env` that the wrapper has emptied.
 #   4. start the set-up (run.sh), or rename ready.pending to ready: the attempt is PREPARED.
 

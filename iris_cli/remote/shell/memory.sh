@@ -1,9 +1,9 @@
 # For an attempt with a memory limit: the kernel limits the memory of all its processes together to
 # $memory_limit bytes. On a host that can't enforce the limit, the task runs without a limit.
 
-# parent_group -> $parent_group: replaces parent_group of group.sh. It is the nearest group, from the group of
-# this process upwards, whose subgroups can have a limit; or the group of this process if there is none, or
-# this user can't write to it. In version 2, subgroups of a group with processes can't have a limit.
+# parent_group -> $parent_group: replaces parent_group of group.sh. Find the nearest group, from the group of
+# this process upwards, whose subgroups can have a limit. In version 2, such a group can't have processes. If
+# there is none, or this user can't write to it, return the group of this process.
 parent_group() {
     parent_group=$our_group above=$our_group
     while [ -r "$above/cgroup.subtree_control" ]; do
@@ -21,9 +21,9 @@ parent_group() {
 }
 
 # limit_memory -> $limit $v1_group: replaces limit_memory of run.sh. $limit is the enforced limit in bytes,
-# empty if the host can't enforce it; $v1_group is the group of version 1 if that enforces the limit. In
-# version 2 an OOM kill ends all processes of the task, because a program that lost one of its processes might
-# hang.
+# empty if the host can't enforce it; $v1_group is the attempt's group in version 1 if it enforces the
+# limit. In version 2 an OOM kill ends all processes of the task, because a program that lost one of its
+# processes might hang.
 limit_memory() {
     limit= v1_group=
     if [ -n "$group" ] && set_memory "$group/memory.max"; then

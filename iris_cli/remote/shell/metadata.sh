@@ -1,7 +1,7 @@
 # Access to the metadata server of a Google VM.
 
 # metadata_server -> $server: the host name of the metadata server. False if this host is not a Google VM.
-# Unset the variables of proxies.
+# Unset the proxy variables.
 metadata_server() {
     server=${GCE_METADATA_HOST:-$GCE_METADATA_IP} product=
     unset http_proxy HTTP_PROXY all_proxy ALL_PROXY

@@ -23,7 +23,7 @@ print_requests() {
     done
 }
 
-# print_request WORDS FILE -> $sent $room: print a request unless it has been removed, and add 1 to $sent.
+# print_request TOKEN_AND_ID FILE -> $sent $room: print a request unless it was removed, and add 1 to $sent.
 print_request() {
     bytes=$(wc -c 2>/dev/null <"$2") || return 0
     bytes=$((bytes))

@@ -1,5 +1,5 @@
 # The call `probe`: facts about this host. Answer:
-#   P <key> <number>        V <key>, then its text        K <token>        N <missing command>
+#   P <key> <number>        V <key>, then its text        K <attempt's token>        N <missing command>
 
 # probe REMOTE_DIR CLUSTER WORKER -> $warnings: make the worker's directory, and check the host.
 probe() {
@@ -12,7 +12,7 @@ probe() {
     ! lacks_any || return
     if ! on_network_disk "$1"; then
         if is_taken "$1"; then
-            add_refusal "$1 is not a directory of ours alone; set remote_dir to another directory"
+            add_refusal "another user may control $1; set remote_dir to another directory"
         elif make_root; then
             ensure_incarnation
             install_program
@@ -45,13 +45,13 @@ inspect() {
 }
 
 refuse_to_write() {
-    add_refusal "can't write below $root; is the disk full, or set remote_dir to another directory"
+    add_refusal "can't write below $root: free disk space, or set remote_dir to another directory"
 }
 
 check_requirements() {
     can_search ||
-        add_refusal "grep here can't search the environment of processes: install GNU grep or a newer busybox"
-    [ "$boot" != - ] || add_refusal "this host doesn't say when it was booted"
+        add_refusal "grep can't search the environment of processes: install GNU grep or a newer busybox"
+    [ "$boot" != - ] || add_refusal "this host has no boot id"
     check_logind
 }
 
@@ -132,7 +132,7 @@ ensure_incarnation() {
     elif [ -e "$root/incarnation" ]; then
         add_refusal "$root/incarnation is damaged; remove it on the worker"
     else
-        add_refusal "can't write $root/incarnation; is the disk full, or without hard links"
+        add_refusal "can't write $root/incarnation: the disk is full, or has no hard links"
     fi
 }
 
@@ -222,9 +222,9 @@ tpus_on_bus() {
     done
 }
 
-# print_slurm_job: print the Slurm job whose control group contains this process, and the tasks that this
-# process starts. In version 1, Slurm tracks processes by the controller `freezer`. In version 2, print
-# nothing if tasks get separate groups, because they leave the group of the step.
+# print_slurm_job: print the Slurm job whose control group contains this process and would contain its tasks.
+# In version 1, Slurm tracks processes by the controller `freezer`. In version 2, print nothing if tasks get
+# separate groups, because they leave the group of the step.
 print_slurm_job() {
     while IFS=: read -r _ controllers path; do
         case $controllers:$path in

@@ -3,7 +3,7 @@
 #   O <token> here|partial|link|gone  T: a line `<size> <mtime> <inode> <name>` for each file
 #   N                                 T: names that contain newlines, a NUL after each
 #   B <names>                         T: the bytes of many files, concatenated
-#   S same|changed                    T: if none has changed, a line `<size> <mtime> <inode>` for each
+#   S same|changed                    T: if no file has changed, a line `<size> <mtime> <inode>` for each
 #   F <offset> <size> <mtime> <inode> T: bytes of one file from the offset on; all 0 if there is no such file
 # Names are relative to a/<token>/. An argument NAME ends with a dot, which is no part of the name: a command
 # substitution would remove newlines at the end. Links are never followed.
@@ -52,10 +52,10 @@ list_files() {
 }
 
 print_files() {
-    how=here
-    find output -xdev -type d >/dev/null 2>&1 || how=partial
-    [ ! -L output ] || how=link
-    line "O $1 $how"
+    outcome=here
+    find output -xdev -type d >/dev/null 2>&1 || outcome=partial
+    [ ! -L output ] || outcome=link
+    line "O $1 $outcome"
     add_lines "$(LC_ALL=C find out err output -xdev -type f ! -path "*$newline*" \
         -exec stat "$stat_option" "$stat_format$stat_name" {} + 2>/dev/null |
         head -c "$max_bytes" | print_data)"
@@ -78,7 +78,7 @@ is_inside() {
 # changes, it is unknown where each file begins, and the answer is `changed`.
 send_batch() {
     exec 3>&1
-    how=changed before=
+    outcome=changed before=
     if enter_attempt "$1"; then
         max_bytes=$2
         shift 2
@@ -90,17 +90,17 @@ send_batch() {
         done
         [ -z "$is_valid" ] || send_all "$@"
     fi
-    line "S $how"
-    [ "$how" = changed ] || text "$(printf '%s\n' "$before" | encode)"
+    line "S $outcome"
+    [ "$outcome" = changed ] || text "$(printf '%s\n' "$before" | encode)"
 }
 
-# send_all NAMES -> $how $before: send the files. $how is `same` if no file has changed. $before has a line
-# with size, mtime and inode for each file.
+# send_all NAMES -> $outcome $before: send the files. $outcome is `same` if no file has changed. $before has
+# a line with size, mtime and inode for each file.
 send_all() {
     before=$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)
     line "B $#"
     add_lines "$(run_for_40_s cat "$@" 2>/dev/null | head -c "$max_bytes" | print_data)"
-    [ "$before" = "$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)" ] && how=same
+    [ "$before" = "$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)" ] && outcome=same
 }
 
 # send_piece TOKEN BLOCK COUNT NAME: send COUNT blocks of 64 KiB of one file, from the number BLOCK on. If a

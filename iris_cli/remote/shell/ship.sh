@@ -27,7 +27,7 @@ ship() {
 # false.
 cannot_receive() {
     cause=$1
-    reason="its workspace can't be had: $(printf '%s' "$2" | tr '\n' ' ')"
+    reason="its workspace can't be received: $(printf '%s' "$2" | tr '\n' ' ')"
     return 1
 }
 
@@ -107,7 +107,7 @@ receive() {
         remove_tree "$part"
         exit 1
         ;;
-    *) step_failed $status "$message" "it can't be received: $message" ;;
+    *) step_failed $status "$message" "the transfer failed: $message" ;;
     esac
 }
 
@@ -133,9 +133,9 @@ unpack() {
     elif command -v openssl >/dev/null 2>&1; then
         sum=$(openssl dgst -sha256 -r <"$part/tar")
     else
-        cannot_receive workspace "there is no sha256sum, shasum or openssl here: install coreutils" || return
+        cannot_receive workspace "sha256sum, shasum and openssl are missing: install coreutils" || return
     fi
-    [ "${sum%% *}" = "$hash" ] || cannot_receive workspace "what came has another SHA-256 than $hash"
+    [ "${sum%% *}" = "$hash" ] || cannot_receive workspace "the received file has another SHA-256 than $hash"
 }
 
 # run_bounded COMMAND...: run COMMAND, which can't write a file larger than the archive.
@@ -157,7 +157,7 @@ check_members() {
     status=$?
     # A message without a failure means that tar changed a name.
     [ "$status" = 0 ] && [ -z "$message" ] ||
-        { step_failed $status "$message" "it is no good tar file: $message" || return; }
+        { step_failed $status "$message" "it is not a valid tar file: $message" || return; }
     # shellcheck disable=SC2016
     problem=$(LC_ALL=C awk '
 function reject(words) { print words; done = 1; exit }
@@ -177,7 +177,7 @@ FILENAME ~ /names$/ { names[++known] = $0; next }
     arrow = index($0, " -> ")
     kind = substr($0, 1, 1)
     if (kind !~ /[-dl]/) reject("a member is no file, directory or symbolic link: " $0)
-    if (substr($0, 2, 9) !~ /^[-rwx]+$/) reject("a member has permissions that none may have: " $0)
+    if (substr($0, 2, 9) !~ /^[-rwx]+$/) reject("a member has forbidden permissions: " $0)
     if (kind == "l") {
         target = substr($0, arrow + 4)
         if (!arrow || index(target, " -> ")) reject("a link is ambiguous: " $0)
@@ -217,7 +217,7 @@ extract() {
     total=$(find "$part/$hash" -type f -exec ls -ldn {} + |
         LC_ALL=C awk '/^-/ { total += $5 } END { printf "%.0f", total }')
     [ -z "$problem" ] && [ "$total" -le "$bytes" ] ||
-        cannot_receive workspace "it is more than its archive: $problem"
+        cannot_receive workspace "it is larger than its archive, or has special files: $problem"
 }
 
 # move_into_place: rename the tree to w/<hash>. Sync the files BEFORE that, because after a power cut the name

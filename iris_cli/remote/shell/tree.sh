@@ -125,7 +125,7 @@ end_processes() {
                 [ "$empty_scans" -lt 2 ] || return 0
             fi
         fi
-        signal_round "$2" || return 1
+        send_signals "$2" || return 1
         rounds=$((rounds + 1))
         # Don't pause if the first scan found nothing.
         [ "$rounds$empty_scans" != 11 ] || continue
@@ -133,9 +133,9 @@ end_processes() {
     done
 }
 
-# signal_round MODE: send signals to $others or, if $others is empty, to the wrapper (see `end_processes`).
+# send_signals MODE: send signals to $others or, if $others is empty, to the wrapper (see `end_processes`).
 # False ten seconds after the first KILL.
-signal_round() {
+send_signals() {
     if [ "$now" -ge "$kill_at" ]; then
         : "${killing_since:=$now}"
         [ "$now" -lt $((killing_since + 1000)) ] || return 1

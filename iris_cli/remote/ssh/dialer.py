@@ -161,7 +161,7 @@ class Dialer:
             except BaseException:
                 link.abort()
                 raise
-        call.guard(None)  # callers with later deadlines share a link to a jump host
+        call.guard(None)  # the link to a jump host is shared, so this call's deadline must not abort it
         return link
 
     def _handshake(

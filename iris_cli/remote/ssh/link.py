@@ -198,7 +198,7 @@ class Link:
         was_new, self._is_new = self._is_new, False
         try:
             with call.holding(self._sessions, step="session"):
-                call.guard(self.abort)  # AFTER the wait: a waiting call must not abort other calls
+                call.guard(self.abort)  # AFTER the wait: a call that only waits must not abort the others
                 return self._run(call, script, start_next=start_next)
         except Abandoned:  # `guard` has aborted it, or nothing was sent
             raise

@@ -158,5 +158,5 @@ def test_nothing_is_said_in_the_clear_to_another_machine(
     place: GcpPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", "http://tpu.example.org")
-    with pytest.raises(ProviderError, match="only this machine is spoken to without TLS"):
+    with pytest.raises(ProviderError, match="only an endpoint on this machine may use http"):
         place.provider()

@@ -57,7 +57,7 @@ def test_jobs_are_read_from_the_columns_of_22_05() -> None:
     assert pending.describe() == "Slurm job 7: PENDING (Dependency)"
     assert (running.nodes, running.ends_at, running.uid) == ("n[0-1]", 1795683600, "0")
     assert (running.incarnation, running.cloud_state) == ("6 1795680000", CloudState.READY)
-    assert over.is_over
+    assert over.has_ended
     assert over.describe() == "Slurm job 5: TIMEOUT (TimeLimit)"
 
 
@@ -161,7 +161,7 @@ def test_flags_and_unset_times_in_json() -> None:
 
 def test_an_unknown_state_proves_nothing() -> None:
     [job] = parse_squeue(squeue("1", "5", "N/A", "0", "MELTING", "", "a", "b", "None"))
-    assert (job.cloud_state, job.is_over) == (CloudState.CREATING, False)
+    assert (job.cloud_state, job.has_ended) == (CloudState.CREATING, False)
 
 
 @pytest.mark.parametrize(("state", "gone"), [("TIMEOUT", True), ("NODE_FAIL", False), ("RUNNING", False)])
@@ -182,7 +182,7 @@ def test_the_end_of_a_job_is_read_from_the_accounts() -> None:
     text = "12|1795680000|CANCELLED by 1000|n[0-1]|None\n"
     job = parse_sacct(text, "12")
     assert job is not None
-    assert (job.state, job.nodes, job.incarnation, job.is_over) == (
+    assert (job.state, job.nodes, job.incarnation, job.has_ended) == (
         "CANCELLED",
         "n[0-1]",
         "12 1795680000",
