@@ -57,10 +57,7 @@ def open_provider(
 
 
 def list_nodes(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:
-    """Return all nodes and queued resources of a Google project as JSON of its API. Raises ProviderError.
-
-    An empty `project` means the default project, an empty `zone` means all zones.
-    """
+    """Return the nodes and queued resources of a Google project (see `nodes_as_json`). Raises ProviderError."""
     with _client_of_google():
         from iris_cli.capacity.gcp.api import nodes_as_json
     return nodes_as_json(project, zone, clock=clock)

@@ -33,10 +33,7 @@ class SliceProvider(Protocol):
         ...
 
     def create(self, name: str, group: ScaleGroup) -> None:
-        """Request a slice, unless the owner has a slice with that name.
-
-        If another owner has a slice with that name, the request is refused (`Refusal.INVALID`).
-        """
+        """Request a slice, unless the owner has it. Raises ProviderError (INVALID) if another owner has that name."""
         ...
 
     def delete(self, name: str) -> None:

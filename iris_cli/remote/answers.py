@@ -145,10 +145,7 @@ def _missing_workspaces(records: Sequence[Record], workspaces: Sequence[str]) ->
 def unwedge_report(
     frame: Frame, worker: WorkerId, keep: Sequence[Token], cleared: Sequence[Token]
 ) -> UnwedgeReport:
-    """Return the answer to `unwedge`. It must contain the attempts `cleared`, but no attempt of `keep`.
-
-    Raises NoAnswer.
-    """
+    """Return the answer to `unwedge`, with the attempts `cleared`, but no attempt of `keep`. Raises NoAnswer."""
     _, uptime, records = parse_records(frame, MAX_COMMAND)
     lock = _LOCK.fullmatch(records[0].line) if records and not records[0].data else None
     if lock is None:
@@ -275,10 +272,7 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
 
 
 def _metadata(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the values of the metadata server that are not empty.
-
-    Some missing values are taken from the variables in the value `tpu-env`.
-    """
+    """Return the metadata server's values. Some missing values are taken from the variables in `tpu-env`."""
     tpu_env = _variables(values.pop("tpu-env", ""))
     fallbacks = {
         "accelerator-type": "ACCELERATOR_TYPE",
@@ -307,10 +301,7 @@ def _variables(text: str) -> dict[str, str]:
 
 
 def parse_records(frame: Frame, longest: int) -> tuple[float, int, list[Record]]:
-    """Return the clock (seconds), the uptime (hundredths) and the records.
-
-    The data of a record may have at most `longest` bytes. Raises NoAnswer.
-    """
+    """Return clock (seconds), uptime (hundredths) and records, each with at most `longest` bytes. Raises NoAnswer."""
     # A line of data begins with "T " and belongs to the line before it. No line contains a tab.
     first, *grouped = (each.partition("\t") for each in frame.text.replace("\nT ", "\t").split("\n"))
     match = _CLOCK.fullmatch(first[0])
@@ -347,7 +338,7 @@ def _attempt(
     if max(times, default=0) > uptime + _TOLERANCE:
         raise malformed_answer("the answer has a time before the host's boot")
     quiet = _seconds(match[8])
-    if quiet is not None:  # a task can change file times: accept at most the time since its start
+    if quiet is not None:  # a task can change file times, so accept at most the time since its start
         quiet = min(quiet, min([*times, uptime]) / 100)
     report = AttemptReport(
         token=Token(match[1]),

@@ -21,7 +21,7 @@ LINGER = 0.05  # seconds
 
 
 class FanOut(Protocol[R]):
-    """A set of concurrent operations. One thread calls the methods; the operations run in other threads."""
+    """A set of concurrent operations. One thread calls the methods, and other threads run the operations."""
 
     def submit(self, act: Callable[[], R]) -> None:
         """Queue `act`. It starts at once unless the maximum number of operations is running."""
@@ -37,7 +37,7 @@ class FanOut(Protocol[R]):
         ...
 
     def close(self) -> None:
-        """Start no more operations. Don't wait for running operations; their results are discarded."""
+        """Start no more operations. Don't wait for running operations, and discard their results."""
         ...
 
 

@@ -80,7 +80,7 @@ _FACT = re.compile(rf"({'|'.join(FactKind)}) (proven|guess) ([ -~]{{1,{MAX_FACT}
 
 
 def parse_facts(data: bytes) -> tuple[Fact, ...]:
-    """Return the facts in the file, one of each kind. Malformed lines are skipped: a task may have written the file."""
+    """Return the facts in the file, one of each kind. Skip malformed lines, because a task may have written them."""
     found: dict[FactKind, Fact] = {}
     lines, end, _ = data.decode("ascii", "replace").partition("\n.\n")
     for line in lines.split("\n") if end else ():

@@ -120,7 +120,7 @@ def _variables(request: LaunchRequest, arguments: Sequence[str]) -> list[str]:
 
 
 def _is_argument(request: LaunchRequest, name: str) -> bool:
-    """Return True if the variable is passed as an argument: it can't be exported, and is not a secret."""
+    """Return True if the variable, which is not a secret, is passed as an argument because it can't be exported."""
     return is_reserved_by_shells(name) or (bool(request.image) and is_read_by_container_clients(name))
 
 

@@ -114,10 +114,7 @@ class OutputCalls:
         return self._ask(target, step, read, room=2 * longest)
 
     def packed(self, target: Target, token: Token, workspace: str, offset: int) -> FilePiece | Silence:
-        """Fetch a piece of the packed workspace with this hash from an attempt's outbox, like `piece`.
-
-        Raises ValueError if `workspace` is not a hash.
-        """
+        """Fetch a piece of a packed `workspace` (a hash) from an attempt's outbox, like `piece`. Raises ValueError."""
         if _HASH.fullmatch(workspace) is None:
             raise ValueError(f"{workspace[:80]!r} is no hash")
         return self.piece(target, token, f"{PACKED}/{workspace}.tar.gz".encode(), offset)
@@ -217,7 +214,7 @@ def _piece(frame: Frame, *, longest: int, start: int, offset: int, limit: int) -
 
 
 MIN_UNUSED = 600.0
-"""Seconds for which every cache entry is kept after its last use: another invocation may be about to use it."""
+"""Seconds for which every cache entry is kept after its last use, because an invocation may be about to use it."""
 
 PACKED = "outbox/.packed"
 """Directory for workspaces that a task has packed, relative to the attempt's directory."""

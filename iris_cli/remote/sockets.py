@@ -63,10 +63,7 @@ def acknowledge_now(sock: socket.socket) -> None:
 
 
 def connect(addresses: list[tuple[Any, ...]], deadline: float) -> TunedSocket:
-    """Connect to the first of `addresses` (from `getaddrinfo`) that answers before `deadline`. Raises OSError.
-
-    `deadline` is a monotonic time.
-    """
+    """Connect to the first address (of `getaddrinfo`) that answers by the monotonic `deadline`. Raises OSError."""
     failure: OSError = TimeoutError("no time left")
     for index, (family, kind, protocol, _, address) in enumerate(addresses):
         share = (deadline - SYSTEM_CLOCK.monotonic()) / (len(addresses) - index)
@@ -92,7 +89,7 @@ def _tune(sock: socket.socket) -> None:
         ("TCP_KEEPIDLE", 15),
         ("TCP_KEEPINTVL", 5),
         ("TCP_KEEPCNT", 3),
-        # Set this option only after connecting: it would also shorten the timeout of `connect`.
+        # Set this option only after connecting, because it would also shorten the timeout of `connect`.
         ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_TIMEOUT),
     ):
         if hasattr(socket, name):

@@ -123,7 +123,7 @@ class TaskRunner(WorkerCalls):
         `ship`, and `prepare` again.
         """
         tokens = [request.token for request in requests]
-        # Don't read the worker's clock: that costs a process on the worker, and polls and probes read the clock anyway.
+        # Don't read the worker's clock, which costs a process on the worker. Polls and probes read the clock anyway.
         steps = ["no_clock=1", *(prepare_line(request) for request in requests)]
         if go:
             steps += go_lines(tokens)

@@ -120,10 +120,7 @@ def library_part(name: str) -> str:
 
 
 def directory_word(remote_dir: str) -> str:
-    """Return `remote_dir` as a shell word. `~` is the home directory on the worker. Relative paths are below it.
-
-    Raises ValueError for another user's home.
-    """
+    """Return `remote_dir` as a shell word. Relative paths are below the user's home. Raises ValueError for `~other`."""
     first, slash, rest = remote_dir.rstrip("/").partition("/")
     if remote_dir.startswith("/"):
         return quote(remote_dir.rstrip("/") or "/")

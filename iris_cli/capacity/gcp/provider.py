@@ -45,7 +45,7 @@ class GcpProvider:
         self._api = Api(project, zone, policy, clock)
 
     def list(self) -> tuple[CloudSlice, ...]:
-        """Return all slices. Read queued resources BEFORE nodes: then the node of an ACTIVE resource is in the list."""
+        """Return all slices. Read queued resources BEFORE nodes, so that no node of an ACTIVE resource is missing."""
         requests = self._api.queued_resources()
         found = merge_resources(requests, self._api.nodes(), self._owner)
         now = self._clock.now()

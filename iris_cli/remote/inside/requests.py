@@ -128,7 +128,7 @@ class TaskRequests(RequestFiles):
             self.put(request_name, op, fields)
             (answer,) = self.wait([request_name], ANSWER_TIMEOUT)
         finally:
-            # If a request that changes something has no answer, it stays in the outbox: a cycle may still execute it.
+            # If a request that changes something has no answer, it stays in the outbox. A cycle may still execute it.
             if answer is not None or op in READ_ONLY:
                 self.drop(request_name, keep_answer=name is not None)
         if answer is None:

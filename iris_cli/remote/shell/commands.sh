@@ -9,7 +9,7 @@ lacks() {
     [ -n "$missing" ]
 }
 
-# lacks_any -> $missing: missing commands that every worker needs. False if the host has all of them; then
+# lacks_any -> $missing: missing commands that every worker needs. False if the host has all of them. Then
 # later calls of this function don't search again.
 lacks_any() {
     [ -z "$has_all" ] || return

@@ -4,7 +4,7 @@
 # program is not process 1, which would ignore signals.
 #
 # The set-up writes the file `runtime`: docker or podman, and the user in the container. The wrapper moves it
-# to <root>/c/<token> BEFORE it starts the client: from then on the attempt counts as ended only if the
+# to <root>/c/<token> BEFORE it starts the client. From then on the attempt counts as ended only if the
 # runtime has no container of that name. The container has no access to that file.
 
 # have_runtime -> $runtime: docker or podman, the first that works without a password. False if neither does.

@@ -115,7 +115,7 @@ derive_facts() {
             } else if (line ~ /^(traps: )?.*[^0-9][0-9]+\]:? (segfault at |general protection|trap )/) {
                 fault = "[^0-9][0-9]+[]]:? (segfault at |general protection|trap )"
                 victim = number_in(fault)
-                # A process chooses its name: a second match may be in a name, so it proves nothing.
+                # A process chooses its name, so a second match may be in a name and proves nothing.
                 is_only_match = !match(substr(line, RSTART + 1), fault)
                 if (victim == command && is_only_match && code > 128) add("crash", "proven", "kernel: " line)
                 else if (recent && crashed && !is_foreign(victim) && !names_command) {

@@ -25,7 +25,7 @@ send_early_signal() {
         is_handled "${process%%:*}" "$early_number" || continue
         handled=$((handled + 1)) handlers="$handlers $process"
     done
-    # Print BEFORE the signal: when the task ends, so does this watchdog.
+    # Print BEFORE the signal, because this watchdog ends with the task.
     printf 'iris: %s s before the time limit: SIG%s to %s process(es) with a handler for it\n' \
         $((early_lead / 100)) "$early_name" "$handled" 2>/dev/null >>err
     for process in $handlers; do

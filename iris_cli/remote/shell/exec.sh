@@ -1,8 +1,8 @@
 # The call `exec`: run a command of the operator, or end it.
 #
 # e/<token>/   caller (the pid, start and boot of this call), out (the beginning of the output), code (the
-#              exit code), cancel (a request to end the command). No file may have the name `pid`: it would
-#              name a wrapper (find_wrappers), and the reader of the output is a child of this call.
+#              exit code), cancel (a request to end the command). No file may have the name `pid`, because
+#              find_wrappers would take this call, and so its children, for processes of the command.
 # The command has a token and a marker like an attempt, so that all its processes are found. The call `exec`
 # ends the processes and removes the files, even if the caller has disconnected.
 

@@ -50,7 +50,7 @@ remove_named() {
 }
 
 # refuse TOKEN RECORD: record the end x.RECORD unless the attempt has started. Make `cancel` BEFORE the test
-# for `pid`: if there is no `pid` afterwards, the attempt can't start any more.
+# for `pid`. If there is no `pid` afterwards, the attempt can't start any more.
 refuse() {
     cancel "$1" || return
     [ ! -e "$1/pid" ] || return

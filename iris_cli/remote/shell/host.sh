@@ -1,11 +1,11 @@
 # Differences between kinds of hosts: time, boot, processes.
 #
 # Written for dash, busybox ash and bash as `sh`. Rules of the whole library:
-# - Functions return values in variables: a command substitution costs a process. POSIX sh has no `local`: the
-#   comment `name ARGUMENTS -> $variables` lists the variables that a function sets for its caller.
-# - A failed redirection of a special builtin (`:`, `.`, `exec`, `set`, ...) ends the shell: files are made
-#   with `printf`; `.` and `exec` are used only where that is harmless.
-# - No `#` line inside quotes: comment lines and indentation are removed before the library is sent.
+# - Functions return values in variables, because a command substitution costs a process. POSIX sh has no
+#   `local`. The comment `name ARGUMENTS -> $variables` lists the variables that a function sets for callers.
+# - A failed redirection of a special builtin (`:`, `.`, `exec`, `set`, ...) ends the shell. Make files with
+#   `printf`, and use `.` and `exec` only where that is harmless.
+# - No `#` line inside quotes, because comment lines and indentation are removed before the library is sent.
 #
 # The script of a call sets iris_proc, iris_dev, iris_sys, iris_mounts and iris_lock, normally to /proc, /dev,
 # /sys, /proc/self/mounts and /tmp/libtpu_lockfile. The variables below are emptied, because functions read
@@ -118,7 +118,7 @@ if [ -r "$iris_proc/self/stat" ]; then
         while IFS= read -r stat_line || [ -n "$stat_line" ]; do
             stat_text="$stat_text $stat_line"
         done 2>/dev/null <"$iris_proc/$1/stat"
-        # The program's name is in parentheses and may contain any byte; only numbers follow the last `)`.
+        # The program's name is in parentheses and may contain any byte. Only numbers follow the last `)`.
         case $stat_text in *') '*) ;; *) return 1 ;; esac
         # shellcheck disable=SC2086
         set -- ${stat_text##*) }

@@ -108,7 +108,7 @@ make_pending() {
 }
 
 # go TOKEN: start the attempt if it is PREPARED in this boot and not cancelled. Record the time BEFORE the
-# start, which may fail without a trace. Several wrappers may start; only one executes the command.
+# start, which may fail without a trace. Several wrappers may start, but only one executes the command.
 go() {
     read_state "$1"
     [ "$state" = PREPARED ] && [ ! -e "$1/cancel" ] || return

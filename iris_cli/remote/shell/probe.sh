@@ -8,7 +8,7 @@ probe() {
         printf 'no holder step runs on this node\n' >&2
         exit 3
     fi
-    # Check the commands BEFORE anything is written: a missing command would look like a full disk.
+    # Check the commands BEFORE anything is written, because without them the disk would look full.
     ! lacks_any || return
     if ! on_network_disk "$1"; then
         if is_taken "$1"; then
@@ -24,8 +24,8 @@ probe() {
 }
 
 # is_taken REMOTE_DIR: true if another user made REMOTE_DIR or a directory above it. Only the default
-# directory on nodes of Slurm is checked: every user can guess its name, and can write to the directory above
-# it. Call is_taken BEFORE anything is written.
+# directory on nodes of Slurm is checked, because every user can guess its name and write to the directory
+# above it. Call is_taken BEFORE anything is written.
 is_taken() {
     case $1 in
     */iris-*/*) mkdir -p "$1" 2>/dev/null && ! is_ours "$1" ;;
@@ -64,7 +64,7 @@ print_probe() {
     print_metadata
     for name in "$root"/a/*; do
         name=${name##*/}
-        # Omit tombstones and stopped attempts: nothing is left to do for them.
+        # Omit tombstones and stopped attempts, for which nothing is left to do.
         ! is_token "$name" || [ ! -d "$root/a/$name" ] || [ -e "$root/a/$name/stop.done" ] || line "K $name"
     done
 }
@@ -172,7 +172,7 @@ count_existing() {
 print_accelerators() {
     tpus_on_bus
     count_existing "$iris_dev"/accel[0-9]*
-    # Other devices also use vfio: count them only if a TPU is on the bus, or the bus is not visible.
+    # Other devices also use vfio, so count it only if a TPU is on the bus, or the bus is not visible.
     if [ "$found" -eq 0 ] && { [ "$tpus" -gt 0 ] || [ -z "$bus" ]; }; then
         count_existing "$iris_dev"/vfio/[0-9]*
     fi
@@ -249,7 +249,7 @@ print_metadata() {
         [ ${#value} -gt 16384 ] || print_value "${each##*/}" "$value"
         now
         if [ "$now" -ge "$deadline" ]; then
-            # Refuse the host, because a partial answer would mislead: a missing value has a meaning.
+            # Refuse the host, because the missing values of a partial answer would mislead.
             add_refusal "the metadata server is slow to answer; probe again"
             return
         fi

@@ -5,8 +5,8 @@
 #   B <names>                         T: the bytes of many files, concatenated
 #   S same|changed                    T: if no file has changed, a line `<size> <mtime> <inode>` for each
 #   F <offset> <size> <mtime> <inode> T: bytes of one file from the offset on; all 0 if there is no such file
-# Names are relative to a/<token>/. An argument NAME ends with a dot, which is no part of the name: a command
-# substitution would remove newlines at the end. Links are never followed.
+# Names are relative to a/<token>/. An argument NAME has a dot appended, because a command substitution would
+# remove newlines at the end. Links are never followed.
 
 if stat -c %s . >/dev/null 2>&1; then
     stat_option=-c stat_format='%s %Y %i'
@@ -104,7 +104,7 @@ send_all() {
 }
 
 # send_piece TOKEN BLOCK COUNT NAME: send COUNT blocks of 64 KiB of one file, from the number BLOCK on. If a
-# pipe replaces the file, dd with `nonblock` reads nothing; a dd without that option blocks until the time
+# pipe replaces the file, dd with `nonblock` reads nothing. A dd without that option blocks until the time
 # limit.
 send_piece() {
     exec 3>&1

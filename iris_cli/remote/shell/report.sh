@@ -1,4 +1,4 @@
-# The answer of a call: a frame of short lines; the last line has their number.
+# The answer of a call is a frame of short lines. The last line has their number.
 #   H <clock, seconds> <uptime>                                      clock 0: not reported
 #   A <token> <STATE> <code> <cause> <began> <ended> <bytes> <quiet> `-`: unknown or none
 #   T <base64>                                                       data of the line before it

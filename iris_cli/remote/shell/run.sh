@@ -19,8 +19,8 @@ run_main() {
     "run_$mode" "$@"
 }
 
-# run_start: the wrapper of the task. Several wrappers may start; the wrapper that makes the file `go` runs
-# the command.
+# run_start: the wrapper of the task. Several wrappers may start. The one that makes the file `go` runs the
+# command.
 #
 # A wrapper writes `pid`, THEN tests `cancel`. A stop makes `cancel`, THEN reads `pid`. So either the stop
 # finds this wrapper, or this wrapper finds the stop.
@@ -112,7 +112,7 @@ renew_launch() {
     renewed_at=$now
 }
 
-# run_setup: the wrapper of the set-up. Several may start; the one that makes setup.pid by `ln` runs the
+# run_setup: the wrapper of the set-up. Several may start. The one that makes setup.pid by `ln` runs the
 # set-up. It does not empty `env`, which the task needs.
 run_setup() {
     if ! write_pid "setup.pid.$$" || ! ln "setup.pid.$$" setup.pid 2>/dev/null; then
@@ -170,7 +170,7 @@ run_set_up_in() {
 become_ready() { [ ! -e cancel ] && { mv ready.pending ready 2>/dev/null || [ -e ready ]; }; }
 
 # fail_setup CAUSE: record that the attempt can't start. Rename ready.pending BEFORE that, so that no call can
-# rename it to `ready`. If `ready` exists already, do nothing: the attempt may be running.
+# rename it to `ready`. If `ready` exists already, do nothing, because the attempt may run.
 fail_setup() { { ! mv ready.pending ready.off 2>/dev/null && [ -e ready ]; } || give_up "$1"; }
 
 # have_devices HUNDREDTHS: wait at most that long for the devices. If they aren't free afterwards, write the
@@ -359,7 +359,7 @@ end_lease() {
         for name in lease.*; do
             case $name in lease.out.*) return 1 ;; esac
         done
-        # If the rename fails, the lease was just renewed or has expired: read its name again.
+        # If the rename fails, the lease was just renewed or has expired. Read its name again.
         mv "$name" lease.off 2>/dev/null || [ -e "$name" ] || [ "$name" = 'lease.*' ] && return 0
     done
 }

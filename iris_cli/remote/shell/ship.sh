@@ -2,7 +2,7 @@
 # working directory is <root>/a. docs/worker-protocol.md lists the files.
 #
 # Each call works in its own w/<hash>.part.<pid>.<start>.<boot>/. The last step, `mv <part>/<hash> .`, is one
-# rename that fails if the name exists: so several calls can run at once, and each can be killed at any step.
+# rename that fails if the name exists. So several calls can run at once, and each can be killed at any step.
 
 # ship HASH BYTES LIMIT PACKED MARK TOKENS: receive a workspace. HASH and BYTES are the SHA-256 and the size
 # of the tar file, which may have at most LIMIT bytes. The caller sends PACKED bytes after this call has
@@ -148,7 +148,7 @@ run_bounded() {
 # only the names, which are needed to parse the second list, which has details. A newline in a name or target
 # adds lines, which are checked like all others.
 #
-# A link's target is checked as text: it may begin with `..`, at most once for each directory above the link,
+# A link's target is checked as text. It may begin with `..`, at most once for each directory above the link,
 # and these directories must not be links. So a chain of links also stays in the workspace.
 check_members() {
     message=$({

@@ -1,5 +1,5 @@
-# The call `stop`, and its stopper process. The working directory is <root>/a; the stopper's is
-# <root>/a/<token>. docs/worker-protocol.md lists files and races.
+# The call `stop` in the working directory <root>/a, and its stopper process in <root>/a/<token>.
+# docs/worker-protocol.md lists files and races.
 #
 # A stopper renames stop.idle, or the file of a dead stopper, to stop.run.<since>.<grace>.<pid>.<start>. Only
 # one stopper succeeds. <since>, the uptime at the first stop, and <grace> are in hundredths of a second.
@@ -9,7 +9,7 @@ stop() {
     read_state "$1"
     case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
     [ -d "$1" ] || make_stop_dir "$1" || return
-    # Make `cancel` BEFORE any other check: from here on no wrapper starts the command.
+    # Make `cancel` BEFORE any other check. From then on no wrapper starts the command.
     cancel "$1" || return
     find_stop "$1"
     [ -n "$stop" ] || { make_empty "$1/stop.idle" && read_names "$1"; }
@@ -49,7 +49,7 @@ make_stop_dir() {
     [ -d "$1" ]
 }
 
-# find_stop TOKEN -> $stop: the name of the stop file; and the variables of `read_names`. During a rename a
+# find_stop TOKEN -> $stop: the name of the stop file, and the variables of `read_names`. During a rename a
 # listing may show neither the old nor the new name. If `run` exists, a stop file exists, so list again until
 # it appears. Don't make stop.idle again: for the wrapper, stop.idle proves that no stop has begun, so the
 # wrapper would record a stopped task as one that ended by itself.
@@ -157,9 +157,9 @@ fence_without_fork() {
         claim "$1"
         return
     fi
-    # Make `cancel` BEFORE any check: a wrapper that makes the file `go` later will find `cancel`. A wrapper
-    # that has started made the files `go` and launch.*. Check both, because its task may have removed one of
-    # them.
+    # Make `cancel` BEFORE any check, so that a wrapper that makes the file `go` later finds `cancel`. A
+    # wrapper that has started made the files `go` and launch.*. Check both, because its task may have removed
+    # one of them.
     printf '' 2>/dev/null >"$1/cancel"
     for name in "$1/go" "$1"/launch.[0-9]*; do [ ! -e "$name" ] || return 1; done
     [ -e "$1/cancel" ] && [ -e "$1/launch.pending" ] && is_unmarked "$1" || return 1

@@ -145,10 +145,7 @@ def srun_words(connection: Connection) -> list[str]:
 
 
 def _command(connection: Connection, mark: bytes, max_time: float) -> bytes:
-    """Return the script that executes `srun`.
-
-    On a login host, `srun` continues after a lost call, so it gets a limit of `max_time` seconds.
-    """
+    """Return the script for `srun`. On a login host, where it outlives lost calls, limit it to `max_time` seconds."""
     shell = f"cd 2>/dev/null; printf '\\n%s\\n' '{mark.decode()}'; exec /bin/sh -s"
     words = [*srun_words(connection), "--job-name=iris-call", "/bin/sh", "-c", shell]
     if not connection.login:

@@ -31,8 +31,8 @@ class SshTransport:
 
     It keeps one connection per host, and a second connection for payloads, until `close`. If there are too many
     connections, the least recently used are closed. Host keys are always verified against `known_hosts` (iris's own
-    file, by worker id) and the user's files. Settings that a Connection omits are taken from `ssh_config`. `shared`:
-    True if the process also runs another program; then its garbage collection and limits are not changed.
+    file, by worker id) and the user's files. Settings that a Connection omits are taken from `ssh_config`. With
+    `shared` the process also runs another program, so its garbage collection and limits are not changed.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class Abandoned(Exception):  # noqa: N818 - not an error
 
 
 class SshCall(Generic[R]):
-    """A call whose work runs in a separate thread. The caller leaves at the deadline, even if the work blocks.
+    """A call whose work runs in a separate thread. `perform` returns at the deadline, even if the work blocks.
 
     The work reports its step (`enter`), a function that aborts it (`guard`), that it is connected (`connected`, which
     starts the second timeout), and that it begins to send (`sending`). After the caller has left, each of these methods

@@ -43,7 +43,7 @@ class Hop(Struct, frozen=True, kw_only=True):
 
     The last server is the worker. `label` is the server's name in the configuration, `key_name` its name in the files
     `known_hosts` (None: the default files). `identities` are key files in the order in which they are offered. With
-    `has_own_key` (`cluster.yaml` sets the key) or `identities_only`, no other keys are offered; otherwise the agent's
+    `has_own_key` (`cluster.yaml` sets the key) or `identities_only`, no other keys are offered. Otherwise the agent's
     keys come first. Only the first hop can have a `proxy_command`.
     """
 
@@ -136,10 +136,7 @@ class Routes:
 
 
 def host_names(path: Path) -> list[str]:
-    """Return the `Host` names in a configuration and its Includes, except patterns.
-
-    Raises NoAnswer for wrong SSH settings.
-    """
+    """Return the `Host` names in a configuration and its Includes, except patterns. Raises NoAnswer."""
     found: dict[str, None] = {}
     with _errors_of_file(path):
         for line in _lines(path, path.parent, "Host *"):
@@ -152,7 +149,7 @@ def host_names(path: Path) -> list[str]:
 
 @contextmanager
 def _errors_of_file(path: Path | None) -> Iterator[None]:
-    """Raise NoAnswer for any exception of the library: it is caused by the configuration file."""
+    """Raise NoAnswer for any exception of the library, because the configuration file causes it."""
     try:
         yield
     except Exception as error:

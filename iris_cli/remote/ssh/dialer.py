@@ -28,7 +28,7 @@ MAX_PROXIES = 8
 """Maximum number of ProxyCommands that connect at once. Many use the same bastion, whose sshd drops the eleventh."""
 
 MAX_UNUSED = 1024
-"""Maximum number of unused connections that are kept: each takes a socket and 120 KB."""
+"""Maximum number of unused connections that are kept. Each takes a socket and 120 KB."""
 MAX_WITH_SPARES = 64
 """With more connections than this, no shell is started in advance for the next call, which costs CPU time."""
 
@@ -229,8 +229,7 @@ class Dialer:
         accepts_first = route.first_contact and route.target.connection.known_hosts == "accept-new"
         if not known.keys and not accepts_first:
             raise unknown_host(route, depth, presented, known)
-        # Record a worker's key at first contact even if the user's files contain it: later changes of those files then
-        # have no effect.
+        # Record a worker's key at first contact even if the user's files contain it, because those files may change.
         if not (route.first_contact and (route.is_worker(depth) or not known.keys)):
             return
         owner = route.target.worker if route.is_worker(depth) else route.hops[depth].key_name

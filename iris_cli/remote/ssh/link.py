@@ -26,8 +26,8 @@ one opened in advance, and maybe sessions that have just ended."""
 ALIVE_FOR = 5.0
 """Seconds after the last received data in which a connection is assumed to be alive."""
 REPLACE_AFTER = 256 << 20
-"""Bytes after which the next call opens a new connection. After twice as many, paramiko exchanges keys again; its
-thread would stop if the server closed a channel during that."""
+"""Bytes after which the next call opens a new connection. After twice as many, paramiko exchanges keys again, and
+its thread would stop if the server closed a channel during that."""
 NO_TIMEOUT = 1e9
 """Seconds for paramiko's timeouts, which iris does not use."""
 _PROHIBITED, _CONNECT_FAILED = 1, 2  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED, SSH_OPEN_CONNECT_FAILED, RFC 4254
@@ -112,7 +112,7 @@ class Link:
             raise self._loss_error(call, error) from error
 
     def authenticate(self, call: SshCall[Any], user: str, keys: Sequence[paramiko.PKey]) -> None:
-        """Offer each key once: more failures could lock the user out. Raises NoAnswer if the server accepts none."""
+        """Offer each key once, because more failures could lock the user out. Raises NoAnswer if none is accepted."""
         call.enter("authentication")
         for offered, key in enumerate(keys):
             error = self._offer(user, key)
@@ -198,7 +198,7 @@ class Link:
         was_new, self._is_new = self._is_new, False
         try:
             with call.holding(self._sessions, step="session"):
-                call.guard(self.abort)  # AFTER the wait: a call that only waits must not abort the others
+                call.guard(self.abort)  # AFTER the wait, because a waiting call must not abort others
                 return self._run(call, script, start_next=start_next)
         except Abandoned:  # `guard` has aborted it, or nothing was sent
             raise
@@ -274,7 +274,7 @@ class Link:
             raise EOFError
 
     def _is_ending(self) -> bool:
-        """Return True if the connection has ended. Wait briefly: it may end just after its last channel."""
+        """Return True if the connection has ended. Wait briefly, because it may end just after its last channel."""
         self._transport.join(POLL_INTERVAL)
         return not self.is_alive()
 
@@ -313,7 +313,7 @@ def _key_type(algorithm: str) -> str:
 
 
 def readable_text(error: BaseException) -> str:
-    """Return an error as one short printable line; it may contain text of the server."""
+    """Return an error, which may contain text of the server, as one short printable line."""
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror
     elif isinstance(error, EOFError):

@@ -18,7 +18,7 @@ PIECE = 32 << 10
 POLL_INTERVAL = 0.25
 """Seconds between checks that the connection is alive."""
 _SEND_WAIT = 0.05
-"""Seconds to wait for sending before output is read: a shell that can't write its output reads no input."""
+"""Seconds to wait for sending before output is read, because a shell that can't write its output reads no input."""
 
 
 class ScriptRun:
