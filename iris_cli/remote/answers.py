@@ -63,7 +63,7 @@ _PACKAGES = MappingProxyType(
 _MAX_MISSING = 64
 
 _TOLERANCE = 60 * 100
-"""Hundredths of a second by which an age may exceed the uptime, which the worker read earlier."""
+"""Hundredths of a second by which an age may exceed the uptime, because the worker reads the uptime first."""
 
 
 class Record(Struct, frozen=True):

@@ -35,7 +35,7 @@ _DIRECTORIES = (
 
 
 class LaunchRequest(Struct, frozen=True, kw_only=True):
-    """An attempt to start. Times are in seconds; 0 disables `timeout`, `setup_timeout` and `lease`.
+    """A request to start an attempt. Times are in seconds. 0 disables `timeout`, `setup_timeout` and `lease`.
 
     `argv` runs without a shell. Before `argv`, the command `setup` runs in a shell, once for each pair of workspace and
     set-up. The attempt gets its own copy of `workspace` (SHA-256, hexadecimal) as the set-up left it. An attempt is

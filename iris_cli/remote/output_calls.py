@@ -148,7 +148,7 @@ def _file_lists(records: list[Record], tokens: Sequence[Token]) -> tuple[FileLis
         with_newlines = b""
         if match[2] != "gone":
             if number + 1 == len(records) or records[number + 1].line != "N":
-                raise malformed_answer("the answer does not say which names are odd")
+                raise malformed_answer("the answer does not list the names with newlines")
             with_newlines = records[number + 1].data
         found.append(_file_list(Token(match[1]), match[2], record.data, with_newlines))
     if [each.token for each in found] != list(tokens):

@@ -18,15 +18,15 @@ _LOCAL_STEPS = frozenset({"configuration", "key"})
 
 
 class Abandoned(Exception):  # noqa: N818 - not an error
-    """The caller of an SshCall has left (at the deadline, or by Ctrl-C), so the work must stop."""
+    """`SshCall.perform` has returned, at the deadline or by Ctrl-C, so the work must stop."""
 
 
 class SshCall(Generic[R]):
     """A call whose work runs in a separate thread. `perform` returns at the deadline, even if the work blocks.
 
     The work reports its step (`enter`), a function that aborts it (`guard`), that it is connected (`connected`, which
-    starts the second timeout), and that it begins to send (`sending`). After the caller has left, each of these methods
-    raises Abandoned.
+    starts the second timeout), and that it begins to send (`sending`). After `perform` has returned, each of these
+    methods raises Abandoned.
     """
 
     def __init__(self, connect_timeout: float, timeout: float = 0.0) -> None:
@@ -118,7 +118,7 @@ class SshCall(Generic[R]):
                 self._condition.notify_all()
 
     def _check(self) -> None:
-        """Raise Abandoned if the caller has left. Call it with the lock held."""
+        """Raise Abandoned if `perform` has returned. Call it with the lock held."""
         if self._caller_has_left:
             raise Abandoned
 
