@@ -120,10 +120,7 @@ def _run(arguments: Sequence[str], clock: Clock) -> int:
 
 
 def _commands_to_build(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the named command, or all commands for an unknown name.
-
-    Without a name, return all commands for --help, otherwise none.
-    """
+    """Return the named command; all for an unknown name, or for --help without a name; otherwise none."""
     named = _find_command(words)
     if named in tree.COMMANDS:
         return (named,)
@@ -133,8 +130,7 @@ def _commands_to_build(words: Sequence[str]) -> tuple[str, ...]:
 def move_global_options(arguments: Sequence[str]) -> list[str]:
     """Return the command line with the global options moved to its start. Users may write them anywhere before `--`.
 
-    Raises UsageError for an option without a value, or with an empty value: an empty path would be the current
-    directory.
+    Raises UsageError if a value is missing or empty. An empty path would be the current directory.
     """
     front: list[str] = []
     rest: list[str] = []

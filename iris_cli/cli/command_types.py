@@ -237,7 +237,7 @@ def usage_error(error: typer.TyperException) -> UsageError:
     if option and hasattr(error, "possibilities"):
         message = f"no such option: {clip(option)}"
         near = nearest(clip(option).strip("-"), _options(context))  # compare without the leading dashes
-        suggested = _options_elsewhere(option, _options(context)) or ([f"--{near}"] if near else [])
+        suggested = _options_of_other_tools(option, _options(context)) or ([f"--{near}"] if near else [])
         hint = f"did you mean {' or '.join(map(repr, suggested))}?" if suggested else hint
         # True for a global option that `move_global_options` does not move, such as --version.
         if option == f"--{near}":
@@ -252,7 +252,7 @@ def usage_error(error: typer.TyperException) -> UsageError:
     return UsageError(message[:1].lower() + message[1:], hint=hint)
 
 
-_COMMANDS_ELSEWHERE = {
+_COMMANDS_OF_OTHER_TOOLS = {
     "launch": "sbatch srun salloc start submit qsub bsub up create apply rerun resubmit",
     "status": "ls ps list queue squeue qstat bjobs job jobs show get describe info kubectl scontrol",
     "cancel": "kill scancel stop delete del rm qdel bkill down abort",
@@ -284,7 +284,7 @@ def unknown_command_error(path: str, name: str, commands: dict[str, Any]) -> Usa
     """Return the error for an unknown command of a group, with the closest command as a hint."""
     word = name.casefold()
     suggested = (
-        next((ours for ours, words in _COMMANDS_ELSEWHERE.items() if word in words.split()), "")
+        next((ours for ours, words in _COMMANDS_OF_OTHER_TOOLS.items() if word in words.split()), "")
         if path == "iris"
         else ""
     )
@@ -298,7 +298,7 @@ _REPLACED_WORDS = {"a valid float": "a number", "a valid int": "a whole number",
 _EXTRA_ARGUMENT = "Got unexpected extra argument"
 
 
-def _options_elsewhere(option: str, known: Sequence[str]) -> list[str]:
+def _options_of_other_tools(option: str, known: Sequence[str]) -> list[str]:
     """Return the options in `known` that other tools call `option`. `known`: the options of this command."""
     return [
         ours

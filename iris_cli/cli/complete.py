@@ -62,10 +62,7 @@ def _change_lines(change: Callable[[str], str]) -> Iterator[None]:
 
 
 def _option_prefixer(shell: str, typed: str) -> Callable[[str], str]:
-    """Return a function that adds `--label=` to an offered value, if the user typed `--label=te` in zsh or fish.
-
-    zsh and fish replace the whole word. The function changes one printed line.
-    """
+    """Return a function that adds `--label=` to a printed value, if the user typed `--label=te` in zsh or fish."""
     option = _OPTION.fullmatch(typed)
     if option is None or shell not in _VALUE_PREFIXES:
         return lambda line: line
@@ -115,7 +112,6 @@ def offer_words(values: Iterable[str]) -> Callback:
 
 
 def _offer_states(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - typer passes both by name
-    """Return values of `--state`."""
     from iris_cli.ops.names import STATES
 
     return filter_names(STATES, incomplete)

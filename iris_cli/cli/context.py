@@ -67,8 +67,7 @@ class Context(ClusterHandle, dict=True):
     def cycles_for_json(self, session: Session) -> Cycles | None:
         """Start the background loop if open jobs need it. Return the `Cycles` for the --json output.
 
-        Return None without --json. If the state can't be read, warn and return None: the command's result is still
-        printed.
+        Return None without --json, and after a warning if the state can't be read.
         """
         if not self.output.as_json:
             return None
@@ -89,10 +88,7 @@ class Context(ClusterHandle, dict=True):
             self._start_loop_or_warn(used[-1])
 
     def _start_loop_or_warn(self, session: Session) -> None:
-        """Start the loop if needed and print its pid. If no cycle follows, print the reason, but only once.
-
-        If the start fails, print a warning; the command does not fail.
-        """
+        """Start the loop if needed, or print once why no cycle follows. If the start fails, only print a warning."""
         from iris_cli.ops.loop.start import logout_kills_processes, start_if_needed
         from iris_cli.ops.views.cycles import work_left
 

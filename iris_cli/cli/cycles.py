@@ -71,10 +71,10 @@ def _check_options(*, once: bool, interval: float | None) -> None:
 def _repeat(iris: Context, session: Session, action: Callable[[], object], interval: float | None) -> int:
     """Call `action` once, or every `interval` seconds.
 
-    With --lock-timeout 0 a lock that was busy from the start is not a failure: the holder of the lock does the work.
-    After the session has held the lock, a busy lock is a failure, because workers' answers were not recorded. With an
-    interval, a lock or write error (such as a full disk) ends the command only before the first success. Later errors
-    are printed, and `action` is called again after the interval.
+    With --lock-timeout 0, a lock that was busy from the start is not a failure, because its holder does the work. After
+    the session has held the lock, a busy lock is a failure, because workers' answers were not recorded. With an
+    interval, a lock or write error (such as a full disk) ends the command only before the first success. A later error
+    is only printed.
     """
     from iris_cli.ops.loop.changes import change_warning
 

@@ -48,7 +48,7 @@ def report(error: IrisError, *, verbose: bool, as_json: bool = False) -> ExitCod
     if isinstance(error, ConfigError):
         lines += [f"  {problem}" for problem in error.problems]
     fault = error if isinstance(error, IllegalTransitionError) else error.__cause__
-    if isinstance(fault, IllegalTransitionError) and not verbose:  # the traceback has the story
+    if isinstance(fault, IllegalTransitionError) and not verbose:  # the traceback contains these lines
         lines += [f"  {line}" for line in fault.story]
     if error.hint:
         lines.append(f"hint: {error.hint}")

@@ -43,10 +43,7 @@ def option(flags: str, *, group: str, text: str, value: str | None = None) -> An
 
 
 def add_job_options(launch: Callable[..., int], without: Collection[str] = frozenset()) -> Callable[..., int]:
-    """Replace the `**fields` of `launch` by one parameter for each job field that has an option.
-
-    `without`: names of job fields that the command does not accept.
-    """
+    """Replace the `**fields` of `launch` by a parameter for each job field with an option that is not in `without`."""
     signature = inspect.signature(launch, eval_str=True)
     own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     fields = [_parameter(row) for row in JOB_FIELDS if row.option and row.name not in without]

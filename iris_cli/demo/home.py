@@ -21,8 +21,7 @@ _CONTENT = "lab"
 def demo_home() -> Iterator[Path]:
     """Create a directory, yield it, and remove it at the end of the block. First remove directories of killed demos.
 
-    While this process lives, it locks a file next to the directory. So an unlocked file belongs to a demo that has
-    ended.
+    Each demo locks a file next to its directory. A file without a lock belongs to a killed demo.
     """
     _remove_killed_demos()
     root = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -46,10 +45,7 @@ def _remove(root: Path) -> None:
 
 
 def _remove_killed_demos() -> None:
-    """Remove the directories of this user's demos that have ended.
-
-    Also end the tasks of their hosts. Tasks end with their hosts, unless the hosts were killed.
-    """
+    """Kill the processes that this user's killed demos have left, and remove their directories."""
     for root in sorted(Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")):
         with suppress(OSError):
             status = root.lstat()

@@ -104,7 +104,7 @@ def kill_hosts(pids: Path) -> int:
 
 
 class _Process(NamedTuple):
-    """A process. `started`: start time in clock ticks since boot. A later process with this pid differs."""
+    """A process. `started`: start time in clock ticks since boot; it differs if another process gets the same pid."""
 
     pid: int
     parent: int

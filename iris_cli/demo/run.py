@@ -75,8 +75,7 @@ _POLL_INTERVAL = 0.1
 def run(output: Output, directory: Path | None, *, keep: bool) -> None:
     """Run the tour on a new cluster in `directory`. Raises IrisError.
 
-    `keep`: leave the cluster running. If `directory` is None, a kept cluster is in DEFAULT_DIRECTORY, and any other
-    cluster is in a temporary directory.
+    `keep`: leave the cluster running. Without `directory`, use DEFAULT_DIRECTORY if `keep`, otherwise a temporary one.
     """
     had_state_dir = forget_other_clusters()
     if keep or directory is not None:

@@ -64,10 +64,7 @@ def run(output: Output) -> None:
 
 
 def _set_up(root: Path, hosts: list[subprocess.Popen[str]]) -> None:
-    """Start an SSH server for each node. Write `cluster.yaml`, and an SSH configuration with the servers.
-
-    Set HOME and other environment variables for the commands of the tour.
-    """
+    """Start an SSH server per node, write `cluster.yaml` and an SSH configuration, set environment variables."""
     public = make_key(root / "id_ed25519")
     home = root / "home"
     (home / ".ssh").mkdir(mode=0o700, parents=True)

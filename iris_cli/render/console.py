@@ -66,7 +66,7 @@ class Output(Struct, dict=True):
                 with self.console.capture() as captured:
                     self.console.print(part)
                 lines = captured.get().splitlines()
-            # The last cell of a line may be padded to the width of its column.
+            # Remove the padding of the last cell.
             sys.stdout.write("".join(f"{line.rstrip(' ')}\n" for line in lines))
 
     def view(

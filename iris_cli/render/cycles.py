@@ -101,7 +101,7 @@ def silence_lines(cluster: Cluster, result: CycleResult) -> Iterator[str]:
 
 
 def placement_lines(result: CycleResult) -> Iterator[str]:
-    """Yield a line for each job with placed tasks, and a line for each reason with the pending tasks that it holds."""
+    """Yield a line for each job with placed tasks, and for each reason with its unschedulable or pending tasks."""
     for _, group in groupby(result.assigned, key=lambda each: each.task.job):
         placed = list(group)
         where = fold(each.worker for each in placed)

@@ -119,10 +119,7 @@ _PLAIN = bytes(range(0x20, 0x7F)) + b"\n\t"
 
 
 def clean(text: str) -> str:
-    """Return `text` with every control character made visible, except line feeds and tabs.
-
-    Optimized for clean text: a megabyte takes a few milliseconds.
-    """
+    """Return `text` with every control character made visible, except line feeds and tabs. Fast for clean text."""
     if text.isascii():
         is_plain = not text.encode("ascii").translate(None, _PLAIN)
     else:

@@ -1,7 +1,4 @@
-"""Metrics in the text format of Prometheus.
-
-Format: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
-"""
+"""Metrics for Prometheus: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format"""
 
 from __future__ import annotations
 

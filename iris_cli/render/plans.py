@@ -185,7 +185,6 @@ def workspace_words(workspace: Workspace) -> str:
 
 
 def _show_shipped(output: Output, listing: Listing) -> None:
-    """Print the directory that would be shipped, and its biggest files."""
     files = count(len(listing.entries), "file")
     output.line(f"would ship {listing.directory}: {files}, {format_memory(listing.size)} ({listing.rule})")
     rows = [(each.name, format_memory(each.size)) for each in listing.largest]
@@ -193,6 +192,5 @@ def _show_shipped(output: Output, listing: Listing) -> None:
 
 
 def _shipped_directory(listing: Listing) -> ShippedDirectory:
-    """Return the directory that would be shipped, with every file."""
     files = [ShippedFile(each.name, each.size, each.executable, each.target) for each in listing.entries]
     return ShippedDirectory(listing.directory, listing.rule, listing.size, files)

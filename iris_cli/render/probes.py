@@ -70,10 +70,7 @@ def host_key_lines(presented: Sequence[HostKey]) -> list[str]:
 
 
 def identity_lines(host: ChangedHost) -> list[str]:
-    """Return lines that compare the host's boot id and incarnation with the log.
-
-    The last line has the attempts that would end if the user accepts the host.
-    """
+    """Return lines that compare boot id and incarnation with the log and name the attempts that would end."""
     worker, seen = host.worker, host.seen
     if isinstance(seen, Silence):
         return [f"{worker.id} can't be identified ({seen.step}: {seen.detail})"]

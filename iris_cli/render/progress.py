@@ -28,10 +28,7 @@ _MIN_WIDTH_FOR_BAR = 72  # columns
 
 
 class ProgressLine:
-    """The line that shows the innermost long operation. Thread-safe.
-
-    Call `wipe` before writing to the terminal. `clock` returns monotonic seconds.
-    """
+    """The line that shows the innermost long operation. Thread-safe. Call `wipe` before writing to the terminal."""
 
     def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
         self._clock = clock

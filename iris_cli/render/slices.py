@@ -182,7 +182,7 @@ def pass_document(result: Autoscaled, scaling: Scaling) -> PassDocument:
 
 
 def owner_hint(conflict: OwnerConflict) -> str:
-    """Return the hint for an owner conflict: why this state directory must not manage the slices."""
+    """Return the hint that says how to resolve an owner conflict."""
     if conflict.elsewhere:
         return "use that state directory; if it is gone for good: iris autoscale --adopt"
     return "restore the newest log; or delete the unknown slices and their tasks: iris autoscale --adopt"

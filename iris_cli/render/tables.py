@@ -157,16 +157,15 @@ def duration(seconds: float | None) -> str:
     return "" if seconds is None else format_duration(seconds)
 
 
-_MAX_DIGITS = 9  # of a number at the end of a name
+_MAX_DIGITS = 9  # in the number at the end of a name
 MAX_PARTS = 6
 
 
 def fold(names: Iterable[str], max_parts: int = MAX_PARTS) -> str:
     """Fold names that differ only in the number at their end: `w-[0-3,7], v`. The part before the number is the stem.
 
-    Stems keep the order of first appearance. Numbers ascend. An ellipsis replaces stems after the first `max_parts`,
-    and in each stem the ranges of numbers after the first `max_parts`. Leading zeros belong to the stem: `w-01` must
-    not become `w-1`.
+    Stems keep the order of first appearance; numbers ascend. After `max_parts` stems, and after `max_parts` ranges of
+    numbers of a stem, an ellipsis follows. Leading zeros belong to the stem: `w-01` does not become `w-1`.
     """
     stems: dict[tuple[str, bool], set[int]] = {}
     for name in names:
@@ -203,7 +202,7 @@ def banner(messages: Sequence[str], cycles: Cycles | None) -> list[Text]:
 
 
 def cycle_words(cycles: Cycles | None, at: float) -> Text:
-    """Return what runs cycles, and the age of the last cycle. In a view of the past, return `at`; `cycles` is None."""
+    """Return what runs cycles, and the age of the last cycle. If `cycles` is None (a view of the past), return `at`."""
     if cycles is None:
         return text(f"as of {clock_time(at)} UTC", "yellow")
     is_fine = cycles.has_next_cycle or not (cycles.needed or cycles.last is None)

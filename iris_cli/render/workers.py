@@ -67,7 +67,7 @@ def _cells(details: WorkerDetails) -> Row:
 
 
 def status_words(status: str, noun: str = "") -> str:
-    """Return the words for the status of a worker, `stopping tasks`, or of a slice, `2 VMs suspect` (`noun`: VM)."""
+    """Return a worker's status in words, such as `stopping tasks`; for a slice (`noun`: VM) such as `2 VMs suspect`."""
     parts = (part.rpartition(" ") for part in status.split(", "))
     return ", ".join(
         (f"{count(int(number), noun)} " if number else "")
@@ -96,8 +96,7 @@ def worker_tables(
 ) -> list[Renderable]:
     """Return the worker's status, the reasons why it rejects tasks, its warnings, facts and attempts.
 
-    `cycles`: text about what runs cycles. `occupied`: kinds of tasks that the worker does not accept now, with
-    reasons.
+    `cycles`: text about what runs cycles. `occupied`: kinds of tasks that the worker rejects now, with reasons.
     """
     row = details.worker
     head = Text.assemble(text(row.id, "bold"), "  ", state(row.status))

@@ -51,7 +51,7 @@ def forward(
     local = wanted.local or (
         wanted.remote if isinstance(wanted.remote, int) else destination and destination.port
     )
-    assert local  # a registered endpoint has a port
+    assert local  # only a running task has named ports
     forwarding = operation.Forward(
         session, iris.transport, task.id, wanted.remote, operation.listen(what, wanted, local)
     )

@@ -101,9 +101,7 @@ def salvage(
 def compact(context: typer.Context) -> None:
     """Move the lines of the log to its archive.
 
-    Nothing is lost; other writers wait.
-
-    `iris schedule` does it by itself when the log has more than 64 MB.
+    Nothing is lost; other writers wait. `iris schedule` compacts a log of more than 64 MB.
     """
     from iris_cli.journal.state_dir import LOCK_TIMEOUT
     from iris_cli.ops.cycle import compaction
@@ -125,8 +123,8 @@ def export(
 ) -> None:
     """Print every event of archive and log as JSON Lines.
 
-    For jq, DuckDB or pandas. The columns are seq, index, at, actor, type, job, task, attempt and worker (null if
-    the event has none), and event: its fields as in the log.
+    For jq, DuckDB or pandas. Each line has seq, index, at, actor, type, event (the fields in the log), and job, task,
+    attempt and worker (null if the event names none).
     """
     from iris_cli.ops.event_rows import rows
     from iris_cli.render.event_log import show_rows

@@ -113,7 +113,7 @@ def show(context: typer.Context) -> None:
 
 
 def _why_invalid(iris: Context) -> str:
-    """Return the first problem of cluster.yaml; '' if it is valid. If it is invalid, use a default configuration."""
+    """Return the first problem of cluster.yaml, and replace `iris.config` with defaults; '' if the file is valid."""
     from iris_cli.config.schema import ClusterConfig
 
     try:

@@ -18,7 +18,7 @@ iris register-endpoint tensorboard --remove
 
 def register_endpoint(
     context: typer.Context,
-    name: Annotated[str, argument("NAME", "Its name.")],
+    name: Annotated[str, argument("NAME", "Name of the endpoint.")],
     port: Annotated[int | None, argument("[PORT]", "The port on this host.", parser=whole_number)] = None,
     metadata: Annotated[
         list[str] | None, option("NAME=VALUE", "Metadata for clients of the endpoint.")
@@ -27,7 +27,7 @@ def register_endpoint(
 ) -> int:
     """Register a port of this task under a name.
 
-    It is removed when the attempt ends.
+    The endpoint is removed when the attempt ends.
     """
     from iris_cli.cli import inside
 

@@ -24,7 +24,7 @@ def stacks(
         str,
         option(
             "NAME",
-            "USR1 or USR2: send it to every program with a handler for it. The handler must be faulthandler's.",
+            "Send USR1 or USR2 even to programs with their own handler, which must be faulthandler's.",
         ),
     ] = "",
 ) -> int:

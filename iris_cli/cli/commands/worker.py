@@ -117,8 +117,8 @@ def probe(
         bool,
         flag(
             "--accept-key",
-            "Trust the host keys shown now (default: of all new workers); for a re-created host "
-            "also its boot and incarnation.",
+            "Trust the keys that the hosts present (default: all new workers), and the boot and incarnation "
+            "of re-created hosts.",
         ),
     ] = False,
     yes: Annotated[bool, flag("--yes", "Don't ask.")] = False,

@@ -11,10 +11,7 @@ iris workers --json | jq -r '.workers[].id'
 
 
 def workers(context: typer.Context) -> None:
-    """List the workers with free resources and problems.
-
-    Shows free resources, condition, and why a worker accepts no tasks.
-    """
+    """List the workers with free resources and problems."""
     from iris_cli.ops.views.inventory import inventory
     from iris_cli.render.workers import show_inventory
 

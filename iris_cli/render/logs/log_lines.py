@@ -113,7 +113,7 @@ class LogPrinter(Struct):
                 texts = _join_by_rank(text for text in step.texts if text.stream == name)
                 if not self.folded:
                     self._print(_unfolded_blocks(texts))
-                elif texts or step.is_full_poll:  # otherwise lines wait until all workers are read once more
+                elif texts or step.is_full_poll:  # until then, peers may write the same lines
                     self._print(live.add(texts))
         self.output.flush()
 

@@ -132,7 +132,7 @@ def _notes(result: RankStacks, what: str) -> Iterator[str]:
     if result.answer.count is None:
         yield "can't list the processes of its host"
     elif not result.answer.programs:
-        yield f"not running there ({result.answer.state})"
+        yield f"not running on its worker ({result.answer.state})"
     for program in result.answer.programs:
         if program.how not in ("spy", "handler", "other"):
             yield _missing_stack_reason(program, what)
@@ -188,7 +188,7 @@ def _rank_processes(result: RankStacks) -> RankProcesses:
 
 
 Activity = tuple[str, str, str]
-"""Singular verb, plural verb, and the wait channel as ` in PLACE`."""
+"""Singular verb, plural verb, and ` in CHANNEL` if the kernel reports the function in which the thread waits."""
 
 _VERBS = {
     "S": ("sleeps", "sleep"),

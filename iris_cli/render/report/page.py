@@ -352,7 +352,7 @@ def style_class(reason: EndReason | None) -> str:
 
 
 def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
-    """Return the chart's data. `unit`: the unit of times, in seconds. `jobs`: names and `_attempt_numbers`."""
+    """Return the chart's data. `unit`: the unit of times in seconds. `jobs`: each job's name and `_attempt_numbers`."""
     unit = 1.0 if report.at - report.since > _LONG_REPORT else 0.01
     return {
         "since": report.since,

@@ -111,7 +111,7 @@ def _facts(status: JobStatus) -> Table:
 
 
 def _reason(status: JobStatus) -> tuple[str, str]:
-    """Return a label, and why the job or some of its tasks are pending, or why the job ended. Omit a shown failure."""
+    """Return a label, and why tasks are pending or the job ended; without reason if the failure card shows it."""
     job, pending = status.job, status.job.tasks.get(TaskState.PENDING, 0)
     if job.workers and job.why and pending and not (job.stopping or job.state.terminal):
         return "pending", f"{count(pending, 'task')}: {job.why}"
@@ -140,8 +140,7 @@ def _endpoint(row: EndpointRow) -> str:
 def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
     """Return a table of tasks. `everything`: a row for each task.
 
-    Otherwise pending tasks with the same reason share a row. Above FOLD_ABOVE, all tasks with the same state and reason
-    share a row.
+    Otherwise tasks with the same state and reason share a row: only pending tasks, or above FOLD_ABOVE all tasks.
     """
     headers = ("TASK", "STATE", "WORKER", "ATTEMPT", "STARTED (UTC)", "ENDED (UTC)", "RAN", "WHY")
     narrow = width < NARROW

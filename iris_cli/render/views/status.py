@@ -52,7 +52,6 @@ def show_cluster(
 
 
 def _parts(status: ClusterStatus, width: int, *, everything: bool, chosen: bool) -> list[Text | Table]:
-    """Return the view for a terminal of `width` columns."""
     parts: list[Text | Table] = [*banner(status.messages, status.cycles), header(status)]
     for part in (
         _jobs(status, width, everything, chosen),
@@ -185,10 +184,7 @@ def _host_cells(row: WorkerRow) -> Row:
 
 
 def problem_lines(workers: Iterable[WorkerRow]) -> list[str]:
-    """Return a line for each warning, and for each reason why workers accept no tasks.
-
-    Omit the reason of workers that accept no tasks only until an attempt is stopped.
-    """
+    """Return a line for each warning, and for each reason why workers accept no tasks, except a stop of attempts."""
     problems: list[tuple[str, str]] = []
     for worker in workers:
         reasons = worker.refuses[:1] if worker.status != "stopping" else ()

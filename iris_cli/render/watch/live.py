@@ -49,7 +49,7 @@ class LiveScreen:
         self._terminal = threading.RLock()  # held while writing to the terminal
         self._live: Live | None = None
         self._modes: list[Any] | None = None  # the terminal's modes before the screen opened
-        self._painted: tuple[tuple[int, int], Sequence[Text]] | None = None  # size and lines now
+        self._painted: tuple[tuple[int, int], Sequence[Text]] | None = None  # size and lines on the screen
         self._handlers: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._painter = threading.Thread(target=self._run_painter, name="iris-screen", daemon=True)

@@ -29,7 +29,7 @@ _MAX_EVENTS = 50
 class Screen:
     """Context manager for the output of a watch; restores the terminal at the end.
 
-    `look` reads the current state and returns a function that draws it. It is called after each step.
+    After each step, `look` reads the current state and returns a function that draws it.
     """
 
     def __init__(self, output: Output, session: Session, look: Callable[[], DrawScreen]) -> None:
