@@ -30,7 +30,7 @@ PACKED_SIZE_FACTOR = 4
 class SubmissionContext(Struct, frozen=True, kw_only=True):
     """Context for accepting jobs. `defaults`: values of fields that are not given."""
 
-    possible_workers: PossibleWorkers  # attributes of all workers that exist or could be created
+    possible_workers: PossibleWorkers
     defaults: JobRequest
     limits: Limits
 

@@ -12,7 +12,7 @@ from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.errors import UnschedulableError
 
 _FORCE = "--force submits the job anyway"
-_LISTED = 5
+_MAX_LISTED = 5
 
 
 class Offer(NamedTuple):
@@ -89,7 +89,7 @@ def _check_groups(
             f"no worker has an attribute {clip(key)}: not submitted",
             hint="; ".join(filter(None, (did_you_mean(key, known_keys), _FORCE))),
         )
-    conditions = " and ".join(map(format_constraint, required[:_LISTED]))
+    conditions = " and ".join(map(format_constraint, required[:_MAX_LISTED]))
     described, offers = _describe_exclusions(groups, conditions, matching)
     name, size_of_largest = groups.largest(offers) or largest
     largest_text = f"largest: {name} with {size_of_largest}" if name else f"none has {key}"
@@ -117,14 +117,14 @@ class _Groups(NamedTuple):
         Unprobed workers may join any group. So may unregistered VMs of a slice, unless groups are slices.
         """
         sizes: Counter[str] = Counter()
-        unplaced = 0
+        ungrouped = 0
         for each in offers:
             value = each.attributes.get(self.key)
             if not each.slices:
                 if value is not None:
                     sizes[str(value)] += 1
                 elif each.idle is None:
-                    unplaced += 1
+                    ungrouped += 1
                 continue
             vms = each.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
             if vms is None or not isinstance(vms.value, int):
@@ -145,11 +145,11 @@ class _Groups(NamedTuple):
         if self.key == constraints.TPU_NAME_ATTRIBUTE_KEY:
             sizes.update(missing)
         else:
-            unplaced += sum(missing.values())
-        if unplaced and not sizes:
+            ungrouped += sum(missing.values())
+        if ungrouped and not sizes:
             return None
         name, size = min(sizes.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
-        return name, size + unplaced
+        return name, size + ungrouped
 
     def fit_the_gang(self, offers: Sequence[Offer]) -> bool:
         largest = self.largest(offers)
@@ -264,11 +264,11 @@ def _no_such_slice_error(ranks: int, sizes: Iterable[int]) -> UnschedulableError
 def _unmatched_error(required: Sequence[Constraint], equipped: Sequence[Offer]) -> UnschedulableError:
     unmatched = [each for each in required if not any(_may_match(each, offer) for offer in equipped)]
     blamed = unmatched or required
-    names = " and ".join(map(format_constraint, blamed[:_LISTED]))
+    names = " and ".join(map(format_constraint, blamed[:_MAX_LISTED]))
     prefix = "" if unmatched or len(blamed) == 1 else "all of "
     fleet = [offer.attributes for offer in equipped]
-    meant = next(typo_warnings(unmatched, fleet), "").rpartition("; ")[2]
-    hint = meant or _existing_values(blamed[0], fleet)
+    suggestion = next(typo_warnings(unmatched, fleet), "").rpartition("; ")[2]
+    hint = suggestion or _existing_values(blamed[0], fleet)
     return UnschedulableError(
         f"no worker satisfies {prefix}{names}: not submitted", hint="; ".join(filter(None, (hint, _FORCE)))
     )
@@ -279,8 +279,8 @@ def _existing_values(constraint: Constraint, fleet: Sequence[Mapping[str, Attrib
     found = sorted({str(each[constraint.key].value) for each in fleet if constraint.key in each})
     if not found:
         return f"no worker has an attribute {constraint.key}"
-    rest = f" or {len(found) - _LISTED} others" if len(found) > _LISTED else ""
-    return f"{constraint.key} is {' or '.join(found[:_LISTED])}{rest}"
+    rest = f" or {len(found) - _MAX_LISTED} others" if len(found) > _MAX_LISTED else ""
+    return f"{constraint.key} is {' or '.join(found[:_MAX_LISTED])}{rest}"
 
 
 def _too_large_error(need: Amounts, sizes: Sequence[Amounts]) -> UnschedulableError:

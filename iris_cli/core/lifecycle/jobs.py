@@ -73,7 +73,7 @@ def end_if_decided(draft: Draft, job_id: JobId) -> None:
 
 
 def stop(draft: Draft, attempt: AttemptId, reason: EndReason, trigger: TaskId | None = None) -> None:
-    """Order the stop of an attempt. It holds its resources until the stop is proven."""
+    """Order the stop of an attempt. The attempt holds its resources until the stop is proven."""
     draft.record(
         AttemptStopRequested(task=attempt.task, attempt=attempt.number, reason=reason, trigger=trigger)
     )
@@ -114,7 +114,7 @@ def _end_of(draft: Draft, job_id: JobId, state: JobState) -> End:
 
 
 def _decisive_task(job: Job, tasks: list[Task]) -> Task | None:
-    """Return the first task whose end made the job fail. Tolerated failures count only without other failures."""
+    """Return the first task whose end made the job fail. Tolerated failures come last."""
     failures = sum(task.state is TaskState.FAILED for task in tasks)
     tolerated = not job.is_gang and failures <= job.max_task_failures
     by_exit, by_host = TaskState.FAILED, TaskState.WORKER_FAILED

@@ -29,7 +29,7 @@ MAX_REPLICAS = 10_000
 MAX_STRINGS = 1 << 20  # bytes of all strings of a job; Linux allows 2 MiB with its default stack size
 
 PossibleWorkers = Sequence[Mapping[str, AttributeValue]]
-"""The attributes of every possible worker: registered, or declared in the configuration."""
+"""The attributes of every possible worker: registered, declared in the configuration, or of a scale group."""
 
 
 def submit(
@@ -244,7 +244,7 @@ def stem_of(command: Sequence[str]) -> str:
 
 
 def free_name(cluster: Cluster, stem: str) -> JobId:
-    """Return the stem with a free number. Used numbers are consecutive, so a binary search finds the free number."""
+    """Return the stem with a free number, found by binary search, because used numbers are mostly consecutive."""
     taken, free = 0, 1
     while f"{stem}-{free}" in cluster.jobs:
         taken, free = free, 2 * free

@@ -156,7 +156,7 @@ class SchedulingContext:
         if found is None:
             claims = map(Amounts.claimed, self.fleet.workers[position].claims.values())
             claimed = (*claims, *self._placed.get(position, ()))
-            idle, packed_free = self._idle[position], self._packed_free[position]
+            idle, packed_free = self._idle_amounts[position], self._packed_free[position]
             key = idle, packed_free, *claimed
             found = self._distinct_loads.get(key)
             if found is None:
@@ -209,19 +209,19 @@ class SchedulingContext:
             self.dimensions[number].shrink(position, had, had - need.amounts[number])
 
     @cached_property
-    def idle(self) -> list[Levels]:
+    def idle_levels(self) -> list[Levels]:
         """The amounts that workers have when they are idle, in the order of the fields of `Amounts`."""
-        return _levels(_positions_by_amounts(self._idle))
+        return _levels(_positions_by_amounts(self._idle_amounts))
 
     @cached_property
-    def _idle(self) -> list[Amounts]:
+    def _idle_amounts(self) -> list[Amounts]:
         return list(map(Amounts.idle, self.fleet.workers))
 
     @cached_by_argument
     def workers_of_size(self, need: Amounts) -> int:
         """Return the workers that have room for one task when they run nothing else."""
         found = self.fleet.all_workers
-        for levels, amount in zip(self.idle, need, strict=True):
+        for levels, amount in zip(self.idle_levels, need, strict=True):
             found &= levels.workers_with_at_least([amount])[amount]
         return found
 

@@ -92,7 +92,7 @@ def group_by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
     if isinstance(pending, dict):
         return pending
     found: TasksByJob = {}
-    disordered: dict[JobId, None] = {}
+    unsorted_jobs: dict[JobId, None] = {}
     job, tasks, last = None, [], -1
     for task in pending:
         if task.state is _PENDING:
@@ -102,10 +102,10 @@ def group_by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
                 tasks = found.setdefault(job, [])
                 last = tasks[-1].id.index if tasks else -1
             if index <= last:  # usually they are in order
-                disordered[job] = None
+                unsorted_jobs[job] = None
             tasks.append(task)
             last = index
-    for job in disordered:
+    for job in unsorted_jobs:
         found[job] = _sort_by_index(found[job])
     return found
 

@@ -151,7 +151,7 @@ def _needs_large_part(context: SchedulingContext, requirement: Requirement) -> b
     That is at least half of the CPUs, memory, GPUs or chips of the largest suitable worker, or all GPUs of one.
     """
     need, workers = requirement.need, requirement.selected
-    largest = [levels.largest(workers) for levels in context.idle]
+    largest = [levels.largest(workers) for levels in context.idle_levels]
     if any(0 < wanted <= have <= 2 * wanted for wanted, have in zip(need, largest, strict=True)):
         return True
     one_more_gpu = Amounts(0, 0, need.gpus + 1, 0)

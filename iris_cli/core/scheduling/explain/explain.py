@@ -303,7 +303,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             number = AMOUNT_KINDS.index(kind)
             need = requirement.need[number]
             have = max(0, self._context.dimensions[number].levels.largest(rejected))
-            largest = self._context.idle[number].largest(requirement.selected)
+            largest = self._context.idle_levels[number].largest(requirement.selected)
             if largest < need:
                 fleet, device = self._context.fleet, requirement.job.resources.device
                 text = wording.too_large_text(fleet, device, kind, need, largest)
@@ -334,7 +334,7 @@ def _largest(groups: list[Group]) -> Group | None:
     return max(groups, key=lambda group: (len(group.members), -group.number), default=None)
 
 
-# The expected start of a pending job that only tasks with time limits block
+# The expected start of a pending job, if only tasks with time limits block it
 
 
 def _expected_start(

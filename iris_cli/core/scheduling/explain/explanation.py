@@ -99,7 +99,7 @@ UnconfirmedStops = Mapping[WorkerId, Collection[JobId | None]] | Collection[Work
 because the end of its job does not confirm that it was stopped."""
 
 
-_ORDER_OF_RESUBMITTED = 1 << 62  # the order of a job submitted again: after all jobs of its priority
+_ORDER_OF_RESUBMITTED = 1 << 62  # after all jobs of its priority, as if submitted again
 
 
 class ChangeKind(StrEnum):
