@@ -62,7 +62,7 @@ def _answer(question: str, terminal: TextIO) -> bool:
         try:
             sys.stderr.write(f"{clean_line(question)} [y/N]: ")
             sys.stderr.flush()
-            # Python handles a Ctrl-C that comes just before a system call only after it, so keep the call short.
+            # If Ctrl-C comes just before a system call, Python handles it after the call. So wait in short calls.
             while not select.select((terminal,), (), (), _POLL_INTERVAL)[0]:
                 pass
             line = terminal.readline()

@@ -38,7 +38,7 @@ class Assigned(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """A pending task or gang with its first reason. `reason`: the kind of the reason. `id` of a gang: its job."""
+    """A pending task or gang with its first reason. `id`: the task, or the gang's job. `reason`: its kind."""
 
     id: str
     reason: ReasonKind

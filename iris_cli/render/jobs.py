@@ -217,13 +217,13 @@ def show_cancelled(
         output.document(CancelledDocument(result.cancelled, over, stopping, cycles))
         return
     _print_cancelled(output, result.cancelled, over)
-    are = f"{count(len(stopping), 'attempt')} {'is' if len(stopping) == 1 else 'are'}"
-    on = fold(dict.fromkeys(stopping.values()))
+    attempts_are = f"{count(len(stopping), 'attempt')} {'is' if len(stopping) == 1 else 'are'}"
+    workers = fold(dict.fromkeys(stopping.values()))
     if stopping and waited:
-        then = no_cycles or "retried in every cycle: iris workers"
-        output.warning(f"{are} not proven gone on {on} (silent or unkillable); {then}")
+        advice = no_cycles or "retried in every cycle: iris workers"
+        output.warning(f"{attempts_are} not proven gone on {workers} (silent or unkillable); {advice}")
     elif stopping:
-        output.message(f"{are} being stopped on {on}; iris cancel --wait JOB waits for that")
+        output.message(f"{attempts_are} being stopped on {workers}; iris cancel --wait JOB waits for that")
 
 
 def _print_cancelled(

@@ -192,11 +192,11 @@ def adopt_question(conflict: OwnerConflict) -> str:
     """Return the question that confirms `--adopt`, with its consequences."""
     names = ", ".join(conflict.unknown)
     noun = "slices" if len(conflict.unknown) > 1 else "slice"
-    lost = f"elete {noun} {names} (unknown to this event log) with all tasks?"
+    deletion = f"delete {noun} {names} (unknown to this event log) with all tasks?"
     if not conflict.elsewhere:
-        return f"D{lost}"
-    here = f"Move the management of slices from {conflict.elsewhere} to this state directory"
-    return f"{here}, and d{lost}" if names else f"{here}?"
+        return f"D{deletion[1:]}"
+    move = f"Move the management of slices from {conflict.elsewhere} to this state directory"
+    return f"{move}, and {deletion}" if names else f"{move}?"
 
 
 def show_adopted(output: Output, conflict: OwnerConflict | None, *, done: bool) -> None:

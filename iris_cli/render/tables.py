@@ -147,9 +147,9 @@ def expected_words(expected: ExpectedStart | None, now: float) -> str:
     """Return `not before 14:31 CET (estimate): train ends by its time limit`, in local time; '' for None."""
     if expected is None:
         return ""
-    at, one = local_minute(expected.not_before_at, now), len(expected.jobs) == 1
-    ends = "ends by its time limit" if one else "end by their time limits"
-    return f"not before {at} (estimate): {fold(expected.jobs)} {ends}"
+    start = local_minute(expected.not_before_at, now)
+    ends = "ends by its time limit" if len(expected.jobs) == 1 else "end by their time limits"
+    return f"not before {start} (estimate): {fold(expected.jobs)} {ends}"
 
 
 def duration(seconds: float | None) -> str:

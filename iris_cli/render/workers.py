@@ -147,14 +147,14 @@ def _utc(moment: str) -> str:
 
 
 def _address(details: WorkerDetails) -> str:
-    to = details.connection
-    if to.allocation:
-        login = f" on {to.login}" if to.login else ""
-        return f"node {to.node} of Slurm job {to.allocation}, reached by srun{login}"
-    user = f"{to.user}@" if to.user else ""
-    port = f":{to.port}" if to.port else ""
-    jump = f" via {to.proxy_jump}" if to.proxy_jump else ""
-    return f"{user}{to.host}{port}{jump}"
+    connection = details.connection
+    if connection.allocation:
+        login = f" on {connection.login}" if connection.login else ""
+        return f"node {connection.node} of Slurm job {connection.allocation}, reached by srun{login}"
+    user = f"{connection.user}@" if connection.user else ""
+    port = f":{connection.port}" if connection.port else ""
+    jump = f" via {connection.proxy_jump}" if connection.proxy_jump else ""
+    return f"{user}{connection.host}{port}{jump}"
 
 
 def _claims(details: WorkerDetails, width: int) -> Renderable:

@@ -63,10 +63,10 @@ def forward(
         elif iris.output.quiet:
             iris.output.line(address)
         else:
-            on = f" on {destination.worker}" if destination else ""
+            on_worker = f" on {destination.worker}" if destination else ""
             kind = "port" if isinstance(wanted.remote, int) else "endpoint"
             iris.output.line(
-                f"forwarding {address} to {kind} {wanted.remote} of {task.id}{on}; Ctrl-C to stop"
+                f"forwarding {address} to {kind} {wanted.remote} of {task.id}{on_worker}; Ctrl-C to stop"
             )
         if isinstance(location, str):
             iris.output.message(f"{location}: connections are closed until it runs")

@@ -105,8 +105,8 @@ def _summary(found: Sequence[SharedStack]) -> str:
     mains = [stack for stack in found if stack.kind == MAIN]
     parts = []
     for stack in mains:
-        elsewhere = {frame for other in mains if other is not stack for frame in other.frames}
-        where = call_words(own_call(stack.frames, elsewhere)) if stack.frames else "no Python frame"
+        other_frames = {frame for other in mains if other is not stack for frame in other.frames}
+        where = call_words(own_call(stack.frames, other_frames)) if stack.frames else "no Python frame"
         parts.append(f"{_ranks(stack.ranks)} in {where}")
     return "; ".join(parts) if len(mains) > 1 else ""
 

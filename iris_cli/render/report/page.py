@@ -341,7 +341,7 @@ _LONG_REPORT = 36_000.0
 
 
 def style_class(reason: EndReason | None) -> str:
-    """Return the style sheet class for the end of an attempt. It sets the colour. None means a live attempt."""
+    """Return the CSS class that colours the end of an attempt. None means a live attempt."""
     if reason is None:
         return "running"
     if reason is EndReason.OK:

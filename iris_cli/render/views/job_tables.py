@@ -292,8 +292,8 @@ def _peer_line(group: PeerGroup, first: TaskId) -> str:
         return f"{who} {how} with the same last line as task-{first.index}"
     if not group.line:
         return f"{who} {how} without output"
-    of = f" of task-{group.tasks[0].index}" if len(group.tasks) > 1 else ""
-    return f'{who} {how}; last line{of}: "{group.line}"'
+    of_task = f" of task-{group.tasks[0].index}" if len(group.tasks) > 1 else ""
+    return f'{who} {how}; last line{of_task}: "{group.line}"'
 
 
 def _known_cause(known: Explained, failure: FailureCard) -> Iterator[Text | Table]:

@@ -104,7 +104,7 @@ class LiveScreen:
             self._error = error
 
     def _wait(self) -> bool:
-        """Wait for an update, at most TICK seconds. Return False at the end. Several waiting updates count as one."""
+        """Wait for updates, at most TICK seconds. Return False when the screen closes."""
         is_active = True
         with suppress(Empty):
             is_active = self._wake.get(timeout=TICK)
