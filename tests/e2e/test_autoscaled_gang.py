@@ -122,11 +122,19 @@ def test_new_vms_are_set_up_once_whoever_is_killed_and_before_anything_else_runs
         return any(homes.glob("west-*/hosts/*/home/ran"))
 
     until(is_set_up)
-    status = site.cycle_until("SUCCEEDED", "train")
+    site.cycle_until("SUCCEEDED", "train")
     assert [path.read_text() for path in homes.glob("west-*/hosts/*/home/ran")] == ["west\n"]
+    records = map(json.loads, (site.directory / "state" / "events.jsonl").read_text().splitlines())
+    failed_at = next(
+        record["at"]
+        for record in records
+        for event in record["events"]
+        if event["type"] == "SliceDeletionRequested"
+    )
+    status = site.iris("status", "--at", failed_at, "--json").json()  # the back-off may have ended since
     groups = {group["name"]: group for group in status["scaling"]["groups"]}
     assert "set-up failed on broken-" in groups["broken"]["backing_off"]
-    for shown in (site.iris("status"), site.iris("history", "--all")):
+    for shown in (site.iris("status", "--at", failed_at), site.iris("history", "--all")):
         assert "exit 3: no " in shown.out
         assert "\033" not in shown.out
     assert list(homes.glob("broken-*")) == []
