@@ -17,7 +17,7 @@ class Level(StrEnum):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One finding about `subject`. `code` is the exit code of a failure. `hidden_if_ok`: tables omit it at level OK."""
+    """One finding about `subject`. `code` is the exit code of a failure. `hidden_if_ok`: tables omit an OK finding."""
 
     level: Level
     subject: str

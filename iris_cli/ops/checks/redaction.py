@@ -10,7 +10,7 @@ from functools import cached_property
 MIN_SECRET = 4
 """Minimum number of characters of a value that is hidden everywhere. Shorter values occur in ordinary words."""
 _MAX_LINE = 20_000  # characters of a line, because the time for patterns grows with the square of the length
-_MIN_WITHIN_WORDS = 6  # minimum characters of a name that is also replaced within words
+_MIN_WITHIN_WORDS = 6  # characters; names of this length are also replaced within words
 _NEVER_REDACTED = frozenset(("iris", "localhost", "127.0.0.1", "::1", "", "none"))
 _FILE_SUFFIXES = (
     "py|sh|yaml|yml|json|jsonl|log|txt|toml|lock|tmp|part|pub|gz|tar|so|md|conf|cfg|csv|html|cpp|cc|h|c|js"

@@ -245,9 +245,7 @@ def _notes(source: Source) -> Iterator[ExportNote]:
     yield from _lost_resources(job)
     yield from lost_constraints(job.constraints)
     if source.image:
-        yield lost_note(
-            "image", "no counterpart; sites that run images have an option of their own for `srun`"
-        )
+        yield lost_note("image", "no counterpart; at some sites `srun` has an option for images")
     if job.workspace is not None:
         yield lost_note(
             "workdir",

@@ -72,8 +72,8 @@ class CycleRunner:
             self.trouble = None
             self._record_trouble_of(self._cycles.run)
             self._has_requests = self._has_new_requests()
-            is_soon = self._expects_more() or self._interval == _FIRST_INTERVAL
-            interval = _MIN_INTERVAL if is_soon else 2 * self._interval or _FIRST_INTERVAL
+            is_short = self._expects_more() or self._interval == _FIRST_INTERVAL
+            interval = _MIN_INTERVAL if is_short else 2 * self._interval or _FIRST_INTERVAL
             self._interval = max(self.min_interval, min(interval, _MAX_INTERVAL))
             self._due = self.session.clock.monotonic() + self._interval
         return self.session.view()

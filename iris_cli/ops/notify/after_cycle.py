@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iris_cli.ops.notify.channels import Send
 
 TIMEOUT = 10.0
-"""Maximum seconds for one command or one post."""
+"""Maximum seconds for one command or one call of the webhook."""
 
 
 def begin(session: Session) -> None:

@@ -27,8 +27,7 @@ from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
 class CommandResult(Struct, frozen=True, kw_only=True):
     """The result on one worker or for one task.
 
-    `end` is the end of the command, `silence` the silence of the worker. If both are None, `note` says why the command
-    was not sent.
+    `end`: how the command ended. `silence`: why the worker did not answer. `note`: why the command was not sent.
     """
 
     worker: WorkerId | None

@@ -23,8 +23,8 @@ _ANY_SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; e
 def ssh_command(session: Session, name: str) -> list[str]:
     """Return the ssh or srun command for a task, a job with one task, or a worker. Raises NotFoundError, UsageError.
 
-    ssh accepts only the worker's recorded host key. ssh checks the key of a Slurm login host as configured on this
-    machine. `~/.ssh/config` sets the options that `cluster.yaml` omits, and the options of jump hosts.
+    ssh accepts only the worker's recorded host key. For a Slurm login host, this machine's SSH configuration decides.
+    `~/.ssh/config` sets the options that `cluster.yaml` omits, and the options of jump hosts.
     """
     cluster = session.view()
     if name in cluster.workers and name not in cluster.jobs:

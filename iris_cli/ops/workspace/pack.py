@@ -20,7 +20,7 @@ _MAX_NAMES = 5
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """Files to ship from `directory`. `size`: bytes of the tar file. `rule`: how they were selected.
+    """Files to ship from `directory`. `size`: bytes of the tar file. `rule`: how the files were selected.
 
     `script_name` is the name of the job script if only the script is shipped, otherwise ''.
     """

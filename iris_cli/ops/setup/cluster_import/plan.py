@@ -108,13 +108,10 @@ def plan_changes(
 
 
 class _Matches:
-    """Matches slices to entries of the file, each entry at most once.
-
-    `free`: the entries that are not matched yet, by their id().
-    """
+    """Matches slices to entries of the file, each entry at most once."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        self.free = {id(each): each for each in entries}
+        self.unmatched = {id(each): each for each in entries}
         tpus = [each for each in entries if each.type or each.kind == SLICES]
         self.by_name = {each.name: each for each in tpus}
         self.by_incarnation = {each.incarnation: each for each in tpus if each.incarnation}
@@ -144,7 +141,7 @@ class _Matches:
         addresses = (sorted(found.internal), sorted(found.external))
         moved = [
             each
-            for each in self.free.values()
+            for each in self.unmatched.values()
             if each.incarnation
             and sorted(each.addresses) in addresses
             and (_scope(each) in scopes or _has_same_name(each, found))
@@ -152,10 +149,10 @@ class _Matches:
         return self._take_first(moved)
 
     def _take_first(self, entries: Sequence[Entry | None]) -> Entry | None:
-        """Return the first of these entries that is still free, and mark it as matched."""
-        entry = next((each for each in entries if each is not None and id(each) in self.free), None)
+        """Return the first of these entries that is unmatched, and mark it as matched."""
+        entry = next((each for each in entries if each is not None and id(each) in self.unmatched), None)
         if entry is not None:
-            del self.free[id(entry)]
+            del self.unmatched[id(entry)]
         return entry
 
 
@@ -368,8 +365,8 @@ def _keep_skipped(plan: Plan, matches: _Matches, source: SourceContent) -> None:
     """Keep the entries of slices in the source that can't be imported."""
     for each in source.skipped:
         entry = matches.by_name.get(each.name)
-        if entry is not None and id(entry) in matches.free and _zone(entry) in ("", each.zone):
-            del matches.free[id(entry)]
+        if entry is not None and id(entry) in matches.unmatched and _zone(entry) in ("", each.zone):
+            del matches.unmatched[id(entry)]
             plan.notes.append((entry.name, "its entry is not changed"))
 
 
@@ -380,7 +377,7 @@ def _record_gone(
 
     With `prune`, remove these entries from the file and return their names. Otherwise return [].
     """
-    for entry in matches.free.values():
+    for entry in matches.unmatched.values():
         if entry.incarnation and _scope(entry) in source.scopes:
             plan.gone.append(entry.name)
             if prune:

@@ -27,8 +27,7 @@ from iris_cli.ops.setup.cluster_import.plan import Addresses, Plan, Recreated, p
 class OldMachine(Struct, frozen=True, kw_only=True):
     """A worker in the log whose VM was re-created.
 
-    `ended_attempts` ended because the old VM is gone. `kept` is an attempt that may run on the new VM, or None. If
-    `kept` is not None, `ended_attempts` is empty.
+    `ended_attempts` ended because the old VM is gone. There are none if an attempt may run on the new VM (`kept`).
     """
 
     worker: WorkerId

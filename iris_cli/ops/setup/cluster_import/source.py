@@ -179,7 +179,7 @@ def _read_text(source: str) -> SourceContent:
 
 
 def _check_is_list(source: str, first_line: str) -> None:
-    """Raise UsageError if the first line is a message of gcloud or a shell. Its words are not hosts."""
+    """Raise UsageError if the first line is a message or table of gcloud, or a message of a shell."""
     if _MESSAGE.match(first_line):
         raise UsageError(
             f"{_source_words(source)}: this is a message, not a list: {clip(first_line)}",
