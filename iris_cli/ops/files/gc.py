@@ -157,7 +157,9 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
             for answer in batch:
                 worker, attempts = answer.context.worker, tuple(answer.context.reaped.values())
                 sent[worker].update(attempts)
-                files_by_worker[worker] = _result(session.cluster, files_by_worker[worker], answer, attempts)
+                files_by_worker[worker] = _with_answer(
+                    session.cluster, files_by_worker[worker], answer, attempts
+                )
     _remove_caches(session, files_by_worker, older_than)
     return structs.replace(
         found, workers=tuple(files_by_worker.values()), files=_remove_files(session, found.files)
@@ -229,7 +231,7 @@ def _next_calls(
     return calls
 
 
-def _result(
+def _with_answer(
     cluster: Cluster, files: WorkerFiles, answer: WorkerAnswer, attempts: tuple[AttemptId, ...]
 ) -> WorkerFiles:
     if isinstance(answer.observation, Silence):

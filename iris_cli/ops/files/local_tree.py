@@ -118,9 +118,9 @@ class LocalTree(Struct):
                 if create:
                     with suppress(FileExistsError):
                         os.mkdir(part, dir_fd=current)
-                below = os.open(part, _DIRECTORY_FLAGS, dir_fd=current)
+                child = os.open(part, _DIRECTORY_FLAGS, dir_fd=current)
                 os.close(current)
-                current = below
+                current = child
             yield current
         finally:
             os.close(current)

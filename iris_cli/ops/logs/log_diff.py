@@ -149,10 +149,11 @@ def _changes(majority: Sequence[str], deviating: Sequence[str]) -> list[tuple[st
         return list(SequenceMatcher(None, majority, deviating, autojunk=False).get_opcodes())
     head = _common_prefix(majority, deviating)
     tail = _common_prefix(majority[head:][::-1], deviating[head:][::-1])
-    end, stop = len(majority) - tail, len(deviating) - tail
-    found = SequenceMatcher(None, majority[head:end], deviating[head:stop]).get_opcodes()
+    majority_end, deviating_end = len(majority) - tail, len(deviating) - tail
+    found = SequenceMatcher(None, majority[head:majority_end], deviating[head:deviating_end]).get_opcodes()
     codes = [(kind, a + head, b + head, c + head, d + head) for kind, a, b, c, d in found]
-    before, after = ("equal", 0, head, 0, head), ("equal", end, len(majority), stop, len(deviating))
+    before = ("equal", 0, head, 0, head)
+    after = ("equal", majority_end, len(majority), deviating_end, len(deviating))
     return [*([before] if head else []), *codes, *([after] if tail else [])]
 
 
@@ -171,18 +172,18 @@ def _deviation(majority: Texts, deviating: Texts, ranks: tuple[int, ...], tail: 
         codes = codes[1:]
     changes = [code for code in codes if code[0] != "equal"]
     if has_equal_lines and changes == codes[-1:] and changes[0][0] in ("delete", "insert"):
-        kind, start, end, begin, stop = changes[0]
+        kind, start, end, other_start, other_end = changes[0]
         return (
             Deviation(ranks=ranks, behind=end - start)
             if kind == "delete"
-            else Deviation(ranks=ranks, ahead=stop - begin)
+            else Deviation(ranks=ranks, ahead=other_end - other_start)
         )
     lines = [
         line
-        for _, start, end, begin, stop in changes
+        for _, start, end, other_start, other_end in changes
         for line in (
             *(f"-{text}" for text in majority[1][start:end]),
-            *(f"+{text}" for text in deviating[1][begin:stop]),
+            *(f"+{text}" for text in deviating[1][other_start:other_end]),
         )
     ]
     return Deviation(ranks=ranks, diff=tuple(lines[:MAX_LINES]), more=max(0, len(lines) - MAX_LINES))

@@ -95,14 +95,14 @@ def _ends_like(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
 def _pulled_texts(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
     """Yield the lines of one stream in a pulled copy that were not read yet, in pieces. Raises NotWritableError."""
     stream, end = reading.streams[name], logs.end(reading.id, name)
-    first, last = end or (0, b"")
-    size = first + len(last) if end else logs.size(reading.id, name)
+    end_offset, end_data = end or (0, b"")
+    size = end_offset + len(end_data) if end else logs.size(reading.id, name)
     if not stream.offset:  # nothing was read, perhaps because the worker reported an empty file
         stream = reading.streams[name] = LogStream(reading.query.tail)
     while size > stream.offset:
         offset, limit = stream.wanted
-        start = max(first, offset if offset >= 0 else size + offset)
-        data = last[start - first :][:limit] if end else logs.read(reading.id, name, start, limit)
+        start = max(end_offset, offset if offset >= 0 else size + offset)
+        data = end_data[start - end_offset :][:limit] if end else logs.read(reading.id, name, start, limit)
         if not data:
             break  # another process has removed the copy
         text = stream.take(LogChunk(data=data, offset=start, size=size, inode=stream.inode or 1))

@@ -151,7 +151,7 @@ class TarCheck:
         self._parser = self._entries()
         # Number of bytes that the parser wants next. If it is negative, the bytes are skipped.
         self._wanted = next(self._parser)
-        self._arrived = b""  # the bytes that have arrived, without skipped bytes
+        self._collected = b""  # the bytes that have arrived, without skipped bytes
         self._received = 0  # number of bytes that have arrived, including skipped bytes
 
     def feed(self, data: bytes) -> None:
@@ -159,11 +159,11 @@ class TarCheck:
         while start < len(data):
             step = min(abs(self._wanted) - self._received, len(data) - start)
             if self._wanted > 0:
-                self._arrived += data[start : start + step]
+                self._collected += data[start : start + step]
             start, self._received = start + step, self._received + step
             if self._received == abs(self._wanted):
-                arrived, self._arrived, self._received = self._arrived, b"", 0
-                self._wanted = self._parser.send(arrived)
+                collected, self._collected, self._received = self._collected, b"", 0
+                self._wanted = self._parser.send(collected)
 
     def end(self) -> None:
         """Check the archive as a whole, after its last piece."""

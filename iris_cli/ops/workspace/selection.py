@@ -81,12 +81,12 @@ def select(directory: Path, own_paths: Sequence[Path] = ()) -> Selection:
 
 def _make_ship_filter(directory: Path, own_paths: Sequence[Path]) -> Callable[[str], bool]:
     """Return a predicate that is False for pulled files and for files below `own_paths`."""
-    below = tuple(
+    own_prefixes = tuple(
         "" if each == directory else f"{each.relative_to(directory)}/"
         for each in own_paths
         if each.is_relative_to(directory)
     )
-    return lambda name: not f"{name}/".startswith(below) and f"/{PULL_DIRECTORY}/" not in f"/{name}"
+    return lambda name: not f"{name}/".startswith(own_prefixes) and f"/{PULL_DIRECTORY}/" not in f"/{name}"
 
 
 def _check_count(directory: Path, names: Iterator[str]) -> Iterator[str]:
@@ -114,12 +114,12 @@ def _list_with_git(directory: Path, may_ship: Callable[[str], bool], warnings: l
         return None
 
 
-def _list_repository(top: Path, below: str, warnings: list[str]) -> Iterator[str]:
-    """Yield the files of one repository and of its submodules and nested repositories."""
-    repository = top / below
+def _list_repository(top: Path, prefix: str, warnings: list[str]) -> Iterator[str]:
+    """Yield the files of the repository at `prefix`, of its submodules and of nested repositories."""
+    repository = top / prefix
     listed = _git(repository, "ls-files", "-z", "--cached", "--others", "--exclude-standard").stdout
     for raw in listed.split(b"\0"):
-        name = below + os.fsdecode(raw)
+        name = prefix + os.fsdecode(raw)
         if not raw or not is_directory(top / name):
             if raw:
                 yield name
@@ -180,14 +180,14 @@ def _walk(
     """Yield every file that isn't excluded, without directories named `.git`. Links are not followed."""
     directories = [""]
     while directories:
-        below = directories.pop()
+        prefix = directories.pop()
         try:
-            with os.scandir(top / below) as found:
+            with os.scandir(top / prefix) as found:
                 entries = list(found)
         except OSError as error:
-            raise unreadable(below or str(top), error) from error
+            raise unreadable(prefix or str(top), error) from error
         for entry in entries:
-            name = below + entry.name
+            name = prefix + entry.name
             directory = entry.is_dir(follow_symlinks=False)
             if entry.name == ".git" or ignore.excludes(name, directory=directory):
                 continue

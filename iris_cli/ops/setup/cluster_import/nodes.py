@@ -140,8 +140,8 @@ _PATH = pattern(r"projects/([^/]+)/locations/([^/]+)/(nodes|queuedResources)/([^
 _ZONE = pattern(r"[a-z0-9][a-z0-9-]{0,62}")
 _PROJECT = pattern(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
 _INCARNATION_PART = pattern(r"[A-Za-z0-9_.:+-]{1,64}")
-_LISTS = ("nodes", "queuedResources")
-_SPOT = (PREEMPTIBLE_ATTRIBUTE_KEY, "spot")
+_LIST_KEYS = ("nodes", "queuedResources")
+_SPOT_KEYS = (PREEMPTIBLE_ATTRIBUTE_KEY, "spot")
 _MAX_LABELS = 64  # Google's limit
 _MAX_NAME = 58  # characters, so that the number of a worker can be appended
 
@@ -191,7 +191,7 @@ def _items(text: str) -> tuple[list[Any], list[str], bool]:
             items.append(document)
             complete = False
             continue
-        lists = [document[key] for key in _LISTS if isinstance(document.get(key), list)]
+        lists = [document[key] for key in _LIST_KEYS if isinstance(document.get(key), list)]
         items += [each for entries in lists for each in entries]
         if document.get("nextPageToken"):
             notes.append("the list is incomplete: it has more pages")
@@ -275,7 +275,7 @@ def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
         external=external,
         project=project,
         zone=zone,
-        preemptible=any(settings.get(key) is True for key in _SPOT)
+        preemptible=any(settings.get(key) is True for key in _SPOT_KEYS)
         or _text(settings, "provisioningModel").upper() == "SPOT",
         incarnation=incarnation,
         created_at=created_at,
