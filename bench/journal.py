@@ -104,7 +104,9 @@ def _appends(place: Path, cluster: ClusterFiles, scale: Scale) -> Iterator[Row]:
     small = medians(
         {"one": lambda: append(one), "fsync": lambda: bare(size // len(many) * len(one))}, 10 * scale.repeat
     )
-    yield Row(target=7, name="one transaction, s wall", value=small["one"], reference=small["fsync"], limit=2.5)
+    yield Row(
+        target=7, name="one transaction, s wall", value=small["one"], reference=small["fsync"], limit=2.5
+    )
     large = medians({"many": lambda: append(many), "raw": lambda: bare(size)}, scale.repeat)
     name = f"{len(many)} events in one, against as many raw bytes, s wall"
     yield Row(target=7, name=name, value=large["many"], reference=large["raw"], limit=4)

@@ -14,8 +14,8 @@ With `--quiet` a command prints only its result, and nothing else on stdout:
   --html`, `export --out`, `config validate`, `cluster import`, `log compact`, `cron install`, `cron remove`, `loop
   start`, `loop stop`, and `worker` with `probe`, `drain`, `uncordon`, `taint`, `forget` or `unwedge`.
 - Progress, hints and reports are not printed. Errors go to stderr, and so do warnings: a job that failed, output that
-  is missing, a log that was repaired. A question is printed together with the changes that it asks about; `--yes`
-  skips question and changes.
+  is missing, a log that was repaired. A question is printed together with the changes that it asks about; with
+  `--yes` neither is printed.
 
 `--quiet` does not change the output of `--json`.
 """.splitlines()
@@ -104,8 +104,8 @@ output of the other ranks.
 Rules are text with `*`, not regular expressions, so no output can make the search slow. iris searches the last 64 KiB.
 The rules are Python modules in `iris_cli/core/known_causes/`; a test has a real message for each rule.
 
-`status` and `why` never call a worker. They search the output that was pulled, or the last 4 KiB of output in the event
-log. If neither shows the cause, the cycle that recorded the failure reads the last 64 KiB from the worker once and
-stores the matching lines below `logs/`. It does so for the first four attempts of a job, and for at most 16 attempts in
-a cycle.
+If the last 4 KiB of the output don't show the cause, the cycle that records a failure reads the last 64 KiB from the
+worker once and stores the matching lines below `logs/`, for the first four attempts of a job and for at most 16
+attempts in a cycle. `status` and `why` never call a worker: they search these lines, the pulled output, and the last
+4 KiB in the event log.
 """.splitlines()

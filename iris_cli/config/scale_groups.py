@@ -37,7 +37,7 @@ _EMAIL = pattern(r"[A-Za-z0-9._+-]{1,100}@[A-Za-z0-9.-]{1,150}")
 _LABEL_KEY = pattern(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = pattern(r"[a-z0-9_-]{0,63}")
 _MAX_LABELS = 60  # Google allows 64 labels, and iris adds some
-_ACCELERATOR_HINT = "accelerator: v4 and topology: 2x2x4 belong together"
+_ACCELERATOR_HINT = "set both, for example accelerator: v4 and topology: 2x2x4"
 _GCP_ONLY = (
     *("accelerator", "topology", "spot", "reserved", "reservation", "queued", "addresses", "network"),
     *("subnetwork", "service_account", "tags", "labels"),
@@ -123,11 +123,11 @@ def _gcp_options(entry: Section) -> GcpOptions:
 
 
 def _labels(setting: Setting) -> dict[str, str]:
-    hint = "a-z, 0-9, '-' and '_', at most 63; a key begins with a letter"
+    hint = "at most 63 characters: a-z, 0-9, '-' and '_'; a key begins with a letter"
     found = reading.mapping_of(reading.matching_text(_LABEL_VALUE, "the value of a label", hint))(setting)
     for key, entry in setting.entries().items():
         if _LABEL_KEY.fullmatch(key) is None:
-            entry.problem(f"{clip(key)!r} is not the key of a label", hint)
+            entry.problem(f"{clip(key)!r} is not a valid label key", hint)
         elif key.startswith(LABEL_PREFIX):
             entry.problem(f"{LABEL_PREFIX}... is reserved for iris")
     if len(found) > _MAX_LABELS:

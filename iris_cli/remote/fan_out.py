@@ -137,7 +137,7 @@ def batches(
 
     `act` should return errors as results. After an exception the other operations continue, and the first exception is
     raised after all results. Stops early if no result arrived for `patience` seconds. If the iteration stops early, for
-    example by Ctrl-C, no more operations start, and nothing waits for the running ones, not even the exit of the
+    example by Ctrl-C, no more operations start. The running ones are abandoned, and do not delay the exit of the
     interpreter.
     """
 

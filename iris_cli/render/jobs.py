@@ -66,8 +66,8 @@ def show_launched(
     """Print the job's state after its first cycle: as JSON on stdout, otherwise as a message on stderr.
 
     `result`: the first cycle; None if the command ran no cycle. `unanswered`: workers that did not answer the start of
-    a task, with the reason. `no_cycles`: why no cycles run, with the command to type; '' if cycles run. `cycles`: what
-    runs cycles, for JSON.
+    a task, with the reason. `no_cycles`: why no cycles run, with the command to type; '' if cycles run. `cycles`: the
+    processes and timers that run cycles, for JSON.
     """
     tasks = cluster.tasks_of(job_id)
     waiting = result.plan.reasons(job_id) if result is not None and result.plan is not None else ()
@@ -123,7 +123,7 @@ def _is_placed(task: Task) -> bool:
 
 
 class WaitedJob(Struct, frozen=True, kw_only=True):
-    """One job. `reason` is the cause of its end. Inside a task, an older iris sends no `display`."""
+    """One job. `reason` is the cause of its end. `display` is UNSET inside a task if an older iris answered."""
 
     job: JobId
     state: JobState

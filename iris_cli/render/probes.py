@@ -119,7 +119,7 @@ def _probed_worker(probed: ProbeResult) -> ProbedWorker:
 
 
 _OWNER_WORDS = {
-    Owner.IRIS: "its attempt is live and is not stopped",
+    Owner.IRIS: "its attempt is live; unwedge does not stop it",
     Owner.ENDED: "its attempt has ended",
     Owner.UNKNOWN: "its attempt is not in the log",
     Owner.OTHER: "not started by iris",

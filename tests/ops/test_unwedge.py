@@ -169,7 +169,7 @@ def test_the_result_is_printed_as_text_and_as_json(site: Site, capsys: pytest.Ca
     found = unwedge.find_obstacles(site.session(), "w0")
     show_wedge(Output(), found)
     assert capsys.readouterr().out.splitlines() == [
-        "process 10 (x) holds /dev/accel0; its attempt is live and is not stopped (now/task-0/attempt-0)",
+        "process 10 (x) holds /dev/accel0; its attempt is live; unwedge does not stop it (now/task-0/attempt-0)",
         "process 11 (x) holds /dev/accel0; not started by iris",
         f"the attempt with token {UNKNOWN} is LOST on the worker, but is not in the log",
     ]

@@ -31,7 +31,7 @@ def doctor(
     context: typer.Context,
     offline: Annotated[bool, flag("--offline", "Do not contact the hosts.")] = False,
     bundle: Annotated[
-        Path | None, option("FILE", "Write what a bug report needs to a new file, redacted.")
+        Path | None, option("FILE", "Write a redacted bundle for a bug report to this new file.")
     ] = None,
     yes: Annotated[bool, flag("--yes", "Write the file of --bundle without asking.")] = False,
 ) -> int:
@@ -86,7 +86,7 @@ def _if_readable(get: "Callable[[], T]") -> "T | None":
 
 
 def _cycles(iris: Context) -> "Cycles | None":
-    """Return what runs cycles; None if the configuration can't be read."""
+    """Return the processes and timers that run cycles; None if the configuration can't be read."""
     from iris_cli.ops.views.cycles import cycles_of
 
     return _if_readable(lambda: cycles_of(iris.state, iris.clock.now(), iris.config.loop))

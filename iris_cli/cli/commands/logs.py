@@ -53,7 +53,8 @@ def logs(
     """Show the output of tasks, all ranks at once.
 
     Reads from the workers; if a worker is gone, shows the copy on this machine. With --follow, runs scheduling cycles
-    until the job ends. Paths below a task's work directory are relative to it, except with --raw or --json.
+    until the job ends. In the output, paths below a task's work directory are relative to it, except with --raw or
+    --json.
     """
     from iris_cli.ops.logs.log_diff import TAIL
     from iris_cli.ops.logs.log_diff import diff as compare

@@ -29,8 +29,8 @@ def pull(
 ) -> int:
     """Copy the files in IRIS_OUTPUT_DIR from the workers.
 
-    Logs go to the state directory. Files that are already complete are skipped, partial files continue, changed
-    files are replaced.
+    The logs are copied too, to the state directory. Files that are already complete are skipped, partial files
+    continue, changed files are replaced.
     """
     from iris_cli.ops.files import pull as operation
     from iris_cli.render import files as render

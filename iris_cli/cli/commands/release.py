@@ -20,7 +20,7 @@ def release(
 ) -> None:
     """Allow iris to place held jobs again.
 
-    Their scheduling timeout starts again.
+    Their scheduling timeout starts again from zero.
     """
     from iris_cli.ops.jobs.change import change
     from iris_cli.render.jobs import show_changed

@@ -24,7 +24,7 @@ def stacks(
         str,
         option(
             "NAME",
-            "Send USR1 or USR2 even to programs with their own handler, which must be faulthandler's.",
+            "Send USR1 or USR2 to every program that handles it. Its handler must be faulthandler's.",
         ),
     ] = "",
 ) -> int:

@@ -117,8 +117,7 @@ def probe(
         bool,
         flag(
             "--accept-key",
-            "Trust the keys that the hosts present (default: all new workers), and the boot and incarnation "
-            "of re-created hosts.",
+            "Trust the keys, boot ids and incarnations that the workers present. Without names: of all new workers.",
         ),
     ] = False,
     yes: Annotated[bool, flag("--yes", "Don't ask.")] = False,
@@ -244,7 +243,7 @@ def forget(
     dead: Annotated[bool, flag("--dead", "Declare that the worker has no live processes.")] = False,
     reason: Reason = "",
 ) -> None:
-    """Remove a worker from the log. With --dead its attempts end, and their tasks are placed on other workers."""
+    """Remove a worker from the cluster. With --dead its attempts end, and their tasks are placed on other workers."""
     from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj

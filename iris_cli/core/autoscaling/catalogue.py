@@ -305,7 +305,7 @@ def _shape_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str
     wanted = count(entry.shape.size if entry.shape is not None else 1, "VM")
     if entry.shape is None or entry.shape.whole:
         return f"needs slices of {wanted}, groups have slices of {sizes}"
-    return f"needs {wanted} of one {entry.shape.group_by}, groups have slices of {sizes}"
+    return f"needs {wanted} with the same {entry.shape.group_by}, groups have slices of {sizes}"
 
 
 def _taint_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str:
@@ -316,7 +316,7 @@ def _taint_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str
         if key.startswith(keys.TAINT_KEY_PREFIX)
         and key.removeprefix(keys.TAINT_KEY_PREFIX) not in entry.tolerations
     )
-    return f"does not tolerate {list_few(taints)} of the otherwise suitable groups"
+    return f"does not tolerate {list_few(taints)}, which the otherwise suitable groups have"
 
 
 def _size_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str:

@@ -39,7 +39,7 @@ def known_cause(end: End, text: str) -> KnownCause | None:
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Return all rules, the most specific first: facts known to iris, libraries, the system, and exit statuses.
+    """Return all rules, the most specific first: facts that iris knows, then libraries, the system, exit statuses.
 
     Rules for errors that another rank caused (echoes) come after the rules for libraries and the system.
     """

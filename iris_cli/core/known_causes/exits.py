@@ -79,11 +79,11 @@ EXITS = (
          fix="Another process sent it, or the host was shut down: `iris history` shows a preemption."),
     Rule(name="exit-crashed", source=_SHELL, next=_LAST_LINES, all_shown=_FAULTHANDLER,
          exits=(132, 134, 135, 136, 139),
-         cause="a program that the command runs crashed",
+         cause="a program started by the command crashed",
          fix="Its last lines name the program. The signal is the code minus 128: 11 is SIGSEGV, 6 SIGABRT. --env "
              "PYTHONFAULTHANDLER=1 prints the Python stack."),
     Rule(name="exit-above-128", source=_SHELL, next=_LAST_LINES, exits=(137, 143),
-         cause="a program that the command runs was killed by a signal",
+         cause="a program started by the command was killed by a signal",
          fix="Its last lines name the program. The signal is the code minus 128: 9 is SIGKILL; dmesg on the host shows "
              "if the kernel sent it (out of memory)."),
 )

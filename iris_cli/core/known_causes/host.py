@@ -196,6 +196,6 @@ CONTAINERS = (
          next="iris exec {worker} -- dmesg -T",
          text=("getting exit code of container *from DB: no such exit code",),
          cause="podman lost the process that monitors the container (conmon), and with it the exit code",
-         fix="Look in the kernel log of the worker for a killed conmon, such as out of memory. The exit code 127 is "
+         fix="The kernel log of the worker shows if conmon was killed, for example out of memory. The exit code 127 is "
              "podman's own, not that of the program."),
 )

@@ -36,7 +36,7 @@ JAX = (
                "Barrier timed out. Barrier_id: PjRT_Client_Connect",
                "coordination service as cluster registration failed"),
          cause="not all ranks reached jax.distributed.initialize() in time",
-         fix="A rank died before the call, does not make it, or can't reach the coordinator. Check that there are as "
+         fix="A rank died before the call, never calls it, or can't reach the coordinator. Check that there are as "
              "many processes as ranks, that the coordinator's address is not localhost, and that the firewall "
              "opens its port."),
     Rule(name="jax-gpu-memory", source="https://docs.jax.dev/en/latest/gpu_memory_allocation.html",

@@ -168,7 +168,7 @@ MULTI_HOST_ECHOES = (
          next="iris logs {job} --diff",
          text=("Megascale hang detected: Timed out waiting for",),
          cause="a slice waited for another slice, which made no progress",
-         fix="The log of rank 0 has the digest: lines with `Megascale detects a hang` name cause and hosts. A rank "
+         fix="Lines of rank 0 with `Megascale detects a hang` name cause and hosts. A rank "
              "that ended or stopped in its own code is the usual cause."),
 )
 """Rules for effects of another rank's fault."""

@@ -1,4 +1,4 @@
-"""Update slices from the providers' lists. Only a list proves the state of a slice, not the answer to a request.
+"""Update slices from the providers' lists. Only a list proves the state of a slice; no answer to a request does.
 
 iris records each creation and deletion in the log before it calls the provider. It repeats a lost call with the same
 slice name. It deletes a listed slice of this cluster that is not in the log.
@@ -216,7 +216,7 @@ def _apply_listed(
         return []
     reason = entry.detail or entry.state.value
     if recreated:
-        reason = f"it was created again ({reason})"
+        reason = f"its VMs were re-created (state: {reason})"
     if known.is_provisioning:
         back_off(draft, known.group, f"{known.name}: {reason}", limits, shortage=entry.quota)
     remove(draft, Removal(known.name, reason), limits)
@@ -255,9 +255,9 @@ def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
 
 
 def _may_arrive_later(known: Slice, now: float) -> bool:
-    """Return whether a submission without an answer may still reach Slurm, so that a missing job proves nothing.
+    """Return whether a submission without an answer may still reach Slurm, so that a missing Slurm job proves nothing.
 
-    iris waits SUBMIT_DEADLINE seconds from the order to delete the slice.
+    It can't after SUBMIT_DEADLINE seconds from the order to delete the slice.
     """
     is_unanswered = known.template.provider is Provider.SLURM and known.created_at is None
     return is_unanswered and known.deleting_at is not None and 0 <= now - known.deleting_at < SUBMIT_DEADLINE

@@ -1,7 +1,7 @@
 """Copies of task output, readable when the worker is gone: `logs/<job>/<task>/<attempt>/{out,err}`.
 
-`out` and `err` contain the beginning of the worker's files, or all of them. For output that is too long to copy,
-`out@OFFSET` and `err@OFFSET` contain its last part, which begins at the byte OFFSET. `telling` contains the lines that
+`out` and `err` contain the worker's files, or only their beginning. For output that is too long to copy, `out@OFFSET`
+and `err@OFFSET` contain its last part, which begins at the byte OFFSET. `telling` contains the lines that
 show a known cause, if they are not in the event log.
 """
 

@@ -312,7 +312,7 @@ def _notes(source: Source, shape: Shape) -> Iterator[ExportNote]:
     if job.timeout and not source.starts_together and job.max_retries_failure:
         yield lost_note("timeout", "a task that reached its time limit is tried again")
     if job.max_task_failures and job.keep_going:
-        yield lost_note("max_task_failures", "with keep_going any failed task fails the job")
+        yield lost_note("max_task_failures", "with keep_going, one failed task fails the JobSet in the end")
     if job.max_retries_preemption not in (0, UNLIMITED):
         yield lost_note("max_retries_preemption", "restarts after a disruption are not counted")
     if job.secrets:

@@ -20,7 +20,7 @@ TASK_DIR = "/iris"
 _FIRST_PORT = 20_000  # all ports are free, because each pod has a separate address
 
 MAX_LENGTH = 40
-"""Maximum length of a JobSet's name. Its pods' names add `-slice-9999-9999-` and five characters, to at most 63."""
+"""Maximum length of a JobSet's name. Pods add `-slice-9999-9999-` and five characters; their limit is 63."""
 
 _LABEL = pattern(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
 _HASHED = pattern(r".*-[0-9a-f]{10}")

@@ -20,7 +20,7 @@ Json = Dict[str, Any]
 
 
 class Failure(IrisError):  # noqa: N818 - the base class is named Error
-    """An error with the exit code `code`, such as one from an answer."""
+    """An error with an exit code, also an error that an answer reports."""
 
     def __init__(self, message: str, hint: str, code: ExitCode) -> None:
         super().__init__(message, hint=hint)
@@ -156,7 +156,7 @@ class TaskRequests(RequestFiles):
             raise Failure(problem, f"df -h {self.outbox}", ExitCode.NOT_WRITABLE) from error
 
     def wait(self, names: Sequence[str], timeout: float | None) -> list[Json | None]:
-        """Wait for the answers. Return None for each answer that is missing after `timeout` seconds or a refusal."""
+        """Wait for all answers, a refusal, or `timeout` seconds. Return the answers; None for a missing one."""
         until = None if timeout is None else time.monotonic() + timeout
         return wait_for_answers(names, until, self._look, lambda answer: not answer["ok"])
 

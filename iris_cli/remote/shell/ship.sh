@@ -180,25 +180,25 @@ FILENAME ~ /names$/ { names[++known] = $0; next }
     if (substr($0, 2, 9) !~ /^[-rwx]+$/) reject("a member has forbidden permissions: " $0)
     if (kind == "l") {
         target = substr($0, arrow + 4)
-        if (!arrow || index(target, " -> ")) reject("a link is ambiguous: " $0)
-        if (!ends_with(substr($0, 1, arrow - 1), name)) reject("a link is ambiguous: " $0)
-    } else if (arrow || !ends_with($0, name)) reject("a member is a hard link, or ambiguous: " $0)
+        if (!arrow || index(target, " -> ")) reject("a link or its target contains \" -> \": " $0)
+        if (!ends_with(substr($0, 1, arrow - 1), name)) reject("a link or its target contains \" -> \": " $0)
+    } else if (arrow || !ends_with($0, name)) reject("a hard link, or a name that tar changed: " $0)
     sub(/\/$/, "", name)
-    if (name == "" || ("/" name "/") ~ /\/\.?\.?\//) reject("a member is outside: " $0)
-    if (kind == "l" && !is_inside(target, split(name, unused, "/") - 1)) reject("a link leads outside: " $0)
+    if (name == "" || ("/" name "/") ~ /\/\.?\.?\//) reject("a path leaves the workspace: " $0)
+    if (kind == "l" && !is_inside(target, split(name, unused, "/") - 1)) reject("a link leads out of the workspace: " $0)
     if (kind == "l") links[name] = 1
     times[name]++
     all[seen] = name
 }
 END {
     if (done) exit
-    if (seen != known) reject("its lists contradict each other")
+    if (seen != known) reject("tar lists it differently in two passes")
     for (at = 1; at <= seen; at++) {
         name = all[at]
         if (name in links && times[name] > 1) reject("a link and something else have the same name: " name)
         while (match(name, /\/[^\/]*$/)) {
             name = substr(name, 1, RSTART - 1)
-            if (name in links) reject("a member is behind a link: " all[at])
+            if (name in links) reject("a path contains a symbolic link: " all[at])
         }
     }
 }' "$part/names" "$part/list" 2>&1) || problem="it can't be checked: $problem"

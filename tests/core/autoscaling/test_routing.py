@@ -134,7 +134,9 @@ def test_without_groups_the_reason_says_so() -> None:
 
 def test_a_taint_of_a_group_must_be_tolerated() -> None:
     spare = state("spare", attributes={"taint:spare": "true"})
-    assert unmet([spare], v5e()) == ["train: taint: does not tolerate spare of the otherwise suitable groups"]
+    assert unmet([spare], v5e()) == [
+        "train: taint: does not tolerate spare, which the otherwise suitable groups have"
+    ]
     tolerant = gang("train", tpu=V5E, tolerations=("spare",))
     assert launched([spare], tolerant) == {"spare": 1}
 
@@ -241,7 +243,7 @@ def test_a_single_task_may_ask_for_a_place_in_the_slice() -> None:
 def test_a_gang_of_ordinary_work_takes_one_slice_with_enough_vms() -> None:
     assert launched([WEST], gang("mpi", tpu=None, replicas=3, cpu=60)) == {"west": 1}
     assert unmet([WEST], gang("mpi", tpu=None, replicas=5)) == [
-        "mpi: shape: needs 5 VMs of one tpu-name, groups have slices of 4 VMs"
+        "mpi: shape: needs 5 VMs with the same tpu-name, groups have slices of 4 VMs"
     ]
 
 
