@@ -99,7 +99,7 @@ def _gcp_template(entry: Section) -> SliceTemplate:
         preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, reading.boolean, options.spot),
         gcp=options,
     )
-    _check_tier(entry, template)
+    _check_provisioning(entry, template)
     return template
 
 
@@ -151,7 +151,7 @@ def _type(entry: Section, topology: str) -> str:
     return entry.setting_for("topology").read(lambda _: type_from_user(family, topology)) or ""
 
 
-def _check_tier(entry: Section, template: SliceTemplate) -> None:
+def _check_provisioning(entry: Section, template: SliceTemplate) -> None:
     """Report contradictions, because slices are either on demand, or preemptible, or reserved."""
     options = template.gcp
     if options.spot and not template.preemptible:

@@ -101,8 +101,8 @@ def show_launched(
     else:
         words = _placement_words(tasks)
     output.message(f"{job_id}: {words}")
-    names_no_cycles = result is None or (preparing and not waiting and not unanswered)
-    if no_cycles and not names_no_cycles and not cluster.job_state(job_id).terminal:
+    reason_is_printed = result is None or (preparing and not waiting and not unanswered)
+    if no_cycles and not reason_is_printed and not cluster.job_state(job_id).terminal:
         output.message(no_cycles)
 
 

@@ -133,24 +133,24 @@ class Api:
     def create_node(self, name: str, node: Any) -> bool:
         """Create a node. Return False if the name is taken."""
         request = tpu_v2.CreateNodeRequest(parent=self.parent, node_id=name, node=node)
-        return self._is_accepted(self._client.create_node, request, ParseError)
+        return self._request(self._client.create_node, request, ParseError)
 
     def create_queued_resource(self, name: str, resource: Any) -> bool:
         """Create a queued resource. Return False if the name is taken."""
         request = tpu_v2.CreateQueuedResourceRequest(
             parent=self.parent, queued_resource_id=name, queued_resource=resource
         )
-        return self._is_accepted(self._client.create_queued_resource, request, ParseError)
+        return self._request(self._client.create_queued_resource, request, ParseError)
 
     def delete_node(self, name: str) -> bool:
         """Delete a node. Return False if another operation on it is in progress."""
         request = tpu_v2.DeleteNodeRequest(name=f"{self.parent}/nodes/{name}")
-        return self._is_accepted(self._client.delete_node, request, ParseError, NotFound)
+        return self._request(self._client.delete_node, request, ParseError, NotFound)
 
     def delete_queued_resource(self, name: str) -> bool:
         """Delete a queued resource and its nodes. Return False if another operation on them is in progress."""
         request = tpu_v2.DeleteQueuedResourceRequest(name=f"{self.parent}/queuedResources/{name}", force=True)
-        return self._is_accepted(self._client.delete_queued_resource, request, ParseError, NotFound)
+        return self._request(self._client.delete_queued_resource, request, ParseError, NotFound)
 
     def host_keys(self, name: str) -> list[dict[str, str]]:
         """Return the SSH host keys of each VM of a node, by key type. The VMs are in the order of worker numbers."""
@@ -167,7 +167,7 @@ class Api:
                 return None
             raise
 
-    def _is_accepted(self, call: Callable[..., Any], request: Any, *successes: type[Exception]) -> bool:
+    def _request(self, call: Callable[..., Any], request: Any, *successes: type[Exception]) -> bool:
         """Make a call. Return False after a Conflict. Errors of the types `successes` count as success."""
         try:
             self._call(call, request)

@@ -103,15 +103,15 @@ class Catalogue:
         for constraint in entry.constraints:
             if constraint.required:
                 kind = _KINDS.get(constraint.key, UnmetKind.CONSTRAINT)
-                is_on_worker_number = constraint.key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY
+                is_worker_number_constraint = constraint.key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY
                 groups = (
                     self._groups_with_suitable_vms(entry)
-                    if is_on_worker_number
+                    if is_worker_number_constraint
                     else self.fleet.workers_satisfying(constraint)
                 )
                 yield Criterion(kind, groups, constraint.key, constraint)
         yield Criterion(UnmetKind.TAINT, self.fleet.workers_tolerated_by(entry.tolerations))
-        yield Criterion(UnmetKind.SIZE, self._groups_of_size(Amounts.needed(entry.resources)))
+        yield Criterion(UnmetKind.SIZE, self._groups_of_at_least(Amounts.needed(entry.resources)))
         yield Criterion(UnmetKind.TIME_LEFT, self._groups_lasting(entry.timeout))
 
     def groups_serving(self, entry: DemandEntry) -> int:
@@ -181,7 +181,7 @@ class Catalogue:
         )
 
     @cached_by_argument
-    def _groups_of_size(self, need: Amounts) -> int:
+    def _groups_of_at_least(self, need: Amounts) -> int:
         return mask_of([index for index, state in enumerate(self.states) if state.vm_size.covers(need)])
 
     def _groups_lasting(self, seconds: float) -> int:

@@ -309,7 +309,7 @@ def _end_attempts(draft: Draft, known: Slice, reason: str, *, processes_gone: bo
     when the worker confirms the stop.
     """
     workers = gone = _registered_workers(draft.cluster, known)
-    if not known.template.ends_its_processes:
+    if not known.template.deletion_ends_processes:
         cgroups = {
             each: draft.cluster.workers[each].attributes.get(CGROUP_OF_JOB_ATTRIBUTE_KEY) for each in workers
         }

@@ -145,7 +145,7 @@ class SliceTemplate(Value, frozen=True, kw_only=True):
         return self.kind if self.provider is Provider.SLURM else describe(self.type, vms)
 
     @property
-    def ends_its_processes(self) -> bool:
+    def deletion_ends_processes(self) -> bool:
         """True if a deleted slice has no processes left. Processes can outlive a Slurm allocation."""
         return self.provider is not Provider.SLURM
 
