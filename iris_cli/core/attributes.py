@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import total_ordering
-from typing import Final
+from typing import Final, NoReturn
 
 from iris_cli.core.text import pattern
 from iris_cli.core.topology import canonical_type, lookup
@@ -48,7 +48,16 @@ class AttributeValue:
     value: str | int | float
 
     def __init__(self, value: RawValue) -> None:
-        self.value = _plain(value)
+        object.__setattr__(self, "value", _plain(value))
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("an attribute value can't be changed")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("an attribute value can't be changed")
+
+    def __reduce__(self) -> tuple[type[AttributeValue], tuple[str | int | float]]:
+        return AttributeValue, (self.value,)
 
     def __repr__(self) -> str:
         return f"AttributeValue(value={self.value!r})"

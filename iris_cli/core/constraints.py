@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import MsgspecError, Struct, json
+from msgspec.structs import force_setattr
 
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
@@ -68,7 +69,7 @@ class Constraint(Value, frozen=True):
     """One condition on one attribute of a worker.
 
     `EXISTS` and `NOT_EXISTS` take no value, `IN` takes `values`, all other operators take `value`. `GT GE LT LE`
-    compare numbers only. Raises ValueError for other combinations.
+    compare numbers only. Raw values become attribute values. Raises ValueError for other combinations.
     """
 
     key: str
@@ -86,13 +87,11 @@ class Constraint(Value, frozen=True):
         values: Iterable[AttributeValue | RawValue] = (),
         mode: ConstraintMode = ConstraintMode.REQUIRED,
     ) -> Constraint:
-        """Return a constraint, with raw values converted to attribute values. Raises ValueError."""
-        if isinstance(values, str):
-            raise ValueError(f"constraint on {key!r}: values is a list, not one text")
-        wrapped = None if value is None else wrap(value)
-        return cls(key, ConstraintOp(op), wrapped, tuple(map(wrap, values)), ConstraintMode(mode))
+        """Return a constraint. The type checker accepts raw values here. Raises ValueError."""
+        return cls(key, op, value, values, mode)  # type: ignore[arg-type]  # __post_init__ converts
 
     def __post_init__(self) -> None:
+        self._convert_raw_fields()
         if not self.key:
             raise ValueError("a constraint needs the key of an attribute")
         wants_value = self.op not in _UNARY and self.op is not ConstraintOp.IN
@@ -105,6 +104,19 @@ class Constraint(Value, frozen=True):
             raise ValueError(f"{self.op} on {self.key!r} takes {wanted}")
         if self.op in _ORDER and self.value is not None and not self.value.is_number:
             raise ValueError(f"{self.op} on {self.key!r} compares numbers, not the text {self.value.value!r}")
+
+    def _convert_raw_fields(self) -> None:
+        values: object = self.values
+        if isinstance(values, str):
+            raise ValueError(f"constraint on {self.key!r}: values is a list, not one text")
+        if self.value is not None and type(self.value) is not AttributeValue:
+            force_setattr(self, "value", wrap(self.value))
+        if type(self.values) is not tuple or any(type(each) is not AttributeValue for each in self.values):
+            force_setattr(self, "values", tuple(map(wrap, self.values)))
+        if type(self.op) is not ConstraintOp:
+            force_setattr(self, "op", ConstraintOp(self.op))
+        if type(self.mode) is not ConstraintMode:
+            force_setattr(self, "mode", ConstraintMode(self.mode))
 
     @property
     def required(self) -> bool:

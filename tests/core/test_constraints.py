@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
 import pickle
@@ -91,6 +92,37 @@ def test_values_and_constraints_survive_pickling_and_cannot_be_changed() -> None
     assert pickle.loads(pickle.dumps(constraint)) == constraint
     with pytest.raises(AttributeError):
         constraint.key = "other"  # type: ignore[misc]  # the point of the test
+    value = constraint.values[0]
+    with pytest.raises(AttributeError):
+        value.value = "b"
+    with pytest.raises(AttributeError):
+        del value.value
+    assert copy.deepcopy(value) == value == AttributeValue("a")
+
+
+@pytest.mark.parametrize("raw", ["us-west4", 3, 2.5, True, AttributeValue("x")])
+def test_the_constructor_converts_raw_values(raw: Any) -> None:
+    worker = {"k": AttributeValue(raw) if not isinstance(raw, AttributeValue) else raw}
+    one, several = Constraint("k", EQ, raw), Constraint("k", IN, values=[raw, "other"])  # type: ignore[arg-type]  # the point
+    assert (one, several) == (Constraint.of("k", EQ, raw), Constraint.of("k", IN, values=[raw, "other"]))
+    assert one.matches(worker)
+    assert several.matches(worker)
+    assert len({one, several}) == 2
+
+
+def test_the_constructor_checks_raw_values_operators_and_modes() -> None:
+    assert Constraint("n", GE, 1).matches({"n": AttributeValue(1.5)})  # type: ignore[arg-type]  # the point
+    assert not Constraint("n", "GE", 2, (), "PREFERRED").required  # type: ignore[arg-type]  # the point
+    wrong: list[tuple[Any, ...]] = [
+        ("GE", "1"),
+        (EQ, math.nan),
+        (IN, None, "text"),
+        ("NEAR", 1),
+        (EQ, 1, (), "often"),
+    ]
+    for arguments in wrong:
+        with pytest.raises(ValueError, match=r"k|attribute value|valid"):
+            Constraint("k", *arguments)
 
 
 FOUND = (None, "5", "x", True, "true", 5, 6, 5.0, 5.5)
