@@ -134,11 +134,18 @@ def test_a_task_that_is_still_being_stopped_counts_as_one_that_runs() -> None:
     assert running(lab) == [0]
 
 
-def test_why_says_that_the_others_are_behind_those_that_run() -> None:
+def test_the_others_are_pending_because_of_the_limit_of_the_array() -> None:
     lab = Lab().worker("w").job("j", array="0-1%1").schedule()
     (reasons,) = lab.plan().waiting.values()
-    assert [str(reason.kind) for reason in reasons] == ["behind"]
+    assert [str(reason.kind) for reason in reasons] == ["throttled"]
     assert reasons[0].text == "at most 1 of the job's tasks run at a time"
+
+
+def test_a_failed_dependency_ends_all_tasks_of_an_array_at_once() -> None:
+    lab = Lab().worker("w").job("first").schedule().reports("first/* running")
+    lab.job("j", array="0-9%3", after=("first",)).reports("first/* exited 1").schedule()
+    assert states(lab) == ["UNSCHEDULABLE"] * 10
+    assert lab.state_of("j") is JobState.UNSCHEDULABLE
 
 
 def throttled() -> Lab:

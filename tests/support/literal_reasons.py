@@ -30,7 +30,18 @@ _NOW = ("unhealthy", "cooldown", "chips", "gpus", "memory", "cpu", "time_left", 
 
 FITS = ""
 
-_PRECEDENCE = (*_SELECTION, *_NOW, "secret", "after", "stopping", "reserved", "behind", FITS).index
+_PRECEDENCE = (
+    *_SELECTION,
+    *_NOW,
+    "secret",
+    "after",
+    "held",
+    "throttled",
+    "stopping",
+    "reserved",
+    "behind",
+    FITS,
+).index
 
 
 def reasons_of(cycle: LiteralScheduler) -> dict[str, list[str]]:

@@ -141,14 +141,14 @@ class _Gate:
 
     def admit(self, job: Job, tasks: list[Task]) -> None:
         """Divide the pending tasks of one job into `ready`, `held_back`, `timed_out`, and `failed` (can never run)."""
-        tasks = self._apply_max_running(job, tasks) if job.max_running else tasks
-        is_held, lacks_inputs = job.held_at is not None, job.id in self._jobs_with_missing_inputs
-        if not (is_held or job.after or job.rounds or lacks_inputs or any(map(_ATTEMPTS, tasks))):
-            self.ready[job.id] = tasks
-            return
         states = {dependency: self._job_state(dependency) for dependency in job.after}
         if any(state is None or _has_failed(state) for state in states.values()):
             self.failed += [task.id for task in tasks]
+            return
+        tasks = self._apply_max_running(job, tasks) if job.max_running else tasks
+        is_held, lacks_inputs = job.held_at is not None, job.id in self._jobs_with_missing_inputs
+        if not (is_held or states or job.rounds or lacks_inputs or any(map(_ATTEMPTS, tasks))):
+            self.ready[job.id] = tasks
             return
         reasons = self._reasons_of_job(job, states)
         if reasons and is_past_scheduling_timeout(job, self._cluster.jobs.get, self._now):
@@ -182,7 +182,7 @@ class _Gate:
         room = max(0, job.max_running - live_count)
         excess = [task.id for task in tasks if not _is_live(task)][room:]
         text = f"at most {job.max_running} of the job's tasks run at a time"
-        reason = Reason(kind=ReasonKind.BEHIND, text=text, need=1, have=0)
+        reason = Reason(kind=ReasonKind.THROTTLED, text=text, need=1, have=0)
         self.held_back |= dict.fromkeys(excess, (reason,))
         excess_set = set(excess)
         return [task for task in tasks if task.id not in excess_set]
@@ -206,13 +206,13 @@ class _Gate:
             reasons.append(
                 Reason(kind=ReasonKind.SECRET, text=text, need=len(job.secrets), refused=len(missing))
             )
-        if job.held_at is not None:
-            reasons.append(Reason(kind=ReasonKind.AFTER, text=f"held until `iris release {job.id}`"))
         unfinished = [dependency for dependency, state in states.items() if state is not JobState.SUCCEEDED]
         if unfinished:
             text = f"waiting for {', '.join(unfinished)} to succeed"
             have = len(states) - len(unfinished)
             reasons.append(Reason(kind=ReasonKind.AFTER, text=text, need=len(states), have=have))
+        if job.held_at is not None:
+            reasons.append(Reason(kind=ReasonKind.HELD, text=f"held until `iris release {job.id}`"))
         return tuple(reasons)
 
     def _reasons_of_gang(self, job: Job) -> list[Reason]:

@@ -30,6 +30,8 @@ class ReasonKind(StrEnum):
     REGION = "region"
     SECRET = "secret"  # noqa: S105  # a word of the vocabulary, not a password
     AFTER = "after"
+    HELD = "held"
+    THROTTLED = "throttled"
     STOPPING = "stopping"
     RESERVED = "reserved"
     BEHIND = "behind"

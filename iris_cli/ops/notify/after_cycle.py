@@ -106,7 +106,7 @@ def _observation(
 
     def pending_reason(job: Job) -> str:
         reasons = plan.waiting.get(job.id) if plan is not None else None
-        return reasons[0].text if reasons and reasons[0].kind != "after" else ""
+        return reasons[0].text if reasons and reasons[0].kind not in ("after", "held") else ""
 
     is_gap = cycle.age is not None and cycle.stale
     gap = format_duration(cycle.age or 0.0)

@@ -152,7 +152,7 @@ def test_a_task_that_waits_for_its_old_attempt_takes_one_place_of_an_array_and_n
     assert [str(reason) for reason in found.waiting[stopping.id]] == [
         "stopping: waiting for j/task-0/attempt-0 to end on old"
     ]
-    assert [each.kind.value for each in found.waiting[TaskId(JobId("j"), 2)]] == ["behind"]
+    assert [each.kind.value for each in found.waiting[TaskId(JobId("j"), 2)]] == ["throttled"]
 
 
 def round_over(*states: AttemptState) -> list[Task]:
