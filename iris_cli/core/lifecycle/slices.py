@@ -216,7 +216,7 @@ def _apply_listed(
         return []
     reason = entry.detail or entry.state.value
     if recreated:
-        reason = f"its VMs were re-created (state: {reason})"
+        reason = f"its VMs were re-created ({reason})"
     if known.is_provisioning:
         back_off(draft, known.group, f"{known.name}: {reason}", limits, shortage=entry.quota)
     remove(draft, Removal(known.name, reason), limits)
