@@ -120,7 +120,7 @@ def library_part(name: str) -> str:
 
 
 def directory_word(remote_dir: str) -> str:
-    """Return `remote_dir` as a shell word. Relative paths are below the user's home. Raises ValueError for `~other`."""
+    """Return `remote_dir` as a shell word. Relative paths are below the remote home. Raises ValueError for `~other`."""
     first, slash, rest = remote_dir.rstrip("/").partition("/")
     if remote_dir.startswith("/"):
         return quote(remote_dir.rstrip("/") or "/")

@@ -284,7 +284,7 @@ class ClusterFile:
         return len(self.text) if end < 0 else end + 1
 
     def _item_end(self, position: int, column: int) -> int:
-        """Return the position after the comments of the item that ends at `position` and has its dash in `column`."""
+        """Return the position after an item (its dash is in `column`, its end at `position`) and its comments."""
         end = line_start = self._line_end(position)
         while line_start < len(self.text):
             line_end = self._line_end(line_start)

@@ -25,7 +25,7 @@ from iris_cli.core.scheduling.placement import REGION, VARIANT, ZONE, Location
 from iris_cli.core.scheduling.sets import mask_of, positions_of
 
 OpenVm = tuple[int, int]
-"""The index of an open slice, and the number of one of its VMs. In this module, `suitable_vms` are such numbers."""
+"""The index of an open slice, and the number of one of its VMs. In this module, `suitable_vms` are numbers of VMs."""
 
 
 class OpenSlices:
@@ -184,11 +184,11 @@ def route_demand(
 ) -> RoutingDecision:
     """Decide how many slices each group creates. Earlier `entries` come first; the order of `groups` has no effect.
 
-    An entry first uses room on slices requested for earlier entries. If there is no room, the suitable group with the
-    lowest priority creates a slice. Among groups of equal priority, the group that meets more preferences creates it,
-    then the first by name. A group at its `max_slices` or in back-off is skipped. All slices of a gang, including idle
-    slices, have one device variant and one region, if possible one zone. iris prefers the zone or region with the most
-    idle slices, then the order of groups.
+    A ScaleGroup stands for a group without slices. An entry first uses room on slices requested for earlier entries. If
+    there is no room, the suitable group with the lowest priority creates a slice. Among groups of equal priority, the
+    group that meets more preferences creates it, then the first by name. A group at its `max_slices` or in back-off is
+    skipped. All slices of a gang, including idle slices, have one device variant and one region, if possible one zone.
+    iris prefers the zone or region with the most idle slices, then the order of groups.
     """
     return _Router(Catalogue(groups)).run(entries)
 
@@ -203,10 +203,8 @@ class _Search:
         self.serving = catalogue.groups_serving(entry)
         self.preferred = catalogue.groups_by_preference(entry)
         self.full = 0
-        self.failed_at = (
-            -1
-        )  # length of `_opened_groups` at the last search in which no site had enough slices
-        self.seen = opened  # length of `_opened_groups` at the last update of `full`
+        # Lengths of `_opened_groups`: at the last search that found no site, and at the last update of `full`.
+        self.failed_at, self.seen = -1, opened
         self.sites: list[Site] | None = None
         self.reason: UnmetReason | None = None
 
@@ -217,9 +215,7 @@ class _Router:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._open_slices: dict[int, OpenSlices] = {}
-        self._opened_groups: list[
-            int
-        ] = []  # the groups in which slices were opened, in order, with repetitions
+        self._opened_groups: list[int] = []  # the groups of all openings, in order, with repetitions
         self._open_groups = 0  # the groups with open slices
         self._groups_with_room = mask_of(
             [index for index, state in enumerate(catalogue.states) if state.room]

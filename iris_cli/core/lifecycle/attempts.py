@@ -71,7 +71,10 @@ def record_not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
 
 
 def take_over(draft: Draft, limits: Limits) -> None:
-    """Let any invocation repeat the dispatch of attempts that were not acknowledged within `dispatch_lease`."""
+    """Let any invocation repeat the dispatch of attempts that were not acknowledged within `dispatch_lease`.
+
+    The invocation that assigned these attempts has died or was suspended. Afterwards only a worker's report ends them.
+    """
     stale = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_attempts()

@@ -51,7 +51,8 @@ class Reason(Struct, frozen=True, kw_only=True):
     """One reason, as a text and in numbers.
 
     `need` and `have` are in the unit of the kind: thousandths of a core, bytes, GPUs, workers with free chips; for the
-    shape of a gang, workers or groups. `refused` is the number of workers (for a gang: groups) with this first reason.
+    shape of a gang, workers or groups. `refused` is the number of workers (for a gang: groups) rejected for this
+    reason.
     """
 
     kind: ReasonKind

@@ -125,7 +125,8 @@ class FullJob(Struct, frozen=True):
 class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The part that every command needs. `fleet` is the cluster without jobs, outputs and claims.
 
-    `jobs` are the open jobs, `last` are the jobs that ended last. `claims` are the attempts that hold resources.
+    `jobs` are the open jobs, `last` are the jobs that ended last. `claims` are the attempts that hold
+    resources of a worker, in order.
     """
 
     fleet: Cluster

@@ -38,9 +38,9 @@ class SilentError(Exception):
 class PulledAttempt(Struct, kw_only=True):
     """Result of pulling the files of one attempt.
 
-    `files` is the number of fetched files, `bytes` their size. `unchanged` is the number of files that already existed
-    locally. `log_bytes`: fetched bytes of stdout and stderr. `problems` name the files that could not be fetched.
-    `silent`: True if the worker did not answer.
+    `files` is the number of fetched files, `bytes` their size. `unchanged` is the number of files whose local copies
+    were up to date. `log_bytes`: fetched bytes of stdout and stderr. `problems` name the files that could not be
+    fetched. `silent`: True if the worker did not answer.
     """
 
     attempt: AttemptId

@@ -267,9 +267,10 @@ def running_loop(state: StateDir) -> Runner | None:
 
 
 def end_loop(state: StateDir, clock: Clock) -> Runner | None:
-    """Make the running loop end, after `record_order`. Return its runner, or None if no loop ran.
+    """Make the running loop end. Call `record_order` first. Return the loop's runner, or None if no loop ran.
 
-    A loop on this machine gets SIGTERM, and SIGKILL if it is suspended or hangs. Raises IrisError if it does not end.
+    A loop on this machine gets SIGTERM, and SIGKILL if it is suspended or hangs. SIGKILL loses no state. Raises
+    IrisError if the loop does not end.
     """
     found = running_loop(state)
     if found is None:

@@ -32,7 +32,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
 
     `cpu` is in cores, `memory` in bytes. The `*_free` values are the parts that no live attempt holds. `chips_free` is
     True if the worker has chips and no live attempt holds them. `status` is one word. `refuses` are the reasons why the
-    worker accepts no new work. `warnings` are other problems.
+    worker accepts no new work. Only jobs that tolerate the `taints` are placed on it. `warnings` are other problems.
     """
 
     id: WorkerId

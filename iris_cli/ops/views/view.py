@@ -84,9 +84,8 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         from iris_cli.ops.secret_values import missing_for_jobs, secrets_of_loop
 
         missing = missing_for_jobs(self.cluster, self.state)
-        if (
-            self.cycles is not None and self.cycles.by == LOOP
-        ):  # the loop starts the tasks, so its secrets count
+        if self.cycles is not None and self.cycles.by == LOOP:
+            # The loop starts the tasks, so its secrets count.
             age = self.cycles.last_own
             last_cycle = self.now - age if age is not None else float("-inf")
             secrets = secrets_of_loop(self.cluster, self.cycles.missing, missing.secrets, last_cycle)

@@ -144,7 +144,7 @@ class _NoWorkTreeError(Exception):
 def _git(
     directory: Path, *arguments: str, codes: tuple[int, ...] = (0,)
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run git. Raises _NoWorkTreeError, and _GitError for exit codes other than `codes`."""
+    """Run git. Raises _NoWorkTreeError, or _GitError if it does not run or its exit code is not in `codes`."""
     env = {name: value for name, value in os.environ.items() if name not in _GIT_VARIABLES}
     env |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:

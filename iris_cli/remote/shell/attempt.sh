@@ -188,7 +188,7 @@ prove() {
 }
 
 # is_writer FILE TOKEN -> $pid $pid_start: true if the process named in FILE lives and executes the attempt's
-# `run`. Another process is not the writer. The task may have written its pid to FILE.
+# `run`. The task may have written the pid of another process to FILE.
 is_writer() {
     read_pid "$1" && [ "$pid_boot" = "$boot" ] && is_alive "$pid" "$pid_start" || return
     [ ! -r "$iris_proc/self/stat" ] || executes_run "$pid" "$2"
