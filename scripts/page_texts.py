@@ -105,7 +105,7 @@ Rules are text with `*`, not regular expressions, so no output can make the sear
 The rules are Python modules in `iris_cli/core/known_causes/`; a test has a real message for each rule.
 
 If the last 4 KiB of the output don't show the cause, the cycle that records a failure reads the last 64 KiB from the
-worker once and stores the matching lines below `logs/`, for the first four attempts of a job and for at most 16
-attempts in a cycle. `status` and `why` never call a worker: they search these lines, the pulled output, and the last
-4 KiB in the event log.
+worker once and stores the matching lines below `logs/`. It does so for at most four attempts of a job in a cycle, until
+the job has had eight failures. `status` and `why` never call a worker: they search these lines, the pulled output, and
+the last 4 KiB in the event log.
 """.splitlines()

@@ -67,7 +67,7 @@ def show_launched(
 
     `result`: the first cycle; None if the command ran no cycle. `unanswered`: workers that did not answer the start of
     a task, with the reason. `no_cycles`: why no cycles run, with the command to type; '' if cycles run. `cycles`: the
-    processes and timers that run cycles, for JSON.
+    runner of the cycles, for JSON.
     """
     tasks = cluster.tasks_of(job_id)
     waiting = result.plan.reasons(job_id) if result is not None and result.plan is not None else ()
@@ -123,7 +123,7 @@ def _is_placed(task: Task) -> bool:
 
 
 class WaitedJob(Struct, frozen=True, kw_only=True):
-    """One job. `reason` is the cause of its end. `display` is UNSET inside a task if an older iris answered."""
+    """One job. `reason` is the cause of its end. Inside a task, `display` is absent if an older iris answered."""
 
     job: JobId
     state: JobState

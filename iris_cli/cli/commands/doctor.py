@@ -86,7 +86,7 @@ def _if_readable(get: "Callable[[], T]") -> "T | None":
 
 
 def _cycles(iris: Context) -> "Cycles | None":
-    """Return the processes and timers that run cycles; None if the configuration can't be read."""
+    """Return the runner of the cycles; None if the configuration can't be read."""
     from iris_cli.ops.views.cycles import cycles_of
 
     return _if_readable(lambda: cycles_of(iris.state, iris.clock.now(), iris.config.loop))

@@ -27,8 +27,8 @@ from iris_cli.ops.setup.cluster_import.plan import Addresses, Plan, Recreated, p
 class OldMachine(Struct, frozen=True, kw_only=True):
     """A worker in the log whose VM was re-created.
 
-    `ended_attempts` ended because the old VM is gone. If `kept`, an attempt that may run on the new VM, is
-    set, no attempt counts as ended.
+    `ended_attempts` ended because the old VM is gone. If `kept`, an attempt that may run on the new VM, is set, no
+    attempt counts as ended.
     """
 
     worker: WorkerId
