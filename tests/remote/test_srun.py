@@ -51,11 +51,25 @@ def new_token() -> Token:
 
 
 def start(worker: SrunWorker, request: LaunchRequest, shipped: Shipment) -> None:
-    """Start a task with a workspace, however far earlier calls have got."""
-    worker.prepare(request)
-    worker.ship(shipped, request.token)
-    until(lambda: worker.prepare(request)[0].state is not RemoteState.PREPARING)
-    worker.go(request.token)
+    """Start a task with a workspace, however far earlier calls have got.
+
+    On a loaded machine Slurm may fail a step before it has run anything: iris repeats such a call in the next cycle.
+    """
+    at, token = worker.target, request.token
+    bound = {"boot_id": worker.boot_id, "incarnation": worker.incarnation}
+
+    def is_done() -> bool:
+        answer = worker.runner.prepare(at, [request], go=False, **bound)
+        if isinstance(answer, Silence):
+            assert not answer.sent, answer
+            return False
+        if answer.attempts[0].state is RemoteState.ABSENT:  # the workspace is missing
+            worker.ship(shipped, token)
+        if answer.attempts[0].state in {RemoteState.ABSENT, RemoteState.PREPARING}:
+            return False
+        return not isinstance(worker.runner.go(at, [token], **bound), Silence)
+
+    until(is_done)
 
 
 def test_each_call_reaches_the_node(worker: SrunWorker) -> None:
