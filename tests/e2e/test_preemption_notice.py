@@ -64,7 +64,7 @@ def test_the_card_of_a_job_without_retries_proves_the_preemption(site: Site) -> 
     # Not the others: the kernel log of the machine may show a process of another test killed in that time.
     proven = [fact for fact in card["facts"] if fact["proven"]]
     assert proven == [{"kind": "preempted", "proven": True, "text": ANNOUNCED}]
-    assert f"proven  {ANNOUNCED}" in site.iris("status", "train").out
+    assert f"proven {ANNOUNCED}" in " ".join(site.iris("status", "train").out.split())
     assert [task["reason"] for task in job["tasks"]] == ["sibling", "preempted"]
 
 
