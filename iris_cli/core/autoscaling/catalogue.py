@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from iris_cli.core import Amounts, ConstraintOp, Limits
+from iris_cli.core import Amounts, ConstraintOp, Limits, format_indexes
 from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling.demand import DemandEntry
@@ -200,6 +200,10 @@ _KINDS = {keys.REGION_ATTRIBUTE_KEY: UnmetKind.REGION, keys.PREEMPTIBLE_ATTRIBUT
 
 _MAX_LISTED = 3
 _OPS_WITH_SUGGESTIONS = (ConstraintOp.EQ, ConstraintOp.IN)
+_NAME_KEYS = (
+    keys.TPU_NAME_ATTRIBUTE_KEY,
+    keys.WORKER_ID_ATTRIBUTE_KEY,
+)  # placeholders on the workers of a catalogue
 
 
 def why_no_group_is_suitable(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
@@ -263,7 +267,11 @@ def _why_not_now(entry: DemandEntry, state: GroupState, creatable: int) -> str:
         return f"group {state.name} allows {count(limit, 'slice')}, not {entry.slices}"
     if creatable == 0:
         return f"group {state.name} is at its limit of {count(limit, 'slice')}"
-    return f"group {state.name} allows {count(creatable, 'more slice')}, not {entry.slices}"
+    more = count(creatable, "more slice")
+    if entry.shape is not None and entry.slices <= creatable:  # the gang needs several slices for one group
+        vms = count(state.vm_count or 1, "VM")
+        return f"group {state.name} allows {more} of {vms}, not {count(entry.shape.size, 'VM')}"
+    return f"group {state.name} allows {more}, not {entry.slices}"
 
 
 def _describe_criterion(
@@ -338,10 +346,20 @@ def _constraint_text(catalogue: Catalogue, criterion: Criterion, remaining: int)
     if remaining != catalogue.all_groups:
         names = list_few(catalogue.states[index].name for index in positions_of(remaining))
         existing = f"but the otherwise suitable groups ({names}) have {list_few(values) or 'none'}"
+    if key in _NAME_KEYS:
+        existing = "new slices have other names"
+    elif key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY:
+        most = max(catalogue.states[index].vm_count or 1 for index in positions_of(remaining))
+        existing = f"the VMs of new slices have {format_indexes(range(most))}"
     if constraint.op not in _OPS_WITH_SUGGESTIONS:
         return f"needs {clip(format_constraint(constraint))}, {existing}"
     wanted = [str(each) for each in constraint.operands]
-    suggestion = _suggestion(wanted, catalogue.values(key, catalogue.all_groups))
+    known = (
+        []
+        if key in (*_NAME_KEYS, keys.TPU_WORKER_ID_ATTRIBUTE_KEY)
+        else catalogue.values(key, catalogue.all_groups)
+    )
+    suggestion = _suggestion(wanted, known)
     return f"needs {' or '.join(clip(each) for each in wanted[:_MAX_LISTED])}, {existing}{suggestion}"
 
 

@@ -83,7 +83,13 @@ def test_constraints_choose_the_group(constraints: tuple[str, ...], expected: di
             UnmetKind.CONSTRAINT,
             "device-variant: needs v5litepod-8, groups have v5litepod-16",
         ),
-        ("tpu-worker-id=7", UnmetKind.CONSTRAINT, "tpu-worker-id: needs 7, groups have 0"),
+        (
+            "tpu-worker-id=7",
+            UnmetKind.CONSTRAINT,
+            "tpu-worker-id: needs 7, the VMs of new slices have 0-3",
+        ),
+        ("tpu-name=old", UnmetKind.CONSTRAINT, "tpu-name: needs old, new slices have other names"),
+        ("worker-id=old-0", UnmetKind.CONSTRAINT, "worker-id: needs old-0, new slices have other names"),
     ],
 )
 def test_the_reason_names_the_culprit(constraint: str, kind: UnmetKind, words: str) -> None:
@@ -250,6 +256,9 @@ def test_a_gang_of_ordinary_work_takes_one_slice_with_enough_vms() -> None:
 def test_a_gang_by_an_attribute_that_slices_share_takes_as_many_as_it_needs() -> None:
     assert launched([WEST], gang("mpi", tpu=None, replicas=9, by="region")) == {"west": 3}
     assert launched([WEST], gang("mpi", tpu=None, replicas=9, by="rack")) == {}
+    assert unmet([state("west", max_slices=2)], gang("mpi", tpu=None, replicas=9, by="region")) == [
+        "mpi: max_slices: group west allows 2 more slices of 4 VMs, not 9 VMs"
+    ]
 
 
 def test_what_vms_were_seen_to_offer_wins_over_the_table() -> None:
