@@ -141,6 +141,12 @@ def test_the_others_are_pending_because_of_the_limit_of_the_array() -> None:
     assert reasons[0].text == "at most 1 of the job's tasks run at a time"
 
 
+def test_the_reason_of_a_held_array_is_that_it_is_held() -> None:
+    lab = Lab().worker("w").job("j", array="0-2%1").change("j", held=True)
+    kinds = [[str(reason.kind) for reason in reasons] for reasons in lab.plan().waiting.values()]
+    assert sorted(kinds) == [["held"], ["held", "throttled"], ["held", "throttled"]]
+
+
 def test_a_failed_dependency_ends_all_tasks_of_an_array_at_once() -> None:
     lab = Lab().worker("w").job("first").schedule().reports("first/* running")
     lab.job("j", array="0-9%3", after=("first",)).reports("first/* exited 1").schedule()

@@ -141,16 +141,18 @@ class _Gate:
 
     def admit(self, job: Job, tasks: list[Task]) -> None:
         """Divide the pending tasks of one job into `ready`, `held_back`, `timed_out`, and `failed` (can never run)."""
-        states = {dependency: self._job_state(dependency) for dependency in job.after}
-        if any(state is None or _has_failed(state) for state in states.values()):
-            self.failed += [task.id for task in tasks]
-            return
-        tasks = self._apply_max_running(job, tasks) if job.max_running else tasks
+        states: dict[JobId, JobState | None] = {}
+        if job.after:
+            states = {dependency: self._job_state(dependency) for dependency in job.after}
+            if any(state is None or _has_failed(state) for state in states.values()):
+                self.failed += [task.id for task in tasks]
+                return
         is_held, lacks_inputs = job.held_at is not None, job.id in self._jobs_with_missing_inputs
-        if not (is_held or states or job.rounds or lacks_inputs or any(map(_ATTEMPTS, tasks))):
+        reasons = self._reasons_of_job(job, states) if is_held or states or lacks_inputs else ()
+        tasks = self._apply_max_running(job, tasks, reasons) if job.max_running else tasks
+        if not (reasons or job.rounds or any(map(_ATTEMPTS, tasks))):
             self.ready[job.id] = tasks
             return
-        reasons = self._reasons_of_job(job, states)
         if reasons and is_past_scheduling_timeout(job, self._cluster.jobs.get, self._now):
             timed_out, tasks = split_timed_out(job, tasks, self._now)
             self.timed_out += [task.id for task in timed_out]
@@ -173,17 +175,17 @@ class _Gate:
             if remaining:
                 self.ready[job] = remaining
 
-    def _apply_max_running(self, job: Job, tasks: list[Task]) -> list[Task]:
+    def _apply_max_running(self, job: Job, tasks: list[Task], reasons: tuple[Reason, ...]) -> list[Task]:
         """Return the first tasks, as many as `max_running` allows, and hold back the others.
 
-        A pending task whose previous attempt still lives counts as running.
+        A pending task whose previous attempt still lives counts as running. `reasons` hold back the whole job.
         """
         live_count = sum(map(_is_live, self._cluster.tasks_of(job.id)))
         room = max(0, job.max_running - live_count)
         excess = [task.id for task in tasks if not _is_live(task)][room:]
         text = f"at most {job.max_running} of the job's tasks run at a time"
         reason = Reason(kind=ReasonKind.THROTTLED, text=text, need=1, have=0)
-        self.held_back |= dict.fromkeys(excess, (reason,))
+        self.held_back |= dict.fromkeys(excess, (*reasons, reason))
         excess_set = set(excess)
         return [task for task in tasks if task.id not in excess_set]
 

@@ -37,7 +37,7 @@ def reasons(fleet: list[Worker], asked: Job, **options: Any) -> tuple[Reason, ..
 def test_the_vocabulary_is_fixed_and_so_is_its_order() -> None:
     assert " ".join(ReasonKind) == (
         "invalid no_such_device constraint taint group_shape unhealthy cooldown chips gpus memory cpu time_left region "
-        "secret after stopping reserved behind"
+        "secret after held throttled stopping reserved behind"
     )
 
 
