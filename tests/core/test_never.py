@@ -320,3 +320,19 @@ def test_a_gang_that_no_group_could_ever_hold_is_refused_with_the_largest(
 )
 def test_a_gang_that_some_group_could_hold_is_not_refused(wanted: Job, fleet: list[Offer]) -> None:
     check_possible(wanted, fleet)
+
+
+def hint_of(wanted: Job, fleet: list[Offer]) -> str:
+    with pytest.raises(UnschedulableError) as raised:
+        check_possible(wanted, fleet)
+    return raised.value.hint
+
+
+def test_a_question_in_a_hint_is_followed_by_a_sentence() -> None:
+    assert hint_of(job("region=US-West4"), FLEET) == "did you mean 'us-west4'? --force submits the job anyway"
+
+
+def test_a_hint_counts_the_values_that_it_does_not_list() -> None:
+    fleet = [offer(region=f"{letter * 9}") for letter in "abcdefg"]
+    for size, rest in ((6, "1 other"), (7, "2 others")):
+        assert f" or eeeeeeeee or {rest}; --force" in hint_of(job("region=zz"), fleet[:size])

@@ -87,7 +87,7 @@ def _check_groups(
     if not name and key not in known_keys:
         raise UnschedulableError(
             f"no worker has an attribute {clip(key)}: not submitted",
-            hint="; ".join(filter(None, (did_you_mean(key, known_keys), _FORCE))),
+            hint=_or_force(did_you_mean(key, known_keys)),
         )
     conditions = " and ".join(map(format_constraint, required[:_MAX_LISTED]))
     described, offers = _describe_exclusions(groups, conditions, matching)
@@ -99,7 +99,7 @@ def _check_groups(
         fixes = [f"ask for {fewer}{' or fewer' if size * job.slices > 1 else ''}"]
     raise UnschedulableError(
         f"no {clip(key)} group has {ranks} {described} ({largest_text}): not submitted",
-        hint="; ".join(filter(None, (", or ".join(fixes), _FORCE))),
+        hint=_or_force(", or ".join(fixes)),
     )
 
 
@@ -269,9 +269,12 @@ def _unmatched_error(required: Sequence[Constraint], equipped: Sequence[Offer]) 
     fleet = [offer.attributes for offer in equipped]
     suggestion = next(typo_warnings(unmatched, fleet), "").rpartition("; ")[2]
     hint = suggestion or _existing_values(blamed[0], fleet)
-    return UnschedulableError(
-        f"no worker satisfies {prefix}{names}: not submitted", hint="; ".join(filter(None, (hint, _FORCE)))
-    )
+    return UnschedulableError(f"no worker satisfies {prefix}{names}: not submitted", hint=_or_force(hint))
+
+
+def _or_force(hint: str) -> str:
+    """Return a hint that also names --force."""
+    return f"{hint}{' ' if hint.endswith('?') else '; '}{_FORCE}" if hint else _FORCE
 
 
 def _existing_values(constraint: Constraint, fleet: Sequence[Mapping[str, AttributeValue]]) -> str:
@@ -279,7 +282,7 @@ def _existing_values(constraint: Constraint, fleet: Sequence[Mapping[str, Attrib
     found = sorted({str(each[constraint.key].value) for each in fleet if constraint.key in each})
     if not found:
         return f"no worker has an attribute {constraint.key}"
-    rest = f" or {len(found) - _MAX_LISTED} others" if len(found) > _MAX_LISTED else ""
+    rest = f" or {count(len(found) - _MAX_LISTED, 'other')}" if len(found) > _MAX_LISTED else ""
     return f"{constraint.key} is {' or '.join(found[:_MAX_LISTED])}{rest}"
 
 
