@@ -203,7 +203,10 @@ def _describe_change(case: Case, change: Change, workers: list[WorkerId]) -> str
         groups = changed or groups
     names = wording.unit_name(shape, *groups[: shape.groups if shape else 1])
     has_several = shape is not None and len(groups) > 1
-    return wording.change_text(fleet, case.requirement.need, change, names, several=has_several)
+    stopping = any(JobId(change.subject) in fleet.stopping_jobs(group.members) for group in groups)
+    return wording.change_text(
+        fleet, case.requirement.need, change, names, several=has_several, stopping=stopping
+    )
 
 
 def _is_about(change: Change, worker: Worker) -> bool:

@@ -187,7 +187,7 @@ def wrong_shape_text(shape: Shape, fleet: Fleet, largest: Group | None, *, only_
     else:
         listed = ("none" if number is None else str(number) for number in numbers[: 2 * shape.size])
         members_text = f"workers numbered {', '.join(listed)}"
-    return f"no {group} is a whole slice of {shape.size} workers ({largest.key} has {members_text})"
+    return f"no {group} is a whole slice of {count(shape.size, 'worker')} ({largest.key} has {members_text})"
 
 
 def too_large_text(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, largest: int) -> str:
@@ -360,10 +360,13 @@ def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
 # The change that would help
 
 
-def change_text(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: bool) -> str:
+def change_text(
+    fleet: Fleet, need: Amounts, change: Change, names: str, *, several: bool, stopping: bool
+) -> str:
     """Return the text for a change: `drop region=eu: slice v4b fits`.
 
-    `names` are the workers or groups on which the tasks would be placed; `several`: more than one.
+    `names` are the workers or groups on which the tasks would be placed; `several`: more than one. `stopping`: they are
+    still stopping attempts of the job that the change is about.
     """
     subject, verb = change.subject, "fit" if several else "fits"
     match change.kind:
@@ -381,7 +384,8 @@ def change_text(fleet: Fleet, need: Amounts, change: Change, names: str, *, seve
             return f"request {smaller} instead of {current}: {names} {verb}"
         case ChangeKind.JOB_ENDS | ChangeKind.TASK_ENDS:
             prefix = "job " if change.kind is ChangeKind.JOB_ENDS else ""
-            return f"{names} {'are' if several else 'is'} free when {prefix}{subject} ends"
+            event = "has stopped" if stopping else "ends"
+            return f"{names} {'are' if several else 'is'} free when {prefix}{subject} {event}"
         case ChangeKind.UNCORDON:
             return f"{names} {verb} after `iris worker uncordon {subject}`"
         case ChangeKind.COMPLETES:
