@@ -126,15 +126,17 @@ def _slice(setting: Setting, base: Inherited) -> list[_HostEntry]:
     """Return the workers of one slice, named `{slice}-{index}`, in the order of the slice's hosts."""
     with reading.section(setting) as entry:
         name = entry.require("name", reading.matching_text(_NAME, "a name", _NAME_HINT), "")
-        kind = entry.require("type", tpu_type, "")
+        kind = entry.require("type", tpu_type, AUTO)
         settings = inherit(entry, base)
+        problems = len(setting.report.problems)
         hosts = entry.require("hosts", slice_hosts(settings.connection), [])
+        are_valid = len(setting.report.problems) == problems
         shared = attributes_of(entry)
-        if kind and hosts:
+        if kind != AUTO and hosts and are_valid:
             schema.check_host_count(kind, len(hosts), entry.setting_for("hosts"))
         entry.get("incarnation", reading.text)  # a known key, but only `iris cluster import` uses the value
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
-    if not (name and kind):
+    if not name:
         return []
     found = []
     for index, (connection, address) in enumerate(hosts):
