@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any, TypedDict
 
 from iris_cli.core import Constraint, JobRequest, did_you_mean
 from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.each_line import LINE_VARIABLE
+from iris_cli.core.model.array import MAX_INDEXES
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
+from iris_cli.core.model.variables import MAX_STRING
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import UsageError
 
@@ -106,10 +111,13 @@ def _read(row: JobField, value: Any) -> Any:
 
 
 def _constraints(constraints: Constraints) -> tuple[Constraint, ...]:
-    return tuple(
-        parse_constraint(each) if isinstance(each, str) else each
-        for each in _list("constraints", constraints)
-    )
+    return tuple(map(_constraint, _list("constraints", constraints)))
+
+
+def _constraint(value: Any) -> Constraint:
+    if isinstance(value, Constraint):
+        return value
+    return parse_constraint(_text("a constraint", value))
 
 
 def _list(name: str, values: Any) -> Sequence[Any]:
@@ -122,6 +130,20 @@ def _texts(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(_text("an item", each) for each in _list("it", values))
 
 
+def _lines(values: Sequence[str]) -> tuple[str, ...]:
+    lines = _texts(values)
+    if not 0 < len(lines) <= MAX_INDEXES:
+        raise UsageError(f"{len(lines)} lines; a job has 1 to {MAX_INDEXES}")
+    for number, line in enumerate(lines, start=1):
+        if "\0" in line or "\n" in line:
+            raise UsageError(f"line {number} has a NUL character or a line break")
+        if len(LINE_VARIABLE) + 1 + len(line.encode()) > MAX_STRING:
+            raise UsageError(
+                f"line {number} has more bytes than a variable can hold", hint="pass the name of a file"
+            )
+    return lines
+
+
 def _pairs(values: Mapping[str, str]) -> dict[str, str]:
     return {_text("a name", key): _text(f"{key}", each) for key, each in dict(values).items()}
 
@@ -132,9 +154,46 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
+def _whole_number(value: Any) -> int:
+    if isinstance(value, bool):
+        raise UsageError(f"must be a whole number, not {value}")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise UsageError(f"must be a whole number, not {value!r:.80}") from None
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise UsageError(f"must be a number, not {value!r:.80}")
+    return value if isinstance(value, int | float) else float(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"must be True or False, not {value!r:.80}")
+    return value
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"must be text, not {value!r:.80}")
+    return value
+
+
 _FIELDS = {row.name: row for row in JOB_FIELDS if row.client}
 _READERS: Mapping[Kind, Callable[[Any], Any]] = {
-    Kind.GPU: lambda value: f"auto:{value}" if isinstance(value, int) else value,
+    Kind.NAME: _word,
+    Kind.TEXT: _word,
+    Kind.TPU: _word,
+    Kind.GPU: lambda value: _word(value) if isinstance(value, str) else f"auto:{_whole_number(value)}",
+    Kind.CORES: _number,
+    Kind.POSITIVE: _whole_number,
+    Kind.COUNT: _whole_number,
+    Kind.FLAG: _flag,
+    Kind.SIGNAL: _word,
+    Kind.ARRAY: _word,
+    Kind.GROUP: _word,
     Kind.SIZE: parse_memory,
     Kind.DURATION: parse_duration,
     Kind.CONSTRAINTS: _constraints,
@@ -142,8 +201,8 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.JOBS: _texts,
     Kind.PORTS: _texts,
     Kind.SECRETS: _texts,
-    Kind.LINES: _texts,
+    Kind.LINES: _lines,
     Kind.VARIABLES: _pairs,
     Kind.LABELS: _pairs,
-    Kind.DIRECTORY: os.fspath,
+    Kind.DIRECTORY: lambda value: _word(os.fspath(value)),
 }

@@ -11,6 +11,7 @@ from iris_cli.config.request_reading import FIELDS, read_request
 from iris_cli.config.request_text import write_request
 from iris_cli.core.messages.requests import Submit
 from iris_cli.core.model.job import JobRequest
+from iris_cli.errors import UsageError
 
 MADE_BY_US = frozenset({"workspace", "lines", "memory_default"})
 """What becomes of `workdir` and `each_line` on the way, and of the defaults of a configuration."""
@@ -71,3 +72,41 @@ def test_a_misspelt_keyword_is_refused_with_the_one_that_was_meant() -> None:
         job_request("true", None, {"replica": 2})
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'env_file'"):
         job_request("true", None, {"env_file": ".env"})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("cpu", "2", "cpu: must be a number, not '2'"),
+        ("cpu", True, "cpu: must be a number, not True"),
+        ("replicas", "2", "replicas: must be a whole number, not '2'"),
+        ("replicas", True, "replicas: must be a whole number, not True"),
+        ("max_retries_failure", 1.5, "max_retries_failure: must be a whole number, not 1.5"),
+        ("gpu", 1.5, "gpu: must be a whole number, not 1.5"),
+        ("force", "no", "force: must be True or False, not 'no'"),
+        ("spread", 1, "spread: must be True or False, not 1"),
+        ("name", 3, "name: must be text, not 3"),
+        ("tpu", ["v4-8"], r"tpu: must be text, not \['v4-8'\]"),
+        ("setup", b"make", "setup: must be text, not b'make'"),
+        ("array", 9, "array: must be text, not 9"),
+        ("signal", 10, "signal: must be text, not 10"),
+        ("group_by", {"group_by": "rack"}, "group_by: must be text, not"),
+        ("workdir", b"src", "workdir: must be text, not b'src'"),
+        ("workdir", 3, "workdir: .*not int"),
+        ("prefer", [3], "prefer: a constraint is 3, not text"),
+        ("each_line", [], "each_line: 0 lines; a job has 1 to"),
+        ("each_line", ["a\nb"], "each_line: line 1 has a NUL character or a line break"),
+        ("each_line", ["a", "\ud800"], "each_line: .*surrogates not allowed"),
+        ("each_line", ["x" * 200_000], "each_line: line 1 has more bytes than a variable can hold"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_by_the_name_of_its_field(
+    field: str, value: Any, message: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^{message}"):
+        job_request("true", None, {field: value})
+
+
+def test_a_constraint_of_the_wrong_type_is_refused() -> None:
+    with pytest.raises(UsageError, match="a constraint is 3, not text"):
+        job_request("true", [3], {})  # type: ignore[list-item]
