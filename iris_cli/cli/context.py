@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import field
 
-from iris_cli.errors import IrisError
+from iris_cli.errors import IrisError, NotFoundError
 from iris_cli.ops.cluster_handle import ClusterHandle
 from iris_cli.render.console import Output
 
@@ -39,8 +39,7 @@ class Context(ClusterHandle, dict=True):
 
     def session(self, command: str, transport: SshTransport | None = None) -> Session:
         session = super().session(command, transport)
-        if self.starts_loop:
-            self._sessions.append(session)
+        self._sessions.append(session)
         return session
 
     def take_no_cycles_reason(self) -> str:
@@ -79,6 +78,13 @@ class Context(ClusterHandle, dict=True):
         except IrisError as error:
             self.output.warning(f"warning: {error.message}")
             return None
+
+    def add_damage(self, error: NotFoundError) -> None:
+        """Change the error if this command has read a damaged log, because the name may be after the damage."""
+        for damage in filter(None, (session.damage for session in self._sessions)):
+            error.message += " in the valid part of the log"
+            error.hint = f"{damage.what}; {damage.hint}"
+            return
 
     def leave(self) -> None:
         """End the command: start the background loop if the command left work that needs cycles."""

@@ -14,7 +14,7 @@ from iris_cli.cli import failures
 from iris_cli.cli.command_types import Commands, Group, check_seconds, flag, option, usage_error
 from iris_cli.cli.context import Context
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.errors import ExitCode
+from iris_cli.errors import ExitCode, NotFoundError
 from iris_cli.render.console import Output
 
 _EXAMPLES = """
@@ -44,6 +44,10 @@ class Root(Group):
         try:
             try:
                 return super().invoke(ctx)
+            except NotFoundError as error:
+                if isinstance(ctx.obj, Context):
+                    ctx.obj.add_damage(error)
+                raise
             finally:
                 if isinstance(ctx.obj, Context):  # false if a global option was invalid
                     ctx.obj.leave()

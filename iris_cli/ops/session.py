@@ -66,7 +66,7 @@ class Session(Struct, dict=True):
     lock_timeout: float = LOCK_TIMEOUT
     cluster: Cluster = field(default_factory=Cluster)  # as of the last transaction or view
     messages: list[str] = field(default_factory=list)  # problems of the log, to show to the user
-    damage: Damage | None = None  # damage of the log found by the last `view`
+    damage: Damage | None = None  # damage of the log that this session has read
     tell: Callable[[str], None] = lambda _: None  # prints a message at once
     progress: Progress = lambda _: nullcontext()  # shows the progress of slow steps
     # Transactions that `watch` has not printed yet; None: not collected.

@@ -295,3 +295,33 @@ def test_watch_shows_the_view_again_and_again_until_it_is_interrupted(config: Pa
             watching.kill()
             os.close(main)
     assert b"\x1b[?1049h" in shown  # the second screen: what stood on the first one stays
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("status",), ("status", "--at", "1s"), ("why",), ("history",), ("history", "--all"), ("logs",), ("wait",)],
+    ids=" ".join,
+)
+def test_a_name_that_may_be_after_the_damage_is_not_said_to_be_unknown(
+    words: tuple[str, ...], iris: Iris, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = config.parent / "state" / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:2], lines[2].replace(b'"seq"', b'"sew"'), *lines[3:]]))
+    assert iris(*words, "train") in (ExitCode.NOT_FOUND, ExitCode.LOG_DAMAGED)
+    error = capsys.readouterr().err
+    assert "is damaged, line 3" in error
+    assert "iris log verify" in error
+    assert "'train'" not in error or "'train' in the valid part of the log" in error
+
+
+def test_an_error_about_a_name_mentions_a_damaged_archive(
+    iris: Iris, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert iris("log", "compact") == ExitCode.OK
+    (segment,) = (config.parent / "state" / "archive").iterdir()
+    segment.write_bytes(segment.read_bytes()[:300])
+    capsys.readouterr()
+    assert iris("history", "train", "--all") == ExitCode.NOT_FOUND
+    assert "in the valid part of the log" in (error := capsys.readouterr().err)
+    assert segment.name in error

@@ -61,6 +61,7 @@ def history(session: Session, subject: str = "", *, limit: int = 0, archive: boo
     found = _history_of(session, [session.state.read_history(archive=archive)], subject, limit, names)
     archived = 0 if archive else found.archived
     if not found.entries:
+        session.damage = found.log_damage
         name = clip(subject)
         hint = did_you_mean(name, names) or "`iris history` shows everything"
         if archived:

@@ -194,6 +194,7 @@ def load_view(session: Session, at: str | None = None, *, runs_cycles: bool = Fa
     if at is not None:
         moment = parse_moment(at, now)
         past, reading = as_of(session.state, moment, session.progress)
+        session.damage = reading.damage
         return View(
             cluster=past,
             now=moment,
