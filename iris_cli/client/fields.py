@@ -6,7 +6,6 @@ import operator
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from typing import Any, TypedDict
 
 from iris_cli.core import Constraint, JobRequest, did_you_mean
@@ -164,9 +163,9 @@ def _whole_number(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise UsageError(f"must be a number, not {value!r:.80}")
-    return value if isinstance(value, int | float) else float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    raise UsageError(f"must be a number, not {value!r:.80}")
 
 
 def _flag(value: Any) -> bool:

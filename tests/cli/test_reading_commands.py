@@ -299,7 +299,15 @@ def test_watch_shows_the_view_again_and_again_until_it_is_interrupted(config: Pa
 
 @pytest.mark.parametrize(
     "words",
-    [("status",), ("status", "--at", "1s"), ("why",), ("history",), ("history", "--all"), ("logs",), ("wait",)],
+    [
+        ("status",),
+        ("status", "--at", "1s"),
+        ("why",),
+        ("history",),
+        ("history", "--all"),
+        ("logs",),
+        ("wait",),
+    ],
     ids=" ".join,
 )
 def test_a_name_that_may_be_after_the_damage_is_not_said_to_be_unknown(

@@ -108,5 +108,6 @@ def test_a_value_of_the_wrong_type_is_refused_by_the_name_of_its_field(
 
 
 def test_a_constraint_of_the_wrong_type_is_refused() -> None:
+    wrong: Any = [3]
     with pytest.raises(UsageError, match="a constraint is 3, not text"):
-        job_request("true", [3], {})  # type: ignore[list-item]
+        job_request("true", wrong, {})

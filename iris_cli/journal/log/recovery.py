@@ -110,7 +110,10 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
     if committed < end.seq:
         # Copy the log: after a failed fsync, lines after HEAD may be in memory only, and a later fsync may succeed.
         copy_range(disk, log, 0, end.offset, log)
-        messages.append(f"{end.seq - committed} lines of an interrupted command were not in HEAD: updated")
+        lines = f"{end.seq - committed} lines of an interrupted command were not in HEAD: updated"
+        messages.append(
+            lines if loaded.head else f"{HEAD} was missing or damaged: written again from the log"
+        )
     elif is_torn:
         with opened(log, os.O_WRONLY) as fd:
             disk.truncate(fd, end.offset)
