@@ -10,7 +10,10 @@ from time import time
 
 import pytest
 
+from iris_cli.capacity.provider import instructions
 from iris_cli.cli import app
+from iris_cli.config.load import load_cluster_config
+from iris_cli.core import AttributeValue
 from iris_cli.core.events.events import SliceRequested
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.slice import Provider, SliceTemplate
@@ -73,7 +76,7 @@ def test_a_dry_run_says_who_wants_what_who_makes_it_and_why_not(
         f"create west-{owner}-2 in west",
         "create 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b by hand for group lab,",
         "then add it to slices in cluster.yaml: "
-        "- {name: NAME, type: v4-32, hosts: [HOST-[0-3]], zone: us-central2-b}",
+        '- {name: NAME, type: v4-32, hosts: ["HOST-[0-3]"], zone: us-central2-b}',
     ]
     assert lines(capsys, "--quiet", "autoscale", "--dry-run") == [
         f"create west-{owner}-1",
@@ -252,3 +255,29 @@ def test_cycles_create_slices_by_themselves_only_if_the_configuration_says_so(
 )
 def test_what_can_not_be_meant_is_refused(site: Path, words: list[str]) -> None:
     assert app.run(["autoscale", *words]) == 2
+
+
+def test_the_entry_to_write_by_hand_gives_workers_the_attributes_of_the_group(tmp_path: Path) -> None:
+    (tmp_path / "groups.yaml").write_text(
+        "cluster: {name: lab}\n"
+        "scale_groups:\n"
+        "  - name: west\n"
+        "    slice_template: {provider: manual, zone: us-west4-a, type: v5litepod-16, preemptible: true}\n"
+        "    worker:\n"
+        '      attributes: {pool: p, rack: 3, w: 1.0, v: "7", t: true, "a/b:c": "x, y: {z}", n: "no", z: "null"}\n'
+        "      taints: [slow, x]\n"
+        "  - name: anywhere\n"
+        "    slice_template: {provider: manual, type: v6e-8}\n"
+        "    worker: {attributes: {region: mars}}\n"
+    )
+    groups = load_cluster_config(tmp_path / "groups.yaml").scale_groups
+    entries = [list(instructions(group, 1))[1].partition(" in cluster.yaml: ")[2] for group in groups]
+    by_hand = tmp_path / "by-hand.yaml"
+    by_hand.write_text("cluster: {name: lab}\nslices:\n" + "".join(f"  {each}\n" for each in entries))
+    by_hand.write_text(
+        by_hand.read_text().replace("NAME", "b", 1).replace("NAME", "c").replace("HOST]", "h]")
+    )
+    workers = load_cluster_config(by_hand).hosts
+    for group, worker in zip(groups, (workers[0], workers[-1]), strict=True):
+        wanted = {key: value for key, value in group.attributes.items() if key != "scale-group"}
+        assert wanted.items() <= {"preemptible": AttributeValue(False), **worker.attributes}.items()
