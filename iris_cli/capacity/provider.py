@@ -8,12 +8,10 @@ from typing import Protocol
 
 from msgspec import structs
 
-from iris_cli.core import AttributeValue, ScaleGroup, count, describe, lookup, pattern
-from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, TAINT_KEY_PREFIX, scalar_of
+from iris_cli.core import ScaleGroup, count, describe, lookup
+from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, TAINT_KEY_PREFIX
 from iris_cli.core.messages.cloud import CloudSlice, Refusal
 from iris_cli.core.model.slice import slice_attributes
-
-_PLAIN = pattern(r"(?!(?i:null)\Z)[A-Za-z][A-Za-z0-9._-]*")  # text that means the same in YAML without quotes
 
 
 class ProviderError(Exception):
@@ -58,33 +56,24 @@ def instructions(group: ScaleGroup, slices: int) -> Iterator[str]:
     where = f" in {template.zone}" if template.zone else ""
     yield f"create {what} of {describe(template.type)}{where} by hand for group {group.name},"
     known = lookup(template.type)
-    hosts = f'["HOST-[0-{known.vms - 1}]"]' if known is not None and known.vms > 1 else "[HOST]"
-    entry = f"{{name: NAME, type: {template.type}, hosts: {hosts}"
-    entry += f", zone: {template.zone}" if template.zone else ""
-    entry += ", preemptible: true" if template.preemptible else ""
-    entry += _declared_attributes(group)
-    yield f"then add {'it' if slices == 1 else 'each'} to slices in cluster.yaml: - {entry}}}"
+    hosts = f"HOST-[0-{known.vms - 1}]" if known is not None and known.vms > 1 else "HOST"
+    entry: dict[str, object] = {"name": "NAME", "type": template.type, "hosts": [hosts]}
+    entry |= {"zone": template.zone} if template.zone else {}
+    entry |= {"preemptible": True} if template.preemptible else {}
+    line = json.dumps(entry | _declared_attributes(group))  # JSON is valid YAML
+    yield f"then add {'it' if slices == 1 else 'each'} to slices in cluster.yaml: - {line}"
 
 
-def _declared_attributes(group: ScaleGroup) -> str:
+def _declared_attributes(group: ScaleGroup) -> dict[str, object]:
     """Return the keys of the entry for the attributes and taints that `cluster.yaml` declares for the group."""
     derived = slice_attributes(structs.replace(group, attributes={}))
-    declared = {key: value for key, value in group.attributes.items() if key not in derived}
+    declared = {key: value.value for key, value in group.attributes.items() if key not in derived}
     region = declared.pop(REGION_ATTRIBUTE_KEY, None)  # derived from the zone, if there is one
-    taints = [key.removeprefix(TAINT_KEY_PREFIX) for key in declared if key.startswith(TAINT_KEY_PREFIX)]
-    attributes = [
-        f"{key}: {_yaml(value)}" for key, value in declared.items() if not key.startswith(TAINT_KEY_PREFIX)
-    ]
-    return "".join(
-        (
-            f", region: {_yaml(region)}" if region is not None else "",
-            f", attributes: {{{', '.join(attributes)}}}" if attributes else "",
-            f", taints: [{', '.join(taints)}]" if taints else "",
-        )
-    )
-
-
-def _yaml(value: AttributeValue) -> str:
-    text = str(value)
-    is_plain = value.is_number or (_PLAIN.fullmatch(text) and isinstance(scalar_of(text), str))
-    return text if is_plain else json.dumps(text)
+    taints = [key for key in declared if key.startswith(TAINT_KEY_PREFIX)]
+    attributes = {key: value for key, value in declared.items() if key not in taints}
+    found = {
+        "region": region,
+        "attributes": attributes,
+        "taints": [key.removeprefix(TAINT_KEY_PREFIX) for key in taints],
+    }
+    return {key: value for key, value in found.items() if value}

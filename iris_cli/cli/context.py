@@ -81,10 +81,9 @@ class Context(ClusterHandle, dict=True):
 
     def add_damage(self, error: NotFoundError) -> None:
         """Change the error if this command has read a damaged log, because the name may be after the damage."""
-        for damage in filter(None, (session.damage for session in self._sessions)):
+        if damage := next(filter(None, (session.damage for session in self._sessions)), None):
             error.message += " in the valid part of the log"
             error.hint = f"{damage.what}; {damage.hint}"
-            return
 
     def leave(self) -> None:
         """End the command: start the background loop if the command left work that needs cycles."""

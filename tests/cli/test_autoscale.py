@@ -76,7 +76,7 @@ def test_a_dry_run_says_who_wants_what_who_makes_it_and_why_not(
         f"create west-{owner}-2 in west",
         "create 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b by hand for group lab,",
         "then add it to slices in cluster.yaml: "
-        '- {name: NAME, type: v4-32, hosts: ["HOST-[0-3]"], zone: us-central2-b}',
+        '- {"name": "NAME", "type": "v4-32", "hosts": ["HOST-[0-3]"], "zone": "us-central2-b"}',
     ]
     assert lines(capsys, "--quiet", "autoscale", "--dry-run") == [
         f"create west-{owner}-1",
