@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import structs
 
 from iris_cli.core import ScaleGroup, count, describe, lookup
-from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, TAINT_KEY_PREFIX
+from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, TAINT_KEY_PREFIX
 from iris_cli.core.messages.cloud import CloudSlice, Refusal
 from iris_cli.core.model.slice import slice_attributes
 
@@ -59,7 +59,7 @@ def instructions(group: ScaleGroup, slices: int) -> Iterator[str]:
     hosts = f"HOST-[0-{known.vms - 1}]" if known is not None and known.vms > 1 else "HOST"
     entry: dict[str, object] = {"name": "NAME", "type": template.type, "hosts": [hosts]}
     entry |= {"zone": template.zone} if template.zone else {}
-    entry |= {"preemptible": True} if template.preemptible else {}
+    entry |= {PREEMPTIBLE_ATTRIBUTE_KEY: True} if template.preemptible else {}
     line = json.dumps(entry | _declared_attributes(group))  # JSON is valid YAML
     yield f"then add {'it' if slices == 1 else 'each'} to slices in cluster.yaml: - {line}"
 
@@ -72,7 +72,7 @@ def _declared_attributes(group: ScaleGroup) -> dict[str, object]:
     taints = [key for key in declared if key.startswith(TAINT_KEY_PREFIX)]
     attributes = {key: value for key, value in declared.items() if key not in taints}
     found = {
-        "region": region,
+        REGION_ATTRIBUTE_KEY: region,
         "attributes": attributes,
         "taints": [key.removeprefix(TAINT_KEY_PREFIX) for key in taints],
     }

@@ -211,7 +211,7 @@ def test_a_provider_that_can_not_be_opened_is_named(site: Site, monkeypatch: pyt
     done = autoscale.run(replace(site.session(), make_provider=None))
     assert len(done.problems) == 1
     assert done.problems[0].startswith(
-        "gcp p us-west4-a: CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU: only this machine"
+        "gcp p us-west4-a: CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU: only an endpoint on this machine"
     )
 
 
