@@ -159,7 +159,7 @@ def _check_slices(cluster: Cluster) -> Iterator[str]:
 def _check_sums_of_claims(worker: Worker) -> Iterator[str]:
     """Check that the claims fit the host's size. Claims that are older than a reduction of that size may exceed it."""
     claims = list(worker.claims.values())
-    newer = [claim for attempt, claim in worker.claims.items() if attempt not in worker.outgrown]
+    newer = [claim for attempt, claim in worker.claims.items() if attempt not in worker.placed_before_change]
     cpu = sum(claim.cpu_millis for claim in claims)
     if cpu > worker.cpu_millis and any(claim.cpu_millis for claim in newer):
         yield f"{worker.id}: {cpu} of {worker.cpu_millis} thousandths of a core are committed"
@@ -265,7 +265,8 @@ def _check_rounds(cluster: Cluster, job: Job) -> Iterator[str]:
 def _check_gang(cluster: Cluster, job: Job) -> Iterator[str]:
     """Check that all ranks of the current round are placed, on different workers of the right number of groups."""
     assert job.coscheduling is not None
-    ranks = [task.attempts[-1] for task in cluster.tasks_of(job.id) if task.attempts]
+    tasks = cluster.tasks_of(job.id)
+    ranks = [task.attempts[-1] for task in tasks if task.attempts]
     placed = [attempt for attempt in ranks if attempt.round == job.rounds - 1]
     if len(placed) != job.replicas:
         yield f"{job.id}: {len(placed)} of {job.replicas} ranks are placed"
@@ -274,6 +275,10 @@ def _check_gang(cluster: Cluster, job: Job) -> Iterator[str]:
         yield f"{job.id}: two ranks share a worker"
     if not all(attempt.live and attempt.worker in cluster.workers for attempt in placed):
         return  # the host of an ended rank may have been replaced since
+    if any(
+        task.current_id in cluster.workers[task.attempts[-1].worker].placed_before_change for task in tasks
+    ):
+        return  # an attribute of its workers was changed since
     groups: dict[AttributeValue | None, list[Worker]] = {}
     for attempt in placed:
         worker = cluster.workers[attempt.worker]

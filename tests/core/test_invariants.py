@@ -18,6 +18,7 @@ from iris_cli.core import (
     End,
     EndReason,
     JobId,
+    JobState,
     Task,
     TaskId,
     TaskState,
@@ -353,6 +354,22 @@ def shrunk() -> Lab:
     host = lab.hosts[W]
     host.facts = replace(host.facts, cpu=2.0, memory=1, gpus=1)
     return lab.probe("w")
+
+
+@pytest.mark.parametrize("change", [{"rack": "r2"}, {"rack": None}, {"tpu-vm-count": 4}])
+def test_a_changed_attribute_of_a_worker_is_no_breach_of_the_gang_that_runs_on_it(
+    change: dict[str, str | int | None],
+) -> None:
+    lab = Lab().slice("a", "v4-16").worker("w", rack="r1").worker("v", rack="r1")
+    lab.job("train", tpu="v4-16").job("mpi", replicas=2, group_by="rack").schedule()
+    name = "a-0" if "tpu-vm-count" in change else "w"
+    host = lab.hosts[WorkerId(name)]
+    kept = {key: value for key, value in host.facts.attributes.items() if key not in change}
+    new = {key: AttributeValue(value) for key, value in change.items() if value is not None}
+    host.facts = replace(host.facts, attributes={**kept, **new})
+    lab.probe(name)
+    assert breaches(lab.cluster) == []
+    assert lab.state_of("mpi") is lab.state_of("train") is JobState.PENDING
 
 
 def test_a_host_that_shrank_under_its_tasks_is_no_breach_and_takes_nothing_new() -> None:

@@ -31,10 +31,11 @@ def _worker_updated(edit: Edit, event: ev.WorkerUpdated, _at: float) -> None:
     worker = edit.workers[event.worker]
     if event.incarnation != worker.incarnation:
         edit.cluster.outputs.pop(worker.id, None)  # the files of the earlier incarnation are gone
-    if event.cpu < worker.cpu or event.memory < worker.memory or event.gpus < worker.gpus:
-        worker.outgrown = tuple(worker.claims)
-    worker.connection, worker.declared = event.connection, event.declared
-    worker.attributes = with_taints(event.attributes, worker.taints)
+    attributes = with_taints(event.attributes, worker.taints)
+    is_smaller = event.cpu < worker.cpu or event.memory < worker.memory or event.gpus < worker.gpus
+    if is_smaller or attributes != worker.attributes:
+        worker.placed_before_change = tuple(worker.claims)
+    worker.connection, worker.declared, worker.attributes = event.connection, event.declared, attributes
     worker.cpu, worker.memory, worker.chips, worker.gpus = event.cpu, event.memory, event.chips, event.gpus
     worker.boot_id, worker.incarnation, worker.vm = event.boot_id, event.incarnation, event.vm
     worker.containment = event.containment

@@ -117,7 +117,7 @@ class Worker(Record, kw_only=True):
     gpus: int = 0
     claims: dict[AttemptId, Claim] = field(default_factory=dict)
     freed_at: float = 0.0  # when the last live attempt on it ended; 0: never
-    outgrown: tuple[AttemptId, ...] = ()  # live attempts when a probe found fewer resources than before
+    placed_before_change: tuple[AttemptId, ...] = ()  # live when the size was reduced or an attribute changed
     connection: Connection = NOWHERE
     condition: WorkerCondition = WorkerCondition.HEALTHY
     reason: str = ""  # explains the condition, or why the worker can't be used
