@@ -70,7 +70,10 @@ def run(words: Sequence[str], commands: Sequence[str], clock: Clock = SYSTEM_CLO
         code = build(commands)(args=words, prog_name="iris", standalone_mode=False, obj=clock)
         return int(code or ExitCode.OK)
     except typer.TyperException as error:
-        raise usage_error(error) from None
+        invalid = usage_error(error)
+        if tuple(commands) == ("run",):  # its other exit codes are those of the program
+            invalid.exit_code = ExitCode.NOT_RUN
+        raise invalid from None
 
 
 def build(commands: Sequence[str]) -> typer.Typer:

@@ -197,3 +197,13 @@ def test_an_option_of_another_tool_is_not_suggested_where_the_command_has_none_l
 ) -> None:
     assert app.run(["--config", str(config), "status", "-n", "8"]) == USAGE
     assert "hint: iris status --help\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "--replicas", "2", "--", "true"], ["run", "--json", "true"], ["run"]]
+)
+def test_an_invalid_line_of_run_has_an_exit_code_that_is_not_the_program_s(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(words) == ExitCode.NOT_RUN
+    assert "hint" in capsys.readouterr().err
