@@ -70,6 +70,20 @@ def test_without_a_log_there_is_nothing_to_verify(
     assert not (tmp_path / "none").exists()
 
 
+def test_salvage_of_a_valid_log_changes_nothing_and_prints_a_document(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = log.read_bytes()
+    assert run(["log", "salvage"]) == 0
+    assert capsys.readouterr().out == "the log is valid; nothing changed\n"
+    assert run(["log", "salvage", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema_version"], found["kept"], found["lost"]) == (1, count(log), 0)
+    assert run(["log", "salvage", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+    assert log.read_bytes() == before
+
+
 def test_salvage_says_first_what_would_be_lost(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = count(log)
     flip(log, 2)

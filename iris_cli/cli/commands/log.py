@@ -67,9 +67,10 @@ def salvage(
 ) -> int:
     """Truncate a damaged log before the damage. The old log is kept; without --yes only prints what would be lost."""
     from iris_cli.journal.log.position import FaultKind
+    from iris_cli.journal.log.salvage import SalvageReport
     from iris_cli.ops.checks.log_checks import verify_with_progress
     from iris_cli.ops.workers.workers import require_probes
-    from iris_cli.render.event_log import show_accepted
+    from iris_cli.render.event_log import show_accepted, show_salvage
 
     iris: Context = context.obj
     directory = iris.state_path_in_use
@@ -77,7 +78,8 @@ def salvage(
     state = iris.state_of(None)
     damage = state.read().damage
     if damage is None and verdict.ok:
-        iris.output.message("the log is valid; nothing to do")
+        kept = verdict.sound_until.seq
+        show_salvage(iris.output, SalvageReport(kept=kept, lost=0, findings=(), old_log=None))
         return ExitCode.OK
     if damage is None:
         return _truncate(iris, verdict, yes=yes)  # every line is valid, but an event is impossible
