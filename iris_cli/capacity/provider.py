@@ -54,14 +54,16 @@ def instructions(group: ScaleGroup, slices: int) -> Iterator[str]:
     template = group.template
     what = count(slices, "preemptible slice" if template.preemptible else "slice")
     where = f" in {template.zone}" if template.zone else ""
-    yield f"create {what} of {describe(template.type)}{where} by hand for group {group.name},"
+    wanted = f"{what} of {describe(template.type)}{where}"
+    yield f"scale group {group.name} has provider {template.provider}: create {wanted} yourself,"
     known = lookup(template.type)
     hosts = f"HOST-[0-{known.vms - 1}]" if known is not None and known.vms > 1 else "HOST"
     entry: dict[str, object] = {"name": "NAME", "type": template.type, "hosts": [hosts]}
     entry |= {"zone": template.zone} if template.zone else {}
     entry |= {PREEMPTIBLE_ATTRIBUTE_KEY: True} if template.preemptible else {}
     line = json.dumps(entry | _declared_attributes(group))  # JSON is valid YAML
-    yield f"then add {'it' if slices == 1 else 'each'} to slices in cluster.yaml: - {line}"
+    yield f"then add {'it' if slices == 1 else 'each'} under slices in cluster.yaml, with your NAME and HOST:"
+    yield f"- {line}"
 
 
 def _declared_attributes(group: ScaleGroup) -> dict[str, object]:

@@ -175,7 +175,7 @@ def _history(history: History, width: int) -> Iterator[Text | Table]:
         yield text(words, "dim")
     if history.earlier:
         what = count(history.earlier, f"earlier {'event' if history.subject else 'transaction'}")
-        yield text(f"{what} not shown: add --limit 0", "dim")
+        yield text(f"{what} not shown: --limit 0 shows all events", "dim")
     if not history.entries:
         yield text("no events yet", "dim")
         return

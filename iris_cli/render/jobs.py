@@ -87,7 +87,11 @@ def show_launched(
     preparing = workers_in_set_up(cluster, job_id)
     any_placed = any(map(_is_placed, tasks))
     if result is None:
-        words = f"submitted; {no_cycles or 'starts in the next cycle'}"
+        words = (
+            f"submitted; {no_cycles}"
+            if no_cycles
+            else f"submitted, not placed yet; details: iris why {job_id}"
+        )
     elif unanswered and not (waiting and any_placed):
         words = f"no answer from {fold(unanswered)} ({next(iter(unanswered.values()))}); details: iris why {job_id}"
     elif waiting:

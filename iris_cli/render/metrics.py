@@ -7,16 +7,24 @@ from collections.abc import Iterator, Mapping
 from iris_cli.ops.views.metrics import Metrics
 
 _FAMILIES = (
-    ("jobs", "state", "Open jobs, by state."),
-    ("tasks", "state", "Tasks of open jobs, by state."),
-    ("ended", "state", "Jobs that ended in the last 24 hours, by state."),
+    ("jobs", "state", "Open jobs by state."),
+    ("tasks", "state", "Tasks of open jobs by state."),
+    ("ended", "state", "Jobs that ended in the last 24 hours by state."),
     ("workers", "status", "Workers by status."),
-    ("slices", "state", "Slices by state: free, busy or unusable."),
-    ("chips", "state", "TPU chips and GPUs by state: free, busy or unusable."),
+    (
+        "slices",
+        "state",
+        "Slices by state: busy, unusable (not busy, and a worker accepts no tasks), or free.",
+    ),
+    (
+        "chips",
+        "state",
+        "TPU chips and GPUs by state: busy, unusable (not busy, and their worker accepts no tasks), or free.",
+    ),
     (
         "chip_seconds",
         "use",
-        "Seconds for which TPU chips and GPUs were used or idle in the last 24 hours, summed over all chips and GPUs.",
+        "Used and idle chip-seconds of TPU chips and GPUs in the last 24 hours.",
     ),
 )
 _NAMES = {"ended": "jobs_ended_24h", "chip_seconds": "chip_seconds_24h"}

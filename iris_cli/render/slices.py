@@ -105,15 +105,15 @@ def _lines(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
 
 def _actions(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
     for order in plan.create:
-        yield f"create {order.slice} in {order.group.name}"
+        yield f"create {order.slice} in scale group {order.group.name}"
     for name, number in plan.later.items():
-        yield f"postponed {count(number, 'slice')} of {name}: rate limit"
+        yield f"postponed {count(number, 'slice')} of scale group {name}: rate limit"
     for removal in plan.delete:
         yield f"delete {removal.slice}: {removal.reason}"
     for group in scaling.groups:
         yield from group.by_hand
         if group.backing_off:
-            yield f"{group.name} is backing off: {group.backing_off}"
+            yield f"scale group {group.name} is backing off: {group.backing_off}"
 
 
 def _needs(entry: DemandEntry) -> str:
@@ -160,7 +160,7 @@ def show_pass(output: Output, result: Autoscaled, scaling: Scaling) -> None:
         return
     if result.conflict is not None:
         output.warning(f"no slices are created or deleted: {result.conflict}")
-        output.message(owner_hint(result.conflict))
+        output.message(f"hint: {owner_hint(result.conflict)}")
         return
     for name in result.created:
         output.done(f"requested slice {name}")

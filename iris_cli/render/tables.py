@@ -157,6 +157,21 @@ def duration(seconds: float | None) -> str:
     return "" if seconds is None else format_duration(seconds)
 
 
+def duration_range(durations: Sequence[float]) -> str:
+    """Return the shortest and the longest duration: `1m to 11m`, or `1m` if both are shown alike; '' without any."""
+    if not durations:
+        return ""
+    shortest, longest = duration(min(durations)), duration(max(durations))
+    return shortest if shortest == longest else f"{shortest} to {longest}"
+
+
+def time_range(times: Sequence[float]) -> str:
+    """Return the first and the last time in UTC: `2026-11-20 14:03:09 to 14:05:00`, or one time if both are equal."""
+    first, last = clock_time(min(times)), clock_time(max(times))
+    same_day = first.split(" ")[0] == last.split(" ")[0]
+    return first if first == last else f"{first} to {last.split(' ')[-1] if same_day else last}"
+
+
 _MAX_DIGITS = 9  # in the number at the end of a name
 MAX_PARTS = 6
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from iris_cli.core import WorkerCondition
 from iris_cli.core.units import count, format_memory
 from iris_cli.ops.outcomes.causes import skew_words
 from iris_cli.ops.views.inventory import Inventory, WorkerDetails, WorkerRow, WorkerView
@@ -117,14 +118,14 @@ def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
     return [
         ("slice", f"{row.slice}, worker index {row.index}" if row.slice else ""),
         ("device", row.device),
-        ("cores", f"{row.cpu_free:g} of {row.cpu:g} unused" if is_known else f"{row.cpu:g}"),
+        ("cores", f"{row.cpu_free:g} of {row.cpu:g} free" if is_known else f"{row.cpu:g}"),
         (
             "memory",
-            f"{format_memory(row.memory_free)} of {total} unused" if is_known else total,
+            f"{format_memory(row.memory_free)} of {total} free" if is_known else total,
         ),
-        ("chips", f"{row.chips if row.chips_free else 0} of {row.chips} unused" if row.chips else ""),
-        ("gpus", f"{row.gpus_free} of {row.gpus} unused" if row.gpus else ""),
-        ("condition", f"{details.condition.value}{f' ({details.reason})' if details.reason else ''}"),
+        ("chips", f"{row.chips if row.chips_free else 0} of {row.chips} free" if row.chips else ""),
+        ("gpus", f"{row.gpus_free} of {row.gpus} free" if row.gpus else ""),
+        _last_poll(details),
         ("silent since", _utc(clock_time(details.silent_since_at))),
         ("failed polls", str(details.failed_polls or "")),
         ("next poll after", _utc(clock_time(details.cooldown_until_at))),
@@ -140,6 +141,13 @@ def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
         ("incarnation", details.incarnation),
         ("containment", details.containment),
     ]
+
+
+def _last_poll(details: WorkerDetails) -> tuple[str, str]:
+    """Return a label and whether the worker answered, or in which other condition it is, with the reason."""
+    if details.condition is WorkerCondition.HEALTHY:
+        return "last poll", "answered"
+    return "condition", f"{details.condition.value}{f' ({details.reason})' if details.reason else ''}"
 
 
 def _utc(moment: str) -> str:

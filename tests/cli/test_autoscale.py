@@ -68,14 +68,14 @@ def test_a_dry_run_says_who_wants_what_who_makes_it_and_why_not(
 ) -> None:
     owner = json.loads((site / "state" / "events.jsonl").read_text().splitlines()[0])["cluster_id"][:4]
     assert lines(capsys, "autoscale", "--dry-run") == [
-        "demand train (2 slices of v5litepod-16): served by group west",
-        "demand large (1 slice of v4-32): served by group lab",
-        "demand far (1 slice of v5litepod-16): unmet; region: needs eu-west4, "
-        "but the otherwise suitable groups (west) have us-west4; did you mean us-west4?",
-        f"create west-{owner}-1 in west",
-        f"create west-{owner}-2 in west",
-        "create 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b by hand for group lab,",
-        "then add it to slices in cluster.yaml: "
+        "demand train (2 slices of v5litepod-16): served by scale group west",
+        "demand large (1 slice of v4-32): served by scale group lab",
+        "demand far (1 slice of v5litepod-16): no capacity: needs region=eu-west4, "
+        "but the otherwise suitable scale group west has us-west4 (did you mean us-west4?)",
+        f"create west-{owner}-1 in scale group west",
+        f"create west-{owner}-2 in scale group west",
+        "scale group lab has provider manual: create 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b yourself,",
+        "then add it under slices in cluster.yaml, with your NAME and HOST:",
         '- {"name": "NAME", "type": "v4-32", "hosts": ["HOST-[0-3]"], "zone": "us-central2-b"}',
     ]
     assert lines(capsys, "--quiet", "autoscale", "--dry-run") == [
@@ -103,42 +103,34 @@ def test_a_dry_run_as_json_has_all_of_it(site: Path, capsys: pytest.CaptureFixtu
     ]
 
 
-def test_status_shows_groups_and_what_is_unmet(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_groups_and_what_is_unmet(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     shown = lines(capsys, "status")
-    start = next(number for number, line in enumerate(shown) if line.startswith("GROUP"))
+    start = next(number for number, line in enumerate(shown) if line.startswith("SCALE GROUP"))
     assert [line.split() for line in shown[start : start + 3]] == [
-        ["GROUP", "TYPE", "WHERE", "SLICES", "TO", "ADD"],
-        *(
-            [
-                "west",
-                "v5litepod-16",
-                "(16",
-                "chips,",
-                "4",
-                "VMs)",
-                "us-west4,",
-                "preemptible",
-                "0",
-                "(max",
-                "2)",
-                "2",
-            ],
-            [
-                "lab",
-                "v4-32",
-                "(16",
-                "chips,",
-                "4",
-                "VMs)",
-                "us-central2",
-                "0",
-                "(max",
-                "1)",
-                "1",
-            ],
-        ),
+        ["SCALE", "GROUP", "TYPE", "WHERE", "SLICES", "TO", "ADD"],
+        ["west", "v5litepod-16", "us-west4,", "preemptible", "0", "(max", "2)", "2"],
+        ["lab", "v4-32", "us-central2", "0", "(max", "1)", "1"],
     ]
-    assert any(line.startswith("no capacity for far; region: needs eu-west4") for line in shown)
+    assert any(line.startswith("no capacity for far: needs region=eu-west4") for line in shown)
+
+
+@pytest.mark.parametrize("tpu", ["v4-32", "v4-8"])
+def test_the_line_to_add_to_the_configuration_is_valid_there(
+    site: Path, tpu: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = CLUSTER.replace("type: v4-32", f"type: {tpu}")
+    (site / "cluster.yaml").write_text(config)
+    assert app.run(["launch", "--no-schedule", "--name", "more", "--tpu", tpu, "--", "true"]) == 0
+    [entry] = [line for line in lines(capsys, "autoscale", "--dry-run") if line.startswith("- ")]
+    (site / "cluster.yaml").write_text(f"{config}slices:\n  {entry}\n")
+    assert app.run(["config", "validate"]) == 0
+    workers = load_cluster_config(site / "cluster.yaml").hosts
+    assert [each.worker for each in workers] == [
+        f"NAME-{index}" for index in range(4 if tpu == "v4-32" else 1)
+    ]
 
 
 def test_without_scale_groups_nothing_is_said_of_them(
@@ -158,7 +150,7 @@ def test_why_says_of_a_job_that_waits_what_a_pass_would_say(
         for line in lines(capsys, "autoscale", "--dry-run")
         if line.startswith("demand ")
     }
-    assert demand_outcomes["far"].startswith("unmet; region: needs eu-west4")
+    assert demand_outcomes["far"].startswith("no capacity: needs region=eu-west4")
     for job, fate in demand_outcomes.items():
         [wait] = json.loads("\n".join(lines(capsys, "--json", "why", job)))["waits"]
         assert wait["demand"] == fate
@@ -175,7 +167,10 @@ def test_why_says_all_that_becomes_of_the_tasks_of_a_job(
     assert app.run(["launch", "--no-schedule", "--name", "many", *wanted, "--", "true"]) == 0
     capsys.readouterr()
     [wait] = json.loads("\n".join(lines(capsys, "--json", "why", "many")))["waits"]
-    assert wait["demand"] == "served by group west; unmet; max_slices: group west is at its limit of 2 slices"
+    assert wait["demand"] == (
+        "served by scale group west; "
+        "no capacity: needs 1 slice, but scale group west is at its limit of 2 slices (max_slices)"
+    )
 
 
 def test_why_says_how_far_the_slice_is_that_is_made_for_a_job(
@@ -271,7 +266,7 @@ def test_the_entry_to_write_by_hand_gives_workers_the_attributes_of_the_group(tm
         "    worker: {attributes: {region: mars}}\n"
     )
     groups = load_cluster_config(tmp_path / "groups.yaml").scale_groups
-    entries = [list(instructions(group, 1))[1].partition(" in cluster.yaml: ")[2] for group in groups]
+    entries = [list(instructions(group, 1))[-1] for group in groups]
     by_hand = tmp_path / "by-hand.yaml"
     by_hand.write_text("cluster: {name: lab}\nslices:\n" + "".join(f"  {each}\n" for each in entries))
     by_hand.write_text(

@@ -111,11 +111,11 @@ def test_a_type_that_only_a_scale_group_has_is_accepted(
     groups = f"scale_groups: [{{name: west, max_slices: 2, slice_template: {template}}}]\n"
     config.write_text(config.read_text() + groups)
     assert iris(*asked) == ExitCode.OK
-    assert "no worker has v4-64 yet" in capsys.readouterr().out
+    assert "no v4-64 slice exists" in capsys.readouterr().out
     assert iris("launch", "--no-schedule", "--tpu", "v4-64", "--", "train") == ExitCode.OK
     capsys.readouterr()
     assert iris("why", "train-1") == ExitCode.OK
-    assert "no worker has v4-64 yet" in capsys.readouterr().out
+    assert "no v4-64 slice exists" in capsys.readouterr().out
     config.write_text(config.read_text().replace("max_slices: 2", "max_slices: 0"))
     assert iris("why", "train-1") == ExitCode.OK
     assert "no worker or scale group has v4-64" in capsys.readouterr().out
@@ -249,7 +249,7 @@ def test_a_damaged_log_is_a_field_in_json(
         "file": "events.jsonl",
     }
     assert (damage["forgivable"], damage["readable"]) == (False, True)
-    assert f"{damage['what']}; {damage['hint']}" in told["messages"]
+    assert {damage["what"], damage["hint"]} <= set(told["messages"])
 
 
 def test_a_cluster_without_a_log_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

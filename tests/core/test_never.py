@@ -236,7 +236,7 @@ def gang(
         (
             gang(4, "tpu-name", cpu=8, tpu="v4-32"),
             [*SLICE[:3], vm(3, cpu=8)],
-            "no tpu-name group has 4 workers with 8 cores (largest: s with 1)",
+            "no slice has 4 workers with 8 cores (largest: s with 1)",
             "ask for 2 cores or less",
         ),
         (
@@ -267,13 +267,13 @@ def gang(
         (
             gang(3, "tpu-name"),
             [*RACKS, POOL],
-            "no tpu-name group has 3 workers (largest: a slice of pool with 2)",
+            "no slice has 3 workers (largest: a slice of pool with 2)",
             "ask for 2 replicas or fewer",
         ),
         (
             gang(4, "tpu-name", "worker-id=s-1", tpu="v4-32"),
             SLICE,
-            "no tpu-name group has 4 workers that satisfy worker-id=s-1 (largest: s with 1)",
+            "no slice has 4 workers that satisfy worker-id=s-1 (largest: s with 1)",
             "s has 4 without worker-id=s-1",
         ),
         (

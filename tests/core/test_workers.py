@@ -327,7 +327,7 @@ def test_a_name_that_leads_to_another_machine_is_doubtful_while_something_may_ru
     lab.configure().probe("w").schedule()
     assert lab.the_worker("w").condition is WorkerCondition.UNTRUSTED
     assert lab.the_worker("w").reason == (
-        "train/task-0/attempt-0 may still run on another host: this one has a different boot and incarnation"
+        "train/task-0/attempt-0 may still be running on another host: this one has a different boot and incarnation"
     )
     assert W in lab.cluster.ghosts
     assert lab.task("train").state is TaskState.PENDING

@@ -62,7 +62,7 @@ def test_the_demo_shows_the_whole_story(demo: tuple[str, Path]) -> None:
         "$ iris launch --wait --name hello --tpu v5litepod-16",
         "rank 3 of 4 on ",
         "$ iris why patient",
-        "slice east is free when job doomed ends",
+        "slice east has room when job doomed ends",
         "doomed/task-2/attempt-0 ended: exit 3",
         "rank 2 failed first: exit 3",
         "loss is NaN",

@@ -308,7 +308,7 @@ def cron_of_another_program(home: Home) -> None:
         (
             no_such_user,
             7,
-            "fail  worker b: no answer (authentication: worker b refused user 'nobody-here'",
+            "fail  worker b: no answer (authentication: worker b rejected user 'nobody-here'",
             "append the",
         ),
         (

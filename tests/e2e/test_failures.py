@@ -226,7 +226,7 @@ def test_a_full_disk_a_reboot_and_a_lost_host_are_told_apart(hosts: Hosts) -> No
         ),
         "reboot": Failure(
             ENDLESS,
-            "failed: the host was rebooted (machine)",
+            "failed: host machine was rebooted",
             "host-rebooted",
             "iris exec machine -- last -x -n 5",
             options=("-c", "lot=machine", *once),
@@ -240,7 +240,7 @@ def test_a_full_disk_a_reboot_and_a_lost_host_are_told_apart(hosts: Hosts) -> No
         ),
         "lost": Failure(
             ENDLESS,
-            "failed: the host was silent for over 10m (far)",
+            "failed: host far was silent for over 10m",
             None,
             "iris history far",
             options=("-c", "lot=far", *once, "--replace-lost", "always"),

@@ -141,7 +141,7 @@ def test_damage_in_the_segment_that_one_has_read_into_is_found(tmp_path: Path) -
         segment.write_bytes(spoilt)
         damage = reader.read(14).damage
         assert damage is not None
-        assert re.search(rf"{name(13, 16)} is damaged, {what}", damage.what)
+        assert re.search(rf"{name(13, 16)} is damaged at {what}", damage.what)
 
 
 TRAILER = 8  # bytes of a gzip file behind the packed ones

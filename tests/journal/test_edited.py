@@ -68,7 +68,7 @@ def test_a_log_that_another_program_rewrote_is_not_missing_beside_its_archive(tm
     before, path = transactions(three), three / "events.jsonl"
     sound = path.read_bytes()
     path.write_bytes(sound.replace(b"\n", b"\r\n"))
-    expected = r"events.jsonl is damaged, line 1 \(byte 0, seq 19\): it ends in CR LF"
+    expected = r"events.jsonl is damaged at line 1 \(byte 0, seq 19\): it ends in CR LF"
     for refused in (lambda: state_in(three).create("lab"), lambda: commit(state_in(three))):
         with pytest.raises(LogDamagedError, match=expected):
             refused()

@@ -46,7 +46,7 @@ def test_the_work_of_a_lost_worker_moves_on_and_what_still_runs_there_is_stopped
     assert site.hosts["w1"].running == ["train/task-0"]
     assert site.hosts["w0"].running == ["train/task-0"]  # by the operator's choice
     assert warnings_of(site, "w0") == (
-        "train/task-0/attempt-0 is presumed gone but may still run; iris stops it when w0 answers",
+        "train/task-0/attempt-0 is presumed gone but may still be running; iris stops it when w0 answers",
     )
     site.launch("next", replicas=2, cpu=3.0)
     site.cycle()

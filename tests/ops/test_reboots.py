@@ -55,7 +55,7 @@ def test_a_success_before_a_reboot_counts_however_that_is_found_out(
     assert site.task("one").state is TaskState.SUCCEEDED
     end = site.task("two").attempts[0].end
     assert end is not None
-    assert (end.reason, end.error) == (EndReason.WORKER_FAILED, "the host was rebooted (w0)")
+    assert (end.reason, end.error) == (EndReason.WORKER_FAILED, "host w0 was rebooted")
     site.run()
     assert site.cluster.workers[WorkerId("w0")].boot_id == w0.boot_id
     assert sorted(set(w0.running) - {"other/task-0"}) == ["two/task-0"]

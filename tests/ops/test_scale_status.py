@@ -39,4 +39,4 @@ def test_a_job_for_which_a_slice_was_made_is_explained_by_its_own_constraints_al
     assert wait.explanation is not None
     found = wait.explanation.constraints
     assert tuple(format_constraint(each.constraint) for each in found) == own
-    assert [str(each) for each in wait.explanation.reasons] == ["no_such_device: no worker has v4-16 yet"]
+    assert [str(each) for each in wait.explanation.reasons] == ["no_such_device: no v4-16 slice exists"]

@@ -144,7 +144,7 @@ def test_a_job_that_lost_a_host_blames_that_task_and_not_those_whose_failure_was
     ended(lab, "sweep/task-1", 1, "oops\n")
     lab.reports("sweep/task-2 exited 0").hosts[WorkerId("x")].reboot()
     session = session_of(lab.answers(lab.answer_of("x")), tmp_path / "state")
-    words = "task-3 failed: the host was rebooted (x)"
+    words = "task-3 failed: host x was rebooted"
     found = card(session, "sweep")
     assert (str(found.task), f"{found.headline}: {found.cause}") == ("sweep/task-3", words)
     assert cluster_status(session).jobs[0].why == why(session, "sweep").cause == words

@@ -15,7 +15,8 @@ FUTURE = re.compile(
     r"(next|later|every) cycle|retried in|polled again in|\bwill\b|\bgo(es)? on\b|\bcontinues?\b|\bruns? on\b"
     r"|cool-down|healthy again|until somebody"
 )
-PLACES = ("render", "ops", "cli", "demo", "core/scheduling/explain/wording.py")
+EXPLAIN = "core/scheduling/explain"
+PLACES = ("render", "ops", "cli", "demo", f"{EXPLAIN}/wording.py", f"{EXPLAIN}/change_words.py")
 
 NEXT = "tests/render/test_next_cycle.py::"
 LEFT = "tests/cli/test_leaving.py::test_an_interrupted_command_says_whether_the_job_goes_on"
@@ -39,19 +40,16 @@ OF_CYCLES = {
     ("jobs.py", "retried in every cycle: iris workers"): (
         f"{NEXT}test_a_cancellation_that_is_not_confirmed_promises_only_cycles_that_come"
     ),
-    ("jobs.py", "starts in the next cycle"): (
-        f"{NEXT}test_a_job_that_was_only_submitted_promises_only_cycles_that_come"
-    ),
     ("jobs.py", "starts in a later cycle"): (
         f"{NEXT}test_a_job_that_is_being_set_up_promises_only_cycles_that_come"
     ),
     ("jobs.py", "continues"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
     ("jobs.py", "continue"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
     ("logs.py", "continues: iris logs"): LEFT,
-    ("wording.py", ", after the cool-down of"): (
+    ("change_words.py", ", after the cool-down of"): (
         f"{NEXT}test_a_change_that_only_a_cycle_can_see_is_promised_only_where_cycles_come"
     ),
-    ("wording.py", ") is healthy again"): (
+    ("change_words.py", ") is healthy again"): (
         f"{NEXT}test_a_change_that_only_a_cycle_can_see_is_promised_only_where_cycles_come"
     ),
 }

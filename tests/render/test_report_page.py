@@ -217,8 +217,9 @@ def test_a_damaged_log_is_told_up_to_its_damage_and_the_page_says_so(tmp_path: P
     log = tmp_path / "state" / "events.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join([*lines[:-3], lines[-3].replace(b"train", b"trail"), *lines[-2:]]))
-    (warning,) = re.findall(r'<p class="warning">(.*?)</p>', page(report(session)).partition("<noscript>")[0])
-    assert "iris log salvage" in warning
+    warnings = re.findall(r'<p class="warning">(.*?)</p>', page(report(session)).partition("<noscript>")[0])
+    assert ("damaged" in warnings[0], "iris log salvage" in warnings[-1]) == (True, True)
+    assert warnings[1:-1] == ["only the lines before the damage were read"]
 
 
 # The command

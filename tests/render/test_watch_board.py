@@ -153,8 +153,8 @@ def entry(text: str, kind: str = "TaskRunning", at: float = 1.0) -> Entry:
             ["a/task-[0-1]/attempt-0 placed on w-1, GPUs 3"],
         ),
         (
-            ["a/task-0 ended: FAILED (exit 1)", "a/task-1 ended: FAILED (exit 2)"],
-            ["a/task-0 ended: FAILED (exit 1)", "a/task-1 ended: FAILED (exit 2)"],
+            ["final state of a/task-0: FAILED (exit 1)", "final state of a/task-1: FAILED (exit 2)"],
+            ["final state of a/task-0: FAILED (exit 1)", "final state of a/task-1: FAILED (exit 2)"],
         ),
         (["a/task-0 runs", "b/task-0 runs"], ["a/task-0 runs", "b/task-0 runs"]),
         (

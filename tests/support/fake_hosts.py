@@ -27,10 +27,9 @@ FINAL_STATES = (S.EXITED, S.CANCELLED, S.NOSTART, S.LOST, S.STOPPED)
 def silence_of(worker: WorkerId, kind: SilenceKind, *, sent: bool = True) -> Silence:
     """Return the silence of a worker, in the words of SSH."""
     if kind is SilenceKind.AUTH:
-        detail = (
-            f"{worker} refused user 'me' with ssh-ed25519 SHA256:4xv0Vq2mJ6WkzXb7yN1cUj0sQ5rTtYpLhGfEdCbA981"
-        )
-        hint = "append the public key to ~me/.ssh/authorized_keys on the host, or correct ssh.user or ssh.key"
+        detail = f"{worker} rejected user 'me' with key ssh-ed25519 SHA256:4xv0Vq2mJ6WkzXb7yN1cUj0sQ5rTtYpLhGfEdCbA981"
+        hint = "append the public key to ~me/.ssh/authorized_keys on the host, "
+        hint += "or correct ssh.user or ssh.key in cluster.yaml"
         return Silence(worker=worker, kind=kind, step="authentication", detail=detail, hint=hint, sent=sent)
     detail = "no route to host" if kind is SilenceKind.UNREACHABLE else kind.value.replace("_", " ")
     return Silence(worker=worker, kind=kind, step="connect", detail=detail, sent=sent)

@@ -214,7 +214,7 @@ def why_no_group_is_suitable(catalogue: Catalogue, entry: DemandEntry) -> UnmetR
     for criterion in catalogue.criteria(entry):
         if not remaining & criterion.groups:
             text = _describe_criterion(catalogue, entry, criterion, remaining)
-            return UnmetReason(kind=criterion.kind, text=f"{criterion.subject or criterion.kind}: {text}")
+            return UnmetReason(kind=criterion.kind, text=text)
         remaining &= criterion.groups
     raise AssertionError(f"a group serves {entry.key}")
 
@@ -239,10 +239,7 @@ def why_no_region(
             of_variant = f" of {variant}" if variant is not None else ""
             counts = list_few(f"{region or 'no region'}: {slices}" for (_, region), slices in regions.items())
             room = f"no region has room for {count(wanted, 'slice')}{of_variant} ({counts})"
-            return UnmetReason(
-                kind=UnmetKind.REGION,
-                text=f"{UnmetKind.REGION}: {room}; pass --spread to use several",
-            )
+            return UnmetReason(kind=UnmetKind.REGION, text=f"{room}; pass --spread to use several regions")
     return None
 
 
@@ -252,26 +249,26 @@ def capacity_reason(entry: DemandEntry, creatable: Sequence[tuple[GroupState, in
     `creatable`: the groups and the numbers of slices that they may still create.
     """
     kind = UnmetKind.BACK_OFF if any(each.backing_off for each, _ in creatable) else UnmetKind.MAX_SLICES
-    return UnmetReason(
-        kind=kind, text=f"{kind}: {list_few(_why_not_now(entry, *each) for each in creatable)}"
-    )
+    needs = f"needs {count(entry.slices, 'slice')}, but "
+    if entry.shape is not None and any(entry.slices <= slices for _, slices in creatable):
+        needs = f"needs {count(entry.shape.size, 'VM')} together, but "  # several slices for one group
+    return UnmetReason(kind=kind, text=needs + list_few(_why_not_now(entry, *each) for each in creatable))
 
 
 def _why_not_now(entry: DemandEntry, state: GroupState, creatable: int) -> str:
     if state.backing_off:
-        return f"group {state.name} is backing off ({state.backing_off})"
+        return f"scale group {state.name} is backing off ({state.backing_off})"
     if state.vm_count is None and state.slices:
-        return f"group {state.name} waits for its first slice (VM count unknown)"
+        return f"scale group {state.name} waits for its first slice (VM count unknown)"
     limit = state.group.max_slices
     if entry.slices > limit:
-        return f"group {state.name} allows {count(limit, 'slice')}, not {entry.slices}"
+        return f"scale group {state.name} allows {limit} (max_slices)"
     if creatable == 0:
-        return f"group {state.name} is at its limit of {count(limit, 'slice')}"
-    more = count(creatable, "more slice")
+        return f"scale group {state.name} is at its limit of {count(limit, 'slice')} (max_slices)"
     if entry.shape is not None and entry.slices <= creatable:  # the gang needs several slices for one group
-        vms = count(state.vm_count or 1, "VM")
-        return f"group {state.name} allows {more} of {vms}, not {count(entry.shape.size, 'VM')}"
-    return f"group {state.name} allows {more}, not {entry.slices}"
+        more, vms = count(creatable, "more slice"), count(state.vm_count or 1, "VM")
+        return f"scale group {state.name} allows {more} of {vms} (max_slices: {limit})"
+    return f"scale group {state.name} allows {creatable} more (max_slices: {limit})"
 
 
 def _describe_criterion(
@@ -290,9 +287,7 @@ def _describe_criterion(
             longest = max(
                 catalogue.states[index].group.template.slurm.time for index in positions_of(remaining)
             )
-            return (
-                f"needs {format_duration(entry.timeout)}, the longest slice lasts {format_duration(longest)}"
-            )
+            return f"needs {format_duration(entry.timeout)}, but the longest slice lasts {format_duration(longest)}"
     return _constraint_text(catalogue, criterion, remaining)
 
 
@@ -300,10 +295,9 @@ def _device_text(catalogue: Catalogue, entry: DemandEntry) -> str:
     device = entry.resources.device
     available = catalogue.values(keys.DEVICE_VARIANT_ATTRIBUTE_KEY, catalogue.all_groups)
     if device is None or device.variant == AUTO:
-        return f"needs a {device.kind if device else 'cpu'}, groups have {list_few(available)}"
-    return (
-        f"needs {device.variant}, groups have {list_few(available)}{_suggestion([device.variant], available)}"
-    )
+        return f"needs a {device.kind if device else 'cpu'}, but scale groups have {list_few(available)}"
+    suggestion = _suggestion([device.variant], available)
+    return f"needs {device.variant}, but scale groups have {list_few(available)}{suggestion}"
 
 
 def _shape_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str:
@@ -312,8 +306,10 @@ def _shape_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str
     sizes = list_few(count(vms, "VM") for vms in available if vms is not None)
     wanted = count(entry.shape.size if entry.shape is not None else 1, "VM")
     if entry.shape is None or entry.shape.whole:
-        return f"needs slices of {wanted}, groups have slices of {sizes}"
-    return f"needs {wanted} with the same {entry.shape.group_by}, groups have slices of {sizes}"
+        return f"needs slices of {wanted}, but scale groups have slices of {sizes}"
+    is_slice = entry.shape.group_by == keys.TPU_NAME_ATTRIBUTE_KEY
+    together = "of one slice" if is_slice else f"with the same {entry.shape.group_by}"
+    return f"needs {wanted} {together}, but scale groups have slices of {sizes}"
 
 
 def _taint_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str:
@@ -324,7 +320,7 @@ def _taint_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str
         if key.startswith(keys.TAINT_KEY_PREFIX)
         and key.removeprefix(keys.TAINT_KEY_PREFIX) not in entry.tolerations
     )
-    return f"does not tolerate {list_few(taints)}, which the otherwise suitable groups have"
+    return f"does not tolerate {list_few(taints)}, a taint of {_suitable_groups(catalogue, remaining)}"
 
 
 def _size_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str:
@@ -333,24 +329,24 @@ def _size_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str:
     for number, kind in enumerate(AMOUNT_KINDS):
         largest = max(size[number] for size in sizes)
         if need[number] > largest and kind is not ReasonKind.CHIPS:
-            return f"needs {format_amount(kind, need[number])}, the largest VM has {format_amount(kind, largest)}"
+            has = f"the largest VM has {format_amount(kind, largest)}"
+            return f"needs {format_amount(kind, need[number])}, but {has}"
     wanted = " and ".join(format_amount(AMOUNT_KINDS[number], need[number]) for number in (0, 1))
-    return f"needs {wanted}, no VM has both"
+    return f"needs {wanted}, but no VM has both"
 
 
 def _constraint_text(catalogue: Catalogue, criterion: Criterion, remaining: int) -> str:
     constraint, key = criterion.constraint, criterion.subject
     assert constraint is not None
     values = catalogue.values(key, remaining)
-    existing = f"groups have {list_few(values)}" if values else "no group has it"
-    if remaining != catalogue.all_groups:
-        names = list_few(catalogue.states[index].name for index in positions_of(remaining))
-        existing = f"but the otherwise suitable groups ({names}) have {list_few(values) or 'none'}"
+    groups = _suitable_groups(catalogue, remaining)
+    has = "has" if remaining.bit_count() == 1 else "have"
+    existing = f"but {groups} {has} {list_few(values) or f'no {key}'}"
     if key in _NAME_KEYS:
-        existing = "new slices have other names"
+        existing = "but new slices have other names"
     elif key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY:
         most = max(catalogue.states[index].vm_count or 1 for index in positions_of(remaining))
-        existing = f"the VMs of new slices have {format_indexes(range(most))}"
+        existing = f"but the VMs of new slices have {format_indexes(range(most))}"
     if constraint.op not in _OPS_WITH_SUGGESTIONS:
         return f"needs {clip(format_constraint(constraint))}, {existing}"
     wanted = [str(each) for each in constraint.operands]
@@ -360,16 +356,26 @@ def _constraint_text(catalogue: Catalogue, criterion: Criterion, remaining: int)
         else catalogue.values(key, catalogue.all_groups)
     )
     suggestion = _suggestion(wanted, known)
-    return f"needs {' or '.join(clip(each) for each in wanted[:_MAX_LISTED])}, {existing}{suggestion}"
+    needed = " or ".join(clip(each) for each in wanted[:_MAX_LISTED])
+    return f"needs {key}={needed}, {existing}{suggestion}"
+
+
+def _suitable_groups(catalogue: Catalogue, remaining: int) -> str:
+    """Return `the scale groups` for all of several, otherwise `the otherwise suitable scale group west`."""
+    is_one, are_all = remaining.bit_count() == 1, remaining == catalogue.all_groups
+    if are_all and not is_one:
+        return "the scale groups"
+    names = list_few(catalogue.states[index].name for index in positions_of(remaining))
+    return f"{'' if are_all else 'the otherwise suitable '}scale group{'' if is_one else 's'} {names}"
 
 
 def _suggestion(wanted: Iterable[str], known: Sequence[str]) -> str:
-    """Return `; did you mean x?` for the first unknown word, or ''. Words with the same start are tried first."""
+    """Return ` (did you mean x?)` for the first unknown word, or ''. Words with the same start are tried first."""
     for word in wanted:
         if word in known or word in DEVICE_KINDS or lookup(word) is not None:
             continue
         similar = [each for each in known if each[:2].casefold() == word[:2].casefold()]
         suggestion = nearest(word, similar) or nearest(word, known)
         if suggestion is not None:
-            return f"; did you mean {suggestion}?"
+            return f" (did you mean {suggestion}?)"
     return ""

@@ -347,7 +347,7 @@ class _Router:
 
     def _reason(self, entry: DemandEntry, search: _Search) -> UnmetReason:
         if entry.invalid_reason:
-            return UnmetReason(kind=UnmetKind.INVALID, text=f"invalid: {entry.invalid_reason}")
+            return UnmetReason(kind=UnmetKind.INVALID, text=entry.invalid_reason)
         if search.reason is None:
             if search.serving:
                 creatable = {index: self._count_creatable(index) for index in positions_of(search.serving)}

@@ -27,7 +27,7 @@ OUT_OF_MEMORY = Rule(
 HOSTS = (
     Rule(name="host-rebooted", source="https://docs.cloud.google.com/tpu/docs/maintenance-events",
          next="iris exec {worker} -- last -x -n 5",
-         text=("the host was rebooted",),
+         text=("host * was rebooted", "the host was rebooted"),
          cause="the host was rebooted: by maintenance, by a kernel crash, or manually",
          fix="`last -x` on the host shows the time. Checkpoints and --max-retries-preemption let the work continue."),
     Rule(name="attempt-vanished", source=_SIGNALS, next=_DMESG,

@@ -146,9 +146,12 @@ def end_stopped(draft: Draft, attempt_id: AttemptId, known: AttemptReport | End)
 
 
 def end_with_worker(draft: Draft, attempt_id: AttemptId, error: str) -> None:
-    """End an attempt whose worker is gone. An attempt that never started is not charged."""
+    """End an attempt whose worker is gone. An attempt that never started is not charged.
+
+    `error` names the worker or its slice, because it is also shown where no worker is.
+    """
     attempt = draft.cluster.attempt(attempt_id)
-    end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=f"{error} ({attempt.worker})")
+    end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error)
     if draft.cluster.tasks[attempt_id.task].state.terminal:
         end_stopped(draft, attempt_id, end)
     elif attempt.started_at is None:

@@ -80,7 +80,7 @@ def _presume_gone(draft: Draft, worker_id: WorkerId, policy: ReplaceLost, limits
         if not attempt.unkillable and is_replaced(draft.cluster.jobs[attempt_id.task.job], worker, policy)
     ]
     silent = format_duration(limits.worker_lost_after)
-    identity.presume_gone(draft, attempt_ids, f"the host was silent for over {silent}")
+    identity.presume_gone(draft, attempt_ids, f"host {worker_id} was silent for over {silent}")
     return [attempt_id.task.job for attempt_id in attempt_ids]
 
 

@@ -97,8 +97,9 @@ def _check_groups(
     if not fixes and size and not is_tpu:
         fewer = count(size * job.slices, "replica")
         fixes = [f"ask for {fewer}{' or fewer' if size * job.slices > 1 else ''}"]
+    noun = "slice" if key == constraints.TPU_NAME_ATTRIBUTE_KEY else f"{clip(key)} group"
     raise UnschedulableError(
-        f"no {clip(key)} group has {ranks} {described} ({largest_text}): not submitted",
+        f"no {noun} has {ranks} {described} ({largest_text}): not submitted",
         hint=_or_force(", or ".join(fixes)),
     )
 

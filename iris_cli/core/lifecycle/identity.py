@@ -47,7 +47,7 @@ def apply_probe(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: 
     if doubt and not trusted:
         return workers.distrust(draft, worker.id, doubt, limits)
     if rebooted and replaced:
-        end_attempts_on(draft, worker.id, "the host was re-created")
+        end_attempts_on(draft, worker.id, f"host {worker.id} was re-created")
     elif rebooted and worker.claims:
         found = _with_boot_id(found, worker.boot_id)
     elif replaced:
@@ -107,7 +107,8 @@ def _apply_reboot(draft: Draft, worker: Worker, report: WorkerReport) -> None:
     if any(attempt.token not in reports for _, attempt in live):
         return
     for attempt_id, attempt in live:
-        attempts.apply_earlier_boot(draft, attempt_id, reports[attempt.token], "the host was rebooted")
+        error = f"host {worker.id} was rebooted"
+        attempts.apply_earlier_boot(draft, attempt_id, reports[attempt.token], error)
     draft.record(_with_boot_id(_recorded_properties(worker), report.boot_id))
     end_ghosts_of_earlier_boots(draft, worker.id)
     workers.record_recovery(draft, worker.id)
@@ -202,9 +203,7 @@ def why_ghosts_may_live(cluster: Cluster, worker: WorkerId, boot_id: str, incarn
     ]
     if not unproven:
         return ""
-    return (
-        f"{', '.join(unproven)} may still run on another host: this one has a different boot and incarnation"
-    )
+    return f"{', '.join(unproven)} may still be running on another host: this one has a different boot and incarnation"
 
 
 def ghost_warning(cluster: Cluster, worker: WorkerId) -> str:
@@ -214,7 +213,7 @@ def ghost_warning(cluster: Cluster, worker: WorkerId) -> str:
         return ""
     names = ", ".join(str(ghost.attempt) for ghost in ghosts)
     is_gone, pronoun = ("is presumed gone", "it") if len(ghosts) == 1 else ("are presumed gone", "them")
-    return f"{names} {is_gone} but may still run; iris stops {pronoun} when {worker} answers"
+    return f"{names} {is_gone} but may still be running; iris stops {pronoun} when {worker} answers"
 
 
 def _record_proven_gone(draft: Draft, attempt: AttemptId) -> None:

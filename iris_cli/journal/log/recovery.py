@@ -35,8 +35,15 @@ class Damage(Struct, frozen=True, kw_only=True):
 
 
 def log_messages(warnings: Iterable[str], damage: Damage | None) -> tuple[str, ...]:
-    """Return the messages for a reader of the log: its warnings and its damage."""
-    return (*warnings, *((f"{damage.what}; {damage.hint}",) if damage is not None else ()))
+    """Return the messages for a reader of the log: its warnings, its damage, the part that was read, and a hint."""
+    if damage is None:
+        return tuple(warnings)
+    read = (
+        ("only the lines before the damage were read",)
+        if damage.readable and damage.fault is not None
+        else ()
+    )
+    return (*warnings, damage.what, *read, damage.hint)
 
 
 def damage_of(log: Path, loaded: Loaded) -> Damage | None:
@@ -44,11 +51,13 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
     fault, end, head = loaded.fault, loaded.end, loaded.head
     place = log.parent / fault.file if fault is not None else log
     if fault is not None and fault.kind is FaultKind.NEWER:
-        return Damage(what=f"{place} is too new, {fault}", hint=_UPGRADE, readable=end.line > 0, fault=fault)
+        return Damage(
+            what=f"{place} is too new at {fault}", hint=_UPGRADE, readable=end.line > 0, fault=fault
+        )
     if fault is not None and fault.kind is FaultKind.EDITED:
-        return Damage(what=f"{place} is damaged, {fault}", hint=_RESTORE, fault=fault)
+        return Damage(what=f"{place} is damaged at {fault}", hint=_RESTORE, fault=fault)
     if fault is not None and fault.kind in (FaultKind.DAMAGED, FaultKind.MISSING):
-        return Damage(what=f"{place} is damaged, {fault}", hint=_SALVAGE, fault=fault)
+        return Damage(what=f"{place} is damaged at {fault}", hint=_SALVAGE, fault=fault)
     if head is None:
         return None
     if head.crc == end.crc and head != head_at(end):
@@ -65,7 +74,7 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
             readable=False,
         )
     if head.seq > end.seq and fault is not None:
-        what = f"{log} is damaged, {fault}, {_committed(head)}"
+        what = f"{log} is damaged at {fault}, {_committed(head)}"
         return Damage(what=what, hint=_SALVAGE, forgivable=True, fault=fault)
     if head.seq > end.seq:
         what = f"{log} ends at seq {end.seq} (byte {end.offset}), {_committed(head)}: lines are missing"
@@ -77,7 +86,7 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
 
 
 _UPGRADE = "install that iris, or use another directory with --state-dir"
-_SALVAGE = "list the damage: iris log verify; keep the valid part: iris log salvage"
+_SALVAGE = "`iris log verify` lists the damage; `iris log salvage` keeps the lines before it"
 _RESTORE = "iris log salvage restores the committed lines"
 _ACCEPT = "restore a copy of the state directory that has seq {}, or accept the loss: iris log salvage --accept-loss"
 

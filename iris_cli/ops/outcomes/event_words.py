@@ -45,7 +45,7 @@ def _worker_condition_changed(event: ev.WorkerConditionChanged) -> str:
 def _silence_counted(event: ev.WorkerSilenceCounted) -> str:
     if event.anew:
         return f"silence of worker {event.worker} is counted from zero again: the worker answered, or no worker did"
-    return f"worker {event.worker} is silent while other workers answer"
+    return f"silence of worker {event.worker} counts toward worker_lost_after: other workers answered"
 
 
 def _worker_forgotten(event: ev.WorkerForgotten) -> str:
@@ -62,10 +62,10 @@ def _worker_unwedged(event: ev.WorkerUnwedged) -> str:
 def _job_submitted(event: ev.JobSubmitted) -> str:
     job = event.job
     tasks = count(job.replicas, "task")
-    gang = ""
     if job.coscheduling:
-        key = job.coscheduling.group_by
-        gang = ", a gang" if key == TPU_NAME_ATTRIBUTE_KEY else f", a gang on workers with the same {key}"
+        tasks = f"a gang of {tasks}"
+        if job.coscheduling.group_by != TPU_NAME_ATTRIBUTE_KEY:
+            tasks += f" on workers with the same {job.coscheduling.group_by}"
     device = job.resources.device
     on = ""
     if device is not None:
@@ -73,7 +73,7 @@ def _job_submitted(event: ev.JobSubmitted) -> str:
         on = f", on {describe(device.variant) if tpu else device}"
     origin = f" (resubmission of {job.again})" if job.again else ""
     origin = f" by {event.origin.attempt}" if event.origin else origin
-    return f"job {job.id} submitted{origin}: {tasks}{gang}{on}"
+    return f"job {job.id} submitted{origin}: {tasks}{on}"
 
 
 def _job_changed(event: ev.JobChanged) -> str:
@@ -135,9 +135,9 @@ def _attempts_reaped(event: ev.AttemptsReaped) -> str:
 def _task_ended(event: ev.TaskEnded) -> str:
     if event.end.reason is EndReason.SIBLING:
         first = f" ({event.end.trigger} failed first)" if event.end.trigger else ""
-        return f"{event.task} ended: {DisplayWord.STOPPED}{first}"
+        return f"final state of {event.task}: {DisplayWord.STOPPED}{first}"
     words = end_words(event.end)
-    return f"{event.task} ended: {event.state}" + (f" ({words})" if words else "")
+    return f"final state of {event.task}: {event.state}" + (f" ({words})" if words else "")
 
 
 def _worker_quarantined(event: ev.WorkerQuarantined) -> str:
@@ -209,7 +209,9 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ),
     ev.AttemptUnkillable: lambda event: f"a process of {event.attempt_id} can't be killed",
     ev.AttemptPresumedGone: lambda event: (
-        f"{event.attempt_id} presumed gone: {'its lease expired' if event.by_lease else 'it may still run'}"
+        f"{event.attempt_id} presumed gone: its lease expired"
+        if event.by_lease
+        else f"{event.attempt_id} presumed gone and treated as ended, although it may still be running"
     ),
     ev.AttemptProvenGone: lambda event: f"{event.attempt_id} is proven gone",
     ev.AttemptEnded: _attempt_ended,

@@ -162,7 +162,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         return f"; {next_step}" if self.has_next_cycle else "; no cycles are running"
 
 
-_SHARE = pattern(r"[0-9]+ of ([0-9]+ .+?) (?:is|are|has|have) .+")
+_SHARE = pattern(r"(needs [0-9]+ .+?s, but )?([0-9]+) of ([0-9]+ .+?)( (?:is|are|has|have) .+)")
 
 
 def reason_words(reasons: Sequence[Reason]) -> str:
@@ -176,9 +176,9 @@ def reason_words(reasons: Sequence[Reason]) -> str:
     words, before = "", ""
     for text in found.values():
         share = _SHARE.fullmatch(text)
-        noun = share[1] if share is not None else ""
-        if noun and noun == before:
-            words += f", {text.replace(f' of {noun}', '', 1)}"
+        noun = share[3] if share is not None else ""
+        if share is not None and noun == before:
+            words += f", {share[2]}{share[4]}"
         else:
             words += f"; {text}" if words else text
         before = noun

@@ -83,7 +83,9 @@ def find_task(cluster: Cluster, name: str, request: ForwardRequest) -> Task:
     if len(tasks) > 1:
         with_endpoint = f" with the endpoint {request.remote}" if isinstance(request.remote, str) else ""
         hint = f"iris forward {tasks[0].id} {request.remote}"
-        raise UsageError(f"{clip(name)} has {count(len(tasks), 'task')}{with_endpoint}", hint=hint)
+        raise UsageError(
+            f"{clip(name)} has {count(len(tasks), 'task')}{with_endpoint}: name one of them", hint=hint
+        )
     if _has_ended(tasks[0]):
         raise NotFoundError(_end_words(cluster, tasks[0].id), hint=f"iris logs {tasks[0].id}")
     attempt = tasks[0].current

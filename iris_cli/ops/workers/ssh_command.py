@@ -32,7 +32,9 @@ def ssh_command(session: Session, name: str) -> list[str]:
         return _command_line(session, worker, _shell("", device_hiding_variables(worker)))
     tasks = select_tasks(cluster, name, kinds="task or worker")
     if len(tasks) > 1:
-        raise UsageError(f"{clip(name)} has {len(tasks)} tasks", hint=f"iris ssh {tasks[0][0].id}")
+        raise UsageError(
+            f"{clip(name)} has {len(tasks)} tasks: name one of them", hint=f"iris ssh {tasks[0][0].id}"
+        )
     task, attempt = tasks[0]
     if attempt is None or attempt.worker not in cluster.workers:
         raise NotFoundError(f"{task.id} is not on a worker", hint=f"iris why {task.id}")

@@ -192,7 +192,8 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
         live_jobs = dict.fromkeys(
             attempt_id.task.job for attempt_id, _ in draft.cluster.live_attempts_on(worker.id)
         )
-        identity.presume_all_gone(draft, worker.id, reason or "declared dead by the operator")
+        error = f"{reason} ({worker.id})" if reason else f"host {worker.id} was declared dead by the operator"
+        identity.presume_all_gone(draft, worker.id, error)
         draft.record(WorkerForgotten(worker=worker.id, dead=dead, reason=reason))
         observe.settle(session, draft, live_jobs)
     send_stops(session)

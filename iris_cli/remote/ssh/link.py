@@ -130,8 +130,9 @@ class Link:
         raise NoAnswer(
             SilenceKind.AUTH,
             call.step,
-            f"{call.peer} refused user {user!r} with {names}",
-            hint=f"append the public key to ~{user}/.ssh/authorized_keys on the host, or correct ssh.user or ssh.key",
+            f"{call.peer} rejected user {user!r} with key {names}",
+            hint=f"append the public key to ~{user}/.ssh/authorized_keys on the host, or correct ssh.user or ssh.key "
+            "in cluster.yaml",
             sent=False,
         )
 

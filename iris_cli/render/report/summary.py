@@ -32,8 +32,17 @@ _MAX_ROWS = 10
 """Maximum number of labels, of hosts and of jobs with a row. The HTML page has more rows."""
 
 _RIGHT = (
-    *("JOBS", "ATTEMPTS", "ATTEMPTS EACH", "LOST EACH", "CHIP-HOURS", "WASTED", "TASK-HOURS"),
-    *("WAITED", "RAN", "RETRIES", "PREEMPTIONS", "LOST", "IN USE", "MEDIAN WAIT", "LONGEST WAIT"),
+    *("JOBS", "ATTEMPTS", "ATTEMPTS EACH", "LOST ATTEMPTS EACH", "CHIP-HOURS", "WASTED", "TASK-HOURS"),
+    *(
+        "WAITED",
+        "RAN",
+        "RETRIES",
+        "PREEMPTIONS",
+        "LOST ATTEMPTS",
+        "TIME IN USE",
+        "MEDIAN WAIT",
+        "LONGEST WAIT",
+    ),
 )
 
 
@@ -163,7 +172,7 @@ def _hosts(used: Sequence[Use]) -> list[Text | Table]:
     """Return the table of hosts, most lost attempts first. Hosts with equal rows share a row."""
     rows = folded_rows(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
     each = " EACH" if len(rows) < len(used) else ""
-    headers = ("HOST", "SLICE", "IN USE", f"ATTEMPTS{each}", f"LOST{each}")
+    headers = ("HOST", "SLICE", "TIME IN USE", f"ATTEMPTS{each}", f"LOST ATTEMPTS{each}")
     tables: list[Text | Table] = [table(headers, rows[:_MAX_ROWS], right=_RIGHT)] if rows else []
     return [*tables, *_more_words(len(rows), "host")]
 

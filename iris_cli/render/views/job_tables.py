@@ -24,6 +24,7 @@ from iris_cli.render.tables import (
     clock_time,
     cycle_parts,
     duration,
+    duration_range,
     expected_words,
     facts,
     fold,
@@ -63,7 +64,7 @@ def job_tables(status: JobStatus, width: int, *, everything: bool) -> list[Rende
 
 def _header(status: JobStatus) -> Text:
     job = status.job
-    size = count(job.replicas, "task") + (", a gang" if job.gang else "")
+    size = ("a gang of " if job.gang else "") + count(job.replicas, "task")
     return Text.assemble(
         text(job.id, "bold"), "  ", state(job.display), "  ", size, *cycle_parts(status.cycles, status.at)
     )
@@ -191,18 +192,11 @@ def _folded_tasks(tasks: Iterable[TaskRow], max_parts: int = MAX_PARTS) -> list[
             "",
             "",
             "",
-            _duration_range([task.duration for task in group if task.duration is not None]),
+            duration_range([task.duration for task in group if task.duration is not None]),
             why,
         )
         for (word, why), group in alike.items()
     ]
-
-
-def _duration_range(durations: list[float]) -> str:
-    if not durations:
-        return ""
-    shortest, longest = duration(min(durations)), duration(max(durations))
-    return shortest if shortest == longest else f"{shortest} to {longest}"
 
 
 def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
@@ -216,7 +210,7 @@ def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
             str(number),
             fold(f"task-{attempt.id.task.index}" for attempt in group),
             fold(attempt.worker for attempt in group),
-            _duration_range([attempt.duration for attempt in group if attempt.duration is not None]),
+            duration_range([attempt.duration for attempt in group if attempt.duration is not None]),
             why,
         )
         for (number, why), group in lines

@@ -32,6 +32,8 @@ MAX_OPEN = 50
 MAX_ENDED = 10
 MAX_PROBLEMS = 5
 MAX_UNMET = 5
+_NARROW_FOR_TYPES = 90
+"""Width in columns below which scale groups have no numbers of chips and VMs."""
 
 
 def ended_jobs(output: Output) -> int:
@@ -196,26 +198,29 @@ def _groups(scaling: Scaling, width: int) -> list[Text | Table]:
     """Return the scale groups, the state of their slices, and the unmet demand."""
     if not scaling.groups:
         return []
-    headers = ("GROUP", "TYPE", "WHERE", "SLICES", "TO ADD", "NOW")
-    only = ("GROUP", "SLICES", "TO ADD", "NOW") if width < NARROW else ()
-    parts: list[Text | Table] = [table(headers, [_group_cells(each) for each in scaling.groups], only=only)]
+    headers = ("SCALE GROUP", "TYPE", "WHERE", "SLICES", "TO ADD", "NOW")
+    only = ("SCALE GROUP", "SLICES", "TO ADD", "NOW") if width < NARROW else ()
+    rows = [_group_cells(each, short=width < _NARROW_FOR_TYPES) for each in scaling.groups]
+    parts: list[Text | Table] = [table(headers, rows, only=only)]
     parts += [
-        text(f"{each.name} is backing off: {each.backing_off}", "yellow")
+        text(f"scale group {each.name} is backing off: {each.backing_off}", "yellow")
         for each in scaling.groups
         if each.backing_off
     ]
     parts += [text(line, "yellow") for each in scaling.groups for line in each.by_hand]
-    parts += [text(f"no capacity for {each.id}; {each.text}", "yellow") for each in scaling.unmet[:MAX_UNMET]]
+    parts += [text(f"no capacity for {each.id}: {each.text}", "yellow") for each in scaling.unmet[:MAX_UNMET]]
     if len(scaling.unmet) > MAX_UNMET:
         parts.append(text(f"{len(scaling.unmet) - MAX_UNMET} more: iris autoscale --dry-run", "dim"))
     return parts
 
 
-def _group_cells(row: ScaleGroupRow) -> Row:
+def _group_cells(row: ScaleGroupRow, *, short: bool) -> Row:
+    """Return the cells of a scale group. `short`: without the numbers of chips and VMs of its slices."""
+    kind = row.type.partition(" (")[0] if short else row.type
     where = f"{row.region}{', preemptible' if row.preemptible else ''}".removeprefix(", ")
     minimum = f"min {row.min_slices}, " if row.min_slices else ""
     slices = f"{len(row.slices)} ({minimum}max {row.max_slices})"
-    return row.name, row.type, where, slices, str(row.wanted), "; ".join(map(_slice_state, row.slices))
+    return row.name, kind, where, slices, str(row.wanted), "; ".join(map(_slice_state, row.slices))
 
 
 def _slice_state(row: CreatedSliceRow) -> str:

@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING
 
 from iris_cli.core import JobId, count
 from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.ops.views.why import LiveAttempt, Wait, Why
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Renderable, Text
 from iris_cli.render.tables import (
     NARROW,
     banner,
-    clock_time,
     cycle_words,
-    duration,
+    duration_range,
     expected_words,
     facts,
     fold,
     state,
     table,
     text,
+    time_range,
 )
 from iris_cli.render.views.job_tables import failure_card, next_line
 from iris_cli.render.workers import worker_tables
@@ -103,13 +104,14 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
     for dimension in found.dimensions:
         if dimension.lacking:
             met = dimension.workers - dimension.lacking
-            met_by = f"met by {met} of {count(dimension.workers, 'worker')}{with_device}"
-            yield f"{format_amount(dimension.kind, dimension.need)} free", met_by
+            free_on = f"free on {met} of {count(dimension.workers, 'worker')}{with_device}"
+            yield f"needs {format_amount(dimension.kind, dimension.need)}", free_on
     if found.group_by:
         largest = (
             f"; largest: {found.largest[0]} with {count(found.largest[1], 'worker')}" if found.largest else ""
         )
-        yield "groups", f"{count(found.groups_found, 'candidate')}, grouped by {found.group_by}{largest}"
+        noun = "slices" if found.group_by == TPU_NAME_ATTRIBUTE_KEY else f"{found.group_by} groups"
+        yield noun, f"{found.groups_found}{with_device}{largest}"
     rejected = (f"{count(number, 'worker')}: {rejection_words(kind)}" for kind, number in found.refused)
     yield "rejected", "; ".join(rejected)
     for taker in found.behind:
@@ -132,12 +134,11 @@ def _attempt_rows(attempts: tuple[LiveAttempt, ...]) -> Iterator[tuple[str, ...]
         key = (each.state, each.doubt) if len(attempts) > FOLD_ABOVE else each.attempt
         alike.setdefault(key, []).append(each)
     for group in alike.values():
-        oldest = min(group, key=lambda each: each.since_at)
         yield (
             fold(each.worker for each in group),
-            oldest.state,
+            group[0].state,
             fold(f"task-{each.attempt.task.index}" for each in group),
-            clock_time(oldest.since_at),
-            duration(oldest.age),
-            oldest.doubt,
+            time_range([each.since_at for each in group]),
+            duration_range([each.age for each in group]),
+            group[0].doubt,
         )

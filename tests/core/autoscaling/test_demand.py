@@ -149,7 +149,7 @@ def test_a_tpu_task_alone_that_waits_for_a_slice_of_one_vm_asks_for_one() -> Non
     large, small = state("large", V5E, priority=1), state("small", "v5litepod-4", priority=2)
     assert route_demand([entry], [large, small]).launch == {"small": 1}
     [unmet] = route_demand([entry], [large]).unmet
-    assert str(unmet.reason) == "shape: needs slices of 1 VM, groups have slices of 4 VMs"
+    assert str(unmet.reason) == "needs slices of 1 VM, but scale groups have slices of 4 VMs"
 
 
 def test_where_no_slice_has_one_vm_a_tpu_task_alone_asks_for_any() -> None:

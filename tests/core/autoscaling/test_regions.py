@@ -83,8 +83,8 @@ def test_a_gang_that_no_region_can_hold_is_unmet_and_says_so() -> None:
     assert unmet.entry.spread is False
     assert (unmet.reason.kind, str(unmet.reason)) == (
         UnmetKind.REGION,
-        "region: no region has room for 2 slices of v5litepod-16 (us-east1: 1, us-west4: 1);"
-        " pass --spread to use several",
+        "no region has room for 2 slices of v5litepod-16 (us-east1: 1, us-west4: 1);"
+        " pass --spread to use several regions",
     )
     assert launched([], train(spread=True), *groups) == {"east": 1, "west": 1}
 
@@ -92,8 +92,8 @@ def test_a_gang_that_no_region_can_hold_is_unmet_and_says_so() -> None:
 def test_idle_slices_count_towards_what_a_region_can_hold() -> None:
     groups = group("west", WEST, max_slices=0), group("east", EAST, max_slices=1)
     assert reason(idle("x", WEST), train(), *groups) == (
-        "region: no region has room for 2 slices of v5litepod-16 (us-west4: 1, us-east1: 1);"
-        " pass --spread to use several"
+        "no region has room for 2 slices of v5litepod-16 (us-west4: 1, us-east1: 1);"
+        " pass --spread to use several regions"
     )
     assert launched(idle("x", WEST), train(spread=True), *groups) == {"east": 1}
 
@@ -101,7 +101,7 @@ def test_idle_slices_count_towards_what_a_region_can_hold() -> None:
 def test_what_spread_would_not_help_has_the_reason_of_each_group() -> None:
     groups = group("west", WEST, max_slices=1), group("east", EAST, max_slices=1)
     assert reason([], train(3), *groups) == (
-        "max_slices: group east allows 1 slice, not 3, group west allows 1 slice, not 3"
+        "needs 3 slices, but scale group east allows 1 (max_slices), scale group west allows 1 (max_slices)"
     )
 
 

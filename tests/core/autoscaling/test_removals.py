@@ -44,7 +44,7 @@ def test_slices_are_not_kept_for_a_gang_that_can_never_have_all_of_its_own() -> 
     made = boot(lab(max="2", idle="10m").job("a", tpu="v4-16").job("b", tpu="v4-16"))
     assert states(made) == ["ready", "ready"]
     made.cancel("a").cancel("b").job("large", tpu="v4-16", slices=3)
-    assert "group west is at its limit of 2 slices" in str(autoscale(made).routing.unmet[0].reason)
+    assert "scale group west is at its limit of 2 slices" in str(autoscale(made).routing.unmet[0].reason)
     autoscale(made.advance("10m"))
     assert states(made) == ["deleting", "deleting"]
 

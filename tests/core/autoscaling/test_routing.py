@@ -53,43 +53,43 @@ def test_constraints_choose_the_group(constraints: tuple[str, ...], expected: di
         (
             "region=eu-west4",
             UnmetKind.REGION,
-            "region: needs eu-west4, groups have us-west4, us-central2; did you mean us-west4?",
+            "needs region=eu-west4, but the scale groups have us-west4, us-central2 (did you mean us-west4?)",
         ),
         (
             "region=us-west5",
             UnmetKind.REGION,
-            "region: needs us-west5, groups have us-west4, us-central2; did you mean us-west4?",
+            "needs region=us-west5, but the scale groups have us-west4, us-central2 (did you mean us-west4?)",
         ),
         (
             "region=europe-north1",
             UnmetKind.REGION,
-            "region: needs europe-north1, groups have us-west4, us-central2",
+            "needs region=europe-north1, but the scale groups have us-west4, us-central2",
         ),
         (
             "region=us-west-4",
             UnmetKind.REGION,
-            "region: needs us-west-4, groups have us-west4, us-central2; did you mean us-west4?",
+            "needs region=us-west-4, but the scale groups have us-west4, us-central2 (did you mean us-west4?)",
         ),
-        ("preemptible=1", UnmetKind.INVALID, "invalid: preemptible takes only =true or =false"),
+        ("preemptible=1", UnmetKind.INVALID, "preemptible takes only =true or =false"),
         (
             "scale-group=wset",
             UnmetKind.CONSTRAINT,
-            "scale-group: needs wset, groups have west, central; did you mean west?",
+            "needs scale-group=wset, but the scale groups have west, central (did you mean west?)",
         ),
-        ("pool=a", UnmetKind.CONSTRAINT, "pool: needs a, no group has it"),
-        ("device-type=cpu", UnmetKind.CONSTRAINT, "device-type: needs cpu, groups have tpu"),
+        ("pool=a", UnmetKind.CONSTRAINT, "needs pool=a, but the scale groups have no pool"),
+        ("device-type=cpu", UnmetKind.CONSTRAINT, "needs device-type=cpu, but the scale groups have tpu"),
         (
             "device-variant=v5litepod-8",
             UnmetKind.CONSTRAINT,
-            "device-variant: needs v5litepod-8, groups have v5litepod-16",
+            "needs device-variant=v5litepod-8, but the scale groups have v5litepod-16",
         ),
         (
             "tpu-worker-id=7",
             UnmetKind.CONSTRAINT,
-            "tpu-worker-id: needs 7, the VMs of new slices have 0-3",
+            "needs tpu-worker-id=7, but the VMs of new slices have 0-3",
         ),
-        ("tpu-name=old", UnmetKind.CONSTRAINT, "tpu-name: needs old, new slices have other names"),
-        ("worker-id=old-0", UnmetKind.CONSTRAINT, "worker-id: needs old-0, new slices have other names"),
+        ("tpu-name=old", UnmetKind.CONSTRAINT, "needs tpu-name=old, but new slices have other names"),
+        ("worker-id=old-0", UnmetKind.CONSTRAINT, "needs worker-id=old-0, but new slices have other names"),
     ],
 )
 def test_the_reason_names_the_culprit(constraint: str, kind: UnmetKind, words: str) -> None:
@@ -99,7 +99,7 @@ def test_the_reason_names_the_culprit(constraint: str, kind: UnmetKind, words: s
 
 def test_two_constraints_that_no_group_satisfies_together() -> None:
     assert unmet(BOTH, v5e("train", "region=us-central2", "preemptible=true")) == [
-        "train: preemptible: needs true, but the otherwise suitable groups (central) have false"
+        "train: needs preemptible=true, but the otherwise suitable scale group central has false"
     ]
 
 
@@ -113,18 +113,18 @@ def test_constraints_that_contradict_each_other_are_invalid_and_scale_nothing() 
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (gang("train", tpu="v4-32"), "train: device: needs v4-32, groups have v5litepod-16"),
-        (gang("train", tpu="v5litepod-61"), "train: device: needs v5litepod-61, groups have v5litepod-16"),
+        (gang("train", tpu="v4-32"), "train: needs v4-32, but scale groups have v5litepod-16"),
+        (gang("train", tpu="v5litepod-61"), "train: needs v5litepod-61, but scale groups have v5litepod-16"),
         (
             gang("train", tpu=V5E, replicas=2),
-            "train: shape: needs slices of 2 VMs, groups have slices of 4 VMs",
+            "train: needs slices of 2 VMs, but scale groups have slices of 4 VMs",
         ),
         (
             gang("train", tpu="auto", replicas=16, slices=2),
-            "train: shape: needs slices of 8 VMs, groups have slices of 4 VMs",
+            "train: needs slices of 8 VMs, but scale groups have slices of 4 VMs",
         ),
-        (job("one", device=Device("gpu")), "one/task-0: device: needs a gpu, groups have v5litepod-16"),
-        (job("one", cpu=300), "one/task-0: size: needs 300 cores, the largest VM has 112 cores"),
+        (job("one", device=Device("gpu")), "one/task-0: needs a gpu, but scale groups have v5litepod-16"),
+        (job("one", cpu=300), "one/task-0: needs 300 cores, but the largest VM has 112 cores"),
     ],
 )
 def test_a_mismatch_scales_no_group(asked: Job, words: str) -> None:
@@ -140,9 +140,7 @@ def test_without_groups_the_reason_says_so() -> None:
 
 def test_a_taint_of_a_group_must_be_tolerated() -> None:
     spare = state("spare", attributes={"taint:spare": "true"})
-    assert unmet([spare], v5e()) == [
-        "train: taint: does not tolerate spare, which the otherwise suitable groups have"
-    ]
+    assert unmet([spare], v5e()) == ["train: does not tolerate spare, a taint of scale group spare"]
     tolerant = gang("train", tpu=V5E, tolerations=("spare",))
     assert launched([spare], tolerant) == {"spare": 1}
 
@@ -158,9 +156,11 @@ def test_a_gang_is_never_spread_over_two_groups() -> None:
     nearly_full = [state("west", priority=10, slices=3), state("central", zone="us-central2-b", priority=20)]
     assert launched(nearly_full, v5e(slices=2)) == {"central": 2}
     assert unmet(nearly_full[:1], v5e(slices=2)) == [
-        "train: max_slices: group west allows 1 more slice, not 2"
+        "train: needs 2 slices, but scale group west allows 1 more (max_slices: 4)"
     ]
-    assert unmet(nearly_full[:1], v5e(slices=5)) == ["train: max_slices: group west allows 4 slices, not 5"]
+    assert unmet(nearly_full[:1], v5e(slices=5)) == [
+        "train: needs 5 slices, but scale group west allows 4 (max_slices)"
+    ]
 
 
 def test_the_lowest_priority_is_tried_first_then_the_name() -> None:
@@ -173,7 +173,7 @@ def test_a_group_that_backs_off_overflows() -> None:
     groups = [state("west", priority=10, backing_off="quota exceeded, for another 5m"), CENTRAL]
     assert launched(groups, v5e()) == {"central": 1}
     assert unmet(groups[:1], v5e()) == [
-        "train: back_off: group west is backing off (quota exceeded, for another 5m)"
+        "train: needs 1 slice, but scale group west is backing off (quota exceeded, for another 5m)"
     ]
 
 
@@ -184,13 +184,14 @@ def test_a_group_that_boots_does_not_overflow() -> None:
 def test_everybody_full_is_said_of_each() -> None:
     groups = [state("west", slices=4), state("central", slices=1, max_slices=1)]
     assert unmet(groups, v5e()) == [
-        "train: max_slices: group central is at its limit of 1 slice, group west is at its limit of 4 slices"
+        "train: needs 1 slice, but scale group central is at its limit of 1 slice (max_slices), "
+        "scale group west is at its limit of 4 slices (max_slices)"
     ]
 
 
 def test_what_others_have_just_asked_for_counts_as_there() -> None:
     assert unmet([state("west", max_slices=1)], v5e("a"), v5e("b")) == [
-        "b: max_slices: group west is at its limit of 1 slice"
+        "b: needs 1 slice, but scale group west is at its limit of 1 slice (max_slices)"
     ]
 
 
@@ -249,7 +250,7 @@ def test_a_single_task_may_ask_for_a_place_in_the_slice() -> None:
 def test_a_gang_of_ordinary_work_takes_one_slice_with_enough_vms() -> None:
     assert launched([WEST], gang("mpi", tpu=None, replicas=3, cpu=60)) == {"west": 1}
     assert unmet([WEST], gang("mpi", tpu=None, replicas=5)) == [
-        "mpi: shape: needs 5 VMs with the same tpu-name, groups have slices of 4 VMs"
+        "mpi: needs 5 VMs of one slice, but scale groups have slices of 4 VMs"
     ]
 
 
@@ -257,7 +258,7 @@ def test_a_gang_by_an_attribute_that_slices_share_takes_as_many_as_it_needs() ->
     assert launched([WEST], gang("mpi", tpu=None, replicas=9, by="region")) == {"west": 3}
     assert launched([WEST], gang("mpi", tpu=None, replicas=9, by="rack")) == {}
     assert unmet([state("west", max_slices=2)], gang("mpi", tpu=None, replicas=9, by="region")) == [
-        "mpi: max_slices: group west allows 2 more slices of 4 VMs, not 9 VMs"
+        "mpi: needs 9 VMs together, but scale group west allows 2 more slices of 4 VMs (max_slices: 2)"
     ]
 
 
@@ -271,7 +272,7 @@ def test_of_a_type_that_nobody_knows_one_slice_is_made_to_look_at() -> None:
     gangs = [gang(name, tpu="v9-64", replicas=8) for name in ("a", "b")]
     assert launched([odd], *gangs) == {"odd": 1}
     assert unmet([state("odd", "v9-64", slices=1, booting=1)], gangs[0]) == [
-        "a: max_slices: group odd waits for its first slice (VM count unknown)"
+        "a: needs 1 slice, but scale group odd waits for its first slice (VM count unknown)"
     ]
     assert launched([state("odd", "v9-64", slices=1, vms=8)], *gangs) == {"odd": 2}
 
@@ -299,7 +300,7 @@ def test_where_nothing_is_wanted_nothing_is_made() -> None:
 
 def test_a_group_that_may_have_no_slices_makes_none() -> None:
     closed = GroupState(group=state("closed", max_slices=0).group)
-    assert unmet([closed], v5e()) == ["train: max_slices: group closed allows 0 slices, not 1"]
+    assert unmet([closed], v5e()) == ["train: needs 1 slice, but scale group closed allows 0 (max_slices)"]
 
 
 def test_what_was_asked_for_before_counts_against_the_most() -> None:

@@ -323,7 +323,7 @@ def test_what_is_too_large_for_the_vms_that_were_seen_has_no_second_slice_made_t
     autoscale(made)
     autoscale(made)
     probe_all(made, NAME)
-    assert "needs 200 cores, the largest VM has 112 cores" in str(autoscale(made).routing.unmet[0].reason)
+    assert "needs 200 cores, but the largest VM has 112 cores" in str(autoscale(made).routing.unmet[0].reason)
     for _ in range(4):
         autoscale(made.advance("2m"))
     assert (states(made), made.cloud.made) == ({}, 1)

@@ -247,7 +247,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "run.sh: line 2: DATA: parameter null or not set\n",
     ),
     "program-missing": ("python3: can't open file 'main.py': [Errno 2] No such file or directory\n",),
-    "host-rebooted": ("the host was rebooted\n",),
+    "host-rebooted": ("host w was rebooted\n", "the host was rebooted\n"),
     "attempt-vanished": ("the attempt vanished: no process, no exit record\n",),
     "lease-ended": ("lease expired: no poll in time\n", "its lease ended: nobody polled it\n"),
     "pip-no-match": (

@@ -40,12 +40,12 @@ CHANGES: list[tuple[str, list[Worker], Job]] = [
     ("tolerate maintenance: worker w fits", [tainted(host("w"))], job("j")),
     ("", [tainted(tainted(host("w")), "spot")], job("j")),
     (
-        "slice a is free when job train-7 ends",
+        "slice a has room when job train-7 ends",
         [training(each, "train-7") for each in tpu_slice("a")],
         gang("g"),
     ),
     (
-        "slice b is free when job train-7 ends",
+        "slice b has room when job train-7 ends",
         [
             *(training(each, f"other-{at}") for at, each in enumerate(tpu_slice("a"))),
             *(training(each, "train-7") for each in tpu_slice("b")),
@@ -54,11 +54,11 @@ CHANGES: list[tuple[str, list[Worker], Job]] = [
     ),
     ("", [training(each, f"other-{at}") for at, each in enumerate(tpu_slice("a"))], gang("g")),
     (
-        "worker w is free when job big ends",
+        "worker w has room when job big ends",
         [busy(busy(host("w"), "small", cpu=2), "big", cpu=14)],
         job("j", cpu=12),
     ),
-    ("worker w is free when job big ends", [busy(host("w"), "big", memory=64 * GIB)], job("j")),
+    ("worker w has room when job big ends", [busy(host("w"), "big", memory=64 * GIB)], job("j")),
     ("request 16 cores instead of 17 cores: worker w fits", [host("w")], job("j", cpu=17)),
     ("", [host("w")], job("j", cpu=33)),
     (
@@ -93,12 +93,12 @@ CHANGES: list[tuple[str, list[Worker], Job]] = [
     ),
     ("", [busy(busy(host("w"), "j", cpu=8), "j", cpu=8)], job("j", cpu=16)),
     (
-        "slice b is free when job old ends",
+        "slice b has room when job old ends",
         [*tpu_slice("a"), *map(training, tpu_slice("b"))],
         gang("g", replicas=8, slices=2),
     ),
     (
-        "slices a, b are free when job old ends",
+        "slices a, b have room when job old ends",
         [*map(training, tpu_slice("a")), *map(training, tpu_slice("b"))],
         gang("g", replicas=8, slices=2),
     ),
@@ -118,7 +118,7 @@ CHANGES: list[tuple[str, list[Worker], Job]] = [
         gang("g", tpu=None, by="rack", replicas=3),
     ),
     (
-        "rack group r is free when job big ends",
+        "rack group r has room when job big ends",
         [host("a", rack="r"), busy(host("b", rack="r"), "big", cpu=16), host("c")],
         gang("g", tpu=None, by="rack", replicas=2),
     ),

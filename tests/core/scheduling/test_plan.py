@@ -209,7 +209,7 @@ def test_the_end_of_a_job_that_is_being_stopped_makes_room_but_lays_no_ghost() -
     stopping = task("old", TaskState.KILLED, STOPPING)
     state = cluster([host("w", cpu=1)], [job("old", cancelled=True), job("j")], stopping)
     (key,) = plan(state, 0.0).waiting
-    assert str(plan(state, 0.0).waiting.explain(key).change) == "worker w is free when job old has stopped"
+    assert str(plan(state, 0.0).waiting.explain(key).change) == "worker w has room when job old has stopped"
     ghost = Ghost(attempt=AttemptId(TaskId(JobId("old"), 1), 0), token=Token("0" * 32), boot_id="b")
     state.ghosts[WorkerId("w")] = (ghost,)
     assert plan(state, 0.0).waiting.explain(key).change is None

@@ -84,12 +84,12 @@ ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
     (
         [training(tpu_slice("a")[0], "train-7")],
         job("j", device=Device("tpu")),
-        "chips: the only worker is busy (train-7)",
+        "chips: the only worker is busy (job train-7)",
     ),
     (
         [busy(host("w", gpus=2), gpus=(0,))],
         job("j", device=Device("gpu", count=2)),
-        "gpus: the only worker has less than 2 GPUs free (used by old)",
+        "gpus: the only worker has fewer than 2 GPUs free (used by old)",
     ),
     (
         [busy(host("w"), memory=60 * GIB)],
@@ -145,14 +145,14 @@ GROUPS: list[tuple[list[Worker], Job, str]] = [
     (
         [training(worker, "train-7") for worker in tpu_slice("a")],
         gang("g"),
-        "chips: the only v4-32 slice is busy (train-7)",
+        "chips: the only v4-32 slice is busy (job train-7)",
     ),
     (
         [host("a", rack="r"), host("b", rack="r")],
         gang("g", tpu=None, by="rack"),
         "group_shape: no rack group has 4 workers (largest: r with 2)",
     ),
-    (tpu_slice("a", vms=2), gang("g"), "group_shape: no tpu-name group has 4 workers (largest: a with 2)"),
+    (tpu_slice("a", vms=2), gang("g"), "group_shape: no slice has 4 workers (largest: a with 2)"),
     (
         [*tpu_slice("a")[:3], replace(host("w"), attributes=tpu_slice("a")[1].attributes)],
         gang("g"),
@@ -221,7 +221,7 @@ GROUPS: list[tuple[list[Worker], Job, str]] = [
     (
         [*change(tpu_slice("a"), 2, draining=True), *change(tpu_slice("b"), 2, quarantined=True)],
         gang("g"),
-        "unhealthy: both v4-32 slices are unavailable (a-2: draining)",
+        "unhealthy: both v4-32 slices are unavailable (worker a-2: draining)",
     ),
 ]
 

@@ -130,24 +130,26 @@ REASONS: list[tuple[list[Worker], Job, list[str]]] = [
     (
         [*tpu_slice("a", **WEST), *busy_slice("b", **EAST)],
         two(),
-        ["region: 2 suitable v4-32 slices in 2 regions; pass --spread to use both"],
+        [
+            "region: no region has 2 suitable v4-32 slices (2 in 2 regions); pass --spread to use several regions"
+        ],
     ),
     (
         [*tpu_slice("a", **WEST), *tpu_slice("b", **EAST), *tpu_slice("c")],
         two(),
-        ["region: 3 free v4-32 slices in 3 regions; pass --spread to use several"],
+        ["region: no region has 2 free v4-32 slices (3 in 3 regions); pass --spread to use several regions"],
     ),
     (
         [*tpu_slice("a", **WEST), *busy_slice("b", **WEST), *busy_slice("c", **EAST)],
         two(),
-        ["chips: 2 of 3 v4-32 slices (2 needed) are busy (old)"],
+        ["chips: needs 2 slices, but 2 of 3 v4-32 slices are busy (job old)"],
     ),
     (
         [*tpu_slice("a", **WEST), *busy_slice("b", **WEST), *tpu_slice("c", **EAST)],
         two(),
         [
-            "chips: 1 of 3 v4-32 slices (2 needed) is busy (old)",
-            "region: 2 free v4-32 slices in 2 regions; pass --spread to use both",
+            "chips: needs 2 slices, but 1 of 3 v4-32 slices is busy (job old)",
+            "region: no region has 2 free v4-32 slices (2 in 2 regions); pass --spread to use several regions",
         ],
     ),
     (
@@ -158,17 +160,17 @@ REASONS: list[tuple[list[Worker], Job, list[str]]] = [
     (
         [*tpu_slice("a", **WEST), *tpu_slice("b", **EAST)],
         two("region in us-west4,us-east1"),
-        ["region: 2 free v4-32 slices in 2 regions; pass --spread to use both"],
+        ["region: no region has 2 free v4-32 slices (2 in 2 regions); pass --spread to use several regions"],
     ),
     (
         [host("a", rack="r", **WEST), host("b", rack="s", **EAST)],
         gang("two", tpu=None, by="rack", replicas=2, slices=2),
-        ["region: 2 free rack groups in 2 regions; pass --spread to use both"],
+        ["region: no region has 2 free rack groups (2 in 2 regions); pass --spread to use several regions"],
     ),
     (
         [*tpu_slice("a", **WEST), *tpu_slice("b", **EAST), *tpu_slice("c", "v5litepod-16", **WEST)],
         two(tpu="auto"),
-        ["region: 2 free v4-32 slices in 2 regions; pass --spread to use both"],
+        ["region: no region has 2 free v4-32 slices (2 in 2 regions); pass --spread to use several regions"],
     ),
 ]
 
@@ -192,7 +194,7 @@ def test_spread_is_not_proposed_where_it_does_not_help() -> None:
     fleet = [*tpu_slice("a", **WEST), *busy_slice("b", **WEST), *busy_slice("c", **EAST)]
     change = explain(fleet, two()).change
     assert change is not None
-    assert change.text == "slice b is free when job old ends"
+    assert change.text == "slice b has room when job old ends"
 
 
 # Reservations

@@ -98,7 +98,7 @@ def test_who_keeps_a_group_waits_for_what_is_busy_there_and_not_for_itself() -> 
     waiting = cycle(fleet, gang("two", replicas=8, slices=2), now=LONG).waiting
     explanation = waiting.explain(JobId("two"))
     assert [reason.kind for reason in explanation.reasons] == ["chips"]
-    assert str(explanation.change) == "slice a is free when job old-a ends"
+    assert str(explanation.change) == "slice a has room when job old-a ends"
 
 
 def test_who_keeps_one_group_is_told_of_those_that_others_keep() -> None:

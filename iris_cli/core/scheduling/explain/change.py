@@ -9,6 +9,7 @@ from iris_cli.core import INCOMPLETE, Job, JobId, Priority, WorkerId
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.model.worker import Amounts, Worker, WorkerCapacity, WorkerCondition
 from iris_cli.core.scheduling.explain import wording
+from iris_cli.core.scheduling.explain.change_words import change_text
 from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind
 from iris_cli.core.scheduling.explain.group_checks import Case, GroupCheck, fits, group_containing
 from iris_cli.core.scheduling.placement import VARIANT, Sites
@@ -204,9 +205,7 @@ def _describe_change(case: Case, change: Change, workers: list[WorkerId]) -> str
     names = wording.unit_name(shape, *groups[: shape.groups if shape else 1])
     has_several = shape is not None and len(groups) > 1
     stopping = any(JobId(change.subject) in fleet.stopping_jobs(group.members) for group in groups)
-    return wording.change_text(
-        fleet, case.requirement.need, change, names, several=has_several, stopping=stopping
-    )
+    return change_text(fleet, case.requirement.need, change, names, several=has_several, stopping=stopping)
 
 
 def _is_about(change: Change, worker: Worker) -> bool:

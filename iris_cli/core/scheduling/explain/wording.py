@@ -9,13 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 
-from iris_cli.core import INCOMPLETE, JobId, WorkerId, constraints, count, format_duration, format_memory
+from iris_cli.core import INCOMPLETE, JobId, constraints, count, format_duration, format_memory
 from iris_cli.core.constraint_syntax import format_constraint, typo_warnings
-from iris_cli.core.ids import clip
-from iris_cli.core.model.worker import Amounts, Claim, Worker, WorkerCapacity
+from iris_cli.core.model.worker import Claim, Worker, WorkerCapacity
 from iris_cli.core.resources import AUTO, Device
 from iris_cli.core.scheduling.context import SchedulingContext
-from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind
 from iris_cli.core.scheduling.explain.group_checks import GroupCheck, Rejection
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.placement import Requirement, Shape
@@ -33,6 +31,9 @@ _PHRASES = {  # for several workers, and for one worker
     ReasonKind.RESERVED: ("are reserved", "is reserved"),
 }
 
+
+_OF_ONE_WORKER = frozenset({ReasonKind.UNHEALTHY, ReasonKind.COOLDOWN, ReasonKind.TIME_LEFT})
+"""Kinds whose detail names one worker of the group."""
 
 _KIND_WORDS = {  # of a rejected worker or group
     ReasonKind.NO_SUCH_DEVICE: "wrong device",
@@ -108,8 +109,12 @@ def no_device_text(fleet: Fleet, device: Device | None) -> str:
     available = f" (available: {list_few(map(str, offered))}{hint})" if offered else ""
     if fleet.may_get_device(device):
         unknown = fleet.unprobed_count
-        why = f"; {count(unknown, 'worker')} not probed yet (iris doctor)" if unknown else ""
-        return f"no worker has {wanted} yet{available}{why}"
+        if unknown:
+            not_probed = f"{count(unknown, 'worker')} not probed yet (iris doctor)"
+            return f"no probed worker has {wanted}{available}; {not_probed}"
+        if device.kind == "tpu":
+            return f"no {'TPU' if device.variant == AUTO else wanted} slice exists{available}"
+        return f"no worker has {wanted}{available}"
     return f"no worker or scale group has {wanted}{available}; will never run"
 
 
@@ -162,8 +167,9 @@ def too_few_groups_text(shape: Shape, suitable: int) -> str:
 def several_regions_text(shape: Shape, variant: str, groups: int, regions: int, *, free: bool) -> str:
     """Return the text for: enough groups are suitable (with `free`: are free), but too few in each region."""
     kind = f"{variant} {unit(shape)}" if variant else unit(shape)
-    found = count(groups, f"{'free' if free else 'suitable'} {kind}")
-    return f"{found} in {regions} regions; pass --spread to use {'both' if groups == 2 else 'several'}"
+    free_or_suitable = "free" if free else "suitable"
+    wanted = count(shape.groups, f"{free_or_suitable} {kind}")
+    return f"no region has {wanted} ({groups} in {regions} regions); pass --spread to use several regions"
 
 
 def several_variants_text(shape: Shape, variants: Mapping[str, int]) -> str:
@@ -179,7 +185,8 @@ def wrong_shape_text(shape: Shape, fleet: Fleet, largest: Group | None, *, only_
     size = len(largest.members)
     group = ("" if only_reason else "suitable ") + f"{shape.group_by} group"
     if size < shape.size or not shape.whole:
-        return f"no {group} has {shape.size} workers (largest: {largest.key} with {size})"
+        noun = ("" if only_reason else "suitable ") + unit(shape)
+        return f"no {noun} has {shape.size} workers (largest: {largest.key} with {size})"
     members = [fleet.workers[position] for position in largest.members]
     numbers = [worker_number(worker) for worker in members]
     if numbers == list(range(size)):
@@ -217,17 +224,25 @@ def unavailable_text(
     if kind in _PHRASES:
         plural, singular = _PHRASES[kind]
     else:
-        shortage = f"less than {format_amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])} free"
+        less = "fewer" if kind is ReasonKind.GPUS else "less"
+        shortage = f"{less} than {format_amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])} free"
         plural, singular = f"have {shortage}", f"has {shortage}"
     text = f"{_share(requirement, refused, suitable)} {singular if refused == 1 else plural}"
     detail = _detail(context, kind, rejected)
+    if requirement.shape is not None and kind in _OF_ONE_WORKER:
+        detail = f"worker {detail}"
+    if kind is ReasonKind.CHIPS and detail:
+        detail = f"job{'s' if ', ' in detail else ''} {detail}"
     if kind is ReasonKind.RESERVED:
         return f"{text} for {detail}"
     return f"{text} ({detail})" if detail else text
 
 
 def _share(requirement: Requirement, refused: int, suitable: int) -> str:
-    """Return the rejected part as a text: `the only worker`, `both v4-32 slices`, `3 of 4 suitable workers`."""
+    """Return the rejected part as a text: `the only worker`, `both v4-32 slices`, `3 of 4 suitable workers`.
+
+    If the gang needs several groups, return `needs 2 slices, but 1 of 3 v4-32 slices`.
+    """
     device = requirement.job.resources.device
     noun = "one-VM slice" if requirement.one_vm else unit(requirement.shape)
     if device is not None and device.variant != AUTO:
@@ -238,8 +253,10 @@ def _share(requirement: Requirement, refused: int, suitable: int) -> str:
         return f"the only {noun}"
     if refused == suitable:
         return f"both {noun}s" if suitable == 2 else f"all {suitable} {noun}s"
-    needed = requirement.shape.groups if requirement.shape else 1
-    return f"{refused} of {suitable} {noun}s{f' ({needed} needed)' if needed > 1 else ''}"
+    needs = ""
+    if requirement.shape is not None and requirement.shape.groups > 1:
+        needs = f"needs {count(requirement.shape.groups, unit(requirement.shape))}, but "
+    return f"{needs}{refused} of {suitable} {noun}s"
 
 
 def _scarce_resources(context: SchedulingContext, requirement: Requirement, rejected: int) -> str:
@@ -355,45 +372,3 @@ def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
     unsatisfied = [each for each in requirement.required if not fleet.workers_satisfying(each)]
     if unsatisfied:
         yield from typo_warnings(unsatisfied, [worker.all_attributes for worker in fleet.workers])
-
-
-# The change that would help
-
-
-def change_text(
-    fleet: Fleet, need: Amounts, change: Change, names: str, *, several: bool, stopping: bool
-) -> str:
-    """Return the text for a change: `drop region=eu: slice v4b fits`.
-
-    `names` are the workers or groups on which the tasks would be placed; `several`: more than one. `stopping`: they are
-    still stopping attempts of the job that the change is about.
-    """
-    subject, verb = change.subject, "fit" if several else "fits"
-    match change.kind:
-        case ChangeKind.DROP | ChangeKind.TOLERATE:
-            return f"{change.kind} {clip(subject)}: {names} {verb}"
-        case ChangeKind.SPREAD:
-            return f"add --spread: {names} {verb}"
-        case ChangeKind.PRIORITY:
-            return f"set --priority {subject}: {names} {verb}"
-        case ChangeKind.LESS_CPU | ChangeKind.LESS_MEMORY | ChangeKind.FEWER_GPUS:
-            number = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS).index(change.kind)
-            smaller, current = (
-                format_amount(AMOUNT_KINDS[number], each) for each in (change.amount, need[number])
-            )
-            return f"request {smaller} instead of {current}: {names} {verb}"
-        case ChangeKind.JOB_ENDS | ChangeKind.TASK_ENDS:
-            prefix = "job " if change.kind is ChangeKind.JOB_ENDS else ""
-            event = "has stopped" if stopping else "ends"
-            return f"{names} {'are' if several else 'is'} free when {prefix}{subject} {event}"
-        case ChangeKind.UNCORDON:
-            return f"{names} {verb} after `iris worker uncordon {subject}`"
-        case ChangeKind.COMPLETES:
-            return f"{names} {verb} when all VMs of its slice are healthy and set up"
-    worker = fleet.workers[fleet.ids.index(WorkerId(subject))]
-    if change.kind is ChangeKind.RESTS:
-        remaining_time = format_duration(worker.cooldown_until - fleet.now)
-        return f"{names} {verb} in {remaining_time}, after the cool-down of {subject}"
-    if worker.unschedulable:
-        return f"{names} {verb} when {subject} is repaired ({worker.reason})"
-    return f"{names} {verb} when {subject} ({worker.condition}) is healthy again"
