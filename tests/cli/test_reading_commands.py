@@ -318,7 +318,7 @@ def test_a_name_that_may_be_after_the_damage_is_not_said_to_be_unknown(
     log.write_bytes(b"".join([*lines[:2], lines[2].replace(b'"seq"', b'"sew"'), *lines[3:]]))
     assert iris(*words, "train") in (ExitCode.NOT_FOUND, ExitCode.LOG_DAMAGED)
     error = capsys.readouterr().err
-    assert "is damaged, line 3" in error
+    assert "is damaged at line 3" in error
     assert "iris log verify" in error
     assert "'train'" not in error or "'train' in the valid part of the log" in error
 
