@@ -67,9 +67,13 @@ def test_live_attempts_are_stopped_once(
 @pytest.mark.parametrize(
     ("subject", "code", "message"),
     [
-        ("sweep/task-0", ExitCode.USAGE, "sweep/task-0 has ended (SUCCEEDED): nothing to retry"),
-        ("over", ExitCode.USAGE, "over has ended (FAILED): nothing to retry"),
-        ("over/task-0", ExitCode.USAGE, "over has ended (FAILED): nothing to retry"),
+        (
+            "sweep/task-0",
+            ExitCode.USAGE,
+            "sweep/task-0 has ended (SUCCEEDED): `iris retry` needs an open task",
+        ),
+        ("over", ExitCode.USAGE, "over has ended (FAILED): `iris retry` needs an open job"),
+        ("over/task-0", ExitCode.USAGE, "over has ended (FAILED): `iris retry` needs an open job"),
         ("train/task-7", ExitCode.NOT_FOUND, "train has no task-7"),
         ("train/task-0/attempt-0", ExitCode.NOT_FOUND, "no job or task"),
         ("trian", ExitCode.NOT_FOUND, "did you mean 'train'?"),

@@ -71,7 +71,7 @@ HOST = (
     Rule(name="pip-no-match", source="https://github.com/pypa/pip/issues/7633",
          next="iris exec {worker} -- sh -c 'python3 --version; uname -m'",
          text=("No matching distribution found for",),
-         cause="pip found no package of that name, or no version for the host's Python and platform",
+         cause="pip found no matching package or version for the host's Python and platform",
          fix="Check name, version and supported Python versions on the package's page. If pip also"
              " prints `from versions: none`, the host may have no Internet access."),
     Rule(name="python-module", source="https://docs.python.org/3/library/exceptions.html#ModuleNotFoundError",

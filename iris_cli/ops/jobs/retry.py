@@ -56,7 +56,7 @@ def _find_target(cluster: Cluster, name: str) -> tuple[JobId, Task | None]:
     state = cluster.job_state(job)
     if state.terminal:
         raise UsageError(
-            f"{clip(job)} has ended ({state}): nothing to retry",
+            f"{clip(job)} has ended ({state}): `iris retry` needs an open job",
             hint=resubmit_command(cluster, cluster.jobs[job]),
         )
     if cluster.jobs[job].client:
@@ -65,6 +65,7 @@ def _find_target(cluster: Cluster, name: str) -> tuple[JobId, Task | None]:
         )
     if task is not None and task.state.terminal:
         raise UsageError(
-            f"{clip(task.id)} has ended ({task.state}): nothing to retry", hint=f"iris why {clip(task.id)}"
+            f"{clip(task.id)} has ended ({task.state}): `iris retry` needs an open task",
+            hint=f"iris why {clip(task.id)}",
         )
     return job, task

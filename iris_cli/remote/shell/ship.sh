@@ -182,10 +182,12 @@ FILENAME ~ /names$/ { names[++known] = $0; next }
         target = substr($0, arrow + 4)
         if (!arrow || index(target, " -> ")) reject("a link or its target contains \" -> \": " $0)
         if (!ends_with(substr($0, 1, arrow - 1), name)) reject("a link or its target contains \" -> \": " $0)
-    } else if (arrow || !ends_with($0, name)) reject("a hard link, or a name that contains \" -> \" or that tar changed: " $0)
+    } else if (arrow || !ends_with($0, name)) \
+        reject("a hard link, or a name with \" -> \" or that tar changed: " $0)
     sub(/\/$/, "", name)
     if (name == "" || ("/" name "/") ~ /\/\.?\.?\//) reject("a path leaves the workspace: " $0)
-    if (kind == "l" && !is_inside(target, split(name, unused, "/") - 1)) reject("a link leads out of the workspace: " $0)
+    if (kind == "l" && !is_inside(target, split(name, unused, "/") - 1)) \
+        reject("a link leaves the workspace: " $0)
     if (kind == "l") links[name] = 1
     times[name]++
     all[seen] = name

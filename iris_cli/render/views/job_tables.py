@@ -100,7 +100,7 @@ def _facts(status: JobStatus) -> Table:
             ("rounds", str(status.rounds) if status.rounds > 1 else ""),
             ("priority", job.priority if job.priority != "normal" else ""),
             ("labels", ", ".join(f"{key}={value}" for key, value in job.labels.items())),
-            ("indexes", "" if _has_default_indexes(status) else status.array),
+            ("array indexes", "" if _has_default_indexes(status) else status.array),
             ("after", ", ".join(status.after)),
             ("submitted by", str(status.origin or "")),
             ("resubmission of", job.again or ""),

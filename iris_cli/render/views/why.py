@@ -19,6 +19,7 @@ from iris_cli.render.tables import (
     expected_words,
     facts,
     fold,
+    group_by_text,
     state,
     table,
     text,
@@ -104,8 +105,8 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
     for dimension in found.dimensions:
         if dimension.lacking:
             met = dimension.workers - dimension.lacking
-            free_on = f"free on {met} of {count(dimension.workers, 'worker')}{with_device}"
-            yield f"needs {format_amount(dimension.kind, dimension.need)}", free_on
+            workers = f"{met} of {count(dimension.workers, 'worker')}{with_device}"
+            yield f"needs {format_amount(dimension.kind, dimension.need)}", f"{workers} have enough free"
     if found.group_by:
         largest = (
             f"; largest: {found.largest[0]} with {count(found.largest[1], 'worker')}" if found.largest else ""
@@ -116,11 +117,14 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
     yield "rejected", "; ".join(rejected)
     for taker in found.behind:
         yield "behind", f"{taker} on {fold(taker.workers)}"
+    obstacles: list[tuple[str, str]] = []
     for near in found.near_misses:
         who = fold(near.lacking)
         named = near.name.endswith(f" {who}") or near.text.startswith((f"{who}: ", f"{who} "))
         lacks = ", ".join(filter(None, ("" if named else who, near.text)))
-        yield "near miss", f"{near.name}: {rejection_words(near.kind, lacks)}"
+        obstacles.append((near.name, rejection_words(near.kind, lacks)))
+    for names, obstacle in group_by_text(obstacles):
+        yield "near miss", f"{fold(names)}: {obstacle}"
     for hint in found.hints:
         yield "hint", hint
     if found.change is not None:
