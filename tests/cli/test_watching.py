@@ -99,7 +99,7 @@ def test_it_follows_the_size_of_its_window(tmp_path: Path) -> None:
         terminal.until(shows("WHERE / WHY", "v5litepod-16"))
         for columns, lines, sign in (
             (20, 5, "2 more jobs: 2 runn…"),
-            (400, 60, "(v5b-2: suspect)"),
+            (400, 60, "(worker v5b-2: suspect)"),
             (60, 12, "no worker satisfies pool=large"),
             (100, 30, "WHERE / WHY"),
         ):

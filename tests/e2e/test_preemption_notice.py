@@ -47,7 +47,7 @@ def test_a_gang_moves_to_another_slice_and_the_next_one_does_not_take_the_doomed
 
     site.iris("launch", "--name", "next", *SPOT, "--", "true")
     why = site.iris("why", "next").out
-    assert "v4-16 slices is cooling down (doomed-1: " in why
+    assert "v4-16 slices is cooling down (worker doomed-1: " in why
     over.touch()
     site.until(lambda: [site.job(name)["state"] for name in ("train", "next")] == ["SUCCEEDED"] * 2)
     assert {task["worker"] for task in site.job("next")["tasks"]} == {"spare-0", "spare-1"}
