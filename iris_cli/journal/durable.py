@@ -112,11 +112,17 @@ def sync_directory(disk: Disk, path: Path) -> None:
                 raise
 
 
+def make_private(path: Path) -> list[Path]:
+    """Create a private directory and its missing parents. Return the directories that were missing. Raises OSError."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in (*reversed(missing[1:]), path):  # mkdir(parents=True) ignores the mode for parents
+        each.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+    return missing
+
+
 def make_directory(disk: Disk, path: Path) -> None:
     """Create a private directory and its missing parents, durably. Raises OSError."""
-    missing = [each for each in (path, *path.parents) if not each.exists()]
-    path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-    for each in missing:
+    for each in make_private(path):
         with suppress(PermissionError):  # a parent may be writable but unreadable
             sync_directory(disk, each.parent.resolve())
 

@@ -273,7 +273,7 @@ def test_a_lost_connection_is_told_and_the_next_one_is_made_again(relayed: tuple
             with suppress(ConnectionError):
                 received(held)
         until(lambda: "a-0: the SSH connection was lost: connections closed" in printed.read_text())
-        assert asked(here).endswith("attempt 0")
+        assert asked(here).endswith("attempt 0"), printed.read_text()
 
 
 def test_a_task_is_reached_over_a_jump_host(ssh_lab: Callable[..., list[SshHost]], tmp_path: Path) -> None:

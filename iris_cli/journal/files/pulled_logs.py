@@ -20,6 +20,7 @@ from iris_cli.journal.durable import (
     DISK,
     PRIVATE_DIRECTORY,
     Disk,
+    make_private,
     open_safely,
     opened,
     reading,
@@ -75,7 +76,7 @@ class PulledLogs:
         """
         path = self.path(attempt, stream)
         with writing(path):
-            path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            make_private(path.parent)
             with opened(path.with_name(_PARTIAL), os.O_WRONLY | os.O_CREAT | _NO_PIPE):
                 pass
             with opened(path, os.O_WRONLY | os.O_CREAT | _NO_PIPE) as fd:
@@ -89,7 +90,7 @@ class PulledLogs:
         """Store `data` as the last part of output that is too long to copy. Raises NotWritableError."""
         path = self.path(attempt, stream)
         with writing(path):
-            path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            make_private(path.parent)
             replace_file(self._disk, path.with_name(f"{stream}@{offset}"), data, alone=False)
 
     def end(self, attempt: AttemptId, stream: str) -> tuple[int, bytes] | None:
@@ -134,7 +135,7 @@ class PulledLogs:
         """Store the lines that show why the attempt failed. Raises NotWritableError."""
         path = self.directory / str(attempt) / _EXCERPT
         with writing(path):
-            path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            make_private(path.parent)
             with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_PIPE) as fd:
                 write_all(self._disk, fd, lines)
 
