@@ -176,9 +176,7 @@ def test_work_that_needs_longer_than_the_time_left_is_not_placed(site: SlurmSite
     site.run_until("long", "SUCCEEDED")
     site.iris("launch", "--no-schedule", "--name", "never", *GANG, "--timeout", "3h", "--", "true", code=None)
     site.cycle()
-    assert "needs 3h, but the longest slice lasts 2h" in " ".join(
-        site.iris("why", "never").out.split()
-    )
+    assert "needs 3h, but the longest slice lasts 2h" in " ".join(site.iris("why", "never").out.split())
 
 
 KILLS_ITS_CALLER = """#!/bin/sh
