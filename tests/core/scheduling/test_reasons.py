@@ -84,7 +84,7 @@ ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
     (
         [training(tpu_slice("a")[0], "train-7")],
         job("j", device=Device("tpu")),
-        "chips: the only worker is busy (job train-7)",
+        "chips: the only worker is busy (train-7)",
     ),
     (
         [busy(host("w", gpus=2), gpus=(0,))],
@@ -145,7 +145,7 @@ GROUPS: list[tuple[list[Worker], Job, str]] = [
     (
         [training(worker, "train-7") for worker in tpu_slice("a")],
         gang("g"),
-        "chips: the only v4-32 slice is busy (job train-7)",
+        "chips: the only v4-32 slice is busy (train-7)",
     ),
     (
         [host("a", rack="r"), host("b", rack="r")],

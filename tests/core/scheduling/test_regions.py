@@ -142,13 +142,13 @@ REASONS: list[tuple[list[Worker], Job, list[str]]] = [
     (
         [*tpu_slice("a", **WEST), *busy_slice("b", **WEST), *busy_slice("c", **EAST)],
         two(),
-        ["chips: needs 2 slices, but 2 of 3 v4-32 slices are busy (job old)"],
+        ["chips: needs 2 slices, but 2 of 3 v4-32 slices are busy (old)"],
     ),
     (
         [*tpu_slice("a", **WEST), *busy_slice("b", **WEST), *tpu_slice("c", **EAST)],
         two(),
         [
-            "chips: needs 2 slices, but 1 of 3 v4-32 slices is busy (job old)",
+            "chips: needs 2 slices, but 1 of 3 v4-32 slices is busy (old)",
             "region: no region has 2 free v4-32 slices (2 in 2 regions); pass --spread to use several regions",
         ],
     ),

@@ -276,7 +276,7 @@ def test_it_takes_a_vm_of_a_larger_slice_if_no_slice_of_one_vm_meets_its_constra
 def test_why_says_that_the_others_are_vms_of_larger_slices() -> None:
     result = cycle([*LARGER, training(ONE, "old")], job("j", device=ANY_TPU))
     assert [str(each) for each in result.waiting[TaskId(JobId("j"), 0)]] == [
-        "chips: the only suitable one-VM slice is busy (job old)"
+        "chips: the only suitable one-VM slice is busy (old)"
     ]
     explanation = result.waiting.explain(TaskId(JobId("j"), 0))
     assert [(miss.name, miss.text) for miss in explanation.near_misses] == [

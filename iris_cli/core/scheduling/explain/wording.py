@@ -231,8 +231,6 @@ def unavailable_text(
     detail = _detail(context, kind, rejected)
     if requirement.shape is not None and kind in _OF_ONE_WORKER:
         detail = f"worker {detail}"
-    if kind is ReasonKind.CHIPS and detail:
-        detail = f"job{'s' if ', ' in detail else ''} {detail}"
     if kind is ReasonKind.RESERVED:
         return f"{text} for {detail}"
     return f"{text} ({detail})" if detail else text
