@@ -124,7 +124,7 @@ def _show_tables(
         lines = [
             ("" if number else name, why) for name, *reasons in rows for number, why in enumerate(reasons)
         ]
-        parts.append(table(("STAYS PENDING", "WHY"), lines))
+        parts.append(table(("STILL PENDING", "WHY"), lines))
     for why, tasks in ended.items():
         if tasks:
             parts.append(text(f"would become UNSCHEDULABLE: {fold(map(str, tasks))} ({why})", "red"))

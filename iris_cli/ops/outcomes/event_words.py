@@ -45,7 +45,9 @@ def _worker_condition_changed(event: ev.WorkerConditionChanged) -> str:
 def _silence_counted(event: ev.WorkerSilenceCounted) -> str:
     if event.anew:
         return f"silence of worker {event.worker} is counted from zero again: the worker answered, or no worker did"
-    return f"silence of worker {event.worker} counts toward worker_lost_after: other workers answered"
+    return (
+        f"worker {event.worker} did not answer, but others did: its silence counts toward worker_lost_after"
+    )
 
 
 def _worker_forgotten(event: ev.WorkerForgotten) -> str:

@@ -172,7 +172,7 @@ def _steps(status: ClusterStatus, worker_steps: Sequence[Step]) -> Iterator[Step
         yield Step(command=f"iris logs {running[-1].id} --follow", words="live output")
         yield Step(command="iris watch", words="live view")
     for job in waiting[:MAX_PER_KIND]:
-        yield Step(command=f"iris why {job.id}", words=f"pending for {format_duration(job.age)}: {job.why}")
+        yield Step(command=f"iris why {job.id}", words=f"submitted {format_duration(job.age)} ago: {job.why}")
     yield from old_failures
     if not (running or waiting or worker_steps):
         yield Step(command="iris launch -- COMMAND", words="submit a job")

@@ -316,7 +316,7 @@ def _result_note(each: CommandResult) -> str:
     cut = "; output truncated" if each.end.cut else ""
     code = "no exit code" if each.end.exit_code is None else f"exit {each.end.exit_code}"
     if each.end.timed_out:
-        return f"killed by --timeout ({code}){cut}"
+        return f"command killed at its --timeout ({code}){cut}"
     return cut.removeprefix("; ") if each.succeeded else code + cut
 
 
