@@ -157,7 +157,7 @@ class SlurmProvider:
     # One slice
 
     def _job_to_list(self, name: str, jobs: Sequence[SlurmJob]) -> SlurmJob | None:
-        """Return a slice's oldest live job. If there is none, return the ended job of a slice in the log, or None."""
+        """Return a slice's oldest live job, otherwise the ended job of a slice in the log, or None."""
         live = _live_jobs(jobs)
         if live:
             return live[0]

@@ -164,7 +164,7 @@ class _Groups(NamedTuple):
     def scarce_resources(self, offers: Sequence[Offer]) -> list[int]:
         """Return the resources that no group has for all ranks, as indexes in `Amounts`.
 
-        If there are none, return the resources of which some offers have too little for a rank.
+        Without such a resource, return the resources of which some offers have too little for a rank.
         """
         excluding = [
             number

@@ -2,8 +2,8 @@
 # $memory_limit bytes. On a host that can't enforce the limit, the task runs without a limit.
 
 # parent_group -> $parent_group: replaces parent_group of group.sh. Find the nearest group, from the group of
-# this process upwards, whose subgroups can have a limit. In version 2, such a group can't have processes. If
-# there is none, or this user can't write to it, return the group of this process.
+# this process upwards, whose subgroups can have a limit. In version 2, such a group can't have processes.
+# Without a group to which this user can write, return the group of this process.
 parent_group() {
     parent_group=$our_group above=$our_group
     while [ -r "$above/cgroup.subtree_control" ]; do
