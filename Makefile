@@ -10,9 +10,10 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 8)))
 ARGS ?=
 ONLY ?=
 # The long versions of the tests, in parts; docs/faults.md has their times.
-PART ?= remote faults journal core simulation
+PART ?= remote faults e2e journal core simulation
 SOAK_remote := tests/remote
-SOAK_faults := tests/faults tests/e2e tests/cli tests/package tests/bench
+SOAK_faults := tests/faults tests/cli tests/bench
+SOAK_e2e := tests/e2e tests/package
 SOAK_journal := tests/journal
 SOAK_core := tests/core tests/ops
 SOAK_simulation := tests/simulation
