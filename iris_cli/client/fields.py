@@ -10,10 +10,9 @@ from typing import Any, TypedDict
 
 from iris_cli.core import Constraint, JobRequest, did_you_mean
 from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.each_line import LINE_VARIABLE
+from iris_cli.core.each_line import check_line
 from iris_cli.core.model.array import MAX_INDEXES
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
-from iris_cli.core.model.variables import MAX_STRING
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import UsageError
 
@@ -96,7 +95,7 @@ def _command(command: Sequence[str] | str) -> tuple[str, ...]:
         except ValueError as error:
             raise UsageError(f"the command can't be split into words: {error}") from None
     words = (os.fspath(each) if isinstance(each, os.PathLike) else each for each in command)
-    return tuple(_text("a word of the command", each) for each in words)
+    return tuple(_text(each, "a word of the command") for each in words)
 
 
 def _read(row: JobField, value: Any) -> Any:
@@ -116,7 +115,7 @@ def _constraints(constraints: Constraints) -> tuple[Constraint, ...]:
 def _constraint(value: Any) -> Constraint:
     if isinstance(value, Constraint):
         return value
-    return parse_constraint(_text("a constraint", value))
+    return parse_constraint(_text(value, "a constraint"))
 
 
 def _list(name: str, values: Any) -> Sequence[Any]:
@@ -126,7 +125,7 @@ def _list(name: str, values: Any) -> Sequence[Any]:
 
 
 def _texts(values: Sequence[str]) -> tuple[str, ...]:
-    return tuple(_text("an item", each) for each in _list("it", values))
+    return tuple(_text(each, "an item") for each in _list("it", values))
 
 
 def _lines(values: Sequence[str]) -> tuple[str, ...]:
@@ -134,22 +133,19 @@ def _lines(values: Sequence[str]) -> tuple[str, ...]:
     if not 0 < len(lines) <= MAX_INDEXES:
         raise UsageError(f"{len(lines)} lines; a job has 1 to {MAX_INDEXES}")
     for number, line in enumerate(lines, start=1):
-        if "\0" in line or "\n" in line:
-            raise UsageError(f"line {number} has a NUL character or a line break")
-        if len(LINE_VARIABLE) + 1 + len(line.encode()) > MAX_STRING:
-            raise UsageError(
-                f"line {number} has more bytes than a variable can hold", hint="pass the name of a file"
-            )
+        check_line(f"line {number}", line.encode())
     return lines
 
 
 def _pairs(values: Mapping[str, str]) -> dict[str, str]:
-    return {_text("a name", key): _text(f"{key}", each) for key, each in dict(values).items()}
+    return {_text(key, "a name"): _text(each, key) for key, each in dict(values).items()}
 
 
-def _text(name: str, value: Any) -> str:
+def _text(value: Any, subject: str = "") -> str:
+    """Return the text. Raises UsageError for another type. `subject`: the item of a field that must be text."""
     if not isinstance(value, str):
-        raise UsageError(f"{name} is {value!r:.80}, not text", hint="pass str(VALUE)")
+        hint = "pass str(VALUE)" if subject else ""
+        raise UsageError(f"{subject} must be text, not {value!r:.80}".strip(), hint=hint)
     return value
 
 
@@ -174,25 +170,19 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _word(value: Any) -> str:
-    if not isinstance(value, str):
-        raise UsageError(f"must be text, not {value!r:.80}")
-    return value
-
-
 _FIELDS = {row.name: row for row in JOB_FIELDS if row.client}
 _READERS: Mapping[Kind, Callable[[Any], Any]] = {
-    Kind.NAME: _word,
-    Kind.TEXT: _word,
-    Kind.TPU: _word,
-    Kind.GPU: lambda value: _word(value) if isinstance(value, str) else f"auto:{_whole_number(value)}",
+    Kind.NAME: _text,
+    Kind.TEXT: _text,
+    Kind.TPU: _text,
+    Kind.GPU: lambda value: value if isinstance(value, str) else f"auto:{_whole_number(value)}",
     Kind.CORES: _number,
     Kind.POSITIVE: _whole_number,
     Kind.COUNT: _whole_number,
     Kind.FLAG: _flag,
-    Kind.SIGNAL: _word,
-    Kind.ARRAY: _word,
-    Kind.GROUP: _word,
+    Kind.SIGNAL: _text,
+    Kind.ARRAY: _text,
+    Kind.GROUP: _text,
     Kind.SIZE: parse_memory,
     Kind.DURATION: parse_duration,
     Kind.CONSTRAINTS: _constraints,
@@ -203,5 +193,5 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.LINES: _lines,
     Kind.VARIABLES: _pairs,
     Kind.LABELS: _pairs,
-    Kind.DIRECTORY: lambda value: _word(os.fspath(value)),
+    Kind.DIRECTORY: lambda value: _text(os.fspath(value)),
 }

@@ -18,6 +18,7 @@ from iris_cli.config.job_file import job_request
 from iris_cli.config.reading import Section, Setting
 from iris_cli.config.yaml_source import Node, Report
 from iris_cli.core import JobId, JobRequest, TaskId, Workspace, clip, count, parse_job_id, parse_task_id
+from iris_cli.core.each_line import check_line
 from iris_cli.core.messages import requests
 from iris_cli.core.messages.requests import Request
 from iris_cli.core.model.array import MAX_INDEXES
@@ -199,8 +200,7 @@ def _lines(setting: Setting) -> tuple[str, ...]:
 
 def _line_text(setting: Setting) -> str:
     line = reading.scalar_text(setting)
-    if "\0" in line or "\n" in line:
-        raise UsageError("a line has a NUL character or a line break")
+    check_line("a line", line.encode())
     return line
 
 

@@ -30,14 +30,20 @@ def split_lines(file: str, data: bytes) -> tuple[str, ...]:
 
 def _decode_line(where: str, line: bytes) -> str:
     line = re.sub(rb"\r\Z", b"", line)
-    if b"\0" in line:
-        raise UsageError(f"{where}: the line has a NUL byte")
-    if len(LINE_VARIABLE) + 1 + len(line) > MAX_STRING:
-        raise UsageError(
-            f"{where}: the line has {len(line)} bytes, more than a variable can hold",
-            hint="write the name of a file",
-        )
+    check_line(f"{where}: the line", line)
     try:
         return line.decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"{where}: the line is not UTF-8 text") from error
+
+
+def check_line(subject: str, line: bytes) -> None:
+    """Raise UsageError if the line can't be the value of one variable. `subject`: the first words of the message."""
+    if b"\0" in line:
+        raise UsageError(f"{subject} has a NUL byte")
+    if b"\n" in line:
+        raise UsageError(f"{subject} has a line break")
+    if len(LINE_VARIABLE) + 1 + len(line) > MAX_STRING:
+        raise UsageError(
+            f"{subject} has {len(line)} bytes, more than a variable can hold", hint="write the name of a file"
+        )

@@ -93,11 +93,12 @@ def test_a_misspelt_keyword_is_refused_with_the_one_that_was_meant() -> None:
         ("group_by", {"group_by": "rack"}, "group_by: must be text, not"),
         ("workdir", b"src", "workdir: must be text, not b'src'"),
         ("workdir", 3, "workdir: .*not int"),
-        ("prefer", [3], "prefer: a constraint is 3, not text"),
+        ("prefer", [3], "prefer: a constraint must be text, not 3"),
         ("each_line", [], "each_line: 0 lines; a job has 1 to"),
-        ("each_line", ["a\nb"], "each_line: line 1 has a NUL character or a line break"),
+        ("each_line", ["a\nb"], "each_line: line 1 has a line break"),
+        ("each_line", ["a", "b\0"], "each_line: line 2 has a NUL byte"),
         ("each_line", ["a", "\ud800"], "each_line: .*surrogates not allowed"),
-        ("each_line", ["x" * 200_000], "each_line: line 1 has more bytes than a variable can hold"),
+        ("each_line", ["x" * 200_000], "each_line: line 1 has 200000 bytes, more than a variable can hold"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_by_the_name_of_its_field(
@@ -109,5 +110,5 @@ def test_a_value_of_the_wrong_type_is_refused_by_the_name_of_its_field(
 
 def test_a_constraint_of_the_wrong_type_is_refused() -> None:
     wrong: Any = [3]
-    with pytest.raises(UsageError, match="a constraint is 3, not text"):
+    with pytest.raises(UsageError, match="a constraint must be text, not 3"):
         job_request("true", wrong, {})

@@ -155,7 +155,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     ),
     "a line with a line break": (
         b'{"v":1,"op":"submit","job":{"command":["a"],"each_line":["a\\nb"]}}',
-        "job.each_line[0]: a line has",
+        "job.each_line[0]: a line has a line break",
     ),
     "no lines at all": (
         b'{"v":1,"op":"submit","job":{"command":["a"],"each_line":[]}}',
