@@ -143,7 +143,7 @@ def check_cluster(cluster: Cluster) -> Iterator[Finding]:
 
 def check_slice_owner(session: Session, cluster: Cluster) -> Iterator[Finding]:
     """Yield a finding if another state directory manages the slices. No provider is called."""
-    if cluster.keeper is None or not (session.config.scale_groups or cluster.slices):
+    if cluster.slice_owner is None or not (session.config.scale_groups or cluster.slices):
         return
     if (found := owner_conflict(session)) is not None:
         fix = "iris autoscale --adopt  # only if the other directory is no longer in use"

@@ -57,7 +57,7 @@ def fingerprint(path: Path) -> str:
             cluster.ghosts,
             cluster.endpoints,
             cluster.scale_groups,
-            cluster.keeper,
+            cluster.slice_owner,
         ):
             crc = crc32(encode(table), crc)
     return f"{crc:08x}"

@@ -285,10 +285,10 @@ def meaning(cluster: Cluster) -> dict[str, Any]:
         ),
         **(
             {
-                "slices are looked after from": cluster.keeper.where,
+                "slices are looked after from": cluster.slice_owner.where,
                 "slices asked for": {each.name: each.requested for each in cluster.scale_groups.values()},
             }
-            if cluster.keeper is not None
+            if cluster.slice_owner is not None
             else {}
         ),
     }

@@ -194,7 +194,7 @@ def _scale_group_backed_off(edit: Edit, event: ev.ScaleGroupBackedOff, _at: floa
 
 
 def _slices_adopted(edit: Edit, event: ev.SlicesAdopted, _at: float) -> None:
-    edit.cluster.keeper = SliceOwner(place=event.place, where=event.where)
+    edit.cluster.slice_owner = SliceOwner(place=event.place, where=event.where)
     for name, number in event.counted.items():
         group = edit.group(name)
         group.requested = max(group.requested, number)

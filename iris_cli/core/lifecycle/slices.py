@@ -360,7 +360,7 @@ def owner_conflict(
     cluster: Cluster, this_owner: SliceOwner, cluster_id: str, listed: Iterable[CloudSlice] = ()
 ) -> OwnerConflict | None:
     """Return why `this_owner` must not change slices, or None. `listed`: the slices as their providers list them."""
-    owner = cluster.keeper
+    owner = cluster.slice_owner
     elsewhere = owner.where or owner.place if owner is not None and owner.place != this_owner.place else ""
     unknown = tuple(sorted(each.name for each in listed if _is_unknown(cluster, each.name, cluster_id)))
     return OwnerConflict(elsewhere=elsewhere, unknown=unknown) if elsewhere or unknown else None
@@ -377,7 +377,7 @@ def _is_unknown(cluster: Cluster, name: str, cluster_id: str) -> bool:
 
 def record_first_owner(draft: Draft, this_owner: SliceOwner) -> None:
     """Record this directory as the owner of the slices, if the log has slices and no owner yet."""
-    if draft.cluster.keeper is None and draft.cluster.slices:
+    if draft.cluster.slice_owner is None and draft.cluster.slices:
         draft.record(SlicesAdopted(place=this_owner.place, where=this_owner.where))
 
 
@@ -388,5 +388,5 @@ def record_new_owner(draft: Draft, this_owner: SliceOwner, cluster_id: str, unkn
         group_and_number = slice_number(name, cluster_id)
         if group_and_number is not None and _is_unknown(draft.cluster, name, cluster_id):
             counted[group_and_number[0]] = max(group_and_number[1], counted.get(group_and_number[0], 0))
-    if draft.cluster.keeper != this_owner or counted:
+    if draft.cluster.slice_owner != this_owner or counted:
         draft.record(SlicesAdopted(place=this_owner.place, where=this_owner.where, counted=counted))

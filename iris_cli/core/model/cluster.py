@@ -109,7 +109,7 @@ class Cluster(Struct, kw_only=True, eq=False):
     endpoints: dict[AttemptId, Announced] = field(default_factory=dict)  # only of live attempts
     slices: dict[str, Slice] = field(default_factory=dict)  # all slices that are not deleted yet
     scale_groups: dict[str, GroupRecord] = field(default_factory=dict)
-    keeper: SliceOwner | None = None  # slice owner; None: no slice was created yet
+    slice_owner: SliceOwner | None = None  # None: no slice was created yet
     past: Past | None = None
 
     def __eq__(self, other: object) -> bool:

@@ -25,7 +25,7 @@ from iris_cli.errors import IrisError
 from iris_cli.journal.log.position import Position
 
 FORM: Final = 4
-MEANING: Final = 12
+MEANING: Final = 13
 """Version of the content. Increment it if the same log gives other records, or if types change. A test checks this."""
 
 

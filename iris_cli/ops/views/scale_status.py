@@ -41,7 +41,7 @@ def owner_conflict(session: Session, listings: Sequence[slices.Listing] = ()) ->
     The log is read AFTER the listings, so that the log contains each listed slice that this directory requested.
     """
     listed = [each for listing in listings for each in listing.slices]
-    if session.view().keeper is None and not listed:
+    if session.view().slice_owner is None and not listed:
         return None
     return slices.owner_conflict(session.cluster, this_owner(session), session.cluster_id, listed)
 

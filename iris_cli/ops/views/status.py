@@ -119,7 +119,7 @@ def _scaling(session: Session, view: View) -> Scaling:
 
 def _other_directory(session: Session, view: View) -> Iterator[str]:
     """Yield a message if another state directory manages the slices."""
-    if view.cycle is None or view.cluster.keeper is None or not session.config.scale_groups:
+    if view.cycle is None or view.cluster.slice_owner is None or not session.config.scale_groups:
         return
     from iris_cli.ops.views.scale_status import owner_conflict
 
