@@ -120,8 +120,6 @@ def test_a_type_that_nobody_knows_is_accepted_where_a_worker_has_it() -> None:
             "a multiple",
         ),
         ({"slices": 2}, "--slices needs a gang", "--group-by"),
-        ({"spread": True}, "--spread needs a gang of several slices", "drop --spread"),
-        ({"spread": True, "tpu": "v6e-8"}, "--spread needs a gang of several slices", "--slices N"),
         ({"group_by": " "}, "coscheduling.group_by is empty", "--group-by rack"),
         ({"replicas": 0}, "replicas must be at least 1, not 0", ""),
         ({"tpu": "v4-32", "replicas": -4}, "replicas must be at least 1, not -4", ""),

@@ -56,11 +56,6 @@ def accept(
     request, array = expand_array(request)
     device = _parse_device(request)
     replicas, slices, group_by = _choose_shape(request, device, possible_workers)
-    if request.spread and not group_by:
-        raise UsageError(
-            "--spread needs a gang of several slices",
-            hint="drop --spread, or add --slices N and (without --tpu) --group-by ATTRIBUTE",
-        )
     if group_by and request.keep_going:
         raise UsageError(
             "--keep-going does not apply to gangs: a gang ends with its first failed rank",
