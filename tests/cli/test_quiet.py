@@ -71,6 +71,9 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 }
 """By command, the lines that are run with --quiet. They succeed and print nothing; a launch prints its job id."""
 
+STILL_REMOVING = "w0: still removing 1 attempt; run `iris gc` again\n"
+"""A slow host removes the files after the call has ended. Then the user has something to do, and is told."""
+
 SITES = (
     ("schedule", "autoscale", "wait", "report", "metrics", "gc", "log verify", "log salvage", "log compact"),
     ("cancel", "retry", "hold", "release", "set", "export"),
@@ -147,7 +150,8 @@ def test_every_command_is_an_action_or_a_view() -> None:
 def test_an_action_that_succeeds_prints_nothing(commands: Sequence[str], site: Site) -> None:
     for line in (line for command in commands for line in ACTIONS[f"iris {command}"]):
         ran = site.iris("--quiet", *shlex.split(line))
-        assert (line, ran.out if "launch" not in line else "", ran.err) == (line, "", "")
+        said = ran.err.replace(STILL_REMOVING, "") if line == "gc --yes" else ran.err
+        assert (line, ran.out if "launch" not in line else "", said) == (line, "", "")
 
 
 def test_a_view_prints_its_result_alone(site: Site) -> None:
