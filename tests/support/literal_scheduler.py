@@ -5,6 +5,7 @@ It shares only the records of jobs, tasks and workers with the scheduler, and th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -104,17 +105,22 @@ class LiteralScheduler:
             else:
                 self.waiting[str(task.id)] = job, [task]
                 left_over.append(task)
-        if left_over and 0 < self.reserve_after <= self.now - job.submitted_at:
+        if left_over and 0 < self.reserve_after <= self.now - self._start_of_wait(job):
             self._reserve_one(job, str(left_over[0].id))
 
     def is_late(self, job: Job, together: list[Task]) -> bool:
         """Return True if the entry, a task or a gang, was never placed and has waited too long."""
         placed_once = any(task.attempts for task in together) or (job.is_gang and job.rounds > 0)
-        awaited = [self.jobs[each].end for each in job.after if each in self.jobs]
-        if placed_once or job.scheduling_timeout == 0 or None in awaited:
+        if placed_once or job.scheduling_timeout == 0:
             return False
-        since = max([job.submitted_at, *(end.at for end in awaited if end is not None)])
-        return self.now - since > job.scheduling_timeout
+        return self.now - self._start_of_wait(job) > job.scheduling_timeout
+
+    def _start_of_wait(self, job: Job) -> float:
+        """Return the time since which the job may be placed: in the future if it is held or its dependency runs."""
+        awaited = [self.jobs[each].end for each in job.after if each in self.jobs]
+        if None in awaited or job.held_at is not None:
+            return math.inf
+        return max([job.submitted_at, job.released_at, *(end.at for end in awaited if end is not None)])
 
     # Workers of a task
 
@@ -201,7 +207,7 @@ class LiteralScheduler:
             for task, desk in zip(tasks, seats, strict=True):
                 self._take(job, task, desk)
             return True
-        if 0 < self.reserve_after <= self.now - job.submitted_at:
+        if 0 < self.reserve_after <= self.now - self._start_of_wait(job):
             self._reserve(job, groups, size)
         return False
 

@@ -73,7 +73,8 @@ def find_assignments(
     fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops, offered)
     context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job in queue.samples])
     requirements = [Requirement(job, context) for job in queue.samples]
-    result = _place_all(queue.entries, requirements, context, Reservations(context, gang_reserve_after))
+    reservations = Reservations(context, gang_reserve_after, get_job)
+    result = _place_all(queue.entries, requirements, context, reservations)
     no_job: Unmet = dict.fromkeys(queue.tasks_of_unknown_jobs, _NO_JOB)
     decide = partial(_decide, now=now, gang_reserve_after=gang_reserve_after, backoff_max=backoff_max)
     record = CycleRecord(
@@ -151,7 +152,8 @@ def _place_all(
         if (
             requirement.exhausted
             and requirement.reservable
-            and job.submitted_at <= reservations.latest_submission
+            and job.submitted_at <= reservations.latest_submission  # cheaper than a call
+            and reservations.are_allowed(job)
         ):
             first = next((task.id for task in tasks if task.id in unmet), None)
             if first is not None:

@@ -30,12 +30,12 @@ class GangPlacer:
                     placed.append(assign(self.context, requirement, task, position))
                 return True
             requirement.exhausted = True
-        if job.submitted_at <= self._reservations.latest_submission:
-            found = self._search(requirement).find_reservable(
-                self._reservations.blocking_attempts(requirement.need)
-            )
+        reservations = self._reservations
+        if job.submitted_at <= reservations.latest_submission and reservations.are_allowed(job):
+            blocking = reservations.blocking_attempts(requirement.need)
+            found = self._search(requirement).find_reservable(blocking)
             if found:
-                self._reservations.reserve(job.id, *found, requirement.need)
+                reservations.reserve(job.id, *found, requirement.need)
         return False
 
     @cached_by_argument

@@ -14,8 +14,9 @@ from itertools import accumulate
 from math import gcd, inf
 from operator import and_, sub
 
-from iris_cli.core import Amounts, TaskId
+from iris_cli.core import Amounts, Job, JobId, TaskId
 from iris_cli.core.method_cache import cached_by_argument
+from iris_cli.core.model.waiting import competes_since
 from iris_cli.core.scheduling.context import Load, SchedulingContext
 from iris_cli.core.scheduling.explain.group_checks import group_of_one
 from iris_cli.core.scheduling.placement import Requirement
@@ -27,14 +28,21 @@ _MAX_UNITS = 1 << 16
 
 
 class Reservations:
-    """The reservations of one cycle, for jobs submitted at least `min_age` seconds ago (0: no reservations).
+    """The reservations of one cycle, for jobs that have competed for `min_wait` seconds (0: no reservations).
 
-    `latest_submission` is the latest time of submission of a job that may reserve workers.
+    No job submitted after `latest_submission` may reserve workers.
     """
 
-    def __init__(self, context: SchedulingContext, min_age: float) -> None:
+    def __init__(
+        self, context: SchedulingContext, min_wait: float, get_job: Callable[[JobId], Job | None]
+    ) -> None:
         self._context = context
-        self.latest_submission = context.fleet.now - min_age if min_age > 0 else -inf
+        self._get_job = get_job
+        self.latest_submission = context.fleet.now - min_wait if min_wait > 0 else -inf
+
+    def are_allowed(self, job: Job) -> bool:
+        """Return whether the job has competed for long enough. Time on hold or before a dependency does not count."""
+        return competes_since(job, self._get_job) <= self.latest_submission
 
     @cached_by_argument
     def blocking_attempts(self, need: Amounts) -> BlockingAttempts:
