@@ -172,6 +172,20 @@ def test_a_job_that_has_failed_again_and_again_is_read_no_more(tmp_path: Path) -
     assert kept(world, "sweep/task-8") == b""
 
 
+@pytest.mark.parametrize("rounds_before", [7, 8])
+def test_a_gang_is_read_no_more_after_eight_failed_rounds(tmp_path: Path, rounds_before: int) -> None:
+    lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16", max_retries_failure=9)
+    for _ in range(rounds_before):
+        lab.schedule().reports("train/* running").reports("train/* exited 1").advance("1h")
+    world = World(lab.schedule().reports("train/* running"), tmp_path / "state")
+    fails(world, "train/task-0", "train/task-1", saying=CAUSE + NOISE)
+    session = world.session()
+    cycle.run(session, schedule=False)
+    assert lab.attempt("train").round == rounds_before
+    last = AttemptId(TaskId(JobId("train"), 0), rounds_before)
+    assert (session.state.task_logs.excerpt(last) != b"") == (rounds_before < 8)
+
+
 def test_a_rank_that_told_the_cause_spares_the_others(tmp_path: Path) -> None:
     lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16").schedule().reports("train/* running")
     world = World(lab, tmp_path / "state")

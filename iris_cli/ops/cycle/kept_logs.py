@@ -149,28 +149,34 @@ def _attempts_to_search(cluster: Cluster, ended: Sequence[Due]) -> frozenset[Att
 
     Their output is longer than the log tail in the event log, and no log tail of their job shows a cause.
     """
-    of_job: dict[JobId, list[tuple[AttemptId, End]]] = {}
+    of_job: dict[JobId, list[Due]] = {}
     for attempt_id, attempt in ended:
-        end = attempt.end
-        if end is not None and (end.reason in PROGRAM_FAILURES or end.reason is EndReason.TIMEOUT):
-            of_job.setdefault(attempt_id.task.job, []).append((attempt_id, end))
+        if _has_failed(attempt):
+            of_job.setdefault(attempt_id.task.job, []).append((attempt_id, attempt))
     chosen: list[AttemptId] = []
     for job, failed in of_job.items():
-        is_known = any(cause_in(end.log_tail.encode("utf-8", "replace"), end) for _, end in failed)
-        if not is_known and _failed_before(cluster, job, len(failed)) < 2 * _MAX_SEARCHED:
+        ends = [(each, attempt.end) for each, attempt in failed if attempt.end is not None]
+        is_known = any(cause_in(end.log_tail.encode("utf-8", "replace"), end) for _, end in ends)
+        if not is_known and _failed_before(cluster, job, failed) < 2 * _MAX_SEARCHED:
             long = [
-                each for each, end in failed if len(end.log_tail.encode("utf-8", "replace")) >= MAX_LOG_TAIL
+                each for each, end in ends if len(end.log_tail.encode("utf-8", "replace")) >= MAX_LOG_TAIL
             ]
             chosen += long[:_MAX_SEARCHED]
     return frozenset(chosen)
 
 
-def _failed_before(cluster: Cluster, job_id: JobId, new: int) -> int:
-    """Return the number of a job's failures before the `new` latest failures."""
-    job = cluster.jobs[job_id]
-    if job.is_gang:
-        return job.failed_rounds
-    return sum(task.failures + (task.state is TaskState.FAILED) for task in cluster.tasks_of(job_id)) - new
+def _has_failed(attempt: Attempt) -> bool:
+    end = attempt.end
+    return end is not None and (end.reason in PROGRAM_FAILURES or end.reason is EndReason.TIMEOUT)
+
+
+def _failed_before(cluster: Cluster, job_id: JobId, failed: Sequence[Due]) -> int:
+    """Return the number of a job's failures without these failed attempts. A failed round of a gang is one failure."""
+    tasks = cluster.tasks_of(job_id)
+    if cluster.jobs[job_id].is_gang:
+        rounds = {attempt.round for task in tasks for attempt in task.attempts if _has_failed(attempt)}
+        return len(rounds - {attempt.round for _, attempt in failed})
+    return sum(task.failures + (task.state is TaskState.FAILED) for task in tasks) - len(failed)
 
 
 def _keep_cause(session: Session, attempt: AttemptId, end: End, output: bytes) -> None:
