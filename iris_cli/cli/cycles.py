@@ -77,6 +77,7 @@ def _repeat(iris: Context, session: Session, action: Callable[[], object], inter
     is only printed.
     """
     from iris_cli.ops.loop.changes import change_warning
+    from iris_cli.render.cycles import show_busy
 
     warn_of_change = change_warning(session.config.path, session.tell)
     has_succeeded, printed = False, ""
@@ -88,9 +89,11 @@ def _repeat(iris: Context, session: Session, action: Callable[[], object], inter
             busy = isinstance(error, LockedError) and iris.lock_timeout == 0 and not session.has_locked
             if not busy and (interval is None or not (has_succeeded or session.has_locked)):
                 raise
-            text = f"busy: {error.message}" if busy else "; ".join(filter(None, (error.message, error.hint)))
-            if text != printed:
-                (iris.output.message if busy else iris.output.warning)(text)
+            text = error.message if busy else "; ".join(filter(None, (error.message, error.hint)))
+            if text != printed and busy:
+                show_busy(iris.output, text)
+            elif text != printed:
+                iris.output.warning(text)
             printed = text
         if interval is None:
             return ExitCode.OK

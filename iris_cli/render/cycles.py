@@ -92,6 +92,20 @@ def show_cycle(
         output.message(line)
 
 
+class BusyDocument(Struct, frozen=True):
+    """The result with `--lock-timeout 0` if another command holds the lock, and nothing was done. `busy` names it."""
+
+    busy: str
+
+
+def show_busy(output: Output, holder: str) -> None:
+    """Print that nothing was done, because another command holds the lock. `holder`: the message about the lock."""
+    if output.as_json:
+        output.document(BusyDocument(holder))
+    else:
+        output.message(f"busy: {holder}")
+
+
 def silence_lines(cluster: Cluster, result: CycleResult) -> Iterator[str]:
     """Yield a line for each worker that did not answer, with a hint."""
     for silence in result.silent:

@@ -17,6 +17,7 @@ from iris_cli.errors import ExitCode
 from tests.cli.test_disk_faults import CLOCK, CONFIG, JOB, Site
 from tests.support.desk import Interrupted
 from tests.support.fake_runner import Host
+from tests.support.json_output import checked
 
 
 @pytest.fixture
@@ -54,6 +55,11 @@ def test_that_an_answer_can_not_be_written_down_is_a_failure_also_of_who_waits_f
         assert "is locked by" in capsys.readouterr().err
         assert site.iris("--lock-timeout", "0", "schedule", "--once") == ExitCode.OK
         assert "busy: " in capsys.readouterr().err
+        assert site.iris("--json", "--lock-timeout", "0", "schedule", "--once") == ExitCode.OK
+        out, err = capsys.readouterr()
+        [document] = checked("iris schedule", out)
+        assert (list(document), err) == (["schema_version", "busy"], "")
+        assert "is locked by" in document["busy"]
     assert site.iris("--lock-timeout", "0", "schedule", "--once") == ExitCode.OK
     assert site.cluster.job_state(JobId("runs")) is JobState.SUCCEEDED
 
