@@ -108,8 +108,11 @@ def _load(path: Path) -> paramiko.PKey | bytes:
         return paramiko.PKey.from_path(path) if public is None else public
     except UnusableKey:
         raise
+    except OSError as error:  # its certificate, PATH-cert.pub
+        raise _unreadable(Path(error.filename or path), error) from error
     except Exception as error:  # paramiko raises various types
-        raise UnusableKey(f"{path} is not a usable private key: {error}", "set ssh.key") from error
+        hint = "set ssh.key in cluster.yaml to a private key"
+        raise UnusableKey(f"{path} is not a usable private key: {error}", hint) from error
 
 
 def _read(path: Path) -> bytes:
@@ -125,7 +128,22 @@ def _read(path: Path) -> bytes:
         hint = f"ssh-keygen -t ed25519 -f {quoted}  # or correct ssh.key in cluster.yaml"
         raise UnusableKey(f"no such key file: {path}", hint, missing=True) from None
     except OSError as error:
-        raise UnusableKey(f"can't read the key {path}: {error.strerror}", f"ls -l {quoted}") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> UnusableKey:
+    """Return the error for a file that can't be read. Its hint corrects or shows the permissions."""
+    quoted = shlex.quote(str(path))
+    hint = f"ls -ld {quoted}"
+    if isinstance(error, PermissionError):
+        try:
+            is_own = path.stat().st_uid == os.getuid()
+        except OSError:  # the directory can't be entered
+            hint = f"ls -ld {shlex.quote(str(path.parent))}"
+        else:
+            owner = "" if is_own else f"sudo chown $(id -un) {quoted} && "
+            hint = f"{owner}chmod 600 {quoted}"
+    return UnusableKey(f"can't read the key {path}: {error.strerror}", hint)
 
 
 def _public_if_encrypted(path: Path, data: bytes) -> bytes | None:
