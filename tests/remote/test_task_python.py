@@ -149,7 +149,7 @@ def test_modules_and_variables_of_the_task_change_nothing(
 
 
 def test_every_option_of_a_job_is_known_but_those_of_files_and_jobs_that_the_operator_has() -> None:
-    from iris_cli.remote.inside.values import OPTIONS
+    from iris_cli.remote.inside.rendering import OPTIONS
 
     flags = {flag for row in JOB_FIELDS for flags in row.flags for flag in flags.split("/")}
     assert flags - set(OPTIONS) == {"--env-file", "--workdir", "--again", "--failed"}

@@ -14,7 +14,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.messages.requests import JobAnswer
 from iris_cli.ops.cycle.replies import job_answer
 from iris_cli.ops.views.job_status import job_status
-from iris_cli.remote.inside import output as program
+from iris_cli.remote.inside import program
 from iris_cli.render.as_json import document, json_text
 from iris_cli.render.layout import clean_line
 from tests.ops.asking import EVAL, running

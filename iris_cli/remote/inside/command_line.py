@@ -9,11 +9,12 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 
 from iris_cli.core.each_line import split_lines
 from iris_cli.core.ids import clip
+from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
 from iris_cli.core.text import did_you_mean, one_of
 from iris_cli.core.units import parse_duration, parse_index, parse_memory, parse_number, parse_whole
 from iris_cli.errors import UsageError
+from iris_cli.remote.inside.rendering import OPTIONS
 from iris_cli.remote.inside.requests import Json
-from iris_cli.remote.inside.values import MAX_REQUEST_BYTES, OPTIONS
 
 Options = Dict[str, Tuple[str, str, Tuple[str, ...]]]
 # For each flag: the name of its option, the kind of its value, and the allowed words, () if any text is allowed.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 
-from iris_cli.remote.inside import values
+from iris_cli.core.messages.requests import FORMAT, MAX_LOG_PIECE, MAX_REQUEST_BYTES
+from iris_cli.core.model.array import MAX_INDEXES
+from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
+from iris_cli.core.model.variables import MAX_STRING
 
 _PYTHONS = " ".join(["python3", "python", *(f"python3.{minor}" for minor in range(20, 7, -1))])
 # To Python, the lines of sh are one string. With -I no module is imported from the task's directory or environment.
@@ -24,6 +27,25 @@ exit 2
 ":"""
 from __future__ import annotations
 '''
+OPTIONS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    flag: (row.file_key, kind, tuple(map(str, row.choices or ())))
+    for row in JOB_FIELDS
+    if not row.not_inside
+    for flags in row.flags
+    for flag, kind in zip(
+        flags.split("/"), ("ON", "OFF") if row.kind is Kind.FLAG else (row.kind.name,), strict=False
+    )
+}
+"""For each flag of `iris launch`: its key in a request, the kind of its value, and the words allowed for a choice."""
+_LITERALS: Mapping[str, object] = {
+    "FORMAT": FORMAT,
+    "MAX_INDEXES": MAX_INDEXES,
+    "MAX_LOG_PIECE": MAX_LOG_PIECE,
+    "MAX_REQUEST_BYTES": MAX_REQUEST_BYTES,
+    "MAX_STRING": MAX_STRING,
+    "OPTIONS": OPTIONS,
+}
+"""Names that the program imports from modules which need packages. Their values become literals."""
 _PARTS: dict[str, tuple[str, ...]] = {
     "errors": ("IntEnum", "ExitCode", "IrisError", "UsageError"),
     "core.ids": ("clip",),
@@ -31,7 +53,6 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "core.units": (),
     "core.each_line": (),
     "remote.inside.requests": (),
-    "remote.inside.output": (),
     "remote.inside.command_line": (),
     "remote.inside.program": (),
 }
@@ -48,7 +69,7 @@ def task_program() -> str:
 
 @cache
 def _rendered() -> str:
-    literals = (f"{name} = {getattr(values, name)!r}" for name in values.__all__)
+    literals = (f"{name} = {value!r}" for name, value in _LITERALS.items())
     statements = (each for name, chosen in _PARTS.items() for each in _statements(name, chosen))
     return _LAUNCHER + "\n".join([*literals, *statements])
 

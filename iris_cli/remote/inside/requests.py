@@ -9,8 +9,8 @@ import time
 from contextlib import suppress
 from typing import Any, Callable, Dict, Sequence
 
+from iris_cli.core.messages.requests import FORMAT, MAX_REQUEST_BYTES
 from iris_cli.errors import ExitCode, IrisError, UsageError
-from iris_cli.remote.inside.values import FORMAT, MAX_REQUEST_BYTES
 
 READ_ONLY = ("status", "wait", "logs")
 ANSWER_TIMEOUT = 300.0  # seconds
