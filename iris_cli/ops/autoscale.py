@@ -35,8 +35,8 @@ from iris_cli.ops.workers.workers import probe as probe_workers
 from iris_cli.remote.host_keys import HostKeys, parse
 from iris_cli.remote.launch_request import LaunchRequest
 from iris_cli.remote.srun import FIND_SLURM
-from iris_cli.remote.srun.holder import holder_script
 from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.worker_script import holder_script
 
 _LAST_LINES = 3  # lines of output in an error
 _LONGEST = 240  # characters of an error

@@ -1,4 +1,4 @@
-"""Build the script that a call sends to a worker: the shell library, then the lines of the call."""
+"""Build scripts for workers: the shell library, then the lines of a call or of a holder step."""
 
 from __future__ import annotations
 
@@ -112,6 +112,30 @@ def quote(text: str) -> str:
 def holder_text() -> str:
     """Return the library for the holder of a node of a Slurm job. The caller appends the call of `hold`."""
     return _variables(HostPaths()) + _shell("host", "begin", "holder")
+
+
+_HOLDER_STEP = 'srun --job-name=iris-holder --overlap --nodelist="$node" --nodes=1 --ntasks=1 --mem=0'
+
+
+def holder_script(remote_dir: str) -> str:
+    """Return the lines of a batch script that keep a holder step running on each node, until the job ends.
+
+    A step that ends is started again after a pause, which doubles up to 32 s because Slurm limits the number of steps
+    of a job (MaxStepCount). `remote_dir` as in a connection. Raises ValueError for another user's home.
+    """
+    program = f"{holder_text()}hold {directory_word(remote_dir)}"
+    return f"""\
+holder={quote(program)}
+for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+    pause=1
+    while :; do
+        {_HOLDER_STEP} --chdir=/ --quiet --input=none /bin/sh -c "$holder" </dev/null
+        sleep "$pause"
+        [ "$pause" -ge 32 ] || pause=$((pause * 2))
+    done &
+done
+wait
+"""
 
 
 def library_part(name: str) -> str:

@@ -15,8 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind, UnwedgeReport
-from iris_cli.remote.srun.holder import holder_script
-from iris_cli.remote.worker_script import holder_text, quote
+from iris_cli.remote.worker_script import holder_script, holder_text, quote
 from tests.remote.conftest import MakeHost
 from tests.support.devices import Devices
 from tests.support.waiting import PATIENCE, until

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.ssh.call import SshCall
-from iris_cli.remote.ssh.script_run import PIECE
+from iris_cli.remote.ssh.call import PIECE, SshCall
 from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, Target
 from tests.support.fan_out import fan_out
 from tests.support.relay import Fault, relay

@@ -14,10 +14,10 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import ProbeReport
 from iris_cli.core.model.worker import Connection
 from iris_cli.remote.srun import SrunTransport
-from iris_cli.remote.srun.holder import holder_script
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import TaskRunner
 from iris_cli.remote.transport import Target
+from iris_cli.remote.worker_script import holder_script
 from tests.support.slurm import Slurm
 from tests.support.strays import end_strays, strays
 from tests.support.waiting import PATIENCE, until

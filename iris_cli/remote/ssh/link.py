@@ -14,8 +14,7 @@ import paramiko
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
-from iris_cli.remote.ssh.call import Abandoned, SshCall
-from iris_cli.remote.ssh.script_run import POLL_INTERVAL, ChannelRun
+from iris_cli.remote.ssh.call import POLL_INTERVAL, Abandoned, ChannelRun, SshCall
 from iris_cli.remote.ssh.stream import CREDIT, ByteStream, Stream
 from iris_cli.remote.transport import NoAnswer, Script, ScriptResult
 
