@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from iris_cli.demo import processes
-from iris_cli.demo.home import make_key
+from iris_cli.demo.processes import make_key
 from iris_cli.errors import IrisError
 
 _MARKER = ".iris-demo-cluster"

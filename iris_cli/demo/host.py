@@ -17,8 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from iris_cli.demo.home import make_key
-from iris_cli.demo.processes import end_processes
+from iris_cli.demo.processes import end_processes, make_key
 from iris_cli.remote.ssh_server import LOOPBACK, SshServer, public_part
 
 _METADATA_ROOT = "/computeMetadata/v1/"

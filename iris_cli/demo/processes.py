@@ -1,15 +1,18 @@
-"""Start, find and kill the processes of local hosts with their children, and remove the files of the hosts."""
+"""The processes, keys and files of local hosts, and the temporary directory of a demo."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -175,3 +178,74 @@ def remove_tree(root: Path) -> None:
             if not path.is_symlink():
                 path.chmod(0o700)
     shutil.rmtree(root)
+
+
+_HOME_PREFIX = "iris-demo-"
+_HOME_LOCK = ".iris-demo-runs"
+_HOME_CONTENT = "lab"
+
+
+@contextmanager
+def demo_home() -> Iterator[Path]:
+    """Create a directory, yield it, and remove it at the end of the block. First remove directories of killed demos.
+
+    Each demo locks a file next to its directory. A file without a lock belongs to a killed demo.
+    """
+    _remove_killed_demos()
+    root = Path(tempfile.mkdtemp(prefix=_HOME_PREFIX))
+    draft = root / f"{_HOME_LOCK}.draft"
+    with draft.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        draft.rename(root / _HOME_LOCK)  # rename only a locked file
+        try:
+            (root / _HOME_CONTENT).mkdir()
+            yield root / _HOME_CONTENT
+        finally:
+            _remove_home(root)
+
+
+def _remove_home(root: Path) -> None:
+    """Remove the content and then the directory with its lock file. If this fails, the next demo tries again."""
+    with suppress(OSError):
+        if (root / _HOME_CONTENT).exists():
+            remove_tree(root / _HOME_CONTENT)
+        remove_tree(root)
+
+
+def _remove_killed_demos() -> None:
+    """Kill the processes that this user's killed demos have left, and remove their directories."""
+    for root in sorted(Path(tempfile.gettempdir()).glob(f"{_HOME_PREFIX}*")):
+        with suppress(OSError):
+            status = root.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                continue
+            fd = os.open(root / _HOME_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if stat.S_ISREG(os.fstat(fd).st_mode):
+                    end_processes(root / _HOME_CONTENT)
+                    _remove_home(root)
+            finally:
+                os.close(fd)
+
+
+# Keys for hosts on this machine.
+
+
+def make_key(path: Path) -> str:
+    """Write a new Ed25519 private key (0600, OpenSSH format). Return the public key in base64."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(private)
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return public.split()[1].decode("ascii")

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.demo.cluster import SLICES, TPU, LocalCluster
-from iris_cli.demo.home import demo_home
+from iris_cli.demo.processes import demo_home
 from iris_cli.errors import IrisError
 from iris_cli.ops.cluster_handle import ClusterHandle, this_program
 from iris_cli.ops.loop.start import SWITCH, end_loop, own_loops, record_order, running_loop

@@ -14,7 +14,7 @@ from iris_cli.capacity.provider import SliceProvider
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.model.worker import Connection
-from iris_cli.demo.home import make_key
+from iris_cli.demo.processes import make_key
 from iris_cli.demo.provider import LocalProvider
 from tests.support.memory_provider import Books, MemoryProvider
 from tests.support.scale import scale_group

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from iris_cli.demo.home import make_key
+from iris_cli.demo.processes import make_key
 from iris_cli.demo.provider import LocalProvider
 from tests.support.site import Site
 from tests.support.waiting import until

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.demo.home import demo_home
+from iris_cli.demo.processes import demo_home
 
 STAYS = """
 import sys
-from iris_cli.demo.home import demo_home
+from iris_cli.demo.processes import demo_home
 with demo_home() as root:
     (root / "file").touch()
     print(root, flush=True)

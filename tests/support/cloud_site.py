@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.demo.home import make_key
+from iris_cli.demo.processes import make_key
 from iris_cli.ops import autoscale
 from tests.support.desk import Desk
 from tests.support.site import Site

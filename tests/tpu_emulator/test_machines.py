@@ -15,7 +15,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from iris_cli.demo.home import make_key
+from iris_cli.demo.processes import make_key
 from tests.support.tpu_emulator.cloud import Cloud
 from tests.support.tpu_emulator.machines import LocalMachines
 from tests.support.tpu_emulator.records import Node, Place

@@ -16,7 +16,7 @@ from iris_cli.clock import SystemClock
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import JobState
-from iris_cli.demo.home import demo_home, make_key
+from iris_cli.demo.processes import demo_home, make_key
 from iris_cli.demo.run import Tour, forget_other_clusters
 from iris_cli.errors import IrisError
 from iris_cli.ops.loop.start import SWITCH
