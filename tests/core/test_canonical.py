@@ -9,6 +9,7 @@ from iris_cli.core.constraints import (
     PREEMPTIBLE_ATTRIBUTE_KEY,
     REGION_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
+    AttributeValue,
     Constraint,
     ConstraintOp,
     NormalizedConstraints,
@@ -168,9 +169,12 @@ def test_constraints_of_a_child_are_merged_with_those_of_its_parent(
     ],
 )
 def test_constraints_that_no_worker_could_satisfy_contradict(texts: list[str]) -> None:
-    assert repr(texts[0].strip("!").split("=")[0].split()[0].split(">")[0]) in contradiction_in(
-        parsed(*texts)
-    )
+    constraints = parsed(*texts)
+    key = constraints[0].key
+    assert repr(key) in contradiction_in(constraints)
+    values = [*map(AttributeValue, ("a", "b", "c", "1")), *map(AttributeValue, (1, 2, 3, 4, 4.5, 5, 6))]
+    workers: list[dict[str, AttributeValue]] = [{}, *({key: value} for value in values)]
+    assert not any(all(each.matches(worker) for each in constraints) for worker in workers)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ def execute(
 
     Runs in the work directory and with the environment of the task, but without its chips and secrets. Standard
     input is empty. Identical output is shown once. On Ctrl-C or timeout all processes of the command are killed.
+
+    Exit code: 1 if the command failed on a host or a task is not running; 7 if a worker did not answer.
     """
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.workers.execute import execute as run
