@@ -195,7 +195,7 @@ def test_a_reap_removes_a_container_that_was_never_started(host: WorkerHost, pod
     host.wait(token)
     (host.root / "c" / token).write_text("podman 0:0\n")
     podman("create", "--name", f"iris-{token}", IMAGE, "sh")
-    assert host.reaped(token) == {token}
+    until(lambda: host.reaped(token) == {token})
     assert is_gone(podman, token)
 
 
