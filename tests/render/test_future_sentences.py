@@ -16,7 +16,7 @@ FUTURE = re.compile(
     r"|cool-down|healthy again|until somebody"
 )
 EXPLAIN = "core/scheduling/explain"
-PLACES = ("render", "ops", "cli", "demo", f"{EXPLAIN}/wording.py", f"{EXPLAIN}/change_words.py")
+PLACES = ("render", "ops", "cli", "demo", f"{EXPLAIN}/wording.py", f"{EXPLAIN}/change.py")
 
 NEXT = "tests/render/test_next_cycle.py::"
 LEFT = "tests/cli/test_leaving.py::test_an_interrupted_command_says_whether_the_job_goes_on"
@@ -46,10 +46,10 @@ OF_CYCLES = {
     ("jobs.py", "continues"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
     ("jobs.py", "continue"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
     ("logs.py", "continues: iris logs"): LEFT,
-    ("change_words.py", ", after the cool-down of"): (
+    ("change.py", ", after the cool-down of"): (
         f"{NEXT}test_a_change_that_only_a_cycle_can_see_is_promised_only_where_cycles_come"
     ),
-    ("change_words.py", ") is healthy again"): (
+    ("change.py", ") is healthy again"): (
         f"{NEXT}test_a_change_that_only_a_cycle_can_see_is_promised_only_where_cycles_come"
     ),
 }

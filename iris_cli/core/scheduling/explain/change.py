@@ -1,20 +1,19 @@
-"""Find one change that would place a pending task or gang, such as a dropped constraint or the end of a job."""
+"""Find and describe one change that would place a pending task or gang: a dropped constraint, the end of a job, ..."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from iris_cli.core import INCOMPLETE, Job, JobId, Priority, WorkerId
+from iris_cli.core import INCOMPLETE, Job, JobId, Priority, WorkerId, clip, format_duration
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.model.worker import Amounts, Worker, WorkerCapacity, WorkerCondition
 from iris_cli.core.scheduling.explain import wording
-from iris_cli.core.scheduling.explain.change_words import change_text
 from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind
 from iris_cli.core.scheduling.explain.group_checks import Case, GroupCheck, fits, group_containing
 from iris_cli.core.scheduling.placement import VARIANT, Sites
 from iris_cli.core.scheduling.reasons import BUSY_KINDS, ReasonKind
-from iris_cli.core.scheduling.sets import Group, first_of, mask_of, positions_of
+from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, first_of, mask_of, positions_of
 
 _MAX_NEAR_MISSES = 20  # maximum number of near misses examined
 _MAX_TRIES = 10  # maximum number of changes tried, each in a simulated cycle
@@ -205,9 +204,46 @@ def _describe_change(case: Case, change: Change, workers: list[WorkerId]) -> str
     names = wording.unit_name(shape, *groups[: shape.groups if shape else 1])
     has_several = shape is not None and len(groups) > 1
     stopping = any(JobId(change.subject) in fleet.stopping_jobs(group.members) for group in groups)
-    return change_text(fleet, case.requirement.need, change, names, several=has_several, stopping=stopping)
+    return _change_text(case, change, names, several=has_several, stopping=stopping)
 
 
 def _is_about(change: Change, worker: Worker) -> bool:
     tasks = [attempt.task for attempt in worker.claims]
     return change.subject in (worker.id, *(task.job for task in tasks), *map(str, tasks))
+
+
+def _change_text(case: Case, change: Change, names: str, *, several: bool, stopping: bool) -> str:
+    """Return the text for a change: `drop region=eu: slice v4b fits`.
+
+    `names` are the workers or groups on which the tasks would be placed; `several`: more than one. `stopping`: they are
+    still stopping attempts of the job that the change is about.
+    """
+    subject, verb = change.subject, "fit" if several else "fits"
+    match change.kind:
+        case ChangeKind.DROP | ChangeKind.TOLERATE:
+            return f"{change.kind} {clip(subject)}: {names} {verb}"
+        case ChangeKind.SPREAD:
+            return f"add --spread: {names} {verb}"
+        case ChangeKind.PRIORITY:
+            return f"set --priority {subject}: {names} {verb}"
+        case ChangeKind.LESS_CPU | ChangeKind.LESS_MEMORY | ChangeKind.FEWER_GPUS:
+            number = _REDUCTIONS.index(change.kind)
+            amounts = change.amount, case.requirement.need[number]
+            smaller, current = (wording.format_amount(AMOUNT_KINDS[number], each) for each in amounts)
+            return f"request {smaller} instead of {current}: {names} {verb}"
+        case ChangeKind.JOB_ENDS | ChangeKind.TASK_ENDS:
+            prefix = "job " if change.kind is ChangeKind.JOB_ENDS else ""
+            event = "has stopped" if stopping else "ends"
+            return f"{names} {'have' if several else 'has'} room when {prefix}{subject} {event}"
+        case ChangeKind.UNCORDON:
+            return f"{names} {verb} after `iris worker uncordon {subject}`"
+        case ChangeKind.COMPLETES:
+            return f"{names} {verb} when all VMs of its slice are healthy and set up"
+    fleet = case.context.fleet
+    worker = fleet.workers[fleet.ids.index(WorkerId(subject))]
+    if change.kind is ChangeKind.RESTS:
+        remaining_time = format_duration(worker.cooldown_until - fleet.now)
+        return f"{names} {verb} in {remaining_time}, after the cool-down of {subject}"
+    if worker.unschedulable:
+        return f"{names} {verb} when {subject} is repaired ({worker.reason})"
+    return f"{names} {verb} when {subject} ({worker.condition}) is healthy again"
