@@ -23,10 +23,7 @@ LAZY: Mapping[str, str] = {
         "ops.logs.log_reading ops.logs.logs ops.loop.wait ops.loop.watch ops.names ops.views.job_status"
     ),
     # Only an attempt with an error text is explained, and only a refused job.
-    "core.known_causes": (
-        "core.known_causes.exits core.known_causes.host "
-        "core.known_causes.libraries core.known_causes.multi_host core.known_causes.tpu"
-    ),
+    "core.known_causes": ("core.known_causes.host core.known_causes.libraries core.known_causes.multi_host"),
     "core.lifecycle.feasibility": "core.scheduling.sets core.scheduling.explain.wording",
     # A look needs neither the writer, nor the archive, nor the files of logs and workspaces.
     "journal.log.file_store": (

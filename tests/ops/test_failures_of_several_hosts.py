@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.core.known_causes import Rule
 from iris_cli.core.known_causes.multi_host import MULTI_HOST, MULTI_HOST_ECHOES
-from iris_cli.core.known_causes.rule import Rule
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.ops.views.job_status import job_status
 from tests.core.known_causes.multi_host import SEEN

@@ -9,11 +9,35 @@ from collections.abc import Set
 from functools import cache
 from typing import NamedTuple
 
-from iris_cli.core.known_causes.rule import Rule
-from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, signal_of
+from msgspec import Struct
+
+from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason, signal_of
 
 MAX_SEARCHED = 1 << 16  # maximum number of characters searched, at the end of a text
 MAX_LINE = 300  # maximum number of characters shown of the matching line
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """A rule for one cause. It matches a line of output that contains a message of `text`.
+
+    It also matches an end by `signal`, with an exit code in `exits` or with a reason in `reasons`. In a message, `*`
+    matches any characters, and a leading line feed matches the start of the line. `source` is the page that documents
+    the failure. `next` is a command with the placeholders {job}, {task} and {worker}, and {longer} for twice the time
+    limit; `all_shown` replaces it if the whole output is shown. `echo`: another rank caused the failure. A match of a
+    rule without `echo`, on any rank, has precedence.
+    """
+
+    name: str
+    text: tuple[str, ...] = ()
+    exits: tuple[int, ...] = ()
+    signal: str = ""
+    reasons: tuple[EndReason, ...] = ()
+    cause: str
+    fix: str
+    source: str
+    next: str = ""
+    all_shown: str = ""
+    echo: bool = False
 
 
 class KnownCause(NamedTuple):
@@ -43,11 +67,17 @@ def rules() -> tuple[Rule, ...]:
 
     Rules for errors that another rank caused (echoes) come after the rules for libraries and the system.
     """
-    from iris_cli.core.known_causes.exits import EXITS, HOSTS, OUT_OF_MEMORY, TIME_LIMIT
-    from iris_cli.core.known_causes.host import ACCESS, CONTAINERS, HOST
-    from iris_cli.core.known_causes.libraries import ECHOES, JAX, TORCH
+    from iris_cli.core.known_causes.host import (
+        ACCESS,
+        CONTAINERS,
+        EXITS,
+        HOST,
+        HOSTS,
+        OUT_OF_MEMORY,
+        TIME_LIMIT,
+    )
+    from iris_cli.core.known_causes.libraries import ECHOES, JAX, TORCH, TPU
     from iris_cli.core.known_causes.multi_host import MULTI_HOST, MULTI_HOST_ECHOES
-    from iris_cli.core.known_causes.tpu import TPU
 
     causes = (OUT_OF_MEMORY, *HOSTS, *CONTAINERS, *TPU, *MULTI_HOST, *JAX, *TORCH, *ACCESS, *HOST)
     return (*causes, *MULTI_HOST_ECHOES, *ECHOES, TIME_LIMIT, *EXITS)

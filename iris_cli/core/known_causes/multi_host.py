@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_cli.core.known_causes.rule import Rule
+from iris_cli.core.known_causes import Rule
 
 # The formatter would use twice as many lines for each rule.
 # fmt: off
