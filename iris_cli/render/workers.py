@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from iris_cli.core import WorkerCondition
-from iris_cli.core.units import count, format_memory
+from iris_cli.core import WorkerCondition, count, format_memory
 from iris_cli.ops.outcomes.causes import skew_words
 from iris_cli.ops.views.inventory import Inventory, WorkerDetails, WorkerRow, WorkerView
 from iris_cli.render.console import Output

@@ -13,16 +13,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from iris_cli.core import Amounts, ConstraintOp, Limits, format_indexes
+from iris_cli.core import Amounts, ConstraintOp, Limits, ScaleGroup, clip, format_indexes, lookup
 from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState, future_worker, sort_groups
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import Constraint, preemptible_constraint, region_constraint
-from iris_cli.core.ids import clip
 from iris_cli.core.method_cache import cached_by_argument
-from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.resources import AUTO, DEVICE_KINDS
 from iris_cli.core.scheduling.explain.wording import format_amount, list_few
 from iris_cli.core.scheduling.fleet import Fleet
@@ -30,7 +28,6 @@ from iris_cli.core.scheduling.placement import REGION, VARIANT, Location, Shape,
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, mask_of, positions_of
 from iris_cli.core.text import nearest
-from iris_cli.core.topology import lookup
 from iris_cli.core.units import count, format_duration
 
 

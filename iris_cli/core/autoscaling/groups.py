@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from iris_cli.core import Amounts, Cluster, Limits, Worker, WorkerId
+from iris_cli.core import Amounts, Cluster, Limits, Worker, WorkerId, format_duration, lookup
 from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.model.slice import (
@@ -18,8 +18,6 @@ from iris_cli.core.model.slice import (
     slice_attributes,
     with_template,
 )
-from iris_cli.core.topology import lookup
-from iris_cli.core.units import format_duration
 
 _GB = 10**9
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iris_cli.core import Cluster, Limits, Worker, WorkerCondition
+from iris_cli.core import AttemptId, Cluster, Limits, Worker, WorkerCondition, WorkerId
 from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY
 from iris_cli.core.events.events import AttemptPresumedGone, AttemptProvenGone, WorkerForgotten, WorkerUpdated
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
 from iris_cli.core.messages.observations import FINAL_STATES, AttemptReport, RemoteState, WorkerReport
 

@@ -13,9 +13,8 @@ from itertools import islice
 
 from msgspec import Struct, field
 
-from iris_cli.core import Cluster, Job, JobId, Limits
+from iris_cli.core import Cluster, Job, JobId, Limits, values_in_memory
 from iris_cli.core.model.limits import doubling_backoff
-from iris_cli.core.model.past import values_in_memory
 from iris_cli.core.model.waiting import describe_overdue, describe_quiet_tasks
 from iris_cli.core.structs import Value
 
