@@ -191,7 +191,7 @@ def test_a_refusal_stays_readable_whatever_went_before() -> None:
 
 def test_every_event_has_its_place_in_the_interpreter() -> None:
     """An event type that `evolve` doesn't know would be a KeyError on replay."""
-    from iris_cli.core.evolve.log import CHANGES
+    from iris_cli.core.evolve import CHANGES
 
     assert set(CHANGES) == set(EVENT_TYPES.values())
 

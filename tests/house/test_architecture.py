@@ -62,7 +62,7 @@ RULES: list[tuple[Rule, str, str]] = [
     ),
     (struct_rules.unchecked_changes, "iris_cli.core.evolve.attempts", "def f(job: Any) -> None: ..."),
     (struct_rules.unchecked_changes, "iris_cli.core.events.events", "from typing import Any"),
-    (struct_rules.unchecked_changes, "iris_cli.core.evolve.log", "task = cast(Task, found)"),
+    (struct_rules.unchecked_changes, "iris_cli.core.evolve.attempts", "task = cast(Task, found)"),
     (struct_rules.assigned_records, "iris_cli.ops.cycle.cycle", "def f(job):\n    job.cancelled = True"),
     (struct_rules.unprepared_types, "iris_cli.client.outbox", "status = convert(said, JobStatus)"),
     (struct_rules.unprepared_types, "iris_cli.journal.codec", "lines = msgspec.json.Decoder(type=Line)"),
