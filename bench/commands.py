@@ -14,11 +14,11 @@ from bench.result import Row
 from bench.scale import Scale
 from bench.ssh_hosts import directory, scripted_sshd, trust_server
 from bench.stopwatch import cpu_of_command, medians
+from iris_cli.clock import iso_time
 from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import Job
 from iris_cli.core.resources import Device, Resources
-from iris_cli.journal.log.timestamps import iso_time
 
 MOST_MEMORY = 350e6
 MOST_MEMORY_OF_STATUS = 60e6

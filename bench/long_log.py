@@ -11,6 +11,7 @@ from pathlib import Path
 from zlib import crc32
 
 from bench.cluster_files import NOW, finished
+from iris_cli.clock import iso_time
 from iris_cli.core.events.events import AttemptsReaped
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.model.cluster import BATCH
@@ -18,7 +19,6 @@ from iris_cli.journal.durable import DISK
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.log.head import write_head
 from iris_cli.journal.log.record import encode_event
-from iris_cli.journal.log.timestamps import iso_time
 
 _SECONDS_OF_A_LINE = 31.5
 _LEFT = 2 * BATCH  # attempts of a worker whose files still exist before the oldest are deleted

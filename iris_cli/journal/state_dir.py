@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from iris_cli.clock import iso_time
 from iris_cli.core import Cluster, JobId, clip, format_duration
 from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotFoundError
@@ -24,7 +25,6 @@ from iris_cli.journal.holder import LockHolder, read_holder
 from iris_cli.journal.log.file_store import FileStore, Fold, Keep
 from iris_cli.journal.log.position import Header, Position
 from iris_cli.journal.log.recovery import Damage, damage_of, repair
-from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.journal.snapshot.cache import EVERY_LINES, SnapshotCache
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from iris_cli.clock import iso_time
 from iris_cli.core.events import events as ev
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.log.record import encode_event
-from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.journal.state_dir import StateDir
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
+from iris_cli.clock import iso_time
 from iris_cli.core import AttributeValue, Constraint
-from iris_cli.journal.log.timestamps import iso_time
 
 SCHEMA_VERSION = 1
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from iris_cli.clock import local_minute
+from iris_cli.clock import iso_time, local_minute
 from iris_cli.core import format_duration, format_indexes
-from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.ops.views.cycles import Cycles, cycles_words
 from iris_cli.render.layout import Table, Text, clean, clean_line
 

@@ -61,8 +61,6 @@ _PORTS = {
     "iris_cli.randomness": frozenset({"os.urandom"}),
     # A part of the program of tasks, which has no port.
     "iris_cli.remote.inside.requests": frozenset({"time", "os.urandom"}),
-    # It converts a given time to text, and reads no clock.
-    "iris_cli.journal.log.timestamps": frozenset({"time.gmtime"}),
 }
 _CLOCKS_AND_DICE = frozenset({"time", "random", "secrets", "uuid"})
 _READINGS = frozenset({"now", "today", "utcnow"})  # of datetime and date

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import ValidationError
 
+from iris_cli.clock import file_stamp, iso_time
 from iris_cli.core.events.events import ClusterCreated, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.journal.log import record
@@ -23,7 +24,6 @@ from iris_cli.journal.log.record import (
     end_of_line,
     parse_time,
 )
-from iris_cli.journal.log.timestamps import file_stamp, iso_time
 
 AT = 1_795_183_389.12
 ACTOR = "me@laptop iris drain"

@@ -14,12 +14,12 @@ from zlib import crc32
 
 import pytest
 
+from iris_cli.clock import iso_time
 from iris_cli.core.events.events import ClusterCreated, Event, LogCompacted, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import LogDamagedError, NotWritableError
 from iris_cli.journal.log.record import UPGRADES
 from iris_cli.journal.log.salvage import salvage
-from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import NOON, state_in

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 from msgspec import Struct
 
+from iris_cli.clock import iso_time
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import (
     AttemptReport,
@@ -21,7 +22,6 @@ from iris_cli.core.messages.observations import (
     UnwedgeReport,
     WorkerReport,
 )
-from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.remote.answers import probe_report, unwedge_report, worker_report
 from iris_cli.remote.frames import Frame, parse_frame
 from iris_cli.remote.output_calls import LogChunk, LogPiece, log_chunks

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from iris_cli.clock import file_stamp
 from iris_cli.core.events.events import LogCompacted
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.durable import Disk, make_directory, open_safely, replacing, unused_path, write_all
@@ -21,7 +22,6 @@ from iris_cli.journal.log.head import advance_head
 from iris_cli.journal.log.position import Position, is_intact
 from iris_cli.journal.log.record import encode_line, end_of_line
 from iris_cli.journal.log.scan import bounded_lines, origin_of, start_after
-from iris_cli.journal.log.timestamps import file_stamp
 
 _CHUNK = 1 << 20  # bytes of a log that are compressed in one step
 

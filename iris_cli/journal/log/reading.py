@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from iris_cli.clock import iso_time
 from iris_cli.core.events.events import Transaction
 from iris_cli.core.evolve.edit import IllegalTransitionError, ImpossibleHistoryError, lines_about
 from iris_cli.errors import IrisError
@@ -23,7 +24,6 @@ from iris_cli.journal.log.position import START, Fault, FaultKind, Position, fau
 from iris_cli.journal.log.record import LogRecord
 from iris_cli.journal.log.recovery import Damage, damage_of
 from iris_cli.journal.log.scan import ReadProgress, Scan, origin_of, start_after
-from iris_cli.journal.log.timestamps import iso_time
 
 
 class LineRange(Struct, frozen=True):

@@ -17,13 +17,13 @@ from typing import Any, get_args
 
 import msgspec
 
+from iris_cli.clock import iso_time
 from iris_cli.core.events.events import AnyEvent, ClusterCreated, Event, LogCompacted, Transaction
 from iris_cli.core.structs import from_json_value
 from iris_cli.core.text import pattern
 from iris_cli.decoding import prepare_type
 from iris_cli.journal.codec import BadEventError, decode, decode_record, encode, loads
 from iris_cli.journal.log.position import PROGRAM, Header, Position, is_intact, seal
-from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 Line = dict[str, Any]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from iris_cli.clock import file_stamp, iso_time
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.access import check_writable
 from iris_cli.journal.durable import (
@@ -28,7 +29,6 @@ from iris_cli.journal.log.compact import set_aside
 from iris_cli.journal.log.head import write_head
 from iris_cli.journal.log.position import Fault, FaultKind
 from iris_cli.journal.log.scan import committed_lines
-from iris_cli.journal.log.timestamps import file_stamp, iso_time
 from iris_cli.journal.log.verify import VerifyReport, verify
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from iris_cli.clock import Clock
+from iris_cli.clock import Clock, iso_time
 from iris_cli.config.schema import Mode
 from iris_cli.errors import IrisError, NotWritableError
 from iris_cli.journal.durable import DISK, open_safely, writing
@@ -25,7 +25,6 @@ from iris_cli.journal.files.runners import (
     write_loop_order,
 )
 from iris_cli.journal.layout import LOOP_LOG, LOOP_ORDER
-from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.cluster_handle import ClusterHandle, this_program
 from iris_cli.ops.loop.changes import output_of
