@@ -17,8 +17,8 @@ from bench.ssh_hosts import directory
 from bench.stopwatch import cpu, medians, seconds, wall
 from iris_cli.core.events.events import Event
 from iris_cli.core.evolve import replay
-from iris_cli.journal.holder import LockHolder
-from iris_cli.journal.lock import StateLock
+from iris_cli.journal.access import LockHolder
+from iris_cli.journal.log.writer import StateLock
 from iris_cli.journal.state_dir import StateDir
 
 EVENTS_OF_A_JOB = 7

@@ -1,4 +1,8 @@
-"""Ownership, permissions, free space and file system of the state directory."""
+"""The state directory as a directory: permissions, free space, file system, identity, and the holder of its lock.
+
+The holder is recorded in `lock.json`, for messages only. The identity is computed from the inode of the directory and
+from the machine, so a copy has another identity.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,17 @@ import os
 import re
 import stat
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from msgspec import Struct
+
+from iris_cli.core.ids import clip
+from iris_cli.core.model.slice import SliceOwner
 from iris_cli.core.text import pattern
 from iris_cli.errors import NotFoundError, NotWritableError
+from iris_cli.journal.codec import decode, encode
 from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE, not_writable, opened
 from iris_cli.journal.layout import ARCHIVE, HEAD, HOLDER, LOCK, LOG, NETWORK_WARNED
 
@@ -19,6 +29,9 @@ _ESCAPE = pattern(r"\\([0-7]{3})")  # the table of mounts has \040 for a space i
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "9p", "virtiofs", "vboxsf"})
 _CLUSTERED = frozenset({"afs", "coda", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "orangefs"})
 _FUSE = ("fuse", "macfuse", "osxfuse")
+_MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+_MAX_HOLDER = 4096  # bytes
+_MIN_HOLDER = 512  # minimum size of the file in bytes
 
 
 def check_readable(directory: Path) -> str:
@@ -180,3 +193,92 @@ def record_warning(directory: Path, kind: str) -> bool:
         os.truncate(fd, 0)
         os.pwrite(fd, kind.encode(), 0)
     return False
+
+
+class LockHolder(Struct, frozen=True, kw_only=True):
+    """A process that holds the lock. `actor` is `user@host`, `since` a UTC time as text."""
+
+    pid: int
+    actor: str
+    command: str
+    since: str
+
+    @property
+    def host(self) -> str:
+        return self.actor.rpartition("@")[2]
+
+    def __str__(self) -> str:
+        return f"{clip(self.command)!r} (pid {self.pid}, {clip(self.actor)}) since {clip(self.since)}"
+
+
+@contextmanager
+def recorded_holder(directory: Path, holder: LockHolder) -> Iterator[None]:
+    """Record the lock's holder during the block. Errors are ignored."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            fd = stack.enter_context(opened(f"{directory}/{HOLDER}", os.O_WRONLY | os.O_CREAT))
+            _write_holder(fd, encode(holder) + b"\n")
+            stack.callback(_write_holder, fd, b"")
+        yield
+
+
+def read_holder(directory: Path, host: str) -> LockHolder | None:
+    """Return the recorded holder; None if none is recorded, or if it is a dead process on `host`."""
+    try:
+        with opened(directory / HOLDER, os.O_RDONLY) as fd:
+            holder = decode(LockHolder, os.read(fd, _MAX_HOLDER))
+        stale = holder.host == host and _is_dead(holder.pid)
+        return None if stale else holder
+    except (OSError, ValueError, OverflowError):
+        return None
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether the local process is stopped by a signal such as Ctrl-Z; False if unknown."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as status:
+            return status.read().rpartition(") ")[2].startswith("T")
+    except OSError:
+        return False
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
+
+
+def _write_holder(fd: int, data: bytes) -> None:
+    """Overwrite the file in place, because truncating it would double the work of the next fsync. Ignore errors."""
+    data = data.ljust(_MIN_HOLDER)
+    with suppress(OSError):
+        os.pwrite(fd, data, 0)
+        if os.fstat(fd).st_size > len(data):
+            os.ftruncate(fd, len(data))
+
+
+def slice_owner_of(directory: Path, *, host: str, shared: bool) -> SliceOwner:
+    """Return the directory as an owner of slices.
+
+    `shared`: the directory is on a network file system, so several machines may use it, and the machine is not a part
+    of the identity. Renaming the directory within its file system keeps the identity. Raises OSError.
+    """
+    number = os.stat(directory).st_ino
+    machine = "" if shared else _machine_hash()
+    return SliceOwner(place=f"{machine}:{number}", where=f"{host}:{directory.absolute()}")
+
+
+def _machine_hash() -> str:
+    """Return a hash of the machine id; "" if the machine has no id."""
+    from hashlib import sha256  # slow to import, and only for owners of slices
+
+    for path in _MACHINE_IDS:
+        with suppress(OSError, ValueError):
+            machine_id = Path(path).read_text(encoding="ascii").strip()
+            if machine_id and machine_id != "uninitialized":
+                return sha256(f"iris {machine_id}".encode("ascii")).hexdigest()[:16]
+    return ""

@@ -17,11 +17,10 @@ from iris_cli.clock import iso_time
 from iris_cli.core import Cluster, JobId, clip, format_duration
 from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotFoundError
-from iris_cli.journal import layout
-from iris_cli.journal.access import check_readable, check_writable, network_file_system, record_warning
+from iris_cli.journal import access, layout
+from iris_cli.journal.access import LockHolder
 from iris_cli.journal.durable import DISK, PRIVATE_DIRECTORY, Disk, make_directory, reading, writing
 from iris_cli.journal.files.heartbeat import forget_runner, read_heartbeat, write_heartbeat
-from iris_cli.journal.holder import LockHolder, read_holder
 from iris_cli.journal.log.file_store import FileStore, Fold, Keep
 from iris_cli.journal.log.position import Header, Position
 from iris_cli.journal.log.recovery import Damage, damage_of, repair
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from iris_cli.journal.files.runners import Clients, Runners
     from iris_cli.journal.files.workspaces import Workspaces
     from iris_cli.journal.line_ranges import LineRanges
-    from iris_cli.journal.lock import StateLock
-    from iris_cli.journal.log.compact import Compacted
+    from iris_cli.journal.log.archive import Compacted
     from iris_cli.journal.log.reading import LineRange, Reading
     from iris_cli.journal.log.scan import ReadProgress
     from iris_cli.journal.log.writer import Writer
@@ -134,7 +132,7 @@ class StateDir:
         cluster, and NotWritableError if the log can't be read.
         """
         with reading(self._log):
-            warning = check_readable(self.path)
+            warning = access.check_readable(self.path)
             for _ in range(_READS):
                 loaded = self._store.load(after_seq, keep)
                 if (damage := damage_of(self._log, loaded)) is None:
@@ -240,7 +238,7 @@ class StateDir:
         from iris_cli.journal.log.reading import ALL, Reading
 
         with writing(self.path):
-            warning = check_readable(self.path)
+            warning = access.check_readable(self.path)
             self._check_cluster(self._store.header(), self._cluster_name)
         warnings = (warning,) if warning else ()
         return Reading(self.path, lines or ALL, archive=archive, containing=containing, warnings=warnings)
@@ -286,22 +284,17 @@ class StateDir:
         with self.locked(command, timeout, after_seq=after_seq) as writer:
             return writer.compact(at=self._now()), writer.messages
 
-    @cached_property
-    def _lock(self) -> StateLock:
-        from iris_cli.journal.lock import StateLock  # filelock is slow to import, and readers don't need it
-
-        return StateLock(self.path)
-
     @contextmanager
     def _open(
         self, command: str, timeout: float, *, after_seq: int = 0, accept_loss: bool = False, must_exist: bool
     ) -> Iterator[Writer]:
-        from iris_cli.journal.log.writer import Writer
+        # filelock is slow to import, and readers don't need it
+        from iris_cli.journal.log.writer import StateLock, Writer
 
         with writing(self.path):
-            check_writable(self.path)
+            access.check_writable(self.path)
         holder = LockHolder(pid=os.getpid(), actor=self.actor, command=command, since=iso_time(self._now()))
-        with self._lock.hold(holder, timeout) as lock:
+        with StateLock(self.path).hold(holder, timeout) as lock:
             if self._network_type:
                 lock.check_exclusive()
             with writing(self._log):
@@ -328,7 +321,7 @@ class StateDir:
             )
 
     def _warnings(self, last: float) -> Iterator[str]:
-        if self._network_type and not record_warning(self.path, self._network_type):
+        if self._network_type and not access.record_warning(self.path, self._network_type):
             what = f"{self.path} is on {self._network_type}, where locks are unreliable"
             yield f"{what}: use a local directory with --state-dir (see iris doctor)"
         if (behind := last - self._now()) > _CLOCK_STEP:
@@ -336,19 +329,17 @@ class StateDir:
 
     @cached_property
     def _network_type(self) -> str:
-        return network_file_system(self.path)
+        return access.network_file_system(self.path)
 
     @cached_property
     def slice_owner(self) -> SliceOwner:
         """Identity of this directory as an owner of slices. Raises NotWritableError."""
-        from iris_cli.journal.slice_owner import slice_owner_of
-
         with writing(self.path):
-            return slice_owner_of(self.path, host=self.host, shared=bool(self._network_type))
+            return access.slice_owner_of(self.path, host=self.host, shared=bool(self._network_type))
 
     def lock_holder(self) -> LockHolder | None:
         """Return the recorded holder of the lock, for messages; None if unknown."""
-        return read_holder(self.path, self.host)
+        return access.read_holder(self.path, self.host)
 
     def write_heartbeat(
         self, heartbeat: Mapping[str, object], runner: str = "", entry: Mapping[str, object] | None = None

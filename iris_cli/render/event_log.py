@@ -11,10 +11,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.core.units import count
-from iris_cli.journal.log.compact import Compacted
+from iris_cli.journal.log.archive import Compacted
 from iris_cli.journal.log.position import Fault
-from iris_cli.journal.log.salvage import SalvageReport
-from iris_cli.journal.log.verify import VerifyReport
+from iris_cli.journal.log.verify import SalvageReport, VerifyReport
 from iris_cli.ops.event_rows import Row
 from iris_cli.ops.views.history import History
 from iris_cli.render.console import Output

@@ -26,15 +26,12 @@ LAZY: Mapping[str, str] = {
     "core.known_causes": ("core.known_causes.host core.known_causes.libraries core.known_causes.multi_host"),
     "core.lifecycle.feasibility": "core.scheduling.sets core.scheduling.explain.wording",
     # A look needs neither the writer, nor the archive, nor the files of logs and workspaces.
-    "journal.log.file_store": (
-        "core.evolve journal.log.archive journal.log.compact journal.log.record journal.log.scan"
-    ),
-    "journal.log.salvage": "journal.lock",
+    "journal.log.file_store": ("core.evolve journal.log.archive journal.log.record journal.log.scan"),
+    "journal.log.verify": "journal.log.writer",
     "journal.snapshot.cache": "journal.snapshot.reading journal.snapshot.writing",
     "journal.state_dir": (
         "core.events.events journal.files.runners journal.files.notices journal.files.pulled_logs "
-        "journal.files.workspaces journal.lock journal.log.reading journal.log.writer journal.slice_owner "
-        "journal.line_ranges"
+        "journal.files.workspaces journal.log.reading journal.log.writer journal.line_ranges"
     ),
     # A look connects to nobody, places nothing and notifies nobody. Most cycles ship, post and take over nothing.
     "ops.cycle.calls": "remote.launch_request",

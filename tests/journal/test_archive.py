@@ -15,8 +15,7 @@ from iris_cli.errors import LogDamagedError, LogReplacedError, NotWritableError
 from iris_cli.journal.log import archive
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.log.record import LogRecord
-from iris_cli.journal.log.salvage import salvage
-from iris_cli.journal.log.verify import VerifyReport, verify
+from iris_cli.journal.log.verify import VerifyReport, salvage, verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import NOON, filled, state_in
 from tests.journal.test_compact import (

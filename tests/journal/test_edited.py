@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.errors import LogDamagedError
-from iris_cli.journal.log.salvage import salvage
-from iris_cli.journal.log.verify import verify
+from iris_cli.journal.log.verify import salvage, verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import NOON, filled, state_in
 from tests.journal.test_archive import found as found_in

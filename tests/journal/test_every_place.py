@@ -26,8 +26,7 @@ from iris_cli.journal.log.head import Head, read_head
 from iris_cli.journal.log.position import FaultKind
 from iris_cli.journal.log.record import Conflict
 from iris_cli.journal.log.recovery import Damage, damage_of
-from iris_cli.journal.log.salvage import salvage
-from iris_cli.journal.log.verify import verify
+from iris_cli.journal.log.verify import salvage, verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import NOON, state_in, written
 

@@ -18,8 +18,7 @@ from iris_cli.core.events.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode, NotWritableError
 from iris_cli.journal.durable import Disk
-from iris_cli.journal.log.salvage import salvage
-from iris_cli.journal.log.verify import verify
+from iris_cli.journal.log.verify import salvage, verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import NOON, filled, state_in
 

@@ -161,7 +161,7 @@ def test_ctrl_c_just_when_the_lock_is_got_lets_it_go(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("iris_cli.journal.lock.lock_descriptor", interrupted)
+        patch.setattr("iris_cli.journal.log.writer.lock_descriptor", interrupted)
         with pytest.raises(KeyboardInterrupt) as caught:
             commit(state)
     assert commit(state_in(state.path), 0.0) == 2

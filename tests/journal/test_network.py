@@ -12,7 +12,7 @@ import pytest
 from iris_cli.core.events.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import NotWritableError
-from iris_cli.journal import access, state_dir
+from iris_cli.journal import access
 from iris_cli.journal.access import network_file_system, parse_mount_command
 from tests.journal.samples import NOON, filled, state_in
 
@@ -88,7 +88,7 @@ def test_mounts_of_this_machine_are_detected(tmp_path: Path) -> None:
 
 @pytest.fixture
 def on_nfs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_dir, "network_file_system", lambda path: "nfs4")
+    monkeypatch.setattr(access, "network_file_system", lambda path: "nfs4")
 
 
 DRAINED = [WorkerDrained(worker=WorkerId("v4a-0"))]
@@ -106,7 +106,7 @@ def test_the_operator_is_warned_once_for_a_cluster_and_not_at_every_command(
         with state_in(state.path).locked("iris drain") as writer:
             assert writer.messages == ()
             writer.append(DRAINED, at=NOON)
-    monkeypatch.setattr(state_dir, "network_file_system", lambda path: "cifs")  # moved to another one
+    monkeypatch.setattr(access, "network_file_system", lambda path: "cifs")  # moved to another one
     with state_in(state.path).locked("iris drain") as writer:
         assert "is on cifs" in writer.messages[0]
     with state_in(state.path).locked("iris drain") as writer:

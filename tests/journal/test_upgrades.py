@@ -19,8 +19,7 @@ from iris_cli.core.events.events import ClusterCreated, Event, LogCompacted, Wor
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import LogDamagedError, NotWritableError
 from iris_cli.journal.log.record import UPGRADES
-from iris_cli.journal.log.salvage import salvage
-from iris_cli.journal.log.verify import verify
+from iris_cli.journal.log.verify import salvage, verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import NOON, state_in
 from tests.journal.test_faults import STEPS, BadDisk, PowerCut, fresh, on

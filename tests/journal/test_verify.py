@@ -10,8 +10,7 @@ import pytest
 from iris_cli.core.events.events import Event, WorkerDrained, WorkerRegistered
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import LogDamagedError, NotFoundError
-from iris_cli.journal.log.salvage import salvage
-from iris_cli.journal.log.verify import VerifyReport, verify
+from iris_cli.journal.log.verify import VerifyReport, salvage, verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import HOST, NOON, filled, state_in
 from tests.journal.test_record import seal

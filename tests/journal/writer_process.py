@@ -109,8 +109,8 @@ def main(path: str, what: str, name: str) -> None:
 
 if __name__ == "__main__":
     # Loaded before the first fork, not after each.
-    import iris_cli.journal.lock
-    import iris_cli.journal.log.compact
+    import iris_cli.journal.log.archive
+    import iris_cli.journal.log.writer
     import iris_cli.journal.snapshot.reading
     import iris_cli.journal.snapshot.writing  # noqa: F401 - see above
 

@@ -10,7 +10,7 @@ import pytest
 
 from iris_cli.core.events.events import SliceRequested
 from iris_cli.core.model.slice import slice_name
-from iris_cli.journal import slice_owner
+from iris_cli.journal import access
 from iris_cli.ops import autoscale
 from tests.ops.test_autoscale import LOCAL, Site
 
@@ -82,7 +82,7 @@ def test_the_same_directory_on_another_machine_is_another_one(
 ) -> None:
     """An image of the whole disk, say."""
     (tmp_path / "machine-id").write_text("0123456789abcdef0123456789abcdef\n")
-    monkeypatch.setattr(slice_owner, "_MACHINE_IDS", (str(tmp_path / "machine-id"),))
+    monkeypatch.setattr(access, "_MACHINE_IDS", (str(tmp_path / "machine-id"),))
     assert "managed from" in objection(site)
 
 
@@ -93,15 +93,13 @@ def test_a_machine_without_a_name_of_its_own_is_told_by_the_directory_alone(
     path = tmp_path / "machine-id"
     if text is not None:
         path.write_text(text, encoding="latin-1")
-    monkeypatch.setattr(slice_owner, "_MACHINE_IDS", (str(path),))
-    found = slice_owner.slice_owner_of(tmp_path, host="laptop", shared=False)
+    monkeypatch.setattr(access, "_MACHINE_IDS", (str(path),))
+    found = access.slice_owner_of(tmp_path, host="laptop", shared=False)
     assert found.place == f":{tmp_path.stat().st_ino}"
 
 
 def test_on_a_network_file_system_the_machine_does_not_count(tmp_path: Path) -> None:
-    assert (
-        slice_owner.slice_owner_of(tmp_path, host="laptop", shared=True).place == f":{tmp_path.stat().st_ino}"
-    )
+    assert access.slice_owner_of(tmp_path, host="laptop", shared=True).place == f":{tmp_path.stat().st_ino}"
 
 
 def test_a_copy_looks_after_slices_once_the_operator_says_so(site: Site, tmp_path: Path) -> None:

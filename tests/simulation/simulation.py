@@ -78,7 +78,7 @@ def run(
     directory = Path(tempfile.mkdtemp(prefix=f"iris-sim-{seed}-", dir=_memory()))
     try:
         with (
-            patch("iris_cli.journal.lock.StateLock", partial(SimLock, scheduler)),
+            patch("iris_cli.journal.log.writer.StateLock", partial(SimLock, scheduler)),
             patch("iris_cli.journal.log.scan.decode_line", lru_cache(_LINES)(decode_line)),
             patch("iris_cli.ops.secret_values._read_value", _secret_value(scheduler)),
             patch("iris_cli.randomness.os.urandom", _unlike_all_before()),

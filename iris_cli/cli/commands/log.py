@@ -67,7 +67,7 @@ def salvage(
 ) -> int:
     """Truncate a damaged log before the damage. The old log is kept; without --yes only prints what would be lost."""
     from iris_cli.journal.log.position import FaultKind
-    from iris_cli.journal.log.salvage import SalvageReport
+    from iris_cli.journal.log.verify import SalvageReport
     from iris_cli.ops.checks.log_checks import verify_with_progress
     from iris_cli.ops.workers.workers import require_probes
     from iris_cli.render.event_log import show_accepted, show_salvage
@@ -137,7 +137,7 @@ def export(
 
 def _truncate(iris: Context, verdict: "VerifyReport", *, yes: bool) -> int:
     from iris_cli.journal.layout import LOG
-    from iris_cli.journal.log.salvage import salvage as truncate
+    from iris_cli.journal.log.verify import salvage as truncate
     from iris_cli.ops.workers.workers import require_probes
     from iris_cli.render.event_log import dropped_words, show_salvage, show_verdict
 

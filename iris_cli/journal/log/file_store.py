@@ -33,8 +33,7 @@ from iris_cli.journal.log.position import START, Fault, FaultKind, Header, Posit
 
 if TYPE_CHECKING:
     from iris_cli.core.events.events import Event
-    from iris_cli.journal.log.archive import ArchiveScan
-    from iris_cli.journal.log.compact import Compacted
+    from iris_cli.journal.log.archive import ArchiveScan, Compacted
     from iris_cli.journal.log.record import Conflict, LogRecord
     from iris_cli.journal.log.scan import Scan
 
@@ -243,7 +242,7 @@ class FileStore:
 
         Raises NotWritableError, and the exception of `check` if the lock was lost. No line is lost then.
         """
-        from iris_cli.journal.log.compact import compact
+        from iris_cli.journal.log.archive import compact
 
         with writing(self._path):
             done = compact(self._directory, self._disk, self._end, check, at=at, actor=actor)

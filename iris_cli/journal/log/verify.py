@@ -1,28 +1,56 @@
-"""Read a whole log and report all its faults."""
+"""Read a whole log and report all its faults, or end it before the first fault, so that it is usable again."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from iris_cli.clock import file_stamp, iso_time
 from iris_cli.core.evolve import ImpossibleHistoryError, replay
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.errors import NotFoundError
-from iris_cli.journal.access import check_readable
-from iris_cli.journal.durable import open_safely, reading
-from iris_cli.journal.layout import LOG
-from iris_cli.journal.log.archive import LOG_IS_MISSING, UNREADABLE, Segment, find_gap, open_segment, segments
-from iris_cli.journal.log.head import Head, head_at, read_head
+from iris_cli.errors import LogDamagedError, NotFoundError
+from iris_cli.journal.access import LockHolder, check_readable, check_writable
+from iris_cli.journal.durable import (
+    DISK,
+    Disk,
+    copy_range,
+    open_safely,
+    reading,
+    replacing,
+    unused_path,
+    write_all,
+    writing,
+)
+from iris_cli.journal.layout import DAMAGED_PREFIX, LOG
+from iris_cli.journal.log.archive import (
+    LOG_IS_MISSING,
+    UNREADABLE,
+    Segment,
+    find_gap,
+    open_segment,
+    segments,
+    set_aside,
+)
+from iris_cli.journal.log.head import Head, head_at, read_head, write_head
 from iris_cli.journal.log.position import START, Fault, FaultKind, Header, Position, fault_at
 from iris_cli.journal.log.record import FORMAT, BadLineError, LogRecord, NewerLogError, decode_line
-from iris_cli.journal.log.scan import Scan, bounded_lines, find_edit, origin_of, restored_copy, start_after
+from iris_cli.journal.log.scan import (
+    Scan,
+    bounded_lines,
+    committed_lines,
+    find_edit,
+    origin_of,
+    restored_copy,
+    start_after,
+)
 
 
 class VerifyReport(Struct, frozen=True, kw_only=True):
@@ -260,3 +288,94 @@ def _findings_of_head(head: Head, end: Position, crc_at_head: str) -> list[Fault
     else:
         return []
     return [Fault(kind=kind, line=end.line, offset=end.offset, seq=head.seq, what=what)]
+
+
+class SalvageReport(Struct, frozen=True, kw_only=True):
+    """The result of a salvage. `kept` and `lost` count transactions.
+
+    Lost transactions are at or after the first damage. Some of them may be readable, but have no meaning without the
+    missing transactions. `old_log` is a copy of the whole file, None if there was no file. Without `findings` the log
+    had no damage. `old_segments` are not read any more.
+    """
+
+    kept: int
+    lost: int
+    findings: tuple[Fault, ...]
+    old_log: Path | None
+    old_segments: tuple[Path, ...] = ()
+
+
+def salvage(
+    directory: Path,
+    *,
+    now: float,
+    actor: str,
+    timeout: float = 10.0,
+    disk: Disk = DISK,
+    replayed: bool = False,
+) -> SalvageReport:
+    """End the log before its first damage. Keep a copy of the old log as `events.jsonl.damaged-<time>`.
+
+    `replayed` also counts impossible events as damage. Line ends that another program changed are restored. If a
+    segment is damaged, its part before the damage becomes the log. Raises LockedError, NotWritableError,
+    NotFoundError, and LogDamagedError for a log that is too new or belongs to another cluster.
+    """
+    from iris_cli.journal.log.writer import StateLock  # filelock is slow to import
+
+    with writing(directory):
+        check_writable(directory)
+    log = directory / LOG
+    holder = LockHolder(pid=os.getpid(), actor=actor, command="iris log salvage", since=iso_time(now))
+    with StateLock(directory).hold(holder, timeout), writing(log):
+        report = verify(directory, replayed=replayed)
+        for fault in report.findings:
+            if fault.kind is FaultKind.NEWER:
+                where = directory / fault.file
+                raise LogDamagedError(f"{where} is too new, {fault}", hint="install that iris")
+            if fault.kind is FaultKind.FOREIGN:
+                raise LogDamagedError(f"{log}: {fault.what}", hint="restore the right log")
+        kept = report.sound_until.seq
+        if report.ok:
+            return SalvageReport(kept=kept, lost=0, findings=(), old_log=None)
+        old_log = unused_path(directory / (DAMAGED_PREFIX + file_stamp(now))) if log.exists() else None
+        if old_log is not None:
+            copy_range(disk, log, 0, log.stat().st_size, old_log)
+        if report.sound_in == LOG and report.sound_until.line:
+            with open(log, "rb", opener=open_safely) as stream:
+                _write_log(directory, disk, islice(committed_lines(stream), report.sound_until.line))
+            replaced: tuple[Segment, ...] = ()
+        else:
+            replaced = _restore_from_archive(directory, disk, report)
+        write_head(disk, directory, report.sound_until)
+        # The new log begins before these segments, so they are not read any more, even if iris crashes now.
+        old_segments = tuple([set_aside(disk, segment, now) for segment in replaced])
+    return SalvageReport(
+        kept=kept,
+        lost=report.last - kept,
+        findings=report.findings,
+        old_log=old_log,
+        old_segments=old_segments,
+    )
+
+
+def _restore_from_archive(directory: Path, disk: Disk, report: VerifyReport) -> tuple[Segment, ...]:
+    """Make a log of the valid lines of the last segment that has valid lines. Return the segments that it replaces."""
+    chain, end, lines = segments(directory), report.sound_until, None
+    files = [segment.file for segment in chain]
+    number = files.index(report.sound_in) if report.sound_in in files else len(chain)
+    if end.line:
+        lines = end.line
+    elif end.seq:
+        number -= 1  # all lines of the segment before are valid
+    if not end.seq:
+        _write_log(directory, disk, ())
+    else:
+        with open_segment(chain[number]) as stream:
+            _write_log(directory, disk, islice(stream, lines))
+    return chain[number:]
+
+
+def _write_log(directory: Path, disk: Disk, lines: Iterable[bytes]) -> None:
+    with replacing(disk, directory / LOG) as fd:
+        for line in lines:
+            write_all(disk, fd, line)

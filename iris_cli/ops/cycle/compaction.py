@@ -9,7 +9,7 @@ from pathlib import Path
 from iris_cli.core.units import format_memory
 from iris_cli.errors import IrisError, LockedError
 from iris_cli.journal.layout import LOG
-from iris_cli.journal.log.compact import Compacted
+from iris_cli.journal.log.archive import Compacted
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.session import Session
 

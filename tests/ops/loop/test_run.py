@@ -16,7 +16,7 @@ from iris_cli.config.schema import Mode, Notify
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.job import JobState
 from iris_cli.errors import LogDamagedError
-from iris_cli.journal import state_dir
+from iris_cli.journal import access, state_dir
 from iris_cli.journal.durable import DISK
 from iris_cli.journal.files.heartbeat import runners_of
 from iris_cli.journal.files.runners import LOOP, LoopOrder, RunnerLock, write_loop_order
@@ -235,7 +235,7 @@ def test_a_disk_that_is_full_for_a_while_ends_no_loop(lab: LoopLab, monkeypatch:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     broken = pytest.MonkeyPatch()
-    lab.at(20.0, lambda: broken.setattr(state_dir, "check_writable", full))
+    lab.at(20.0, lambda: broken.setattr(access, "check_writable", full))
     lab.at(25.0, lambda: broken.setattr(state_dir, "write_heartbeat", full))
     lab.at(80.0, broken.undo)
     lab.ends(50.0, "train/task-0")

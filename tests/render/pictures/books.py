@@ -6,8 +6,7 @@ from pathlib import Path
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.messages.requests import CancelAnswer, EndpointPart, JobAnswer, JobPart, TaskPart
-from iris_cli.journal.log.archive import Segment
-from iris_cli.journal.log.compact import Compacted
+from iris_cli.journal.log.archive import Compacted, Segment
 from iris_cli.journal.log.position import Position
 from iris_cli.ops.files.pull import Pulled
 from iris_cli.ops.files.pull_attempt import PulledAttempt
