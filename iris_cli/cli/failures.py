@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
-from iris_cli.core.events.event import IllegalTransitionError
+from iris_cli.core.events import IllegalTransitionError
 from iris_cli.errors import ConfigError, ExitCode, IrisError
 from iris_cli.render.layout import clean_line
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from iris_cli.clock import iso_time
 from iris_cli.core import Cluster, JobId, clip, format_duration
-from iris_cli.core.events.event import IllegalTransitionError
+from iris_cli.core.events import IllegalTransitionError
 from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotFoundError
 from iris_cli.journal import access, layout
 from iris_cli.journal.access import LockHolder

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core import Cluster, Limits, Worker, WorkerId
-from iris_cli.core.events.event import IllegalTransitionError
+from iris_cli.core.events import IllegalTransitionError
 from iris_cli.errors import LogDamagedError, LogReplacedError
 from iris_cli.journal.log.recovery import Damage, log_messages
 from iris_cli.journal.state_dir import LOCK_TIMEOUT, StateDir

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.cli import app, failures
-from iris_cli.core.events.event import IllegalTransitionError
+from iris_cli.core.events import IllegalTransitionError
 from iris_cli.core.ids import JobId, TaskId
 from iris_cli.errors import ExitCode
 

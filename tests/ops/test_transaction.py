@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.core.events import IllegalTransitionError
 from iris_cli.core.events import events as ev
-from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.core.evolve import ImpossibleHistoryError
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId
 from iris_cli.journal.log.reading import MAX_STORY_EVENTS

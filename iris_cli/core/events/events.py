@@ -12,8 +12,8 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from iris_cli.core.constraints import AttributeValue
-from iris_cli.core.events.event import AttemptEvent as AttemptEvent
-from iris_cli.core.events.event import Event as Event
+from iris_cli.core.events import AttemptEvent as AttemptEvent
+from iris_cli.core.events import Event as Event
 from iris_cli.core.events.slice_events import ScaleGroupBackedOff as ScaleGroupBackedOff
 from iris_cli.core.events.slice_events import SliceCreated as SliceCreated
 from iris_cli.core.events.slice_events import SliceDeleted as SliceDeleted

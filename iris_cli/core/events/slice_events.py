@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import field
 
-from iris_cli.core.events.event import Event
+from iris_cli.core.events import Event
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.slice import SliceHost, SliceTemplate
 

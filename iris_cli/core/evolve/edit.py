@@ -7,8 +7,8 @@ from copy import copy
 from typing import Generic, TypeVar
 
 from iris_cli.core import Cluster, Job, JobId, Task, TaskId, Worker, WorkerId
+from iris_cli.core.events import IllegalTransitionError as IllegalTransitionError
 from iris_cli.core.events import events as ev
-from iris_cli.core.events.event import IllegalTransitionError as IllegalTransitionError
 from iris_cli.core.events.events import Event
 from iris_cli.core.model.slice import GroupRecord, Slice
 from iris_cli.errors import LogDamagedError
