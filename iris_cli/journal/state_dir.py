@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from iris_cli.journal.files.pulled_logs import LogsDue, PulledLogs
     from iris_cli.journal.files.runners import Clients, Runners
     from iris_cli.journal.files.workspaces import Workspaces
-    from iris_cli.journal.line_ranges import LineRanges
+    from iris_cli.journal.history import LineRange, LineRanges, Reading
     from iris_cli.journal.log.archive import Compacted
-    from iris_cli.journal.log.reading import LineRange, Reading
     from iris_cli.journal.log.scan import ReadProgress
     from iris_cli.journal.log.writer import Writer
 
@@ -230,12 +229,12 @@ class StateDir:
 
     @property
     def _line_ranges(self) -> LineRanges:
-        from iris_cli.journal.line_ranges import LineRanges
+        from iris_cli.journal.history import LineRanges
 
         return LineRanges(self.path, self._snapshots, self._store.resume, self._replay_to)
 
     def _reading(self, lines: LineRange | None = None, *, archive: bool, containing: str = "") -> Reading:
-        from iris_cli.journal.log.reading import ALL, Reading
+        from iris_cli.journal.history import ALL, Reading
 
         with writing(self.path):
             warning = access.check_readable(self.path)

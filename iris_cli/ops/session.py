@@ -308,7 +308,7 @@ class Session(Struct, dict=True):
             self._tell_all(each.story)
 
     def _add_story(self, error: IllegalTransitionError) -> None:
-        from iris_cli.journal.log.reading import add_story
+        from iris_cli.journal.history import add_story
 
         add_story(error, lambda: self.state.read_history(archive=True))
 

@@ -31,7 +31,7 @@ LAZY: Mapping[str, str] = {
     "journal.snapshot.cache": "journal.snapshot.reading journal.snapshot.writing",
     "journal.state_dir": (
         "core.events.events journal.files.runners journal.files.notices journal.files.pulled_logs "
-        "journal.files.workspaces journal.log.reading journal.log.writer journal.line_ranges"
+        "journal.files.workspaces journal.history journal.log.writer"
     ),
     # A look connects to nobody, places nothing and notifies nobody. Most cycles ship, post and take over nothing.
     "ops.cycle.calls": "remote.launch_request",
@@ -50,7 +50,7 @@ LAZY: Mapping[str, str] = {
     "ops.loop.cron.entry": "ops.checks.host_checks",
     "ops.notify.after_cycle": "ops.notify.channels ops.views.failure",
     "ops.outcomes.causes": "core.known_causes",
-    "ops.session": "core.evolve journal.log.reading ops.slice_hosts remote.fan_out remote.transport",
+    "ops.session": "core.evolve journal.history ops.slice_hosts remote.fan_out remote.transport",
     "ops.setup.init": "remote.ssh.config",
     "ops.setup.next_steps": "ops.setup.cluster_import.source ops.views.status ops.views.cycles",
     "ops.slice_hosts": "core.lifecycle.slices",

@@ -10,7 +10,7 @@ from iris_cli.core.events import IllegalTransitionError
 from iris_cli.core.events import events as ev
 from iris_cli.core.evolve import ImpossibleHistoryError
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId
-from iris_cli.journal.log.reading import MAX_STORY_EVENTS
+from iris_cli.journal.history import MAX_STORY_EVENTS
 from tests.support.fake_runner import Site
 
 

@@ -13,7 +13,7 @@ from iris_cli.core import AttemptId, Cluster, JobId, Origin, TaskId, WorkerId, c
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event, Transaction
 from iris_cli.errors import IrisError, NotFoundError
-from iris_cli.journal.log.reading import Reading
+from iris_cli.journal.history import Reading
 from iris_cli.journal.log.recovery import Damage, log_messages
 from iris_cli.ops.outcomes.event_words import event_words
 from iris_cli.ops.progress import ProgressState

@@ -25,7 +25,7 @@ from iris_cli.ops.views.cycles import Cycles, cycles_of, read_number, work_left
 if TYPE_CHECKING:
     from iris_cli.core.events.events import Transaction
     from iris_cli.core.scheduling import ExpectedStart, Plan, Reason, ReasonKind
-    from iris_cli.journal.log.reading import Reading
+    from iris_cli.journal.history import Reading
     from iris_cli.journal.state_dir import StateDir
     from iris_cli.ops.progress import Progress
     from iris_cli.ops.session import Session
