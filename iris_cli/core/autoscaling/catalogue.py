@@ -20,7 +20,7 @@ from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState, future_worker, sort_groups
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import Constraint, preemptible_constraint, region_constraint
-from iris_cli.core.method_cache import cached_by_argument
+from iris_cli.core.decorators import cached_by_argument
 from iris_cli.core.resources import AUTO, DEVICE_KINDS
 from iris_cli.core.scheduling.explain.wording import format_amount, list_few
 from iris_cli.core.scheduling.fleet import Fleet

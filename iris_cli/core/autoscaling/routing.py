@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Amounts, ScaleGroup, collector
+from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Amounts, ScaleGroup
 from iris_cli.core.autoscaling.catalogue import (
     Catalogue,
     UnmetKind,
@@ -21,6 +21,7 @@ from iris_cli.core.autoscaling.catalogue import (
 )
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
+from iris_cli.core.decorators import gc_paused
 from iris_cli.core.scheduling.placement import REGION, VARIANT, ZONE, Location
 from iris_cli.core.scheduling.sets import mask_of, positions_of
 
@@ -178,7 +179,7 @@ class RoutingDecision(Struct, frozen=True, kw_only=True):
     unmet: tuple[UnmetDemand, ...]
 
 
-@collector.gc_paused
+@gc_paused
 def route_demand(
     entries: Iterable[DemandEntry], groups: Iterable[GroupState | ScaleGroup]
 ) -> RoutingDecision:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from iris_cli.core import Cluster, TaskId
-from iris_cli.core.collector import gc_paused
+from iris_cli.core.decorators import gc_paused
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event, Transaction
 from iris_cli.core.evolve import attempts, fleet

@@ -9,7 +9,7 @@ from operator import or_
 from msgspec import Struct
 
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
-from iris_cli.core.method_cache import cached_by_argument
+from iris_cli.core.decorators import cached_by_argument
 from iris_cli.core.model.worker import Amounts, WorkerCapacity
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.reasons import WaitingKey

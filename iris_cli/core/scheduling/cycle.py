@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from iris_cli.core import Amounts, Device, Job, JobId, Limits, Task, TaskId, Worker, WorkerId, collector
+from iris_cli.core import Amounts, Device, Job, JobId, Limits, Task, TaskId, Worker, WorkerId
+from iris_cli.core.decorators import gc_paused
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import wording
 from iris_cli.core.scheduling.explain.explain import Unmet, Waiting
@@ -49,7 +50,7 @@ class SchedulingResult(Struct, frozen=True, kw_only=True):
     notable_choices: Callable[[], dict[TaskId, str]]
 
 
-@collector.gc_paused
+@gc_paused
 def find_assignments(
     pending_tasks: Iterable[Task] | TasksByJob,
     workers: Iterable[Worker],

@@ -8,7 +8,7 @@ from itertools import chain, compress, count
 from operator import or_
 
 from iris_cli.core import AttributeValue, Constraint, JobId, Limits, WorkerId, attributes
-from iris_cli.core.method_cache import cached_by_argument
+from iris_cli.core.decorators import cached_by_argument
 from iris_cli.core.model.worker import Worker, WorkerCondition, is_cooling_down
 from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.core.scheduling.sets import GroupIndex, mask_of, vm_count

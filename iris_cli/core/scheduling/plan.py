@@ -9,8 +9,8 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from iris_cli.core import AttemptState, Cluster, Device, JobId, Limits, Task, TaskId, WorkerId, collector
-from iris_cli.core.method_cache import cached_by_argument
+from iris_cli.core import AttemptState, Cluster, Device, JobId, Limits, Task, TaskId, WorkerId
+from iris_cli.core.decorators import cached_by_argument, gc_paused
 from iris_cli.core.model.job import NO_MISSING_INPUTS, Job, JobState, MissingInputs
 from iris_cli.core.scheduling.cycle import SchedulingResult, find_assignments
 from iris_cli.core.scheduling.explain.explain import Waiting
@@ -56,7 +56,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(reason for task in tasks for reason in waiting[task]))
 
 
-@collector.gc_paused
+@gc_paused
 def plan(
     cluster: Cluster,
     now: float,

@@ -12,7 +12,7 @@ from copy import copy
 from iris_cli.core import Cluster, Job, JobId, Slice, Task, TaskId, slice_of
 from iris_cli.core.attributes import SCALE_GROUP_ATTRIBUTE_KEY
 from iris_cli.core.constraints import Constraint, ConstraintMode, ConstraintOp
-from iris_cli.core.method_cache import cached_by_argument
+from iris_cli.core.decorators import cached_by_argument
 from iris_cli.core.scheduling.cycle import SchedulingResult
 from iris_cli.core.scheduling.order import build_queue
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.core.collector import gc_paused
+from iris_cli.core.decorators import gc_paused
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import LogDamagedError, LogReplacedError
 from iris_cli.journal.durable import (

@@ -9,7 +9,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from iris_cli.core import AttemptId, AttributeValue, Cluster, JobId, Limits, WorkerId, constraints, describe
-from iris_cli.core.collector import gc_paused
+from iris_cli.core.decorators import gc_paused
 from iris_cli.core.model.task import AttemptState
 from iris_cli.core.model.worker import (
     Claim,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct, field
 
 from iris_cli.core import Cluster, Job, JobId, JobState, Priority, WorkerId, depth_of, root_of, state_of
-from iris_cli.core.collector import gc_paused
+from iris_cli.core.decorators import gc_paused
 from iris_cli.core.lifecycle.display import DisplayWord, count_displays, display_of, displays_of, word_of
 from iris_cli.core.model.task import Ended, EndReason, Stopping, Task, TaskState
 from iris_cli.core.model.waiting import describe_overdue, describe_quiet_tasks

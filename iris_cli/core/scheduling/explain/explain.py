@@ -13,7 +13,7 @@ from functools import cached_property, partial, reduce
 from operator import or_
 
 from iris_cli.core import AttemptId, AttemptState, Cluster, Job, TaskId, WorkerId
-from iris_cli.core.method_cache import cached_by_argument
+from iris_cli.core.decorators import cached_by_argument
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import explanation, wording
 from iris_cli.core.scheduling.explain.change import single_change
