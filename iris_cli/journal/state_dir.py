@@ -20,7 +20,7 @@ from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotF
 from iris_cli.journal import access, layout
 from iris_cli.journal.access import LockHolder
 from iris_cli.journal.durable import DISK, PRIVATE_DIRECTORY, Disk, make_directory, reading, writing
-from iris_cli.journal.files.heartbeat import forget_runner, read_heartbeat, write_heartbeat
+from iris_cli.journal.files.runners import Clients, Runners, forget_runner, read_heartbeat, write_heartbeat
 from iris_cli.journal.log.file_store import FileStore, Fold, Keep
 from iris_cli.journal.log.position import Header, Position
 from iris_cli.journal.log.recovery import Damage, damage_of, repair
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from iris_cli.core.model.slice import SliceOwner
     from iris_cli.journal.files.notices import NoticeFile
     from iris_cli.journal.files.pulled_logs import LogsDue, PulledLogs
-    from iris_cli.journal.files.runners import Clients, Runners
     from iris_cli.journal.files.workspaces import Workspaces
     from iris_cli.journal.history import LineRange, LineRanges, Reading
     from iris_cli.journal.log.archive import Compacted
@@ -357,12 +356,8 @@ class StateDir:
 
     @cached_property
     def runners(self) -> Runners:
-        from iris_cli.journal.files.runners import Runners
-
         return Runners(self.path, self.actor)
 
     @cached_property
     def clients(self) -> Clients:
-        from iris_cli.journal.files.runners import Clients
-
         return Clients(self.path)

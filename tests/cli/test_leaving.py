@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.journal.durable import DISK
-from iris_cli.journal.files.heartbeat import write_heartbeat
+from iris_cli.journal.files.runners import write_heartbeat
 from tests.support.command_server import command_server
 from tests.support.invocations import Invocation
 from tests.support.mounts import on_a_small_disk, remount

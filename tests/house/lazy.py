@@ -30,7 +30,7 @@ LAZY: Mapping[str, str] = {
     "journal.log.verify": "journal.log.writer",
     "journal.snapshot.cache": "journal.snapshot.reading journal.snapshot.writing",
     "journal.state_dir": (
-        "core.events.events journal.files.runners journal.files.notices journal.files.pulled_logs "
+        "core.events.events journal.files.notices journal.files.pulled_logs "
         "journal.files.workspaces journal.history journal.log.writer"
     ),
     # A look connects to nobody, places nothing and notifies nobody. Most cycles ship, post and take over nothing.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.journal.files.heartbeat import runners_of
+from iris_cli.journal.files.runners import runners_of
 from iris_cli.journal.state_dir import StateDir
 
 KINDS = ("cron", "loop", "watch", "wait", "command")

@@ -1,8 +1,12 @@
-"""Runners and clients, each with a locked file, and the operator's order to the background loop.
+"""Runners and clients, each with a locked file, the results of the last cycles, and the order to the background loop.
 
 A runner is a process that runs cycles. A client is a process that shows an interactive job in its terminal. The kernel
 releases the lock of a file when its process ends, so a locked file shows that its process is running. The content of
 the file is used in messages only.
+
+The heartbeat is one small file with the results and times of the last cycles, one for each kind of runner. Several
+invocations may write it at the same time and must not lose each other's entries. So an invocation holds a separate
+lock, for microseconds, while it reads and writes the file.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +27,7 @@ from msgspec.structs import asdict
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.journal.codec import decode, decode_record, encode
 from iris_cli.journal.durable import PRIVATE_DIRECTORY, Disk, is_in_place, open_safely, opened, replace_file
-from iris_cli.journal.layout import CLIENTS, LOOP_ORDER, RUNNERS
+from iris_cli.journal.layout import CLIENTS, HEARTBEAT, HEARTBEAT_LOCK, LOOP_ORDER, RUNNERS
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 LOOP = "loop"
@@ -34,6 +38,9 @@ KINDS = frozenset({LOOP, "watch", "wait", "command"})
 _LIMIT = 4096  # bytes
 _TRIES = 100  # maximum number of tries to take a lock, which other processes hold briefly to check it
 _RETRY_INTERVAL = 0.005  # seconds
+_MAX_HEARTBEAT = 1 << 16  # bytes
+_HEARTBEAT_TRIES = 50  # maximum number of tries to take the lock of the heartbeat
+_ENTRIES = "runners"  # the field of the heartbeat with an entry for each kind of runner
 
 
 class Runner(Struct, frozen=True, kw_only=True):
@@ -299,3 +306,66 @@ class Clients:
             if self.is_gone(path.name):
                 with suppress(OSError):
                     path.unlink()
+
+
+def write_heartbeat(
+    directory: Path, disk: Disk, heartbeat: Mapping[str, object], runner: str, entry: Mapping[str, object]
+) -> None:
+    """Record the result `heartbeat` of a cycle. `entry` replaces the entry of this kind of runner. Raises OSError.
+
+    If the lock can't be taken, the file is written without the lock. The next cycles restore lost entries.
+    """
+    with _heartbeat_locked(directory):
+        runners = runners_of(read_heartbeat(directory)) | ({runner: dict(entry)} if runner else {})
+        _replace_heartbeat(directory, disk, {**heartbeat, **({_ENTRIES: runners} if runners else {})})
+
+
+def forget_runner(directory: Path, disk: Disk, runner: str) -> None:
+    """Delete the entry of a kind of runner that no longer exists. Raises OSError."""
+    if runner not in runners_of(read_heartbeat(directory)):
+        return
+    with _heartbeat_locked(directory):
+        stored = read_heartbeat(directory) or {}
+        others = {kind: entry for kind, entry in runners_of(stored).items() if kind != runner}
+        _replace_heartbeat(directory, disk, {**stored, _ENTRIES: others})
+
+
+def read_heartbeat(directory: Path) -> dict[str, Any] | None:
+    """Return the content of the file; None if the file is missing or can't be read."""
+    try:
+        with opened(directory / HEARTBEAT, os.O_RDONLY | os.O_NONBLOCK) as fd:
+            heartbeat = json.loads(os.read(fd, _MAX_HEARTBEAT))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return heartbeat if isinstance(heartbeat, dict) else None
+
+
+def runners_of(heartbeat: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """Return the last entry of each kind of runner; empty if the file has no entries."""
+    kinds = (heartbeat or {}).get(_ENTRIES)
+    if not isinstance(kinds, dict):
+        return {}
+    return {kind: entry for kind, entry in kinds.items() if isinstance(entry, dict)}
+
+
+def _replace_heartbeat(directory: Path, disk: Disk, heartbeat: Mapping[str, object]) -> None:
+    data = json.dumps(heartbeat).encode("ascii") + b"\n"
+    replace_file(disk, directory / HEARTBEAT, data, alone=False)
+
+
+@contextmanager
+def _heartbeat_locked(directory: Path) -> Iterator[None]:
+    fd = -1
+    with suppress(OSError):
+        fd = open_safely(directory / HEARTBEAT_LOCK, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
+        for _ in range(_HEARTBEAT_TRIES):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                SYSTEM_CLOCK.sleep(_RETRY_INTERVAL)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.close(fd)

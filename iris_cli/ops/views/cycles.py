@@ -14,8 +14,7 @@ from iris_cli.config.schema import ClusterConfig, Mode
 from iris_cli.core import Attempt, AttemptId, Cluster, JobId, SliceState, Token, WorkerCondition
 from iris_cli.core.units import count, format_duration
 from iris_cli.journal.access import write_fix
-from iris_cli.journal.files.heartbeat import runners_of
-from iris_cli.journal.files.runners import LOOP, Runner
+from iris_cli.journal.files.runners import LOOP, Runner, runners_of
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.outcomes.durations import elapsed
 

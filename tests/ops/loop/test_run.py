@@ -18,8 +18,7 @@ from iris_cli.core.model.job import JobState
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal import access, state_dir
 from iris_cli.journal.durable import DISK
-from iris_cli.journal.files.heartbeat import runners_of
-from iris_cli.journal.files.runners import LOOP, LoopOrder, RunnerLock, write_loop_order
+from iris_cli.journal.files.runners import LOOP, LoopOrder, RunnerLock, runners_of, write_loop_order
 from iris_cli.ops.cycle.cycle import Cycles
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.loop.run import LoopEnd

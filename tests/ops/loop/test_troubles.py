@@ -11,8 +11,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.worker import WorkerCondition
-from iris_cli.journal.files.heartbeat import runners_of
-from iris_cli.journal.files.runners import LOOP
+from iris_cli.journal.files.runners import LOOP, runners_of
 from iris_cli.ops.loop.run import environment_troubles, missing_secrets_by_job
 from iris_cli.ops.secret_values import NOT_SET
 from iris_cli.ops.views.why import why
