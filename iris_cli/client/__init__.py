@@ -2,8 +2,7 @@
 
 from iris_cli.client.async_client import AsyncIrisClient, AsyncJob
 from iris_cli.client.iris_client import IrisClient, Job, WaitTimeoutError
-from iris_cli.client.job_info import JobInfo, get_job_info
-from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
+from iris_cli.client.records import Endpoint, JobInfo, JobStatus, LogLine, TaskStatus, get_job_info
 from iris_cli.client.request_channel import UnansweredError
 from iris_cli.core import Constraint, ConstraintOp, JobState, TaskState
 from iris_cli.errors import IrisError

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_cli.client import JobInfo, get_job_info
-from iris_cli.client.job_info import read_job_info
+from iris_cli.client.records import read_job_info
 from iris_cli.core.constraints import Constraint, ConstraintOp
 from iris_cli.errors import UsageError
 
