@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from iris_cli.capacity.gcp.api import Api, RetryPolicy
-from iris_cli.capacity.gcp.creation import OWNER, build_node, build_queued_resource
+from iris_cli.capacity.gcp.api import Api, RetryPolicy, build_node, build_queued_resource
 from iris_cli.capacity.gcp.reading import (
+    OWNER,
     cloud_slice,
     failed_creation,
     is_being_deleted,

@@ -17,12 +17,14 @@ from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, Ref
 from google.cloud import tpu_v2
 from msgspec.structs import replace
 
-from iris_cli.capacity.gcp.creation import GROUP, OWNER
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core import Slice, SliceHost, count
-from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
+from iris_cli.core.messages.cloud import LABEL_PREFIX, CloudSlice, CloudState, Refusal
 from iris_cli.core.topology import canonical_type, lookup, type_from_api
 from iris_cli.errors import UsageError
+
+OWNER, GROUP = f"{LABEL_PREFIX}owner", f"{LABEL_PREFIX}group"
+"""The labels with the owner and the scale group of a slice."""
 
 # CloudState.STOPPED proves that nothing runs on the slice. Google's states STOPPING and HIDDEN (under repair) don't
 # prove it. Slices in these states count as FAILED, so that iris deletes them.

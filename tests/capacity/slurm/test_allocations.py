@@ -14,8 +14,7 @@ import pytest
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.capacity.slurm.commands import CommandOutput, convert_error, run_here
-from iris_cli.capacity.slurm.provider import SlurmProvider
-from iris_cli.capacity.slurm.submission import sbatch
+from iris_cli.capacity.slurm.provider import SlurmProvider, sbatch
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.model.slice import Slice, SliceState
 from iris_cli.demo.local_slurm import URGENT
