@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from iris_cli.demo.home import make_key
 from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
@@ -14,6 +13,7 @@ from iris_cli.core.messages.cloud import Refusal
 from iris_cli.core.model.slice import Addresses
 from iris_cli.core.model.worker import Connection
 from iris_cli.core.topology import lookup
+from iris_cli.demo.processes import make_key
 from tests.capacity.gcp_place import ZONE, GcpPlace
 
 pytest.importorskip("google.cloud.tpu_v2")
