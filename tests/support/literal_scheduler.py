@@ -111,16 +111,13 @@ class LiteralScheduler:
     def is_late(self, job: Job, together: list[Task]) -> bool:
         """Return True if the entry, a task or a gang, was never placed and has waited too long."""
         placed_once = any(task.attempts for task in together) or (job.is_gang and job.rounds > 0)
-        if placed_once or job.scheduling_timeout == 0:
-            return False
-        return self.now - self._start_of_wait(job) > job.scheduling_timeout
+        return not placed_once and 0 < job.scheduling_timeout < self.now - self._start_of_wait(job)
 
     def _start_of_wait(self, job: Job) -> float:
         """Return the time since which the job may be placed: in the future if it is held or its dependency runs."""
-        awaited = [self.jobs[each].end for each in job.after if each in self.jobs]
-        if None in awaited or job.held_at is not None:
-            return math.inf
-        return max([job.submitted_at, job.released_at, *(end.at for end in awaited if end is not None)])
+        ends = [self.jobs[each].end for each in job.after if each in self.jobs]
+        since = [math.inf if end is None else end.at for end in ends]
+        return max(job.submitted_at, job.released_at, *since, math.inf if job.held_at is not None else 0.0)
 
     # Workers of a task
 
