@@ -99,7 +99,7 @@ def _lines(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
         yield "demand: none"
     outcomes = demand_outcomes(plan)
     for entry in plan.demand:
-        yield f"demand {entry.key} ({_needs(entry)}): {outcomes[entry.task_ids[0]]}"
+        yield f"{entry.key} ({_needs(entry)}) is {outcomes[entry.task_ids[0]]}"
     yield from _actions(plan, scaling)
 
 
@@ -170,7 +170,7 @@ def show_pass(output: Output, result: Autoscaled, scaling: Scaling) -> None:
         for line in group.by_hand:
             output.done(line)
     for each in scaling.unmet:
-        output.done(f"no capacity for {each.id}: {each.text}")
+        output.done(f"no scale group serves {each.id}: {each.text}")
     for problem in result.problems:
         output.warning(problem)
 

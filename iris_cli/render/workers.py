@@ -68,12 +68,13 @@ def _cells(details: WorkerDetails) -> Row:
 
 def status_words(status: str, noun: str = "") -> str:
     """Return a worker's status in words, such as `stopping tasks`; for a slice (`noun`: VM) such as `2 VMs suspect`."""
-    parts = (part.rpartition(" ") for part in status.split(", "))
-    return ", ".join(
-        (f"{count(int(number), noun)} " if number else "")
-        + ("stopping tasks" if word == "stopping" else word)
-        for number, _, word in parts
-    )
+    return ", ".join(_status_part(*part.rpartition(" "), noun) for part in status.split(", "))
+
+
+def _status_part(number: str, _: str, word: str, noun: str) -> str:
+    if word == "stopping":
+        return "stopping tasks" + (f" ({count(int(number), noun)})" if number else "")
+    return f"{count(int(number), noun)} {word}" if number else word
 
 
 def is_use_known(row: WorkerRow) -> bool:

@@ -68,9 +68,9 @@ def test_a_dry_run_says_who_wants_what_who_makes_it_and_why_not(
 ) -> None:
     owner = json.loads((site / "state" / "events.jsonl").read_text().splitlines()[0])["cluster_id"][:4]
     assert lines(capsys, "autoscale", "--dry-run") == [
-        "demand train (2 slices of v5litepod-16): served by scale group west",
-        "demand large (1 slice of v4-32): served by scale group lab",
-        "demand far (1 slice of v5litepod-16): no capacity: needs region=eu-west4, "
+        "train (2 slices of v5litepod-16) is served by scale group west",
+        "large (1 slice of v4-32) is served by scale group lab",
+        "far (1 slice of v5litepod-16) is not served: needs region=eu-west4, "
         "but the otherwise suitable scale group west has us-west4 (did you mean us-west4?)",
         f"create west-{owner}-1 in scale group west",
         f"create west-{owner}-2 in scale group west",
@@ -114,7 +114,7 @@ def test_status_shows_groups_and_what_is_unmet(
         ["west", "v5litepod-16", "us-west4,", "preemptible", "0", "(max", "2)", "2"],
         ["lab", "v4-32", "us-central2", "0", "(max", "1)", "1"],
     ]
-    assert any(line.startswith("no capacity for far: needs region=eu-west4") for line in shown)
+    assert any(line.startswith("no scale group serves far: needs region=eu-west4") for line in shown)
 
 
 @pytest.mark.parametrize("tpu", ["v4-32", "v4-8"])
@@ -146,11 +146,11 @@ def test_why_says_of_a_job_that_waits_what_a_pass_would_say(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     demand_outcomes = {
-        line.split()[1]: line.partition("): ")[2]
+        line.split()[0]: line.partition(") is ")[2]
         for line in lines(capsys, "autoscale", "--dry-run")
-        if line.startswith("demand ")
+        if ") is " in line
     }
-    assert demand_outcomes["far"].startswith("no capacity: needs region=eu-west4")
+    assert demand_outcomes["far"].startswith("not served: needs region=eu-west4")
     for job, fate in demand_outcomes.items():
         [wait] = json.loads("\n".join(lines(capsys, "--json", "why", job)))["waits"]
         assert wait["demand"] == fate
@@ -169,7 +169,7 @@ def test_why_says_all_that_becomes_of_the_tasks_of_a_job(
     [wait] = json.loads("\n".join(lines(capsys, "--json", "why", "many")))["waits"]
     assert wait["demand"] == (
         "served by scale group west; "
-        "no capacity: needs 1 slice, but scale group west is at its limit of 2 slices (max_slices)"
+        "not served: needs 1 slice, but scale group west is at its limit of 2 slices (max_slices)"
     )
 
 

@@ -270,7 +270,7 @@ def test_a_refused_run_is_explained_and_json_has_the_end(desk: Desk) -> None:
     refused = desk.iris("run", *CHIPS, "--", "sh", code=ExitCode.NOT_RUN)
     assert refused.err.splitlines() == [
         "error: iris run needs a terminal",
-        "hint: iris launch --follow -- COMMAND ...",
+        "hint: without a terminal: iris launch --follow -- COMMAND ...",
     ]
     assert not (desk.state / "events.jsonl").exists()
     with desk.terminal("run", "--tpu", "v4-16", "--force", "--", "sh") as terminal:

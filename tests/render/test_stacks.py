@@ -165,7 +165,7 @@ def test_ranks_without_a_stack_are_compared_by_what_their_threads_do(
     assert shown([*spinning, asleep], capsys)[0] == (
         "no stacks, only thread states: ranks 0-1,3 spin; rank 2 sleeps in \\x1b[2Jpipe\n"
         "\n"
-        "[0-1,3] threads of rank 0; the other ranks have the same\n"
+        "[0-1,3] threads of rank 0; ranks 1,3 have the same\n"
         "    python3 train.py\n"
         "        1 thread spins: 98 % CPU, 2.0s CPU time\n"
         "        4 threads sleep in futex_wait: 0 % CPU, 8.0s CPU time\n"

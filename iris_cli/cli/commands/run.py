@@ -63,7 +63,9 @@ def _run(iris: Context, fields: Mapping[str, Any], command: tuple[str, ...]) -> 
     request = parse_request(fields, command)
     session = iris.session("iris run")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("iris run needs a terminal", hint="iris launch --follow -- COMMAND ...")
+        raise UsageError(
+            "iris run needs a terminal", hint="without a terminal: iris launch --follow -- COMMAND ..."
+        )
     result = operation(session, iris.transport, request, LocalTerminal(), iris.output.message)
     code = ExitCode.NOT_RUN if result.exit_code is None else result.exit_code
     if iris.output.as_json:

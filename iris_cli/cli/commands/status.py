@@ -55,7 +55,7 @@ def status(
             ended = None if everything else render.ended_jobs(iris.output)
             found = cluster_status(session, at=at, labels=labels, states=states, ended=ended)
             chosen = bool(labels or states)
-            render.show_cluster(iris.output, found, everything=everything, chosen=chosen)
+            render.show_cluster(iris.output, found, everything=everything, chosen=chosen, states=states)
 
     if not watch:
         show()

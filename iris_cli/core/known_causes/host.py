@@ -22,7 +22,7 @@ HOST = (
     Rule(name="disk-full", source=_ERRNO, next="iris exec {worker} -- df -h",
          text=("No space left on device", "Errno 28]"),
          cause="disk full or no inodes left",
-         fix="Free some space, or write to another disk; `iris gc` removes files of old jobs. If df shows "
+         fix="Free some space, or write to another disk; `iris gc` removes files of old jobs. If df shows free "
              "space, check df -i, /tmp and /dev/shm."),
     Rule(name="disk-quota", source=_ERRNO, next="iris exec {worker} -- quota -s",
          text=("Disk quota exceeded", "Errno 122]"),

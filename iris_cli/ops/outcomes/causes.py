@@ -148,11 +148,11 @@ def who_failed(job: Job, task: Task, failed: int = 1) -> str:
 
 
 def other_rank_words(task: TaskId, cause: str, first: TaskId, end: str) -> str:
-    """Return words such as `rank 0 failed first: exit 134; cause in the output of rank 2: disk full`.
+    """Return words such as `rank 0 failed first: exit 134; cause: disk full (output of rank 2)`.
 
     `task`: the rank whose output shows the `cause` of the gang's failure. `first`: the rank that failed first.
     """
-    return f"rank {first.index} failed first: {end}; cause in the output of rank {task.index}: {cause}"
+    return f"rank {first.index} failed first: {end}; cause: {cause} (output of rank {task.index})"
 
 
 def job_cause(job: Job, cause: Task | None, failed: int = 1) -> str:

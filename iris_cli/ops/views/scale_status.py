@@ -70,7 +70,7 @@ def demand_outcomes(plan: ScalingPlan) -> dict[TaskId, str]:
     """Map each task in the demand to the group that creates a slice for it, or to the reason why no group does."""
     routed = plan.routing.routed.items()
     served = ((entry, f"served by scale group {name}") for name, entries in routed for entry in entries)
-    unmet = ((each.entry, f"no capacity: {each.reason}") for each in plan.routing.unmet)
+    unmet = ((each.entry, f"not served: {each.reason}") for each in plan.routing.unmet)
     return {task: words for entry, words in (*served, *unmet) for task in entry.task_ids}
 
 

@@ -213,7 +213,7 @@ def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
     first, number = next(iter(words.items()), ("", 0))
     if len(words) < 2:
         return first
-    return f"{number} of {sum(words.values())} pending tasks: {first}; others: iris why {job.id}"
+    return f"{number} of {sum(words.values())} pending tasks: {first} (others: iris why {job.id})"
 
 
 def _counts(tasks: Sequence[Task]) -> dict[TaskState, int]:

@@ -28,6 +28,7 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     """The result on one worker or for one task.
 
     `end`: how the command ended. `silence`: why the worker did not answer. `note`: why the command was not sent.
+    `timeout`: the time limit of the command in seconds.
     """
 
     worker: WorkerId | None
@@ -35,6 +36,7 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     end: CommandEnd | None = None
     silence: Silence | None = None
     note: str = ""
+    timeout: float = 0.0
 
     @property
     def succeeded(self) -> bool:
@@ -141,7 +143,10 @@ def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandRes
     def run(order: _Order) -> tuple[_Order, CommandResult]:
         answer = session.runner.commands.run(session.target(order.worker), order.request)
         silence, end = (answer, None) if isinstance(answer, Silence) else (None, answer)
-        return order, CommandResult(worker=order.worker.id, task=order.task, end=end, silence=silence)
+        timeout = order.request.timeout
+        return order, CommandResult(
+            worker=order.worker.id, task=order.task, end=end, silence=silence, timeout=timeout
+        )
 
     _ = session.runner  # creates the runner before the threads use it
     try:

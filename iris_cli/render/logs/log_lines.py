@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from iris_cli.core import TaskId, WorkerId, count
+from iris_cli.core import TaskId, WorkerId, count, format_duration
 from iris_cli.ops.logs.log_diff import Deviation, StreamDiff
 from iris_cli.ops.logs.log_reading import BOTH, LineCutter, LogText
 from iris_cli.ops.logs.logs import TaskLog
@@ -316,7 +316,7 @@ def _result_note(each: CommandResult) -> str:
     cut = "; output truncated" if each.end.cut else ""
     code = "no exit code" if each.end.exit_code is None else f"exit {each.end.exit_code}"
     if each.end.timed_out:
-        return f"command killed at its --timeout ({code}){cut}"
+        return f"command killed after {format_duration(each.timeout)} (--timeout); {code}{cut}"
     return cut.removeprefix("; ") if each.succeeded else code + cut
 
 

@@ -210,9 +210,9 @@ def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
     output.line("no stacks, only thread states: " + "; ".join(_sentence(*group) for group in ordered))
     for _, ranks in ordered:
         output.line()
-        prefix = rank_prefix([each.task.index for each in ranks])
-        others = "; the other ranks have the same" if len(ranks) > 1 else ""
-        output.line(f"{prefix} threads of rank {ranks[0].task.index}{others}")
+        first, *others = (each.task.index for each in ranks)
+        same = f"; {_ranks(others)} {'has' if len(others) == 1 else 'have'} the same" if others else ""
+        output.line(f"{rank_prefix([first, *others])} threads of rank {first}{same}")
         for program in _programs_without_stack(ranks[0]):
             output.line(f"    {_short_command(program)}")
             for line in _thread_lines(program.threads):

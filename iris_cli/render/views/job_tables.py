@@ -10,7 +10,6 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.ops.outcomes.causes import other_rank_words
 from iris_cli.ops.views.failure import Explained, FailureCard, PeerGroup
 from iris_cli.ops.views.job_status import EndpointRow, JobStatus
-from iris_cli.ops.views.status import JobRow
 from iris_cli.ops.views.task_rows import AttemptRow, TaskRow
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Renderable, Table, Text
@@ -70,19 +69,25 @@ def _header(status: JobStatus) -> Text:
     )
 
 
-def _run_time(job: JobRow) -> str:
-    """Return `ran 2h` for an ended job, `running for 2h` for a running job, otherwise `ran for 2h so far`."""
-    took = duration(job.duration)
+def _run_time(status: JobStatus) -> str:
+    """Return `ran 2h` for an ended job, `running for 2h` if the first attempts are running, else `ran for 2h so far`.
+
+    If the only task of an open job has earlier attempts, the text ends with their number: `in 2 attempts`.
+    """
+    job, took = status.job, duration(status.job.duration)
     if job.ended_at is not None:
         return f"ran {took}"
-    return f"running for {took}" if job.display == JobState.RUNNING else f"ran for {took} so far"
+    attempts = max((len(task.attempts) for task in status.tasks), default=0)
+    if job.display == JobState.RUNNING and attempts < 2:
+        return f"running for {took}"
+    return f"ran for {took} so far" + (f" in {attempts} attempts" if job.replicas == 1 < attempts else "")
 
 
 def _facts(status: JobStatus) -> Table:
     job = status.job
     times = f"submitted {duration(job.age)} ago ({clock_time(job.submitted_at)} UTC)"
     if job.duration is not None:
-        times += f", {_run_time(job)}"
+        times += f", {_run_time(status)}"
     if job.ended_at is not None:
         times += f", ended {duration(max(0.0, status.at - job.ended_at))} ago"
     return facts(
@@ -294,4 +299,4 @@ def _known_cause(known: Explained, failure: FailureCard) -> Iterator[Text | Tabl
     who = "" if known.task == failure.task else f" (in the output of task-{known.task.index})"
     yield text(f"known cause{who}: {known.cause}", "bold yellow")
     line = known.line if known.line not in failure.cause else ""
-    yield facts([("log line", line), ("fix", known.fix), ("source", known.source)])
+    yield facts([("output line", line), ("fix", known.fix), ("source", known.source)])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from iris_cli.core import JobState, TaskState, count
-from iris_cli.core.lifecycle.display import counts_in_words, word_of
+from iris_cli.core.lifecycle.display import DisplayWord, counts_in_words, word_of
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow
 from iris_cli.ops.views.scaling_rows import CreatedSliceRow, ScaleGroupRow, Scaling
 from iris_cli.ops.views.status import ClusterStatus, JobRow, in_display_order
@@ -42,21 +42,31 @@ def ended_jobs(output: Output) -> int:
 
 
 def show_cluster(
-    output: Output, status: ClusterStatus, *, everything: bool = False, chosen: bool = False
+    output: Output,
+    status: ClusterStatus,
+    *,
+    everything: bool = False,
+    chosen: bool = False,
+    states: Sequence[str] = (),
 ) -> None:
-    """Print the cluster. `everything`: print all jobs. `chosen`: the user has selected jobs by label or state."""
+    """Print the cluster. `everything`: print all jobs.
+
+    `chosen`: the user has selected jobs by label or state. `states`: the states that the user has given.
+    """
     output.view(
         status,
         status.messages,
         (job.id for job in status.jobs),
-        lambda: _parts(status, output.width, everything=everything, chosen=chosen),
+        lambda: _parts(status, output.width, everything=everything, chosen=chosen, states=states),
     )
 
 
-def _parts(status: ClusterStatus, width: int, *, everything: bool, chosen: bool) -> list[Text | Table]:
+def _parts(
+    status: ClusterStatus, width: int, *, everything: bool, chosen: bool, states: Sequence[str]
+) -> list[Text | Table]:
     parts: list[Text | Table] = [*banner(status.messages, status.cycles), header(status)]
     for part in (
-        _jobs(status, width, everything, chosen),
+        [*_jobs(status, width, everything, chosen), *_state_notes(status, states)],
         _slices(status, width),
         _groups(status.scaling, width),
         _hosts(status, width),
@@ -104,6 +114,15 @@ def _jobs(status: ClusterStatus, width: int, everything: bool, chosen: bool) -> 
     if words and not everything:
         parts.append(text(f"{' and '.join(words)} not shown: iris status --all", "dim"))
     return parts
+
+
+def _state_notes(status: ClusterStatus, states: Sequence[str]) -> Iterator[Text]:
+    """Yield which jobs `--state` finds besides the jobs that are in that state, if the screen lists such jobs."""
+    wanted = {each.upper() for each in states}
+    if DisplayWord.STOPPED in wanted and any(DisplayWord.STOPPED in job.task_displays for job in status.jobs):
+        yield text("--state STOPPED lists jobs with a STOPPED task", "dim")
+    if DisplayWord.STOPPING in wanted and any(job.stopping and job.state.terminal for job in status.jobs):
+        yield text("--state STOPPING also lists ended jobs with attempts that are still stopping", "dim")
 
 
 def _job_cells(job: JobRow) -> Row:
@@ -208,7 +227,9 @@ def _groups(scaling: Scaling, width: int) -> list[Text | Table]:
         if each.backing_off
     ]
     parts += [text(line, "yellow") for each in scaling.groups for line in each.by_hand]
-    parts += [text(f"no capacity for {each.id}: {each.text}", "yellow") for each in scaling.unmet[:MAX_UNMET]]
+    parts += [
+        text(f"no scale group serves {each.id}: {each.text}", "yellow") for each in scaling.unmet[:MAX_UNMET]
+    ]
     if len(scaling.unmet) > MAX_UNMET:
         parts.append(text(f"{len(scaling.unmet) - MAX_UNMET} more: iris autoscale --dry-run", "dim"))
     return parts

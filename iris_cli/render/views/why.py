@@ -125,6 +125,8 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
         obstacles.append((near.name, rejection_words(near.kind, lacks)))
     for names, obstacle in group_by_text(obstacles):
         yield "near miss", f"{fold(names)}: {obstacle}"
+    if found.more_near_misses:
+        yield "near miss", f"{found.more_near_misses} more"
     for hint in found.hints:
         yield "hint", hint
     if found.change is not None:

@@ -51,6 +51,7 @@ PICTURES = {
     "failed-gang": Picture(
         line="iris status",
         then=(
+            "iris status --state stopping",
             "iris status train",
             "iris status --all train",
             "iris status --at 10m",

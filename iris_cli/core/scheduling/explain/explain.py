@@ -133,6 +133,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             groups_found=len(groups),
             largest=(str(largest.key), len(largest.members)) if largest else None,
             near_misses=tuple(self._near_miss(case, check) for check in nearest[:_MAX_NEAR_MISSES]),
+            more_near_misses=len(nearest[_MAX_NEAR_MISSES:]),
             behind=tuple(self._takers_ahead(job, nearest)),
             hints=tuple(wording.hints(fleet, requirement)),
             change=single_change(case, job, nearest, partial(self._record.workers_with_change, job.id)),

@@ -68,8 +68,9 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
     `equipped` of the `workers` have a compatible device. `refused`: for each kind of reason, the number of workers for
     which it is the first reason. For gangs, `groups_found` counts the groups with a compatible device, and `largest` is
-    the name and size of the largest group. `near_misses` are sorted, the nearest first. `behind`: jobs that took room
-    earlier in this cycle. `hints`: probable typing errors in the constraints. `change`: one change that lets it run.
+    the name and size of the largest group. `near_misses` are sorted, the nearest first; `more_near_misses` counts those
+    omitted. `behind`: jobs that took room earlier in this cycle. `hints`: probable typing errors in the
+    constraints. `change`: one change that lets it run.
     """
 
     reasons: tuple[Reason, ...]
@@ -82,6 +83,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     groups_found: int = 0
     largest: tuple[str, int] | None = None
     near_misses: tuple[NearMiss, ...] = ()
+    more_near_misses: int = 0
     behind: tuple[Taker, ...] = ()
     hints: tuple[str, ...] = ()
     change: Change | None = None
