@@ -80,6 +80,25 @@ def test_work_that_a_full_worker_refuses_goes_to_another_one(
     assert last.worker == "second-0"
 
 
+def test_a_worker_with_a_read_only_disk_is_unusable_and_starts_the_attempt_when_it_can_write(
+    ssh_lab: Lab, small_disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = ssh_lab(1)
+    home = hosts[0].home
+    small_disk(home)
+    desk = Desk(site_of(hosts, tmp_path, monkeypatch))
+    desk.until(lambda: probed(desk) == 1)
+    subprocess.run(["mount", "-o", "remount,ro", str(home)], check=True)
+    desk.launch("job", "true", tpu="v4-8")
+    desk.until(lambda: desk.worker("first-0").unschedulable)
+    assert "can't write below" in desk.worker("first-0").reason
+    assert "first-0: unusable: can't write below" in desk.site.iris("status", "job").out.replace("\n", " ")
+    assert len(desk.attempts("job")) == 1
+    subprocess.run(["mount", "-o", "remount,rw", str(home)], check=True)
+    desk.until(lambda: desk.state("job") is JobState.SUCCEEDED, every=PAST_ANY_BACK_OFF)
+    assert len(desk.attempts("job")) == 1
+
+
 def test_without_space_for_the_log_nothing_is_sent_and_the_next_run_goes_on(
     ssh_lab: Lab, small_disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

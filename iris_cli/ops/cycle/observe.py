@@ -182,16 +182,31 @@ def poll_call(
 def next_poll(poll: Poll | None, answer: WorkerAnswer) -> Poll | None:
     """Return the remaining calls of a poll after the answer to one of its calls, or None.
 
-    If the call belongs to no poll (`poll` is None) and the host has rebooted, return a poll.
+    If the call belongs to no poll (`poll` is None), and the host has rebooted or can't write its files, return a poll.
     """
     if isinstance(answer.observation, Silence):
         return None
     if poll is None:
-        return Poll(answer.context.worker, probe=False) if has_rebooted(answer) else None
+        probe = _could_not_prepare(answer)
+        return Poll(answer.context.worker, probe=probe) if probe or has_rebooted(answer) else None
     if not (poll.probe or poll.stops):
         return None
     remaining = structs.replace(poll, probe=False, stops=poll.stops if poll.probe else ())
     return remaining if remaining.stops or answer.context.attempts else None
+
+
+def _could_not_prepare(answer: WorkerAnswer) -> bool:
+    """Return True if a worker made neither the directory of an attempt nor its tombstone, as on a read-only disk.
+
+    It is also True while another invocation sends the attempt's workspace. A probe then finds out.
+    """
+    observation = answer.observation
+    if not isinstance(observation, WorkerReport) or bool(observation.lacking) == bool(answer.launching):
+        return (
+            False  # this call neither prepared an attempt nor sent a workspace, or the workspace is sent next
+        )
+    known = answer.context.acknowledged
+    return any(each.state is RemoteState.ABSENT and each.token not in known for each in observation.attempts)
 
 
 def has_rebooted(answer: WorkerAnswer) -> bool:

@@ -197,7 +197,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.GangRoundEnded: _gang_round_ended,
     ev.TaskAssigned: _task_assigned,
     ev.DispatchTakenOver: lambda event: (
-        f"{event.attempt_id} may be running: its worker did not answer the start call"
+        f"{event.attempt_id} may be running: its worker has not confirmed the start"
     ),
     ev.TaskDispatched: lambda event: f"{event.attempt_id} acknowledged by its worker",
     ev.TaskDispatchFailed: lambda event: (

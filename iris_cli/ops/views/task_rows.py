@@ -129,7 +129,7 @@ def _why(view: View, task: Task, last: AttemptRow | None, pending_reason: str) -
         current = task.attempts[-1]
         if current.acknowledged:
             return "received by its worker, not started yet"
-        return "its worker did not answer the start call" if current.taken_over else "dispatching"
+        return "its worker has not confirmed the start" if current.taken_over else "dispatching"
     return last.why if last is not None else ""
 
 
