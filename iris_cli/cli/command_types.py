@@ -11,13 +11,14 @@ from iris_cli.cli import complete
 from iris_cli.core.ids import clip
 from iris_cli.core.model.job_fields import OPTIONS_OF_OTHER_TOOLS
 from iris_cli.core.text import did_you_mean, nearest
-from iris_cli.core.units import parse_index, parse_number, parse_whole
+from iris_cli.core.units import parse_duration, parse_index, parse_number, parse_whole
 from iris_cli.errors import ExitCode, UsageError
 
 T = TypeVar("T", bound=Callable[..., Any])
 N = TypeVar("N", int, float)
 
 _MAX_ALIGNED = 60  # the comments of longer examples are not aligned
+_MIN_INTERVAL = 0.1  # seconds
 _MAX_SECONDS = 1e9  # about thirty years; system calls accept this timeout
 
 
@@ -41,6 +42,15 @@ def whole_index(text: str) -> int:
 def number(text: str) -> float:
     """Parse a number. Raises BadParameter."""
     return _parse(parse_number, text)
+
+
+def parse_interval(text: str) -> float:
+    """Parse a duration, such as `10s` or `10`, between repetitions. Raises BadParameter."""
+    seconds = _parse(parse_duration, text)
+    if seconds < _MIN_INTERVAL:
+        raise typer.BadParameter(f"{clip(text)} is less than {_MIN_INTERVAL}s")
+    check_seconds(seconds)
+    return seconds
 
 
 def _parse(parse: Callable[[str], N], text: str) -> N:

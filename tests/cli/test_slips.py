@@ -147,8 +147,9 @@ def test_a_slice_is_told_from_its_workers(
         ("logs train --rank 1_0", "invalid value for '--rank': '1_0' is not a whole number\n"),
         ("schedule --lock-timeout soon", "'soon' is not a number\n"),
         ("schedule --lock-timeout nan", "nan is not a number of seconds to wait"),
-        ("schedule --interval nan", "nan is not a number of seconds to wait"),
-        ("autoscale --interval inf", "inf is not a number of seconds to wait"),
+        ("schedule --interval nan", "invalid value for '--interval': 'nan' is not a duration\n"),
+        ("schedule --interval 50ms", "invalid value for '--interval': 50ms is less than 0.1s\n"),
+        ("autoscale --interval inf", "invalid value for '--interval': 'inf' is not a duration\n"),
         ("watch --interval 1e10", "is not a number of seconds to wait"),
     ],
 )

@@ -97,6 +97,7 @@ def loaded_by(cluster: ClusterFiles, line: str) -> set[str]:
     [
         ("schedule --once --lock-timeout 0 --cron 60", {"once": True, "interval": None, "cron": 60.0}),
         ("--quiet schedule --interval=3 --lock-timeout 0", {"once": False, "interval": 3.0, "cron": None}),
+        ("schedule --interval 10s --lock-timeout 0", {"once": False, "interval": 10.0, "cron": None}),
     ],
 )
 def test_global_options_stand_anywhere(

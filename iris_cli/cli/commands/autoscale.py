@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import consent, cycles
-from iris_cli.cli.command_types import check_seconds, flag, option
+from iris_cli.cli.command_types import flag, option, parse_interval
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
@@ -21,7 +21,7 @@ def autoscale(
     once: Annotated[bool, flag("--once", "Run one pass (the default).")] = False,
     interval: Annotated[
         float | None,
-        option("SECONDS", "Repeat, with this many seconds between passes.", min=0.1, callback=check_seconds),
+        option("TIME", "Repeat, with this time between passes: 10s, 5m.", parser=parse_interval),
     ] = None,
     dry_run: Annotated[
         bool, flag("--dry-run", "Show demand, routing, reasons and actions; change nothing.")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import cycles
-from iris_cli.cli.command_types import check_seconds, flag, option
+from iris_cli.cli.command_types import check_seconds, flag, option, parse_interval
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
@@ -21,7 +21,7 @@ def schedule(
     once: Annotated[bool, flag("--once", "Run one cycle (the default).")] = False,
     interval: Annotated[
         float | None,
-        option("SECONDS", "Repeat, with this many seconds between cycles.", min=0.1, callback=check_seconds),
+        option("TIME", "Repeat, with this time between cycles: 10s, 5m.", parser=parse_interval),
     ] = None,
     autoscale: Annotated[
         bool, flag("--autoscale", "Before each cycle create slices for pending jobs and delete idle ones.")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from iris_cli.cli.command_types import check_seconds, flag, option
+from iris_cli.cli.command_types import flag, option, parse_interval
 from iris_cli.cli.context import Context
 
 EXAMPLES = """
@@ -20,7 +20,7 @@ def watch(
     until_idle: Annotated[bool, flag("--until-idle", "End when every job has ended.")] = False,
     interval: Annotated[
         float,
-        option("SECONDS", "Seconds between cycles.", min=0.1, callback=check_seconds, show_default=True),
+        option("TIME", "Time between cycles.", parser=parse_interval, show_default=True),
     ] = 2.0,
 ) -> int:
     """Follow the cluster live.
