@@ -58,7 +58,7 @@ def parse_pairs(option: str, texts: Texts) -> dict[str, str]:
 
 
 def _secrets(texts: Texts) -> tuple[str, ...]:
-    from iris_cli.config.locate import expand_home
+    from iris_cli.config.variable_files import expand_home
     from iris_cli.core.model.variables import secret_source
 
     sources = map(secret_source, texts)

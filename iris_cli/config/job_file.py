@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from iris_cli.config import reading
-from iris_cli.config.locate import expand_home
 from iris_cli.config.reading import Section, Setting
-from iris_cli.config.variable_files import read_env_file, read_lines, read_variables
+from iris_cli.config.variable_files import expand_home, read_env_file, read_lines, read_variables
 from iris_cli.config.yaml_source import Report, read_yaml
 from iris_cli.core import canonical_type, parse_array, parse_job_id, pattern, secret_source
 from iris_cli.core.constraint_syntax import parse_constraint

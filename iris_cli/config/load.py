@@ -1,7 +1,8 @@
-"""Read `cluster.yaml` into a ClusterConfig. Expand slices to hosts, and apply inherited settings."""
+"""Find `cluster.yaml`, and read it into a ClusterConfig. Expand slices to hosts, and apply inherited settings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from iris_cli.config import reading, schema
-from iris_cli.config.attributes import attributes_of
 from iris_cli.config.hosts import (
     MAX_HOSTS,
     Inherited,
+    attributes_of,
     host_connection,
     host_name,
     inherit,
@@ -32,8 +33,9 @@ from iris_cli.core.ids import parse_worker_id
 from iris_cli.core.model.job_fields import JOB_FIELDS, request_of
 from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR
 from iris_cli.core.resources import AUTO, Device
-from iris_cli.errors import UsageError
+from iris_cli.errors import ConfigError, UsageError
 
+FILE_NAME = "cluster.yaml"
 _NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _NAME_HINT = "use letters, digits and . _ -"
 _URL = pattern(r"https?://[^\s/?#@]+([/?#]\S*)?")
@@ -41,6 +43,37 @@ _MAY_BE_ZERO = frozenset(  # limits that are off, or mean no waiting, if they ar
     {"device_wait", "settle_seconds", "gang_reserve_after", "reap_after"}
 )
 _SIZES = frozenset({"workspace_size", "keep_logs"})
+
+
+def find_config(config_option: Path | None, environ: Mapping[str, str], cwd: Path) -> Path:
+    """Return the path of the configuration file. `config_option`: the value of --config.
+
+    Return the first of: `config_option`, `$IRIS_CONFIG`, `./cluster.yaml` if it exists, and the file in the user's
+    configuration directory. Raises ConfigError if the file does not exist.
+    """
+    named = config_option or (Path(environ["IRIS_CONFIG"]) if environ.get("IRIS_CONFIG") else None)
+    if named is not None:
+        path = cwd / named
+        if not path.is_file():
+            source = "--config" if config_option else "$IRIS_CONFIG"
+            raise ConfigError(f"{source}: no such file: {named}", hint="create one: iris init")
+        return path
+    paths = [cwd / FILE_NAME, *_user_paths(environ)]
+    for path in paths:
+        if path.is_file():
+            return path
+    raise ConfigError(
+        f"no {FILE_NAME} (looked for {', '.join(map(str, paths))})",
+        hint="create one: iris cluster import or iris init; or use --config FILE",
+    )
+
+
+def _user_paths(environ: Mapping[str, str]) -> list[Path]:
+    base = environ.get("XDG_CONFIG_HOME", "")
+    if not base.startswith("/"):  # by the XDG specification, programs must ignore relative paths
+        home = environ.get("HOME")
+        base = f"{home}/.config" if home else ""
+    return [Path(base, "iris", FILE_NAME)] if base else []
 
 
 class _HostEntry(Struct, frozen=True):

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from iris_cli.config import reading
-from iris_cli.config.attributes import operator_attributes
-from iris_cli.config.hosts import Inherited, host_name, inherit
+from iris_cli.config.hosts import Inherited, host_name, inherit, operator_attributes
 from iris_cli.config.job_file import duration, tpu_type
 from iris_cli.config.reading import Section, Setting
 from iris_cli.config.schema import check_region

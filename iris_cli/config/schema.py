@@ -1,4 +1,7 @@
-"""The content of `cluster.yaml`, with defaults filled in and slices expanded to hosts."""
+"""The content of `cluster.yaml`, with defaults filled in and slices expanded to hosts.
+
+The VMs of slices created on demand have the same configuration as hosts in the file.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,20 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from iris_cli.config.reading import Section, Setting
-from iris_cli.core import NOWHERE, Connection, Device, JobRequest, Limits, ReplaceLost, ScaleGroup, WorkerId
-from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, AttributeValue, region_of_zone
+from iris_cli.core import (
+    NOWHERE,
+    AttributeValue,
+    Connection,
+    Device,
+    JobRequest,
+    Limits,
+    ReplaceLost,
+    ScaleGroup,
+    WorkerId,
+)
+from iris_cli.core import attributes as keys
+from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, region_of_zone
+from iris_cli.core.model.slice import Slice, SliceState, slice_attributes, with_template
 from iris_cli.core.topology import describe, lookup
 
 
@@ -181,3 +196,50 @@ def _report_differences_in_case(key: str, found: Sequence[tuple[HostConfig, Sett
         if other != text:
             spellings[text.casefold()] = text  # so that following hosts with this spelling cause no warning
             setting.warn(f"{key} {text!r} differs from {other!r} only in case; values are compared exactly")
+
+
+_EXISTING = (SliceState.BOOTING, SliceState.READY)
+
+
+def hosts_of_slices(slices: Mapping[str, Slice], config: ClusterConfig) -> dict[WorkerId, HostConfig]:
+    """Return a HostConfig for each VM of the existing slices whose scale group is in cluster.yaml."""
+    groups = {group.name: group for group in config.scale_groups}
+    return {
+        host.worker: host
+        for each in slices.values()
+        if each.state in _EXISTING and each.group in groups
+        for host in _hosts(each, groups[each.group], config)
+    }
+
+
+def _hosts(each: Slice, group: ScaleGroup, config: ClusterConfig) -> list[HostConfig]:
+    from iris_cli.core.lifecycle.slices import connections_of
+
+    group = with_template(group, each.template)
+    shared = slice_attributes(group)
+    return [
+        HostConfig(
+            worker=worker,
+            connection=connection,
+            attributes={**shared, **_vm_attributes(each, index)},
+            cpu=each.hosts[index].cpus or None,
+            memory=each.hosts[index].memory or None,
+            device=group.template.device,
+            env=group.env,
+            slice=each.name,
+            replace_lost=config.replace_lost,
+        )
+        for index, (worker, connection) in enumerate(connections_of(each, group.connection).items())
+    ]
+
+
+def _vm_attributes(each: Slice, index: int) -> dict[str, AttributeValue]:
+    gpus = ",".join(map(str, each.hosts[index].gpus))
+    found: dict[str, str | int] = {
+        keys.TPU_NAME_ATTRIBUTE_KEY: each.name,
+        keys.TPU_WORKER_ID_ATTRIBUTE_KEY: index,
+        keys.TPU_VM_COUNT_ATTRIBUTE_KEY: len(each.hosts),
+        keys.ALLOCATION_ATTRIBUTE_KEY: each.allocation,
+        keys.GPU_INDEXES_ATTRIBUTE_KEY: gpus,
+    }
+    return {key: AttributeValue(value) for key, value in found.items() if value != ""}

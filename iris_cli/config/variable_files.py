@@ -1,4 +1,4 @@
-"""Read environment variables and files of variables, and files with one line per task."""
+"""Read environment variables, and the files that job options name: files of variables, files with a line per task."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ from iris_cli.errors import UsageError
 MAX_BYTES = 1 << 20
 
 _LINE = pattern(r"(?:export\s+)?(?P<name>[^=\s]+)\s*=\s*(?P<value>.*)")
+
+
+def expand_home(name: str) -> Path:
+    """Expand `~` or `~user` at the start of a path. Raises UsageError."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{clip(name)}: no such home directory") from None
 
 
 def read_variables(setting: Setting) -> dict[str, str]:

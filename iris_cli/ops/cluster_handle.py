@@ -68,7 +68,7 @@ class ClusterHandle(Struct, dict=True):
                 "not available inside a task: it needs the state directory",
                 hint="available inside a task: launch, status, wait, cancel, logs, register-endpoint",
             )
-        from iris_cli.config.locate import find_config
+        from iris_cli.config.load import find_config
 
         return find_config(self.config_path, os.environ, Path.cwd())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct, field
 
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.config.schema import ClusterConfig, HostConfig
+from iris_cli.config.schema import ClusterConfig, HostConfig, hosts_of_slices
 from iris_cli.core import Cluster, Limits, Worker, WorkerId
 from iris_cli.core.events import IllegalTransitionError
 from iris_cli.errors import LogDamagedError, LogReplacedError
@@ -104,9 +104,7 @@ class Session(Struct, dict=True):
         if not slices:
             return self._listed_hosts
         if self._hosts_cache is None or self._hosts_cache[0] != slices:
-            from iris_cli.ops.slice_hosts import slice_hosts
-
-            self._hosts_cache = slices, {**self._listed_hosts, **slice_hosts(slices, self.config)}
+            self._hosts_cache = slices, {**self._listed_hosts, **hosts_of_slices(slices, self.config)}
         return self._hosts_cache[1]
 
     @cached_property

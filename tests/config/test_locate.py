@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.config.locate import find_config
+from iris_cli.config.load import find_config
 from iris_cli.errors import ConfigError
 
 

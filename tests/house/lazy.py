@@ -22,6 +22,8 @@ LAZY: Mapping[str, str] = {
         "ops.cycle.cycle ops.files.pull ops.jobs.cancel ops.jobs.launch ops.jobs.retry ops.logs.follow "
         "ops.logs.log_reading ops.logs.logs ops.loop.wait ops.loop.watch ops.names ops.views.job_status"
     ),
+    # Most clusters create no slices on demand.
+    "config.schema": "core.lifecycle.slices",
     # Only an attempt with an error text is explained, and only a refused job.
     "core.known_causes": ("core.known_causes.host core.known_causes.libraries core.known_causes.multi_host"),
     "core.lifecycle.feasibility": "core.scheduling.sets core.scheduling.explain.wording",
@@ -50,17 +52,16 @@ LAZY: Mapping[str, str] = {
     "ops.loop.cron.entry": "ops.checks.host_checks",
     "ops.notify.after_cycle": "ops.notify.channels ops.views.failure",
     "ops.outcomes.causes": "core.known_causes",
-    "ops.session": "core.evolve journal.history ops.slice_hosts remote.fan_out remote.transport",
+    "ops.session": "core.evolve journal.history remote.fan_out remote.transport",
     "ops.setup.init": "remote.ssh.config",
     "ops.setup.next_steps": "ops.setup.cluster_import.source ops.views.status ops.views.cycles",
-    "ops.slice_hosts": "core.lifecycle.slices",
     "ops.views.inventory": "core.lifecycle.identity",
     "ops.views.job_status": "ops.views.failure",
     "ops.views.status": "ops.views.failure ops.views.scale_status",
     "ops.views.view": "core.evolve core.scheduling.plan ops.secret_values",
     "ops.views.why": "core.scheduling ops.views.scale_status",
     "ops.cluster_handle": (
-        "config.load config.locate journal.state_dir ops.session remote.srun remote.ssh remote.task_runner"
+        "config.load journal.state_dir ops.session remote.srun remote.ssh remote.task_runner"
     ),
     # `iris schedule` with nothing to do opens no connection, so paramiko is not imported.
     "remote.ssh": "remote.ssh.config remote.ssh.dialer",

@@ -121,7 +121,7 @@ def _default_source(names: list[str] | None) -> str:
 
 def _target(iris: Context) -> Path:
     """Return the path of the configuration file; if there is none yet, the path of the file to create."""
-    from iris_cli.config.locate import FILE_NAME
+    from iris_cli.config.load import FILE_NAME
 
     try:
         return iris.config_file

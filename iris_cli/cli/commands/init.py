@@ -31,7 +31,7 @@ def init(
 
     Writes a file with comments, without questions. Prints what could be imported.
     """
-    from iris_cli.config.locate import FILE_NAME
+    from iris_cli.config.load import FILE_NAME
     from iris_cli.ops.setup import init as operation
     from iris_cli.ops.setup.cluster_import.source import offers
     from iris_cli.render.setup import show_initialized

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from iris_cli.config.attributes import label_fault
+from iris_cli.config.hosts import label_fault
 from iris_cli.config.yaml_text import NewHost
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, clip, is_name, pattern
 from iris_cli.core.messages.cloud import LABEL_PREFIX
