@@ -16,8 +16,7 @@ from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
     from iris_cli.client.outbox import Outbox
-    from iris_cli.ops.progress import GetProgress
-    from iris_cli.ops.session import Session
+    from iris_cli.ops.session import GetProgress, Session
     from iris_cli.ops.views.cycles import Cycles
     from iris_cli.remote.ssh import SshTransport
 

@@ -18,8 +18,7 @@ from iris_cli.errors import UsageError
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
     from iris_cli.journal.state_dir import StateDir
-    from iris_cli.ops.progress import GetProgress
-    from iris_cli.ops.session import Session
+    from iris_cli.ops.session import GetProgress, Session
     from iris_cli.remote.ssh import SshTransport
     from iris_cli.remote.task_runner import TaskRunner
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from iris_cli.journal.log.position import Header
     from iris_cli.journal.log.writer import Writer
     from iris_cli.journal.state_dir import LogView
-    from iris_cli.ops.progress import Progress, ProgressState
     from iris_cli.remote.fan_out import FanOut
     from iris_cli.remote.task_runner import TaskRunner
     from iris_cli.remote.transport import Target
@@ -37,6 +36,20 @@ R = TypeVar("R")
 
 ReadAt = tuple[float, float]
 """The time of a read, by the wall clock and by the monotonic clock."""
+
+
+ProgressState: TypeAlias = tuple[str, int, int, str]
+"""Name of the step, units done, total units (0: unknown), and the noun for a unit.
+
+If the noun is `bytes`, the numbers are shown as sizes. If the noun is '', only the name is shown. If the name is '',
+nothing is shown.
+"""
+
+GetProgress: TypeAlias = Callable[[], ProgressState]
+"""Function that returns the progress. It is called in another thread, so the values may be inconsistent."""
+
+Progress: TypeAlias = Callable[[GetProgress], AbstractContextManager[None]]
+"""Function that returns a context manager. While its block runs, the progress of the slow step is shown."""
 
 
 def _threads(parallelism: int) -> FanOut[Any]:

@@ -16,7 +16,7 @@ from iris_cli.render.layout import Renderable, Table, Text, clean, clean_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from iris_cli.ops.progress import GetProgress
+    from iris_cli.ops.session import GetProgress
 
 _COLOUR_SWITCHES = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # variables with which rich treats a pipe as a terminal
 

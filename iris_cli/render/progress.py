@@ -14,7 +14,7 @@ from iris_cli.core.units import count, format_duration, format_memory
 from iris_cli.render.layout import clean_line
 
 if TYPE_CHECKING:
-    from iris_cli.ops.progress import GetProgress, ProgressState
+    from iris_cli.ops.session import GetProgress, ProgressState
 
 SHOW_AFTER = 1.0
 """Seconds until the line is shown. Shorter operations show no line."""

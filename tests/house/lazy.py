@@ -45,13 +45,13 @@ LAZY: Mapping[str, str] = {
     "ops.cycle.requests": (
         "config.request_reading config.request_text core.lifecycle.children ops.views.offered"
     ),
-    "ops.cycle.reap": "remote.launch_request",
     "ops.cycle.kept_logs": "remote.output_calls",
     "ops.cycle.transfers": "remote.task_runner",
     "ops.jobs.launch": "ops.cycle.cycle ops.secret_values ops.views.inventory ops.workspace.pack",
     "ops.loop.cron.entry": "ops.checks.host_checks",
     "ops.notify.after_cycle": "ops.notify.channels ops.views.failure",
     "ops.outcomes.causes": "core.known_causes",
+    "ops.outcomes.stack_places": "core.lifecycle.attempts",
     "ops.session": "core.evolve journal.history remote.fan_out remote.transport",
     "ops.setup.init": "remote.ssh.config",
     "ops.setup.next_steps": "ops.setup.cluster_import.source ops.views.status ops.views.cycles",
@@ -60,6 +60,7 @@ LAZY: Mapping[str, str] = {
     "ops.views.status": "ops.views.failure ops.views.scale_status",
     "ops.views.view": "core.evolve core.scheduling.plan ops.secret_values",
     "ops.views.why": "core.scheduling ops.views.scale_status",
+    "ops.workers.execute": "remote.srun",
     "ops.cluster_handle": (
         "config.load journal.state_dir ops.session remote.srun remote.ssh remote.task_runner"
     ),

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from iris_cli.core import Connection
 from iris_cli.errors import NotFoundError, UsageError
-from iris_cli.ops.workers.execute import execute
-from iris_cli.ops.workers.ssh_command import ssh_command
+from iris_cli.ops.workers.execute import execute, ssh_command
 from tests.ops.world import World
 from tests.support.fake_runner import Site
 from tests.support.lab import Lab

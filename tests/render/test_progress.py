@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from iris_cli.ops.progress import ProgressState
+from iris_cli.ops.session import ProgressState
 from iris_cli.render import progress
 from iris_cli.render.console import Output
 from iris_cli.render.progress import ProgressLine, line_text

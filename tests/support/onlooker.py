@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from iris_cli.ops.progress import GetProgress, ProgressState
+from iris_cli.ops.session import GetProgress, ProgressState
 
 
 class Onlooker:

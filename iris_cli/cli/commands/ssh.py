@@ -36,7 +36,7 @@ def ssh(
     Uses the system's ssh. The shell has the task's IRIS_* variables and none of its chips. Only the host key on
     record is accepted.
     """
-    from iris_cli.ops.workers.ssh_command import ssh_command
+    from iris_cli.ops.workers.execute import ssh_command
 
     iris: Context = context.obj
     words = ssh_command(iris.session("iris ssh"), what)

@@ -18,7 +18,7 @@ from iris_cli.journal.log.verify import VerifyReport, verify
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.checks.findings import Finding, failure, failure_of, success, warning
 from iris_cli.ops.cycle.compaction import LARGE_LOG, size_of_log
-from iris_cli.ops.progress import Progress, ProgressState
+from iris_cli.ops.session import Progress, ProgressState
 
 _MAX_PER_FIX = 10  # maximum findings with the same fix, because one flipped bit can damage thousands of lines
 

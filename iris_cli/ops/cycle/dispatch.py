@@ -21,10 +21,9 @@ from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKin
 from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation
-from iris_cli.ops.cycle.calls import Call, Calls, StopCondition, launch_request
+from iris_cli.ops.cycle.calls import Call, Calls, StopCondition, launch_request, reap_call
 from iris_cli.ops.cycle.observe import Poll, WorkerAnswer
 from iris_cli.ops.cycle.orders import Readiness, stale_attempts, stop_order
-from iris_cli.ops.cycle.reap import reap_call
 from iris_cli.ops.cycle.reply_queue import ReplyQueue
 from iris_cli.ops.cycle.requests import Outcomes
 from iris_cli.ops.cycle.transfers import Shipping

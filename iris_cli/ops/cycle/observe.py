@@ -30,8 +30,8 @@ from iris_cli.ops.cycle.answers import (
     validate,
     worker_facts,
 )
-from iris_cli.ops.cycle.quiet import with_stack_places
 from iris_cli.ops.cycle.requests import Key, Outcomes, TaskRequest
+from iris_cli.ops.outcomes.stack_places import with_stack_places
 from iris_cli.ops.secret_values import mask, values_to_mask
 from iris_cli.ops.session import ReadAt, Session
 

@@ -17,8 +17,7 @@ from iris_cli.errors import NotWritableError, WorkspaceGoneError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation, WorkspaceFetch
 from iris_cli.ops.cycle.calls import Call, local_silence
-from iris_cli.ops.progress import ProgressState
-from iris_cli.ops.session import Session
+from iris_cli.ops.session import ProgressState, Session
 from iris_cli.ops.workspace.archive import InvalidTarError, TarCheck
 
 MAX_SHIPMENTS = 16

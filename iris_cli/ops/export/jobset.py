@@ -39,9 +39,9 @@ from iris_cli.ops.export.counterparts import (
     lost_note,
     to_do_note,
 )
-from iris_cli.ops.export.environment import fixed_variables
 from iris_cli.ops.export.gke_tpu import GkeTpu, gke_tpu
 from iris_cli.ops.export.pod_script import dns_label, is_label_value
+from iris_cli.ops.export.shell import fixed_variables
 from iris_cli.ops.export.source import Source
 
 Fields = dict[str, Any]

@@ -11,7 +11,7 @@ from hashlib import sha256
 from iris_cli.core.model.variables import MAX_STRING
 from iris_cli.core.text import pattern
 from iris_cli.ops.cycle.environment import JAX_PORT
-from iris_cli.ops.export import environment, shell
+from iris_cli.ops.export import shell
 from iris_cli.ops.export.source import Source
 
 TASK_DIR = "/iris"
@@ -92,12 +92,12 @@ def _lines(source: Source, slices: int, pods: int) -> Iterator[str]:
             "IRIS_TASK_DIR": TASK_DIR,
             "IRIS_OUTPUT_DIR": f"{TASK_DIR}/output",
             "IRIS_WORKDIR": "$PWD",
-            **environment.named_ports(job, str(_FIRST_PORT)),
+            **shell.named_ports(job, str(_FIRST_PORT)),
         }
     )
     ranks = slices * pods if source.starts_together else 1
     yield f"IRIS_RANK={'$IRIS_TASK_INDEX' if source.starts_together else 0}"
-    yield from shell.computed_exports(environment.rank_variables(job, ranks, slices))
+    yield from shell.computed_exports(shell.rank_variables(job, ranks, slices))
     if job.indexes:
         yield from shell.array_index_lines(job.indexes)
     if source.lines:

@@ -18,7 +18,7 @@ from iris_cli.core.text import pattern
 from iris_cli.core.units import count, format_duration
 from iris_cli.errors import UsageError
 from iris_cli.ops.cycle.environment import JAX_PORT
-from iris_cli.ops.export import environment, shell
+from iris_cli.ops.export import shell
 from iris_cli.ops.export.counterparts import (
     UNLIMITED,
     Engine,
@@ -137,7 +137,7 @@ def _variable_lines(source: Source) -> Iterator[str]:
     for name, file in job.secret_files.items():
         yield f"{name}=$(cat -- {shell.quoted(file)}) && export {name} || exit"
     yield from (f': "${{{name}:?export this secret before sbatch}}"' for name in _secrets_from_shell(job))
-    yield from shell.exports(environment.fixed_variables(source, job.replicas, job.slices))
+    yield from shell.exports(shell.fixed_variables(source, job.replicas, job.slices))
     port = str(JAX_PORT) if job.resources.device_type == "tpu" else "$IRIS_FIRST_PORT"
     yield from shell.computed_exports(
         {
@@ -146,7 +146,7 @@ def _variable_lines(source: Source) -> Iterator[str]:
             "IRIS_SLICE": "",
             "IRIS_HOSTS": "$IRIS_HOSTS",
             "IRIS_COORDINATOR_ADDRESS": f"${{IRIS_HOSTS%%,*}}:{port}",
-            **environment.named_ports(job, "IRIS_FIRST_PORT"),
+            **shell.named_ports(job, "IRIS_FIRST_PORT"),
         }
     )
     if not source.starts_together:
@@ -197,7 +197,7 @@ def _each_rank(source: Source) -> Iterator[str]:
             "IRIS_OUTPUT_DIR": "$IRIS_TASK_DIR/output",
         }
     )
-    variables = environment.rank_variables(job, job.replicas if job.is_gang else 1, job.slices)
+    variables = shell.rank_variables(job, job.replicas if job.is_gang else 1, job.slices)
     yield from shell.computed_exports(
         {name: value for name, value in variables.items() if not name.startswith("SLURM_")}
     )

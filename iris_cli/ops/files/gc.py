@@ -18,8 +18,8 @@ from iris_cli.core.messages.observations import Silence
 from iris_cli.core.model.cluster import BATCH
 from iris_cli.journal.files.unneeded import UnneededFile, delete_unneeded_file, find_unneeded_files
 from iris_cli.journal.log.recovery import Damage
-from iris_cli.ops.cycle import observe, reap
-from iris_cli.ops.cycle.calls import Call
+from iris_cli.ops.cycle import observe
+from iris_cli.ops.cycle.calls import Call, caches_in_use, unused_bytes
 from iris_cli.ops.cycle.observe import WorkerAnswer
 from iris_cli.ops.session import Session
 
@@ -127,8 +127,8 @@ def _measure(
         sizes |= {attempt: dict(usage.sizes).get(token, 0) for token, attempt in tokens.items()}
     unused: int | Silence = 0
     if unused_for is not None:
-        keep = reap.caches_in_use(cluster, worker.id)
-        unused = reap.unused_bytes(session, worker, keep, unused_for, remove=False)
+        keep = caches_in_use(cluster, worker.id)
+        unused = unused_bytes(session, worker, keep, unused_for, remove=False)
     if isinstance(unused, Silence):
         return structs.replace(unmeasured, problem=f"no answer: {unused.detail}", silent=True)
     return structs.replace(unmeasured, sizes=sizes, caches=unused)
@@ -195,8 +195,8 @@ def _remove_caches(session: Session, files_by_worker: dict[WorkerId, WorkerFiles
 
     def remove_caches(files: WorkerFiles) -> WorkerFiles:
         worker = cluster.workers[files.worker]
-        keep = reap.caches_in_use(cluster, worker.id)
-        remaining = reap.unused_bytes(session, worker, keep, older_than, remove=True)
+        keep = caches_in_use(cluster, worker.id)
+        remaining = unused_bytes(session, worker, keep, older_than, remove=True)
         if isinstance(remaining, Silence):
             return structs.replace(files, problem=f"no answer: {remaining.detail}", silent=True)
         return structs.replace(files, caches_removed=max(0, files.caches - remaining))

@@ -16,8 +16,7 @@ from iris_cli.errors import IrisError, NotFoundError
 from iris_cli.journal.history import Reading
 from iris_cli.journal.log.recovery import Damage, log_messages
 from iris_cli.ops.outcomes.event_words import event_words
-from iris_cli.ops.progress import ProgressState
-from iris_cli.ops.session import Session
+from iris_cli.ops.session import ProgressState, Session
 
 
 class Entry(Struct, frozen=True, kw_only=True):

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from iris_cli.core.scheduling import ExpectedStart, Plan, Reason, ReasonKind
     from iris_cli.journal.history import Reading
     from iris_cli.journal.state_dir import StateDir
-    from iris_cli.ops.progress import Progress
-    from iris_cli.ops.session import Session
+    from iris_cli.ops.session import Progress, Session
 
 STALE_AFTER = 300.0
 """Seconds without a cycle after which the cycles count as stopped. Cron runs a cycle every minute."""

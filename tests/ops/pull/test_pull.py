@@ -10,7 +10,7 @@ import pytest
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token
 from iris_cli.errors import NotFoundError
 from iris_cli.ops.files.pull import pull
-from iris_cli.ops.progress import ProgressState
+from iris_cli.ops.session import ProgressState
 from iris_cli.remote.output_calls import PIECE
 from tests.ops.pull.conftest import pulled, row, tree
 from tests.ops.world import World
