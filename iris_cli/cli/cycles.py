@@ -11,7 +11,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode, LockedError, LogReplacedError, NotWritableError, UsageError
 
 if TYPE_CHECKING:
-    from iris_cli.ops.loop.watch import Step
+    from iris_cli.ops.loop.foreground import Step
     from iris_cli.ops.session import Session
     from iris_cli.render.slices import PassDocument
     from iris_cli.render.watch.board import DrawScreen
@@ -34,7 +34,7 @@ def schedule(
     command is recognized by --lock-timeout 0 without a terminal.
     """
     from iris_cli.ops.cycle import compaction, cycle
-    from iris_cli.ops.loop.watch import runner_lock
+    from iris_cli.ops.loop.foreground import runner_lock
     from iris_cli.render import cycles as render
 
     _check_options(once=once, interval=interval)
@@ -140,7 +140,7 @@ def follow(
 
     `until_idle`: end when all jobs have ended.
     """
-    from iris_cli.ops.loop.watch import collect_transactions
+    from iris_cli.ops.loop.foreground import collect_transactions
     from iris_cli.render.watch.screen import Screen, open_jobs_words
 
     try:
@@ -188,7 +188,7 @@ def status(
     everything: bool,
 ) -> int:
     """Show the cluster or one job live. Polls no worker and takes no lock. Raises UsageError if `at` is given."""
-    from iris_cli.ops.loop.watch import follow_log
+    from iris_cli.ops.loop.foreground import follow_log
     from iris_cli.ops.views.status import cluster_status
 
     if at is not None:

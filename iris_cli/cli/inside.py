@@ -61,7 +61,7 @@ def status(iris: Context, job: str | None) -> int:
 
 def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
     """Wait until child jobs have ended. Return the exit code of `iris wait`."""
-    from iris_cli.ops.loop.wait import WaitResult
+    from iris_cli.ops.loop.foreground import WaitResult
 
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
     try:

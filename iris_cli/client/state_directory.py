@@ -54,7 +54,7 @@ class StateDirectory:
     def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:
         from iris_cli.ops.cycle import cycle
         from iris_cli.ops.jobs.launch import launch
-        from iris_cli.ops.loop.watch import TRANSIENT_ERRORS
+        from iris_cli.ops.loop.foreground import TRANSIENT_ERRORS
 
         if request_id is not None:
             raise UsageError("request_id is only available inside a task", hint="use name")
@@ -82,7 +82,7 @@ class StateDirectory:
     def wait(
         self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
     ) -> JobState | None:
-        from iris_cli.ops.loop.wait import wait_for
+        from iris_cli.ops.loop.foreground import wait_for
         from iris_cli.ops.names import find_job
 
         session = self._open_session("wait")
@@ -96,7 +96,7 @@ class StateDirectory:
         return None if result.open else result.states[job_id]
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
-        from iris_cli.ops.loop.wait import wait_for
+        from iris_cli.ops.loop.foreground import wait_for
         from iris_cli.ops.names import find_jobs
 
         session = self._open_session("wait")
@@ -138,12 +138,12 @@ class StateDirectory:
         return [_line(line) for log in found for line in log.lines]
 
     def cancel(self, job: str, reason: str) -> bool:
-        from iris_cli.ops.jobs.cancel import cancel
+        from iris_cli.ops.jobs.change import cancel
 
         return bool(cancel(self._open_session("cancel"), [job], reason=reason).cancelled)
 
     def retry(self, what: str) -> int:
-        from iris_cli.ops.jobs.retry import retry
+        from iris_cli.ops.jobs.change import retry
 
         return len(retry(self._open_session("retry"), what).retried)
 

@@ -11,11 +11,9 @@ from iris_cli.core import AttemptId, Cluster, JobId, JobState, Priority, Task, T
 from iris_cli.core.lifecycle.display import job_display
 from iris_cli.core.messages.requests import CancelAnswer, JobAnswer, JobPart, TaskPart
 from iris_cli.core.units import count
-from iris_cli.ops.jobs.cancel import Cancelled
-from iris_cli.ops.jobs.change import Changed
+from iris_cli.ops.jobs.change import Cancelled, Changed, Retried
 from iris_cli.ops.jobs.launch import workers_in_set_up
-from iris_cli.ops.jobs.retry import Retried
-from iris_cli.ops.loop.wait import WaitResult
+from iris_cli.ops.loop.foreground import WaitResult
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.failure import cause_words
 from iris_cli.ops.views.view import reason_words

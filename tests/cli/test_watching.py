@@ -25,7 +25,7 @@ from rich.text import Text
 from iris_cli.cli.context import Context
 from iris_cli.cli.cycles import follow
 from iris_cli.journal.log.file_store import FileStore
-from iris_cli.ops.loop.watch import Step, follow_log
+from iris_cli.ops.loop.foreground import Step, follow_log
 from iris_cli.render.console import Output
 from iris_cli.render.watch import screen as watched
 from iris_cli.render.watch.live import LiveScreen

@@ -19,8 +19,8 @@ LAZY: Mapping[str, str] = {
     "client.iris_client": "client.outbox client.state_directory",
     "client.outbox": "journal.files.workspaces ops.workspace.pack",
     "client.state_directory": (
-        "ops.cycle.cycle ops.files.pull ops.jobs.cancel ops.jobs.launch ops.jobs.retry ops.logs.follow "
-        "ops.logs.log_reading ops.logs.logs ops.loop.wait ops.loop.watch ops.names ops.views.job_status"
+        "ops.cycle.cycle ops.files.pull ops.jobs.change ops.jobs.launch ops.logs.follow "
+        "ops.logs.log_reading ops.logs.logs ops.loop.foreground ops.names ops.views.job_status"
     ),
     # Most clusters create no slices on demand.
     "config.schema": "core.lifecycle.slices",

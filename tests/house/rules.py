@@ -34,7 +34,7 @@ _BELOW = {
     "decoding": frozenset[str](),
 }
 # The provider `local`, one command of many, and all modules that a loop keeps.
-_IMPORT_BY_NAME = frozenset({"iris_cli.capacity.opening", "iris_cli.cli.tree", "iris_cli.ops.loop.process"})
+_IMPORT_BY_NAME = frozenset({"iris_cli.capacity.opening", "iris_cli.cli.tree", "iris_cli.ops.loop.run"})
 _CORE_IMPORTS = frozenset(
     (
         *("__future__", "bisect", "collections", "collections.abc", "contextlib", "copy", "difflib"),

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.ops.loop.wait import CycleRunner, wait_for
-from iris_cli.ops.loop.watch import watch
+from iris_cli.ops.loop.foreground import CycleRunner, wait_for, watch
 from tests.ops.loop.loop_lab import LoopLab
 from tests.support.fake_hosts import Entry
 from tests.support.fake_runner import Clock, Site

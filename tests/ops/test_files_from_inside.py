@@ -184,7 +184,7 @@ def test_who_is_being_stopped_gets_nothing(tmp_path: Path) -> None:
     task.ask("1", "submit", job={**EVAL, "workspace": pack(task)})
     site.cycle()
     host.keeps_packed, host.unkillable = None, True
-    from iris_cli.ops.jobs.cancel import cancel
+    from iris_cli.ops.jobs.change import cancel
 
     cancel(site.session(), ["train"])
     site.cycle(60.0)

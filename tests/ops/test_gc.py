@@ -14,7 +14,7 @@ from iris_cli.errors import LockedError, WorkspaceGoneError
 from iris_cli.journal.files.unneeded import find_unneeded_files
 from iris_cli.journal.files.workspaces import Workspaces
 from iris_cli.ops.files import gc
-from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.workspace.pack import list_directory, tar_chunks
 from tests.support.fake_runner import SIZE, Host, Site
 

@@ -17,7 +17,7 @@ from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 from iris_cli.ops.cycle import cycle, observe
 from iris_cli.ops.cycle.environment import Placement
-from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.workers import workers
 from tests.support.fake_runner import Site
 

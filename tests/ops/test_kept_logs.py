@@ -15,7 +15,7 @@ from iris_cli.journal.files.pulled_logs import MAX_EXCERPT
 from iris_cli.ops.cycle import cycle, kept_logs
 from iris_cli.ops.logs.log_reading import Query
 from iris_cli.ops.logs.logs import fetch
-from iris_cli.ops.loop.wait import wait_for
+from iris_cli.ops.loop.foreground import wait_for
 from iris_cli.ops.views.cycles import logs_to_copy
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.status import cluster_status

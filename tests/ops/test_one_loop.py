@@ -22,8 +22,8 @@ from iris_cli.errors import LockedError, NotWritableError
 from iris_cli.journal.durable import Disk
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.cycle import cycle
-from iris_cli.ops.jobs.cancel import cancel
-from iris_cli.ops.loop.watch import Step, watch
+from iris_cli.ops.jobs.change import cancel
+from iris_cli.ops.loop.foreground import Step, watch
 from iris_cli.ops.session import Session
 from iris_cli.ops.workers import workers
 from tests.support.fake_runner import Host, S, Site

@@ -12,7 +12,7 @@ from iris_cli.core.model.job import JobState, Workspace
 from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle.transfers import Shipping
-from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.views.view import load_view
 from tests.support.fake_hosts import silence_of
 from tests.support.fake_runner import Site

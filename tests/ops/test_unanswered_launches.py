@@ -16,7 +16,7 @@ from iris_cli.core.model.task import AttemptState
 from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.ops.cycle import cycle, observe
 from iris_cli.ops.cycle.dispatch import Dispatcher
-from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.why import why
 from tests.render.scenes import session_of

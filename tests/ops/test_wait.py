@@ -13,7 +13,7 @@ from iris_cli.core.messages.observations import AttemptReport, RemoteState, Work
 from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode
 from iris_cli.ops.cycle.cycle import Cycles
-from iris_cli.ops.loop.wait import CycleRunner, WaitResult, wait_for
+from iris_cli.ops.loop.foreground import CycleRunner, WaitResult, wait_for
 from tests.ops.world import World
 from tests.support.fake_hosts import Entry, Host
 from tests.support.fake_runner import Clock, Site

@@ -13,8 +13,7 @@ from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.reply_queue import MAX_WAITS
 from iris_cli.ops.jobs.launch import launch
-from iris_cli.ops.loop.wait import wait_for
-from iris_cli.ops.loop.watch import watch
+from iris_cli.ops.loop.foreground import wait_for, watch
 from tests.ops.asking import EVAL, running
 from tests.support.fake_runner import Entry, Host, Site
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from iris_cli.core.model.task import AttemptState
-from iris_cli.ops.loop.watch import watch
+from iris_cli.ops.loop.foreground import watch
 from tests.support.fake_runner import Site
 
 

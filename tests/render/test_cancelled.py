@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.ops.jobs.cancel import Cancelled
+from iris_cli.ops.jobs.change import Cancelled
 from iris_cli.render import jobs
 from iris_cli.render.console import Output
 from tests.support.lab import Lab

@@ -13,8 +13,8 @@ import pytest
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.ops.cycle.cycle import CycleResult
-from iris_cli.ops.jobs.cancel import Cancelled
-from iris_cli.ops.loop.wait import WaitResult
+from iris_cli.ops.jobs.change import Cancelled
+from iris_cli.ops.loop.foreground import WaitResult
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.status import cluster_status
 from iris_cli.ops.views.why import why

@@ -178,7 +178,7 @@ def test_a_line_for_many_has_the_time_of_the_last() -> None:
 
 
 def test_looking_on_tells_what_is_about_these_jobs(tmp_path: Path) -> None:
-    from iris_cli.ops.loop.watch import follow_log
+    from iris_cli.ops.loop.foreground import follow_log
 
     lab = Lab().worker("w", cpu=8)
     session: Session = session_of(lab, tmp_path / "state")

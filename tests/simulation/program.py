@@ -14,9 +14,9 @@ from iris_cli.core.model.job import Job, JobRequest, Priority, ReplaceLost
 from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.compaction import compact
-from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.jobs.launch import launch
-from iris_cli.ops.loop.watch import watch
+from iris_cli.ops.loop.foreground import watch
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.why import why
 from iris_cli.ops.workers import unwedge, workers

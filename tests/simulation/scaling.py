@@ -19,7 +19,7 @@ from iris_cli.core.model.slice import Provider, ScaleGroup, SliceTemplate
 from iris_cli.core.model.worker import Connection
 from iris_cli.ops import autoscale
 from iris_cli.ops.cycle import cycle
-from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.session import Session
 from iris_cli.ops.workers import workers
 from tests.simulation.cloud import Cloud, SimProvider

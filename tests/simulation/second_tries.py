@@ -27,8 +27,8 @@ from iris_cli.core.model.job import Job, JobRequest
 from iris_cli.core.model.task import Attempt, AttemptState, EndReason, TaskState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle import cycle
+from iris_cli.ops.jobs.change import retry
 from iris_cli.ops.jobs.launch import launch
-from iris_cli.ops.jobs.retry import retry
 from iris_cli.ops.session import Session
 from tests.simulation.conduct import Conduct
 from tests.simulation.fleet import Place

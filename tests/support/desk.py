@@ -19,7 +19,7 @@ from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.core.model.task import Attempt
 from iris_cli.core.model.worker import Worker
 from iris_cli.ops.cycle import cycle
-from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.jobs.launch import launch
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import TaskRunner

@@ -30,7 +30,7 @@ def cancel(
 
     Each task gets SIGTERM, then SIGKILL after the grace period of its job.
     """
-    from iris_cli.ops.jobs import cancel as operation
+    from iris_cli.ops.jobs import change as operation
     from iris_cli.ops.names import job_filter
     from iris_cli.render import jobs as render
 

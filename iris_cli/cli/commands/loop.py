@@ -134,15 +134,15 @@ def run(
     ] = None,
     check: Annotated[bool, flag("--check", "Import everything, then end.", hidden=True)] = False,
 ) -> int:
-    """Run the loop in this process."""
+    """Run the loop in this run."""
     from iris_cli import __version__
-    from iris_cli.ops.loop import process
+    from iris_cli.ops.loop.run import load_everything
     from iris_cli.render.cycles import LoopLog
 
     iris: Context = context.obj
     iris.starts_loop = False
     if check:
-        process.load_everything()
+        load_everything()
         iris.output.line(__version__)
         return ExitCode.OK
     try:
@@ -156,18 +156,17 @@ def run(
 def _run(iris: Context, lock_fd: int | None) -> None:
     """Run the loop until it ends, or replace this process after an upgrade."""
     from iris_cli import __version__
-    from iris_cli.ops.loop import process, start
-    from iris_cli.ops.loop.run import LoopEnd
-    from iris_cli.ops.loop.start import loop_program
+    from iris_cli.ops.loop import run as operation
+    from iris_cli.ops.loop import start
     from iris_cli.render.cycles import LoopLog
 
-    process.set_up_process()
+    operation.set_up_process()
     start.redirect_streams(iris.state_path_in_use)
     log = LoopLog(iris.clock.now)
-    if not process.await_configuration(iris, log.write):
+    if not operation.await_configuration(iris, log.write):
         log.write("ended: it was stopped")
         return
-    program = loop_program(iris)
+    program = start.loop_program(iris)
 
     def begin(session: "Session") -> None:
         session.tell = lambda message: log.write(message)
@@ -177,14 +176,14 @@ def _run(iris: Context, lock_fd: int | None) -> None:
         log.record(session.cluster, loop_pass)
         start.rotate_loop_log(session.state.path)
 
-    ended = process.serve(iris, program, lock_fd, begin=begin, report=report)
+    ended = operation.serve(iris, program, lock_fd, begin=begin, report=report)
     if ended is None:
         log.write("another loop runs already")
         return
     reason, lock = ended
     log.write(f"ended: {reason}")
-    if reason is LoopEnd.UPGRADE:
-        process.replace_process(program, lock)
+    if reason is operation.LoopEnd.UPGRADE:
+        operation.replace_process(program, lock)
 
 
 def _is_needed(iris: Context) -> bool:

@@ -25,7 +25,7 @@ def retry(
 
     No retry is charged. The tasks are placed when every stopped attempt has ended. A gang is stopped as a whole.
     """
-    from iris_cli.ops.jobs import retry as operation
+    from iris_cli.ops.jobs import change as operation
     from iris_cli.render import jobs as render
 
     iris: Context = context.obj

@@ -47,7 +47,7 @@ def wait_and_print(
     iris: Context, session: "Session", jobs: "Sequence[JobId]", *, timeout: float | None = None
 ) -> int:
     """Wait for jobs, print their ends, and return the exit code. Ctrl-C ends the wait, not the jobs."""
-    from iris_cli.ops.loop.wait import wait_for
+    from iris_cli.ops.loop.foreground import wait_for
     from iris_cli.render import jobs as render
 
     try:

@@ -28,9 +28,9 @@ def watch(
     Polls the workers, records ends, stops a gang when a rank fails, and shows each change.
     """
     from iris_cli.cli.cycles import follow
-    from iris_cli.ops.loop import watch as operation
+    from iris_cli.ops.loop import foreground
 
     iris: Context = context.obj
     session = iris.session("iris watch")
-    steps = operation.watch(session, interval=interval, schedule=schedule, once=once)
+    steps = foreground.watch(session, interval=interval, schedule=schedule, once=once)
     return follow(iris, session, steps, until_idle=until_idle)

@@ -16,10 +16,9 @@ from iris_cli.core.messages.observations import RemoteState
 from iris_cli.core.model.job import JobRequest
 from iris_cli.core.model.task import PROGRAM_FAILURES
 from iris_cli.errors import IrisError, NotWritableError, UnreachableError
-from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.jobs.launch import launch
-from iris_cli.ops.loop.wait import CycleRunner
-from iris_cli.ops.loop.watch import TRANSIENT_ERRORS
+from iris_cli.ops.loop.foreground import TRANSIENT_ERRORS, CycleRunner
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.failure import cause_words
 from iris_cli.remote.launch_request import terminal_command

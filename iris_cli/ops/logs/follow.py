@@ -19,7 +19,7 @@ from iris_cli.ops.logs.logs import (
     not_started_words,
     other_output,
 )
-from iris_cli.ops.loop.wait import CycleRunner
+from iris_cli.ops.loop.foreground import CycleRunner
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.view import load_view

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.ops.loop.watch import Step
+from iris_cli.ops.loop.foreground import Step
 from iris_cli.ops.session import Session
 from iris_cli.render.console import Output, is_in_foreground, is_screen
 from iris_cli.render.tables import clock_time, fold

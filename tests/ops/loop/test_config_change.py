@@ -9,7 +9,7 @@ import pytest
 
 from iris_cli.cli.app import run
 from iris_cli.cli.context import Context
-from iris_cli.ops.loop.watch import follow_log, watch
+from iris_cli.ops.loop.foreground import follow_log, watch
 from iris_cli.ops.session import Session
 from tests.ops.world import Clock
 

@@ -20,7 +20,7 @@ from iris_cli.journal import access, state_dir
 from iris_cli.journal.durable import DISK
 from iris_cli.journal.files.runners import LOOP, LoopOrder, RunnerLock, runners_of, write_loop_order
 from iris_cli.ops.cycle.cycle import Cycles
-from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.loop.run import LoopEnd
 from tests.ops.loop.loop_lab import HOUR, LoopLab
 from tests.support.fake_hosts import Host

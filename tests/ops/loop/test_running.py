@@ -11,8 +11,7 @@ import pytest
 from iris_cli.cli import cycles
 from iris_cli.cli.context import Context
 from iris_cli.core.ids import JobId
-from iris_cli.ops.loop.wait import CycleRunner, wait_for
-from iris_cli.ops.loop.watch import runner_lock, watch
+from iris_cli.ops.loop.foreground import CycleRunner, runner_lock, wait_for, watch
 from iris_cli.ops.session import Session
 from tests.support.fake_runner import Clock, Site
 

@@ -13,7 +13,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.messages.notices import Channel, Notice, NoticeState
 from iris_cli.core.model.slice import Provider, ScaleGroup, Slice, SliceState, SliceTemplate
-from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import work_left
 from tests.support.fake_runner import Site

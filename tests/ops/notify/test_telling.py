@@ -18,7 +18,7 @@ from iris_cli.core.model.limits import Limits
 from iris_cli.ops.checks.findings import Level
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.doctor import check_notify
-from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.notify import channels
 from iris_cli.ops.notify.channels import Command
 from iris_cli.ops.session import Session
