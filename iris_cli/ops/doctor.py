@@ -15,7 +15,7 @@ from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.checks.findings import Finding, failure, failure_of, success, warning
 from iris_cli.ops.checks.host_checks import all_workers, check_hosts, check_keys
 from iris_cli.ops.checks.log_checks import check_log
-from iris_cli.ops.loop.cron.checks import Schedule, check_cycles
+from iris_cli.ops.loop.cron_checks import Schedule, check_cycles
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import cycles_of, work_left
 from iris_cli.ops.views.scale_status import owner_conflict

@@ -16,7 +16,7 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.journal.files.runners import LOOP
 from iris_cli.ops.checks.findings import Finding
 from iris_cli.ops.cycle.cycle import CycleResult
-from iris_cli.ops.loop.cron.entry import last_lines
+from iris_cli.ops.loop.cron import last_lines
 from iris_cli.ops.views.cycles import VALIDATE, Cycles, cycles_words, fix_of
 from iris_cli.ops.views.view import CycleAge, reason_words
 from iris_cli.render.console import Output

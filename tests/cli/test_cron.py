@@ -14,9 +14,7 @@ import pytest
 
 from iris_cli.cli.app import run
 from iris_cli.errors import UsageError
-from iris_cli.ops.loop.cron.crontab import crontab_line, time_fields
-from iris_cli.ops.loop.cron.entry import CronEntry
-from iris_cli.ops.loop.cron.timer import unit_files
+from iris_cli.ops.loop.cron import CronEntry, crontab_line, time_fields, unit_files
 
 OTHERS = "# mine\nMAILTO=me@example.org\n\n0 5 * * 1 tar czf /backups/home.tgz ~ # 100\\%\n"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.journal import layout
-from iris_cli.ops.loop.cron.entry import LOG as CRON_LOG
+from iris_cli.ops.loop.cron import LOG as CRON_LOG
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

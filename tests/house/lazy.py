@@ -48,7 +48,7 @@ LAZY: Mapping[str, str] = {
     "ops.cycle.kept_logs": "remote.output_calls",
     "ops.cycle.transfers": "remote.task_runner",
     "ops.jobs.launch": "ops.cycle.cycle ops.secret_values ops.views.inventory ops.workspace.pack",
-    "ops.loop.cron.entry": "ops.checks.host_checks",
+    "ops.loop.cron_checks": "ops.checks.host_checks",
     "ops.notify.after_cycle": "ops.notify.channels ops.views.failure",
     "ops.outcomes.causes": "core.known_causes",
     "ops.outcomes.stack_places": "core.lifecycle.attempts",

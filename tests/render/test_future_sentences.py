@@ -58,7 +58,7 @@ OF_CYCLES = {
 NOT_OF_CYCLES = {
     ("wording.py", "; will never run"): "no cycle changes that",
     (
-        "timer.py",
+        "cron.py",
         "# Some workers did not answer: the next cycle asks them again.",
     ): "the timer's own",
 }

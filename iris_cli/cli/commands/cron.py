@@ -12,7 +12,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import IrisError
 
 if TYPE_CHECKING:
-    from iris_cli.ops.loop.cron.entry import CronEntry
+    from iris_cli.ops.loop.cron import CronEntry
 
 _EXAMPLES = """
 iris cron install --every 1m
@@ -54,8 +54,8 @@ def install(
     """Install a crontab line for `iris schedule --once`. Installing it again changes it."""
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.cluster_handle import user_name
-    from iris_cli.ops.loop.cron import crontab, timer
-    from iris_cli.ops.loop.cron.entry import keys_without_agent, missing_variables
+    from iris_cli.ops.loop import cron
+    from iris_cli.ops.loop.cron_checks import keys_without_agent, missing_variables
     from iris_cli.render.cycles import show_installed
 
     iris: Context = context.obj
@@ -64,24 +64,24 @@ def install(
     keys = keys_without_agent([host.connection for host in iris.config.hosts])
     missing = missing_variables(iris.config.scale_groups if autoscale else (), entry.name if systemd else "")
     if systemd:
-        changed = timer.install(entry, units_directory())
+        changed = cron.install_timer(entry, units_directory())
         with suppress(IrisError):
-            if not timer.has_lingering(user_name()):
+            if not cron.has_lingering(user_name()):
                 iris.output.message("the timer stops when you log out; to avoid that: loginctl enable-linger")
         with suppress(IrisError):
-            crontab.remove(entry)
+            cron.remove_crontab(entry)
         where = f"{entry.name}.timer"
     else:
-        changed = crontab.install(entry)
+        changed = cron.install_crontab(entry)
         with suppress(IrisError):
-            timer.remove(entry, units_directory())
-        where = crontab.crontab_line(entry)
+            cron.remove_timer(entry, units_directory())
+        where = cron.crontab_line(entry)
     show_installed(iris.output, where, changed=changed, keys=keys, missing=missing)
 
 
 def show(context: typer.Context) -> None:
     """Show what is installed and the result of the last cycle."""
-    from iris_cli.ops.loop.cron import crontab, timer
+    from iris_cli.ops.loop import cron
     from iris_cli.ops.views.view import cycle_age
     from iris_cli.render.cycles import show_cron as show_found
 
@@ -89,24 +89,24 @@ def show(context: typer.Context) -> None:
     entry = cron_entry(iris)
     found = {"crontab": "", "systemd": ""}
     with suppress(IrisError):
-        found["crontab"] = crontab.installed_lines(entry)
+        found["crontab"] = cron.crontab_lines(entry)
     with suppress(IrisError):
-        found["systemd"] = timer.timer_state(entry, units_directory())
+        found["systemd"] = cron.timer_state(entry, units_directory())
     cycle = cycle_age(iris.state.read_heartbeat(), iris.clock.now())
     show_found(iris.output, found, cycle, entry.log)
 
 
 def remove(context: typer.Context) -> None:
     """Remove the crontab line or the timer of this cluster."""
-    from iris_cli.ops.loop.cron import crontab, timer
+    from iris_cli.ops.loop import cron
     from iris_cli.render.cycles import show_removed
 
     iris: Context = context.obj
     entry = cron_entry(iris)
     removed = []
     with suppress(IrisError):
-        removed += ["the timer of systemd"] if timer.remove(entry, units_directory()) else []
-    if crontab.remove(entry):
+        removed += ["the timer of systemd"] if cron.remove_timer(entry, units_directory()) else []
+    if cron.remove_crontab(entry):
         removed.append("the line in the crontab")
     with suppress(IrisError):
         iris.state.forget_runner("cron")
@@ -115,7 +115,7 @@ def remove(context: typer.Context) -> None:
 
 def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> "CronEntry":
     from iris_cli.ops.cluster_handle import this_program
-    from iris_cli.ops.loop.cron.entry import CronEntry, absolute_path
+    from iris_cli.ops.loop.cron import CronEntry, absolute_path
 
     return CronEntry(
         cluster=iris.config.name,
@@ -128,6 +128,6 @@ def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -
 
 
 def units_directory() -> Path:
-    from iris_cli.ops.loop.cron.timer import unit_directory
+    from iris_cli.ops.loop.cron import unit_directory
 
     return unit_directory(Path.home(), os.environ.get("XDG_CONFIG_HOME", ""))

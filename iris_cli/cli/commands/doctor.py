@@ -14,7 +14,7 @@ from iris_cli.errors import ExitCode, IrisError
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
     from iris_cli.ops.checks.findings import Finding
-    from iris_cli.ops.loop.cron.checks import Schedule
+    from iris_cli.ops.loop.cron_checks import Schedule
     from iris_cli.ops.session import Session
     from iris_cli.ops.views.cycles import Cycles
     from iris_cli.render.checks import WrittenBundle
@@ -95,7 +95,7 @@ def _cycles(iris: Context) -> "Cycles | None":
 def _cron(iris: Context) -> "Schedule":
     """Return the crontab line or timer of this cluster; an empty `Schedule` if the configuration can't be read."""
     from iris_cli.cli.commands.cron import cron_entry, units_directory
-    from iris_cli.ops.loop.cron.checks import Schedule, find_schedule
+    from iris_cli.ops.loop.cron_checks import Schedule, find_schedule
 
     return _if_readable(lambda: find_schedule(cron_entry(iris), units_directory())) or Schedule()
 

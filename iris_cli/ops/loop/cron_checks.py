@@ -1,21 +1,21 @@
-"""Check that cycles are running, and that the scheduled program is this iris."""
+"""Check that cycles are running, that the scheduled program is this iris, and that cron can use its keys."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from iris_cli.core import Cluster, clip, format_duration
+from iris_cli.core import Cluster, Connection, Provider, ScaleGroup, clip, format_duration
 from iris_cli.errors import IrisError
-from iris_cli.ops.checks.findings import Finding, failure, success, warning
-from iris_cli.ops.loop.cron import crontab, timer
-from iris_cli.ops.loop.cron.entry import CronEntry, last_lines
+from iris_cli.ops.checks.findings import Finding, Level, failure, success, warning
+from iris_cli.ops.loop import cron
+from iris_cli.ops.loop.cron import CronEntry, last_lines
 from iris_cli.ops.views.cycles import CRON, Cycles, cycles_words, fix_of, jobs_need_cycles
 from iris_cli.ops.views.view import STALE_AFTER
 
@@ -33,20 +33,20 @@ class Schedule(Struct, frozen=True, kw_only=True):
 def find_schedule(entry: CronEntry, units: Path) -> Schedule:
     """Return the schedule in the crontab or in the systemd units below `units`."""
     with suppress(IrisError):
-        if lines := crontab.installed_lines(entry):
+        if lines := cron.crontab_lines(entry):
             return Schedule(
                 place="the crontab",
-                program=crontab.called_program(lines),
+                program=cron.crontab_program(lines),
                 install_command=_install_command(lines),
                 status_command="systemctl status cron crond",
                 log=entry.log,
             )
     with suppress(IrisError):
-        if timer.timer_state(entry, units):
-            name, service = f"{entry.name}.timer", timer.installed_service(entry, units)
+        if cron.timer_state(entry, units):
+            name, service = f"{entry.name}.timer", cron.installed_service(entry, units)
             return Schedule(
                 place=name,
-                program=timer.called_program(service),
+                program=cron.service_program(service),
                 install_command=f"{_install_command(service)} --systemd",
                 status_command=f"systemctl --user status {name}; journalctl --user -u {entry.name}",
             )
@@ -95,3 +95,33 @@ def _check_program(schedule: Schedule, this_program: str) -> Iterator[Finding]:
         yield failure("cron", f"{schedule.place} calls {clip(program)}, which no longer exists", fix)
     elif os.path.realpath(program) != os.path.realpath(this_program):
         yield warning("cron", f"{schedule.place} calls {clip(program)}, not {this_program}", fix)
+
+
+_AGENT = "SSH_AUTH_SOCK"
+_GOOGLE_PREFIXES = ("GOOGLE_", "CLOUDSDK_")
+
+
+def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
+    """Return the problems that SSH keys have under cron, which has no SSH agent and no terminal for passphrases."""
+    from iris_cli.ops.checks.host_checks import check_keys
+
+    agent = os.environ.pop(_AGENT, None)
+    try:
+        return [each for each in check_keys(connections) if each.level is not Level.OK]
+    finally:
+        if agent is not None:
+            os.environ[_AGENT] = agent
+
+
+def missing_variables(groups: Sequence[ScaleGroup], timer: str = "") -> list[Finding]:
+    """Return a finding for each Google variable of this shell, because cron lacks these variables.
+
+    `timer`: the name of the systemd units, or '' for the crontab.
+    """
+    if all(group.template.provider is not Provider.GCP for group in groups):
+        return []
+    fix = "crontab -e, above the lines of iris: "
+    if timer:
+        fix = f"systemctl --user edit {timer}.service, below [Service]: Environment="
+    names = sorted(name for name in os.environ if name.startswith(_GOOGLE_PREFIXES))
+    return [warning("cron", f"cron has no {name}", f"{fix}{name}=...") for name in names]

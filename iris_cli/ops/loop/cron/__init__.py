@@ -1,1 +1,0 @@
-"""Scheduled cycles for `iris cron`, from the crontab or a systemd timer."""
