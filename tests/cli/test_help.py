@@ -11,7 +11,7 @@ import typer
 
 from iris_cli.cli import tree
 from iris_cli.cli.command_types import Group, command_words, example_lines, panel_of
-from iris_cli.cli.job_request import parse_request
+from iris_cli.cli.job_options import parse_request
 from iris_cli.errors import UsageError
 from tests.support.command_lines import parsed, root
 

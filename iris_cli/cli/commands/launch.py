@@ -8,8 +8,7 @@ import typer
 
 from iris_cli.cli.command_types import CommandAfterOptionalDashes, Commands, argument, command_words
 from iris_cli.cli.context import Context
-from iris_cli.cli.job_options import add_job_options, option
-from iris_cli.cli.job_request import parse_request
+from iris_cli.cli.job_options import add_job_options, option, parse_request
 from iris_cli.core.model.job_fields import INSIDE, OUTPUT
 from iris_cli.errors import ExitCode, UsageError
 

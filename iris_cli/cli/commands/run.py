@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from iris_cli.cli.command_types import CommandAfterDashes, Commands, command_words
 from iris_cli.cli.context import Context
-from iris_cli.cli.job_options import add_job_options
+from iris_cli.cli.job_options import add_job_options, parse_request
 from iris_cli.errors import ExitCode, IrisError, UsageError
 
 _EXAMPLES = """
@@ -56,7 +56,6 @@ def run(context: typer.Context, **fields: Any) -> int:
 
 
 def _run(iris: Context, fields: Mapping[str, Any], command: tuple[str, ...]) -> int:
-    from iris_cli.cli.job_request import parse_request
     from iris_cli.cli.local_terminal import LocalTerminal
     from iris_cli.ops.jobs.interactive import run as operation
 
