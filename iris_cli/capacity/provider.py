@@ -8,10 +8,9 @@ from typing import Protocol
 
 from msgspec import structs
 
-from iris_cli.core import ScaleGroup, count, describe, lookup
+from iris_cli.core import ScaleGroup, count, describe, lookup, slice_attributes
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, TAINT_KEY_PREFIX
 from iris_cli.core.messages.cloud import CloudSlice, Refusal
-from iris_cli.core.model.slice import slice_attributes
 
 
 class ProviderError(Exception):

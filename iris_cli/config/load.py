@@ -26,9 +26,8 @@ from iris_cli.config.reading import Section, Setting
 from iris_cli.config.scale_groups import read_scale_group
 from iris_cli.config.schema import ClusterConfig, Defaults, HostConfig, Mode, Notify
 from iris_cli.config.yaml_source import Report, read_yaml
-from iris_cli.core import NOWHERE, Limits, ReplaceLost, lookup, pattern
+from iris_cli.core import NOWHERE, AttributeValue, Limits, ReplaceLost, lookup, pattern
 from iris_cli.core import attributes as keys
-from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.ids import parse_worker_id
 from iris_cli.core.model.job_fields import JOB_FIELDS, request_of
 from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from iris_cli.clock import SYSTEM_CLOCK
-from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, JobId, SliceState
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import JobState
+from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Cluster, JobId, JobState, SliceState
 from iris_cli.demo.local_slurm import URGENT, LocalSlurm, why_no_slurm
 from iris_cli.demo.processes import await_host, configure_host, demo_home, end_processes, make_key, spawn_host
 from iris_cli.demo.run import Tour, TourDocument, TourStep, forget_other_clusters

@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Callable, Iterator
 
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.core import Cluster, count
+from iris_cli.core import Cluster, count, pattern
 from iris_cli.core.invariants import breaches
-from iris_cli.core.text import pattern
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
 from iris_cli.journal.access import check_writable, network_file_system
 from iris_cli.journal.state_dir import StateDir

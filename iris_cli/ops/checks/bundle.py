@@ -16,9 +16,7 @@ from msgspec import Struct
 
 from iris_cli import __version__
 from iris_cli.config.yaml_source import Node, Report, read_yaml
-from iris_cli.core import Cluster
-from iris_cli.core.model.worker import Connection
-from iris_cli.core.units import count
+from iris_cli.core import Cluster, Connection, count
 from iris_cli.errors import IrisError, NotWritableError, UsageError
 from iris_cli.journal.durable import DISK, opened, write_all
 from iris_cli.journal.layout import LOG, LOOP_LOG

@@ -8,10 +8,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from iris_cli.core import Constraint, Job, JobId
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.constraints import Constraint
-from iris_cli.core.ids import JobId
-from iris_cli.core.model.job import Job
 
 
 class Engine(StrEnum):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from iris_cli.config.yaml_text import yaml_text
-from iris_cli.core.ids import JobId
+from iris_cli.core import JobId, count
 from iris_cli.core.lifecycle.request_fields import check_image
-from iris_cli.core.units import count
 from iris_cli.errors import UsageError
 from iris_cli.ops.export import shell
 from iris_cli.ops.export.counterparts import Engine, ExportNote

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from iris_cli.core import MAX_STRING, Job, count, describe, pattern
 from iris_cli.core.constraints import (
     PREEMPTIBLE_ATTRIBUTE_KEY,
     REGION_ATTRIBUTE_KEY,
@@ -22,12 +23,7 @@ from iris_cli.core.constraints import (
     ConstraintOp,
     preemptible_preference_from_constraints,
 )
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.variables import MAX_STRING
 from iris_cli.core.resources import AUTO
-from iris_cli.core.text import pattern
-from iris_cli.core.topology import describe
-from iris_cli.core.units import count
 from iris_cli.errors import UsageError
 from iris_cli.ops.export import pod_script
 from iris_cli.ops.export.counterparts import (

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import sha256
 
-from iris_cli.core.model.variables import MAX_STRING
-from iris_cli.core.text import pattern
+from iris_cli.core import MAX_STRING, pattern
 from iris_cli.ops.cycle.environment import JAX_PORT
 from iris_cli.ops.export import shell
 from iris_cli.ops.export.source import Source

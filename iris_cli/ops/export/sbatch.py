@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
-from iris_cli.core.model.array import format_indexes
-from iris_cli.core.model.job import Job, Priority
+from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Job, Priority, format_indexes, pattern
 from iris_cli.core.model.variables import is_reserved_by_shells
 from iris_cli.core.resources import AUTO, DEFAULT_RESOURCES
-from iris_cli.core.text import pattern
 from iris_cli.core.units import count, format_duration
 from iris_cli.errors import UsageError
 from iris_cli.ops.cycle.environment import JAX_PORT

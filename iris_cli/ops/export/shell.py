@@ -10,8 +10,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
-from iris_cli.core import constraints
-from iris_cli.core.model.job import Job
+from iris_cli.core import Job, constraints
 from iris_cli.ops.cycle.environment import JAX_PORT, multislice_variables, preset_variables
 from iris_cli.ops.export.source import Source
 

@@ -11,18 +11,14 @@ from msgspec import Struct, structs
 from iris_cli.config.job_file import load_job_file
 from iris_cli.config.job_script import is_script, load_job_script
 from iris_cli.config.schema import Defaults
+from iris_cli.core import AttributeValue, Cluster, Job, JobRequest, clip, lookup, parse_job_id
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TPU_VM_COUNT_ATTRIBUTE_KEY,
-    AttributeValue,
 )
-from iris_cli.core.ids import clip, parse_job_id
 from iris_cli.core.lifecycle.request_fields import merge_requests
 from iris_cli.core.lifecycle.submit import PossibleWorkers, accept
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job, JobRequest
-from iris_cli.core.topology import lookup
 from iris_cli.errors import ConfigError, UsageError
 from iris_cli.ops.cluster_handle import ClusterHandle
 from iris_cli.ops.cycle.environment import hash_lines, read_line

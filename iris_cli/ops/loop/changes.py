@@ -11,8 +11,7 @@ from pathlib import Path
 
 import iris_cli
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.core.ids import clip
-from iris_cli.core.units import count
+from iris_cli.core import clip, count
 from iris_cli.errors import ConfigError
 
 

@@ -13,9 +13,8 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from iris_cli.core import JobId, JobState, TaskId, Token
+from iris_cli.core import Cluster, JobId, JobState, TaskId, Token
 from iris_cli.core.messages.observations import RemoteState
-from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import ExitCode, IrisError, LockedError, LogReplacedError, NotWritableError
 from iris_cli.ops.cycle.cycle import ANSWER_TIMEOUT, Cycles, copy_ended_logs, run, send_notices
 from iris_cli.ops.cycle.dispatch import Dispatcher

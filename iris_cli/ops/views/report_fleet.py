@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 
-from iris_cli.core import AttemptId, Cluster, WorkerId, constraints, pattern
-from iris_cli.core.constraints import AttributeValue
+from iris_cli.core import AttemptId, AttributeValue, Cluster, WorkerId, constraints, pattern
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event, Transaction
 

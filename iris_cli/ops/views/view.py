@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.core import Cluster, Device, Job, Limits, Stopping, TaskId, WorkerId, values_in_memory
+from iris_cli.core import Cluster, Device, Job, Limits, Stopping, TaskId, WorkerId, pattern, values_in_memory
 from iris_cli.core.messages.notices import MAX_TRIES, Channel
-from iris_cli.core.text import pattern
 from iris_cli.core.units import count, format_duration, parse_duration
 from iris_cli.errors import UsageError
 from iris_cli.journal.access import disk_problem
