@@ -201,10 +201,9 @@ def _could_not_prepare(answer: WorkerAnswer) -> bool:
     It is also True while another invocation sends the attempt's workspace. A probe then finds out.
     """
     observation = answer.observation
+    # The call neither prepared an attempt nor sent a workspace, or the workspace is sent next.
     if not isinstance(observation, WorkerReport) or bool(observation.lacking) == bool(answer.launching):
-        return (
-            False  # this call neither prepared an attempt nor sent a workspace, or the workspace is sent next
-        )
+        return False
     known = answer.context.acknowledged
     return any(each.state is RemoteState.ABSENT and each.token not in known for each in observation.attempts)
 
