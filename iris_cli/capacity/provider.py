@@ -60,8 +60,7 @@ def instructions(group: ScaleGroup, slices: int) -> Iterator[str]:
     entry: dict[str, object] = {"name": "NAME", "type": template.type, "hosts": [hosts]}
     entry |= {"zone": template.zone} if template.zone else {}
     entry |= {PREEMPTIBLE_ATTRIBUTE_KEY: True} if template.preemptible else {}
-    entry |= _declared_attributes(group) | ({"env": dict(group.env)} if group.env else {})
-    line = json.dumps(entry)  # JSON is valid YAML
+    line = json.dumps(entry | _declared_attributes(group))  # JSON is valid YAML
     yield f"then add {'it' if slices == 1 else 'each'} under slices in cluster.yaml, with your NAME and HOST:"
     yield f"- {line}"
 

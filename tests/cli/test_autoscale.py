@@ -252,7 +252,7 @@ def test_what_can_not_be_meant_is_refused(site: Path, words: list[str]) -> None:
     assert app.run(["autoscale", *words]) == 2
 
 
-def test_the_entry_to_write_by_hand_gives_workers_the_attributes_and_env_of_the_group(tmp_path: Path) -> None:
+def test_the_entry_to_write_by_hand_gives_workers_the_attributes_of_the_group(tmp_path: Path) -> None:
     (tmp_path / "groups.yaml").write_text(
         "cluster: {name: lab}\n"
         "scale_groups:\n"
@@ -261,7 +261,6 @@ def test_the_entry_to_write_by_hand_gives_workers_the_attributes_and_env_of_the_
         "    worker:\n"
         '      attributes: {pool: p, rack: 3, w: 1.0, v: "7", t: true, "a/b:c": "x, y: {z}", n: "no", z: "null"}\n'
         "      taints: [slow, x]\n"
-        '      env: {BUCKET: "gs://west", NOTE: "a: b # \\"c\\""}\n'
         "  - name: anywhere\n"
         "    slice_template: {provider: manual, type: v6e-8}\n"
         "    worker: {attributes: {region: mars}}\n"
@@ -277,4 +276,3 @@ def test_the_entry_to_write_by_hand_gives_workers_the_attributes_and_env_of_the_
     for group, worker in zip(groups, (workers[0], workers[-1]), strict=True):
         wanted = {key: value for key, value in group.attributes.items() if key != "scale-group"}
         assert wanted.items() <= {"preemptible": AttributeValue(False), **worker.attributes}.items()
-        assert worker.env == group.env
