@@ -10,12 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.constraints import Constraint
-from iris_cli.core.ids import JobId
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.task import Task, TaskState
-from iris_cli.core.model.worker import Worker, WorkerCondition
+from iris_cli.core import AttributeValue, Constraint, Job, JobId, Task, TaskState, Worker, WorkerCondition
 
 Placement = tuple[str, str, tuple[int, ...]]
 
