@@ -25,7 +25,7 @@ from iris_cli.core.ids import (
     root_of,
 )
 from iris_cli.core.model.array import format_indexes, parse_array
-from iris_cli.core.model.cluster import Cluster, state_of
+from iris_cli.core.model.cluster import Cluster, Table, state_of, values_in_memory
 from iris_cli.core.model.job import (
     CoschedulingConfig,
     Job,
@@ -38,7 +38,6 @@ from iris_cli.core.model.job import (
     Workspace,
 )
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.past import Table, values_in_memory
 from iris_cli.core.model.slice import (
     INCOMPLETE,
     Addresses,

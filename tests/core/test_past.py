@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_cli.core.model.past import Table, values_in_memory
+from iris_cli.core.model.cluster import Table, values_in_memory
 
 
 class Shelf:

@@ -15,8 +15,7 @@ from zlib import crc32
 from msgspec import Raw, Struct
 
 from iris_cli.core import Job, JobId, Task, TaskId, Token, WorkerId
-from iris_cli.core.model.cluster import Cluster, Outputs
-from iris_cli.core.model.past import Past, Table
+from iris_cli.core.model.cluster import Cluster, Outputs, Past, Table
 from iris_cli.journal.codec import decode
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import archived_snapshot_path
