@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,10 +14,12 @@ from iris_cli.core import AttemptId, Cluster, JobId, Origin, TaskId, WorkerId, c
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event, Transaction
 from iris_cli.errors import IrisError, NotFoundError
-from iris_cli.journal.history import Reading
 from iris_cli.journal.log.recovery import Damage, log_messages
 from iris_cli.ops.outcomes.event_words import event_words
 from iris_cli.ops.session import ProgressState, Session
+
+if TYPE_CHECKING:
+    from iris_cli.journal.history import Reading
 
 
 class Entry(Struct, frozen=True, kw_only=True):
