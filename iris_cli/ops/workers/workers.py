@@ -13,7 +13,6 @@ from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.lifecycle import identity, workers
 from iris_cli.core.messages.observations import ProbeReport, Silence
 from iris_cli.errors import IrisError, UsageError
-from iris_cli.journal.log.writer import Writer
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import worker_facts
 from iris_cli.ops.cycle.cycle import send_stops
@@ -23,6 +22,7 @@ from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.transport import NoAnswer
 
 if TYPE_CHECKING:
+    from iris_cli.journal.log.writer import Writer
     from iris_cli.remote.ssh import SshTransport
 
 
