@@ -14,6 +14,7 @@ import pytest
 
 from iris_cli.core.events.events import Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
+from iris_cli.core.units import count
 from iris_cli.errors import ExitCode, LogDamagedError
 from iris_cli.journal.log.position import FaultKind
 from iris_cli.journal.log.scan import Scan
@@ -163,6 +164,7 @@ def test_a_log_beyond_head_is_copied_before_it_goes_on(state: StateDir, head: in
     assert state.read().seq == COUNT
     transaction, messages = commit(state)
     assert (transaction.seq, len(messages)) == (COUNT + 1, 1)
+    assert head is None or f"lacked {count(COUNT - head, 'line')} of" in messages[0]
     assert content(state).startswith(before)
     assert (state.path / "events.jsonl").stat().st_ino != inode
     assert commit(state)[1] == ()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from iris_cli.core.events.events import WorkerRegistered
+from iris_cli.core.events.events import GangRoundEnded, WorkerRegistered
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.model.task import End, EndReason, Task
@@ -361,6 +362,15 @@ def test_every_kind_of_event_has_its_words() -> None:
     from iris_cli.ops.outcomes import event_words as words
 
     assert set(EVENT_TYPES.values()) == set(words._WORDS)
+
+
+def test_a_round_that_iris_retry_stopped_names_no_rank_as_failed() -> None:
+    ended = partial(GangRoundEnded, job=JobId("train"), round=0, trigger=TaskId(JobId("train"), 1))
+    stopped = event_words(ended(reason=EndReason.RETRIED))
+    assert stopped == "round 0 of train ended (stopped by iris retry)"
+    assert (
+        event_words(ended(reason=EndReason.USER_ERROR)) == "round 0 of train ended: train/task-1 failed first"
+    )
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.clock import file_stamp
+from iris_cli.core.units import count
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.durable import Disk, copy_range, opened, unused_path, write_all
 from iris_cli.journal.layout import HEAD, LOG, TORN_PREFIX
@@ -119,9 +120,11 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
     if committed < end.seq:
         # Copy the log: after a failed fsync, lines after HEAD may be in memory only, and a later fsync may succeed.
         copy_range(disk, log, 0, end.offset, log)
-        lines = f"{end.seq - committed} lines of an interrupted command were not in HEAD: updated"
+        lines = count(end.seq - committed, "line")
         messages.append(
-            lines if loaded.head else f"{HEAD} was missing or damaged: written again from the log"
+            f"updated {HEAD}, which lacked {lines} of an interrupted command"
+            if loaded.head
+            else f"{HEAD} was missing or damaged: written again from the log"
         )
     elif is_torn:
         with opened(log, os.O_WRONLY) as fd:

@@ -96,7 +96,8 @@ def _job_ended(event: ev.JobEnded) -> str:
 
 
 def _gang_round_ended(event: ev.GangRoundEnded) -> str:
-    trigger = f": {event.trigger} failed first" if event.trigger else ""
+    has_failed = event.trigger and event.reason is not EndReason.RETRIED
+    trigger = f": {event.trigger} failed first" if has_failed else ""
     reason = "" if trigger and event.reason is EndReason.USER_ERROR else f" ({reason_words(event.reason)})"
     return f"round {event.round} of {event.job} ended{trigger}{reason}"
 
