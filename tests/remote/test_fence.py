@@ -198,6 +198,18 @@ def test_an_orphan_is_stopped(host: WorkerHost) -> None:
     assert not marked(token)
 
 
+def test_a_stop_writes_nothing_where_a_link_in_place_of_the_attempt_leads(
+    host: WorkerHost, tmp_path: Path
+) -> None:
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    script = 'rm -rf "$IRIS_TASK_DIR"; ln -s "$0" "$IRIS_TASK_DIR"; exec sleep 7030'
+    token = host.launch("sh", "-c", script, str(elsewhere))
+    until(host.attempt_dir(token).is_symlink)
+    assert host.stopped(token).state is RemoteState.STOPPED
+    assert not marked(token)
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_a_lost_attempt_is_stopped(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     os.kill(host.wrapper(token), signal.SIGSTOP)

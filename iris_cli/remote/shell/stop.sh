@@ -8,7 +8,7 @@
 stop() {
     read_state "$1"
     case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
-    [ -d "$1" ] || make_stop_dir "$1" || return
+    { [ -d "$1" ] && [ ! -L "$1" ]; } || make_stop_dir "$1" || return
     # Make `cancel` BEFORE any other check. From then on no wrapper starts the command.
     cancel "$1" || return
     find_stop "$1"
@@ -36,9 +36,10 @@ stop() {
 # the attempt live, its task has removed the directory. Then make the directory again, because a stopper needs
 # it.
 make_stop_dir() {
+    [ ! -L "$1" ] || rm -f "$1" 2>/dev/null # made by the task: don't write where it leads
     if find_processes "$1" && [ -z "$found" ]; then
         if [ ! -f "$1" ] && [ ! -d "$1" ]; then
-            if [ -e "$1" ] || [ -L "$1" ]; then rm -f "$1"; fi
+            [ ! -e "$1" ] || rm -f "$1"
             make_tombstone "$1"
         fi
         [ ! -f "$1" ] || return
