@@ -17,7 +17,7 @@ from iris_cli.remote.worker_script import HostPaths, worker_script
 from tests.remote.test_ship import TAR, tree
 from tests.support.archives import Archive, archive, shipment
 from tests.support.waiting import until
-from tests.support.worker_host import WorkerHost, at_once, command_line, kill, marked
+from tests.support.worker_host import WorkerHost, at_once, command_line, is_marked, kill
 
 S = RemoteState
 WORKSPACE = shipment(TAR)
@@ -161,8 +161,12 @@ def test_a_set_up_that_fails_keeps_nothing_and_is_tried_again(worker: WorkerHost
 
 
 def sleeps(host: WorkerHost, request: LaunchRequest) -> bool:
-    """Return True if it sleeps in its set-up, or while it waits for that of another attempt."""
-    return any(words[:1] == ["sleep"] for words in map(command_line, marked(request.token)))
+    """Return True if it sleeps in its set-up, or while it waits for that of another attempt.
+
+    The newest processes come first: a `sleep` ends before all processes of a busy machine have been read.
+    """
+    processes = reversed([int(each) for each in os.listdir("/proc") if each.isdigit()])
+    return any(command_line(each)[:1] == ["sleep"] and is_marked(each, request.token) for each in processes)
 
 
 def test_attempts_waiting_for_a_failed_set_up_fail(worker: WorkerHost, tmp_path: Path) -> None:

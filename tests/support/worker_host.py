@@ -246,17 +246,16 @@ def reports(answer: WorkerReport | Silence) -> tuple[AttemptReport, ...]:
 
 def marked(token: Token) -> set[int]:
     """Return the live processes with an attempt's marker, found without the product's code."""
-    needle = f"IRIS_ATTEMPT_TOKEN={token}".encode()
-    found = set()
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                environ = Path("/proc", entry, "environ").read_bytes()
-            except OSError:
-                continue
-            if needle in environ.split(b"\0"):
-                found.add(int(entry))
-    return found
+    return {int(each) for each in os.listdir("/proc") if each.isdigit() and is_marked(int(each), token)}
+
+
+def is_marked(pid: int, token: Token) -> bool:
+    """Return True if the process lives and has an attempt's marker."""
+    try:
+        environ = Path("/proc", str(pid), "environ").read_bytes()
+    except OSError:
+        return False
+    return f"IRIS_ATTEMPT_TOKEN={token}".encode() in environ.split(b"\0")
 
 
 def is_alive(pid: int) -> bool:
