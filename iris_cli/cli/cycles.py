@@ -8,7 +8,15 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from iris_cli.cli.context import Context
-from iris_cli.errors import ConfigError, ExitCode, LockedError, LogReplacedError, NotWritableError, UsageError
+from iris_cli.errors import (
+    ConfigError,
+    ExitCode,
+    IrisError,
+    LockedError,
+    LogReplacedError,
+    NotWritableError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from iris_cli.ops.loop.foreground import Step
@@ -86,7 +94,7 @@ def _repeat(iris: Context, session: Session, action: Callable[[], object], inter
             action()
             has_succeeded, printed = True, ""
         except (LockedError, NotWritableError, LogReplacedError) as error:
-            busy = isinstance(error, LockedError) and iris.lock_timeout == 0 and not session.has_locked
+            busy = _is_busy(iris, session, error)
             if not busy and (interval is None or not (has_succeeded or session.has_locked)):
                 raise
             text = error.message if busy else "; ".join(filter(None, (error.message, error.hint)))
@@ -100,6 +108,11 @@ def _repeat(iris: Context, session: Session, action: Callable[[], object], inter
         iris.output.flush()
         session.clock.sleep(interval)
         warn_of_change()
+
+
+def _is_busy(iris: Context, session: Session, error: IrisError) -> bool:
+    """Return True if the lock was busy from the start and the user asked not to wait for it."""
+    return isinstance(error, LockedError) and iris.lock_timeout == 0 and not session.has_locked
 
 
 def _run_autoscaler(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDocument | None:
@@ -159,6 +172,17 @@ def follow(
         iris.output.message(open_jobs_words(session.cluster, follow_up))
         return ExitCode.INTERRUPTED
     return ExitCode.OK
+
+
+def follow_once(iris: Context, session: Session, steps: Generator[Step]) -> int:
+    """Show the only step of a watch. If the lock is busy with --lock-timeout 0, print this instead."""
+    try:
+        return follow(iris, session, steps)
+    except LockedError as error:
+        if not _is_busy(iris, session, error):
+            raise
+        iris.output.message(f"busy: {error.message}")
+        return ExitCode.OK
 
 
 def _cycles_summary(iris: Context, session: Session) -> str:

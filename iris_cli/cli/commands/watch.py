@@ -27,10 +27,12 @@ def watch(
 
     Polls the workers, records ends, stops a gang when a rank fails, and shows each change.
     """
-    from iris_cli.cli.cycles import follow
+    from iris_cli.cli.cycles import follow, follow_once
     from iris_cli.ops.loop import foreground
 
     iris: Context = context.obj
     session = iris.session("iris watch")
     steps = foreground.watch(session, interval=interval, schedule=schedule, once=once)
+    if once:
+        return follow_once(iris, session, steps)
     return follow(iris, session, steps, until_idle=until_idle)

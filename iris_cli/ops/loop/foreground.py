@@ -65,9 +65,10 @@ def collect_transactions(session: Session) -> None:
 def watch(session: Session, *, interval: float, schedule: bool, once: bool = False) -> Generator[Step]:
     """Run cycles forever, `interval` seconds apart, and yield the new log entries after each cycle.
 
-    After a request of a task, the next cycle begins sooner. With `once`, run only one cycle, and wait for all answers.
-    A call to a hanging worker stays open during the next cycles, so that other workers are polled on time. If another
-    invocation holds the lock, or if the state directory is not writable, no cycle runs until the next interval.
+    After a request of a task, the next cycle begins sooner. A call to a hanging worker stays open during the next
+    cycles, so that other workers are polled on time. If another invocation holds the lock, or if the state directory is
+    not writable, no cycle runs until the next interval. With `once`, run only one cycle, and wait for all answers; then
+    these errors are raised.
     """
     clock, patience, trouble = session.clock, min(ANSWER_TIMEOUT, interval), ""
     warn_of_change = change_warning(session.config.path, session.tell)
@@ -78,9 +79,12 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
         requests, cycles = 0, Cycles(dispatcher, schedule=schedule, patience=patience)
         while True:
             due = clock.monotonic() + interval
-            run_cycle = partial(run, session, schedule=schedule, patience=patience) if once else cycles.run
-            trouble = _trouble_of(run_cycle) or trouble
-            trouble = _trouble_of(session.view) or trouble
+            if once:
+                run(session, schedule=schedule, patience=patience)
+                session.view()
+            else:
+                trouble = _trouble_of(cycles.run) or trouble
+                trouble = _trouble_of(session.view) or trouble
             transactions, session.new_transactions = session.new_transactions or [], []
             yield Step(entries_of(transactions), _is_idle(session.cluster), trouble)
             if once:
