@@ -61,13 +61,21 @@ def check_writable(directory: Path) -> None:
     if fix := _chmod_command(statuses):
         raise NotWritableError(f"{directory} is open to other users", hint=fix)
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise NotWritableError(f"{directory} can't be written", hint="use another directory with --state-dir")
+        raise _disk_error(directory) or NotWritableError(
+            f"{directory} can't be written", hint="use another directory with --state-dir"
+        )
 
 
 def disk_problem(directory: Path) -> str:
     """Return a text about a full or read-only disk, with a fix; "" if the disk is writable."""
     error = _disk_error(directory)
     return f"{error.message}, no cycle can run: {error.hint}" if error is not None else ""
+
+
+def check_disk(directory: Path) -> None:
+    """Raise NotWritableError if the disk is full or read-only."""
+    if (error := _disk_error(directory)) is not None:
+        raise error
 
 
 def write_fix(directory: Path) -> str:

@@ -9,7 +9,7 @@ from iris_cli.config.schema import ClusterConfig
 from iris_cli.core import Cluster, count, pattern
 from iris_cli.core.invariants import breaches
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
-from iris_cli.journal.access import check_writable, network_file_system
+from iris_cli.journal.access import check_disk, check_writable, network_file_system
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.checks.findings import Finding, failure, failure_of, success, warning
 from iris_cli.ops.checks.host_checks import all_workers, check_hosts, check_keys
@@ -110,6 +110,7 @@ def check_state(state: StateDir) -> Iterator[Finding]:
         return
     try:
         check_writable(state.path)
+        check_disk(state.path)
     except IrisError as error:
         yield failure_of("state", error)
     else:

@@ -266,3 +266,28 @@ def test_on_a_disk_that_is_really_full_or_read_only_the_commands_end_and_later_g
         assert refused > len(COMMANDS), "not only where the disk is read-only"
 
     on_a_small_disk(disk, attempt)
+
+
+def test_on_a_full_disk_each_command_says_so_and_leaves_no_part_of_a_file(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cycle that can't run is a failure, doctor names the disk, and a bundle is written when there is room."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def attempt() -> None:
+        copied = site.copy(disk / "copy")
+        bundle = disk / "bundle.txt"
+        filler = fill(disk, spare=0)
+        assert copied.iris("watch", "--once") == ExitCode.NOT_WRITABLE
+        assert "No space left on device\nhint: free some space" in capsys.readouterr().err
+        assert copied.iris("doctor", "--offline") != ExitCode.OK
+        assert "state: " in (said := capsys.readouterr().out), said
+        assert "can't be written: No space left on device" in said
+        assert copied.iris("doctor", "--offline", "--yes", "--bundle", str(bundle)) == ExitCode.NOT_WRITABLE
+        assert not bundle.exists()
+        filler.unlink()
+        assert copied.iris("doctor", "--offline", "--yes", "--bundle", str(bundle)) == ExitCode.OK
+        assert bundle.stat().st_size > 0
+
+    on_a_small_disk(disk, attempt)

@@ -105,7 +105,11 @@ def write_bundle(path: Path, parts: Iterable[Part]) -> None:
     lines = [line for part in parts for line in (f"=== {part.name}: {part.about}", *part.lines, "")]
     try:
         with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
-            write_all(DISK, fd, "\n".join(lines).encode("utf-8", "backslashreplace"))
+            try:
+                write_all(DISK, fd, "\n".join(lines).encode("utf-8", "backslashreplace"))
+            except OSError:
+                path.unlink(missing_ok=True)  # a part of it would refuse the next attempt
+                raise
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
