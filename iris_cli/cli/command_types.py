@@ -10,7 +10,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from iris_cli.cli import complete
 from iris_cli.core.ids import clip
 from iris_cli.core.model.job_fields import OPTIONS_OF_OTHER_TOOLS
-from iris_cli.core.text import did_you_mean, nearest
+from iris_cli.core.text import check_utf8, did_you_mean, nearest
 from iris_cli.core.units import parse_duration, parse_index, parse_number, parse_whole
 from iris_cli.errors import ExitCode, UsageError
 
@@ -188,8 +188,10 @@ class CommandAfterOptionalDashes(CommandAfterDashes):
 
 
 def command_words(context: typer.Context) -> tuple[str, ...]:
-    """Return the words after `--`; empty if there are none."""
+    """Return the words after `--`; empty if there are none. Raises UsageError for a word that is not UTF-8."""
     command: tuple[str, ...] = context.meta.get(_COMMAND, ())
+    for index, word in enumerate(command):
+        check_utf8(f"argument {index}", word)
     return command
 
 

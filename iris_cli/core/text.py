@@ -1,4 +1,4 @@
-"""Regular expressions compiled on first use, and suggestions for mistyped words."""
+"""Regular expressions compiled on first use, checks of text, and suggestions for mistyped words."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ class _Uncompiled:
         def __getattr__(self, name: str) -> Any:
             found = self.__dict__[name] = getattr(re.compile(*self._given), name)
             return found
+
+
+def check_utf8(label: str, text: str) -> None:
+    """Raise UsageError if a text can't be encoded in UTF-8: an argument of this process with other bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{label} is not valid UTF-8 text") from error
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:

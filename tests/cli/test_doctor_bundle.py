@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.errors import ExitCode
+from iris_cli.ops.checks.bundle import Part, write_bundle
 from tests.support.site import Site
 
 SECRETS = (
@@ -215,6 +216,14 @@ def test_json_names_the_parts(site: Site) -> None:
     assert [each["name"] for each in parts] == ["versions", "cluster.yaml", "doctor", "events", "loop.log"]
     assert found["bundle"]["file"] == "report.txt"
     assert all(each["size"] for each in parts)
+
+
+def test_the_size_is_that_of_the_written_bytes(tmp_path: Path) -> None:
+    """A name in the log may have bytes that are no UTF-8 text."""
+    part = Part(name="events", about="the log", lines=("me@laptop", "\udcff@laptop"))
+    write_bundle(tmp_path / "report.txt", [part])
+    assert (tmp_path / "report.txt").read_bytes().endswith(b"\n\\udcff@laptop\n")
+    assert part.size == len(b"me@laptop\n\\udcff@laptop\n")
 
 
 @pytest.mark.parametrize(

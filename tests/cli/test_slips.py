@@ -113,6 +113,24 @@ def test_a_label_that_no_job_has_is_reported_with_a_similar_one(
     assert words in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        ("cancel train --reason \udcff", "--reason"),
+        ("worker drain cpu-0 --reason \udcff", "--reason"),
+        ("worker forget cpu-0 --reason \udcff", "--reason"),
+        ("exec cpu-0 -- echo \udcff", "argument 1"),
+        ("launch --dry-run --force --gpu \udcff -- true", "device"),
+        ("launch --dry-run -- echo \udcff", "argument 1"),
+    ],
+)
+def test_bytes_that_are_no_text_are_refused_before_they_reach_the_log(
+    line: str, field: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["--config", str(config), *line.split()]) == USAGE
+    assert f"error: {field} is not valid UTF-8 text" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("line", ["why v5a", "worker drain v5a", "exec v5a -- true", "ssh v5a"])
 def test_a_slice_is_told_from_its_workers(
     line: str, config: Path, capsys: pytest.CaptureFixture[str]

@@ -21,7 +21,7 @@ from iris_cli.core.lifecycle.request_fields import (
 from iris_cli.core.model.job import CoschedulingConfig, Job, JobRequest, parse_early_signal
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
 from iris_cli.core.resources import AUTO, DEFAULT_RESOURCES, Device, Resources
-from iris_cli.core.text import did_you_mean
+from iris_cli.core.text import check_utf8, did_you_mean
 from iris_cli.core.topology import canonical_type, describe, lookup
 from iris_cli.errors import NotFoundError, UnschedulableError, UsageError
 
@@ -319,6 +319,7 @@ def _check_strings(job: Job) -> None:
         *((f"argument {index}", text) for index, text in enumerate(job.command)),
         *((f"environment variable {clip(name)}", f"{name}={value}") for name, value in job.env.items()),
         ("setup", job.setup),
+        ("device", job.resources.device.variant if job.resources.device else ""),
         *((f"secret {name}", file) for name, file in job.secret_files.items()),
         *((f"label {clip(name)}", f"{name}={value}") for name, value in job.labels.items()),
         *(
@@ -339,10 +340,8 @@ def _check_strings(job: Job) -> None:
 def _count_bytes(label: str, text: str) -> int:
     if "\0" in text:
         raise UsageError(f"{label} holds a NUL byte, which no program can be given")
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise UsageError(f"{label} is not valid UTF-8 text") from error
+    check_utf8(label, text)
+    size = len(text.encode())
     if size > MAX_STRING:
         raise UsageError(
             f"{label} takes {size} bytes, more than {MAX_STRING}", hint="put the data into a file"

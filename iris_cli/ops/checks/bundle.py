@@ -64,7 +64,7 @@ class Part(Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """Size of the lines in bytes."""
-        return sum(len(line.encode()) + 1 for line in self.lines)
+        return sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in self.lines)
 
 
 def bundle(

@@ -10,6 +10,7 @@ from iris_cli.core import AttemptId, AttemptState, Cluster, JobId, Priority, Tas
 from iris_cli.core.ids import is_attempt_name
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.core.lifecycle.resubmission import resubmit_command
+from iris_cli.core.text import check_utf8
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.cycle.cycle import run, send_stops
 from iris_cli.ops.names import EVERY_JOB, JobFilter, find_jobs, select_tasks, unknown_name
@@ -132,6 +133,7 @@ def cancel(
 
     `names`: jobs to choose from; all open jobs if it is empty. Raises NotFoundError if no job matches.
     """
+    check_utf8("--reason", reason)
     result = Cancelled()
     with session.transaction() as draft:
         for job in _choose_jobs(draft.cluster, names, prefix, job_filter):

@@ -12,6 +12,7 @@ from iris_cli.core.events.events import WorkerDrained, WorkerForgotten, WorkerTa
 from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.lifecycle import identity, workers
 from iris_cli.core.messages.observations import ProbeReport, Silence
+from iris_cli.core.text import check_utf8
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import worker_facts
@@ -137,6 +138,7 @@ def accept(session: Session, changed_host: ChangedHost) -> ProbeResult:
 
 def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId]:
     """Drain workers. Return the workers that the operator had not drained before."""
+    check_utf8("--reason", reason)
     automatic = (INCOMPLETE, workers.REMOVED)  # reasons of drains by iris
     with session.transaction() as draft:
         named = [find_worker(draft.cluster, name) for name in names]
@@ -179,6 +181,7 @@ def taint(session: Session, name: str, taint_name: str, *, remove: bool = False)
 
 def forget(session: Session, name: str, *, dead: bool = False, reason: str = "") -> WorkerId:
     """Forget a worker. If it has live attempts, presume them gone if `dead`, otherwise raise IrisError."""
+    check_utf8("--reason", reason)
     with session.transaction() as draft:
         worker = find_worker(draft.cluster, name)
         if worker.claims and not dead:
