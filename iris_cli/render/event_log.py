@@ -56,7 +56,7 @@ class SalvageDocument(Struct, frozen=True):
 
 
 class AcceptedDocument(Struct, frozen=True):
-    """The result of `iris log salvage --accept-loss`. The log continues at `seq`."""
+    """The result of `iris log salvage --accept-loss`. `seq` is the last transaction of the log."""
 
     messages: Sequence[str]
     seq: int
@@ -152,13 +152,13 @@ def show_compacted(output: Output, done: Compacted | None) -> None:
 
 
 def show_accepted(output: Output, messages: Sequence[str], seq: int) -> None:
-    """Print the accepted loss and the next sequence number."""
+    """Print the accepted loss and the next sequence number. `seq`: the last transaction."""
     if output.as_json:
         output.document(AcceptedDocument(messages, seq))
         return
     for message in messages:
         output.failed(message)
-    output.done(f"next transaction: seq {seq}")
+    output.done(f"next transaction: seq {seq + 1}")
 
 
 def show_history(output: Output, history: History) -> None:

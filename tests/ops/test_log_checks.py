@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,10 +149,12 @@ def test_of_many_damaged_lines_the_first_are_named_and_the_others_counted(tmp_pa
     assert "iris log salvage" in found[10].fix
 
 
-def test_a_path_in_a_command_is_quoted(tmp_path: Path) -> None:
-    path = filled(tmp_path / "my state", COUNT).path
+def test_a_fix_can_be_typed_as_it_is_whatever_the_path(tmp_path: Path) -> None:
+    path = filled(tmp_path / "my 'state'", COUNT).path
     head_contradicts_itself(path)
-    assert f"mv '{path}/HEAD' '{path}/HEAD.damaged'" in next(check_log(state_in(path))).fix
+    subprocess.run(["sh", "-c", next(check_log(state_in(path))).fix], check=True)
+    assert not (path / "HEAD").exists()
+    assert (path / "HEAD.damaged").exists()
 
 
 def test_a_large_log_is_to_be_compacted_and_a_compacted_one_is_fine(tmp_path: Path) -> None:

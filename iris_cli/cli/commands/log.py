@@ -136,6 +136,7 @@ def export(
 
 
 def _truncate(iris: Context, verdict: "VerifyReport", *, yes: bool) -> int:
+    from iris_cli.core import count
     from iris_cli.journal.layout import LOG
     from iris_cli.journal.log.verify import salvage as truncate
     from iris_cli.ops.workers.workers import require_probes
@@ -150,7 +151,7 @@ def _truncate(iris: Context, verdict: "VerifyReport", *, yes: bool) -> int:
         keeps_state = is_only_history_lost(iris.state_of(None), verdict)
         lost = verdict.last - kept
         raise LogDamagedError(
-            f"nothing changed: salvage would keep {kept} transactions and drop {dropped_words(lost)}",
+            f"nothing changed: salvage would keep {count(kept, 'transaction')} and drop {dropped_words(lost)}",
             hint=f"not recommended: {ONLY_HISTORY}"
             if keeps_state
             else "copy the state directory, then: iris log salvage --yes",

@@ -104,7 +104,7 @@ _FIXES = {
     FaultKind.LOST: "restore a newer copy of {directory}, or accept the loss: iris log salvage --accept-loss",
     FaultKind.MISSING: "restore the missing segment into {archive}, or truncate the log before it: iris log salvage"
     "  # then with --yes",
-    FaultKind.HEAD: "mv {head} {damaged_head}: the next command writes a new one",
+    FaultKind.HEAD: "mv {head} {damaged_head}  # the next command writes a new one",
     FaultKind.NEWER: "pip install --upgrade iris-cli",
     FaultKind.FOREIGN: "restore the log of {directory}, or name its directory: iris --state-dir DIR",
 }
