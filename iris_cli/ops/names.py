@@ -26,9 +26,14 @@ def find_job(cluster: Cluster, text: str) -> JobId:
 
 
 def find_jobs(cluster: Cluster, names: list[str], *, prefix: bool = False) -> list[JobId]:
-    """Return the jobs with the ids `names`, or with `prefix` all jobs that begin with them. Raises NotFoundError."""
+    """Return the jobs with the ids `names`, or with `prefix` all jobs that begin with them.
+
+    Raises NotFoundError, and UsageError for an empty prefix: it would match every job, and is an unset shell variable.
+    """
     if not prefix:
         return list(dict.fromkeys(find_job(cluster, name) for name in names))
+    if not all(names):
+        raise UsageError("an empty prefix would match all jobs", hint="select jobs with --label or --state")
     found = [job for job in cluster.jobs if any(job.startswith(name) for name in names)]
     if not found:
         raise NotFoundError(

@@ -89,6 +89,8 @@ def test_labels_and_states_select_open_jobs(
         (["--label", "swep=lr"], ExitCode.NOT_FOUND, "did you mean 'sweep'?"),
         (["--state", "pendign"], ExitCode.USAGE, "did you mean 'pending'?"),
         (["--label", "=x"], ExitCode.USAGE, "is not a label"),
+        (["", "--prefix"], ExitCode.USAGE, "an empty prefix would match all jobs"),
+        (["b", "", "--prefix"], ExitCode.USAGE, "an empty prefix would match all jobs"),
         (["--prefix"], ExitCode.USAGE, "name jobs, or select them with --label or --state"),
         (["--prefix", "--state", "pending"], ExitCode.USAGE, "--prefix needs the beginning of a job id"),
         ([], ExitCode.USAGE, "name jobs, or select them with --label or --state"),
