@@ -106,6 +106,20 @@ def test_it_is_installed_once_and_again_changes_only_its_own_line(home: Path) ->
     assert crontab(home) == OTHERS + "@daily true\n"
 
 
+def test_without_cron_the_timer_is_removed_all_the_same(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "bin" / "crontab").unlink()
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    for tool in ("systemctl", "loginctl"):
+        (home / "bin" / tool).write_text('#!/bin/sh\n[ "$2" != is-active ] || echo active\n')
+    assert run(["cron", "install", "--systemd"]) == 0
+    capsys.readouterr()
+    assert run(["cron", "remove"]) == 0
+    assert "the timer of systemd" in capsys.readouterr().out
+    assert run(["cron", "remove"]) == 0
+
+
 def test_two_clusters_are_told_apart(home: Path) -> None:
     (home / "other.yaml").write_text("cluster: {name: other}\n")
     run(["cron", "install"])

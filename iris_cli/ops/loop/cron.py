@@ -146,8 +146,11 @@ def install_crontab(entry: CronEntry) -> bool:
 
 
 def remove_crontab(entry: CronEntry) -> bool:
-    """Remove the cluster's lines from the crontab. Return True if the crontab contained such lines."""
-    return _replace_block(entry, "")
+    """Remove the cluster's lines from the crontab. Return True if the crontab contained such lines.
+
+    A machine without cron has no such lines.
+    """
+    return shutil.which(_LIST[0]) is not None and _replace_block(entry, "")
 
 
 def crontab_lines(entry: CronEntry) -> str:
