@@ -59,3 +59,12 @@ def test_a_job_that_can_never_run_is_refused_unless_it_is_forced(
 def test_a_program_that_may_be_there_is_accepted(line: str, config: Path) -> None:
     launch = ["--config", str(config), "launch", "--no-schedule"]
     assert app.run([*launch, *line.split()]) == ExitCode.OK
+
+
+def test_a_job_that_ends_at_once_says_so(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    iris = ["--config", str(config)]
+    assert app.run([*iris, "launch", "--no-schedule", "--name", "first", "--", "true"]) == ExitCode.OK
+    assert app.run([*iris, "cancel", "first"]) == ExitCode.OK
+    capsys.readouterr()
+    assert app.run([*iris, "launch", "--name", "second", "--after", "first", "--", "true"]) == ExitCode.OK
+    assert "second: UNSCHEDULABLE: dependency did not succeed: first (KILLED" in capsys.readouterr().err
