@@ -60,12 +60,27 @@ def record_silence(
     if not launching and sent_at is not None and _has_silence_since(worker, sent_at, draft.at):
         return
     failed = worker.failed_polls + (not launching)
+    condition = _condition_after(worker, silence, failed, draft.at, limits)
+    until = 0.0 if launching else draft.at + limits.backoff(failed)
+    _change(draft, worker, f"{silence.step}: {silence.detail}", condition, failed=failed, until=until)
+
+
+def _change(
+    draft: Draft,
+    worker: Worker,
+    reason: str,
+    condition: WorkerCondition | None = None,
+    *,
+    failed: int | None = None,
+    until: float,
+) -> None:
+    """Record a cool-down, by default without a change of the condition and the number of failed polls."""
     change = events.WorkerConditionChanged(
         worker=worker.id,
-        condition=_condition_after(worker, silence, failed, draft.at, limits),
-        reason=f"{silence.step}: {silence.detail}",
-        failed_polls=failed,
-        cooldown_until=0.0 if launching else round(draft.at + limits.backoff(failed), 3),
+        condition=condition or worker.condition,
+        reason=reason,
+        failed_polls=worker.failed_polls if failed is None else failed,
+        cooldown_until=round(until, 3),
     )
     draft.record(change)
 
@@ -87,40 +102,21 @@ def require_probes(draft: Draft) -> None:
     reason = "lines of the log were lost: a probe will show what is running"
     for worker in draft.cluster.workers.values():
         if worker.incarnation and worker.condition is not WorkerCondition.UNPROBED:
-            draft.record(
-                events.WorkerConditionChanged(
-                    worker=worker.id, condition=WorkerCondition.UNPROBED, reason=reason
-                )
-            )
+            _change(draft, worker, reason, WorkerCondition.UNPROBED, failed=0, until=0.0)
 
 
 def distrust(draft: Draft, worker_id: WorkerId, reason: str, limits: Limits) -> None:
     """Record that the answering host may be another machine. It gets no tasks, and no resources are released."""
     worker = draft.cluster.workers[worker_id]
     failed = worker.failed_polls + 1
-    draft.record(
-        events.WorkerConditionChanged(
-            worker=worker_id,
-            condition=WorkerCondition.UNTRUSTED,
-            reason=reason,
-            failed_polls=failed,
-            cooldown_until=round(draft.at + limits.backoff(failed), 3),
-        )
-    )
+    until = draft.at + limits.backoff(failed)
+    _change(draft, worker, reason, WorkerCondition.UNTRUSTED, failed=failed, until=until)
 
 
 def record_refusal(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> None:
     """Record a refused attempt. The worker cools down; after several consecutive refusals it is quarantined."""
     worker = draft.cluster.workers[worker_id]
-    draft.record(
-        events.WorkerConditionChanged(
-            worker=worker.id,
-            condition=worker.condition,
-            reason=error,
-            failed_polls=worker.failed_polls,
-            cooldown_until=round(draft.at + limits.backoff(worker.refusals), 3),
-        )
-    )
+    _change(draft, worker, error, until=draft.at + limits.backoff(worker.refusals))
     if worker.refusals >= limits.quarantine_after and not worker.quarantined:
         reason = f"refused {worker.refusals} launches in a row, last: {error}"
         draft.record(events.WorkerQuarantined(worker=worker_id, reason=reason))
@@ -134,15 +130,7 @@ def record_preemption(draft: Draft, worker_id: WorkerId, seconds_ago: float, lim
     worker = draft.cluster.workers[worker_id]
     until = round(draft.at - seconds_ago + limits.backoff_max, 3)
     if worker.condition is WorkerCondition.HEALTHY and until > max(draft.at, worker.cooldown_until):
-        draft.record(
-            events.WorkerConditionChanged(
-                worker=worker_id,
-                condition=worker.condition,
-                reason=VM_IS_PREEMPTED,
-                failed_polls=worker.failed_polls,
-                cooldown_until=until,
-            )
-        )
+        _change(draft, worker, VM_IS_PREEMPTED, until=until)
 
 
 def record_unkillable(draft: Draft, worker_id: WorkerId) -> None:
