@@ -155,7 +155,7 @@ class StateDirectory:
         return tuple(
             Endpoint(
                 name=each.name,
-                task=str(each.task),
+                task=each.task,
                 host=each.address,
                 port=each.port,
                 metadata=dict(each.metadata),

@@ -131,13 +131,13 @@ class TaskPart(Struct, frozen=True, kw_only=True):
 
 
 class EndpointPart(Struct, frozen=True, kw_only=True):
-    """The address of a task's endpoint, in an answer."""
+    """An endpoint that a task registered: a port, and the address of the task's worker."""
 
     task: str
     name: str
     address: str
     port: int
-    metadata: Mapping[str, str] | UnsetType = UNSET
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 class JobAnswer(Struct, frozen=True, kw_only=True):

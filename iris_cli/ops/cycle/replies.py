@@ -35,16 +35,7 @@ def job_answer(cluster: Cluster, job_id: JobId) -> messages.JobAnswer:
     return messages.JobAnswer(
         job=_job(cluster, cluster.jobs[job_id]),
         tasks=list(map(_task, cluster.tasks_of(job_id), task_displays(cluster, job_id))),
-        endpoints=[
-            messages.EndpointPart(
-                task=str(row.task),
-                name=row.name,
-                address=row.address,
-                port=row.port,
-                metadata=row.metadata,
-            )
-            for row in endpoint_rows(cluster, job_id)
-        ],
+        endpoints=list(endpoint_rows(cluster, job_id)),
     )
 
 

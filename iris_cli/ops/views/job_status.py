@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from msgspec import Struct
-
-from iris_cli.core import AttemptId, Cluster, Constraint, JobId, TaskId, describe, format_memory, parent_of
+from iris_cli.core import AttemptId, Cluster, Constraint, JobId, describe, format_memory, parent_of
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.lifecycle.display import job_display, task_displays
+from iris_cli.core.messages.requests import EndpointPart
 from iris_cli.core.model.job import Job, JobState, Workspace
 from iris_cli.core.model.task import TaskState
 from iris_cli.core.topology import lookup
@@ -25,16 +24,6 @@ if TYPE_CHECKING:
     from iris_cli.ops.views.failure import FailureCard
 
 State = TypeVar("State")
-
-
-class EndpointRow(Struct, frozen=True, kw_only=True):
-    """An endpoint that a task registered: a port, and the address of the task's worker."""
-
-    task: TaskId
-    name: str
-    address: str
-    port: int
-    metadata: Mapping[str, str]
 
 
 class JobStatus(ViewResult, frozen=True, kw_only=True):
@@ -60,7 +49,7 @@ class JobStatus(ViewResult, frozen=True, kw_only=True):
     children: tuple[JobId, ...]
     child_states: Mapping[JobState, tuple[JobId, ...]]
     child_displays: Mapping[str, tuple[JobId, ...]]
-    endpoints: tuple[EndpointRow, ...]
+    endpoints: tuple[EndpointPart, ...]
     rounds: int
     failure: FailureCard | None
     expected_start: ExpectedStart | None
@@ -137,11 +126,11 @@ def _source(cluster: Cluster, job: Job, constraint: Constraint) -> JobId:
     return job.id
 
 
-def endpoint_rows(cluster: Cluster, job: JobId) -> Iterator[EndpointRow]:
+def endpoint_rows(cluster: Cluster, job: JobId) -> Iterator[EndpointPart]:
     """Yield the endpoints that a job's tasks registered, by task and name."""
     for attempt_id, endpoint in cluster.endpoints_of(job):
-        yield EndpointRow(
-            task=attempt_id.task,
+        yield EndpointPart(
+            task=str(attempt_id.task),
             name=endpoint.name,
             address=cluster.workers[cluster.attempt(attempt_id).worker].connection.host,
             port=endpoint.port,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from iris_cli.core import JobState, TaskId, TaskState, count
+from iris_cli.core import JobState, TaskId, TaskState, count, parse_task_id
 from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.messages.requests import EndpointPart
 from iris_cli.ops.outcomes.causes import other_rank_words
 from iris_cli.ops.views.failure import Explained, FailureCard, PeerGroup
-from iris_cli.ops.views.job_status import EndpointRow, JobStatus
+from iris_cli.ops.views.job_status import JobStatus
 from iris_cli.ops.views.task_rows import AttemptRow, TaskRow
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Renderable, Table, Text
@@ -138,9 +139,9 @@ def _constraints(status: JobStatus) -> Iterator[str]:
         yield typed if source is None else f"{typed} (from {source})"
 
 
-def _endpoint(row: EndpointRow) -> str:
+def _endpoint(row: EndpointPart) -> str:
     metadata = "".join(f" {key}={value}" for key, value in row.metadata.items())
-    return f"{row.name} of task-{row.task.index} at {row.address}:{row.port}{metadata}"
+    return f"{row.name} of task-{parse_task_id(row.task).index} at {row.address}:{row.port}{metadata}"
 
 
 def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
