@@ -16,7 +16,7 @@ from iris_cli.cli import complete
 from iris_cli.cli.command_types import number, whole_number
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
-from iris_cli.core.text import one_of
+from iris_cli.core.text import one_of, parse_pairs, parse_variables
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import IrisError, UsageError
 
@@ -115,17 +115,6 @@ def _one_of(words: type[E]) -> Callable[[str], E]:
     return lambda text: words(one_of(text, words))
 
 
-def parse_pairs(flag: str, texts: Texts) -> dict[str, str]:
-    """Parse NAME=VALUE pairs. Raises UsageError."""
-    found = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not sign or not name:
-            raise UsageError(f"{flag} {text[:80]!r} is not NAME=VALUE")
-        found[name] = value
-    return found
-
-
 def _secrets(texts: Texts) -> tuple[str, ...]:
     from iris_cli.config.variable_files import expand_home
     from iris_cli.core.model.variables import secret_source
@@ -140,18 +129,6 @@ def _read_lines(file: str) -> tuple[str, ...]:
     return read_lines(Path(file))
 
 
-def _variables(texts: Texts) -> dict[str, str]:
-    env = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not sign and name not in os.environ:
-            raise UsageError(
-                f"--env {name[:80]}: not set in this shell", hint=f"write --env {name[:80]}=VALUE"
-            )
-        env[name] = value if sign else os.environ[name]
-    return env
-
-
 def _read_variables(file: str) -> dict[str, str]:
     from iris_cli.config.variable_files import read_env_file  # loads the YAML library
 
@@ -164,7 +141,7 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.JOBS: tuple,
     Kind.PORTS: lambda texts: tuple(name for text in texts for name in text.split(",")),
     Kind.SECRETS: _secrets,
-    Kind.VARIABLES: _variables,
+    Kind.VARIABLES: lambda texts: parse_variables(texts, os.environ),
     Kind.VARIABLE_FILE: _read_variables,
     Kind.LABELS: partial(parse_pairs, "--label"),
     Kind.LINES: _read_lines,

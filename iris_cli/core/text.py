@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from iris_cli.core.ids import clip
@@ -77,3 +77,26 @@ def one_of(word: str, words: Iterable[str]) -> str:
         if each.casefold() == word.strip().casefold():
             return each
     raise UsageError(f"{clip(word)!r} is not one of {', '.join(known)}", hint=did_you_mean(clip(word), known))
+
+
+def parse_pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """Parse the texts NAME=VALUE of an option. Raises UsageError."""
+    found = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise UsageError(f"{option} {text[:80]!r} is not NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def parse_variables(texts: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Parse the texts NAME=VALUE or NAME of `--env`; NAME alone takes the value in `environ`. Raises UsageError."""
+    found = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign and name not in environ:
+            name = name[:80]
+            raise UsageError(f"--env {name}: not set in this shell", hint=f"write --env {name}=VALUE")
+        found[name] = value if sign else environ[name]
+    return found

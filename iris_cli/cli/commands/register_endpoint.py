@@ -6,7 +6,7 @@ import typer
 
 from iris_cli.cli.command_types import argument, flag, option, whole_number
 from iris_cli.cli.context import Context
-from iris_cli.cli.job_options import parse_pairs
+from iris_cli.core.text import parse_pairs
 from iris_cli.errors import UsageError
 
 EXAMPLES = """

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 from iris_cli.core.each_line import split_lines
 from iris_cli.core.ids import clip
 from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
-from iris_cli.core.text import did_you_mean, one_of
+from iris_cli.core.text import did_you_mean, one_of, parse_pairs, parse_variables
 from iris_cli.core.units import parse_duration, parse_index, parse_memory, parse_number, parse_whole
 from iris_cli.errors import UsageError
 from iris_cli.remote.inside.rendering import OPTIONS
@@ -91,6 +91,8 @@ class Line:
         _, kind, words = self.options[flag]
         if words:
             return self.read(flag, kind, lambda: one_of(texts[-1], words))
+        if kind == "LABELS":
+            return parse_pairs(flag, texts)
         if kind in LISTS:
             return self.read(flag, kind, lambda: LISTS[kind](texts))
         return self.read(flag, kind, lambda: READERS.get(kind, str)(texts[-1]))
@@ -102,23 +104,6 @@ class Line:
         except UsageError as error:
             message = MESSAGES.get(kind, "{1}").format(name, error.message)
             raise UsageError(message, hint=self.help if kind in NUMBERS else error.hint) from error
-
-
-def parse_labels(texts: list[str]) -> dict[str, str]:
-    for text in texts:
-        if not re.match("[^=]+=", text):
-            raise UsageError(f"{text[:80]!r} is not NAME=VALUE")
-    return dict(text.split("=", 1) for text in texts)
-
-
-def parse_variables(texts: list[str]) -> dict[str, str]:
-    missing = [text for text in texts if "=" not in text and text not in os.environ]
-    for name in (each[:80] for each in missing):
-        raise UsageError(f"--env {name}: not set in this shell", hint=f"write --env {name}=VALUE")
-    return {
-        name: value if sign else os.environ[name]
-        for name, sign, value in (each.partition("=") for each in texts)
-    }
 
 
 def parse_request_id(text: str) -> str:
@@ -164,12 +149,10 @@ READERS: dict[str, Callable[[str], Any]] = {
 LISTS: dict[str, Callable[[list[str]], Any]] = {
     **dict.fromkeys(("CONSTRAINTS", "TAINTS", "JOBS", "SECRETS"), list),
     "PORTS": lambda texts: ",".join(texts).split(","),
-    "VARIABLES": parse_variables,
-    "LABELS": parse_labels,
+    "VARIABLES": lambda texts: parse_variables(texts, os.environ),
 }
 # Formats of error messages: the option or argument, then the error.
 MESSAGES = {
     **dict.fromkeys(NUMBERS, "invalid value for '{}': {}"),
     **dict.fromkeys(("SIZE", "DURATION", "CHOICE"), "{}: {}"),
-    "LABELS": "{} {}",
 }
