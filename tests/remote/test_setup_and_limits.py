@@ -85,7 +85,7 @@ def test_a_setup_that_takes_too_long_is_ended(host: WorkerHost, tmp_path: Path) 
     request = host.request("true", setup=f"echo $$ >>{pids}; sleep 1000", setup_timeout=0.3)
     host.prepare(request)
     report = host.wait(request.token, SETTLED)
-    assert (report.state, report.cause) == (RemoteState.NOSTART, "setup")
+    assert (report.state, report.cause, report.exit_code) == (RemoteState.NOSTART, "setup", None)
     until_gone(request.token)
 
 

@@ -75,7 +75,9 @@ report() {
         # line invalidates the whole answer.
         case $state in
         EXITED | CANCELLED) ;;
-        NOSTART) if is_code "$end_code"; then record_code=$end_code; fi ;;
+        NOSTART) # a set-up that took too long has no exit code of its own
+            ! is_code "$end_code" || [ -e "$token/setup-timeout" ] || record_code=$end_code
+            ;;
         *) record_code=- record_cause=- ;;
         esac
         case $state in
