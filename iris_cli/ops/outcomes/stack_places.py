@@ -128,6 +128,5 @@ def with_stack_places(
         )
         for each in report.attempts
     )
-    return structs.replace(
-        report, attempts=tuple(reports), clock=report.clock + passed, uptime=report.uptime + passed
-    )
+    clock = report.clock + passed if report.clock else 0.0  # 0: the worker did not report its clock
+    return structs.replace(report, attempts=tuple(reports), clock=clock, uptime=report.uptime + passed)
