@@ -61,6 +61,7 @@ os.environ["IRIS_LOOP"] = "off"
 pytest_plugins = [
     "tests.support.metadata_server",
     "tests.support.operator",
+    "tests.support.shared_commands",
     "tests.support.slurm",
     "tests.support.allocation",
     "tests.support.sshd",

@@ -2,6 +2,9 @@
 
 Each command is a process that can be killed; forking saves the start of an interpreter. With `die_at` a command kills
 itself at its n-th step; there is a step before and after each commit and each call to a worker.
+
+With several test processes one process loads the modules for all of them (see shared_commands.py). It forks a server
+for each of them, which forks its commands.
 """
 
 from __future__ import annotations
@@ -13,15 +16,21 @@ import importlib
 import json
 import os
 import pkgutil
+import select
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
 from functools import cache
+from io import StringIO, TextIOWrapper
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import Any
+from typing import Any, TextIO
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,16 +45,19 @@ def _network() -> str:
 
 _NETWORK = _network()
 """The network namespace of the server and its commands."""
-_ENVIRON = dict(os.environ)
+ENVIRON = dict(os.environ)
 """The environment of the server, without changes by tests."""
 
 
 class CommandServer:
     """The process that forks. It answers one request at a time: while one thread waits, no other starts a command."""
 
+    address = ""
+    """The socket of the process that has loaded the modules; if empty, the server loads them itself."""
+
     def __init__(self) -> None:
         self._lock = Lock()
-        self._process: subprocess.Popen[str] | None = None
+        self._server: _Server | None = None
 
     def start(
         self,
@@ -68,31 +80,57 @@ class CommandServer:
 
     def close(self) -> None:
         """End the server and every command that still runs."""
-        process, self._process = self._process, None
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
-            process.wait()
+        server, self._server = self._server, None
+        if server is not None:
+            server.end()
 
     def _ask(self, **request: Any) -> int:
         assert _network() == _NETWORK, "a test in a network of its own starts its commands itself"
         with self._lock:
-            process = self._process = self._process or self._begin()
-            assert process.stdin is not None
-            assert process.stdout is not None
+            server = self._server = self._server or (_forked(self.address) if self.address else _started())
             try:
-                process.stdin.write(json.dumps(request) + "\n")
-                process.stdin.flush()
-                return int(process.stdout.readline())
+                server.requests.write(json.dumps(request) + "\n")
+                server.requests.flush()
+                return int(server.answers.readline())
             except BaseException:  # a late answer would look like the next one's
-                self._process = None
-                process.kill()
+                self._server = None
+                os.kill(server.pid, signal.SIGKILL)
                 raise
 
-    @staticmethod
-    def _begin() -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", __name__]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, cwd=ROOT, env=_ENVIRON, stdin=pipe, stdout=pipe, text=True)
+
+@dataclass(frozen=True)
+class _Server:
+    """A process that forks commands. It ends at the end of `requests`; `end` closes them and waits for that."""
+
+    pid: int
+    requests: TextIO
+    answers: TextIO
+    end: Callable[[], object]
+
+
+def _started() -> _Server:
+    """Start a process that loads the modules for itself."""
+    command = [sys.executable, "-m", __name__]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, cwd=ROOT, env=ENVIRON, stdin=pipe, stdout=pipe, text=True)
+    assert isinstance(process.stdin, TextIOWrapper)
+    assert isinstance(process.stdout, TextIOWrapper)
+    return _Server(process.pid, process.stdin, process.stdout, process.communicate)
+
+
+def _forked(address: str) -> _Server:
+    """Let the process at this address fork one."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(address)
+    answers = connection.makefile("r")
+    pid = int(answers.readline())
+
+    def end() -> None:
+        connection.shutdown(socket.SHUT_WR)
+        answers.read()
+        connection.close()
+
+    return _Server(pid, connection.makefile("w"), answers, end)
 
 
 @cache
@@ -103,7 +141,7 @@ def command_server() -> CommandServer:
     return made
 
 
-def _serve() -> None:
+def _load() -> None:
     import paramiko  # noqa: F401,RUF100 - loaded before the first fork, not after each
 
     import iris_cli
@@ -113,7 +151,42 @@ def _serve() -> None:
         if not module.name.endswith(".__main__"):
             importlib.import_module(module.name)
     tree.build(tree.COMMANDS)
+    _practise()
+    gc.collect()
     gc.freeze()
+
+
+def _practise() -> None:
+    """Run some commands, so that each forked one finds compiled patterns and other caches of the libraries."""
+    from iris_cli.cli import app
+
+    with TemporaryDirectory() as directory, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        config = Path(directory, "cluster.yaml")
+        config.write_text("cluster: {name: lab}\nworkers: [{id: w0, host: 127.0.0.1}]\n")
+        for line in ("launch --no-schedule -- true", "status", "status --json"):
+            assert app.run(["--config", str(config), *line.split()]) == 0
+
+
+def _share(listener: socket.socket) -> None:
+    """Fork a server for each connection until stdin is closed."""
+    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
+        connection, _ = listener.accept()
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if os.fork() == 0:
+            listener.close()
+            os.dup2(connection.fileno(), 0)
+            os.dup2(connection.fileno(), 1)
+            connection.close()
+            print(os.getpid(), flush=True)
+            _serve()
+            os._exit(0)
+        connection.close()
+
+
+def _serve() -> None:
+    """Start the commands that stdin asks for, until it ends."""
     running = set()
     for line in sys.stdin:
         request = json.loads(line)
@@ -185,4 +258,8 @@ def _die_at(last: int) -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _load()
+    if sys.argv[1:]:
+        _share(socket.socket(fileno=int(sys.argv[1])))
+    else:
+        _serve()
