@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import select
 import signal
-import subprocess
 import sys
 
 import pytest
 
+from tests.support.forked import Forked
 from tests.support.json_output import checked
 from tests.support.operator import Operator
 from tests.support.terminal import Terminal
@@ -62,18 +62,9 @@ def test_a_cycle_that_waits_for_nobody_is_no_cron_where_a_person_types_it(ann: O
     assert said(ann, "worker uncordon w0") == []
 
 
-def begin(ann: Operator, line: str) -> subprocess.Popen[str]:
+def begin(ann: Operator, line: str) -> Forked:
     """Start a command that runs until it is ended; its output is read where it has a line for each change."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "iris_cli", *line.split()],
-        cwd=ann.directory,
-        env=ann.environ(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return Forked(line.split(), cwd=ann.directory, env=ann.environ(), text=True, session=True)
 
 
 def left(ann: Operator, line: str) -> str:
@@ -81,13 +72,13 @@ def left(ann: Operator, line: str) -> str:
     with begin(ann, line) as process:
         until(lambda: _shows_a_launch(ann, process))
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=PATIENCE)
+        told: str = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 130, told
     [only] = [each for each in told.splitlines() if "stopped watching" in each or NOBODY in each]
     return only
 
 
-def _shows_a_launch(ann: Operator, process: subprocess.Popen[str]) -> bool:
+def _shows_a_launch(ann: Operator, process: Forked) -> bool:
     """Whether the watch has printed something after one more launch: before its first look none is news."""
     ann.iris("launch", "--no-schedule", "--", "true")
     assert process.stdout is not None

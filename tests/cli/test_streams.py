@@ -14,6 +14,8 @@ import pytest
 
 from bench.cluster_files import ClusterFiles
 from iris_cli.cli import app
+from tests.support.forked import Forked
+from tests.support.terminal import IRIS
 
 SAFETY_NET = 120.0  # seconds
 
@@ -95,15 +97,12 @@ def full() -> Iterator[int]:
 def ran(
     files: ClusterFiles, line: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        files.iris(*line.split()),
-        env=files.environment,
-        stdout=stdout,
-        stderr=stderr,
-        text=True,
-        check=False,
-        timeout=SAFETY_NET,
-    )
+    words = files.iris(*line.split())[len(IRIS) :]
+    with Forked(
+        words, cwd=files.directory, env=files.environment, stdout=stdout, stderr=stderr, text=True
+    ) as process:
+        out, err = process.communicate(SAFETY_NET)
+    return subprocess.CompletedProcess(words, process.wait(), out, err)
 
 
 def error_in(line: str) -> str:

@@ -9,7 +9,6 @@ import re
 import select
 import shutil
 import signal
-import subprocess
 import sys
 import termios
 import time
@@ -30,12 +29,11 @@ from iris_cli.render.console import Output
 from iris_cli.render.watch import screen as watched
 from iris_cli.render.watch.live import LiveScreen
 from tests.render.scenes import busy, many_tasks, session_of
+from tests.support.forked import Forked
 from tests.support.lab import Lab
 from tests.support.operator import Operator
-from tests.support.terminal import Screen, Terminal
+from tests.support.terminal import IRIS, Screen, Terminal
 from tests.support.waiting import PATIENCE
-
-PROGRAM = (sys.executable, "-m", "iris_cli")
 
 
 def cluster(directory: Path, lab: Lab) -> Path:
@@ -47,7 +45,7 @@ def cluster(directory: Path, lab: Lab) -> Path:
 
 
 def watching(config: Path, *words: str, **given: object) -> Terminal:
-    command = [*PROGRAM, "--config", str(config), *(words or ("status", "--watch"))]
+    command = [*IRIS, "--config", str(config), *(words or ("status", "--watch"))]
     return Terminal(command, **given)  # type: ignore[arg-type]  # columns, lines and env
 
 
@@ -161,7 +159,7 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_brings_the_screen_again(tmp_path:
     config = cluster(tmp_path, busy())
     quiet = {"PS1": "$ ", "HOME": str(tmp_path), "HISTFILE": ""}
     with Terminal(["bash", "--norc", "--noprofile", "--noediting", "-i"], env=quiet) as terminal:
-        terminal.type(f"{' '.join(PROGRAM)} --config {config} status --watch\n")
+        terminal.type(f"{' '.join(IRIS)} --config {config} status --watch\n")
         terminal.until(shows("train", "WHERE / WHY"))
         terminal.type("\x1a")
         terminal.until(lambda screen: screen.second is None and "Stopped" in screen.text)
@@ -182,7 +180,7 @@ def test_in_the_background_it_leaves_the_terminal_alone(tmp_path: Path) -> None:
     config = cluster(tmp_path, lab)
     quiet = {"PS1": "$ ", "HOME": str(tmp_path), "HISTFILE": ""}
     with Terminal(["bash", "--norc", "--noprofile", "--noediting", "-i"], env=quiet) as terminal:
-        terminal.type(f"{' '.join(PROGRAM)} --config {config} status --watch &\n")
+        terminal.type(f"{' '.join(IRIS)} --config {config} status --watch &\n")
         jobs = itertools.count()
 
         def has_said(screen: Screen) -> bool:
@@ -300,10 +298,9 @@ def test_a_dumb_terminal_gets_lines(tmp_path: Path) -> None:
 
 def test_in_a_pipe_there_is_a_line_for_each_change(tmp_path: Path) -> None:
     lab = busy()
-    command = [*PROGRAM, "--config", str(cluster(tmp_path, lab)), "status", "--watch"]
+    command = ["--config", str(cluster(tmp_path, lab)), "status", "--watch"]
     processes = [
-        subprocess.Popen([*command, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for words in ((), ("--json",))
+        Forked([*command, *words], cwd=tmp_path, env=os.environ, text=True) for words in ((), ("--json",))
     ]
     try:
         silent = [process.stdout for process in processes if process.stdout is not None]

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 
 from iris_cli.errors import ExitCode
 from tests.e2e.test_one_host_hangs import through
+from tests.support.forked import Forked
 from tests.support.json_output import check_run
 from tests.support.relay import Relay, relay
 from tests.support.site import Site
@@ -95,7 +95,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def forwarding(site: Site, *words: str) -> Iterator[tuple[Popen[bytes], Path]]:
+def forwarding(site: Site, *words: str) -> Iterator[tuple[Forked, Path]]:
     """`iris forward` while it listens, and the file of what it prints. It has ended with the block."""
     printed = site.directory / "forwarded"
     with printed.open("wb") as file, ExitStack() as stack:
@@ -106,14 +106,8 @@ def forwarding(site: Site, *words: str) -> Iterator[tuple[Popen[bytes], Path]]:
 
 
 @contextmanager
-def site_process(site: Site, out: int, *words: str) -> Iterator[Popen[bytes]]:
-    process = Popen(
-        [sys.executable, "-m", "iris_cli", *words],
-        cwd=site.directory,
-        env=site.environ(),
-        stdout=out,
-        stderr=out,
-    )
+def site_process(site: Site, out: int, *words: str) -> Iterator[Forked]:
+    process = Forked(words, cwd=site.directory, env=site.environ(), stdout=out, stderr=out)
     try:
         yield process
     finally:
@@ -131,7 +125,7 @@ def asked(port: int) -> str:
             return ""
 
 
-def sockets_of(process: Popen[bytes]) -> int:
+def sockets_of(process: Forked) -> int:
     names = []
     for path in Path(f"/proc/{process.pid}/fd").iterdir():
         with suppress(OSError):
@@ -139,7 +133,7 @@ def sockets_of(process: Popen[bytes]) -> int:
     return sum(name.startswith("socket:") for name in names)
 
 
-def threads_of(process: Popen[bytes]) -> int:
+def threads_of(process: Forked) -> int:
     return len(list(Path(f"/proc/{process.pid}/task").iterdir()))
 
 

@@ -10,6 +10,7 @@ for each of them, which forks its commands.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
 import gc
 import importlib
@@ -21,16 +22,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import termios
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
-from io import StringIO, TextIOWrapper
+from io import StringIO
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import Any, TextIO
+from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,13 +72,43 @@ class CommandServer:
         die_at: int = 0,
     ) -> int:
         """Start a command; returns its process id. `out` and `err` are created; they may be the same file."""
-        return self._ask(
-            words=words, cwd=str(directory), env=dict(env), out=str(out), err=str(err), die_at=die_at
-        )
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        outputs = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for path in (out, err)]
+        try:
+            return self.fork(words, directory=directory, env=env, files=[nothing, *outputs], die_at=die_at)
+        finally:
+            for number in (nothing, *outputs):
+                os.close(number)
+
+    def fork(
+        self,
+        words: Sequence[str],
+        *,
+        directory: Path,
+        env: Mapping[str, str],
+        files: Sequence[int],
+        session: bool = False,
+        terminal: bool = False,
+        die_at: int = 0,
+    ) -> int:
+        """Start a command with these three files as its streams; returns its process id.
+
+        `session`: in its own session; `terminal`: also with its stdin as the terminal of that session.
+        """
+        request = {"words": [*words], "cwd": str(directory), "env": dict(env), "die_at": die_at}
+        found = self._ask(files, session=session or terminal, terminal=terminal, **request)
+        assert found is not None
+        return found
 
     def wait(self, pid: int) -> int:
         """The exit code of a started command, negative for a signal."""
-        return self._ask(wait=pid)
+        code = self._ask(wait=pid, flags=0)
+        assert code is not None
+        return code
+
+    def poll(self, pid: int) -> int | None:
+        """The exit code of a started command; None if it still runs."""
+        return self._ask(wait=pid, flags=os.WNOHANG)
 
     def close(self) -> None:
         """End the server and every command that still runs."""
@@ -84,38 +116,57 @@ class CommandServer:
         if server is not None:
             server.end()
 
-    def _ask(self, **request: Any) -> int:
-        assert _network() == _NETWORK, "a test in a network of its own starts its commands itself"
+    def _ask(self, files: Sequence[int] = (), **request: Any) -> int | None:
+        assert is_here(), "a test in a network of its own starts its commands itself"
         with self._lock:
             server = self._server = self._server or (_forked(self.address) if self.address else _started())
             try:
-                server.requests.write(json.dumps(request) + "\n")
-                server.requests.flush()
-                return int(server.answers.readline())
+                data = json.dumps(request).encode()
+                socket.send_fds(server.connection, [len(data).to_bytes(_HEAD, "big")], files)
+                server.connection.sendall(data)
+                answer: int | None = json.loads(server.answers.readline())
             except BaseException:  # a late answer would look like the next one's
                 self._server = None
                 os.kill(server.pid, signal.SIGKILL)
                 raise
+            return answer
+
+
+def is_here() -> bool:
+    """Return whether this thread is in the network of the server."""
+    return _network() == _NETWORK
+
+
+_HEAD = 4
+"""The bytes before each request, which have its length. The files of a command arrive with them."""
 
 
 @dataclass(frozen=True)
 class _Server:
-    """A process that forks commands. It ends at the end of `requests`; `end` closes them and waits for that."""
+    """A process that forks commands. It ends with the requests; `end` closes them and waits for that."""
 
     pid: int
-    requests: TextIO
-    answers: TextIO
-    end: Callable[[], object]
+    connection: socket.socket
+    answers: IO[str]
+
+    def end(self) -> None:
+        self.connection.shutdown(socket.SHUT_WR)
+        self.answers.read()
+        self.connection.close()
 
 
 def _started() -> _Server:
     """Start a process that loads the modules for itself."""
-    command = [sys.executable, "-m", __name__]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, cwd=ROOT, env=ENVIRON, stdin=pipe, stdout=pipe, text=True)
-    assert isinstance(process.stdin, TextIOWrapper)
-    assert isinstance(process.stdout, TextIOWrapper)
-    return _Server(process.pid, process.stdin, process.stdout, process.communicate)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-m", __name__, "serve", str(theirs.fileno())]
+        process = subprocess.Popen(command, cwd=ROOT, env=ENVIRON, pass_fds=[theirs.fileno()])
+    _STARTED.append(process)
+    return _Server(process.pid, ours, ours.makefile("r"))
+
+
+_STARTED: list[subprocess.Popen[bytes]] = []
+"""They are not waited for: they end with their requests."""
 
 
 def _forked(address: str) -> _Server:
@@ -123,14 +174,7 @@ def _forked(address: str) -> _Server:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address)
     answers = connection.makefile("r")
-    pid = int(answers.readline())
-
-    def end() -> None:
-        connection.shutdown(socket.SHUT_WR)
-        answers.read()
-        connection.close()
-
-    return _Server(pid, connection.makefile("w"), answers, end)
+    return _Server(int(answers.readline()), connection, answers)
 
 
 @cache
@@ -176,33 +220,47 @@ def _share(listener: socket.socket) -> None:
                 pass
         if os.fork() == 0:
             listener.close()
-            os.dup2(connection.fileno(), 0)
-            os.dup2(connection.fileno(), 1)
-            connection.close()
-            print(os.getpid(), flush=True)
-            _serve()
+            connection.sendall(b"%d\n" % os.getpid())
+            _serve(connection)
             os._exit(0)
         connection.close()
 
 
-def _serve() -> None:
-    """Start the commands that stdin asks for, until it ends."""
+def _serve(connection: socket.socket) -> None:
+    """Start commands as requested, until the other end is closed; then kill those that still run."""
     running = set()
-    for line in sys.stdin:
-        request = json.loads(line)
+    while True:
+        head, files, _, _ = socket.recv_fds(connection, _HEAD, 3, socket.MSG_WAITALL)
+        if len(head) < _HEAD:
+            break
+        request = json.loads(connection.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL))
+        answer: int | None
         if "wait" in request:
-            _, status = os.waitpid(request["wait"], 0)
-            running.discard(request["wait"])
-            answer = os.waitstatus_to_exitcode(status)
+            ended, status = os.waitpid(request["wait"], request["flags"])
+            running.discard(ended)
+            answer = os.waitstatus_to_exitcode(status) if ended else None
         else:
-            answer = os.fork() or _become(**request)
+            answer = os.fork()
+            if answer == 0:
+                connection.close()
+                _become(files=files, **request)
             running.add(answer)
-        print(answer, flush=True)
+        for number in files:
+            os.close(number)
+        connection.sendall(json.dumps(answer).encode() + b"\n")
     for pid in running:
         os.kill(pid, signal.SIGKILL)
 
 
-def _become(words: list[str], cwd: str, env: dict[str, str], out: str, err: str, die_at: int) -> int:
+def _become(
+    words: list[str],
+    files: list[int],
+    cwd: str,
+    env: dict[str, str],
+    session: bool,
+    terminal: bool,
+    die_at: int,
+) -> NoReturn:
     from iris_cli.cli import app
 
     code = 70
@@ -210,14 +268,18 @@ def _become(words: list[str], cwd: str, env: dict[str, str], out: str, err: str,
         os.chdir(cwd)
         os.environ.clear()
         os.environ.update(env)
-        for number, name, flags in (
-            (0, os.devnull, os.O_RDONLY),
-            (1, out, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
-            (2, err, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
-        ):
-            opened = os.open(name, flags, 0o600)
-            os.dup2(opened, number)
-            os.close(opened)
+        for number, given in enumerate(files):
+            os.dup2(given, number)
+            os.close(given)
+        if session:
+            os.setsid()
+        if terminal:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a new terminal has no nohup around it
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        # As at the start of an interpreter.
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - open to the end
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - open to the end
+        sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115 - open to the end
         if die_at:
             _die_at(die_at)
         sys.argv = [str(ROOT / "iris_cli" / "__main__.py"), *words]
@@ -259,7 +321,5 @@ def _die_at(last: int) -> None:
 
 if __name__ == "__main__":
     _load()
-    if sys.argv[1:]:
-        _share(socket.socket(fileno=int(sys.argv[1])))
-    else:
-        _serve()
+    {"serve": _serve, "share": _share}[sys.argv[1]](socket.socket(fileno=int(sys.argv[2])))
+    os._exit(0)

@@ -34,7 +34,7 @@ def _address() -> str:
     listener.bind(address)
     listener.listen(64)
     process = subprocess.Popen(
-        [sys.executable, "-m", command_server.__name__, str(listener.fileno())],
+        [sys.executable, "-m", command_server.__name__, "share", str(listener.fileno())],
         cwd=command_server.ROOT,
         env=command_server.ENVIRON,
         stdin=subprocess.PIPE,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.support.command_server import command_server
+from tests.support.forked import Process, begin
 from tests.support.json_output import check_run
 from tests.support.sshd import SshHost
-from tests.support.terminal import OF_ANOTHER_TERMINAL, Terminal
+from tests.support.terminal import IRIS, OF_ANOTHER_TERMINAL, Terminal
 from tests.support.waiting import until
 
 
@@ -67,16 +66,9 @@ class Site:
         check_run(words, ran.out, ran.err)
         return ran
 
-    def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def start(self, *words: str, env: Mapping[str, str] | None = None) -> Process:
         """Start a command; the caller ends it."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "iris_cli", *words],
-            cwd=self.directory,
-            env=self.environ(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        return begin(words, cwd=self.directory, env=self.environ(env))
 
     def environ(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the environment of its commands."""
@@ -85,9 +77,8 @@ class Site:
 
     def terminal(self, *words: str, columns: int = 100, lines: int = 30) -> Terminal:
         """Start a command in a terminal."""
-        command = [sys.executable, "-m", "iris_cli", *words]
         env = {"HOME": str(self.directory), **self.env}
-        return Terminal(command, columns=columns, lines=lines, env=env, cwd=self.directory)
+        return Terminal([*IRIS, *words], columns=columns, lines=lines, env=env, cwd=self.directory)
 
     def job(self, job: str) -> dict[str, Any]:
         """Return the output of `iris status JOB --json`."""

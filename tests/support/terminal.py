@@ -19,9 +19,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.cells import cell_len
 
+from tests.support.command_server import is_here
+from tests.support.forked import Forked, Process
 from tests.support.waiting import PATIENCE
 
 _PIECE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\x1b([=>78])|([\r\n\b\x07])|([^\x00-\x1f\x7f])")
@@ -29,12 +32,23 @@ _PIECE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\x1b([=>78])|([\r\n\b\x07])|([^
 OF_ANOTHER_TERMINAL = frozenset(
     {"NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE", "SSH_AUTH_SOCK"}
 )
+IRIS = (sys.executable, "-m", "iris_cli")
 _BECOME_ITS_OWN = """
 import fcntl, os, signal, sys, termios
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a new terminal has no nohup around it
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
+
+
+def _start(command: Sequence[str], terminal: int, directory: Path, env: Mapping[str, str]) -> Process:
+    """Start a program in a terminal; `IRIS` is forked where the command server can do it."""
+    streams: dict[str, Any] = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+    if tuple(command[:3]) == IRIS and is_here():
+        return Forked(command[3:], cwd=directory, env=env, terminal=True, **streams)
+    words = [sys.executable, "-I", "-S", "-c", _BECOME_ITS_OWN, *command]
+    made: Process = subprocess.Popen(words, cwd=directory, env=env, start_new_session=True, **streams)
+    return made
 
 
 class Screen:
@@ -157,15 +171,8 @@ class Terminal:
         self._ours, theirs = os.openpty()
         self.resize(columns, lines)
         inherited = {name: value for name, value in os.environ.items() if name not in OF_ANOTHER_TERMINAL}
-        self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _BECOME_ITS_OWN, *command],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-            cwd=cwd,
-            env={**inherited, "TERM": "xterm-256color", **(env or {})},
-        )
+        env = {**inherited, "TERM": "xterm-256color", **(env or {})}
+        self.process = _start(command, theirs, cwd or Path.cwd(), env)
         os.close(theirs)
 
     def __enter__(self) -> Terminal:
