@@ -41,8 +41,18 @@ def end_strays(directory: Path) -> None:
 
 
 def _belongs(pid: int, directory: bytes) -> bool:
-    place = os.readlink(f"/proc/{pid}/cwd".encode()) + b"/"
-    return place.startswith(directory + b"/") or directory + b"/" in Path(f"/proc/{pid}/environ").read_bytes()
+    if (os.readlink(b"/proc/%d/cwd" % pid) + b"/").startswith(directory + b"/"):
+        return True
+    environ = os.open(
+        b"/proc/%d/environ" % pid, os.O_RDONLY
+    )  # hundreds of processes: pathlib takes twice the time
+    try:
+        found = b""
+        while piece := os.read(environ, 1 << 17):
+            found += piece
+    finally:
+        os.close(environ)
+    return directory + b"/" in found
 
 
 def parents() -> Iterator[tuple[int, int]]:
