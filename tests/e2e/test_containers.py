@@ -124,7 +124,7 @@ def test_a_program_on_a_terminal_runs_in_the_container_and_ends_with_its_client(
         terminal.type("yes\n")
         assert terminal.end() == 42
         assert "got yes" in terminal.screen.text
-    with site.terminal(*run, "trap '' HUP TERM; echo deaf; while :; do sleep 0.1; done") as terminal:
+    with site.terminal(*run, "trap '' HUP TERM; echo deaf; while :; do sleep 1; done") as terminal:
         terminal.until(lambda screen: "deaf" in screen.text)
         terminal.process.send_signal(signal.SIGKILL)
     site.until(lambda: site.job("sh-2")["tasks"][0]["attempts"][-1]["state"] == "ENDED")

@@ -202,7 +202,7 @@ def test_a_failure_is_tried_again_as_often_as_iris_does(desk: Desk) -> None:
 def test_a_signal_comes_before_the_time_limit_and_what_reaches_that_is_not_tried_again(desk: Desk) -> None:
     limit = ("timeout: 1m", "signal: USR1@59s", "max_retries_failure: 3", "grace: 1s", "env: {A: b}")
     desk.write("warned", 'trap "exit 0" USR1\nwhile :; do sleep 0.1; done', *limit)
-    desk.write("late", 'trap "" USR1\nwhile :; do sleep 0.1; done', *limit)
+    desk.write("late", 'trap "" USR1\nwhile :; do sleep 1; done', *limit)
     warned, late = desk.submit("warned"), desk.submit("late")
     desk.launch("warned", 0)
     desk.launch("late", 1)

@@ -81,7 +81,7 @@ def test_a_gang_that_two_terminals_retry_at_once_is_stopped_once_and_placed_when
     script = (
         f"[ $IRIS_ATTEMPT = 0 ] || exec touch {marks}/again-$IRIS_TASK_INDEX; "
         f"[ $IRIS_TASK_INDEX = 0 ] || trap '' TERM; touch {marks}/$IRIS_TASK_INDEX; "
-        f"until [ -e {marks}/go ]; do sleep 0.05; done"
+        f"until [ -e {marks}/go ]; do sleep 0.1; done"
     )
     site.iris("launch", "--name", "train", "--grace", "10m", *PAIR, "--", "sh", "-c", script)
     site.until(lambda: {mark.name for mark in marks.iterdir()} == {"0", "1"}, cycles=False)

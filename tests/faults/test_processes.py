@@ -131,7 +131,7 @@ def test_what_a_task_leaves_running_ends_with_it(desk: OneHost, tmp_path: Path) 
         "sh",
         "-c",
         f"setsid sh -c 'echo $$ >>{pids}; exec sleep 1000' & wait_for={pids}; "
-        'until [ -s "$wait_for" ]; do sleep 0.05; done',
+        'until [ -s "$wait_for" ]; do sleep 0.1; done',
         grace=1.0,
     )
     desk.until(lambda: desk.state("job") is JobState.SUCCEEDED)

@@ -251,7 +251,7 @@ def test_the_time_since_the_last_output_of_a_running_task_is_reported(
     host: WorkerHost, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    wait = f'until [ -e "{gate}" ]; do sleep 0.05; done'
+    wait = f'until [ -e "{gate}" ]; do sleep 0.1; done'
     old = "touch -d '1 hour ago' \"$IRIS_TASK_DIR/err\""
     scripts = {"silent": wait, "talks": f"echo x; {wait}", "lies": f"echo x >&2; {old}; : >ready; {wait}"}
     requests = {name: host.request("sh", "-c", script) for name, script in scripts.items()}

@@ -136,7 +136,7 @@ def test_output_of_a_task_that_ends_during_a_poll_is_reported_with_its_end(
     stat = shutil.which("stat", path=host.transport.env["PATH"])
     end = tmp_path / "end"
     token = host.running(
-        "sh", "-c", 'echo begun; until [ -e "$0" ]; do sleep 0.02; done; echo lost >&2; exit 3', str(end)
+        "sh", "-c", 'echo begun; until [ -e "$0" ]; do sleep 0.1; done; echo lost >&2; exit 3', str(end)
     )
     until(lambda: (host.attempt_dir(token) / "out").read_text() != "")
     tools = shutil.copytree(host.tools, tmp_path / "tools", symlinks=True)
@@ -144,7 +144,7 @@ def test_output_of_a_task_that_ends_during_a_poll_is_reported_with_its_end(
     (tools / "stat").write_text(f"""#!/bin/sh
         {stat} "$@"
         : >{end}
-        until [ -e {host.attempt_dir(token)}/x.3 ]; do sleep 0.02; done
+        until [ -e {host.attempt_dir(token)}/x.3 ]; do sleep 0.1; done
     """)
     (tools / "stat").chmod(0o755)
     (report,) = make_host(tools=tools).poll(token)

@@ -104,7 +104,7 @@ def test_a_program_hears_one_signal_and_has_its_grace(host: WorkerHost, podman: 
 
 
 def test_a_program_that_ignores_the_signal_is_killed(host: WorkerHost, podman: Podman) -> None:
-    token = running(host, 'trap "" TERM; echo ready; while :; do sleep 0.1; done')
+    token = running(host, 'trap "" TERM; echo ready; while :; do sleep 1; done')
     assert host.stopped(token, grace=0.3).state is RemoteState.STOPPED
     assert is_gone(podman, token)
 
@@ -138,7 +138,7 @@ def test_a_stop_while_the_container_is_created_leaves_nothing(
     """A client that is killed then would leave a started container that its runtime has forgotten."""
     slow, settings = tmp_path / "slow", Path(podman.env["CONTAINERS_CONF"]).read_text()
     (runtime,) = re.findall('runtime = "(.*)"', settings)
-    wait = f"touch {slow}.reached; while [ ! -e {slow}.gate ]; do sleep 0.05; done"
+    wait = f"touch {slow}.reached; while [ ! -e {slow}.gate ]; do sleep 0.1; done"
     slow.write_text(f'#!/bin/sh\ncase " $* " in *" create "*) {wait} ;; esac\nexec {runtime} "$@"\n')
     slow.chmod(0o755)
     (tmp_path / "conf").write_text(settings.replace(f'"{runtime}"', f'"{slow}"'))

@@ -281,7 +281,7 @@ def test_a_failed_wait_for_chips_ends_no_other_attempt(
     holder = devices.hold()
     go_on = tmp_path / "go-on"
     request = slow.request(
-        "sh", "-c", f"while [ ! -e {go_on} ]; do sleep 0.05; done", exclusive=True, device_wait=0.0
+        "sh", "-c", f"while [ ! -e {go_on} ]; do sleep 0.1; done", exclusive=True, device_wait=0.0
     )
     first = threading.Thread(target=slow.prepare, args=[request])
     first.start()

@@ -38,14 +38,14 @@ def warned(host: WorkerHost, script: str, name: str = "USR1") -> tuple[AttemptRe
 
 
 def test_a_task_is_warned_and_may_end_well(host: WorkerHost) -> None:
-    report, said = warned(host, "trap 'echo saved; exit 7' USR1; while :; do sleep 0.05; done")
+    report, said = warned(host, "trap 'echo saved; exit 7' USR1; while :; do sleep 0.2; done")
     assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 7, "")
     assert re.search(rb"^iris: \d+ s before the time limit: SIGUSR1 to [12] process", said)
 
 
 def test_a_task_without_a_handler_gets_no_early_signal(host: WorkerHost) -> None:
     """The signal would end a helper without a handler. All descendants with a handler get it."""
-    inner = "trap 'echo inner; exit 0' USR1; while :; do sleep 0.05; done"
+    inner = "trap 'echo inner; exit 0' USR1; while :; do sleep 0.2; done"
     script = f'sleep 1000 & helper=$!; sh -c "{inner}"; kill -0 $helper && echo "helper lives"; exit 5'
     report, _ = warned(host, script)
     assert (report.state, report.exit_code) == (RemoteState.EXITED, 5)
@@ -54,7 +54,7 @@ def test_a_task_without_a_handler_gets_no_early_signal(host: WorkerHost) -> None
 
 
 def test_an_early_signal_does_not_replace_the_time_limit(host: WorkerHost) -> None:
-    script = "trap 'echo heard' USR1; while :; do sleep 0.05; done"
+    script = "trap 'echo heard' USR1; while :; do sleep 0.2; done"
     for limit in LIMITS:
         early = EarlySignal("USR1", limit / 2)
         report = host.ended("sh", "-c", script, timeout=limit, signal=early, grace=0.5)
@@ -76,7 +76,7 @@ def test_a_task_without_one_is_sent_nothing_of_it(dash_host: WorkerHost) -> None
 
 def test_only_the_wrapper_is_recognized_by_its_command_line(host: WorkerHost) -> None:
     """Processes that the wrapper forks before the command have its handlers: a signal would end the task too early."""
-    token = host.running("sh", "-c", "while :; do sleep 0.05; done", "run", "start")
+    token = host.running("sh", "-c", "while :; do sleep 0.2; done", "run", "start")
     wrapper = host.wrapper(token)
     others = sorted(marked(token) - {wrapper})
     asked = "\n".join(f"executes_run {pid} {token} && echo {pid}" for pid in [wrapper, *others])

@@ -47,7 +47,7 @@ def test_a_running_task_is_stopped_by_term(host: WorkerHost, tmp_path: Path) -> 
     token = host.running(
         "sh",
         "-c",
-        'trap "echo got term; exit 0" TERM; echo $$ >"$0"; while :; do sleep 0.05; done',
+        'trap "echo got term; exit 0" TERM; echo $$ >"$0"; while :; do sleep 0.2; done',
         str(tmp_path / "pid"),
     )
     until(lambda: pids_in(tmp_path / "pid"))
@@ -64,7 +64,7 @@ def test_a_task_that_ends_at_once_is_stopped_without_waiting_for_its_grace(host:
 
 def test_a_task_that_ignores_term_is_killed_after_its_grace(host: WorkerHost, tmp_path: Path) -> None:
     token = host.running(
-        "sh", "-c", 'trap "" TERM; echo $$ >"$0"; while :; do sleep 0.05; done', str(tmp_path / "pid")
+        "sh", "-c", 'trap "" TERM; echo $$ >"$0"; while :; do sleep 1; done', str(tmp_path / "pid")
     )
     until(lambda: pids_in(tmp_path / "pid"))
     assert host.stop(token, grace=10_000).state is RemoteState.STOPPING
@@ -132,7 +132,7 @@ def test_a_child_without_marker_in_a_session_of_its_own_is_found_by_its_parent(
 
 def test_a_stopped_process_is_woken_to_hear_its_term(host: WorkerHost, tmp_path: Path) -> None:
     token = host.running(
-        "sh", "-c", 'trap "exit 0" TERM; echo $$ >"$0"; while :; do sleep 0.05; done', str(tmp_path / "pid")
+        "sh", "-c", 'trap "exit 0" TERM; echo $$ >"$0"; while :; do sleep 0.2; done', str(tmp_path / "pid")
     )
     until(lambda: pids_in(tmp_path / "pid"))
     os.kill(pids_in(tmp_path / "pid")[0], signal.SIGSTOP)

@@ -186,7 +186,7 @@ def test_a_renamed_exit_record_is_not_success_while_processes_live(host: WorkerH
         gate, ready = tmp_path / f"gate-{code}", tmp_path / f"ready-{code}"
         script = (
             'cd "$IRIS_TASK_DIR"; mv x.pending x.0; mv reserve.end end.1.0; : >"$1"\n'
-            f'while [ ! -e "$0" ]; do sleep 0.02; done; exit {code}'
+            f'while [ ! -e "$0" ]; do sleep 0.1; done; exit {code}'
         )
         token = host.launch("sh", "-c", script, str(gate), str(ready))
         until(ready.exists)
@@ -299,7 +299,7 @@ def test_a_report_is_of_the_names_as_the_last_process_left_them(
     gate, ready = tmp_path / "gate", tmp_path / "ready"
     script = (
         'cd "$IRIS_TASK_DIR"; mv reserve.end end.1.0; mv x.pending x.0; : >"$1"\n'
-        'while [ ! -e "$0" ]; do sleep 0.02; done; exit 3'
+        'while [ ! -e "$0" ]; do sleep 0.1; done; exit 3'
     )
     token = host.launch("sh", "-c", script, str(gate), str(ready))
     until(ready.exists)

@@ -68,7 +68,7 @@ def test_a_full_disk_refuses_launches_and_hinders_neither_ends_nor_fences(
     host.probe()
     at_disk = small_disk / "c1/w0/a"
     gate = tmp_path / "gate"
-    ending = host.running("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done; exit 6")
+    ending = host.running("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.1; done; exit 6")
     stopping = host.running("sleep", "1000", lease=100_000.0)
     prepared, waiting = (host.request("touch", str(tmp_path / "ran")) for _ in range(2))
     host.prepare(prepared, waiting)

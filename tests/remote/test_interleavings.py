@@ -22,7 +22,7 @@ from tests.support.worker_host import WorkerHost, is_alive, marked, pids_in, sta
 
 def halt(arrived: Path, gate: Path) -> str:
     """Return a step that reports that it was reached, and waits for the gate."""
-    return f": >{arrived}; while [ ! -e {gate} ]; do sleep 0.02; done"
+    return f": >{arrived}; while [ ! -e {gate} ]; do sleep 0.1; done"
 
 
 class Halting(LocalTransport):

@@ -10,7 +10,7 @@ from iris_cli.core.messages.observations import RemoteState
 from tests.support.waiting import until
 from tests.support.worker_host import FINAL, WorkerHost, is_alive, kill, marked, pids_in, until_gone
 
-WAIT_FOR_GATE = 'while [ ! -e "$0" ]; do sleep 0.02; done; exit "$1"'
+WAIT_FOR_GATE = 'while [ ! -e "$0" ]; do sleep 0.1; done; exit "$1"'
 OTHER_GROUP = """
 import os, sys, time
 if os.fork() == 0:

@@ -17,8 +17,8 @@ from tests.support.waiting import LIMITS, until
 from tests.support.worker_host import FINAL, WorkerHost, is_alive, kill, marked, pids_in
 
 LONG = 100_000.0
-STUBBORN = ("sh", "-c", 'trap "" TERM; echo $$ >>"$0"; while :; do sleep 0.05; done')
-STRAY = ("sh", "-c", 'trap "exit 0" TERM; (setsid sleep 1000 & echo $! >>"$0"); while :; do sleep 0.05; done')
+STUBBORN = ("sh", "-c", 'trap "" TERM; echo $$ >>"$0"; while :; do sleep 1; done')
+STRAY = ("sh", "-c", 'trap "exit 0" TERM; (setsid sleep 1000 & echo $! >>"$0"); while :; do sleep 0.2; done')
 CANCELLED_BY_LEASE = (RemoteState.CANCELLED, None, "lease")
 
 

@@ -19,7 +19,7 @@ SETTLED = {RemoteState.PREPARED, RemoteState.NOSTART, RemoteState.LOST, RemoteSt
 def test_a_task_starts_only_after_its_setup_and_only_on_go(host: WorkerHost, tmp_path: Path) -> None:
     gate, ran = tmp_path / "gate", tmp_path / "ran"
     setup = (
-        f'echo setting up "$NAME" in "${{PWD##*/}}"\nwhile [ ! -e {gate} ]; do sleep 0.02; done\ntouch made'
+        f'echo setting up "$NAME" in "${{PWD##*/}}"\nwhile [ ! -e {gate} ]; do sleep 0.1; done\ntouch made'
     )
     request = host.request("sh", "-c", f"ls; touch {ran}", setup=setup, env={"NAME": "it's me"})
     (report,) = host.prepare(request, go=True)
@@ -48,7 +48,7 @@ def test_variables_of_a_job_with_the_names_of_ours_change_no_setup(host: WorkerH
 
 def test_a_running_setup_reports_its_age(host: WorkerHost, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    request = host.request("true", setup=f"while [ ! -e {gate} ]; do sleep 0.02; done")
+    request = host.request("true", setup=f"while [ ! -e {gate} ]; do sleep 0.1; done")
     host.prepare(request)
     until(lambda: (host.poll(request.token)[0].started_ago or 0.0) >= 0.2)
     (report,) = host.poll(request.token)
@@ -158,7 +158,9 @@ def past_its_limit(
 
 def test_the_time_limit_ends_all_processes_with_the_cause_timeout(host: WorkerHost, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    script = 'trap "" TERM; (setsid sleep 1000 & echo $! >>"$0"; wait) & echo $$ >>"$0"; while :; do sleep 0.05; done'
+    script = (
+        'trap "" TERM; (setsid sleep 1000 & echo $! >>"$0"; wait) & echo $$ >>"$0"; while :; do sleep 1; done'
+    )
     token, report = past_its_limit(host, script, pids, lines=2, grace=0.5)
     assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "timeout")
     assert not any(is_alive(pid) for pid in pids_in(pids))
@@ -168,7 +170,7 @@ def test_the_time_limit_ends_all_processes_with_the_cause_timeout(host: WorkerHo
 def test_a_task_may_end_well_within_its_grace_and_it_is_still_a_timeout(
     host: WorkerHost, tmp_path: Path
 ) -> None:
-    script = "trap 'echo saved; exit 0' TERM; echo ready >\"$0\"; while :; do sleep 0.05; done"
+    script = "trap 'echo saved; exit 0' TERM; echo ready >\"$0\"; while :; do sleep 0.2; done"
     token, report = past_its_limit(host, script, tmp_path / "ready", lines=1, grace=60)
     assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 0, "timeout")
     assert host.output(token) == b"saved\n"

@@ -78,7 +78,7 @@ def test_a_session_that_is_refused_disturbs_no_other(ssh_lab: SshLab, ssh: SshTr
     started = host.home / "started"
 
     def wait_for_it() -> ScriptResult:
-        return run(ssh, host.target(), f"touch {started}; until [ -e {gate} ]; do sleep 0.05; done; exit 3")
+        return run(ssh, host.target(), f"touch {started}; until [ -e {gate} ]; do sleep 0.1; done; exit 3")
 
     with ThreadPoolExecutor() as pool:
         first = pool.submit(wait_for_it)
@@ -99,7 +99,7 @@ def test_a_call_that_times_out_in_the_queue_aborts_no_other(ssh_lab: SshLab, ssh
     gate = host.home / "gate"
 
     def wait_for_it(number: int) -> ScriptResult:
-        wait = f"touch {host.home}/started-{number}; until [ -e {gate} ]; do sleep 0.05; done; exit 3"
+        wait = f"touch {host.home}/started-{number}; until [ -e {gate} ]; do sleep 0.1; done; exit 3"
         return run(ssh, host.target(), wait)
 
     with ThreadPoolExecutor() as pool:

@@ -137,7 +137,7 @@ while True:
 
 
 def test_a_program_that_outlives_its_terminal_is_stopped_as_any(host: WorkerHost) -> None:
-    token = prepared(host, "trap '' HUP TERM; echo ready; while :; do sleep 0.05; done")
+    token = prepared(host, "trap '' HUP TERM; echo ready; while :; do sleep 1; done")
     with on_terminal(host, token) as terminal:
         terminal.until(b"ready")
         terminal.close()

@@ -132,7 +132,7 @@ def test_another_command_or_workspace_has_a_set_up_of_its_own(worker: WorkerHost
 def test_the_tree_of_a_set_up_is_never_changed_again(worker: WorkerHost, tmp_path: Path) -> None:
     ship(worker)
     late = "(setsid sh -c 'while :; do echo late >late; sleep 0.05; done' >/dev/null 2>&1 &)"
-    left = f"{late}; until [ -e late ]; do sleep 0.02; done; {counting(tmp_path)}"
+    left = f"{late}; until [ -e late ]; do sleep 0.1; done; {counting(tmp_path)}"
     request = asks(worker, "sh", "-c", "echo changed >made; chmod 700 .", setup=left)
     ready(worker, request)
     cached = store(worker) / "tree.1"
@@ -171,7 +171,7 @@ def sleeps(host: WorkerHost, request: LaunchRequest) -> bool:
 
 def test_attempts_waiting_for_a_failed_set_up_fail(worker: WorkerHost, tmp_path: Path) -> None:
     ship(worker)
-    command = counting(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo because >&2; exit 3")
+    command = counting(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.1; done; echo because >&2; exit 3")
     requests = [asks(worker, "true", setup=command) for _ in range(3)]
     prepare(worker, *requests)
     until(lambda: lines(tmp_path / "runs"))
@@ -188,7 +188,7 @@ def test_attempts_waiting_for_a_failed_set_up_fail(worker: WorkerHost, tmp_path:
 @pytest.mark.parametrize("end", ["killed", "stopped", "killed with all it runs"])
 def test_a_set_up_whose_runner_dies_is_taken_over(worker: WorkerHost, tmp_path: Path, end: str) -> None:
     ship(worker)
-    command = counting(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
+    command = counting(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.1; done")
     requests = [asks(worker, "true", setup=command) for _ in range(2)]
     prepare(worker, *requests)
     set_ups = [(each, worker.attempt_dir(each.token) / "setup.pid") for each in requests]

@@ -26,7 +26,7 @@ class HeldPoll:
             echo search >>{self.searches}
             if [ -e {self.last} ] && cmp -s {self.searches} {self.last}; then
                 : >{self.paused}
-                while [ ! -e {self.resume} ]; do sleep 0.02; done
+                while [ ! -e {self.resume} ]; do sleep 0.1; done
             fi
             exec {grep} "$@"
         """

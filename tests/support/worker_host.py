@@ -198,7 +198,7 @@ class WorkerHost:
 
     def stubborn(self) -> Token:
         """Start an attempt, and wait until it ignores SIGTERM."""
-        token = self.running("sh", "-c", 'trap "" TERM; echo ready; while :; do sleep 0.05; done')
+        token = self.running("sh", "-c", 'trap "" TERM; echo ready; while :; do sleep 1; done')
         until(lambda: self.output(token) == b"ready\n")
         return token
 
