@@ -1,7 +1,7 @@
 """The schema of the `--json` output: docs/json-schema.json for programs, docs/json.md for people.
 
 Both are generated from the types that `Output.document` receives. msgspec generates a schema. This module adapts it to
-the rules of `render/as_json.py` for times, `FLATTENED` and constraints.
+the rules of `render/as_json.py` for times, `FLATTENED`, `OMITTED` and constraints.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Struct
 from msgspec.json import schema_components
+from msgspec.structs import FieldInfo
 
 from iris_cli.cli import failures
 from iris_cli.cli.commands import forward, run, ssh, worker
@@ -178,10 +179,15 @@ def _structs() -> dict[str, type[Struct]]:
             if kind not in seen:
                 seen.add(kind)
                 _import_for_types(sys.modules[kind.__module__])
-                todo += [field.type for field in msgspec.structs.fields(kind)]
+                todo += [field.type for field in _fields(kind)]
         else:
             todo += getattr(kind, "__args__", ())
     return found
+
+
+def _fields(kind: type[Struct]) -> list[FieldInfo]:
+    """Return the fields of a type that JSON has."""
+    return [each for each in msgspec.structs.fields(kind) if each.name not in getattr(kind, "OMITTED", ())]
 
 
 def _import_for_types(module: Any) -> None:
@@ -214,7 +220,7 @@ def _adapt_schema(
     fields: dict[str, Any] = {}
     flat: dict[str, Any] = {}
     absent: set[str] = set()
-    for field in msgspec.structs.fields(kind):
+    for field in _fields(kind):
         key = field.encode_name
         found = {name: value for name, value in schema["properties"][key].items() if name != "default"}
         if field.name in getattr(kind, "FLATTENED", ()):
@@ -347,7 +353,7 @@ def _description(kind: type[Struct]) -> str:
 def _comments(kind: type[Struct]) -> dict[str, str]:
     """Return the comments at the fields of a type, and at the fields of its FLATTENED types."""
     found = {}
-    for field in msgspec.structs.fields(kind):
+    for field in _fields(kind):
         if field.name in getattr(kind, "FLATTENED", ()):
             found |= _comments(field.type)
     for line in inspect.getsource(kind).splitlines():

@@ -26,16 +26,16 @@ def document(view: Struct) -> dict[str, Any]:
     """Return the fields of a struct by their encoded names. Omit UNSET fields.
 
     `FLATTENED` of a struct class lists fields whose value is a struct. The fields of that inner struct are added to
-    the result, unless the outer struct has a field with the same name.
+    the result, unless the outer struct has a field with the same name. `OMITTED` lists fields without a place in JSON.
     """
     fields: dict[str, Any] = {}
     flat: dict[str, Any] = {}
-    flattened = getattr(view, "FLATTENED", ())
+    flattened, omitted = getattr(view, "FLATTENED", ()), getattr(view, "OMITTED", ())
     for name, key in zip(view.__struct_fields__, view.__struct_encode_fields__, strict=True):
         value = getattr(view, name)
         if name in flattened:
             flat = {**document(value), **flat}
-        elif value is not UNSET:
+        elif value is not UNSET and name not in omitted:
             is_time_value = isinstance(value, int | float) and is_time_field(name)
             fields[key] = json_time(value) if is_time_value else document_value(value)
     return {**flat, **fields}

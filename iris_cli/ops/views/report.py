@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from statistics import median
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, Priority, WorkerId, values_in_memory
 from iris_cli.core.evolve import replay
@@ -68,6 +68,7 @@ class JobLine(Struct, frozen=True, kw_only=True):
     `last_lines` are the last lines of the task that made the job fail.
     """
 
+    OMITTED: ClassVar = ("tries", "last_lines", "attempts")
     id: JobId
     state: JobState
     display: str
@@ -78,8 +79,8 @@ class JobLine(Struct, frozen=True, kw_only=True):
     submitted_at: float
     started_at: float | None
     ended_at: float | None
-    waited: float
-    ran: float | None
+    waited: float = field(name="waited_seconds")
+    ran: float | None = field(name="ran_seconds")
     retries: int
     tries: int
     preemptions: int
@@ -230,15 +231,19 @@ HOST_REASONS = INFRASTRUCTURE | {EndReason.DISPATCH_FAILED}
 
 
 class Sum(Struct, frozen=True, kw_only=True):
-    """Sum over the jobs of a report, in seconds. `wasted`: chip-seconds of attempts that ended without success."""
+    """Sum over the jobs of a report, in seconds. `wasted`: chip-seconds of attempts that ended without success.
 
+    `waited_*`: median and longest time from submission to the first start.
+    """
+
+    OMITTED: ClassVar = ("name",)
     name: str
     jobs: int
     task_seconds: float
     chip_seconds: float
-    wasted: float
-    waited_median: float
-    waited_most: float
+    wasted: float = field(name="chip_seconds_in_vain")
+    waited_median: float = field(name="waited_median_seconds")
+    waited_most: float = field(name="waited_most_seconds")
 
 
 class Ends(Struct, frozen=True, kw_only=True):
@@ -253,6 +258,7 @@ class Ends(Struct, frozen=True, kw_only=True):
 class Use(Struct, frozen=True, kw_only=True):
     """Use of one worker: seconds busy, number of attempts, and number of attempts lost to the host."""
 
+    FLATTENED: ClassVar = ("worker",)
     worker: WorkerLine
     busy_seconds: float
     attempts: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar
 
 from msgspec import Struct, field
 
@@ -17,6 +18,7 @@ class WorkerLine(Struct, frozen=True, kw_only=True):
     `configured_spans`: begin and end of each span in which the worker was in cluster.yaml, in seconds since the epoch.
     """
 
+    OMITTED: ClassVar = ("index", "configured_spans")
     id: WorkerId
     slice: str | None
     index: int

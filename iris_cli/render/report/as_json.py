@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from msgspec import Struct
 
-from iris_cli.core import JobId, JobState, Priority, WorkerId
+from iris_cli.core import WorkerId
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.views.report import (
     Ends,
@@ -32,21 +32,11 @@ class Costs(Struct, frozen=True):
     task_seconds: float
 
 
-class Sums(Struct, frozen=True):
-    """Sums for several jobs. `waited_*`: median and longest time from submission to the first start."""
-
-    FLATTENED: ClassVar = ("costs",)
-    jobs: int
-    costs: Costs
-    waited_median_seconds: float
-    waited_most_seconds: float
-
-
 class TotalSums(Struct, frozen=True):
     """Sums for all jobs."""
 
     FLATTENED: ClassVar = ("sums",)
-    sums: Sums
+    sums: Sum
     retries: int
     preemptions: int
 
@@ -56,7 +46,7 @@ class LabelSums(Struct, frozen=True):
 
     FLATTENED: ClassVar = ("sums",)
     label: str | None
-    sums: Sums
+    sums: Sum
 
 
 class PrioritySums(Struct, frozen=True):
@@ -64,45 +54,24 @@ class PrioritySums(Struct, frozen=True):
 
     FLATTENED: ClassVar = ("sums",)
     priority: str
-    sums: Sums
+    sums: Sum
 
 
-class WorkerUse(Struct, frozen=True, kw_only=True):
+class WorkerUse(Struct, frozen=True):
     """Use of one worker. `there_seconds`: time in the configuration. `lost`: attempts that were lost on the worker."""
 
-    id: WorkerId
+    FLATTENED: ClassVar = ("use",)
     worker: WorkerId  # same as `id`: other documents call it `worker`
-    slice: str | None
-    type: str
-    chips: int
     there_seconds: float
-    busy_seconds: float
-    attempts: int
-    lost: int
+    use: Use
 
 
-class ReportedJob(Struct, frozen=True, kw_only=True):
+class ReportedJob(Struct, frozen=True):
     """One job of the report."""
 
-    FLATTENED: ClassVar = ("costs",)
-    id: JobId
-    state: JobState
-    display: str
-    labels: Mapping[str, str]
-    priority: Priority
-    replicas: int
-    gang: bool
-    submitted_at: float
-    started_at: float | None
-    ended_at: float | None
-    waited_seconds: float
-    ran_seconds: float | None
-    retries: int
-    preemptions: int
+    FLATTENED: ClassVar = ("job", "costs")
+    job: JobLine
     costs: Costs
-    why: str
-    again: JobId | None
-    tried_again: Sequence[JobId]
 
 
 class ReportDocument(Struct, frozen=True, kw_only=True):
@@ -134,59 +103,18 @@ def report_document(report: Report) -> ReportDocument:
         log_damage=report.log_damage,
         older=report.older,
         total=TotalSums(
-            _sums(total(report.jobs)),
+            total(report.jobs),
             retries=sum(job.retries for job in report.jobs),
             preemptions=sum(job.preemptions for job in report.jobs),
         ),
-        labels=[LabelSums(each.name or None, _sums(each)) for each in by_label(report.jobs)],
-        priorities=[PrioritySums(each.name, _sums(each)) for each in by_priority(report.jobs)],
+        labels=[LabelSums(each.name or None, each) for each in by_label(report.jobs)],
+        priorities=[PrioritySums(each.name, each) for each in by_priority(report.jobs)],
         ends=ends(report.jobs),
-        workers=[_worker(each) for each in uses(report)],
+        workers=[WorkerUse(each.worker.id, each.worker.seconds, each) for each in uses(report)],
         jobs=[_job(each) for each in report.jobs],
     )
 
 
-def _sums(each: Sum) -> Sums:
-    return Sums(each.jobs, _costs(each), each.waited_median, each.waited_most)
-
-
-def _costs(each: Sum) -> Costs:
-    return Costs(each.chip_seconds, each.wasted, each.task_seconds)
-
-
-def _worker(each: Use) -> WorkerUse:
-    worker = each.worker
-    return WorkerUse(
-        id=worker.id,
-        worker=worker.id,
-        slice=worker.slice,
-        type=worker.type,
-        chips=worker.chips,
-        there_seconds=worker.seconds,
-        busy_seconds=each.busy_seconds,
-        attempts=each.attempts,
-        lost=each.lost,
-    )
-
-
 def _job(job: JobLine) -> ReportedJob:
-    return ReportedJob(
-        id=job.id,
-        state=job.state,
-        display=job.display,
-        labels=job.labels,
-        priority=job.priority,
-        replicas=job.replicas,
-        gang=job.gang,
-        submitted_at=job.submitted_at,
-        started_at=job.started_at,
-        ended_at=job.ended_at,
-        waited_seconds=job.waited,
-        ran_seconds=job.ran,
-        retries=job.retries,
-        preemptions=job.preemptions,
-        costs=_costs(total([job])),
-        why=job.why,
-        again=job.again,
-        tried_again=job.tried_again,
-    )
+    costs = total([job])
+    return ReportedJob(job, Costs(costs.chip_seconds, costs.wasted, costs.task_seconds))
