@@ -1,7 +1,7 @@
 """The tree of commands for typer: global options, and one module per command or group."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 from iris_cli import __version__
 from iris_cli.cli import failures
-from iris_cli.cli.command_types import Commands, Group, check_seconds, flag, option, usage_error
+from iris_cli.cli.command_types import Command, Commands, Group, check_seconds, flag, option, usage_error
 from iris_cli.cli.context import Context
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.errors import ExitCode, NotFoundError
@@ -61,7 +61,11 @@ class Root(Group):
 
 
 COMMANDS = tuple(name for names in Root.sections.values() for name in names)
-"""All commands. Each module `cli/commands/NAME.py` has a function NAME and EXAMPLES, or a function `register(app)`."""
+"""All commands.
+
+Each module `cli/commands/NAME.py` has EXAMPLES and a function NAME, or `NAME_` if Python uses the name. CLS is the
+class of the command. The module of a group has HELP, EXAMPLES, COMMANDS with their examples, and HIDDEN commands.
+"""
 
 
 def run(words: Sequence[str], commands: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
@@ -91,11 +95,26 @@ def build(commands: Sequence[str]) -> typer.Typer:
     app.callback(invoke_without_command=True)(_global_options)
     for name in commands:
         module = import_module(f"iris_cli.cli.commands.{name.replace('-', '_')}")
-        if hasattr(module, "register"):  # a group, or a command that parses its own arguments
-            module.register(app)
+        if hasattr(module, "COMMANDS"):
+            app.add_typer(_group(name, module))
         else:
-            app.command(name, epilog=module.EXAMPLES)(getattr(module, name.replace("-", "_")))
+            cls = getattr(module, "CLS", Command)
+            app.command(name, epilog=module.EXAMPLES, cls=cls)(_function(module, name))
     return app
+
+
+def _group(name: str, module: Any) -> typer.Typer:
+    group = Commands(name=name, help=module.HELP, epilog=module.EXAMPLES)
+    for each, examples in module.COMMANDS.items():
+        group.command(each, epilog=examples)(_function(module, each))
+    for each, function in getattr(module, "HIDDEN", {}).items():
+        group.command(each, hidden=True)(function)
+    return group
+
+
+def _function(module: Any, name: str) -> Callable[..., Any]:
+    word = name.replace("-", "_")
+    return cast(Callable[..., Any], getattr(module, f"{word}_", None) or getattr(module, word))
 
 
 def _print_version(is_requested: bool) -> None:

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iris_cli.cli import consent
-from iris_cli.cli.command_types import Commands, argument, flag, option
+from iris_cli.cli.command_types import argument, flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from iris_cli.ops.setup.cluster_import.run import OldMachine, Proposal
 
-_EXAMPLES = """
+HELP = "Import hosts and slices into cluster.yaml."
+EXAMPLES = """
 gcloud compute tpus tpu-vm list --zone us-central2-b --format json | iris cluster import --from -
 iris cluster import --from tpus.json --prune --dry-run
 iris cluster import --from ssh-config 'tpu-*'
 iris cluster import 'cpu-[0-3]' me@gpu0.example.org v4a=v4-32:10.0.0.[1-4]
 """
+COMMANDS = {"import": EXAMPLES}
 
 
 Names = Annotated[
@@ -41,12 +43,6 @@ Source = Annotated[
 Address = Annotated[
     str, option("internal|external", "Addresses of VMs to write (default: as in the file, else internal).")
 ]
-
-
-def register(app: Commands) -> None:
-    group = Commands(name="cluster", help="Import hosts and slices into cluster.yaml.", epilog=_EXAMPLES)
-    group.command("import", epilog=_EXAMPLES)(import_)
-    app.add_typer(group)
 
 
 def import_(

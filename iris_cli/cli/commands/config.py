@@ -2,20 +2,15 @@
 
 import typer
 
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode
 
-_EXAMPLES = """
+HELP = "Check cluster.yaml."
+EXAMPLES = """
 iris config validate  # all problems with their lines
 iris config validate --config lab.yaml --json
 """
-
-
-def register(app: Commands) -> None:
-    group = Commands(name="config", help="Check cluster.yaml.", epilog=_EXAMPLES)
-    group.command(epilog=_EXAMPLES)(validate)
-    app.add_typer(group)
+COMMANDS = {"validate": EXAMPLES}
 
 
 def validate(context: typer.Context) -> int:

@@ -7,38 +7,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iris_cli.cli.command_types import Commands, flag, option
+from iris_cli.cli.command_types import flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import IrisError
 
 if TYPE_CHECKING:
     from iris_cli.ops.loop.cron import CronEntry
 
-_EXAMPLES = """
+HELP = "Run cycles regularly from cron or a systemd timer."
+EXAMPLES = """
 iris cron install --every 1m
 iris cron show
 """
-_INSTALL = """
+COMMANDS = {
+    "install": """
 iris cron install  # one cycle per minute
 iris cron install --every 30s --systemd  # a systemd user timer instead
 iris cron install --autoscale  # also create and delete slices
-"""
-_SHOW = """
+""",
+    "show": """
 iris cron show
 iris cron show --json
-"""
-_REMOVE = """
+""",
+    "remove": """
 iris cron remove
 iris cron remove --config lab.yaml  # of another cluster
-"""
-
-
-def register(app: Commands) -> None:
-    group = Commands(name="cron", help="Run cycles regularly from cron or a systemd timer.", epilog=_EXAMPLES)
-    group.command(epilog=_INSTALL)(install)
-    group.command(epilog=_SHOW)(show)
-    group.command(epilog=_REMOVE)(remove)
-    app.add_typer(group)
+""",
+}
 
 
 def install(

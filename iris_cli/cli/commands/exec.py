@@ -7,7 +7,6 @@ import typer
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import (
     CommandAfterDashes,
-    Commands,
     Ranks,
     argument,
     command_words,
@@ -16,18 +15,15 @@ from iris_cli.cli.command_types import (
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
-_EXAMPLES = """
+CLS = CommandAfterDashes
+EXAMPLES = """
 iris exec train -- nvidia-smi  # on the host of every rank
 iris exec train --rank 0 --rank 3 -- sh -c 'tail -n 3 loss.csv; df -h .'
 iris exec v5a-0 --timeout 10m -- du -sh .cache  # on a worker
 """
 
 
-def register(app: Commands) -> None:
-    app.command("exec", epilog=_EXAMPLES, cls=CommandAfterDashes)(execute)
-
-
-def execute(
+def exec_(
     context: typer.Context,
     target: Annotated[str, argument("JOB|TASK|WORKER", "Job, task or worker.", complete.LIVE_OR_WORKER)],
     rank: Ranks = None,

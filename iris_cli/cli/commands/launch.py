@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from iris_cli.cli.command_types import CommandAfterOptionalDashes, Commands, argument, command_words
+from iris_cli.cli.command_types import CommandAfterOptionalDashes, argument, command_words
 from iris_cli.cli.context import Context
 from iris_cli.cli.job_options import add_job_options, option, parse_request
 from iris_cli.core.model.job_fields import INSIDE, OUTPUT
@@ -18,16 +18,13 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
 
 
-_EXAMPLES = """
+CLS = CommandAfterOptionalDashes
+EXAMPLES = """
 iris launch --tpu v5e-16 --workdir . -- python3 train.py  # a gang
 iris launch --cpu 4 --replicas 10 --workdir . -- ./shard.sh  # ten tasks
 iris launch job.yaml --name second-try  # or job.sh
 iris launch --array 0-99%8 --workdir . -- ./simulate  # 8 at a time
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES, cls=CommandAfterOptionalDashes)(launch)
 
 
 @add_job_options

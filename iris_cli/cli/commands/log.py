@@ -4,44 +4,38 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iris_cli.cli.command_types import Commands, flag, option
+from iris_cli.cli.command_types import flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, LogDamagedError
 
 if TYPE_CHECKING:
     from iris_cli.journal.log.verify import VerifyReport
 
-_EXAMPLES = """
+HELP = "Check, repair, compact and export the event log."
+EXAMPLES = """
 iris log verify
 iris log export > events.jsonl
 """
-_VERIFY = """
+COMMANDS = {
+    "verify": """
 iris log verify  # exits with 6 if the log is damaged
 iris log verify --json
-"""
-_SALVAGE = """
+""",
+    "salvage": """
 iris log salvage  # show what would be lost
 iris log salvage --yes  # truncate the log before the damage
 iris log salvage --accept-loss  # if the last lines are missing
-"""
-_COMPACT = """
+""",
+    "compact": """
 iris log compact
 iris log compact --lock-timeout 60  # wait up to a minute for the lock
-"""
-_EXPORT = """
+""",
+    "export": """
 iris log export > events.jsonl
 iris log export | jq -r 'select(.type == "TaskEnded") | [.at, .task, .event.state] | @tsv'
 duckdb -c "SELECT type, count(*) FROM read_json_auto('events.jsonl') GROUP BY type"
-"""
-
-
-def register(app: Commands) -> None:
-    group = Commands(name="log", help="Check, repair, compact and export the event log.", epilog=_EXAMPLES)
-    group.command(epilog=_VERIFY)(verify)
-    group.command(epilog=_SALVAGE)(salvage)
-    group.command(epilog=_COMPACT)(compact)
-    group.command(epilog=_EXPORT)(export)
-    app.add_typer(group)
+""",
+}
 
 
 def verify(context: typer.Context) -> int:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iris_cli.cli.command_types import Commands, flag, option
+from iris_cli.cli.command_types import flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode, UsageError
 
@@ -13,34 +13,26 @@ if TYPE_CHECKING:
     from iris_cli.ops.loop.run import LoopPass
     from iris_cli.ops.session import Session
 
-_EXAMPLES = """
+HELP = "Control the process that runs cycles in the background."
+EXAMPLES = """
 iris loop show
 iris loop start  # with the environment of this shell
 iris loop stop  # until the next start
 """
-_START = """
+COMMANDS = {
+    "start": """
 iris loop start  # replaces a running loop
 ssh-add && iris loop start  # with this shell's SSH agent
-"""
-_STOP = """
+""",
+    "stop": """
 iris loop stop
 iris loop stop && iris cron install  # use cron instead
-"""
-_SHOW = """
+""",
+    "show": """
 iris loop show
 iris loop show --json
-"""
-
-
-def register(app: Commands) -> None:
-    group = Commands(
-        name="loop", help="Control the process that runs cycles in the background.", epilog=_EXAMPLES
-    )
-    group.command(epilog=_START)(start)
-    group.command(epilog=_STOP)(stop)
-    group.command(epilog=_SHOW)(show)
-    group.command(hidden=True)(run)
-    app.add_typer(group)
+""",
+}
 
 
 def start(context: typer.Context) -> None:
@@ -196,3 +188,6 @@ def _is_needed(iris: Context) -> bool:
         return bool(work_left(session.view(), session.config, session.state))
     except NotFoundError:  # no log yet
         return False
+
+
+HIDDEN = {"run": run}

@@ -8,12 +8,13 @@ from typing import Any
 import typer
 from msgspec import Struct
 
-from iris_cli.cli.command_types import CommandAfterDashes, Commands, command_words
+from iris_cli.cli.command_types import CommandAfterDashes, command_words
 from iris_cli.cli.context import Context
 from iris_cli.cli.job_options import add_job_options, parse_request
 from iris_cli.errors import ExitCode, IrisError, UsageError
 
-_EXAMPLES = """
+CLS = CommandAfterDashes
+EXAMPLES = """
 iris run --tpu v5litepod-8 -- bash  # a shell with the chips
 iris run --tpu v4-8 --workdir . -- python3 -m pdb train.py
 iris run --cpu 8 --memory 32GB --timeout 8h -- ipython
@@ -34,10 +35,6 @@ class RunDocument(Struct, frozen=True):
     worker: str | None
     exit_code: int | None
     display: str
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES, cls=CommandAfterDashes)(run)
 
 
 @partial(add_job_options, without=_UNAVAILABLE_FIELDS)

@@ -5,22 +5,18 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import Commands, argument, option
+from iris_cli.cli.command_types import argument, option
 from iris_cli.cli.context import Context
 from iris_cli.core.model.job import Priority
 from iris_cli.errors import UsageError
 
-_EXAMPLES = """
+EXAMPLES = """
 iris set eval --priority high
 iris set sweep-1 sweep-2 --scheduling-timeout 6h
 """
 
 
-def register(app: Commands) -> None:
-    app.command("set", epilog=_EXAMPLES)(set_fields)
-
-
-def set_fields(
+def set_(
     context: typer.Context,
     jobs: Annotated[list[str], argument("JOB...", "Open jobs.", complete.OPEN_JOB)],
     priority: Annotated[

@@ -7,7 +7,7 @@ import typer
 from msgspec import Struct
 
 from iris_cli.cli import complete, consent
-from iris_cli.cli.command_types import Commands, WorkerName, argument, flag, option
+from iris_cli.cli.command_types import WorkerName, argument, flag, option
 from iris_cli.cli.commands.workers import workers
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from iris_cli.ops.workers.workers import ProbeResult
 
 
-_EXAMPLES = """
+HELP = "Probe, drain, taint, uncordon or forget a worker."
+EXAMPLES = """
 iris worker show v5a-0
 iris worker drain v5a-0 --reason "disk replaced on Monday"
 iris worker uncordon v5a-0
 """
-_EXAMPLES_OF = {
+COMMANDS = {
     "show": """
 iris worker show v5a-0
 iris worker show v5a-0 --json
@@ -95,17 +96,6 @@ class Forgotten(Struct, frozen=True):
 
 
 _CHANGES = {kind.__struct_fields__[0]: kind for kind in (Drained, Uncordoned, Tainted, Untainted, Forgotten)}
-
-
-def register(app: Commands) -> None:
-    group = Commands(
-        name="worker", help="Probe, drain, taint, uncordon or forget a worker.", epilog=_EXAMPLES
-    )
-    for command in (show, probe, drain, uncordon, taint, forget, unwedge):
-        group.command(epilog=_EXAMPLES_OF[command.__name__])(command)
-    for alias, aliased in _ALIASES.items():
-        group.command(alias, hidden=True)(aliased)
-    app.add_typer(group)
 
 
 def probe(
@@ -297,7 +287,7 @@ def show(context: typer.Context, worker: WorkerName) -> None:
     show_worker(iris.output, inventory.show(iris.session("iris worker show"), worker))
 
 
-_ALIASES: dict[str, Callable[..., object]] = {
+HIDDEN: dict[str, Callable[..., object]] = {
     "list": workers,
     "cordon": drain,
     "undrain": uncordon,
