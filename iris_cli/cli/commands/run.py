@@ -53,8 +53,8 @@ def run(context: typer.Context, **fields: Any) -> int:
 
 
 def _run(iris: Context, fields: Mapping[str, Any], command: tuple[str, ...]) -> int:
-    from iris_cli.cli.local_terminal import LocalTerminal
     from iris_cli.ops.jobs.interactive import run as operation
+    from iris_cli.ops.jobs.terminal import LocalTerminal
 
     request = parse_request(fields, command)
     session = iris.session("iris run")

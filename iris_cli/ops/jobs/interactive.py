@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
-from threading import Event
-from typing import TYPE_CHECKING, Protocol
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -25,6 +24,7 @@ from iris_cli.remote.launch_request import terminal_command
 from iris_cli.remote.transport import NoAnswer
 
 if TYPE_CHECKING:
+    from iris_cli.ops.jobs.terminal import LocalTerminal
     from iris_cli.remote.ssh import SshTransport
     from iris_cli.remote.ssh.stream import ByteStream
 
@@ -35,20 +35,6 @@ _ALIVE = frozenset({RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPH
 
 _PROGRAM_ENDS = PROGRAM_FAILURES - {EndReason.SETUP_FAILED} | {EndReason.OK, EndReason.TIMEOUT}
 """End reasons whose exit code comes from the program."""
-
-
-class Terminal(Protocol):
-    """The user's terminal."""
-
-    name: str
-
-    def size(self) -> tuple[int, int]:
-        """Return columns and lines."""
-        ...
-
-    def attach(self, stream: ByteStream) -> AbstractContextManager[Event]:
-        """Connect this terminal to a remote terminal. The event is set when the remote terminal has closed."""
-        ...
 
 
 class ProgramEnd(Struct, frozen=True, kw_only=True):
@@ -68,7 +54,7 @@ def run(
     session: Session,
     transport: SshTransport,
     request: JobRequest,
-    terminal: Terminal,
+    terminal: LocalTerminal,
     show: Callable[[str], None],
 ) -> ProgramEnd:
     """Submit the job, wait for its start, and run its program on the terminal. Return when its attempt has ended.
@@ -112,7 +98,7 @@ class _Client(Struct):
     _session: Session
     _transport: SshTransport
     _job: JobId
-    _terminal: Terminal
+    _terminal: LocalTerminal
     _show: Callable[[str], None]
     _runner: CycleRunner
     _shown_reason: str = ""  # the last reason for pending that was shown
