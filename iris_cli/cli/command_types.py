@@ -29,35 +29,28 @@ def check_seconds(value: float | None) -> float | None:
     return value
 
 
-def whole_number(text: str) -> int:
-    """Parse a whole number. Raises BadParameter."""
-    return _parse(parse_whole, text)
+def _parser(parse: Callable[[str], N]) -> Callable[[str], N]:
+    """Return `parse` as a parser of options that raises BadParameter."""
+
+    def parse_option(text: str) -> N:
+        try:
+            return parse(text)
+        except UsageError as error:
+            raise typer.BadParameter(error.message) from error
+
+    return parse_option
 
 
-def whole_index(text: str) -> int:
-    """Parse the number of a rank or an attempt. Raises BadParameter."""
-    return _parse(parse_index, text)
-
-
-def number(text: str) -> float:
-    """Parse a number. Raises BadParameter."""
-    return _parse(parse_number, text)
+whole_number, whole_index, number = _parser(parse_whole), _parser(parse_index), _parser(parse_number)
 
 
 def parse_interval(text: str) -> float:
     """Parse a duration, such as `10s` or `10`, between repetitions. Raises BadParameter."""
-    seconds = _parse(parse_duration, text)
+    seconds = _parser(parse_duration)(text)
     if seconds < _MIN_INTERVAL:
         raise typer.BadParameter(f"{clip(text)} is less than {_MIN_INTERVAL}s")
     check_seconds(seconds)
     return seconds
-
-
-def _parse(parse: Callable[[str], N], text: str) -> N:
-    try:
-        return parse(text)
-    except UsageError as error:
-        raise typer.BadParameter(error.message) from error
 
 
 def example_lines(epilog: str | None) -> Iterator[str]:
