@@ -47,6 +47,12 @@ class Context(ClusterHandle, dict=True):
         self.has_printed_no_cycles = self.has_printed_no_cycles or bool(why)
         return why
 
+    def print_no_cycles_reason(self) -> None:
+        """Print why no cycle follows, if none does. Print nothing with --json."""
+        why = self.take_no_cycles_reason()
+        if why and not self.output.as_json:
+            self.output.message(why)
+
     def why_no_cycles(self) -> str:
         """Return why no cycle follows this command, with the command to type; '' if cycles follow."""
         from iris_cli.journal.access import disk_problem, permission_problem

@@ -251,10 +251,8 @@ class RetriedDocument(Struct, frozen=True):
     cycles: Cycles | None
 
 
-def show_retried(
-    output: Output, cluster: Cluster, result: Retried, *, no_cycles: str = "", cycles: Cycles | None = None
-) -> None:
-    """Print the attempts that are being stopped. `no_cycles` and `cycles`: as in `show_launched`."""
+def show_retried(output: Output, cluster: Cluster, result: Retried, cycles: Cycles | None) -> None:
+    """Print the attempts that are being stopped. `cycles`: as in `show_launched`."""
     stopping = {attempt: cluster.attempt(attempt).worker for attempt in result.stopping}
     if output.as_json:
         output.document(RetriedDocument(result.job, result.retried, stopping, cycles))
@@ -267,8 +265,6 @@ def show_retried(
         output.message(f"{subject}: already stopping {_attempts(stopping.values())}")
     else:
         output.message(f"{subject}: nothing to retry, no attempt is live; details: iris why {subject}")
-    if no_cycles:
-        output.message(no_cycles)
 
 
 class ChangedJob(Struct, frozen=True):
@@ -292,12 +288,10 @@ def show_changed(
     cluster: Cluster,
     result: Changed,
     what: str,
-    *,
+    cycles: Cycles | None,
     unchanged: str = "",
-    no_cycles: str = "",
-    cycles: Cycles | None = None,
 ) -> None:
-    """Print each job with its change. `what`: the change in words. `no_cycles` and `cycles`: as in `show_launched`.
+    """Print each job with its change. `what`: the change in words. `cycles`: as in `show_launched`.
 
     `unchanged`: the words for a job that already had the new values (default: `already {what}`).
     """
@@ -319,8 +313,6 @@ def show_changed(
         output.done(f"{job_id}: {what}{continues}")
     for job_id in result.unchanged:
         output.message(f"{job_id}: {unchanged or f'already {what}'}")
-    if no_cycles:
-        output.message(no_cycles)
 
 
 def _attempts(workers: Iterable[WorkerId]) -> str:

@@ -28,4 +28,4 @@ def hold(
     iris: Context = context.obj
     session = iris.session("iris hold")
     result = change(session, jobs, held=True)
-    show_changed(iris.output, session.cluster, result, "held", cycles=iris.cycles_for_json(session))
+    show_changed(iris.output, session.cluster, result, "held", iris.cycles_for_json(session))

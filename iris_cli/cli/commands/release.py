@@ -29,12 +29,5 @@ def release(
     session = iris.session("iris release")
     result = change(session, jobs, held=False)
     cycles = iris.cycles_for_json(session)
-    show_changed(
-        iris.output,
-        session.cluster,
-        result,
-        "released",
-        unchanged="not held",
-        no_cycles=iris.take_no_cycles_reason(),
-        cycles=cycles,
-    )
+    show_changed(iris.output, session.cluster, result, "released", cycles, unchanged="not held")
+    iris.print_no_cycles_reason()

@@ -31,7 +31,5 @@ def retry(
     iris: Context = context.obj
     session = iris.session("iris retry")
     result = operation.retry(session, subject)
-    cycles = iris.cycles_for_json(session)
-    render.show_retried(
-        iris.output, session.cluster, result, no_cycles=iris.take_no_cycles_reason(), cycles=cycles
-    )
+    render.show_retried(iris.output, session.cluster, result, iris.cycles_for_json(session))
+    iris.print_no_cycles_reason()

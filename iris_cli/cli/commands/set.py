@@ -45,7 +45,5 @@ def set_(
     words = [] if rank is None else [f"priority {rank}"]
     if seconds is not None:
         words.append(f"scheduling timeout {format_duration(seconds) if seconds else 'none'}")
-    what, cycles = ", ".join(words), iris.cycles_for_json(session)
-    show_changed(
-        iris.output, session.cluster, result, what, no_cycles=iris.take_no_cycles_reason(), cycles=cycles
-    )
+    show_changed(iris.output, session.cluster, result, ", ".join(words), iris.cycles_for_json(session))
+    iris.print_no_cycles_reason()
