@@ -353,10 +353,11 @@ def _description(kind: type[Struct]) -> str:
 def _comments(kind: type[Struct]) -> dict[str, str]:
     """Return the comments at the fields of a type, and at the fields of its FLATTENED types."""
     found = {}
+    omitted = getattr(kind, "OMITTED", ())
     for field in _fields(kind):
         if field.name in getattr(kind, "FLATTENED", ()):
             found |= _comments(field.type)
     for line in inspect.getsource(kind).splitlines():
-        if match := re.fullmatch(r"    (\w+): .*?  # (.*)", line):
+        if (match := re.fullmatch(r"    (\w+): .*?  # (.*)", line)) and match[1] not in omitted:
             found[match[1]] = match[2]
     return found

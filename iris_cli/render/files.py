@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from msgspec import Struct
 
-from iris_cli.core import AttemptId, WorkerId, count, format_memory
-from iris_cli.journal.log.recovery import Damage
+from iris_cli.core import AttemptId, count, format_memory
 from iris_cli.ops.files.gc import Garbage, WorkerFiles
 from iris_cli.ops.files.pull import Pulled
 from iris_cli.ops.files.pull_attempt import PulledAttempt
@@ -22,34 +22,20 @@ class WorkerGarbage(Struct, frozen=True):
     `problem`: why the files are unknown or could not be removed; '' if there is no problem.
     """
 
-    worker: WorkerId
+    FLATTENED: ClassVar = ("files",)
+    files: WorkerFiles
     attempts: Sequence[AttemptId]
     bytes: int
-    cache_bytes: int
-    removed: Sequence[AttemptId]
-    left: Sequence[AttemptId]
-    problem: str
 
 
-class FileGarbage(Struct, frozen=True):
-    """A file of the state directory that is no longer needed. `what`: the kind of file."""
-
-    path: Path
-    what: str
-    bytes: int
-    removed: bool
-    problem: str
-
-
-class GarbageDocument(Struct, frozen=True, kw_only=True):
+class GarbageDocument(Struct, frozen=True):
     """The result of `iris gc`: all removable files, and the bytes removed."""
 
+    FLATTENED: ClassVar = ("found",)
+    found: Garbage
     workers: Sequence[WorkerGarbage]
-    files: Sequence[FileGarbage]
     bytes: int
     bytes_removed: int
-    messages: Sequence[str]
-    log_damage: Damage | None
 
 
 def show_garbage(output: Output, found: Garbage) -> None:
@@ -97,21 +83,8 @@ def show_removed(output: Output, found: Garbage) -> None:
 
 
 def garbage_document(found: Garbage) -> GarbageDocument:
-    return GarbageDocument(
-        workers=[
-            WorkerGarbage(
-                row.worker, list(row.sizes), row.bytes, row.caches, row.removed, row.left, row.problem
-            )
-            for row in found.workers
-        ],
-        files=[
-            FileGarbage(file.path, file.what, file.bytes, file.removed, file.problem) for file in found.files
-        ],
-        bytes=found.bytes,
-        bytes_removed=_removed_bytes(found),
-        messages=found.messages,
-        log_damage=found.log_damage,
-    )
+    workers = [WorkerGarbage(row, list(row.sizes), row.bytes) for row in found.workers]
+    return GarbageDocument(found, workers, found.bytes, _removed_bytes(found))
 
 
 def _remaining_words(row: WorkerFiles) -> str:

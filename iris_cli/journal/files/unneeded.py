@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,18 +32,19 @@ _DRAFT_AGE = 86_400.0  # seconds after which the writer of a draft counts as kil
 
 
 class UnneededFile(Struct, frozen=True, kw_only=True):
-    """One file, or the copied logs of one job. `what` describes its kind.
+    """One file that is no longer needed, or the copied logs of one job. `what`: its kind. `bytes`: its size on disk.
 
-    `problem` is the reason why it can't be deleted, otherwise ''. `bytes` is its size on disk, `written` its last
-    modification in seconds since the epoch. `packed` is the hash of a packed file, otherwise ''. Before the caller
-    deletes a packed file, it must take the lock and check that no new job needs the file.
+    `problem`: the reason why it can't be deleted, otherwise ''.
     """
 
+    OMITTED: ClassVar = ("written", "packed")
     path: Path
     what: str
     bytes: int
-    written: float
-    packed: str = ""
+    written: float  # last modification, in seconds since the epoch
+    packed: str = (
+        ""  # hash of a packed file: before deleting it, take the lock and check that no new job needs it
+    )
     removed: bool = False
     problem: str = ""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import takewhile
+from typing import ClassVar
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from iris_cli.core import AttemptId, AttemptState, Cluster, Worker, WorkerCondition, WorkerId
 from iris_cli.core.lifecycle import reaping
@@ -34,11 +35,12 @@ class WorkerFiles(Struct, frozen=True, kw_only=True):
     if the worker did not answer.
     """
 
+    OMITTED: ClassVar = ("sizes", "caches_removed", "silent")
     worker: WorkerId
     sizes: Mapping[AttemptId, int]
     removed: tuple[AttemptId, ...] = ()
     left: tuple[AttemptId, ...] = ()
-    caches: int = 0
+    caches: int = field(default=0, name="cache_bytes")
     caches_removed: int = 0
     problem: str = ""
     silent: bool = False
