@@ -27,6 +27,7 @@ from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.messages import requests
 from iris_cli.demo.run import EndedDocument, TourDocument
+from iris_cli.journal.log.verify import SalvageReport
 from iris_cli.ops.event_rows import Row
 from iris_cli.ops.files.pull import Pulled
 from iris_cli.ops.views.history import Entry, History
@@ -108,7 +109,7 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "iris doctor": (checks.ChecksDocument,),
     "iris log verify": (event_log.VerdictDocument,),
     "iris log salvage": (
-        event_log.SalvageDocument,
+        SalvageReport,
         event_log.VerdictDocument,
         event_log.AcceptedDocument,
     ),

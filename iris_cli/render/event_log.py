@@ -45,16 +45,6 @@ class VerdictDocument(Struct, frozen=True, kw_only=True):
     unfinished: Fault | None
 
 
-class SalvageDocument(Struct, frozen=True):
-    """The result of `iris log salvage`. `kept`, `lost`: numbers of transactions. `old_*`: the old files."""
-
-    kept: int
-    lost: int
-    findings: Sequence[Fault]
-    old_log: Path | None
-    old_segments: Sequence[Path]
-
-
 class AcceptedDocument(Struct, frozen=True):
     """The result of `iris log salvage --accept-loss`. `seq` is the last transaction of the log."""
 
@@ -120,9 +110,7 @@ def dropped_words(lost: int) -> str:
 def show_salvage(output: Output, report: SalvageReport) -> None:
     """Print the number of transactions kept and dropped, and the paths of the old files."""
     if output.as_json:
-        output.document(
-            SalvageDocument(report.kept, report.lost, report.findings, report.old_log, report.old_segments)
-        )
+        output.document(report)
     elif not report.findings:
         output.done("the log is valid; nothing changed")
     else:

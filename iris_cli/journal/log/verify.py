@@ -291,7 +291,7 @@ def _findings_of_head(head: Head, end: Position, crc_at_head: str) -> list[Fault
 
 
 class SalvageReport(Struct, frozen=True, kw_only=True):
-    """The result of a salvage. `kept` and `lost` count transactions.
+    """The result of `iris log salvage`. `kept` and `lost` count transactions.
 
     Lost transactions are at or after the first damage. Some of them may be readable, but have no meaning without the
     missing transactions. `old_log` is a copy of the whole file, None if there was no file. Without `findings` the log
