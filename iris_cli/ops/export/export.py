@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from iris_cli.config.yaml_text import yaml_text
 from iris_cli.core import JobId, count
@@ -19,7 +19,7 @@ class Export(Struct, frozen=True, kw_only=True):
     """A job for another engine. `text` is the content of the file. Its comments repeat the notes."""
 
     job: JobId
-    engine: Engine
+    engine: Engine = field(name="to")
     text: str
     notes: tuple[ExportNote, ...]
 
