@@ -25,15 +25,6 @@ _WORKER = "worker "  # prefix of a subject
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
-class Check(Struct, frozen=True):
-    """One finding of `iris doctor`, and its fix."""
-
-    level: Level
-    subject: str
-    text: str
-    fix: str
-
-
 class BundlePart(Struct, frozen=True):
     """One part of a bundle. `size` in bytes."""
 
@@ -55,7 +46,7 @@ class ChecksDocument(Struct, frozen=True):
     `bundle` is absent without `--bundle`.
     """
 
-    findings: Sequence[Check]
+    findings: Sequence[Finding]
     ok: bool
     cycles: Cycles | None
     bundle: WrittenBundle | UnsetType = UNSET
@@ -73,9 +64,8 @@ def show_checks(
     """
     if output.as_json:
         found = list(findings)
-        shown = [Check(each.level, each.subject, each.text, each.fix) for each in found]
         is_ok, runner = not _count(found, Level.FAIL), cycles()
-        output.document(ChecksDocument(shown, ok=is_ok, cycles=runner, bundle=bundle(found) or UNSET))
+        output.document(ChecksDocument(found, ok=is_ok, cycles=runner, bundle=bundle(found) or UNSET))
         return found
     found = []
     printed: list[Finding] = []

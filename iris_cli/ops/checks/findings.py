@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -17,14 +18,15 @@ class Level(StrEnum):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One finding about `subject`. `code` is the exit code of a failure. `hidden_if_ok`: tables omit an OK finding."""
+    """One finding of `iris doctor` about `subject`, and its fix."""
 
+    OMITTED: ClassVar = ("code", "hidden_if_ok")
     level: Level
     subject: str
     text: str
     fix: str = ""
-    code: ExitCode = ExitCode.FAILED
-    hidden_if_ok: bool = False
+    code: ExitCode = ExitCode.FAILED  # exit code of a failure
+    hidden_if_ok: bool = False  # tables omit the finding if it is OK
 
 
 _ROOT_CAUSES = (ExitCode.CONFIG, ExitCode.LOG_DAMAGED, ExitCode.NOT_WRITABLE, ExitCode.UNREACHABLE)
