@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from msgspec import Struct
 
-from iris_cli.core import AttemptId, WorkerId, count
-from iris_cli.ops.setup.cluster_import.nodes import SkippedEntry
+from iris_cli.core import WorkerId, count
 from iris_cli.ops.setup.cluster_import.plan import Plan
 from iris_cli.ops.setup.cluster_import.run import OldMachine, Proposal, ended_jobs
 from iris_cli.render.console import Output
@@ -27,32 +27,18 @@ class Note(Struct, frozen=True):
     note: str
 
 
-class ReplacedWorker(Struct, frozen=True):
-    """A worker whose machine was replaced. `attempts` end with the machine.
-
-    `kept_for`: an attempt placed on the worker since then. Because of this attempt, the worker is not forgotten.
-    """
-
-    worker: WorkerId
-    attempts: Sequence[AttemptId]
-    kept_for: AttemptId | None
-
-
 class ImportDocument(Struct, frozen=True, kw_only=True):
     """The result of `iris cluster import`. `updated`: the changed fields of each slice or host."""
 
+    FLATTENED: ClassVar = ("plan",)
     config: Path
     written: bool
     diff: Sequence[str]
-    added: Sequence[str]
-    updated: Mapping[str, Sequence[str]]
-    unchanged: Sequence[str]
+    plan: Plan
     recreated: Sequence[str]
-    gone: Sequence[str]
     removed: Sequence[str]
-    left_out: Sequence[SkippedEntry]
     notes: Sequence[Note]
-    old_machines: Sequence[ReplacedWorker]
+    old_machines: Sequence[OldMachine]
     forgotten: Sequence[WorkerId]
 
 
@@ -95,15 +81,11 @@ def import_document(
         config=proposal.path,
         written=written,
         diff=proposal.diff,
-        added=plan.added,
-        updated=plan.updated,
-        unchanged=plan.unchanged,
+        plan=plan,
         recreated=[each.name for each in plan.recreated],
-        gone=plan.gone,
         removed=_removed(proposal),
-        left_out=plan.skipped,
         notes=[Note(name, note) for name, note in plan.notes],
-        old_machines=[ReplacedWorker(each.worker, each.ended_attempts, each.kept) for each in machines],
+        old_machines=machines,
         forgotten=[each.worker for each in forgotten],
     )
 

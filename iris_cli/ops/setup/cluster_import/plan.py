@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import ClassVar
 
 from msgspec import Struct, field
 
@@ -40,17 +41,19 @@ class Recreated(Struct, frozen=True):
 class Plan(Struct):
     """Changes of an import.
 
-    An entry is an item of `slices` or `workers` in cluster.yaml. `addresses` and `labels` are the new values of changed
+    An entry is an item of `slices` or `workers` in cluster.yaml. `updated` has the changed keys of each entry. `notes`
+    has the name of an entry ('' for the source) and the note. `addresses` and `labels` are the new values of changed
     entries, by name.
     """
 
+    OMITTED: ClassVar = ("addresses", "labels", "new_slices", "new_hosts")
     added: list[str] = field(default_factory=list)
-    updated: dict[str, list[str]] = field(default_factory=dict)  # changed keys of each entry
+    updated: dict[str, list[str]] = field(default_factory=dict)
     unchanged: list[str] = field(default_factory=list)
     recreated: list[Recreated] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
-    skipped: list[SkippedEntry] = field(default_factory=list)
-    notes: list[tuple[str, str]] = field(default_factory=list)  # name of the entry ('' for the source), note
+    skipped: list[SkippedEntry] = field(default_factory=list, name="left_out")
+    notes: list[tuple[str, str]] = field(default_factory=list)
     addresses: dict[str, tuple[str, ...]] = field(default_factory=dict)
     labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     new_slices: list[NewSlice] = field(default_factory=list)

@@ -7,8 +7,9 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from iris_cli.config.editing.cluster_file import ClusterFile
 from iris_cli.config.editing.text_nodes import Edit, unified_diff
@@ -25,16 +26,17 @@ from iris_cli.ops.setup.cluster_import.plan import Addresses, Plan, Recreated, p
 
 
 class OldMachine(Struct, frozen=True, kw_only=True):
-    """A worker in the log whose VM was re-created.
+    """A worker whose machine was replaced. `attempts` end with the machine.
 
-    `ended_attempts` ended because the old VM is gone. If `kept`, an attempt that may run on the new VM, is set, no
-    attempt counts as ended.
+    `kept_for`: an attempt placed on the worker since then. If it is set, the worker is not forgotten, and no attempt
+    counts as ended.
     """
 
+    OMITTED: ClassVar = ("reason",)
     worker: WorkerId
     reason: str
-    ended_attempts: tuple[AttemptId, ...] = ()
-    kept: AttemptId | None = None
+    ended_attempts: tuple[AttemptId, ...] = field(default=(), name="attempts")
+    kept: AttemptId | None = field(default=None, name="kept_for")
 
 
 def old_machines(cluster: Cluster, recreated: Sequence[Recreated]) -> list[OldMachine]:
