@@ -14,12 +14,14 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         import signal
+        import sys
 
         for each in (signal.SIGINT, signal.SIGTERM):  # a second signal would only garble the message
             signal.signal(each, signal.SIG_IGN)
         from iris_cli.cli.failures import report_interrupt
 
-        os._exit(report_interrupt())
+        words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
+        os._exit(report_interrupt(as_json="--json" in words))
 
 
 if __name__ == "__main__":

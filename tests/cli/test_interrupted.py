@@ -175,6 +175,10 @@ def test_ctrl_c_while_modules_are_loaded_is_told_in_one_line_too() -> None:
         "from iris_cli.__main__ import main; main()"
     )
     assert _outcome(program, "status") == (ExitCode.INTERRUPTED, "", "interrupted\n")
+    assert _outcome(program, "exec", "w", "--", "--json") == (ExitCode.INTERRUPTED, "", "interrupted\n")
+    code, out, said = _outcome(program, "status", "--json")
+    assert (code, out) == (ExitCode.INTERRUPTED, "")
+    assert checked("error", said)[0]["error"]["message"] == "interrupted"
 
 
 def _ctrl_c(*_: object, **__: object) -> None:
