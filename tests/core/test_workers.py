@@ -6,15 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core import AttemptState, AttributeValue, EndReason, TaskState, WorkerId
-from iris_cli.core.events.events import WorkerConditionChanged
+from iris_cli.core.events.events import WorkerConditionChanged, WorkerUncordoned
 from iris_cli.core.ids import Token
+from iris_cli.core.lifecycle.workers import OCCUPIED
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.worker import Worker, WorkerCondition, is_cooling_down
-from tests.support.lab import START, Lab
+from tests.support.lab import START, Host, Lab
 from tests.support.reports import parse_report
 
-W = WorkerId("w")
+V, W = WorkerId("v"), WorkerId("w")
 KINDS = {kind.value: kind for kind in SilenceKind}
 
 
@@ -303,6 +304,35 @@ def test_a_host_that_comes_back_into_the_configuration_is_taken_back() -> None:
 def test_a_drain_by_hand_is_not_lifted_by_the_configuration() -> None:
     lab = busy().drain("w", "new disk").configure("w")
     assert lab.configure(back="w").the_worker("w").draining
+
+
+def renamed() -> Lab:
+    """The configuration gives the host of `w` the name `v`, while a task runs there."""
+    lab = busy()
+    lab.hosts[V] = Host(replace(lab.hosts[W].facts, worker=V, incarnation="v-life-1"))
+    return lab.configure("w").probe("v")
+
+
+def test_a_host_under_a_new_name_takes_nothing_while_tasks_of_its_old_name_run_there() -> None:
+    lab = renamed().job("eval").schedule()
+    assert (lab.the_worker("v").draining, lab.the_worker("v").drain_reason) == (True, OCCUPIED)
+    assert lab.task("eval").state is TaskState.PENDING
+    lab.records(WorkerUncordoned(worker=V)).configure()
+    assert lab.the_worker("v").draining
+    lab.reports("train/* exited 0").configure().schedule()
+    assert W not in lab.cluster.workers
+    assert lab.attempt("eval").worker == V
+
+
+def test_a_host_that_gets_its_old_name_back_goes_on() -> None:
+    lab = renamed().configure("v", back="w").job("eval").schedule()
+    assert V not in lab.cluster.workers
+    assert lab.attempt("eval").worker == W
+
+
+def test_a_drain_of_the_new_name_by_hand_is_not_lifted_when_the_old_name_is_gone() -> None:
+    lab = renamed().drain("v", "new disk").reports("train/* exited 0").configure()
+    assert lab.the_worker("v").drain_reason == "new disk"
 
 
 def test_a_dead_worker_that_is_still_configured_is_registered_again() -> None:

@@ -11,6 +11,7 @@ from iris_cli.core.messages.observations import SILENT, Silence, SilenceKind
 from iris_cli.core.model.worker import Connection, Worker, WorkerCondition, is_cooling_down
 
 REMOVED = "removed from cluster.yaml"
+OCCUPIED = "its host still runs tasks of a removed worker"
 VM_IS_PREEMPTED = "its VM is being preempted"
 
 _LOST_AFTER_POLLS = 3
@@ -20,6 +21,10 @@ _TEMPORARY_FAILURES = frozenset({*SILENT, SilenceKind.PROTOCOL})
 
 def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
     """Apply the configuration: register new hosts; forget removed hosts, or drain them if they have live attempts."""
+    for worker_id in [each for each in draft.cluster.workers if each not in hosts]:
+        remove_worker(draft, worker_id, REMOVED)
+    removed = [worker for worker_id, worker in draft.cluster.workers.items() if worker_id not in hosts]
+    occupied = {_address(worker.connection) for worker in removed} - {""}
     for worker_id, connection in hosts.items():
         worker = draft.cluster.workers.get(worker_id)
         if worker is None:
@@ -27,8 +32,26 @@ def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
             hold_until_complete(draft, worker_id)
         elif worker.draining and worker.drain_reason == REMOVED:
             draft.record(events.WorkerUncordoned(worker=worker_id))
-    for worker_id in [each for each in draft.cluster.workers if each not in hosts]:
-        remove_worker(draft, worker_id, REMOVED)
+        _hold_while_occupied(draft, worker_id, occupied=_address(connection) in occupied)
+
+
+def _address(connection: Connection) -> str:
+    """Return host, port and jump host of a worker. Return '' for a Slurm node: allocations share it by design."""
+    if connection.allocation:
+        return ""
+    return f"{connection.host.lower()} {connection.port or 22} {connection.proxy_jump}"
+
+
+def _hold_while_occupied(draft: Draft, worker_id: WorkerId, *, occupied: bool) -> None:
+    """Drain a worker while its host runs attempts under a former worker id, for example of a renamed slice.
+
+    Otherwise two workers would assign the same cores and chips.
+    """
+    worker = draft.cluster.workers[worker_id]
+    if occupied and not worker.draining:
+        draft.record(events.WorkerDrained(worker=worker_id, reason=OCCUPIED))
+    elif not occupied and worker.draining and worker.drain_reason == OCCUPIED:
+        draft.record(events.WorkerUncordoned(worker=worker_id))
 
 
 def remove_worker(draft: Draft, worker_id: WorkerId, reason: str) -> None:
