@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core import Cluster, count, pattern
 from iris_cli.core.invariants import breaches
+from iris_cli.core.lifecycle.workers import OCCUPIED, REMOVED
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
 from iris_cli.journal.access import check_disk, check_writable, network_file_system
 from iris_cli.journal.state_dir import StateDir
@@ -21,6 +22,10 @@ from iris_cli.ops.views.scale_status import owner_conflict
 from iris_cli.ops.views.view import channel_problems, last_notice
 
 _POSITION = pattern(r"([^\n]+?):([0-9]+): ")
+_FIXES_OF_DRAINS = {  # of drains by iris, which `iris worker uncordon` does not end
+    REMOVED: "iris status  # shows its tasks; when they have ended, iris forgets the worker",
+    OCCUPIED: "iris workers  # shows the removed worker; when its tasks have ended, iris ends the drain",
+}
 _MAX_BREACHES = 20  # maximum number shown, because one error often violates many invariants
 _IMPORT = "iris cluster import HOST...  # or what gcloud lists: iris cluster import --help"
 
@@ -159,7 +164,8 @@ def check_workers(cluster: Cluster) -> Iterator[Finding]:
             yield warning(subject, f"quarantined: {worker.quarantine_reason}", fix)
         if worker.draining:
             reason = f" ({worker.drain_reason})" if worker.drain_reason else ""
-            yield warning(subject, f"draining{reason}", f"{fix}  # ends the drain")
+            by_iris = _FIXES_OF_DRAINS.get(worker.drain_reason)
+            yield warning(subject, f"draining{reason}", by_iris or f"{fix}  # ends the drain")
 
 
 def check_notify(session: Session, *, has_next_cycle: bool) -> Iterator[Finding]:

@@ -301,14 +301,14 @@ def cron_of_another_program(home: Home) -> None:
         (
             changed_host,
             7,
-            "fail  worker b: no answer (host key: worker b shows",
+            "fail  worker b: no answer (host key: shows",
             "iris worker probe b --accept-key",
         ),
         (host_down, 7, "fail  worker b: no answer (connect: ", "ssh -v -p {port} "),
         (
             no_such_user,
             7,
-            "fail  worker b: no answer (authentication: worker b rejected user 'nobody-here'",
+            "fail  worker b: no answer (authentication: rejected user 'nobody-here'",
             "append the",
         ),
         (

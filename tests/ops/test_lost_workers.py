@@ -210,7 +210,7 @@ def test_a_worker_with_attempts_that_the_log_never_saw_takes_nothing_and_they_ar
     assert site.state_of("train") is JobState.PENDING
     (row,) = cluster_status(site.session()).workers
     assert row.refuses == (
-        "unusable: 1 attempt not in the log (was the state directory restored?): "
+        "unusable: 1 attempt not in the log (was the state directory restored, or is a copy in use?): "
         "iris worker unwedge w0 stops them",
     )
     stranger.state = S.STOPPED

@@ -17,7 +17,7 @@ from iris_cli.core.model.worker import MAX_SKEW
 from iris_cli.core.units import format_memory
 from iris_cli.errors import ExitCode
 from iris_cli.ops.checks.findings import Finding, Level, failure, success, warning
-from iris_cli.ops.cycle.answers import worker_facts
+from iris_cli.ops.cycle.answers import NOT_IN_LOG, worker_facts
 from iris_cli.ops.outcomes.causes import skew_words
 from iris_cli.ops.session import Session
 from iris_cli.remote.srun import srun_words, ssh_connection
@@ -161,9 +161,12 @@ def silence_finding(
             fix = f"{login}  # adds your key; or {fix}"
         if whole_slice:
             fix = f"gcloud compute tpus tpu-vm describe {host.slice} --zone {zone}  # does it still exist?"
+    if worker.condition is WorkerCondition.LOST and worker.claims and not whole_slice:  # jobs wait for it
+        mark = "" if "  # " in fix else "  #"
+        fix = f"{fix}{mark} if that host is gone for good: iris worker forget --dead {worker.id}"
     # Omit worker and address, which are in the subject and the fix, so that equal findings can be merged.
-    address = re.compile(rf"worker {re.escape(worker.id)} at \S+: ")
-    text = f"no answer ({silence.step}: {address.sub('', silence.detail, count=1)})"
+    named = re.compile(rf"worker {re.escape(worker.id)} at \S+: |(?:from )?worker {re.escape(worker.id)} ")
+    text = f"no answer ({silence.step}: {named.sub('', silence.detail, count=1)})"
     return failure(f"worker {worker.id}", text, fix, ExitCode.UNREACHABLE)
 
 
@@ -172,11 +175,11 @@ def host_findings(
 ) -> list[Finding]:
     """Return the findings about a worker that answered. `refusal`: why the worker accepts no tasks, or ''."""
     findings = [*_identity(worker, report), *_health(worker, report, skew, refusal)]
-    if host is not None:
-        findings += [
-            warning(f"worker {worker.id}", text, "if the host is right, correct cluster.yaml")
-            for text in differences(host, report)
-        ]
+    if host is not None and (found := differences(host, report)):
+        # One finding for all of them, so that equal findings of several workers follow each other and are merged.
+        findings.append(
+            warning(f"worker {worker.id}", "; ".join(found), "if the host is right, correct cluster.yaml")
+        )
     if any(finding.level is not Level.OK for finding in findings):
         return findings
     cores = f"{report.cpus} cores, {format_memory(report.memory)} of memory"
@@ -252,7 +255,9 @@ def _identity(worker: Worker, report: ProbeReport) -> Iterator[Finding]:
 def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> Iterator[Finding]:
     subject = f"worker {worker.id}"
     if refusal:
-        yield failure(subject, f"unusable: {refusal}", _FIX_OF_REFUSAL)
+        unwedge = f"iris worker unwedge {worker.id}  # shows the attempts, asks"
+        fix = unwedge if NOT_IN_LOG in refusal else _FIX_OF_REFUSAL
+        yield failure(subject, f"unusable: {refusal}", fix)
     if abs(skew) > MAX_SKEW:
         yield warning(
             subject,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from iris_cli.remote.task_runner import LogChunk
 
 MAX_TEXT = 64 << 10  # characters of a log tail, or of all text in a probe
+NOT_IN_LOG = "not in the log"
 MAX_UPTIME = 100 * 366 * 86400.0  # seconds; a larger uptime or age is invalid
 MAX_CPUS, MAX_DEVICES, MAX_MEMORY = 1 << 16, 1 << 10, 1 << 60
 _MAX_ID_LENGTH = 64
@@ -202,7 +203,7 @@ def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tupl
     unknown = cluster.unknown_tokens(token for token in report.tokens if token != set_up)
     if unknown:
         reasons.append(
-            f"{count(len(unknown), 'attempt')} not in the log (was the state directory restored?): "
+            f"{count(len(unknown), 'attempt')} {NOT_IN_LOG} (was the state directory restored, or is a copy in use?): "
             f"iris worker unwedge {worker.id} stops them"
         )
     return "; ".join((*errors, *reasons))
