@@ -96,6 +96,8 @@ def _probe_words(probed: ProbeResult) -> str:
     if isinstance(seen, Silence):
         return f"{worker.condition.value} ({seen.step}: {seen.detail})"
     state = f"{worker.condition.value}: {worker.reason}" if worker.reason else worker.condition.value
+    if worker.quarantined:
+        state = f"quarantined: {worker.quarantine_reason}"
     if worker.unschedulable:
         state = f"can't be used: {worker.reason}"
     chips = f", {worker.chips} chips" if worker.chips else ""

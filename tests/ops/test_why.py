@@ -206,3 +206,9 @@ def test_a_task_that_failed_after_its_job_had_ended_was_not_stopped(tmp_path: Pa
     lab.answers(lab.answer_of(lab.attempt("sweep", 1).worker, *ends))
     rows = job_status(session_of(lab, tmp_path / "state"), "sweep").tasks
     assert [row.why for row in rows[1:]] == ["exit 1", "exit 2; the job had ended"]
+
+
+def test_why_leads_to_doctor_while_a_running_rank_is_on_a_silent_host(tmp_path: Path) -> None:
+    lab = Lab().slice("a", workers=2).job("train", tpu="v4-16").schedule().reports("train/* running")
+    assert why(session_of(lab, tmp_path / "one"), "train").next == ""
+    assert why(session_of(lab.silent("a-1"), tmp_path / "two"), "train").next == "iris doctor"

@@ -144,6 +144,12 @@ def in_vain() -> Lab:
     return lab.reports("first/* exited 1").schedule()
 
 
+def stuck_on_a_lost_host() -> Lab:
+    """A gang that iris retries waits for the rank on a host that does not answer."""
+    lab = Lab().slice("a", workers=2).job("train", tpu="v4-16").schedule().reports("train/* running")
+    return lab.silent("a-1").retry("train").reports("train/task-0 stopped").schedule()
+
+
 def never_placed() -> Lab:
     return Lab().worker("w", cpu=1).job("big", cpu=8.0, scheduling_timeout=60.0).advance("2m").schedule()
 
@@ -161,6 +167,7 @@ def never_placed() -> Lab:
         ),
         (lambda: Lab().worker("w").job("job").cancel("job"), "job", "iris history job"),
         (in_vain, "second", "iris status first"),
+        (stuck_on_a_lost_host, "train", "iris doctor"),
         (never_placed, "big", "iris workers"),
         (
             lambda: Lab().worker("w").job("job").schedule().reports("job/* exited 0"),
@@ -173,6 +180,14 @@ def test_the_next_command_fits_the_state(
     lab: Callable[[], Lab], job: str, command: str, tmp_path: Path
 ) -> None:
     assert job_status(session_of(lab(), tmp_path / "state"), job).next == command
+
+
+def test_a_slice_without_one_of_its_vms_is_not_healthy(tmp_path: Path) -> None:
+    """As after `iris worker forget --dead` of a host that still does not answer."""
+    lab = Lab().slice("a", workers=1)
+    (one,) = inventory(session_of(lab, tmp_path / "one")).slices
+    (both,) = inventory(session_of(lab.vm("a-1", "a", 1), tmp_path / "both")).slices
+    assert (one.status, both.status) == ("1 missing", "healthy")
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def _slice_row(cluster: Cluster, name: str, rows: list[WorkerRow]) -> SliceRow:
         free=len(rows) - len(busy) - unusable,
         busy=len(busy),
         unusable=unusable,
-        status=_slice_status(rows),
+        status=_slice_status(rows, max(0, _vm_count(cluster.workers[rows[0].id]) - len(rows))),
         jobs=tuple(dict.fromkeys(job for row in rows for job in row.jobs)),
     )
 
@@ -224,15 +224,24 @@ def _slice_type(worker: Worker, members: int) -> str:
     accelerator = worker.attributes.get(constraints.TPU_TOPOLOGY_ATTRIBUTE_KEY) or worker.attributes.get(
         constraints.DEVICE_VARIANT_ATTRIBUTE_KEY
     )
+    return describe(str(accelerator), _vm_count(worker) or members) if accelerator is not None else ""
+
+
+def _vm_count(worker: Worker) -> int:
+    """Return the number of VMs of the worker's slice, or 0 if unknown."""
     vms = worker.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
-    count = vms.value if vms is not None and isinstance(vms.value, int) else members
-    return describe(str(accelerator), count) if accelerator is not None else ""
+    return vms.value if vms is not None and isinstance(vms.value, int) else 0
 
 
-def _slice_status(rows: list[WorkerRow]) -> str:
-    """Return `healthy`, or the numbers of workers that accept no new work by status, such as `1 lost, 2 draining`."""
+def _slice_status(rows: list[WorkerRow], missing: int) -> str:
+    """Return `healthy`, or the numbers of workers that accept no new work by status, such as `1 lost, 2 draining`.
+
+    `missing` VMs of the slice are no workers or were never probed: a gang can't be placed on such a slice.
+    """
     counts = Counter(row.status for row in rows if row.refuses)
-    if list(counts.values()) == [len(rows)]:
+    if missing:
+        counts["missing"] = missing
+    if list(counts.values()) == [len(rows) + missing]:
         return next(iter(counts))
     return ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "healthy"
 

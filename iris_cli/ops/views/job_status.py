@@ -12,6 +12,7 @@ from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.messages.requests import EndpointPart
 from iris_cli.core.model.job import Job, JobState, Workspace
 from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.topology import lookup
 from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
@@ -164,6 +165,8 @@ def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
     state = cluster.job_state(job.id)
     if job.tried_again:
         return f"iris status {job.tried_again[-1]}"
+    if has_unhealthy_worker(cluster, job):
+        return "iris doctor"  # names the problem of each worker, and the command that fixes it
     if quiet:
         return f"iris stacks {job.id}"
     if state is JobState.UNSCHEDULABLE:
@@ -182,6 +185,14 @@ def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
     if job.client:  # the output of an interactive job was on the terminal
         return f"iris history {job.id}"
     return f"iris logs {job.id}" + (" --follow" if state is JobState.RUNNING else "")
+
+
+def has_unhealthy_worker(cluster: Cluster, job: Job) -> bool:
+    """Return whether a worker with a live attempt of the job does not answer or is not trusted."""
+    return any(
+        cluster.workers[attempt.worker].condition is not WorkerCondition.HEALTHY
+        for _, attempt in cluster.live_attempts_of(job.id)
+    )
 
 
 def _failure(view: View, row: JobRow, job: Job) -> tuple[FailureCard | None, str]:
