@@ -21,7 +21,7 @@ from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import HostPaths
 from tests.support.local_transport import LocalTransport
-from tests.support.strays import end_strays
+from tests.support.strays import end_strays, read_proc
 from tests.support.waiting import PATIENCE, until
 
 FINAL = frozenset(
@@ -252,10 +252,11 @@ def marked(token: Token) -> set[int]:
 def is_marked(pid: int, token: Token) -> bool:
     """Return True if the process lives and has an attempt's marker."""
     try:
-        environ = Path("/proc", str(pid), "environ").read_bytes()
+        environ = read_proc(pid, b"environ")
     except OSError:
         return False
-    return f"IRIS_ATTEMPT_TOKEN={token}".encode() in environ.split(b"\0")
+    needle = f"IRIS_ATTEMPT_TOKEN={token}".encode()
+    return needle in environ and needle in environ.split(b"\0")
 
 
 def is_alive(pid: int) -> bool:
