@@ -127,3 +127,18 @@ def test_a_launch_whose_cycle_fails_says_what_the_job_is_called_that_it_has_subm
     said = capsys.readouterr()
     assert json.loads(said.out)["job"] == "job"
     assert site.cluster.job_state(JobId("job")) is JobState.PENDING
+
+
+def test_a_cancel_that_is_interrupted_while_it_waits_names_what_it_cancelled(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def gives_up() -> None:
+        raise KeyboardInterrupt
+
+    site.hosts["w0"].unkillable = True
+    site.hosts["w0"].meanwhile["poll"] = gives_up
+    assert site.iris("cancel", "runs", "--wait") == ExitCode.INTERRUPTED
+    captured = capsys.readouterr()
+    assert captured.out == "cancelled runs\n"
+    assert "1 attempt is being stopped on w0" in captured.err
+    assert site.cluster.job_state(JobId("runs")) is JobState.KILLED

@@ -50,7 +50,11 @@ def cancel(
         return inside.cancel(iris, names, reason)
     session = iris.session("iris cancel")
     result = operation.cancel(session, names, prefix=prefix, job_filter=wanted, reason=reason)
-    stopped = operation.wait_until_stopped(session, result) if wait else True
+    try:
+        stopped = operation.wait_until_stopped(session, result) if wait else True
+    except KeyboardInterrupt:
+        render.show_cancelled(iris.output, session.cluster, result)  # the jobs stay cancelled
+        raise
     no_cycles = iris.take_no_cycles_reason() if wait and result.stopping else ""
     cycles = iris.cycles_for_json(session)
     render.show_cancelled(
