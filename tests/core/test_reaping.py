@@ -106,6 +106,28 @@ def test_attempts_are_due_in_batches_the_oldest_first_and_each_once() -> None:
     assert lab.due("w") == []
 
 
+@pytest.mark.parametrize("before", [0, 2, BATCH - 1, BATCH])
+def test_an_end_recorded_by_a_clock_that_was_ahead_keeps_no_files_of_later_attempts(before: int) -> None:
+    """Attempts are in the order of their ends, so it ended before the next one."""
+    lab = Lab().worker("w", cpu=BATCH + 2, memory=(BATCH + 2) << 30)
+    for name, tasks in (("first", before), ("ahead", 1), ("last", BATCH - before // 2)):
+        lab = lab.job(name, replicas=tasks).schedule().reports(f"{name}/* running") if tasks else lab
+        lab = lab.advance("365d") if name == "ahead" else lab
+        lab = lab.reports(f"{name}/* exited 0") if tasks else lab
+        lab.now -= 365 * 86400.0 if name == "ahead" else 0.0
+    everything = set(map(str, lab.cluster.outputs[W].attempts))
+    assert lab.due("w") == []
+    lab.advance("14d")
+    worker = lab.the_worker("w")
+    found = reaping.attempts_ended_before(lab.cluster, worker, lab.now, lab.now)
+    assert set(map(str, found)) == everything
+    seen: set[str] = set()
+    while due := lab.due("w"):
+        seen |= set(due)
+        lab.reap("w").advance(reaping.PAUSE)
+    assert seen == everything
+
+
 def test_a_worker_that_is_asked_for_nothing_else_is_asked_once_a_day() -> None:
     lab = ended(tasks=BATCH + 1).advance("14d").reap("w").advance(reaping.PAUSE_WITHOUT_POLLS - 1)
     assert lab.due("w", pause=reaping.PAUSE_WITHOUT_POLLS) == []

@@ -23,16 +23,18 @@ def attempts_due(
     if outputs.asked_at is not None and 0 <= now - outputs.asked_at < pause:
         return ()
     latest = now - limits.reap_after - abs(worker.skew)
-    return tuple(takewhile(lambda attempt: _ended_at(cluster, attempt) <= latest, outputs.oldest_batch))
+    later = outputs.full[1] if len(outputs.full) > 1 else outputs.last if outputs.full else ()
+    return _ended_by(cluster, outputs.oldest_batch, latest, now, later)
 
 
-def attempts_ended_before(cluster: Cluster, worker: Worker, latest: float) -> tuple[AttemptId, ...]:
+def attempts_ended_before(
+    cluster: Cluster, worker: Worker, latest: float, now: float
+) -> tuple[AttemptId, ...]:
     """Return the attempts that ended by `latest` and still have files on the worker, oldest first."""
     outputs = cluster.outputs.get(worker.id)
     if outputs is None:
         return ()
-    latest -= abs(worker.skew)
-    return tuple(each for each in outputs.attempts if _ended_at(cluster, each) <= latest)
+    return _ended_by(cluster, outputs.attempts, latest - abs(worker.skew), now)
 
 
 def record_reaped(
@@ -46,6 +48,34 @@ def record_reaped(
         deleted = tuple(attempt for attempt in oldest if attempt in reaped)
         left = tuple(attempt for attempt in oldest if attempt not in reaped)
         draft.record(AttemptsReaped(worker=worker, attempts=deleted, left=left))
+
+
+def _ended_by(
+    cluster: Cluster,
+    attempts: Sequence[AttemptId],
+    latest: float,
+    now: float,
+    later: Sequence[AttemptId] = (),
+) -> tuple[AttemptId, ...]:
+    """Return the attempts before the first one that ended after `latest`. They are in the order of their ends.
+
+    A clock that was ahead recorded each end after `now`. Such an attempt ended before the next one, so it must not
+    keep the files of all later attempts. `later`: the attempts that follow.
+    """
+    found: list[AttemptId] = []
+    doubtful: list[AttemptId] = []
+    for attempt in attempts:
+        ended_at = _ended_at(cluster, attempt)
+        if ended_at > now:
+            doubtful.append(attempt)
+        elif ended_at > latest:
+            return tuple(found)
+        else:
+            found += [*doubtful, attempt]
+            doubtful = []
+    if doubtful and later and _ended_at(cluster, later[0]) <= latest:
+        found += doubtful
+    return tuple(found)
 
 
 def _ended_at(cluster: Cluster, attempt_id: AttemptId) -> float:

@@ -82,7 +82,7 @@ def find(session: Session, older_than: float = 0.0) -> Garbage:
     workers = [
         (worker, ended)
         for worker in cluster.workers.values()
-        if (ended := reaping.attempts_ended_before(cluster, worker, now - older_than))
+        if (ended := reaping.attempts_ended_before(cluster, worker, now - older_than, now))
         or (has_workspaces and worker.condition is WorkerCondition.HEALTHY)
     ]
     found = [
