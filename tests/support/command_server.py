@@ -203,7 +203,9 @@ def _load() -> None:
 def _practise() -> None:
     """Run some commands, so that each forked one finds compiled patterns and other caches of the libraries."""
     from iris_cli.cli import app
+    from iris_cli.remote.inside.rendering import task_program
 
+    task_program()  # a quarter of a second in each command that probes a worker
     with TemporaryDirectory() as directory, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         config = Path(directory, "cluster.yaml")
         config.write_text("cluster: {name: lab}\nworkers: [{id: w0, host: 127.0.0.1}]\n")
