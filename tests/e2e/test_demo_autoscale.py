@@ -32,8 +32,8 @@ def test_the_demo_makes_loses_replaces_and_gives_back_slices_and_leaves_nothing(
     assert ran.returncode == 0, ran.stdout + ran.stderr
     words = ran.stdout.splitlines()
     steps = [
-        "demand train (1 slice of v4-16): served by scale group west",
-        "demand eval/task-0 (tpu:v4-8): served by scale group central",
+        "train (1 slice of v4-16) is served by scale group west",
+        "eval/task-0 (tpu:v4-8) is served by scale group central",
         "requested slice west-",
         "assigned train/task-[0-1] to west-",
         ": PREEMPTED",

@@ -247,8 +247,8 @@ _DISPATCH_AND_WORKERS = (
         "a silent worker is called again at once",
         change(
             f"{_LIFECYCLE}.workers",
-            "cooldown_until=0.0 if launching else round(draft.at + limits.backoff(failed), 3),",
-            "cooldown_until=0.0,",
+            "until = 0.0 if launching else draft.at + limits.backoff(failed)",
+            "until = 0.0",
         ),
     ),
     Mutation(
