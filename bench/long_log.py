@@ -15,7 +15,7 @@ from iris_cli.clock import iso_time
 from iris_cli.core.events.events import AttemptsReaped
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.model.cluster import BATCH
-from iris_cli.journal.durable import DISK
+from iris_cli.files import DISK
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.log.head import write_head
 from iris_cli.journal.log.record import encode_event

@@ -21,8 +21,8 @@ from iris_cli.core.ids import clip
 from iris_cli.core.model.slice import SliceOwner
 from iris_cli.core.text import pattern
 from iris_cli.errors import NotFoundError, NotWritableError
+from iris_cli.files import PRIVATE_DIRECTORY, PRIVATE_FILE, not_writable, opened
 from iris_cli.journal.codec import decode, encode
-from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE, not_writable, opened
 from iris_cli.journal.layout import ARCHIVE, HEAD, HOLDER, LOCK, LOG, NETWORK_WARNED
 
 _ESCAPE = pattern(r"\\([0-7]{3})")  # the table of mounts has \040 for a space in a name

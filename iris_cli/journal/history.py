@@ -21,7 +21,7 @@ from iris_cli.core import Cluster, JobId
 from iris_cli.core.events.events import Transaction
 from iris_cli.core.evolve.edit import IllegalTransitionError, ImpossibleHistoryError, lines_about
 from iris_cli.errors import IrisError
-from iris_cli.journal.durable import open_safely, reading
+from iris_cli.files import open_safely, reading
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.log.archive import LOG_IS_MISSING, ArchiveScan, find_gap, segments
 from iris_cli.journal.log.file_store import Loaded

@@ -26,7 +26,6 @@ LOGS_DUE: Final = "logs-due"  # a directory: a file for each attempt whose outpu
 WORKSPACES: Final = "workspaces"  # a directory: packed workspaces
 LINES: Final = "lines"  # a directory: packed lines of `--each-line`
 PACKED_SUFFIX: Final = ".tar.gz"  # follows a hash, in `workspaces` and `lines`
-DRAFT_SUFFIX: Final = ".tmp"  # suffix of a small file that is being written, or whose writer was killed
 PART_SUFFIX: Final = ".part"  # suffix of a large file that is being written, or whose writer was killed
 TORN_PREFIX: Final = "torn-"  # followed by a time: the unfinished last line of a log
 DAMAGED_PREFIX: Final = f"{LOG}.damaged-"  # followed by a time: a log before it was salvaged

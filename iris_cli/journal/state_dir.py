@@ -17,9 +17,9 @@ from iris_cli.clock import iso_time
 from iris_cli.core import Cluster, JobId, clip, format_duration
 from iris_cli.core.events import IllegalTransitionError
 from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotFoundError
+from iris_cli.files import DISK, PRIVATE_DIRECTORY, Disk, make_directory, reading, writing
 from iris_cli.journal import access, layout
 from iris_cli.journal.access import LockHolder
-from iris_cli.journal.durable import DISK, PRIVATE_DIRECTORY, Disk, make_directory, reading, writing
 from iris_cli.journal.files.runners import Clients, Runners, forget_runner, read_heartbeat, write_heartbeat
 from iris_cli.journal.log.file_store import FileStore, Fold, Keep
 from iris_cli.journal.log.position import Header, Position

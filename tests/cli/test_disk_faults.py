@@ -22,7 +22,7 @@ from iris_cli.core.invariants import breaches
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode
-from iris_cli.journal.durable import DISK
+from iris_cli.files import DISK
 from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.remote.task_runner import TaskRunner

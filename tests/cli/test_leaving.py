@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.journal.durable import DISK
+from iris_cli.files import DISK
 from iris_cli.journal.files.runners import write_heartbeat
 from tests.support.command_server import command_server
 from tests.support.invocations import Invocation

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = "iris_cli"
 
-# Who may import whom. Everybody may import errors, and everybody but core the clock, randomness and decoding.
+# Who may import whom. Everybody may import errors, and everybody but core the clock, randomness, decoding and files.
 _BELOW = {
     "core": frozenset({"errors"}),
     "journal": frozenset({"core"}),
@@ -32,6 +32,7 @@ _BELOW = {
     "clock": frozenset[str](),
     "randomness": frozenset[str](),
     "decoding": frozenset[str](),
+    "files": frozenset[str](),
 }
 # The provider `local`, one command of many, and all modules that a loop keeps.
 _IMPORT_BY_NAME = frozenset({"iris_cli.capacity.opening", "iris_cli.cli.tree", "iris_cli.ops.loop.run"})
@@ -135,7 +136,7 @@ def imports_upwards(module: Module) -> Iterator[str]:
     if allowed is None:
         yield f"{module.name} is in none of the layers {', '.join(_BELOW)}"
         return
-    common = {"errors", "clock", "randomness", "decoding"} if module.layer != "core" else {"errors"}
+    common = {"errors"} | ({"clock", "randomness", "decoding", "files"} if module.layer != "core" else set())
     for line, name in module.imports:
         if name.startswith("."):
             yield f"{module.name}:{line} imports relatively: say the whole name"

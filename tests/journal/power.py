@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations, product
 from pathlib import Path
 
-from iris_cli.journal.durable import Disk
+from iris_cli.files import Disk
 
 Names = dict[str, int]
 State = Mapping[str, bytes]

@@ -47,7 +47,7 @@ from iris_cli.core.model.job import EarlySignal
 from iris_cli.core.model.task import End, EndReason, TaskState
 from iris_cli.core.model.worker import Connection, WorkerCondition
 from iris_cli.core.resources import Device, Resources
-from iris_cli.journal.durable import DISK
+from iris_cli.files import DISK
 from iris_cli.journal.log.head import write_head
 from iris_cli.journal.log.position import START
 from iris_cli.journal.log.record import encode_line, end_of_line

@@ -13,7 +13,7 @@ import pytest
 from iris_cli.core.events.events import LogCompacted, Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import LockedError, LogDamagedError, NotWritableError
-from iris_cli.journal.durable import Disk
+from iris_cli.files import Disk
 from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import NOON, filled, state_in

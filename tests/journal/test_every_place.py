@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from iris_cli.core.events.events import Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import IrisError, LogDamagedError
-from iris_cli.journal.durable import Disk
+from iris_cli.files import Disk
 from iris_cli.journal.log.file_store import FileStore, Loaded
 from iris_cli.journal.log.head import Head, read_head
 from iris_cli.journal.log.position import FaultKind

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.errors import NotWritableError
-from iris_cli.journal.durable import Disk
+from iris_cli.files import Disk
 from iris_cli.journal.log.verify import verify
 from tests.journal.samples import state_in
 from tests.journal.test_faults import COUNT, commit, fresh, on, sound

@@ -13,7 +13,7 @@ import pytest
 from iris_cli.core.events.events import Event, LogCompacted, Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import NotWritableError
-from iris_cli.journal.durable import Disk
+from iris_cli.files import Disk
 from iris_cli.journal.log.verify import salvage, verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.power import PowerCuts, State

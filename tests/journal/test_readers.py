@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.errors import LogReplacedError
-from iris_cli.journal.durable import DISK
+from iris_cli.files import DISK
 from iris_cli.journal.log import file_store
 from iris_cli.journal.log.head import Head, read_head, write_head
 from iris_cli.journal.log.record import encode_line, end_of_line

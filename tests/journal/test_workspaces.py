@@ -17,7 +17,7 @@ from threading import Thread
 import pytest
 
 from iris_cli.errors import IrisError, NotWritableError, WorkspaceGoneError
-from iris_cli.journal.durable import Disk
+from iris_cli.files import Disk
 from iris_cli.journal.files.workspaces import Workspaces
 from tests.journal.samples import state_in
 

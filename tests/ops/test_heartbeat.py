@@ -10,7 +10,7 @@ import pytest
 
 from iris_cli.core.model.task import AttemptState
 from iris_cli.errors import NotWritableError
-from iris_cli.journal.durable import Disk
+from iris_cli.files import Disk
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.cycle import cycle
 from tests.support.fake_runner import Site

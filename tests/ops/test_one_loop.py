@@ -19,7 +19,7 @@ from iris_cli.core.model.job import JobState
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.errors import LockedError, NotWritableError
-from iris_cli.journal.durable import Disk
+from iris_cli.files import Disk
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.jobs.change import cancel

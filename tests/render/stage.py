@@ -26,7 +26,7 @@ from iris_cli.core.attributes import DEVICE_VARIANT_ATTRIBUTE_KEY, TPU_NAME_ATTR
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import ProbeReport, RemoteState, Silence, SilenceKind
 from iris_cli.core.model.task import AttemptState
-from iris_cli.journal.durable import DISK
+from iris_cli.files import DISK
 from iris_cli.journal.files.runners import LOOP, Runner, RunnerLock
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir

@@ -12,9 +12,9 @@ from pathlib import Path
 from random import Random
 
 from iris_cli.errors import LockedError
+from iris_cli.files import Disk
 from iris_cli.journal import layout
 from iris_cli.journal.access import LockHolder
-from iris_cli.journal.durable import Disk
 from iris_cli.journal.log.head import Head, read_head
 from iris_cli.journal.log.writer import HeldLock
 from tests.simulation.strands import Scheduler, Strand

@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from iris_cli.core.messages.notices import NoticeState
+from iris_cli.files import Disk, open_safely, opened, replace_file
 from iris_cli.journal import layout
 from iris_cli.journal.codec import decode, encode
-from iris_cli.journal.durable import Disk, open_safely, opened, replace_file
 from iris_cli.journal.log.position import is_intact, seal, unseal
 
 _MAX_BYTES = 1 << 26

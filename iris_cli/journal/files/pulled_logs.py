@@ -16,7 +16,7 @@ from pathlib import Path
 
 from iris_cli.core.ids import AttemptId, Token, parse_attempt_id, parse_token
 from iris_cli.errors import UsageError
-from iris_cli.journal.durable import (
+from iris_cli.files import (
     DISK,
     PRIVATE_DIRECTORY,
     Disk,

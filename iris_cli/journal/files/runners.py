@@ -25,8 +25,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from iris_cli.clock import SYSTEM_CLOCK
+from iris_cli.files import PRIVATE_DIRECTORY, Disk, is_in_place, open_safely, opened, replace_file
 from iris_cli.journal.codec import decode, decode_record, encode
-from iris_cli.journal.durable import PRIVATE_DIRECTORY, Disk, is_in_place, open_safely, opened, replace_file
 from iris_cli.journal.layout import CLIENTS, HEARTBEAT, HEARTBEAT_LOCK, LOOP_ORDER, RUNNERS
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 

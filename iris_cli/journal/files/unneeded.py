@@ -13,10 +13,10 @@ from typing import ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from iris_cli.files import DRAFT_SUFFIX
 from iris_cli.journal.layout import (
     ARCHIVE,
     DAMAGED_PREFIX,
-    DRAFT_SUFFIX,
     HEARTBEAT,
     LINES,
     LOOP_ORDER,

@@ -17,7 +17,7 @@ from threading import Lock
 from typing import BinaryIO
 
 from iris_cli.errors import NotWritableError, WorkspaceGoneError
-from iris_cli.journal.durable import (
+from iris_cli.files import (
     DISK,
     Disk,
     make_directory,

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from iris_cli.clock import file_stamp
 from iris_cli.core.events.events import LogCompacted
 from iris_cli.errors import LogDamagedError
-from iris_cli.journal.durable import Disk, make_directory, open_safely, replacing, unused_path, write_all
+from iris_cli.files import Disk, make_directory, open_safely, replacing, unused_path, write_all
 from iris_cli.journal.layout import ARCHIVE, LOG, OLD_SUFFIX
 from iris_cli.journal.log.head import advance_head
 from iris_cli.journal.log.position import START, Fault, FaultKind, Position, fault_at, is_intact

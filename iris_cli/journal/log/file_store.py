@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from iris_cli.core.decorators import gc_paused
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import LogDamagedError, LogReplacedError
-from iris_cli.journal.durable import (
+from iris_cli.files import (
     DISK,
     Disk,
     check_room,

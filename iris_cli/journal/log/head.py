@@ -13,7 +13,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from iris_cli.journal.durable import Disk, opened, replace_file, sync_directory, write_all
+from iris_cli.files import Disk, opened, replace_file, sync_directory, write_all
 from iris_cli.journal.layout import HEAD
 from iris_cli.journal.log.position import Position
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from iris_cli.clock import file_stamp
 from iris_cli.core.units import count
 from iris_cli.errors import LogDamagedError
-from iris_cli.journal.durable import Disk, copy_range, opened, unused_path, write_all
+from iris_cli.files import Disk, copy_range, opened, unused_path, write_all
 from iris_cli.journal.layout import HEAD, LOG, TORN_PREFIX
 from iris_cli.journal.log.file_store import Loaded
 from iris_cli.journal.log.head import Head, head_at, write_head

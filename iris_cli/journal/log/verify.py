@@ -17,8 +17,7 @@ from iris_cli.clock import file_stamp, iso_time
 from iris_cli.core.evolve import ImpossibleHistoryError, replay
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import LogDamagedError, NotFoundError
-from iris_cli.journal.access import LockHolder, check_readable, check_writable
-from iris_cli.journal.durable import (
+from iris_cli.files import (
     DISK,
     Disk,
     copy_range,
@@ -29,6 +28,7 @@ from iris_cli.journal.durable import (
     write_all,
     writing,
 )
+from iris_cli.journal.access import LockHolder, check_readable, check_writable
 from iris_cli.journal.layout import DAMAGED_PREFIX, LOG
 from iris_cli.journal.log.archive import (
     LOG_IS_MISSING,

@@ -20,8 +20,8 @@ from msgspec import Struct
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.events.events import Event, Transaction
 from iris_cli.errors import LockedError, NotWritableError
+from iris_cli.files import is_in_place, not_writable, opened
 from iris_cli.journal.access import LockHolder, is_stopped, read_holder, recorded_holder
-from iris_cli.journal.durable import is_in_place, not_writable, opened
 from iris_cli.journal.layout import LOCK
 from iris_cli.journal.log.file_store import FileStore, Loaded
 from iris_cli.journal.log.record import FORMAT, Conflict

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.journal.durable import Disk, make_directory
+from iris_cli.files import Disk, make_directory
 from iris_cli.journal.layout import ARCHIVE, SNAPSHOT, archived_snapshot_path
 from iris_cli.journal.log.position import START, Position
 

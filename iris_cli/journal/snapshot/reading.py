@@ -16,8 +16,8 @@ from msgspec import Raw, Struct
 
 from iris_cli.core import Job, JobId, Task, TaskId, Token, WorkerId
 from iris_cli.core.model.cluster import Cluster, Outputs, Past, Table
+from iris_cli.files import open_safely
 from iris_cli.journal.codec import decode
-from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import archived_snapshot_path
 from iris_cli.journal.log.position import is_intact, unseal
 from iris_cli.journal.snapshot.form import (

@@ -13,8 +13,8 @@ from zlib import crc32
 from msgspec import Raw
 
 from iris_cli.core import Cluster, JobId, Table, Task, WorkerId, values_in_memory
+from iris_cli.files import Disk, opened, sync_directory, write_all
 from iris_cli.journal.codec import encode
-from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
 from iris_cli.journal.log.position import Position, seal
 from iris_cli.journal.snapshot.form import (
     Archived,

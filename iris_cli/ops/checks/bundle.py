@@ -18,7 +18,7 @@ from iris_cli import __version__
 from iris_cli.config.yaml_source import Node, Report, read_yaml
 from iris_cli.core import Cluster, Connection, count
 from iris_cli.errors import IrisError, NotWritableError, UsageError
-from iris_cli.journal.durable import DISK, opened, write_all
+from iris_cli.files import DISK, opened, write_all
 from iris_cli.journal.layout import LOG, LOOP_LOG
 from iris_cli.ops.checks.findings import Finding
 from iris_cli.ops.checks.host_checks import SSH_CONFIG, all_workers

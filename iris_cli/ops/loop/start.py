@@ -15,7 +15,7 @@ from pathlib import Path
 from iris_cli.clock import Clock, iso_time
 from iris_cli.config.schema import Mode
 from iris_cli.errors import IrisError, NotWritableError
-from iris_cli.journal.durable import DISK, open_safely, writing
+from iris_cli.files import DISK, open_safely, writing
 from iris_cli.journal.files.runners import (
     LOOP,
     LoopOrder,

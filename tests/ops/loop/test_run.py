@@ -16,8 +16,8 @@ from iris_cli.config.schema import Mode, Notify
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.job import JobState
 from iris_cli.errors import LogDamagedError
+from iris_cli.files import DISK
 from iris_cli.journal import access, state_dir
-from iris_cli.journal.durable import DISK
 from iris_cli.journal.files.runners import LOOP, LoopOrder, RunnerLock, runners_of, write_loop_order
 from iris_cli.ops.cycle.cycle import Cycles
 from iris_cli.ops.jobs.change import cancel

@@ -10,9 +10,9 @@ from itertools import chain, count
 from pathlib import Path
 
 from iris_cli.errors import NotWritableError
-from iris_cli.journal.layout import DRAFT_SUFFIX
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
+DRAFT_SUFFIX = ".tmp"  # suffix of a small file that is being written, or whose writer was killed
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
 _CHUNK = 1 << 20
