@@ -16,13 +16,13 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.randomness import SYSTEM_RANDOMNESS
+from iris_cli.files import DISK, opened, replace_file
 
 MAX_FILE_SIZE = 16 << 20
 
@@ -169,7 +169,8 @@ class HostKeys:
             before = list(lines)
             yield lines
             if lines != before:
-                _write(self._own, "".join(f"{line}\n" for line in lines))
+                text = "".join(f"{line}\n" for line in lines)
+                replace_file(DISK, self._own, text.encode(), alone=False, synced=True)
             self._own_by_owner, self._version = _by_owner(parse("\n".join(lines))), _read_version(self._own)
 
 
@@ -242,12 +243,9 @@ def _read(path: Path, *, trusted: bool) -> str:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock. The file stays, because another process may be waiting for it."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
+    with opened(path, os.O_RDWR | os.O_CREAT) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(handle)
 
 
 def _read_version(path: Path) -> tuple[int, ...]:
@@ -257,18 +255,3 @@ def _read_version(path: Path) -> tuple[int, ...]:
     except FileNotFoundError:
         return ()
     return (status.st_ino, status.st_mtime_ns, status.st_size)
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{SYSTEM_RANDOMNESS.hexadecimal(8)}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(handle)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
