@@ -13,15 +13,14 @@ from msgspec import Struct
 
 from iris_cli.core import Attempt, AttemptId, Cluster, JobId, WorkerId
 from iris_cli.core.ids import is_attempt_name
-from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotWritableError, UsageError
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.files.local_tree import open_tree
-from iris_cli.ops.files.pull_attempt import PulledAttempt, Puller, SilentError
+from iris_cli.ops.files.pull_attempt import PulledAttempt, Puller, SilentError, answered
 from iris_cli.ops.logs.logs import has_output_on_worker, no_output_reason
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
-from iris_cli.remote.output_calls import FileList, OutputCalls
+from iris_cli.remote.output_calls import FileList
 
 _ATTEMPTS_PER_LIST = 16  # attempts listed in one call, whose answer has a size limit
 
@@ -43,13 +42,11 @@ def pull(
     *,
     ranks: Sequence[int] = (),
     number: int | None = None,
-    calls: OutputCalls | None = None,
 ) -> Pulled:
     """Fetch the files of a job, a task or an attempt. `number` selects one attempt of each task (None: all attempts).
 
     The files of an attempt are written to `<directory>/<job>/task-<index>/attempt-<number>`. Existing files that differ
-    are replaced. `calls` calls the workers (default: the session's runner). Raises NotFoundError, UsageError,
-    NotWritableError.
+    are replaced. Raises NotFoundError, UsageError, NotWritableError.
     """
     cluster = session.view()
     selected = _attempts_with_files(cluster, name, ranks, number)
@@ -60,9 +57,7 @@ def pull(
             by_worker.setdefault(attempt.worker, []).append((attempt_id, attempt))
         else:
             results[attempt_id] = _unfetched(directory, attempt_id, attempt, no_output_reason(attempt, None))
-    if by_worker and calls is None:
-        calls = session.runner.outputs
-    job_pull = _JobPull(session, cluster, directory, calls)
+    job_pull = _JobPull(session, cluster, directory)
     with session.progress(lambda: ("pulling", job_pull.bytes_moved, 0, "bytes")):
         for batch in session.fan_out(
             list(by_worker.items()), lambda item: job_pull.pull_worker(*item), what=""
@@ -108,10 +103,9 @@ def _unfetched(
 class _JobPull:
     """State shared by the threads of one pull."""
 
-    def __init__(
-        self, session: Session, cluster: Cluster, directory: Path, calls: OutputCalls | None
-    ) -> None:
-        self._session, self._cluster, self._directory, self._calls = session, cluster, directory, calls
+    def __init__(self, session: Session, cluster: Cluster, directory: Path) -> None:
+        self._session, self._cluster, self._directory = session, cluster, directory
+        self._calls = session.runner.outputs  # before the threads start
         self._lock = Lock()
         self.bytes_moved = 0
 
@@ -142,26 +136,19 @@ class _JobPull:
         self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]
     ) -> tuple[float, list[FileList]]:
         """Return the worker's clock and the file lists. Raises SilentError."""
-        assert self._calls is not None
         target = self._session.target(self._cluster.workers[worker])
-        answer = self._calls.list_files(target, [attempt.token for _, attempt in attempts])
-        if isinstance(answer, Silence):
-            raise SilentError(answer)
+        answer = answered(self._calls.list_files(target, [attempt.token for _, attempt in attempts]))
         lists = list(answer.lists)
         for index, found in enumerate(lists):
             if found.cut and len(lists) > 1:
                 # List this attempt again alone, because then its list may be longer.
-                single = self._calls.list_files(target, [found.token])
-                if isinstance(single, Silence):
-                    raise SilentError(single)
-                lists[index] = single.lists[0]
+                lists[index] = answered(self._calls.list_files(target, [found.token])).lists[0]
         return answer.clock, lists
 
     def _pull_attempt(
         self, attempt_id: AttemptId, attempt: Attempt, found: FileList, clock: float, listed_at: float
     ) -> PulledAttempt:
         """Pull one attempt. Raises SilentError and NotWritableError."""
-        assert self._calls is not None
         result = _unfetched(self._directory, attempt_id, attempt)
         target = self._session.target(self._cluster.workers[attempt.worker])
         puller = Puller(

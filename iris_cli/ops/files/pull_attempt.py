@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -16,6 +17,8 @@ from iris_cli.journal.files.pulled_logs import PulledLogs
 from iris_cli.ops.files.local_tree import BadNameError, LocalTree, PartialFile, split_name
 from iris_cli.remote import output_calls
 from iris_cli.remote.transport import Target
+
+T = TypeVar("T")
 
 SMALL = 64 << 10  # bytes; files of at most this size are fetched together
 
@@ -33,6 +36,13 @@ class SilentError(Exception):
     def __init__(self, silence: Silence) -> None:
         super().__init__(silence.detail)
         self.silence = silence
+
+
+def answered(answer: T | Silence) -> T:
+    """Return the answer. Raises SilentError if the worker did not answer."""
+    if isinstance(answer, Silence):
+        raise SilentError(answer)
+    return answer
 
 
 class PulledAttempt(Struct, kw_only=True):
@@ -114,9 +124,7 @@ class Puller(Struct, kw_only=True):
 
     def _fetch_group(self, tree: LocalTree, group: Sequence[_WantedFile]) -> None:
         if len(group) > 1:
-            answer = self.calls.batch(self.target, self.token, [each.name for each in group])
-            if isinstance(answer, Silence):
-                raise SilentError(answer)
+            answer = answered(self.calls.batch(self.target, self.token, [each.name for each in group]))
             if answer is not None:
                 for each, (version, data) in zip(group, answer, strict=True):
                     with self._recording_errors(each), tree.partial_file(each.parts, version) as file:
@@ -180,10 +188,7 @@ class Puller(Struct, kw_only=True):
                 return current
 
     def _piece(self, name: bytes, offset: int, limit: int = output_calls.PIECE) -> output_calls.FilePiece:
-        answer = self.calls.piece(self.target, self.token, name, offset, limit)
-        if isinstance(answer, Silence):
-            raise SilentError(answer)
-        return answer
+        return answered(self.calls.piece(self.target, self.token, name, offset, limit))
 
     def _finish(self, file: PartialFile, version: output_calls.Version, size: int, *, changed: bool) -> None:
         """Finish a file. If it may still change, set its time back a second, so that the next pull fetches it again."""

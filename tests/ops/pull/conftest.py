@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from iris_cli.core.ids import Token
 from iris_cli.ops.files.pull import Pulled, pull
 from iris_cli.ops.files.pull_attempt import PulledAttempt
+from iris_cli.ops.session import Session
+from iris_cli.remote.task_runner import TaskRunner
 from tests.ops.world import World
 from tests.support.lab import Lab
 from tests.support.remote_files import RemoteFiles
@@ -40,7 +44,14 @@ def here(tmp_path: Path) -> Path:
 def pulled(
     world: World, remote: RemoteFiles, here: Path, what: str = "train/task-0", **options: object
 ) -> Pulled:
-    return pull(world.session(), what, here.parents[2], calls=remote, **options)  # type: ignore[arg-type]  # by name
+    return pull(session_with(world, remote), what, here.parents[2], **options)  # type: ignore[arg-type]  # by name
+
+
+def session_with(world: World, remote: RemoteFiles) -> Session:
+    """A session whose runner fetches from `remote`."""
+    session = world.session()
+    session.make_runner = lambda _: cast("TaskRunner", SimpleNamespace(outputs=remote))
+    return session
 
 
 def row(world: World, remote: RemoteFiles, here: Path) -> PulledAttempt:

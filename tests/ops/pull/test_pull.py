@@ -12,7 +12,7 @@ from iris_cli.errors import NotFoundError
 from iris_cli.ops.files.pull import pull
 from iris_cli.ops.session import ProgressState
 from iris_cli.remote.output_calls import PIECE
-from tests.ops.pull.conftest import pulled, row, tree
+from tests.ops.pull.conftest import pulled, row, session_with, tree
 from tests.ops.world import World
 from tests.support.inside import Inside
 from tests.support.lab import Lab
@@ -354,10 +354,10 @@ def test_a_job_that_is_not_there_is_named(world: World, remote: RemoteFiles, her
 def test_it_says_how_far_it_is(world: World, remote: RemoteFiles, rank0: Token, here: Path) -> None:
     onlooker = Onlooker()
     told: list[ProgressState] = []
-    session = world.session()
+    session = session_with(world, remote)
     session.progress = onlooker
     remote.put(rank0, "output/x", b"x" * (8 * PIECE))
     remote.before = lambda what: told.append(onlooker.sees("pulling"))
-    pull(session, "train/task-0", here.parents[2], calls=remote)
+    pull(session, "train/task-0", here.parents[2])
     assert told[-1] == ("pulling", 7 * PIECE, 0, "bytes")
     assert told == sorted(told)
