@@ -1,4 +1,4 @@
-"""Write files so that after a crash they have either the old or the new content."""
+"""Read files of a limited size, and write files so that after a crash they have either the old or the new content."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 
-from iris_cli.errors import NotWritableError
+from iris_cli.core.ids import clip
+from iris_cli.core.units import format_memory
+from iris_cli.errors import NotWritableError, UsageError
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 DRAFT_SUFFIX = ".tmp"  # suffix of a small file that is being written, or whose writer was killed
@@ -163,6 +165,19 @@ def unused_path(path: Path) -> Path:
     """Return the first unused path of `path`, `path-2`, `path-3`, ..."""
     names = chain([path], (path.with_name(f"{path.name}-{number}") for number in count(2)))
     return next(name for name in names if not os.path.lexists(name))
+
+
+def read_limited(path: str, limit: int) -> bytes:
+    """Read a file of at most `limit` bytes. Raises UsageError. Also a part of the program inside tasks."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise UsageError(f"{clip(path)}: {error.strerror or error}") from error
+    if len(data) > limit:
+        hint = "split it into several jobs"
+        raise UsageError(f"{clip(path)} takes more than {format_memory(limit)}", hint=hint)
+    return data
 
 
 @contextmanager

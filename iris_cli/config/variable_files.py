@@ -9,6 +9,7 @@ from iris_cli.config.yaml_source import Report
 from iris_cli.core import check_variable, clip, pattern
 from iris_cli.core.each_line import split_lines
 from iris_cli.errors import UsageError
+from iris_cli.files import read_limited
 
 MAX_BYTES = 1 << 20
 
@@ -87,14 +88,4 @@ MAX_BYTES_OF_LINES = 64 << 20
 
 def read_lines(path: Path) -> tuple[str, ...]:
     """Read the lines of a file for `--each-line`. Raises UsageError."""
-    name = clip(str(path))
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES_OF_LINES + 1)
-    except OSError as error:
-        raise UsageError(f"{name}: {error.strerror or error}") from error
-    if len(data) > MAX_BYTES_OF_LINES:
-        raise UsageError(
-            f"{name} takes more than {MAX_BYTES_OF_LINES >> 20} MiB", hint="split it into several jobs"
-        )
-    return split_lines(str(path), data)
+    return split_lines(str(path), read_limited(str(path), MAX_BYTES_OF_LINES))

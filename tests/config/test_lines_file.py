@@ -59,7 +59,7 @@ def test_a_file_of_more_than_64_mib_is_refused(tmp_path: Path, monkeypatch: pyte
     with (tmp_path / "lines").open("wb") as file:
         file.truncate(64 << 20 | 1)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r"^lines takes more than 64 MiB"):
+    with pytest.raises(UsageError, match=r"^lines takes more than 64MiB"):
         read_lines(Path("lines"))
 
 

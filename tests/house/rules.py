@@ -32,7 +32,7 @@ _BELOW = {
     "clock": frozenset[str](),
     "randomness": frozenset[str](),
     "decoding": frozenset[str](),
-    "files": frozenset[str](),
+    "files": frozenset({"core"}),
 }
 # The provider `local`, one command of many, and all modules that a loop keeps.
 _IMPORT_BY_NAME = frozenset({"iris_cli.capacity.opening", "iris_cli.cli.tree", "iris_cli.ops.loop.run"})

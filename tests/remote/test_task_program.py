@@ -101,7 +101,7 @@ def test_each_line_parses_like_the_operators_iris(task: Task, tmp_path: Path, te
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (b"x" * 70_000, "lines takes more than 65536 bytes"),
+        (b"x" * 70_000, "lines takes more than 64KiB"),
         (b"a\nb\0\n", "lines:2: the line has a NUL byte"),
         (b"a\xff\n", "lines:1: the line is not UTF-8 text"),
         (b"", "lines has no lines"),

@@ -13,6 +13,7 @@ from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
 from iris_cli.core.text import did_you_mean, one_of, parse_pairs, parse_variables
 from iris_cli.core.units import parse_duration, parse_index, parse_memory, parse_number, parse_whole
 from iris_cli.errors import UsageError
+from iris_cli.files import read_limited
 from iris_cli.remote.inside.rendering import OPTIONS
 from iris_cli.remote.inside.requests import Json
 
@@ -120,20 +121,6 @@ def parse_tail(text: str) -> int | None:
     return None if text == "all" else int(text)
 
 
-def read_lines(path: str) -> tuple[str, ...]:
-    """Return the lines of a file."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_REQUEST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{clip(path)}: {error.strerror}") from error
-    if len(data) > MAX_REQUEST_BYTES:
-        raise UsageError(
-            f"{clip(path)} takes more than {MAX_REQUEST_BYTES} bytes", hint="split it into several jobs"
-        )
-    return split_lines(path, data)
-
-
 NUMBERS = {"CORES": parse_number, "POSITIVE": parse_whole, "COUNT": parse_whole, "INDEX": parse_index}
 READERS: dict[str, Callable[[str], Any]] = {
     **NUMBERS,
@@ -142,7 +129,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "SIZE": parse_memory,
     **dict.fromkeys(("DURATION", "SECONDS"), parse_duration),
     "GROUP": lambda text: {"group_by": text},
-    "LINES": read_lines,
+    "LINES": lambda path: split_lines(path, read_limited(path, MAX_REQUEST_BYTES)),
     "REQUEST": parse_request_id,
     "TAIL": parse_tail,
 }

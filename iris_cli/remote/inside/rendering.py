@@ -52,6 +52,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "core.text": (),
     "core.units": (),
     "core.each_line": (),
+    "files": ("read_limited",),
     "remote.inside.requests": (),
     "remote.inside.command_line": (),
     "remote.inside.program": (),
