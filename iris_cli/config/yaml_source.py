@@ -33,11 +33,35 @@ _RANGE_IN_FLOW = pattern(r"\[[^\"'\]]*\[\d+-\d+\]")
 
 
 class Node(Struct, frozen=True):
-    """A value. `line`: the line of the value, or of its key in a mapping. `text`: a scalar as written in the file."""
+    """A value. `line`: the line of the value, or of its key in a mapping. `text`: a scalar as written in the file.
+
+    `start` and `end`: the positions of its text in the file, without a comment after it. `column`: the column of the
+    first character, or of the dashes of a block list. `flow`: true if the value is written in braces or brackets. An
+    empty value is at the position after the colon of its key.
+    """
 
     line: int
     value: Scalar | tuple[Node, ...] | dict[str, Node]
     text: str = ""
+    start: int = 0
+    end: int = 0
+    column: int = 0
+    flow: bool = False
+
+    @property
+    def entries(self) -> dict[str, Node]:
+        """The values of a mapping by key; empty for other values."""
+        return self.value if isinstance(self.value, dict) else {}
+
+    @property
+    def items(self) -> tuple[Node, ...]:
+        """The items of a list; empty for other values."""
+        return self.value if isinstance(self.value, tuple) else ()
+
+    def text_of(self, key: str) -> str:
+        """Return the scalar of this mapping's key; "" if the key is missing or its value is no scalar."""
+        node = self.entries.get(key)
+        return node.text if node is not None else ""
 
 
 class _RejectedError(Exception):
@@ -81,11 +105,6 @@ def _decode(data: bytes) -> str:
     return text
 
 
-def parser_events(text: str) -> Iterator[yaml.Event]:
-    """Yield the parser's events with their positions. Raises yaml.YAMLError."""
-    yield from yaml.parse(text, Loader=_LOADER)
-
-
 class _Builder:
     """Builds nodes from the events of the YAML parser, and checks the limits."""
 
@@ -111,7 +130,7 @@ class _Builder:
 
     def _parse(self) -> Iterator[yaml.Event]:
         try:
-            yield from parser_events(self._text)
+            yield from yaml.parse(self._text, Loader=_LOADER)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = mark.line + 1 if mark else 1
@@ -128,7 +147,8 @@ class _Builder:
             return "put a range of hosts in quotes"
         return ""
 
-    def _node(self, event: yaml.Event, depth: int) -> Node:
+    def _node(self, event: yaml.Event, depth: int, empty_position: int = 0) -> Node:
+        """Parse the value that begins with `event`. `empty_position`: the position of the value if it is empty."""
         self._reject_unsupported(event)
         self._nodes += 1
         if depth > MAX_DEPTH:
@@ -139,7 +159,7 @@ class _Builder:
             return self._sequence(event, depth)
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(event, depth)
-        return _scalar(event)
+        return self._scalar(event, empty_position)
 
     def _reject_unsupported(self, event: yaml.Event) -> None:
         if isinstance(event, yaml.AliasEvent):
@@ -152,38 +172,67 @@ class _Builder:
             )
 
     def _sequence(self, start: yaml.Event, depth: int) -> Node:
-        items = []
+        items: list[Node] = []
+        end = _span(start)[0]
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            items.append(self._node(event, depth + 1))
-        return Node(_line(start), tuple(items))
+            items.append(self._node(event, depth + 1, end))
+            end = items[-1].end
+        return _collection(start, event, tuple(items), end)
 
     def _mapping(self, start: yaml.Event, depth: int) -> Node:
         entries: dict[str, Node] = {}
+        end = _span(start)[0]
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            key = self._key(event, depth)
-            value = self._node(next(self._events), depth + 1)
+            key, key_end = self._key(event, depth, end)
+            value = self._node(next(self._events), depth + 1, self._text.find(":", key_end) + 1)
+            end = value.end
             if key in entries:
                 first = entries[key].line
                 self._report.add(_line(event), "", f"{clip(key)!r} is set twice, first on line {first}")
             else:
-                entries[key] = Node(_line(event), value.value, value.text)
-        return Node(_line(start), entries)
+                entries[key] = Node(
+                    _line(event), value.value, value.text, value.start, end, value.column, value.flow
+                )
+        return _collection(start, event, entries, end)
 
-    def _key(self, event: yaml.Event, depth: int) -> str:
+    def _key(self, event: yaml.Event, depth: int, empty_position: int) -> tuple[str, int]:
+        """Return a key and the position of its end."""
         if not isinstance(event, yaml.ScalarEvent):
             raise _RejectedError(_line(event), "a key must be plain text")
-        key = self._node(event, depth).text
-        if key == "<<":
+        key = self._node(event, depth, empty_position)
+        if key.text == "<<":
             raise _RejectedError(_line(event), "merge keys are not supported", "write the values out")
-        return key
+        return key.text, key.end
+
+    def _scalar(self, event: yaml.Event, empty_position: int) -> Node:
+        assert isinstance(event, yaml.ScalarEvent)
+        text: str = event.value
+        value: Scalar = text
+        if not event.style:  # None or "" for an unquoted scalar, depending on the parser
+            value = _WORDS[text] if text in _WORDS else scalar_of(text)
+        start, end, column = _span(event)
+        if start == end:
+            start = end = empty_position
+        elif event.style in ("|", ">"):  # the parser includes empty lines after the text
+            end = start + len(self._text[start:end].rstrip())
+        return Node(_line(event), value, text, start, end, column)
 
 
-def _scalar(event: yaml.Event) -> Node:
-    assert isinstance(event, yaml.ScalarEvent)
-    text: str = event.value
-    if event.style:  # None or "" for an unquoted scalar, depending on the parser
-        return Node(_line(event), text, text)
-    return Node(_line(event), _WORDS[text] if text in _WORDS else scalar_of(text), text)
+def _collection(
+    start: yaml.Event, last: yaml.Event, value: tuple[Node, ...] | dict[str, Node], end: int
+) -> Node:
+    """Return a list or mapping from its first and last event. `end`: the end of its last value."""
+    assert isinstance(start, yaml.CollectionStartEvent)
+    position, _, column = _span(start)
+    flow = bool(start.flow_style)
+    return Node(_line(start), value, "", position, _span(last)[1] if flow else end, column, flow)
+
+
+def _span(event: yaml.Event) -> tuple[int, int, int]:
+    """Return the start, the end and the column of an event."""
+    assert event.start_mark is not None
+    assert event.end_mark is not None
+    return event.start_mark.index, event.end_mark.index, event.start_mark.column
 
 
 def _line(event: yaml.Event) -> int:

@@ -88,7 +88,8 @@ def test_every_value_knows_its_line_and_its_text(tmp_path: Path) -> None:
     assert isinstance(items, tuple)
     assert [item.line for item in items] == [3, 4]
     assert isinstance(items[1].value, dict)
-    assert items[1].value["version"] == Node(4, 1.1, "1.10")
+    version = items[1].value["version"]
+    assert (version.line, version.value, version.text) == (4, 1.1, "1.10")
 
 
 @pytest.mark.parametrize("start", ["", "\ufeff"])

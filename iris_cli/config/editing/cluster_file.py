@@ -11,16 +11,10 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.config.editing.text_nodes import (
-    Edit,
-    TextNode,
-    apply_edits,
-    have_overlap,
-    parse_nodes,
-    unified_diff,
-)
+from iris_cli.config.editing.text_nodes import Edit, apply_edits, have_overlap, unified_diff
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig, HostConfig
+from iris_cli.config.yaml_source import Node, Report, read_yaml
 from iris_cli.config.yaml_text import format_label, format_labels, format_list, quote
 from iris_cli.core.text import pattern
 from iris_cli.errors import ConfigError
@@ -38,7 +32,7 @@ class NotEditable(Exception):  # noqa: N818 - not an error: the caller reports i
     """A part of the file can't be edited safely. The message is a predicate, such as `is written in [ ]`."""
 
 
-def host_edits(text: str, hosts: TextNode, addresses: Sequence[str]) -> list[Edit]:
+def host_edits(text: str, hosts: Node, addresses: Sequence[str]) -> list[Edit]:
     """Return the edits that replace the addresses of `hosts`, a list or a single host. Raises NotEditable."""
     items = hosts.items or (hosts,)
     if len(items) == len(addresses) and not any("[" in _host(each) for each in items):
@@ -59,11 +53,11 @@ def host_edits(text: str, hosts: TextNode, addresses: Sequence[str]) -> list[Edi
     ]
 
 
-def _host(item: TextNode) -> str:
-    return item.text("host") if item.entries else str(item.value)
+def _host(item: Node) -> str:
+    return item.text_of("host") if item.entries else item.text
 
 
-def _host_edit(item: TextNode, address: str) -> Edit:
+def _host_edit(item: Node, address: str) -> Edit:
     node = item.entries.get("host", item)
     return Edit(node.start, node.end, quote(address + _port(_host(item))))
 
@@ -79,7 +73,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     kind: str
     name: str
-    node: TextNode
+    node: Node
     workers: tuple[HostConfig, ...]
 
     @property
@@ -94,18 +88,18 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     @property
     def incarnation(self) -> str:
-        return self.node.text("incarnation")
+        return self.node.text_of("incarnation")
 
     @property
     def labels(self) -> dict[str, str]:
         """The labels written by an import, as text."""
         labels = self.node.entries.get("labels")
-        return {key: labels.text(key) for key in labels.entries} if labels is not None else {}
+        return {key: labels.text_of(key) for key in labels.entries} if labels is not None else {}
 
     def text_of(self, key: str) -> str:
         """Return the text of a key in the entry or in its attributes; "" if neither has the key."""
         attributes = self.node.entries.get("attributes")
-        return self.node.text(key) or (attributes.text(key) if attributes else "")
+        return self.node.text_of(key) or (attributes.text_of(key) if attributes else "")
 
 
 class ClusterFile:
@@ -121,7 +115,7 @@ class ClusterFile:
         self._byte_order_mark = "\ufeff" if data.startswith(b"\xef\xbb\xbf") else ""
         self.text = data.decode("utf-8-sig")
         self._line_break = "\r\n" if "\r\n" in self.text else "\n"
-        self._root = parse_nodes(self.text)
+        self._root = read_yaml(path, Report(path), data) or Node(1, {})
         self.entries = self._entries()
 
     def _entries(self) -> list[Entry]:
@@ -134,7 +128,7 @@ class ClusterFile:
         for kind, (name_key, _, _) in _KEYS.items():
             section = self._root.entries.get(kind)
             for node in section.items if section is not None else ():
-                name = node.text(name_key)
+                name = node.text_of(name_key)
                 found.append(Entry(kind=kind, name=name, node=node, workers=tuple(members[kind, name])))
         return found
 
@@ -193,7 +187,7 @@ class ClusterFile:
             line = f"{' ' * entry.node.column}{key}: {text}"
             self.edits.append(self._insertion(self._line_end(self._addresses_node(entry).end), [line]))
 
-    def _addresses_node(self, entry: Entry) -> TextNode:
+    def _addresses_node(self, entry: Entry) -> Node:
         return entry.node.entries[_KEYS[entry.kind][2]]
 
     def set_labels(self, entry: Entry, labels: Mapping[str, str]) -> None:
@@ -316,7 +310,7 @@ class ClusterFile:
         return Edit(position, position, text)
 
 
-def _value_edit(value: TextNode, text: str) -> Edit:
+def _value_edit(value: Node, text: str) -> Edit:
     """Return the edit that replaces a value. If the old value is empty, insert a blank after the colon of the key."""
     gap = " " if value.start == value.end else ""
     return Edit(value.start, value.end, gap + text)

@@ -325,8 +325,8 @@ def _changed_labels(plan: Plan, file: ClusterFile, entry: Entry, labels: Mapping
     plan.labels[entry.name] = labels
     attributes = entry.node.entries.get("attributes")
     for key, attribute in attributes.entries.items() if attributes is not None else ():
-        if key in labels and attribute.value != labels[key]:
-            note = f"label {key} is overridden by its attributes: {key}: {attribute.value}"
+        if key in labels and attribute.text != labels[key]:
+            note = f"label {key} is overridden by its attributes: {key}: {attribute.text}"
             plan.notes.append((entry.name, note))
 
 
