@@ -167,6 +167,18 @@ def unused_path(path: Path) -> Path:
     return next(name for name in names if not os.path.lexists(name))
 
 
+def last_lines(path: Path, lines: int = 5, limit: int = 4096) -> list[str]:
+    """Return up to `lines` complete lines from the last `limit` bytes of a file; [] if it can't be read."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - limit))
+            found = file.read(limit).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return found[size > limit :][-lines:]
+
+
 def read_limited(path: str, limit: int) -> bytes:
     """Read a file of at most `limit` bytes. Raises UsageError. Also a part of the program inside tasks."""
     try:

@@ -13,10 +13,10 @@ from msgspec import UNSET, Struct, UnsetType
 from iris_cli.config.schema import Mode
 from iris_cli.core import Cluster, TaskId, WorkerId, format_duration
 from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.files import last_lines
 from iris_cli.journal.files.runners import LOOP
 from iris_cli.ops.checks.findings import Finding
 from iris_cli.ops.cycle.cycle import CycleResult
-from iris_cli.ops.loop.cron import last_lines
 from iris_cli.ops.views.cycles import VALIDATE, Cycles, cycles_words, fix_of
 from iris_cli.ops.views.view import CycleAge, reason_words
 from iris_cli.render.console import Output

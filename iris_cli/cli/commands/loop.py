@@ -83,9 +83,9 @@ def stop(context: typer.Context) -> None:
 
 def show(context: typer.Context) -> None:
     """Show what runs cycles, and the end of the loop's log."""
+    from iris_cli.files import last_lines
     from iris_cli.journal.files.runners import read_loop_order
     from iris_cli.journal.layout import LOOP_LOG
-    from iris_cli.ops.loop.cron import last_lines
     from iris_cli.ops.loop.start import logout_kills_processes
     from iris_cli.ops.views.cycles import cycles_of, with_invalid_configuration
     from iris_cli.render import cycles as render

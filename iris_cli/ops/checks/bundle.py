@@ -18,7 +18,7 @@ from iris_cli import __version__
 from iris_cli.config.yaml_source import Node, Report, read_yaml
 from iris_cli.core import Cluster, Connection, count
 from iris_cli.errors import IrisError, NotWritableError, UsageError
-from iris_cli.files import DISK, opened, write_all
+from iris_cli.files import DISK, last_lines, opened, write_all
 from iris_cli.journal.layout import LOG, LOOP_LOG
 from iris_cli.ops.checks.findings import Finding
 from iris_cli.ops.checks.host_checks import SSH_CONFIG, all_workers
@@ -86,7 +86,8 @@ def bundle(
     if session is not None:
         _register_session(session, redactor)
     _register_config(root, redactor)
-    events = [_event(line) for line in _tail(state, LOG, MAX_EVENTS)]
+    lines = last_lines(state / LOG, MAX_EVENTS, _MAX_TAIL) if state is not None else []
+    events = [_event(line) for line in lines]
     for each in events:
         _register_event(each, redactor)
     for _ in range(2):  # the second pass also replaces names that the first pass found in a later part
@@ -309,22 +310,6 @@ _USER_KEYS = frozenset(("env", "labels", "metadata", "attributes", "secret_files
 
 
 def _loop(state: Path | None, redactor: Redactor) -> Part:
-    lines = tuple(map(redactor.text, _tail(state, LOOP_LOG, _MAX_LINES)))
-    return Part(
-        name=LOOP_LOG, about=f"the last {_MAX_LINES} lines of the background loop, redacted", lines=lines
-    )
-
-
-def _tail(state: Path | None, name: str, limit: int) -> list[str]:
-    """Return the last lines of a file in the state directory; [] if it can't be read."""
-    if state is None:
-        return []
-    try:
-        with (state / name).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _MAX_TAIL))
-            data = file.read(_MAX_TAIL)
-    except OSError:
-        return []
-    lines = data.decode("utf-8", "replace").splitlines()
-    return lines[1:][-limit:] if size > _MAX_TAIL else lines[-limit:]
+    lines = last_lines(state / LOOP_LOG, _MAX_LINES, _MAX_TAIL) if state is not None else []
+    about = f"the last {_MAX_LINES} lines of the background loop, redacted"
+    return Part(name=LOOP_LOG, about=about, lines=tuple(map(redactor.text, lines)))

@@ -18,11 +18,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.core import clip, format_duration
-from iris_cli.errors import IrisError, NotWritableError, UsageError
+from iris_cli.errors import IrisError, UsageError
+from iris_cli.files import DISK, replace_file, writing
 
 LOG = "cron.log"
-_LINES = 5  # lines of output shown
-_MAX_BYTES = 4096  # bytes of output read
 _TIMEOUT = 60.0  # seconds for crontab and systemctl
 
 
@@ -81,17 +80,6 @@ def run_tool(
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise IrisError(f"{words[0]} failed: {error}", hint=hint) from error
-
-
-def last_lines(log: Path) -> list[str]:
-    """Return the last lines of the cycles' output."""
-    try:
-        with log.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - _MAX_BYTES))
-            return file.read(_MAX_BYTES).decode("utf-8", "replace").splitlines()[-_LINES:]
-    except OSError:
-        return []
 
 
 def tool_error(words: Sequence[str], result: subprocess.CompletedProcess[str]) -> IrisError:
@@ -236,14 +224,10 @@ def install_timer(entry: CronEntry, directory: Path) -> bool:
     """Install and start the timer. Return False if it was already installed. Raises IrisError, NotWritableError."""
     wanted = unit_files(entry)
     changed = any(_read_text(directory / name) != text for name, text in wanted.items())
-    try:
+    with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in wanted.items():
-            draft = directory / f".{name}.{os.getpid()}"
-            draft.write_text(text, encoding="utf-8")
-            os.replace(draft, directory / name)
-    except OSError as error:
-        raise NotWritableError(f"{directory} can't be written: {error.strerror or error}") from error
+            replace_file(DISK, directory / name, text.encode(), alone=False)
     _systemctl("daemon-reload")
     _systemctl("enable", "--now", f"{entry.name}.timer")
     return changed

@@ -13,9 +13,10 @@ from msgspec import Struct
 
 from iris_cli.core import Cluster, Connection, Provider, ScaleGroup, clip, format_duration
 from iris_cli.errors import IrisError
+from iris_cli.files import last_lines
 from iris_cli.ops.checks.findings import Finding, Level, failure, success, warning
 from iris_cli.ops.loop import cron
-from iris_cli.ops.loop.cron import CronEntry, last_lines
+from iris_cli.ops.loop.cron import CronEntry
 from iris_cli.ops.views.cycles import CRON, Cycles, cycles_words, fix_of, jobs_need_cycles
 from iris_cli.ops.views.view import STALE_AFTER
 
