@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -58,6 +59,15 @@ class opened:  # noqa: N801  # reads like the context managers of the standard l
     def __exit__(self, *_raised: object) -> None:
         with suppress(OSError):
             os.close(self._fd)
+
+
+def try_lock(fd: int, *, shared: bool = False) -> bool:
+    """Lock a file. Return False if another process has the lock. Raises OSError if the file system has no locks."""
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
 
 
 def is_in_place(fd: int, path: Path) -> bool:

@@ -25,7 +25,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from iris_cli.clock import SYSTEM_CLOCK
-from iris_cli.files import PRIVATE_DIRECTORY, Disk, is_in_place, open_safely, opened, replace_file
+from iris_cli.files import PRIVATE_DIRECTORY, Disk, is_in_place, open_safely, opened, replace_file, try_lock
 from iris_cli.journal.codec import decode, decode_record, encode
 from iris_cli.journal.layout import CLIENTS, HEARTBEAT, HEARTBEAT_LOCK, LOOP_ORDER, RUNNERS
 from iris_cli.randomness import SYSTEM_RANDOMNESS
@@ -95,11 +95,7 @@ class RunnerLock(Struct):
 
     def try_lock(self) -> bool:
         """Take the lock. Return False if another process has it. Raises OSError if the file system has no locks."""
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            return False
-        return True
+        return try_lock(self.descriptor)
 
     def is_in_place(self) -> bool:
         """Return whether the locked file was neither deleted nor replaced."""
@@ -186,12 +182,7 @@ class Runners:
     def probing(path: Path) -> Iterator[bool]:
         """Yield whether the file's lock is free. During the block, no process can take it. Raises OSError."""
         with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError):
-                yield False
-            else:
-                yield True
+            yield try_lock(fd, shared=True)
 
     def _files(self) -> Iterator[tuple[Path, Runner | None]]:
         """Yield each file with its runner, or with None if the lock is free."""
@@ -359,11 +350,9 @@ def _heartbeat_locked(directory: Path) -> Iterator[None]:
     with suppress(OSError):
         fd = open_safely(directory / HEARTBEAT_LOCK, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
         for _ in range(_HEARTBEAT_TRIES):
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if try_lock(fd):
                 break
-            except BlockingIOError:
-                SYSTEM_CLOCK.sleep(_RETRY_INTERVAL)
+            SYSTEM_CLOCK.sleep(_RETRY_INTERVAL)
     try:
         yield
     finally:

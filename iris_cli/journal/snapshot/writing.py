@@ -13,7 +13,7 @@ from zlib import crc32
 from msgspec import Raw
 
 from iris_cli.core import Cluster, JobId, Table, Task, WorkerId, values_in_memory
-from iris_cli.files import Disk, opened, sync_directory, write_all
+from iris_cli.files import Disk, is_in_place, opened, sync_directory, try_lock, write_all
 from iris_cli.journal.codec import encode
 from iris_cli.journal.log.position import Position, seal
 from iris_cli.journal.snapshot.form import (
@@ -71,7 +71,7 @@ class SnapshotDraft:
         first = seal(encode(self._header)[:-1])
         draft = path.with_name(path.name + ".tmp")
         with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK) as fd:  # do not block if it is a pipe
-            if not _is_ours_alone(fd, draft):
+            if not (try_lock(fd) and is_in_place(fd, draft)):  # another process writes it, or has renamed it
                 return None
             try:
                 disk.truncate(fd, 0)
@@ -175,14 +175,3 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[Piece]:
     for line in lines:
         yield Piece(start, len(line), crc32(line))
         start += len(line) + 1
-
-
-def _is_ours_alone(fd: int, draft: Path) -> bool:
-    """Return whether only this process writes the draft, and the draft has not been renamed since it was opened."""
-    import fcntl
-
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(fd), os.stat(draft, follow_symlinks=False))
-    except (BlockingIOError, FileNotFoundError):
-        return False

@@ -6,7 +6,6 @@ A file has a temporary name until it is complete, so that no incomplete file has
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.errors import UsageError
+from iris_cli.files import try_lock
 
 _TEMPORARY_PREFIX = b".iris-part-"
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
@@ -53,10 +53,8 @@ def open_tree(path: Path) -> Iterator[LocalTree]:
     path.mkdir(parents=True, exist_ok=True)
     top = os.open(path, _DIRECTORY_FLAGS)
     try:
-        try:
-            fcntl.flock(top, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"another iris pull writes to {path}", hint="wait for that pull") from None
+        if not try_lock(top):
+            raise UsageError(f"another iris pull writes to {path}", hint="wait for that pull")
         yield LocalTree(top)
     finally:
         os.close(top)

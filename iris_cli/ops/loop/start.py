@@ -15,7 +15,7 @@ from pathlib import Path
 from iris_cli.clock import Clock, iso_time
 from iris_cli.config.schema import Mode
 from iris_cli.errors import IrisError, NotWritableError
-from iris_cli.files import DISK, open_safely, writing
+from iris_cli.files import DISK, open_safely, try_lock, writing
 from iris_cli.journal.files.runners import (
     LOOP,
     LoopOrder,
@@ -124,12 +124,9 @@ def has_owner_ended(environ: Mapping[str, str] = os.environ) -> bool:
         return False
     try:
         with open(file, encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+            return try_lock(lock.fileno(), shared=True)
     except OSError:
         return True
-    return True
 
 
 COMMAND = "iris loop"
