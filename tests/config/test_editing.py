@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris_cli.config.editing.cluster_file import SLICES, WORKERS, ClusterFile
-from iris_cli.config.editing.text_nodes import Edit, apply_edits, unified_diff
+from iris_cli.config.editing import SLICES, WORKERS, ClusterFile, Edit, apply_edits, unified_diff
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.yaml_text import NewHost, NewSlice, host_lines, slice_lines
 from iris_cli.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
-from iris_cli.config.editing.cluster_file import SLICES, WORKERS, ClusterFile, Entry
+from iris_cli.config.editing import SLICES, WORKERS, ClusterFile, Entry
 from iris_cli.config.yaml_text import NewHost, NewSlice, host_lines, slice_lines
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, region_of_zone
 from iris_cli.core.ids import WorkerId

@@ -11,8 +11,7 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
-from iris_cli.config.editing.cluster_file import ClusterFile
-from iris_cli.config.editing.text_nodes import Edit, unified_diff
+from iris_cli.config.editing import ClusterFile, Edit, unified_diff
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core import AttemptId, Cluster, WorkerId
 from iris_cli.core.lifecycle import identity

@@ -5,13 +5,15 @@ iris does not change text that it can't edit safely. Then the user must edit the
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
+from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.config.editing.text_nodes import Edit, apply_edits, have_overlap, unified_diff
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.config.yaml_source import Node, Report, read_yaml
@@ -26,6 +28,44 @@ _KEYS = {SLICES: ("name", "type", "hosts"), WORKERS: ("id", "tpu", "host")}
 """For each kind of entry, the keys with the entry's name, its TPU type and its addresses."""
 _COMMENT_OR_BLANK = pattern(r"[ \t]*(#[^\n]*)?\r?\n?")
 _END_OF_DOCUMENT = pattern(r"(^|\n)(\.\.\.|---)")
+
+
+class Edit(Struct, frozen=True):
+    """Replace the text from `start` to `end` by `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+def apply_edits(text: str, edits: Sequence[Edit]) -> str:
+    """Return the text with all edits applied. Edits at the same position are applied in order."""
+    pieces, position = [], 0
+    for edit in _sorted_edits(edits):
+        pieces += [text[position : edit.start], edit.text]
+        position = edit.end
+    return "".join([*pieces, text[position:]])
+
+
+def have_overlap(edits: Sequence[Edit]) -> bool:
+    """Return whether two edits change the same text."""
+    return any(before.end > after.start for before, after in pairwise(_sorted_edits(edits)))
+
+
+def _sorted_edits(edits: Sequence[Edit]) -> list[Edit]:
+    return sorted(edits, key=lambda edit: (edit.start, edit.end))
+
+
+def unified_diff(text: str, edits: Sequence[Edit], name: str) -> list[str]:
+    """Return the edits in the format of `diff -u`, line by line; [] if nothing changes."""
+    # StringIO splits only at line feeds, unlike `splitlines`.
+    old, new = StringIO(text), StringIO(apply_edits(text, edits))
+    shown: list[str] = []
+    for line in difflib.unified_diff([*old], [*new], name if text else "/dev/null", name):
+        shown.append(line.removesuffix("\n").removesuffix("\r"))
+        if not line.endswith("\n"):
+            shown.append("\\ No newline at end of file")
+    return shown
 
 
 class NotEditable(Exception):  # noqa: N818 - not an error: the caller reports it

@@ -1,1 +1,0 @@
-"""Edit `cluster.yaml`: change single lines, and keep all other bytes."""
