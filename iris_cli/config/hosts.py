@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from iris_cli.config import reading
 from iris_cli.config.reading import Section, Setting
 from iris_cli.config.schema import check_region
-from iris_cli.config.variable_files import expand_home, read_variables
+from iris_cli.config.variable_files import path_of, read_variables
 from iris_cli.core import NOWHERE, Connection, ReplaceLost, clip, is_name, pattern
 from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue, taint_key
@@ -61,7 +61,7 @@ def _ssh_keys(entry: Section, base: Connection) -> Connection:
         base,
         user=entry.get("user", reading.matching_text(_USER, "a user name"), base.user),
         port=entry.get("port", reading.integer(1, 65535), base.port),
-        key=entry.get("key", _key_file, base.key),
+        key=entry.get("key", lambda setting: str(path_of(setting).absolute()), base.key),
         proxy_jump=entry.get(
             "proxy_jump", reading.matching_text(_JUMPS, "a jump host", "[user@]host[:port]"), base.proxy_jump
         ),
@@ -72,11 +72,6 @@ def _ssh_keys(entry: Section, base: Connection) -> Connection:
 def remote_dir(setting: Setting) -> str:
     hint = "write a directory like ~/.iris or /mnt/disk/iris"
     return reading.matching_text(_REMOTE_DIR, "a directory for iris", hint)(setting).rstrip("/")
-
-
-def _key_file(setting: Setting) -> str:
-    """Parse the path of a private key. A relative path is relative to the configuration file."""
-    return str(setting.report.file.absolute().parent / expand_home(reading.text(setting)))
 
 
 def host_name(setting: Setting) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from iris_cli.config import reading
 from iris_cli.config.reading import Section, Setting
-from iris_cli.config.variable_files import expand_home, read_env_file, read_lines, read_variables
+from iris_cli.config.variable_files import expand_home, path_of, read_env_file, read_lines, read_variables
 from iris_cli.config.yaml_source import Report, read_yaml
 from iris_cli.core import canonical_type, parse_array, parse_job_id, pattern, secret_source
 from iris_cli.core.constraint_syntax import parse_constraint
@@ -103,19 +103,9 @@ def _check_text(parse: Callable[[str], object], words: str) -> str:
     return words
 
 
-def _file_lines(setting: Setting) -> tuple[str, ...]:
-    """Read the lines of a file. The path is relative to the job file."""
-    return read_lines(setting.report.file.parent / expand_home(reading.text(setting)))
-
-
 def _group_by(setting: Setting) -> str:
     with reading.section(setting) as coscheduling:
         return coscheduling.require("group_by", reading.text, "")
-
-
-def _workdir(setting: Setting) -> str:
-    """Parse a directory. The path is relative to the job file."""
-    return str(setting.report.file.parent / expand_home(reading.text(setting)))
 
 
 def _env_files(setting: Setting) -> dict[str, str]:
@@ -155,9 +145,9 @@ _READERS: Mapping[Kind, Callable[[Setting], Any]] = {
     Kind.VARIABLES: read_variables,
     Kind.LABELS: reading.mapping_of(reading.scalar_text),
     Kind.GROUP: _group_by,
-    Kind.DIRECTORY: _workdir,
+    Kind.DIRECTORY: lambda setting: str(path_of(setting)),
     Kind.VARIABLE_FILE: _env_files,
-    Kind.LINES: _file_lines,
+    Kind.LINES: lambda setting: read_lines(path_of(setting)),
 }
 
 

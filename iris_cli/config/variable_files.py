@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iris_cli.config.reading import Setting, mapping_of, scalar_text
+from iris_cli.config.reading import Setting, mapping_of, scalar_text, text
 from iris_cli.config.yaml_source import Report
 from iris_cli.core import check_variable, clip, pattern
 from iris_cli.core.each_line import split_lines
@@ -22,6 +22,11 @@ def expand_home(name: str) -> Path:
         return Path(name).expanduser()
     except RuntimeError:
         raise UsageError(f"{clip(name)}: no such home directory") from None
+
+
+def path_of(setting: Setting) -> Path:
+    """Parse a path, which is relative to the directory of the file in which it is written."""
+    return setting.report.file.parent / expand_home(text(setting))
 
 
 def read_variables(setting: Setting) -> dict[str, str]:
