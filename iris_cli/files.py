@@ -233,7 +233,7 @@ _HINTS = {
     errno.ENOSPC: "free some space on that disk",
     errno.EDQUOT: "free some of your disk quota",
     errno.EROFS: "the file system is read-only; use --state-dir to name a directory on another one",
-    errno.EACCES: "check the permissions of the state directory",
+    errno.EACCES: "check its permissions",
     errno.EIO: "the disk reports errors: check it (dmesg), then run the command again",
     errno.ELOOP: "it is a symbolic link: replace it with a regular file",
 }

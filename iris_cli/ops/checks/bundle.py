@@ -210,13 +210,11 @@ def _scalars(node: Node | None, key: str) -> Iterator[tuple[str, str]]:
     """Yield each text of a configuration, with the key that decides whether the text is shown."""
     if node is None:
         return
-    if isinstance(node.value, dict):
-        for name, entry in node.value.items():
-            yield from _scalars(entry, _key_of_entry(key, name))
-    elif isinstance(node.value, tuple):
-        for entry in node.value:
-            yield from _scalars(entry, key)
-    elif isinstance(node.value, str) and not _is_plain(node.value):
+    for name, entry in node.entries.items():
+        yield from _scalars(entry, _key_of_entry(key, name))
+    for entry in node.items:
+        yield from _scalars(entry, key)
+    if isinstance(node.value, str) and not _is_plain(node.value):
         yield key, node.value
 
 
@@ -238,14 +236,10 @@ def _config_lines(node: Node | None, redactor: Redactor, key: str, depth: int) -
     if node is None:
         return
     margin = "  " * depth
-    if isinstance(node.value, dict):
-        entries = [
-            (f"{redactor.text(name)}:", _key_of_entry(key, name), each) for name, each in node.value.items()
-        ]
-    elif isinstance(node.value, tuple):
-        entries = [("-", key, each) for each in node.value]
-    else:
-        return
+    entries = [
+        (f"{redactor.text(name)}:", _key_of_entry(key, name), each) for name, each in node.entries.items()
+    ]
+    entries += [("-", key, each) for each in node.items]
     for mark, entry_key, entry in entries:
         if isinstance(entry.value, dict | tuple):
             yield f"{margin}{mark}"
