@@ -83,7 +83,7 @@ class Outbox:
 
     def check_no_deadlock(self, job: str) -> None:
         """Raise UsageError if this task's job is `job` or its descendant, because `job` can't end before this task."""
-        check_no_deadlock(JobId(os.environ.get("IRIS_JOB_ID", "")), JobId(job))
+        check_no_deadlock(os.environ.get("IRIS_JOB_ID", ""), job)
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
         found = self.final_answers(jobs, timeout)

@@ -15,7 +15,7 @@ from typing import Any
 
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.config.request_text import read_answer, write_request
-from iris_cli.core.ids import RequestId, clip, is_request_id
+from iris_cli.core.ids import RequestId
 from iris_cli.core.messages.requests import (
     Answer,
     Cancel,
@@ -25,6 +25,7 @@ from iris_cli.core.messages.requests import (
     Request,
     Submit,
 )
+from iris_cli.core.text import request_name
 from iris_cli.core.units import format_duration
 from iris_cli.errors import IrisError, NotWritableError, UnreachableError, UsageError
 from iris_cli.randomness import SYSTEM_RANDOMNESS
@@ -78,12 +79,7 @@ class RequestChannel(RequestFiles):
         Raises NotWritableError. Raises UsageError if the id is invalid or belongs to another request.
         """
         raw = write_request(request)
-        if request_id is not None and not is_request_id(request_id):
-            raise UsageError(
-                f"{clip(request_id)!r} is not a request id",
-                hint="use 1 to 64 letters, digits, '.', '_' and '-'",
-            )
-        name = new_request_id() if request_id is None else RequestId(request_id)
+        name = new_request_id() if request_id is None else RequestId(request_name(request_id))
         try:
             self.write(name, raw)
         except OtherRequestError as error:

@@ -100,3 +100,18 @@ def parse_variables(texts: Iterable[str], environ: Mapping[str, str]) -> dict[st
             raise UsageError(f"--env {name}: not set in this shell", hint=f"write --env {name}=VALUE")
         found[name] = value if sign else environ[name]
     return found
+
+
+def request_name(text: str) -> str:
+    """Return the text if it can name a request. Raises UsageError."""
+    if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", text):
+        hint = "use 1 to 64 letters, digits, '.', '_' and '-'"
+        raise UsageError(f"{clip(text)!r} is not a request id", hint=hint)
+    return text
+
+
+def parse_tail(text: str) -> int | None:
+    """Parse a number of lines; None for `all`."""
+    if not re.fullmatch("all|[0-9]{1,9}", text):
+        raise UsageError(f"--tail {text[:20]!r} is not a number of lines", hint="write a number, or all")
+    return None if text == "all" else int(text)

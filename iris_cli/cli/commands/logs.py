@@ -8,6 +8,7 @@ import typer
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import Ranks, argument, flag, option, whole_index
 from iris_cli.cli.context import Context
+from iris_cli.core.text import parse_tail
 from iris_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def logs(
         wrong = "--diff can't be combined with --follow" if follow else "--diff can't be used inside a task"
         raise UsageError(wrong, hint=f"iris logs {what} --diff" if follow else f"iris logs {what}")
     query = Query(
-        tail=_count(tail or (str(TAIL) if diff else "20")),
+        tail=parse_tail(tail or (str(TAIL) if diff else "20")),
         ranks=tuple(rank or ()),
         attempt=attempt,
         streams=_streams(stream),
@@ -144,11 +145,3 @@ def _streams(stream: str) -> tuple[str, ...]:
 
     wanted = one_of(stream, (*BOTH, "both"))
     return BOTH if wanted == "both" else (wanted,)
-
-
-def _count(tail: str) -> int | None:
-    if tail == "all":
-        return None
-    if not (tail.isascii() and tail.isdigit() and len(tail) <= 9):
-        raise UsageError(f"--tail {tail[:20]!r} is not a number of lines", hint="write a number, or all")
-    return int(tail)

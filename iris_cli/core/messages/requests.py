@@ -197,7 +197,7 @@ Answer = Mapping[str, Any] | Refusal
 """The answer to a request: a result of plain JSON values, or a refusal."""
 
 
-def check_no_deadlock(own: JobId, job: JobId) -> None:
+def check_no_deadlock(own: str, job: str) -> None:
     """Raise UsageError if a task of `own` would wait for `job`, which can't end before that task."""
     if f"{own}/".startswith(f"{job}/"):
         raise UsageError(f"{job} can't end before this task, which is part of it", hint="wait for child jobs")

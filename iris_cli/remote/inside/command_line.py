@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from typing import Any, Callable, Dict, Iterator, Tuple
 
 from iris_cli.core.each_line import split_lines
 from iris_cli.core.ids import clip
 from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
-from iris_cli.core.text import did_you_mean, one_of, parse_pairs, parse_variables
+from iris_cli.core.text import did_you_mean, one_of, parse_pairs, parse_tail, parse_variables, request_name
 from iris_cli.core.units import parse_duration, parse_index, parse_memory, parse_number, parse_whole
 from iris_cli.errors import UsageError
 from iris_cli.files import read_limited
@@ -107,20 +106,6 @@ class Line:
             raise UsageError(message, hint=self.help if kind in NUMBERS else error.hint) from error
 
 
-def parse_request_id(text: str) -> str:
-    if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", text):
-        hint = "use 1 to 64 letters, digits, '.', '_' and '-'"
-        raise UsageError(f"{clip(text)!r} is not a request id", hint=hint)
-    return text
-
-
-def parse_tail(text: str) -> int | None:
-    """Parse a number of lines; None for `all`."""
-    if not re.fullmatch("all|[0-9]{1,9}", text):
-        raise UsageError(f"--tail {text[:20]!r} is not a number of lines", hint="write a number, or all")
-    return None if text == "all" else int(text)
-
-
 NUMBERS = {"CORES": parse_number, "POSITIVE": parse_whole, "COUNT": parse_whole, "INDEX": parse_index}
 READERS: dict[str, Callable[[str], Any]] = {
     **NUMBERS,
@@ -130,7 +115,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("DURATION", "SECONDS"), parse_duration),
     "GROUP": lambda text: {"group_by": text},
     "LINES": lambda path: split_lines(path, read_limited(path, MAX_REQUEST_BYTES)),
-    "REQUEST": parse_request_id,
+    "REQUEST": request_name,
     "TAIL": parse_tail,
 }
 LISTS: dict[str, Callable[[list[str]], Any]] = {

@@ -16,7 +16,7 @@ from typing import Any, Iterator, NoReturn
 from unicodedata import category
 
 from iris_cli.core.ids import clip
-from iris_cli.core.messages.requests import MAX_LOG_PIECE
+from iris_cli.core.messages.requests import MAX_LOG_PIECE, check_no_deadlock
 from iris_cli.core.text import did_you_mean
 from iris_cli.core.units import parse_whole
 from iris_cli.errors import ExitCode, IrisError, UsageError
@@ -77,9 +77,7 @@ class Commands:
 
     def _wait(self, jobs: list[str], timeout: float | None) -> int:
         for job in jobs:
-            if f"{os.environ.get('IRIS_JOB_ID', '')}/".startswith(f"{job}/"):
-                problem = f"{job} can't end before this task, which is part of it"
-                raise UsageError(problem, hint="wait for child jobs")
+            check_no_deadlock(os.environ.get("IRIS_JOB_ID", ""), job)
         names = [new_name() for _ in jobs]
         try:
             for name, job in zip(names, jobs):

@@ -49,6 +49,7 @@ _LITERALS: Mapping[str, object] = {
 _PARTS: dict[str, tuple[str, ...]] = {
     "errors": ("IntEnum", "ExitCode", "IrisError", "UsageError"),
     "core.ids": ("clip",),
+    "core.messages.requests": ("check_no_deadlock",),
     "core.text": (),
     "core.units": (),
     "core.each_line": (),
