@@ -80,10 +80,12 @@ def _statements(name: str, chosen: Sequence[str]) -> Iterator[str]:
     """Yield the source of each statement of a module except docstrings and imports from this package."""
     package, _, file = f"iris_cli.{name}".rpartition(".")
     source = (resources.files(package) / f"{file}.py").read_text("utf-8")
+    lines = source.split("\n")
     for node in ast.parse(source).body:
         module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
         if isinstance(node, ast.Expr) or module.startswith(("__future__", "iris_cli.")):
             continue
         names = {getattr(node, "name", ""), *(each.name for each in getattr(node, "names", ()))}
         if not chosen or not names.isdisjoint(chosen):
-            yield ast.get_source_segment(source, node) or ""
+            # ast.get_source_segment would split the source again for each statement: 0.2 s for all of them.
+            yield "\n".join(lines[node.lineno - 1 : node.end_lineno])
