@@ -6,14 +6,17 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
+from typing import Any, cast
 
+import paramiko
 import pytest
 
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.ssh.stream import CREDIT, LOGIN_CREDIT, Stream
+from iris_cli.remote.ssh.stream import CREDIT, LOGIN_CREDIT, ByteStream, Stream
 from iris_cli.remote.transport import NoAnswer, Script, Target
+from tests.support.odd_server import Anybody
 from tests.support.relay import relay
 from tests.support.sshd import SshLab
 from tests.support.waiting import PATIENCE, until
@@ -80,6 +83,37 @@ def test_data_through_a_tunnel_does_not_use_the_credit_of_the_jump_host(
         pair[1].sendall(b"x")
         Stream(pair[0], carrier).recv(1)
         assert carrier.credit == CREDIT
+
+
+class _Breakable(Stream):
+    """A stream on which nothing can be sent once it `is_cut`, while the reader has noticed nothing yet."""
+
+    is_cut = False
+
+    def send(self, data: bytes) -> int:
+        if self.is_cut:
+            raise ConnectionResetError
+        return super().send(data)
+
+
+def test_a_lost_connection_ends_a_byte_stream_also_if_a_sender_notices_it_first(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    key, ours = paramiko.ECDSAKey.generate(), _Breakable(pair[0])
+    server, client = paramiko.Transport(pair[1]), paramiko.Transport(cast(Any, ours))
+    with closing(server), closing(client):
+        server.add_server_key(key)
+        server.start_server(event=threading.Event(), server=Anybody())
+        client.start_client(timeout=PATIENCE)
+        client.auth_publickey("any", key)
+        channel = client.open_session(timeout=PATIENCE)
+        stream, theirs = ByteStream(channel, ours), server.accept(PATIENCE)
+        assert theirs is not None
+        theirs.sendall(bytes(1 << 20))  # the client confirms it in parts, while it reads
+        ours.is_cut = True
+        assert len(b"".join(iter(stream.receive, b""))) < 1 << 20
+        with pytest.raises(OSError, match="connection was lost"):
+            stream.send(b"x")
 
 
 def _answer(ssh: SshTransport, target: Target, script: bytes) -> bytes:

@@ -22,7 +22,7 @@ Oddity = Callable[[Any, paramiko.Channel], object]
 _LIBRARY: Any = paramiko.Transport  # its published types omit the interface for subclasses
 
 
-class _Anybody(paramiko.ServerInterface):
+class Anybody(paramiko.ServerInterface):
     """Accepts all users; `asked` is set by the first command."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class OddServer:
                 self._serve(self._listener.accept()[0])
 
     def _serve(self, sock: socket.socket) -> None:
-        transport, anybody = self.kind(sock), _Anybody()
+        transport, anybody = self.kind(sock), Anybody()
         self.served.append(transport)
         transport.add_server_key(self.key)
         with suppress(paramiko.SSHException, EOFError):

@@ -128,13 +128,19 @@ class ByteStream:
 
     def receive(self) -> bytes:
         """Return the next bytes; b"" at the end of the stream or of the connection."""
-        data = self._channel.recv(PIECE)
+        try:
+            data = self._channel.recv(PIECE)  # also tells the server how much was read
+        except (OSError, EOFError, SSHException):
+            return b""
         self._carrier.credit = STREAMS_CREDIT
         return data
 
     def send(self, data: bytes) -> None:
-        """Send all bytes. Raises OSError if the stream has ended."""
-        self._channel.sendall(data)
+        """Send all bytes. Raises OSError if the stream or the connection has ended."""
+        try:
+            self._channel.sendall(data)
+        except (EOFError, SSHException) as error:
+            raise ConnectionResetError(errno.ECONNRESET, "the SSH connection was lost") from error
 
     def finish(self) -> None:
         """Close the sending direction. Receiving continues."""
