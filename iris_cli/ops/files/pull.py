@@ -57,6 +57,8 @@ def pull(
             by_worker.setdefault(attempt.worker, []).append((attempt_id, attempt))
         else:
             results[attempt_id] = _unfetched(directory, attempt_id, attempt, no_output_reason(attempt, None))
+    if by_worker:
+        _ = session.runner  # creates the runner before the threads use it
     job_pull = _JobPull(session, cluster, directory)
     with session.progress(lambda: ("pulling", job_pull.bytes_moved, 0, "bytes")):
         for batch in session.fan_out(
@@ -105,7 +107,6 @@ class _JobPull:
 
     def __init__(self, session: Session, cluster: Cluster, directory: Path) -> None:
         self._session, self._cluster, self._directory = session, cluster, directory
-        self._calls = session.runner.outputs  # before the threads start
         self._lock = Lock()
         self.bytes_moved = 0
 
@@ -136,13 +137,13 @@ class _JobPull:
         self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]
     ) -> tuple[float, list[FileList]]:
         """Return the worker's clock and the file lists. Raises SilentError."""
-        target = self._session.target(self._cluster.workers[worker])
-        answer = answered(self._calls.list_files(target, [attempt.token for _, attempt in attempts]))
+        calls, target = self._session.runner.outputs, self._session.target(self._cluster.workers[worker])
+        answer = answered(calls.list_files(target, [attempt.token for _, attempt in attempts]))
         lists = list(answer.lists)
         for index, found in enumerate(lists):
             if found.cut and len(lists) > 1:
                 # List this attempt again alone, because then its list may be longer.
-                lists[index] = answered(self._calls.list_files(target, [found.token])).lists[0]
+                lists[index] = answered(calls.list_files(target, [found.token])).lists[0]
         return answer.clock, lists
 
     def _pull_attempt(
@@ -152,7 +153,7 @@ class _JobPull:
         result = _unfetched(self._directory, attempt_id, attempt)
         target = self._session.target(self._cluster.workers[attempt.worker])
         puller = Puller(
-            calls=self._calls,
+            calls=self._session.runner.outputs,
             target=target,
             token=attempt.token,
             clock=clock,

@@ -351,6 +351,12 @@ def test_a_job_that_is_not_there_is_named(world: World, remote: RemoteFiles, her
         pulled(world, remote, here, "trian")
 
 
+def test_without_files_on_a_worker_no_connection_is_prepared(tmp_path: Path) -> None:
+    session = World(Lab().slice("a", "v4-16").job("train", tpu="v4-16"), tmp_path / "state").session()
+    session.make_runner = lambda _: pytest.fail("a runner was made")
+    assert pull(session, "train", tmp_path).attempts == ()
+
+
 def test_it_says_how_far_it_is(world: World, remote: RemoteFiles, rank0: Token, here: Path) -> None:
     onlooker = Onlooker()
     told: list[ProgressState] = []
