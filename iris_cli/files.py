@@ -177,7 +177,7 @@ def unused_path(path: Path) -> Path:
     return next(name for name in names if not os.path.lexists(name))
 
 
-def last_lines(path: Path, lines: int = 5, limit: int = 4096) -> list[str]:
+def last_lines(path: Path, lines: int = 5, limit: int = 1 << 16) -> list[str]:
     """Return up to `lines` complete lines from the last `limit` bytes of a file; [] if it can't be read."""
     try:
         with path.open("rb") as file:

@@ -234,6 +234,16 @@ def test_show_says_what_is_there_when_it_ran_and_what_it_said(
     assert shown["output"][-1].startswith("busy")
 
 
+def test_a_long_last_line_is_shown_too(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["cron", "install"])
+    run(["schedule", "--once"])
+    said = "no answer from " + ", ".join(f"worker-{number}" for number in range(600))
+    (Path.cwd() / "state" / "cron.log").write_text(f"old\n{said}\n")
+    capsys.readouterr()
+    assert run(["cron", "show", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["output"] == ["old", said]
+
+
 def test_without_a_crontab_it_says_what_else_there_is(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
