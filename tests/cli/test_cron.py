@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -14,6 +15,7 @@ import pytest
 
 from iris_cli.cli.app import run
 from iris_cli.errors import UsageError
+from iris_cli.files import Disk
 from iris_cli.ops.loop.cron import CronEntry, crontab_line, time_fields, unit_files
 
 OTHERS = "# mine\nMAILTO=me@example.org\n\n0 5 * * 1 tar czf /backups/home.tgz ~ # 100\\%\n"
@@ -334,6 +336,23 @@ def test_a_timer_takes_the_place_of_the_line(home: Path, capsys: pytest.CaptureF
     assert run(["cron", "install"]) == 0
     assert list(directory.iterdir()) == []
     assert "schedule --once" in crontab(home)
+
+
+class _ReadOnlyDisk(Disk):
+    def rename(self, source: Path, target: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+def test_the_state_directory_is_no_way_out_for_units_that_cannot_be_written(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("iris_cli.ops.loop.cron.DISK", _ReadOnlyDisk())
+    assert run(["cron", "install", "--systemd"]) != 0
+    said = capsys.readouterr().err
+    directory = home / ".config" / "systemd" / "user"
+    assert f"{directory} can't be written: Read-only file system" in said
+    assert "--state-dir" not in said
+    assert list(directory.iterdir()) == []
 
 
 def test_a_user_without_a_name_gets_a_timer(

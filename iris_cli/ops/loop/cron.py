@@ -18,8 +18,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.core import clip, format_duration
-from iris_cli.errors import IrisError, UsageError
-from iris_cli.files import DISK, replace_file, writing
+from iris_cli.errors import IrisError, NotWritableError, UsageError
+from iris_cli.files import DISK, replace_file
 
 LOG = "cron.log"
 _TIMEOUT = 60.0  # seconds for crontab and systemctl
@@ -224,10 +224,12 @@ def install_timer(entry: CronEntry, directory: Path) -> bool:
     """Install and start the timer. Return False if it was already installed. Raises IrisError, NotWritableError."""
     wanted = unit_files(entry)
     changed = any(_read_text(directory / name) != text for name, text in wanted.items())
-    with writing(directory):
+    try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in wanted.items():
             replace_file(DISK, directory / name, text.encode(), alone=False)
+    except OSError as error:  # the hints of `writing` are about the state directory
+        raise NotWritableError(f"{directory} can't be written: {error.strerror or error}") from error
     _systemctl("daemon-reload")
     _systemctl("enable", "--now", f"{entry.name}.timer")
     return changed
