@@ -126,7 +126,7 @@ def run(
     ] = None,
     check: Annotated[bool, flag("--check", "Import everything, then end.", hidden=True)] = False,
 ) -> int:
-    """Run the loop in this run."""
+    """Run the loop in this process."""
     from iris_cli import __version__
     from iris_cli.ops.loop.run import load_everything
     from iris_cli.render.cycles import LoopLog
