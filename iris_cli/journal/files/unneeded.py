@@ -42,9 +42,8 @@ class UnneededFile(Struct, frozen=True, kw_only=True):
     what: str
     bytes: int
     written: float  # last modification, in seconds since the epoch
-    packed: str = (
-        ""  # hash of a packed file: before deleting it, take the lock and check that no new job needs it
-    )
+    # The hash of a packed file. Before deleting such a file, take the lock and check that no new job needs it.
+    packed: str = ""
     removed: bool = False
     problem: str = ""
 
