@@ -32,7 +32,8 @@ def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
             hold_until_complete(draft, worker_id)
         elif worker.draining and worker.drain_reason == REMOVED:
             draft.record(events.WorkerUncordoned(worker=worker_id))
-        _hold_while_occupied(draft, worker_id, occupied=_address(connection) in occupied)
+        is_occupied = bool(occupied) and _address(connection) in occupied  # an address is slow to format
+        _hold_while_occupied(draft, worker_id, occupied=is_occupied)
 
 
 def _address(connection: Connection) -> str:
