@@ -73,7 +73,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 """By command, the lines that are run with --quiet. They succeed and print nothing; a launch prints its job id."""
 
 STILL_REMOVING = re.compile(r"w0: still removing [0-9]+ attempts?; run `iris gc` again\n")
-"""A slow host removes the files after the call has ended. Then the user has something to do, and is told."""
+"""A slow host may still be removing files when the call ends. Then a message asks the user to repeat the command."""
 
 SITES = (
     ("schedule", "autoscale", "wait", "report", "metrics", "gc", "log verify", "log salvage", "log compact"),
