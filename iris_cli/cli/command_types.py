@@ -181,7 +181,7 @@ class CommandAfterOptionalDashes(CommandAfterDashes):
 
 
 def command_words(context: typer.Context) -> tuple[str, ...]:
-    """Return the words after `--`; empty if there are none. Raises UsageError for a word that is not UTF-8."""
+    """Return the words after `--`, or an empty tuple. Raises UsageError for a word that is not UTF-8."""
     command: tuple[str, ...] = context.meta.get(_COMMAND, ())
     for index, word in enumerate(command):
         check_utf8(f"argument {index}", word)

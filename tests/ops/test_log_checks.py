@@ -149,7 +149,7 @@ def test_of_many_damaged_lines_the_first_are_named_and_the_others_counted(tmp_pa
     assert "iris log salvage" in found[10].fix
 
 
-def test_a_fix_can_be_typed_as_it_is_whatever_the_path(tmp_path: Path) -> None:
+def test_a_fix_can_be_typed_with_any_path(tmp_path: Path) -> None:
     path = filled(tmp_path / "my 'state'", COUNT).path
     head_contradicts_itself(path)
     subprocess.run(["sh", "-c", next(check_log(state_in(path))).fix], check=True)
