@@ -33,6 +33,7 @@ class Forked:
         text: bool = False,
         session: bool = False,
         terminal: bool = False,
+        before: str = "",
     ) -> None:
         self.returncode: int | None = None
         self.stdout: IO[Any] | None = None
@@ -47,7 +48,13 @@ class Forked:
             files.append(opened[-1] if given == PIPE else opened[0] if given == DEVNULL else given)
         try:
             self.pid = command_server().fork(
-                words, directory=cwd, env=env, files=files, session=session, terminal=terminal
+                words,
+                directory=cwd,
+                env=env,
+                files=files,
+                session=session,
+                terminal=terminal,
+                before=before,
             )
         finally:
             for number in opened:
