@@ -16,7 +16,9 @@ TPU = ("--tpu", "v5litepod-16")
 PAIR = ("--tpu", "v4-16")
 
 
-def test_a_gang_runs_in_rank_order_with_its_environment_and_logs(slice_of_four: Site) -> None:
+def test_a_gang_is_assigned_in_one_record_and_runs_in_rank_order_with_its_environment_and_logs(
+    slice_of_four: Site,
+) -> None:
     site = slice_of_four
     script = 'echo "$IRIS_TASK_INDEX/$IRIS_NUM_TASKS $IRIS_WORKER_ID $MINE"; echo trouble >&2'
     site.iris("launch", "--wait", "--name", "train", "-e", "MINE=a b", *TPU, "--", "sh", "-c", script)
@@ -24,6 +26,9 @@ def test_a_gang_runs_in_rank_order_with_its_environment_and_logs(slice_of_four: 
     assert job["state"] == "SUCCEEDED"
     logs = site.iris("logs", "train", "--no-fold", "--stream", "out").out.splitlines()
     assert sorted(logs) == [f"[{rank}] {rank}/4 tpu-a-{rank} a b" for rank in range(4)]
+    records = [json.loads(line)["events"] for line in (site.state / "events.jsonl").read_text().splitlines()]
+    assigned = [[event["task"] for event in record if event["type"] == "TaskAssigned"] for record in records]
+    assert [each for each in assigned if each] == [[f"train/task-{rank}" for rank in range(4)]]
 
 
 def test_the_failure_of_one_rank_takes_the_gang_down_and_is_named(slice_of_four: Site) -> None:
@@ -45,18 +50,6 @@ def test_the_failure_of_one_rank_takes_the_gang_down_and_is_named(slice_of_four:
     shown = site.iris("status", "doomed").out
     assert "doomed/task-2" in shown
     assert "loss is NaN" in shown
-
-
-def test_assignments_of_a_gang_are_one_record_and_precede_every_start(slice_of_two: Site) -> None:
-    site = slice_of_two
-    site.iris("launch", "--wait", "--name", "train", *PAIR, "--", "true")
-    records = [json.loads(line)["events"] for line in (site.state / "events.jsonl").read_text().splitlines()]
-    assigning = [
-        [event["task"] for event in record if event["type"] == "TaskAssigned"]
-        for record in records
-        if any(event["type"] == "TaskAssigned" for event in record)
-    ]
-    assert assigning == [[f"train/task-{rank}" for rank in range(2)]]
 
 
 def test_a_cpu_job_runs_beside_a_gang_and_is_kept_from_the_chips(slice_of_two: Site) -> None:

@@ -41,9 +41,13 @@ def test_a_gang_runs_in_one_allocation(site: SlurmSite) -> None:
     assert site.live_jobs() == [job]
 
 
-def test_a_failing_rank_ends_the_gang_and_keeps_the_allocation(site: SlurmSite) -> None:
+def test_invocations_at_the_same_time_create_one_allocation_and_a_failing_rank_keeps_it(
+    site: SlurmSite,
+) -> None:
     script = 'test "$IRIS_TASK_INDEX" = 0 && sleep 600; echo no such file; exit 3'
     site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "sh", "-c", script)
+    for process in [site.start("autoscale", "--once") for _ in range(3)]:
+        process.communicate()
     failed = site.run_until("train", "FAILED")
     assert [each["state"] for each in failed["tasks"]] == ["WORKER_FAILED", "FAILED"]
     assert failed["tasks"][1]["exit_code"] == 3
@@ -51,6 +55,7 @@ def test_a_failing_rank_ends_the_gang_and_keeps_the_allocation(site: SlurmSite) 
     site.iris("launch", "--no-schedule", "--name", "next", *GANG, "--", "true")
     site.run_until("next", "SUCCEEDED")
     assert (site.allocation(), site.live_jobs()) == (job, [job])
+    assert len(site.of_type("SliceRequested")) == 1
 
 
 ONCE_AT_A_TIME = """
@@ -81,10 +86,26 @@ def is_alive(path: Path) -> bool:
     return Path(f"/proc/{path.read_text().strip()}").exists()
 
 
-def test_processes_that_survive_scancel_are_stopped_before_the_gang_starts_again(site: SlurmSite) -> None:
+@pytest.mark.parametrize("seconds", [1, pytest.param(60, marks=pytest.mark.soak)])
+def test_a_silent_slurm_changes_nothing_and_what_survives_scancel_is_stopped_before_the_gang_starts_again(
+    site: SlurmSite, seconds: float
+) -> None:
     pids = launch_once_at_a_time(site)
     [first], job = site.slices(), site.allocation()
     assert site.slurm is not None
+    site.slurm.stop_controller()
+    stopped_at = monotonic()
+    while monotonic() < stopped_at + seconds:
+        site.cycle()
+    assert [*site.slices()] == [first]
+    assert site.state_of("train") == "RUNNING"
+    assert all(map(is_alive, pids))
+    site.slurm.start_controller()
+    site.cycle()
+    assert site.live_jobs() == [job]
+    assert [each["type"] for each in site.of_type("SliceRequested", "SliceDeletionRequested")] == [
+        "SliceRequested"
+    ]
     site.slurm.run("scancel", job)
     site.slurm.ended(job)
     assert all(map(is_alive, pids))
@@ -95,26 +116,6 @@ def test_processes_that_survive_scancel_are_stopped_before_the_gang_starts_again
     again = len(kinds) - kinds[::-1].index("TaskAssigned")
     assert kinds[:again].count("AttemptStopped") + kinds[:again].count("AttemptEnded") >= 2
     assert "CANCELLED" in site.of_type("SliceDeletionRequested")[0]["reason"]
-
-
-@pytest.mark.parametrize("seconds", [1, pytest.param(60, marks=pytest.mark.soak)])
-def test_a_silent_slurm_changes_nothing(site: SlurmSite, seconds: float) -> None:
-    pids = launch_once_at_a_time(site)
-    before, job = site.slices(), site.allocation()
-    assert site.slurm is not None
-    site.slurm.stop_controller()
-    stopped_at = monotonic()
-    while monotonic() < stopped_at + seconds:
-        site.cycle()
-    assert site.slices().keys() == before.keys()
-    assert site.state_of("train") == "RUNNING"
-    assert all(map(is_alive, pids))
-    site.slurm.start_controller()
-    site.cycle()
-    assert site.live_jobs() == [job]
-    assert [each["type"] for each in site.of_type("SliceRequested", "SliceDeletionRequested")] == [
-        "SliceRequested"
-    ]
 
 
 def test_the_allocation_of_a_node_set_down_ends(site: SlurmSite) -> None:
@@ -225,15 +226,6 @@ def test_a_kill_before_or_after_any_command_of_slurm_neither_leaks_nor_doubles_a
     site.cycle_until(lambda: not site.slices())
     assert site.live_jobs() == []
     assert site.iris("status", "--json").json()["workers"] == []
-    assert len(site.of_type("SliceRequested")) == 1
-
-
-def test_invocations_at_the_same_time_create_one_allocation(site: SlurmSite) -> None:
-    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "true")
-    for process in [site.start("autoscale", "--once") for _ in range(3)]:
-        process.communicate()
-    site.run_until("train", "SUCCEEDED")
-    assert site.live_jobs() == [site.allocation()]
     assert len(site.of_type("SliceRequested")) == 1
 
 

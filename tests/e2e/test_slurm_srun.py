@@ -12,11 +12,25 @@ from time import monotonic
 
 import pytest
 
+from iris_cli.demo.local_slurm import why_no_slurm
 from tests.e2e.slurm_site import GANG, SlurmSite, slurm_site
 from tests.support.slurm import Slurm
 from tests.support.waiting import PATIENCE
 
 SRUN = "nodes: 2, transport: srun"
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """Four nodes with four GPUs each. Files stand for the devices."""
+    if why := why_no_slurm():
+        pytest.skip(why)
+    cluster = Slurm(tmp_path_factory.mktemp("slurm"), gpus=4)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
 
 
 @pytest.fixture
@@ -59,7 +73,18 @@ def test_after_scancel_the_nodes_are_silent_until_the_operator_declares_them_dea
     assert site.allocation() != job
 
 
-def test_a_workspace_an_output_file_a_command_and_stacks(site: SlurmSite) -> None:
+def test_tasks_get_the_gpus_that_slurm_granted(site: SlurmSite) -> None:
+    site.configure(f"{SRUN}, gres: 'gpu:a100:2'")
+    assert site.slurm is not None
+    site.slurm.run("sbatch", "--nodes=4", "--gres=gpu:a100:1", "--output=/dev/null", "--wrap=sleep 600")
+    show = "echo GPUs $CUDA_VISIBLE_DEVICES"
+    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--gpu", "a100:2", "--", "sh", "-c", show)
+    site.run_until("train", "SUCCEEDED")
+    lines = site.iris("logs", "train", "--no-fold").out.splitlines()
+    assert sorted(lines) == ["[0] GPUs 1,2", "[1] GPUs 1,2"]
+
+
+def test_a_workspace_an_output_file_a_command_stacks_and_what_needs_ssh_to_the_node(site: SlurmSite) -> None:
     code, pulled = site.directory / "code", site.directory / "pulled"
     code.mkdir()
     (code / "train.sh").write_text('echo result >"$IRIS_OUTPUT_DIR/file"; echo up; sleep 600\n')
@@ -70,8 +95,26 @@ def test_a_workspace_an_output_file_a_command_and_stacks(site: SlurmSite) -> Non
     assert "sleep 600" in site.iris("stacks", "train", code=None).out
     site.iris("pull", "train", "--dir", str(pulled))
     assert [path.read_text() for path in pulled.glob("**/file")] == ["result\n"]
+    check_what_needs_ssh_to_the_node(site)
     site.iris("cancel", "train")
     site.run_until("train", "KILLED")
+
+
+def check_what_needs_ssh_to_the_node(site: SlurmSite) -> None:
+    job = site.allocation()
+    where = f"of Slurm job {job} is reached by srun, which can't"
+    forwarded = site.iris("forward", "train", "6006", code=None)
+    assert forwarded.code
+    assert "which is reached by srun: srun can't forward ports" in forwarded.err
+    with site.terminal("run", "--", "true", columns=300) as terminal:
+        terminal.until(lambda screen: f"{where} open terminals for jobs" in screen.text, "the refusal")
+        assert terminal.end() == 255
+    assert site.iris("exec", "train", "--", "sh", "-c", "echo on $SLURMD_NODENAME").out.startswith("on n")
+    with site.terminal("ssh", "train") as terminal:
+        terminal.until(lambda screen: screen.text.strip(), "a prompt")
+        terminal.type("echo in:$IRIS_TASK_ID:; exit\n")
+        terminal.until(lambda screen: "in:train/task-0:" in screen.text, "the variable of the task")
+        assert terminal.end() == 0
 
 
 @pytest.mark.soak
@@ -95,25 +138,6 @@ def test_a_slurmctld_that_has_ended_is_silence_and_nothing_is_lost_or_doubled(si
     site.run_until("train", "SUCCEEDED")
     assert sorted(starts.read_text().split()) == ["0", "1"]
     assert (site.allocation(), site.live_jobs()) == (job, [job])
-
-
-def test_commands_that_need_ssh_to_the_node_say_so(site: SlurmSite) -> None:
-    site.iris("launch", "--no-schedule", "--name", "train", "--", "sleep", "600")
-    site.run_until("train", "RUNNING")
-    job = site.allocation()
-    where = f"of Slurm job {job} is reached by srun, which can't"
-    forwarded = site.iris("forward", "train", "6006", code=None)
-    assert forwarded.code
-    assert "which is reached by srun: srun can't forward ports" in forwarded.err
-    with site.terminal("run", "--", "true", columns=300) as terminal:
-        terminal.until(lambda screen: f"{where} open terminals for jobs" in screen.text, "the refusal")
-        assert terminal.end() == 255
-    assert site.iris("exec", "train", "--", "sh", "-c", "echo on $SLURMD_NODENAME").out.startswith("on n")
-    with site.terminal("ssh", "train") as terminal:
-        terminal.until(lambda screen: screen.text.strip(), "a prompt")
-        terminal.type("echo in:$IRIS_TASK_ID:; exit\n")
-        terminal.until(lambda screen: "in:train/task-0:" in screen.text, "the variable of the task")
-        assert terminal.end() == 0
 
 
 @pytest.mark.soak

@@ -25,5 +25,5 @@ def until(happened: Callable[[], object], seen: Callable[[], object] = lambda: "
         assert began < deadline, f"not within {PATIENCE:g} s; last seen: {seen()}"
         # Pause longer after costly and slow checks, which take CPU time from the awaited processes.
         took = time.monotonic() - began
-        time.sleep(max(pause, 2 * took, min(8 * took, 0.5)))
+        time.sleep(max(pause, 4 * took, min(8 * took, 0.5)))
         pause = min(1.3 * pause, 0.1)
