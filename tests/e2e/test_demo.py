@@ -10,12 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.json_output import checked
+from tests.support.site import Site
 from tests.support.waiting import PATIENCE, until
 from tests.support.wheel import Installed, outside
 
@@ -46,18 +46,14 @@ def mentioning(text: str) -> list[str]:
     return [line for line in shown.stdout.splitlines() if text in line]
 
 
-@pytest.fixture(scope="module")
-def demo(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def test_the_demo_shows_the_whole_story_and_leaves_no_file_and_no_process(
+    installed: Installed, tmp_path: Path
+) -> None:
     """It is what users try first: run by the wheel, from nothing but what that installs."""
-    directory = tmp_path_factory.mktemp("demo")
-    elsewhere = {"IRIS_STATE_DIR": str(directory / "of-another-cluster"), "IRIS_LOOP": "auto"}
-    ran = run("demo", directory=directory, env=elsewhere, program=installed.iris)
+    elsewhere = {"IRIS_STATE_DIR": str(tmp_path / "of-another-cluster"), "IRIS_LOOP": "auto"}
+    ran = run("demo", directory=tmp_path, env=elsewhere, program=installed.iris)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout, directory
-
-
-def test_the_demo_shows_the_whole_story(demo: tuple[str, Path]) -> None:
-    told = demo[0]
+    told = ran.stdout
     for step in (
         "$ iris launch --wait --name hello --tpu v5litepod-16",
         "rank 3 of 4 on ",
@@ -73,12 +69,8 @@ def test_the_demo_shows_the_whole_story(demo: tuple[str, Path]) -> None:
     assert f"pid {loop}" in told.partition("$ iris loop show")[2]
     assert "no job is open, last cycle" in told.rpartition("$ iris loop show")[2]
     assert re.search(r"doomed/task-(1|\[.*1.*\])/attempt-0 stopped", told)  # alone, or with others at once
-
-
-def test_the_demo_leaves_no_file_and_no_process(demo: tuple[str, Path]) -> None:
-    directory = demo[1]
-    assert list(directory.iterdir()) == []
-    assert mentioning(str(directory)) == []
+    assert list(tmp_path.iterdir()) == []
+    assert mentioning(str(tmp_path)) == []
 
 
 SHORT = """
@@ -111,8 +103,10 @@ def test_a_kept_demo_goes_on_until_it_is_stopped(
     tmp_path: Path, program: tuple[str, str], tpu: str, hosts: int, loop: str
 ) -> None:
     root = tmp_path / "lab"
-    iris = partial(run, directory=tmp_path, env={"IRIS_LOOP": loop})
-    ran = iris("demo", "--keep", "--json", "--dir", str(root), start=(sys.executable, *program))
+    env = {"IRIS_LOOP": loop}
+    iris = Site(tmp_path, (), {**env, "TMPDIR": str(tmp_path)}).iris
+    start = (sys.executable, *program)
+    ran = run("demo", "--keep", "--json", "--dir", str(root), directory=tmp_path, env=env, start=start)
     assert ran.returncode == 0, ran.stderr
     [document] = checked("iris demo", ran.stdout)
     steps = document["steps"]
@@ -120,15 +114,13 @@ def test_a_kept_demo_goes_on_until_it_is_stopped(
     assert ("doomed" in steps[-1]["output"]) == (hosts == 8)
     try:
         config = ("--config", str(root / "cluster.yaml"))
-        again = iris(*config, "launch", "--wait", "--cpu", "0.1", "--", "true")
-        assert again.returncode == 0, again.stderr
+        iris(*config, "launch", "--wait", "--cpu", "0.1", "--", "true")
         left = iris(*config, "launch", "--name", "left", "--tpu", tpu, "--", "sleep", "600")
-        assert left.returncode == 0, left.stderr
-        assert ("background loop started" in left.stderr) == (loop == "auto")
+        assert ("background loop started" in left.err) == (loop == "auto")
         pids = json.loads((root / "hosts.json").read_text())
     finally:
         stopped = iris("demo", "--stop", "--dir", str(root))
-    assert stopped.stdout.splitlines() == [f"ended {hosts} hosts"]
+    assert stopped.out.splitlines() == [f"ended {hosts} hosts"]
     assert len(pids) == hosts
     assert not root.exists()
     assert mentioning(str(tmp_path)) == []

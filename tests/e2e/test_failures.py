@@ -10,12 +10,15 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from iris_cli.cli.app import run
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.task import AttemptState
 from iris_cli.ops.views.failure import FailureCard
@@ -37,6 +40,7 @@ from tests.support.machines import Machine, MachineLab, why_no_machines
 from tests.support.oom import limited_group, no_kills
 from tests.support.site import Site
 from tests.support.sshd import SshHost, SshLab
+from tests.support.terminal import OF_ANOTHER_TERMINAL
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.ssh
@@ -46,10 +50,18 @@ pytestmark = pytest.mark.ssh
 def site(ssh_lab: SshLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     (tmp_path / "operator").mkdir()
     site = Site(tmp_path / "operator", ssh_lab(2), {"TOKEN": "wrong-token-of-lab"})
-    use_home_of(site, monkeypatch)
+    settle(site, monkeypatch)
     monkeypatch.setenv("TOKEN", "wrong-token-of-lab")
     describe(site, {"pair-0": "pair", "pair-1": "pair"})
     return site
+
+
+def settle(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this process one in which the operator types."""
+    use_home_of(site, monkeypatch)
+    monkeypatch.chdir(site.directory)
+    for name in OF_ANOTHER_TERMINAL:
+        monkeypatch.delenv(name, raising=False)
 
 
 def describe(site: Site, lots: Mapping[str, str]) -> None:
@@ -65,7 +77,16 @@ def describe(site: Site, lots: Mapping[str, str]) -> None:
 def submit(site: Site, name: str, row: Failure) -> None:
     place = () if "-c" in row.options else ("-c", "lot=pair")
     small = ("--cpu", "0.01", "--grace", "1s", "-e", f"PIDS={site.directory}")
-    site.iris("launch", "--no-schedule", "--name", name, *small, *place, *row.options, "--", *row.command)
+    iris("launch", "--no-schedule", "--name", name, *small, *place, *row.options, "--", *row.command)
+
+
+def iris(*words: str) -> str:
+    """Run a command in this process, as there are many; return what it prints."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run(words)
+    assert code == 0, (words, out.getvalue(), err.getvalue())
+    return out.getvalue()
 
 
 def pids(site: Site, job: str) -> list[int]:
@@ -97,7 +118,7 @@ def wrong(desk: Desk, rows: Mapping[str, Failure]) -> list[str]:
     for name, row in rows.items():
         card = cards[name]
         assert card is not None, name
-        shown = desk.site.iris("why", name).out
+        shown = iris("why", name)
         found += [f"{name}: {line}" for line in (*_wrong_words(card, row, shown), *_wrong_facts(card, row))]
     return found
 
@@ -155,7 +176,7 @@ def test_the_cards_of_twenty_failures_are_right(site: Site) -> None:
     assert wrong(desk, rows) == []
     for row in rows.values():
         if row.next.startswith("iris launch"):
-            site.iris(*shlex.split(row.next)[1:], "--dry-run")
+            iris(*shlex.split(row.next)[1:], "--dry-run")
     assert "1 failed, 1 stopped with it" in site.iris("why", "rank").out
 
     (site.directory / "train.py").write_text(PROGRAM.replace("raise ValueError", "print"))
@@ -204,7 +225,7 @@ def hosts(
         )  # if half of all hosts were silent, we would be cut off
         assert isinstance(machine, Machine)
         site = Site(tmp_path / "operator", [machine, far, witness])
-        use_home_of(site, monkeypatch)
+        settle(site, monkeypatch)
         describe(site, {"machine": "machine", "far": "far", "witness": "near"})
         yield Hosts(site, machine, far)
     finally:
