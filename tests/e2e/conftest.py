@@ -25,6 +25,12 @@ def slice_of_two(ssh_lab: Lab, tmp_path: Path) -> Site:
     return one_slice(ssh_lab(2), tmp_path, "v4-16")
 
 
+@pytest.fixture
+def slice_of_one(ssh_lab: Lab, tmp_path: Path) -> Site:
+    """One host, for what a second one would not do otherwise."""
+    return one_slice(ssh_lab(1), tmp_path, "v4-8")
+
+
 def one_slice(hosts: list[SshHost], tmp_path: Path, tpu: str) -> Site:
     directory = tmp_path / "operator"
     directory.mkdir()

@@ -35,9 +35,19 @@ def until(path):
 
 @pytest.fixture
 def desk(slice_of_two: Site, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setenv("HOME", str(slice_of_two.directory))
+    return at_work(slice_of_two, monkeypatch)
+
+
+@pytest.fixture
+def small_desk(slice_of_one: Site, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """For what is the same wherever a child runs."""
+    return at_work(slice_of_one, monkeypatch)
+
+
+def at_work(site: Site, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.setenv("HOME", str(site.directory))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    desk = Desk(slice_of_two)
+    desk = Desk(site)
     desk.cycle()
     return desk
 
@@ -114,14 +124,14 @@ print(*[client.job(name).wait() for name in found])
 """
 
 
-def test_a_parent_that_is_killed_and_tried_again_gets_the_same_children(desk: Desk) -> None:
-    launch(desk, "again", TRIED_AGAIN, max_retries_failure=1)
-    desk.until(ended(desk, "again"))
-    assert desk.state("again") is JobState.SUCCEEDED
-    first, second = output(desk, "again", 0).splitlines(), output(desk, "again", 1).splitlines()
+def test_a_parent_that_is_killed_and_tried_again_gets_the_same_children(small_desk: Desk) -> None:
+    launch(small_desk, "again", TRIED_AGAIN, max_retries_failure=1)
+    small_desk.until(ended(small_desk, "again"))
+    assert small_desk.state("again") is JobState.SUCCEEDED
+    first, second = output(small_desk, "again", 0).splitlines(), output(small_desk, "again", 1).splitlines()
     assert second[0] == first[0] == "again/one again/two again/sleep-1"
     assert second[1] == "SUCCEEDED SUCCEEDED SUCCEEDED"
-    submitted = [event["job"]["id"] for event in desk.site.events() if event["type"] == "JobSubmitted"]
+    submitted = [event["job"]["id"] for event in small_desk.site.events() if event["type"] == "JobSubmitted"]
     assert submitted == ["again", "again/one", "again/two", "again/sleep-1"]
 
 
@@ -191,18 +201,18 @@ print(client.submit(["true"], name="child", request_id="child-1", **small).id, f
 """
 
 
-def test_nobody_polls_for_a_while_and_nothing_is_lost(desk: Desk) -> None:
-    gave_up = desk.site.directory / "gave-up"
-    launch(desk, "patient", UNHEARD, gave_up)
-    desk.cycle()
-    desk.site.until(gave_up.exists, cycles=False)
-    assert list(desk.cluster.jobs) == ["patient"]
-    desk.until(ended(desk, "patient"))
-    assert output(desk, "patient").splitlines() == [
+def test_nobody_polls_for_a_while_and_nothing_is_lost(small_desk: Desk) -> None:
+    gave_up = small_desk.site.directory / "gave-up"
+    launch(small_desk, "patient", UNHEARD, gave_up)
+    small_desk.cycle()
+    small_desk.site.until(gave_up.exists, cycles=False)
+    assert list(small_desk.cluster.jobs) == ["patient"]
+    small_desk.until(ended(small_desk, "patient"))
+    assert output(small_desk, "patient").splitlines() == [
         "no answer for 0.2s: no cycles are running",
         "patient/child",
     ]
-    assert list(desk.cluster.jobs) == ["patient", "patient/child"]
+    assert list(small_desk.cluster.jobs) == ["patient", "patient/child"]
 
 
 BRINGS = """
@@ -216,11 +226,11 @@ print(child.id, child.wait(), flush=True)
 """
 
 
-def test_a_task_brings_a_directory_and_lines_along_for_its_child(desk: Desk) -> None:
-    launch(desk, "train", BRINGS)
-    desk.until(ended(desk, "train"))
-    assert output(desk, "train") == "train/child SUCCEEDED\n"
-    assert outputs(desk, "train/child", 2) == [
+def test_a_task_brings_a_directory_and_lines_along_for_its_child(small_desk: Desk) -> None:
+    launch(small_desk, "train", BRINGS)
+    small_desk.until(ended(small_desk, "train"))
+    assert output(small_desk, "train") == "train/child SUCCEEDED\n"
+    assert outputs(small_desk, "train/child", 2) == [
         "made inside\nset up\nfirst\n",
         "made inside\nset up\nsecond\n",
     ]
@@ -235,13 +245,13 @@ iris wait train/child
 """
 
 
-def test_a_shell_brings_a_set_up_and_lines_along_for_its_children(desk: Desk) -> None:
-    tools = only_tools("dash", desk.site.directory / "tools", ["cat"])
+def test_a_shell_brings_a_set_up_and_lines_along_for_its_children(small_desk: Desk) -> None:
+    tools = only_tools("dash", small_desk.site.directory / "tools", ["cat"])
     (tools / f"python3.{sys.version_info.minor}").symlink_to(Path(sys.executable).resolve())
-    desk.launch("train", "sh", "-c", BRINGS_FROM_A_SHELL, env={"PATH": str(tools)})
-    desk.until(ended(desk, "train"))
-    assert desk.state("train") is JobState.SUCCEEDED, desk.site.iris("logs", "train").out
+    small_desk.launch("train", "sh", "-c", BRINGS_FROM_A_SHELL, env={"PATH": str(tools)})
+    small_desk.until(ended(small_desk, "train"))
+    assert small_desk.state("train") is JobState.SUCCEEDED, small_desk.site.iris("logs", "train").out
     for child in ("train/child", "train/again"):
-        assert outputs(desk, child, 2) == ["set up\nfirst\n", "set up\nsecond\n"]
-    shown = desk.site.iris("logs", "train/child", "--tail", "all").out.splitlines()
+        assert outputs(small_desk, child, 2) == ["set up\nfirst\n", "set up\nsecond\n"]
+    shown = small_desk.site.iris("logs", "train/child", "--tail", "all").out.splitlines()
     assert shown == ["[0-1] set up", "[0] first", "[1] second"]

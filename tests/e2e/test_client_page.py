@@ -37,11 +37,11 @@ def ended(desk: Desk, job: str) -> Callable[[], bool]:
 
 
 @pytest.mark.ssh
-def test_the_examples_print_what_the_page_says(slice_of_four: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(slice_of_four.directory))
+def test_the_examples_print_what_the_page_says(slice_of_two: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(slice_of_two.directory))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     (_, outside, printed), (_, parts, pulled), (_, cross, crossed), (_, nightly, said) = EXAMPLES
-    site, desk = slice_of_four, Desk(slice_of_four)
+    site, desk = slice_of_two, Desk(slice_of_two)
     for program, words in ((outside, printed), (parts, pulled)):
         done = subprocess.run(
             [sys.executable, "-c", program],
