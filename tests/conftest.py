@@ -63,8 +63,8 @@ pytest_plugins = [
     "tests.support.operator",
     "tests.support.shared_commands",
     "tests.support.slurm",
-    "tests.support.allocation",
     "tests.support.sshd",
+    "tests.support.allocation",
     "tests.support.wheel",
 ]
 

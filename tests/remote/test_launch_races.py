@@ -13,7 +13,7 @@ import pytest
 
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.local_transport import SHELLS
 from tests.support.waiting import until
 from tests.support.worker_host import FINAL, WorkerHost, at_once, is_alive, marked, pids_in, until_gone
@@ -35,16 +35,24 @@ def has_written(host: WorkerHost, token: Token, text: bytes) -> bool:
     return text in host.output(token)
 
 
-def mixed_hosts(make_host: MakeHost) -> list[WorkerHost]:
-    """The same worker with each of the shells."""
-    hosts = [make_host(shell) for shell in SHELLS]
-    for host in hosts:
-        host.probe()
-    return hosts
+MixedHosts = Callable[..., list[WorkerHost]]
 
 
-def test_twenty_launches_of_one_token_start_it_once(make_host: MakeHost, tmp_path: Path) -> None:
-    hosts = mixed_hosts(make_host)
+@pytest.fixture
+def mixed_hosts(make_host: MakeHost, probed_host: ProbedHost) -> MixedHosts:
+    """Makes one worker with each of these shells."""
+
+    def make(shells: Sequence[str] = SHELLS) -> list[WorkerHost]:
+        first, hosts = probed_host(shells[0]), [make_host(shell) for shell in shells[1:]]
+        for host in hosts:
+            host.boot_id, host.incarnation = first.boot_id, first.incarnation
+        return [first, *hosts]
+
+    return make
+
+
+def test_twenty_launches_of_one_token_start_it_once(mixed_hosts: MixedHosts, tmp_path: Path) -> None:
+    hosts = mixed_hosts()
     starts = tmp_path / "starts"
     request = hosts[0].request(*TELL, str(starts), env={"SECRET": "canary"})
     calls = [partial(hosts[index % 3].prepare, request, go=True) for index in range(20)]
@@ -56,8 +64,8 @@ def test_twenty_launches_of_one_token_start_it_once(make_host: MakeHost, tmp_pat
     assert [len(list(directory.glob(f"{name}.*"))) for name in ("cmd", "env", "run")] == [1, 1, 1]
 
 
-def test_prepares_and_gos_in_any_order_start_it_once(make_host: MakeHost, tmp_path: Path) -> None:
-    hosts = mixed_hosts(make_host)
+def test_prepares_and_gos_in_any_order_start_it_once(mixed_hosts: MixedHosts, tmp_path: Path) -> None:
+    hosts = mixed_hosts()
     starts = tmp_path / "starts"
     request = hosts[0].request(*TELL, str(starts), setup=f"echo $$ >>{starts}-setup")
     prepares = [partial(hosts[index % 3].prepare, request) for index in range(6)]
@@ -80,10 +88,10 @@ def test_first_probes_agree_on_one_incarnation(make_host: MakeHost) -> None:
 
 @pytest.mark.parametrize("count", [4, pytest.param(24, marks=pytest.mark.soak)])
 def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(
-    make_host: MakeHost, tmp_path: Path, count: int
+    mixed_hosts: MixedHosts, tmp_path: Path, count: int
 ) -> None:
     """Calls with many tokens stop attempts before, during and after their launch."""
-    hosts = mixed_hosts(make_host)
+    hosts = mixed_hosts()
     chance = random.Random(7)
     requests = [hosts[0].request(*STAY, str(tmp_path / f"starts-{number}")) for number in range(count)]
     groups = [requests[start::8] for start in range(min(count, 8))]
@@ -120,12 +128,10 @@ def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(
     "shells", [*[pytest.param((shell,), marks=pytest.mark.soak) for shell in SHELLS], SHELLS], ids="-".join
 )
 def test_a_crowd_of_launches_and_stops_starts_each_token_once_at_most(
-    make_host: MakeHost, tmp_path: Path, shells: Sequence[str], tokens: int, launches: int, stops: int
+    mixed_hosts: MixedHosts, tmp_path: Path, shells: Sequence[str], tokens: int, launches: int, stops: int
 ) -> None:
     """Each in a separate call, in random order, many at a time."""
-    hosts = [make_host(shell) for shell in shells]
-    for host in hosts:
-        host.probe()
+    hosts = mixed_hosts(shells)
     chance = random.Random(tokens)
     starts = [tmp_path / f"starts-{number}" for number in range(tokens)]
     requests = [hosts[0].request(*STAY, str(path)) for path in starts]
@@ -173,8 +179,8 @@ def in_a_crowd(calls: Sequence[Callable[[], object]]) -> list[BaseException]:
     return [error for each in done if (error := each.exception()) is not None]
 
 
-def test_many_stops_of_one_token_send_one_term_and_agree(make_host: MakeHost) -> None:
-    hosts = mixed_hosts(make_host)
+def test_many_stops_of_one_token_send_one_term_and_agree(mixed_hosts: MixedHosts) -> None:
+    hosts = mixed_hosts()
     token = hosts[0].running(sys.executable, "-c", COUNT_TERMS)
     until(partial(has_written, hosts[0], token, b"up"))
     calls = [partial(hosts[index % 3].stop, token, grace=1_000) for index in range(12)]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind
 from iris_cli.remote.output_calls import LogPiece, OutputCalls
 from iris_cli.remote.srun import FIND_SLURM, SrunTransport
+from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
 from iris_cli.remote.transport import NoAnswer, Script, Target
 from iris_cli.remote.worker_calls import CommandRequest
@@ -32,14 +34,9 @@ from tests.support.worker_host import is_alive, kill, marked, pids_in
 TAR = archive(ordinary)
 
 
-@pytest.fixture
-def allocation(allocate: Allocate) -> Allocation:
-    return allocate()
-
-
-@pytest.fixture
-def worker(allocation: Allocation) -> SrunWorker:
-    return allocation.worker()
+@pytest.fixture(scope="module")
+def worker(shared_allocation: Allocation) -> SrunWorker:
+    return shared_allocation.worker()
 
 
 def command() -> CommandRequest:
@@ -92,7 +89,8 @@ def test_each_call_reaches_the_node(worker: SrunWorker) -> None:
 
 
 @pytest.mark.soak
-def test_all_nodes_are_workers_of_their_own(allocation: Allocation) -> None:
+def test_all_nodes_are_workers_of_their_own(allocate: Allocate) -> None:
+    allocation = allocate()
     workers = [allocation.worker(f"n{number}") for number in range(4)]
     assert len({worker.incarnation for worker in workers}) == 4
     for worker in workers:
@@ -152,14 +150,14 @@ def killing(clients: Path, after: float) -> Iterator[None]:
         thread.join(PATIENCE)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(40, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [1, pytest.param(40, marks=pytest.mark.soak)])
 def test_a_call_whose_client_is_killed_is_no_answer_and_is_repeated_without_harm(
     worker: SrunWorker, clients: Path, tmp_path: Path, count: int
 ) -> None:
     environ = worker.allocation.slurm.environ
     transport = SrunTransport(worker.allocation.over_ssh, {**environ, "PATH": f"{clients}:{environ['PATH']}"})
     cut = TaskRunner(transport, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
-    chance, shipped, silences = random.Random(count), shipment(TAR), 0
+    chance, shipped, silences = random.Random(4), shipment(TAR), 0
     for number in range(count):
         starts = tmp_path / f"starts-{number}"
         task = ("sh", "-c", f"echo started >>{starts}; exec sleep 1000")
@@ -218,26 +216,31 @@ def lost(call: Call, clients: Path, chance: random.Random) -> bool:
 
 
 LAUNCH = """
-import sys
+import os, sys
+from pathlib import Path
 from iris_cli.core import Connection
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.remote.srun import SrunTransport
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
-from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
 from iris_cli.remote.transport import Target
-from iris_cli.core import Connection, WorkerId
-from pathlib import Path
-import os
-job, node, remote_dir, boot, incarnation, token, starts = sys.argv[1:]
-transport = SrunTransport(SshTransport(Path("known_hosts")), os.environ)
-runner = TaskRunner(transport, "c1", connect_timeout=600, timeout=600)
+job, node, remote_dir, boot, incarnation = sys.argv[1:]
 connection = Connection(host="127.0.0.1", allocation=job, node=node, remote_dir=remote_dir)
-request = LaunchRequest(token=Token(token), argv=("sh", "-c", f"echo started >>{starts}"), env={})
-print("up", flush=True)
-target = Target(worker=WorkerId(node), connection=connection)
-print(runner.prepare(target, [request], boot_id=boot, incarnation=incarnation, go=True), flush=True)
+def launch(token, starts):
+    transport = SrunTransport(SshTransport(Path("known_hosts")), os.environ)
+    runner = TaskRunner(transport, "c1", connect_timeout=600, timeout=600)
+    request = LaunchRequest(token=Token(token), argv=("sh", "-c", f"echo started >>{starts}"), env={})
+    print(os.getpid(), flush=True)
+    target = Target(worker=WorkerId(node), connection=connection)
+    runner.prepare(target, [request], boot_id=boot, incarnation=incarnation, go=True)
+for line in sys.stdin:
+    if os.fork() == 0:
+        launch(*line.split())
+        os._exit(0)
+    os.wait()
+    print("over", flush=True)
 """
+"""Launches for each line of its input, in a process forked for that."""
 
 
 @pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.soak)])
@@ -246,27 +249,30 @@ def test_a_launch_by_a_process_that_is_killed_happens_once(
 ) -> None:
     chance = random.Random(20)
     allocation = worker.allocation
-    for number in range(count):
-        starts = tmp_path / f"starts-{number}"
-        request = worker.request("sh", "-c", f"echo started >>{starts}")
-        place = (allocation.job, worker.node, allocation.remote_dir)
-        words = (*place, worker.boot_id, worker.incarnation, request.token, str(starts))
-        process = subprocess.Popen(
-            [sys.executable, "-c", LAUNCH, *words],
-            env=allocation.slurm.environ,
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"up\n"
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(chance.uniform(0.0, 0.4))
-        process.kill()
-        process.communicate(timeout=PATIENCE)
-        worker.prepare(request, go=True)
-        worker.go(request.token)
-        assert worker.wait(request.token).exit_code == 0
-        assert starts.read_text() == "started\n"
+    place = (allocation.job, worker.node, allocation.remote_dir, worker.boot_id, worker.incarnation)
+    with subprocess.Popen(
+        [sys.executable, "-c", LAUNCH, *place],
+        env=allocation.slurm.environ,
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as launcher:
+        assert launcher.stdin is not None
+        assert launcher.stdout is not None
+        for number in range(count):
+            starts = tmp_path / f"starts-{number}"
+            request = worker.request("sh", "-c", f"echo started >>{starts}")
+            print(request.token, starts, file=launcher.stdin, flush=True)
+            pid = int(launcher.stdout.readline())
+            select.select([launcher.stdout], [], [], chance.uniform(0.0, 0.4))
+            kill(pid)
+            assert launcher.stdout.readline() == "over\n"
+            worker.prepare(request, go=True)
+            worker.go(request.token)
+            assert worker.wait(request.token).exit_code == 0
+            assert starts.read_text() == "started\n"
+        launcher.stdin.close()
     until(lambda: not allocation.is_called())
 
 
@@ -318,8 +324,9 @@ def test_a_controller_that_hangs_is_silence_and_loses_nothing(worker: SrunWorker
     assert worker.stopped(token).state is RemoteState.STOPPED
 
 
-def test_the_end_of_the_allocation_is_silence(worker: SrunWorker) -> None:
-    allocation = worker.allocation
+def test_the_end_of_the_allocation_is_silence(allocate: Allocate) -> None:
+    allocation = allocate(1)
+    worker = allocation.worker()
     token = worker.running("sh", "-c", "trap '' TERM; sleep 1000")
     allocation.slurm.run("scancel", allocation.job)
     allocation.slurm.ended(allocation.job)
@@ -329,17 +336,17 @@ def test_the_end_of_the_allocation_is_silence(worker: SrunWorker) -> None:
     assert allocation.job in answer.detail
 
 
-def test_a_node_that_is_not_in_the_allocation_is_silence(allocate: Allocate) -> None:
-    allocation = allocate(1)
-    other = "n3" if allocation.slurm.jobs(allocation.job)[0]["NodeList"] == "n0" else "n0"
+def test_a_node_that_is_not_in_the_allocation_is_silence(shared_allocation: Allocation) -> None:
+    allocation = shared_allocation
+    assert allocation.slurm.jobs(allocation.job)[0]["NodeList"] == NODE
     runner = TaskRunner(allocation.transport, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
-    answer = runner.poll(allocation.target(other), [new_token()])
+    answer = runner.poll(allocation.target("n0"), [new_token()])
     assert isinstance(answer, Silence)
     assert (answer.kind, answer.step, answer.sent) == (SilenceKind.UNREACHABLE, "srun", False)
 
 
-def test_without_slurm_the_error_names_the_command(tmp_path: Path, allocate: Allocate) -> None:
-    transport = SrunTransport(allocate(1).over_ssh, {"PATH": str(tmp_path)})
+def test_without_slurm_the_error_names_the_command(tmp_path: Path, ssh: SshTransport) -> None:
+    transport = SrunTransport(ssh, {"PATH": str(tmp_path)})
     connection = Connection(host="h", allocation="1", node="n1")
     with pytest.raises(NoAnswer, match="srun") as caught:
         transport.run(

@@ -29,7 +29,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 
 def test_the_limit_of_steps_is_silence_with_a_hint(allocate: Allocate) -> None:
-    allocation = allocate(1)
+    allocation = allocate(1, node="n0")
     target = allocation.target("n0")
 
     def use_up() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from iris_cli.remote.task_runner import TaskRunner
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import holder_script
 from tests.support.slurm import Slurm
+from tests.support.sshd import SshLab
 from tests.support.strays import end_strays, strays
 from tests.support.waiting import PATIENCE, until
 from tests.support.worker_host import WorkerHost
@@ -52,8 +54,14 @@ class Allocation:
     def worker(self, node: str = NODE) -> SrunWorker:
         """A probed worker: waits for its holder."""
         worker = SrunWorker(self.directory / node, self.directory, allocation=self, node=node)
-        until(lambda: isinstance(worker.runner.probe(worker.target), ProbeReport))
-        worker.probe()
+
+        def is_probed() -> bool:
+            answer = worker.runner.probe(worker.target)
+            if isinstance(answer, ProbeReport):
+                worker.boot_id, worker.incarnation = answer.boot_id, answer.incarnation
+            return isinstance(answer, ProbeReport)
+
+        until(is_probed)
         return worker
 
     def holder(self, node: str = NODE) -> Path:
@@ -106,23 +114,43 @@ Allocate = Callable[..., Allocation]
 @pytest.fixture
 def allocate(slurm: Slurm, tmp_path: Path, ssh: SshTransport) -> Iterator[Allocate]:
     """Submits jobs; their nodes are free again after the test."""
+    with allocating(slurm, tmp_path, ssh) as submit:
+        yield submit
+
+
+@contextmanager
+def allocating(slurm: Slurm, place: Path, ssh: SshTransport) -> Iterator[Allocate]:
+    """Submit jobs, with files below a directory; afterwards their nodes are free again."""
     made: list[Allocation] = []
 
-    def submit(nodes: int = 4, *, shell: str = "/bin/sh") -> Allocation:
-        directory = tmp_path / f"job-{len(made)}"
+    def submit(nodes: int = 4, *, node: str = NODE, shell: str = "/bin/sh") -> Allocation:
+        directory = place / f"job-{len(made)}"
         directory.mkdir()
         allocation = Allocation(slurm, "", directory, ssh)
         script = directory / "batch.sh"
         script.write_text(f"#!{shell}\n{holder_script(allocation.remote_dir)}")
-        options = (f"--nodes={nodes}", "--ntasks-per-node=1", f"--output={directory}/batch.out")
-        allocation.job = slurm.submit(script, *options, cwd=directory)
+        options = (f"--nodes={nodes}", f"--nodelist={node}", "--ntasks-per-node=1")
+        allocation.job = slurm.submit(script, *options, f"--output={directory}/batch.out", cwd=directory)
         made.append(allocation)
         allocation.until_ready()
         return allocation
 
-    yield submit
-    for each in made:
-        slurm.run("scancel", "--quiet", each.job)
-    for each in made:
-        slurm.ended(each.job)
-    end_strays(tmp_path)
+    try:
+        yield submit
+    finally:
+        for each in made:
+            slurm.run("scancel", "--quiet", each.job)
+        for each in made:
+            slurm.ended(each.job)
+        end_strays(place)
+
+
+@pytest.fixture(scope="module")
+def shared_allocation(
+    slurm: Slurm, tmp_path_factory: pytest.TempPathFactory, shared_lab: SshLab
+) -> Iterator[Allocation]:
+    """One node for all tests of a module: a job of its own takes longer than most tests."""
+    over_ssh = SshTransport(shared_lab.known_hosts, ssh_config=None, user_known_hosts=None)
+    with allocating(slurm, tmp_path_factory.mktemp("allocation"), over_ssh) as submit:
+        yield submit(1)
+    over_ssh.close()

@@ -1,6 +1,7 @@
 """A host that can't start processes, because a limit on their number is reached.
 
-As a program: `lone_shell.py SHELL ARGUMENT...` executes the shell, for which the kernel refuses new processes.
+As a program: `lone_shell.py PROC SHELL ARGUMENT...` executes the shell, for which the kernel refuses new processes. The
+directory PROC gets the shell's own process and those of attempts, if it is not /proc.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.waiting import PATIENCE
@@ -41,7 +42,9 @@ def _rules() -> bytes:
     return b"".join(struct.pack("HBBI", *rule) for rule in rules)
 
 
-def main(words: list[str]) -> None:
+def main(proc: Path, words: list[str]) -> None:
+    if proc != Path("/proc"):
+        _list_few(proc)
     rules = ctypes.create_string_buffer(_rules())
     program = _Program((len(rules) - 1) // 8, ctypes.addressof(rules))
     libc = ctypes.CDLL(None)
@@ -52,19 +55,34 @@ def main(words: list[str]) -> None:
     os.execv(words[0], ["sh", *words[1:]])
 
 
+def _list_few(proc: Path) -> None:
+    """Without external commands a shell takes seconds for all processes of a busy machine."""
+    proc.mkdir(exist_ok=True)
+    for old in proc.iterdir():
+        if old.name.isdigit() and old.is_symlink():
+            old.unlink()
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with suppress(OSError):  # it has ended, or belongs to another user
+            if pid == os.getpid() or b"IRIS_ATTEMPT_TOKEN=" in Path(f"/proc/{pid}/environ").read_bytes():
+                (proc / str(pid)).symlink_to(f"/proc/{pid}")
+    for name in ("self", "stat", "sys", "uptime"):
+        with suppress(FileExistsError):
+            (proc / name).symlink_to(f"/proc/{name}")
+
+
 def works() -> bool:
     """Return True if such a shell really can't start processes."""
-    words = [sys.executable, "-I", __file__, "/bin/sh", "-c", "printf x; (:); printf y"]
+    words = [sys.executable, "-I", __file__, "/proc", "/bin/sh", "-c", "printf x; (:); printf y"]
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE).stdout == "x"
 
 
 @contextmanager
-def alone(tools: Path) -> Iterator[None]:
-    """Let the `sh` in this directory start no processes during the block."""
+def alone(tools: Path, proc: Path = Path("/proc")) -> Iterator[None]:
+    """Let the `sh` in this directory start no processes during the block; it fills `proc`, if that is not /proc."""
     shell, kept = tools / "sh", tools / "sh.kept"
     path = shutil.which(os.fspath(shell.readlink()))
     shell.rename(kept)
-    shell.write_text(f'#!{shutil.which("dash")}\nexec {sys.executable} -I {__file__} {path} "$@"\n')
+    shell.write_text(f'#!{shutil.which("dash")}\nexec {sys.executable} -I {__file__} {proc} {path} "$@"\n')
     shell.chmod(0o755)
     try:
         yield
@@ -73,4 +91,4 @@ def alone(tools: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(Path(sys.argv[1]), sys.argv[2:])
