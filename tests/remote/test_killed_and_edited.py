@@ -94,7 +94,12 @@ def test_an_edited_directory_never_turns_a_failure_into_a_success_or_hides_proce
 ) -> None:
     """Edited by a person, by a task, or by a repair of the file system."""
     gate, healthy = tmp_path / "gate", dash_host.running("sleep", "1000")
-    edited = {dash_host.running("sh", "-c", WAIT_FOR_GATE, str(gate), "3", grace=1.0): edit for edit in EDITS}
+    requests = [dash_host.request("sh", "-c", WAIT_FOR_GATE, str(gate), "3", grace=1.0) for _ in EDITS]
+    dash_host.prepare(*requests, go=True)
+    edited = {request.token: edit for request, edit in zip(requests, EDITS, strict=True)}
+    dash_host.wait_for_all(list(edited), {RemoteState.RUNNING})
+    for token in edited:
+        dash_host.wait_for_program(token)
     for token, edit in edited.items():
         assert os.system(f"cd {dash_host.attempt_dir(token)} && {{ {edit}; }}") == 0
     ends = (RemoteState.EXITED, RemoteState.LOST, RemoteState.NOSTART)
@@ -108,8 +113,7 @@ def test_an_edited_directory_never_turns_a_failure_into_a_success_or_hides_proce
             assert report.exit_code == 3, edited[report.token]
     for token, edit in edited.items():
         assert dash_host.poll(token, healthy)[1].state is RemoteState.RUNNING, edit
-    for token in edited:
-        dash_host.stop(token, grace=0)
+    dash_host.runner.stop(dash_host.target, [(token, 0.0) for token in edited])
     dash_host.wait_for_all(list(edited), FINAL - {RemoteState.LOST})
     assert dash_host.state(healthy) is RemoteState.RUNNING
 

@@ -16,6 +16,7 @@ from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import REQUIRED, only_tools, tools_of
+from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost, kill, marked
 
 
@@ -268,7 +269,7 @@ def test_a_host_whose_grep_cannot_search_environments_is_refused(make_host: Make
     token = host.running("sleep", "1000")
     for pid in [host.wrapper(token), *marked(token)]:
         kill(pid)
-    assert host.state(token) is RemoteState.ORPHANED
+    until(lambda: host.state(token) is RemoteState.ORPHANED)  # killed processes take a moment to end
 
 
 def test_a_failed_shell_is_a_silence_with_a_hint(make_host: MakeHost, tmp_path: Path) -> None:

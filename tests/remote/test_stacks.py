@@ -183,14 +183,8 @@ PIECES["hostile"] = f"{HOSTILE}{WAITS}wait_for_others('up')"
 
 
 def test_without_a_stack_kernel_states_are_reported(host: WorkerHost, python: str) -> None:
-    tokens = running(host, python, "spins", "neither", "hostile")
-
-    def states(token: Token) -> list[tuple[str, bool]]:
-        [found] = asked(host, token)
-        return [(each.state, each.spins) for each in found.programs[0].threads]
-
-    until(lambda: states(tokens[0]) == [("R", True)])  # on a busy host it must first get some time to spin
-    sleeping, hostile = (each.programs[0].threads for each in asked(host, *tokens[1:]))
+    tokens = running(host, python, "neither", "hostile")
+    sleeping, hostile = (each.programs[0].threads for each in asked(host, *tokens))
     assert [(each.state, each.spins) for each in sleeping] == [("S", False)]
     assert sleeping[0].wait_channel in (
         "",
@@ -200,6 +194,13 @@ def test_without_a_stack_kernel_states_are_reported(host: WorkerHost, python: st
         "futex_do_wait",
     )
     assert [(each.state, each.spins, each.name[:4]) for each in hostile] == [("S", False, "a) R")]
+    [spinning] = running(host, python, "spins")
+
+    def states() -> list[tuple[str, bool]]:
+        [found] = asked(host, spinning)
+        return [(each.state, each.spins) for each in found.programs[0].threads]
+
+    until(lambda: states() == [("R", True)])  # on a busy host it must first get some time to spin
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ FINAL = frozenset(
 )
 
 _UNSEEN = 0.3
-"""Seconds until an attempt is polled again even if its directory has not changed."""
+"""Seconds until an attempt is polled again even if its directory has not changed; each time half as many more."""
 
 
 @dataclass(eq=False)
@@ -129,8 +129,9 @@ class WorkerHost:
 
     def stopped(self, token: Token, grace: float = 5.0) -> AttemptReport:
         """Stop an attempt; wait until that is proven, or it has ended by itself."""
-        self.stop(token, grace)
-        return self.wait(token, {RemoteState.STOPPED, RemoteState.EXITED, RemoteState.NOSTART})
+        states = {RemoteState.STOPPED, RemoteState.EXITED, RemoteState.NOSTART}
+        report = self.stop(token, grace)
+        return report if report.state in states else self.wait(token, states)
 
     def wait(
         self, token: Token, states: Iterable[RemoteState] = FINAL, *, renew: bool = True
@@ -154,16 +155,17 @@ class WorkerHost:
         A poll takes as much CPU time as the awaited step.
         """
         wanted, polled = set(states), list[AttemptReport]()
-        seen, due = "", 0.0
+        seen, due, unseen = "", 0.0, _UNSEEN
 
         def are_there() -> bool:
-            nonlocal seen, due
+            nonlocal seen, due, unseen
             found, began = self._traces(tokens), time.monotonic()
             if found == seen and began < due:
                 return False
+            unseen = min(1.5 * unseen, 2.0) if found == seen else _UNSEEN
             polled[:] = self.poll(*tokens, renew=renew)
             now = time.monotonic()
-            seen, due = found, now + max(_UNSEEN, 4 * (now - began))
+            seen, due = found, now + max(unseen, 4 * (now - began))
             return all(report.state in wanted for report in polled)
 
         until(are_there, lambda: polled)

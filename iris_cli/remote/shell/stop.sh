@@ -120,12 +120,13 @@ update_kill_at() {
 # await_stops TOKENS: wait until all these attempts are stopped, for at most a second.
 await_stops() {
     now
-    deadline=$((now + 100))
+    deadline=$((now + 100)) pause=0.05
     for each; do
         while [ -d "$each" ] && [ ! -e "$each/stop.done" ] && [ "$now" -lt "$deadline" ]; do
             read_names "$each"
             case $stop in '' | stop.idle) [ -z "$record" ] || break ;; esac
-            nap 0.02
+            nap $pause
+            pause=0.1
             now
         done
     done

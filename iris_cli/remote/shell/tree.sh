@@ -129,7 +129,20 @@ end_processes() {
         rounds=$((rounds + 1))
         # Don't pause if the first scan found nothing.
         [ "$rounds$empty_scans" != 11 ] || continue
-        if [ "$rounds" -le 10 ]; then nap 0.03; else nap 0.2; fi
+        if [ "$rounds" -le 10 ]; then nap 0.03; else nap_until_change; fi
+    done
+}
+
+# nap_until_change: nap until one of $others ends or KILL is due, at most about a second. These checks need no
+# scan, which costs much more CPU time.
+nap_until_change() {
+    for _ in 1 2 3 4 5; do
+        nap 0.2
+        [ -n "$others" ] || return 0
+        for process in $others; do is_alive "${process%%:*}" "${process#*:}" || return 0; done
+        now
+        update_kill_at
+        [ -n "$killing_since" ] || [ "$now" -lt "$kill_at" ] || return 0
     done
 }
 
