@@ -149,7 +149,7 @@ def test_a_large_tree_is_reaped_in_the_end(dash_host: WorkerHost) -> None:
 @pytest.mark.parametrize(
     ("lost", "step"),
     [
-        (False, 8),
+        (False, 12),
         pytest.param(False, 3, marks=pytest.mark.soak),
         pytest.param(True, 3, marks=pytest.mark.soak),
     ],

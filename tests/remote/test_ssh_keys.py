@@ -116,40 +116,40 @@ def test_a_key_that_others_may_read_is_refused_with_the_command_that_helps(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become a user without its power over files")
-@pytest.mark.parametrize(
-    ("owner", "mode", "fix"),
-    [
-        (0, 0, "chmod 600 {key}"),
-        (65534, 0o600, "sudo chown $(id -un) {key} && chmod 600 {key}"),
-        (None, 0, "ls -ld {directory}"),
-    ],
-    ids=["no permission", "another owner", "a directory"],
-)
-@pytest.mark.parametrize("name", ["key", "key-cert.pub"])
-def test_a_key_that_this_user_may_not_read_is_named_with_the_command_that_helps(
-    tmp_path: Path, name: str, owner: int | None, mode: int, fix: str
-) -> None:
-    directory = tmp_path / "keys"
-    directory.mkdir()
-    write_key(directory / "key")
-    file = directory / name
-    file.touch()
-    file.chmod(mode)
-    os.chown(file, owner or 0, 0)
-    directory.chmod(0o700 if owner is not None else 0)
-    (tmp_path / "cluster.yaml").write_text(
-        f"ssh: {{key: {directory / 'key'}}}\nworkers: [{{id: w, host: 127.0.0.1}}]\n"
-    )
+def test_a_key_that_this_user_may_not_read_is_named_with_the_command_that_helps(tmp_path: Path) -> None:
+    cases = [
+        (name, *case)
+        for name in ("key", "key-cert.pub")
+        for case in (
+            (0, 0, "chmod 600 {key}"),
+            (65534, 0o600, "sudo chown $(id -un) {key} && chmod 600 {key}"),
+            (None, 0, "ls -ld {directory}"),  # the directory can't be read
+        )
+    ]
+    wanted, workers = {}, []
+    for number, (name, owner, mode, fix) in enumerate(cases):
+        directory, host = tmp_path / f"keys-{number}", f"127.0.0.{number + 1}"
+        directory.mkdir()
+        write_key(directory / "key")
+        file = directory / name
+        file.touch()
+        file.chmod(mode)
+        os.chown(file, owner or 0, 0)
+        directory.chmod(0o700 if owner is not None else 0)
+        workers.append(f"{{id: w{number}, host: {host}, ssh: {{key: {directory / 'key'}}}}}")
+        key = directory / ("key" if owner is None else name)
+        wanted[f"for {host}: can't read the key {key}: Permission denied"] = fix.format(
+            key=key, directory=directory
+        )
+    (tmp_path / "cluster.yaml").write_text(f"workers: [{', '.join(workers)}]\n")
     words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", sys.executable, "-m", "iris_cli"]
     ran = subprocess.run(
         [*words, "--json", "doctor", "--offline"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    directory.chmod(0o700)
-    [finding] = [each for each in json.loads(ran.stdout)["findings"] if each["subject"] == "keys"]
-    if owner is None:
-        file = directory / "key"
-    assert finding["text"].startswith(f"can't read the key {file}: Permission denied")
-    assert finding["fix"] == fix.format(key=file, directory=directory)
+    for number in range(len(cases)):
+        (tmp_path / f"keys-{number}").chmod(0o700)
+    findings = [each for each in json.loads(ran.stdout)["findings"] if each["subject"] == "keys"]
+    assert {each["text"]: each["fix"] for each in findings} == wanted
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def until_state(runner: TaskRunner, target: Target, token: Token, state: RemoteS
 
 
 def test_a_gang_is_prepared_started_watched_and_stopped_over_ssh(ssh_lab: SshLab, runner: TaskRunner) -> None:
-    targets = [host.target() for host in ssh_lab(3)]
+    targets = [host.target() for host in ssh_lab(2)]
     tokens = [Token(secrets.token_hex(16)) for _ in targets]
     ranks = list(zip(targets, tokens, strict=True))
     try:
