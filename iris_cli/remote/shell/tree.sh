@@ -129,20 +129,28 @@ end_processes() {
         rounds=$((rounds + 1))
         # Don't pause if the first scan found nothing.
         [ "$rounds$empty_scans" != 11 ] || continue
-        if [ "$rounds" -le 10 ]; then nap 0.03; else nap_until_change; fi
+        nap_until_change
     done
 }
 
-# nap_until_change: nap until one of $others ends or KILL is due, at most about a second. These checks need no
-# scan, which costs much more CPU time.
+# nap_until_change: nap until one of the known processes ends or the next signal is due, at most five times.
+# These checks need no scan, which costs much more CPU time.
 nap_until_change() {
+    pause=0.03
+    [ "$rounds" -le 10 ] || pause=0.2
     for _ in 1 2 3 4 5; do
-        nap 0.2
-        [ -n "$others" ] || return 0
-        for process in $others; do is_alive "${process%%:*}" "${process#*:}" || return 0; done
+        nap $pause
+        known=$others
+        [ -z "$alone_since" ] || known=$wrappers
+        [ -n "$known" ] || return 0
+        for process in $known; do is_alive "${process%%:*}" "${process#*:}" || return 0; done
         now
         update_kill_at
-        [ -n "$killing_since" ] || [ "$now" -lt "$kill_at" ] || return 0
+        if [ -n "$alone_since" ]; then
+            [ "$now" -lt $((alone_since + 200)) ] || return 0
+        else
+            [ -n "$killing_since" ] || [ "$now" -lt "$kill_at" ] || return 0
+        fi
     done
 }
 
