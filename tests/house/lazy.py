@@ -87,6 +87,7 @@ def differences(modules: Iterable[Module], lazy: Mapping[str, str] = LAZY) -> It
         (module.name.removeprefix(f"{PACKAGE}."), target.removeprefix(f"{PACKAGE}."))
         for module in modules
         if module.layer not in ("", "cli", "__main__")
+        if any(isinstance(node, ast.Import | ast.ImportFrom) and node.col_offset for node in module.nodes)
         for function in module.nodes
         if isinstance(function, ast.FunctionDef | ast.Lambda)
         for target in imported(ast.walk(function), names)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 import gc
-import io
-import re
-import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "iris_cli"
@@ -65,10 +63,7 @@ _PORTS = {
 }
 _CLOCKS_AND_DICE = frozenset({"time", "random", "secrets", "uuid"})
 _READINGS = frozenset({"now", "today", "utcnow"})  # of datetime and date
-_IGNORE = re.compile(r"#\s*(noqa|type:\s*ignore)(?P<rest>.*)")
-_IGNORE_WELL = re.compile(
-    r"(: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*|\[[a-z-]+(, ?[a-z-]+)*\])\s*(#|-|–|—)\s*\S.{4,}"
-)
+_LEAVES = {str, int, float, complex, bool, bytes, type(None), type(...), ast.Load, ast.Store, ast.Del}
 
 
 @dataclass(frozen=True)
@@ -88,8 +83,21 @@ class Module:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """All of the tree: each rule looks through it."""
-        return list(ast.walk(self.tree))
+        """All of the tree but the contexts of names: each rule looks through it."""
+        found: list[ast.AST] = [self.tree]
+        for node in found:  # it grows on the way
+            for name in node._fields:
+                value: Any = getattr(node, name, None)
+                kind = type(value)
+                if kind is list:
+                    found += [each for each in value if isinstance(each, ast.AST)]
+                elif kind not in _LEAVES:
+                    found.append(value)
+        return found
+
+    def has(self, words: Iterable[str]) -> bool:
+        """Whether one of these stands in the text: if none does, no name in the tree can be one."""
+        return any(word in self.text for word in words)
 
     @property
     def layer(self) -> str:
@@ -147,9 +155,10 @@ def imports_upwards(module: Module) -> Iterator[str]:
 
 def imports_by_name(module: Module) -> Iterator[str]:
     """Imports that the rule of the layers can't see."""
-    if module.layer and module.name not in _IMPORT_BY_NAME:
+    by_name = ("import_module", "__import__")
+    if module.layer and module.name not in _IMPORT_BY_NAME and module.has(by_name):
         for line, named in _names(module):
-            if named in ("import_module", "__import__"):
+            if named in by_name:
                 yield f"{module.name}:{line} imports by name: write an import"
 
 
@@ -175,7 +184,7 @@ def _sources(module: Module) -> Iterator[tuple[int, str]]:
                 for name in names
                 if node.module in _CLOCKS_AND_DICE or name == "os.urandom"
             )
-        elif isinstance(node, ast.Attribute):
+        elif isinstance(node, ast.Attribute) and (node.attr == "urandom" or node.attr in _READINGS):
             of = ast.unparse(node.value)
             if (of, node.attr) == ("os", "urandom") or (
                 node.attr in _READINGS and of.split(".")[-1] in ("datetime", "date")
@@ -239,29 +248,9 @@ def _name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def long_functions(module: Module, most: int = 60) -> Iterator[str]:
-    for node in module.nodes:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            if lines > most:
-                yield f"{module.name}:{node.lineno} {node.name} has {lines} lines, more than {most}"
-
-
-def long_files(module: Module, most: int = 400) -> Iterator[str]:
-    lines = len(module.text.splitlines())
-    if lines > most:
-        yield f"{module.name} has {lines} lines, more than {most}"
-
-
-def empty_names(module: Module) -> Iterator[str]:
-    for part in module.name.split("."):
-        if part.strip("_") in ("util", "utils", "helper", "helpers", "common", "misc"):
-            yield f"{module.name}: the name {part} says nothing of what is in it"
-
-
 def raw_keys(module: Module) -> Iterator[str]:
     """Well-known attribute keys as literals: a typing error in one of them places jobs wrongly, in silence."""
-    if module.layer and module.name != _KEYS_HOME:
+    if module.layer and module.name != _KEYS_HOME and module.has(_KEYS):
         words = {
             id(line.value)
             for node in module.nodes
@@ -292,21 +281,10 @@ def prints(module: Module) -> Iterator[str]:
                 yield f"{module.name}:{node.lineno} prints: only render does"
 
 
-def bare_ignores(module: Module) -> Iterator[str]:
-    """What is silenced says which rule, and why: `# noqa: S603 - the command is our own`."""
-    if not _IGNORE.search(module.text):
-        return  # in most files: to cut them into tokens takes long
-    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
-        if token.type is not tokenize.COMMENT:
-            continue
-        match = _IGNORE.search(token.string)
-        if match and not _IGNORE_WELL.match(match["rest"]):
-            yield f"{module.name}:{token.start[0]} silences a check without its code and a reason"
-
-
 def trusting_policies(module: Module) -> Iterator[str]:
-    for line, named in _names(module):
-        if named in ("AutoAddPolicy", "WarningPolicy"):
+    trusting = ("AutoAddPolicy", "WarningPolicy")
+    for line, named in _names(module) if module.has(trusting) else ():
+        if named in trusting:
             yield f"{module.name}:{line} {named} takes any host for the right one"
 
 
@@ -340,6 +318,8 @@ def insides_of_the_ssh_library(module: Module) -> Iterator[str]:
 
 def files_from_afar(module: Module) -> Iterator[str]:
     """Uses of libraries that create files or objects from received data. Headers of a tar file may be written."""
+    if not module.has(_UNPACKERS):
+        return
     headers = {
         node.lineno
         for node in module.nodes

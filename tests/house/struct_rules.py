@@ -43,7 +43,13 @@ def assigned_records(module: Module) -> Iterator[str]:
     if not module.layer or module.name.startswith(f"{PACKAGE}.core.evolve"):
         return
     fields = _record_fields()
-    for function in filter(_is_function, module.nodes):
+    assigned = {
+        node
+        for node in module.nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in fields
+        if _name(node.value) in _RECORDS
+    }
+    for function in filter(_is_function, module.nodes if assigned else ()):
         own = {
             name.id
             for node in ast.walk(function)
@@ -54,9 +60,9 @@ def assigned_records(module: Module) -> Iterator[str]:
             if isinstance(name, ast.Name)
         }
         for node in ast.walk(function):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in fields:
+            if isinstance(node, ast.Attribute) and node in assigned:
                 of = _name(node.value)
-                if of in _RECORDS and of not in own:
+                if of not in own:
                     yield f"{module.name}:{node.lineno} assigns to {of}.{node.attr}: only evolve changes records"
 
 

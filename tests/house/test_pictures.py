@@ -64,7 +64,7 @@ def test_every_recorded_file_belongs_to_a_picture() -> None:
 def imports_of(module: Module) -> set[str]:
     """The modules that one imports, with their packages."""
     found: set[str] = set()
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             above = node.module.split(".")
             found |= {".".join(above[:length]) for length in range(1, len(above) + 1)}
