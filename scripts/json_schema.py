@@ -193,10 +193,15 @@ def _fields(kind: type[Struct]) -> list[FieldInfo]:
 
 def _import_for_types(module: Any) -> None:
     """Run the imports under TYPE_CHECKING in a module, because its annotations need them."""
-    for node in ast.parse(inspect.getsource(module)).body:
+    for node in _parsed(module).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             imports = [each for each in node.body if isinstance(each, ast.Import | ast.ImportFrom)]
             exec(compile(ast.Module(imports, []), module.__name__, "exec"), vars(module))
+
+
+@cache
+def _parsed(module: Any) -> ast.Module:
+    return ast.parse(inspect.getsource(module))
 
 
 def _schema_hook(kind: type) -> dict[str, Any]:
@@ -358,7 +363,9 @@ def _comments(kind: type[Struct]) -> dict[str, str]:
     for field in _fields(kind):
         if field.name in getattr(kind, "FLATTENED", ()):
             found |= _comments(field.type)
-    for line in inspect.getsource(kind).splitlines():
+    module = sys.modules[kind.__module__]
+    (source,) = (each for each in _parsed(module).body if getattr(each, "name", "") == kind.__name__)
+    for line in inspect.getsource(module).splitlines()[source.lineno - 1 : source.end_lineno]:
         if (match := re.fullmatch(r"    (\w+): .*?  # (.*)", line)) and match[1] not in omitted:
             found[match[1]] = match[2]
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -31,16 +30,22 @@ def rows() -> dict[str, list[str]]:
     return found
 
 
+_MARK_OR_NAME = re.compile(r"^(?:(@pytest\.mark\.soak)\b|def (\w+))", re.MULTILINE)
+
+
 @cache
 def functions_of(file: str) -> Mapping[str, bool]:
     """The functions in a file by name, and whether only long runs take them; empty if there is no such file."""
     path = ROOT / file
     if not path.is_file():
         return {}
-    found = (
-        node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)
-    )
-    return {each.name: "pytest.mark.soak" in map(ast.unparse, each.decorator_list) for each in found}
+    found: dict[str, bool] = {}
+    marked = False
+    for mark, name in _MARK_OR_NAME.findall(path.read_text("utf-8")):
+        if name:
+            found[name] = marked
+        marked = bool(mark)
+    return found
 
 
 def exists(named: str) -> bool:
