@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import pytest
 
 from tests.simulation.simulation import run
 
-_DEFAULT = 4
+_SHORT = (1, 3, 12, 13)
+"""Seeds whose stories are among the shortest."""
 _SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "240"))
 
 
-def _all_is_well(seeds: range) -> None:
+def _all_is_well(seeds: Iterable[int]) -> None:
     """Also no slice-second is wasted after healing."""
     for seed in seeds:
         result = run(seed, scaling=True)
@@ -24,9 +26,8 @@ def _all_is_well(seeds: range) -> None:
         assert result.ledger.wasted == 0.0
 
 
-@pytest.mark.parametrize("first", range(4))
-def test_the_cloud_has_the_slices_of_the_log_and_no_money_is_wasted(first: int) -> None:
-    _all_is_well(range(first, _DEFAULT, 4))
+def test_the_cloud_has_the_slices_of_the_log_and_no_money_is_wasted() -> None:
+    _all_is_well(_SHORT)
 
 
 @pytest.mark.soak
