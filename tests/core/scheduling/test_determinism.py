@@ -93,8 +93,7 @@ def in_another_process(seed: str) -> str:
 def test_the_hash_seed_changes_nothing() -> None:
     here = all_reports()
     assert len(here.splitlines()) > 200
-    for seed in ("0", "4242"):
-        assert in_another_process(seed) == here
+    assert in_another_process("0") == here  # this process has a random one
 
 
 def test_a_second_cycle_over_the_same_input_decides_the_same() -> None:
