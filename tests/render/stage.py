@@ -13,12 +13,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Self, cast
 
 import pytest
+import typer.main
+from typer.utils import get_params_from_function
 
 from iris_cli.cli import app, consent
 from iris_cli.clock import Clock
@@ -37,6 +39,7 @@ from iris_cli.remote.worker_calls import CommandEnd, CommandRequest, Programs
 from iris_cli.render.layout import clean_line
 from tests.render.scenes import SCENES, StoppedClock
 from tests.support.fake_runner import Entry, FakeRunner, Host
+from tests.support.in_memory import IN_MEMORY, room_in_memory
 from tests.support.lab import Lab
 
 if TYPE_CHECKING:
@@ -46,8 +49,14 @@ if TYPE_CHECKING:
 WIDTHS = (60, 100, 200)
 HERE = "/home/me/my-cluster"
 """What stands for the directory of the stage in what is shown: as long as that, so that lines break alike."""
+_BEGIN = f"{IN_MEMORY}/s-" if room_in_memory() else "/tmp/stage-"
+"""Of a real directory: the same length again, with eight random digits."""
 CLUSTER = "c1" * 16
 """The random id of its log."""
+
+
+_parameters = cache(get_params_from_function)
+"""To look at the parameters of a command takes half as long as to run it."""
 
 
 class Hosts(FakeRunner):
@@ -258,6 +267,7 @@ class Stage:
             patch.delenv(name, raising=False)
         patch.setenv("TERM", "xterm-256color")
         patch.setenv("PATH", str(self.directory / "bin"))
+        patch.setattr(typer.main, "get_params_from_function", _parameters)
         patch.setattr(DISK, "fsync", lambda _fd: None)
         patch.setattr("getpass.getuser", lambda: "me")
         patch.setattr(ClusterHandle, "actor", "me@laptop")
@@ -285,7 +295,7 @@ class Stages:
             self._labs[scene] = SCENES[scene]()
             _write(self._labs[scene], self._kept / scene)
         lab = self._labs[scene]
-        directory = Path("/tmp") / f"stage-{token_hex(4)}"
+        directory = Path(f"{_BEGIN}{token_hex(4)}")
         directory.mkdir(mode=0o700)
         shutil.copytree(self._kept / scene, directory, dirs_exist_ok=True)
         clock = StoppedClock(lab.now)

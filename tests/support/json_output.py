@@ -35,14 +35,14 @@ def checked(command: str, text: str) -> list[dict[str, Any]]:
 
 def problem_of(command: str, document: object) -> str:
     """Return where a document does not match the best of several schemas, '' if it matches."""
-    errors = min(
-        (
-            list(_validator().evolve(schema=each).iter_errors(document))
-            for each in SCHEMA["$defs"][command]["anyOf"]
-        ),
-        key=len,
-    )
-    return "; ".join(f"{each.json_path}: {each.message:.300}" for each in errors)
+    fewest: list[Any] = []
+    for each in SCHEMA["$defs"][command]["anyOf"]:
+        errors = list(_validator().evolve(schema=each).iter_errors(document))
+        if not errors:
+            return ""
+        if not fewest or len(errors) < len(fewest):
+            fewest = errors
+    return "; ".join(f"{each.json_path}: {each.message:.300}" for each in fewest)
 
 
 def check_run(words: Sequence[str], out: str, err: str) -> None:
