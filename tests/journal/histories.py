@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import cache
 from pathlib import Path
 
 from iris_cli.core.events.events import AttemptsReaped, Transaction
@@ -30,6 +31,7 @@ class Log:
         self.path = path
         self.snapshot = path / "snapshot.json"
         self._ends, self._lines = [START], [b""]
+        self._replayed: dict[bytes, Cluster] = {}
         for each in transactions:
             line = encode_line(self._ends[-1], each.events, at=each.at, actor="test")
             self._lines.append(line)
@@ -71,7 +73,10 @@ class Log:
 
     def replayed(self) -> Cluster:
         """What the log says, whatever stands beside it."""
-        return replay(state_in(self.path).read().transactions)
+        content = (self.path / "events.jsonl").read_bytes()
+        if content not in self._replayed:
+            self._replayed[content] = replay(state_in(self.path).read().transactions)
+        return self._replayed[content]
 
 
 def write(path: Path, content: bytes) -> None:
@@ -88,6 +93,7 @@ def same(cluster: Cluster, whole: Cluster) -> None:
     assert whole == cluster
 
 
+@cache
 def busy_days() -> list[Transaction]:
     """Jobs that end one after the other; the oldest output goes when some of them are long over.
 

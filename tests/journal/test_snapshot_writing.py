@@ -8,6 +8,7 @@ import json
 import os
 import random
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -22,11 +23,11 @@ import pytest
 from bench.cluster_files import ClusterFiles
 from bench.long_log import write_past
 from iris_cli.core.ids import Token
-from iris_cli.journal.snapshot.cache import EVERY_LINES
 from iris_cli.journal.snapshot.reading import Snapshot
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.histories import NEVER, Log, busy_days, same, state_in, write
 from tests.journal.test_faults import BadDisk, PowerCut
+from tests.support.forked import begin
 from tests.support.lab import Lab
 
 
@@ -222,16 +223,22 @@ def test_two_writers_of_snapshots_do_not_damage_each_others_files(tmp_path: Path
     assert log.look(every=NEVER).past is not None
 
 
-_WRITER = """
-import sys
+_WRITERS = """
+import os, sys
 from pathlib import Path
 from iris_cli.core.evolve import replay
 from tests.journal.histories import state_in
 
-while True:
-    state = state_in(Path(sys.argv[1]))
-    state.save_snapshot(replay(state.read().transactions))
-    print("kept", flush=True)
+for _ in sys.stdin:  # each line asks for a writer
+    writer = os.fork()
+    if not writer:
+        print(os.getpid(), flush=True)
+    while not writer:
+        state = state_in(Path(sys.argv[1]))
+        state.save_snapshot(replay(state.read().transactions))
+        print("kept", flush=True)
+    os.waitpid(writer, 0)
+    print("gone", flush=True)
 """
 
 
@@ -239,19 +246,25 @@ def test_a_kill_while_it_is_written_leaves_the_old_one_or_the_new_one(tmp_path: 
     log = Log(tmp_path / "state", busy_days())
     log.grow(len(log))
     whole = log.replayed()
-    for round_ in range(4):
-        command = [sys.executable, "-c", _WRITER, str(log.path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+    command = [sys.executable, "-c", _WRITERS, str(log.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writers:
+        assert writers.stdin is not None
+        assert writers.stdout is not None
+        for round_ in range(4):
+            writers.stdin.write(b"\n")
+            writers.stdin.flush()
+            writer = int(writers.stdout.readline())
             try:
-                assert writer.stdout is not None
                 for _ in range(1 + round_):
-                    assert writer.stdout.readline() == b"kept\n"
+                    assert writers.stdout.readline() == b"kept\n"
                 time.sleep(random.random() / 50)
             finally:
-                writer.kill()
-        seen = log.look(every=NEVER)
-        assert seen.past is not None
-        same(seen, whole)
+                os.kill(writer, signal.SIGKILL)
+            while (said := writers.stdout.readline()) != b"gone\n":
+                assert said == b"kept\n"
+            seen = log.look(every=NEVER)
+            assert seen.past is not None
+            same(seen, whole)
     assert {each.name for each in log.path.iterdir()} <= {
         "events.jsonl",
         "HEAD",
@@ -264,26 +277,45 @@ def test_a_kill_while_it_is_written_leaves_the_old_one_or_the_new_one(tmp_path: 
 # With commands
 
 
+def iris(made: ClusterFiles, *words: str) -> str:
+    """What a command prints on stdout; on stderr it prints nothing."""
+    words = tuple(made.iris(*words)[3:])  # without the interpreter
+    with begin(words, cwd=made.directory, env=made.environment, text=True) as command:
+        out, errors = command.communicate()
+    assert (command.returncode, errors) == (0, "")
+    return str(out)
+
+
 def test_a_long_history_is_shown_alike_with_and_without_its_snapshot(tmp_path: Path) -> None:
     made = ClusterFiles.make(tmp_path, 8)
-    write_past(tmp_path / "state", made.workers, EVERY_LINES + 500)
+    write_past(tmp_path / "state", made.workers, lines := 2_000)
     snapshot = tmp_path / "state" / "snapshot.json"
 
-    def status(*words: str, **options: Any) -> Any:
-        options = {"env": made.environment} | options
-        command = made.iris("--json", *words)
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, **options)
-        jobs = json.loads(done.stdout)["jobs"]
+    def jobs(printed: str) -> Any:
         return [
-            {key: value for key, value in job.items() if key != "age_seconds"} for job in jobs
-        ], done.stderr
+            {key: value for key, value in job.items() if key != "age_seconds"}
+            for job in json.loads(printed)["jobs"]
+        ]
 
-    small_files = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (100_000, 100_000))
+    def status(*words: str) -> Any:
+        return jobs(iris(made, "--json", *words))
+
+    small_files = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (20_000, 20_000))
     nothing_compiled = made.environment | {"PYTHONDONTWRITEBYTECODE": "1"}  # it would be cut off, too
-    first = status("status", preexec_fn=small_files, env=nothing_compiled)
+    done = subprocess.run(
+        made.iris("--json", "status"),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        preexec_fn=small_files,
+        env=nothing_compiled,
+    )
+    assert done.stderr == ""
+    first = jobs(done.stdout)
     assert not snapshot.exists()
     assert status("status") == first
-    assert seq_of(snapshot) == EVERY_LINES + 500
+    assert seq_of(snapshot) == lines
     assert status("status") == first
     everything = status("status", "--all")
     snapshot.unlink()
@@ -296,12 +328,9 @@ def test_a_snapshot_is_written_earlier_if_reading_is_slow(tmp_path: Path, lines:
     write_past(tmp_path / "state", made.workers, lines)
     snapshot = tmp_path / "state" / "snapshot.json"
 
-    def iris(*words: str) -> None:
-        subprocess.run(made.iris(*words), env=made.environment, capture_output=True, check=True, timeout=120)
-
-    iris("status")
+    iris(made, "status")
     assert snapshot.exists() == early
     if early:
-        iris("worker", "drain", made.workers[0])
+        iris(made, "worker", "drain", made.workers[0])
         first = seq_of(snapshot)
         assert first == lines, "hardly anything came since"
