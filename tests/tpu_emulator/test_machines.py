@@ -33,12 +33,12 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
         made.close()
 
 
-@pytest.fixture
-def node(cloud: Cloud, tmp_path: Path) -> Node:
-    """A spot slice of two VMs which lets in `id_ed25519`, and is ready."""
+@pytest.fixture(params=["v4-8"])
+def node(request: pytest.FixtureRequest, cloud: Cloud, tmp_path: Path) -> Node:
+    """A spot slice, of one VM if no test asks for more, which lets in `id_ed25519`, and is ready."""
     key = make_key(tmp_path / "id_ed25519")
     spec = {
-        "acceleratorType": "v4-16",
+        "acceleratorType": request.param,
         "runtimeVersion": "x",
         "schedulingConfig": {"spot": True},
         "metadata": {"ssh-keys": f"me:ssh-ed25519 {key} me@here"},
@@ -64,6 +64,7 @@ def run_at(place: tuple[str, int], key: Path, command: str, host_key: str = "") 
         return channel.makefile().read().decode()
 
 
+@pytest.mark.parametrize("node", ["v4-16"], indirect=True)
 def test_each_vm_has_its_own_key_home_and_metadata_server_and_lets_in_nobody_else(
     node: Node, tmp_path: Path
 ) -> None:
