@@ -42,7 +42,10 @@ def site(podman: Podman, ssh_lab: Lab, tmp_path: Path) -> Iterator[Site]:
     assert left == []
 
 
-def test_a_container_has_the_workspace_the_secrets_and_the_iris_of_tasks(site: Site) -> None:
+def test_a_container_has_what_tasks_have_exec_and_ssh_enter_it_and_a_cancel_removes_it(
+    site: Site, podman: Podman
+) -> None:
+    """Tasks have a workspace, secrets and an iris."""
     (site.directory / "data").mkdir()
     (site.directory / "data/in").write_text("shipped\n")
     script = 'cat in; echo "${#TOKEN} $LR"; command -v iris; echo made >"$IRIS_OUTPUT_DIR/out"'
@@ -61,6 +64,29 @@ def test_a_container_has_the_workspace_the_secrets_and_the_iris_of_tasks(site: S
     assert CANARY not in ran.out + ran.err
     for path in [*site.directory.rglob("*"), *site.hosts[0].home.rglob("*")]:
         assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path
+
+    wait = "echo here >made; while :; do sleep 0.1; done"
+    site.iris(*JOB, "--name", "endless", "--secret", "TOKEN", "--", "sh", "-c", wait, env={"TOKEN": CANARY})
+    site.until(lambda: site.job("endless")["state"] == "RUNNING")
+    until(lambda: list(site.hosts[0].home.rglob("work/made")))
+    look = 'cat made; echo "[$TOKEN]"; [ -e /var ] || echo "in the image"'
+    ran = site.iris("exec", "endless", "--", "sh", "-c", look)
+    assert ran.out.splitlines() == ["here", "[]", "in the image"]
+    shown = shlex.split(site.iris("ssh", "endless/task-0", "--print").out)
+    typed = subprocess.run(
+        shown,
+        input='cat made; [ -e /var ] || echo "in the image"; echo $IRIS_TASK_ID\n',
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        env={"HOME": str(site.directory), "PATH": "/usr/bin:/bin"},
+    )
+    assert typed.stdout.splitlines() == ["here", "in the image", "endless/task-0"], typed
+    assert len(podman.containers()) == 1
+    site.iris("cancel", "endless")
+    site.until(lambda: site.job("endless")["tasks"][0]["attempts"][-1]["state"] == "ENDED")
+    assert podman.containers() == []
 
 
 @pytest.mark.soak
@@ -84,31 +110,6 @@ def test_a_missing_image_ends_the_job_with_the_words_of_the_runtime(site: Site) 
     assert "the image can't be pulled" in card
     assert "localhost:1/lab/trian:3" in card
     assert "connection refused" in card
-
-
-def test_exec_and_ssh_enter_the_container_and_a_cancel_removes_it(site: Site, podman: Podman) -> None:
-    wait = "echo here >made; while :; do sleep 0.1; done"
-    site.iris(*JOB, "--name", "train", "--secret", "TOKEN", "--", "sh", "-c", wait, env={"TOKEN": CANARY})
-    site.until(lambda: site.job("train")["state"] == "RUNNING")
-    until(lambda: list(site.hosts[0].home.rglob("work/made")))
-    look = 'cat made; echo "[$TOKEN]"; [ -e /var ] || echo "in the image"'
-    ran = site.iris("exec", "train", "--", "sh", "-c", look)
-    assert ran.out.splitlines() == ["here", "[]", "in the image"]
-    shown = shlex.split(site.iris("ssh", "train/task-0", "--print").out)
-    typed = subprocess.run(
-        shown,
-        input='cat made; [ -e /var ] || echo "in the image"; echo $IRIS_TASK_ID\n',
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-        env={"HOME": str(site.directory), "PATH": "/usr/bin:/bin"},
-    )
-    assert typed.stdout.splitlines() == ["here", "in the image", "train/task-0"], typed
-    assert len(podman.containers()) == 1
-    site.iris("cancel", "train")
-    site.until(lambda: site.job("train")["tasks"][0]["attempts"][-1]["state"] == "ENDED")
-    assert podman.containers() == []
 
 
 @pytest.mark.soak

@@ -32,7 +32,8 @@ def site(slice_of_two: Site) -> Site:
     return site
 
 
-def test_a_command_runs_beside_every_rank_and_equal_output_is_shown_once(site: Site) -> None:
+def test_a_command_runs_beside_every_rank_ends_everywhere_and_a_silent_host_is_told(site: Site) -> None:
+    """Equal output is shown once; an interrupted command leaves nothing."""
     script = "echo $LR $JAX_PLATFORMS; cat made >&2; exit $(cat rank)"
     ran = site.iris("exec", "train", "--", "sh", "-c", script, code=ExitCode.FAILED)
     assert ran.out.splitlines() == ["[0-1] 1e-3 cpu", "[0-1] made here"]
@@ -44,8 +45,6 @@ def test_a_command_runs_beside_every_rank_and_equal_output_is_shown_once(site: S
     assert site.iris("exec", "tpu-a-1", "--", "sh", "-c", "echo $JAX_PLATFORMS $IRIS_TASK_ID").out == "cpu\n"
     assert site.job("train")["state"] == "RUNNING"
 
-
-def test_an_interrupted_command_ends_everywhere_and_a_silent_host_is_told(site: Site) -> None:
     pids = site.directory / "pids"
     pids.mkdir()
     script = f"(setsid sleep 600 & echo $! >{pids}/stray-$IRIS_TASK_INDEX); echo $$ >{pids}/$IRIS_TASK_INDEX; sleep 600"

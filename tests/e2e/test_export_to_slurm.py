@@ -114,7 +114,10 @@ def assert_same(ours: dict[str, Environment], theirs: dict[str, Environment], *o
 _GANG = ("replicas: 4", "coscheduling: {group_by: rack}")
 
 
-def test_each_rank_of_a_gang_finds_what_it_finds_under_iris(desk: Desk) -> None:
+def test_each_rank_of_a_gang_finds_what_it_finds_under_iris_and_the_first_that_fails_stops_the_others(
+    desk: Desk,
+) -> None:
+    """Its exit code is that of the job."""
     odd = '"it\'s $(id) $HOME `id` \\\\ \\e[31m é\\n#SBATCH --nodes=9\\r"'
     desk.write(
         "gang",
@@ -141,18 +144,19 @@ def test_each_rank_of_a_gang_finds_what_it_finds_under_iris(desk: Desk) -> None:
     assert {env["IRIS_COORDINATOR_ADDRESS"].split(":")[0] for env in theirs.values()} == {"n0"}
     assert all(Path(env["IRIS_OUTPUT_DIR"]).is_dir() for env in theirs.values())
 
-
-def test_the_rank_that_fails_first_stops_the_others_and_its_exit_code_is_that_of_the_job(desk: Desk) -> None:
     script = '[ "$IRIS_TASK_INDEX" != 2 ] || exit 7\nexec sleep 600'
     desk.write("cascade", script, *_GANG, "env: {A: b}")
-    job = desk.submit("cascade")
+    cascade = desk.submit("cascade")
     desk.launch("cascade", 1)
     assert desk.codes("cascade")[2] == 7
-    [ended] = desk.slurm.ended(job)
+    [ended] = desk.slurm.ended(cascade)
     assert (ended["JobState"], ended["ExitCode"]) == ("FAILED", "7:0")
 
 
-def test_the_tasks_of_an_array_have_the_indexes_the_lines_and_the_exit_codes_of_iris(desk: Desk) -> None:
+def test_the_tasks_of_an_array_have_what_iris_gives_them_and_failures_are_tried_again_as_often(
+    desk: Desk,
+) -> None:
+    """Indexes, lines and exit codes; a job that is no array is tried again, too."""
     (desk.directory / "lines.txt").write_text("zero\none\nit's $(id) \x1b[1m\nthree\n")
     desk.write(
         "sweep",
@@ -162,13 +166,21 @@ def test_the_tasks_of_an_array_have_the_indexes_the_lines_and_the_exit_codes_of_
         "env: {A: b}",
         "max_retries_failure: 1",
     )
-    job = desk.submit("sweep")
+    desk.write("again", 'exit "$((4 - IRIS_ATTEMPT))"', "env: {A: b}", "max_retries_failure: 1")
+    job, again = desk.submit("sweep"), desk.submit("again")
     desk.launch("sweep", 1)
+    desk.launch("again", 1)
     ended = {each["ArrayTaskId"]: each["ExitCode"] for each in desk.slurm.ended(job)}
     assert_same(desk.seen("sweep", "iris"), desk.seen("sweep", "slurm"), "A")
     assert desk.codes("sweep") == [0, 0, 5]
     assert ended == {"0": "0:0", "2": "0:0", "3": "5:0"}
     assert list(desk.seen("sweep", "slurm")) == ["0.0", "1.0", "2.0", "2.1"]
+
+    [alone] = desk.slurm.ended(again)
+    assert (alone["JobState"], alone["ExitCode"], alone["Restarts"]) == ("FAILED", "3:0", "1")
+    assert desk.codes("again") == [3]
+    assert list(desk.seen("again", "slurm")) == ["0.0", "0.1"]
+    assert_same(desk.seen("again", "iris"), desk.seen("again", "slurm"), "A")
 
 
 @pytest.mark.soak
@@ -185,17 +197,6 @@ def test_a_job_that_waits_for_another_is_not_run_without_it(desk: Desk) -> None:
     [ended] = desk.slurm.ended(second)
     assert ended["JobState"] == "COMPLETED"
     assert_same(desk.seen("second", "iris"), desk.seen("second", "slurm"), "A")
-
-
-def test_a_failure_is_tried_again_as_often_as_iris_does(desk: Desk) -> None:
-    desk.write("again", 'exit "$((4 - IRIS_ATTEMPT))"', "env: {A: b}", "max_retries_failure: 1")
-    job = desk.submit("again")
-    desk.launch("again", 1)
-    [ended] = desk.slurm.ended(job)
-    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("FAILED", "3:0", "1")
-    assert desk.codes("again") == [3]
-    assert list(desk.seen("again", "slurm")) == ["0.0", "0.1"]
-    assert_same(desk.seen("again", "iris"), desk.seen("again", "slurm"), "A")
 
 
 @pytest.mark.soak
