@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -10,7 +11,7 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 
-from iris_cli.cli import cycles
+from iris_cli.cli import app, cycles
 from iris_cli.cli.context import Context
 from iris_cli.clock import SystemClock
 from iris_cli.core.ids import JobId
@@ -56,6 +57,11 @@ class CronTour(Tour):
     def __init__(self, config: Path) -> None:
         super().__init__(Output(), config)
         self._said: list[str] = []
+
+    def run(self, command: tuple[str, ...], *, capture: bool) -> subprocess.CompletedProcess[str]:
+        """Run an iris command in this process, which takes less time than a new one."""
+        code = app.run(["--config", str(self.config), *command])
+        return subprocess.CompletedProcess(command, code, stdout="")
 
     def cycle(self) -> None:
         """Do the same as `iris schedule --once --autoscale`; print only new lines."""
