@@ -15,15 +15,11 @@ import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iris_cli.demo.processes import end_processes, make_key
-from iris_cli.remote.ssh_library import load_paramiko
+from iris_cli.remote.ssh_server import LOOPBACK, SshServer, public_part
 
-if TYPE_CHECKING:
-    from iris_cli.remote.ssh_server import SshServer
-
-_LOOPBACK = "127.0.0.1"
 _METADATA_ROOT = "/computeMetadata/v1/"
 
 
@@ -43,9 +39,6 @@ def main() -> None:
 
 def _serve(settings: Mapping[str, Any]) -> SshServer:
     """Start the SSH server and the metadata server of a host."""
-    load_paramiko()
-    from iris_cli.remote.ssh_server import SshServer, public_part
-
     directory = Path(settings["directory"])
     host_key, home = directory / "host_key", directory / "home"
     make_key(host_key)
@@ -74,9 +67,9 @@ def _serve_metadata(values: Mapping[str, str]) -> str:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the interface of http.server
             """Log nothing: stdout belongs to the parent."""
 
-    server = ThreadingHTTPServer((_LOOPBACK, 0), Handler)
+    server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return f"{_LOOPBACK}:{server.server_address[1]}"
+    return f"{LOOPBACK}:{server.server_address[1]}"
 
 
 if __name__ == "__main__":

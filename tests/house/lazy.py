@@ -22,8 +22,6 @@ LAZY: Mapping[str, str] = {
         "ops.cycle.cycle ops.files.pull ops.jobs.change ops.jobs.launch ops.logs.follow "
         "ops.logs.log_reading ops.logs.logs ops.loop.foreground ops.names ops.views.job_status"
     ),
-    # A host of the demo first imports paramiko in the short way.
-    "demo.host": "remote.ssh_server",
     # Most clusters create no slices on demand.
     "config.schema": "core.lifecycle.slices",
     # Only an attempt with an error text is explained, and only a refused job.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -201,23 +199,3 @@ def test_a_local_user_without_a_name_is_an_error(tmp_path: Path, monkeypatch: py
     with pytest.raises(NoAnswer) as caught:
         Routes(None).resolve(Connection(host="w"))
     assert caught.value.hint == "export USER=name"
-
-
-LOADED = """
-import sys
-from pathlib import Path
-from iris_cli.core.model.worker import Connection
-from iris_cli.remote.ssh_library import load_paramiko
-load_paramiko()
-assert "invoke" not in sys.modules
-from iris_cli.remote.ssh.config import Routes
-print(Routes(Path(sys.argv[1])).resolve(Connection(host="w"))[0].port, "invoke" in sys.modules)
-"""
-
-
-def test_the_library_for_such_commands_is_imported_when_one_runs(tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.write_text("Match exec true\n Port 7\n")
-    words = [sys.executable, "-c", LOADED, str(config)]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("7 True\n", "")

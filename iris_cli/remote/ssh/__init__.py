@@ -18,7 +18,6 @@ from iris_cli.errors import NotWritableError
 from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, PresentedKey
 from iris_cli.remote.ssh.call import SshCall
-from iris_cli.remote.ssh_library import load_paramiko
 from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 
 if TYPE_CHECKING:
@@ -154,8 +153,6 @@ class SshTransport:
         """Return the dialer. Call this before the timeouts of a call start, because the import takes a while."""
         with self._lock:
             if self._dialer is None:
-                if not self._shared:
-                    load_paramiko()
                 from iris_cli.remote.ssh.config import Routes
                 from iris_cli.remote.ssh.dialer import MAX_UNUSED, Dialer
 
