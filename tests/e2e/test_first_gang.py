@@ -27,19 +27,19 @@ def ann(ssh_lab: SshLab, tmp_path: Path) -> Newcomer:
 
 
 SHAPES = ("one_slice", "rest_page", "external", "generations")
-TYPES = ("v4-32", "v6e-8", "v5litepod-16", "v2-8")
-"""One of each list: gangs and single hosts. The other generations are soaked."""
-MORE_TYPES = ("v5p-32", "v3-32", "v6e-16")
+TYPES = {"v4-32": "v4a", "v6e-8": "v6e-eval", "v5litepod-16": "v5e-b", "v2-8": "v2"}
+"""One slice of each list, by its type: gangs and single hosts. The other generations are soaked."""
+MORE_TYPES = {"v5p-32": "v5p-train", "v3-32": "v3", "v6e-16": "v6e-asked"}
 
 
 @pytest.mark.parametrize(
-    "types", [TYPES, pytest.param((*TYPES, *MORE_TYPES), marks=pytest.mark.soak)], ids=["some", "all"]
+    "types", [TYPES, pytest.param(TYPES | MORE_TYPES, marks=pytest.mark.soak)], ids=["some", "all"]
 )
 def test_lists_of_each_shape_lead_to_the_logs_of_gangs(
     ann: Newcomer,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    types: tuple[str, ...],
+    types: dict[str, str],
 ) -> None:
     """Of gcloud and of the API, single hosts and gangs, of every generation of TPUs; addresses inside and outside."""
     lists = [SAMPLES / f"{shape}.json" for shape in SHAPES]
@@ -56,16 +56,21 @@ def test_lists_of_each_shape_lead_to_the_logs_of_gangs(
     iris("cluster", "import", "--from", "tpus.json", "--yes")
     iris("cluster", "import", "--from", "tpus.json", "--address", "external", "--yes", "v6e-asked")
     iris("config", "validate")
-    iris("worker", "probe", "--accept-key", "--yes")
+    used = [f"{name}-{number}" for tpu, name in types.items() for number in range(vms_of(tpu))]
+    iris("worker", "probe", "--accept-key", "--yes", *used)
     jobs = [f"on-{each}" for each in types]
     for job, tpu in zip(jobs, types, strict=True):
         iris("launch", "--no-schedule", "--name", job, "--tpu", tpu, "--", "sh", "-c", "echo up")
     iris("wait", *jobs)
     for job, tpu in zip(jobs, types, strict=True):
-        known = lookup(tpu)
-        assert known is not None
-        ranks = known.vms
+        ranks = vms_of(tpu)
         assert iris("logs", job) == (f"[0-{ranks - 1}] up\n" if ranks > 1 else "up\n"), job
+
+
+def vms_of(tpu: str) -> int:
+    known = lookup(tpu)
+    assert known is not None
+    return known.vms
 
 
 def test_the_page_is_what_happens(ann: Newcomer) -> None:

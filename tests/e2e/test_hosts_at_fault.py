@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,17 +39,23 @@ def test_a_host_that_accepts_and_hangs_delays_nobody_and_loses_nothing(ssh_lab: 
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(64, marks=pytest.mark.soak)])
-def test_many_hosts_at_once(ssh_lab: Lab, tmp_path: Path, count: int) -> None:
+def test_a_gang_on_many_hosts_is_assigned_in_one_record_and_runs_in_rank_order_with_its_environment_and_logs(
+    ssh_lab: Lab, tmp_path: Path, count: int
+) -> None:
     hosts = ssh_lab(count)
     site = Site(tmp_path, hosts)
     tpu = f"v5litepod-{4 * count}"
     site.write_config({"big": hosts}, tpu=tpu)
-    ran = site.iris(
-        "launch", "--wait", "--tpu", tpu, "--name", "big", "--", "sh", "-c", "echo $IRIS_TASK_INDEX"
-    )
+    script = 'echo "$IRIS_TASK_INDEX/$IRIS_NUM_TASKS $IRIS_WORKER_ID $MINE"; echo trouble >&2'
+    gang = ("--tpu", tpu, "--name", "big", "-e", "MINE=a b")
+    ran = site.iris("launch", "--wait", *gang, "--", "sh", "-c", script)
     assert not ran.err.count("no answer")
-    lines = site.iris("logs", "big", "--no-fold").out.splitlines()
-    assert sorted(lines) == sorted(f"[{rank}] {rank}" for rank in range(count))
+    assert site.job("big")["state"] == "SUCCEEDED"
+    lines = site.iris("logs", "big", "--no-fold", "--stream", "out").out.splitlines()
+    assert sorted(lines) == sorted(f"[{rank}] {rank}/{count} big-{rank} a b" for rank in range(count))
+    records = [json.loads(line)["events"] for line in (site.state / "events.jsonl").read_text().splitlines()]
+    assigned = [[event["task"] for event in record if event["type"] == "TaskAssigned"] for record in records]
+    assert [each for each in assigned if each] == [[f"big/task-{rank}" for rank in range(count)]]
 
 
 def test_hosts_behind_a_jump_host_by_their_names_in_ssh_config(ssh_lab: Lab, tmp_path: Path) -> None:

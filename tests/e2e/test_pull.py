@@ -71,7 +71,12 @@ def here(site: Site, rank: int) -> Path:
     return site.directory / f"iris-out/train/task-{rank}/attempt-0"
 
 
-def test_it_fetches_all_once_also_when_it_is_killed_in_the_middle(site: Site) -> None:
+def test_it_fetches_all_once_also_when_a_host_is_silent_first_or_it_is_killed_in_the_middle(
+    site: Site,
+) -> None:
+    check_that_a_silent_host_is_named_the_other_is_fetched_and_logs_outlive_both(site)
+    for host in site.hosts:
+        host.start()
     first = site.start("pull", "train")
     until(lambda: begun(site) or first.poll() is not None)  # it may be faster than we look
     first.send_signal(signal.SIGKILL)
@@ -94,7 +99,7 @@ def test_it_fetches_all_once_also_when_it_is_killed_in_the_middle(site: Site) ->
     ] * 2
 
 
-def test_a_host_that_is_silent_is_named_the_other_is_fetched_and_logs_outlive_both(site: Site) -> None:
+def check_that_a_silent_host_is_named_the_other_is_fetched_and_logs_outlive_both(site: Site) -> None:
     site.hosts[0].stop()
     ran = site.iris("pull", "train", "--dir", "elsewhere", code=ExitCode.UNREACHABLE)
     assert "train/task-0/attempt-0: no answer from a-0 (connect" in ran.err

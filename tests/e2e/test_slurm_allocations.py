@@ -41,9 +41,10 @@ def test_a_gang_runs_in_one_allocation(site: SlurmSite) -> None:
     assert site.live_jobs() == [job]
 
 
-def test_invocations_at_the_same_time_create_one_allocation_and_a_failing_rank_keeps_it(
+def test_invocations_create_one_allocation_which_a_failing_rank_keeps_and_a_node_set_down_ends(
     site: SlurmSite,
 ) -> None:
+    """Three at the same time create one."""
     script = 'test "$IRIS_TASK_INDEX" = 0 && sleep 600; echo no such file; exit 3'
     site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "sh", "-c", script)
     for process in [site.start("autoscale", "--once") for _ in range(3)]:
@@ -52,10 +53,17 @@ def test_invocations_at_the_same_time_create_one_allocation_and_a_failing_rank_k
     assert [each["state"] for each in failed["tasks"]] == ["WORKER_FAILED", "FAILED"]
     assert failed["tasks"][1]["exit_code"] == 3
     job = site.allocation()
-    site.iris("launch", "--no-schedule", "--name", "next", *GANG, "--", "true")
-    site.run_until("next", "SUCCEEDED")
+    launch_once_at_a_time(site, "next")
+    [first] = site.slices()
     assert (site.allocation(), site.live_jobs()) == (job, [job])
     assert len(site.of_type("SliceRequested")) == 1
+    assert site.slurm is not None
+    node = str(site.of_type("SliceStarted")[0]["hosts"][0]["host"])
+    site.slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=memory errors")
+    site.run_until("next", "SUCCEEDED")
+    assert "NODE_FAIL" in site.of_type("SliceDeletionRequested")[0]["reason"]
+    assert first not in site.slices()
+    assert job not in site.live_jobs()
 
 
 ONCE_AT_A_TIME = """
@@ -73,12 +81,12 @@ while :; do sleep 1; done
 """The first time it runs until it is killed; the second time it fails if the first one lives."""
 
 
-def launch_once_at_a_time(site: SlurmSite) -> list[Path]:
+def launch_once_at_a_time(site: SlurmSite, name: str = "train") -> list[Path]:
     """Run it as a gang of two; return the files with the pids of its first attempt."""
     shared = ("-e", f"SHARED={site.directory}", "--grace", "1s")
-    site.iris("launch", "--no-schedule", "--name", "train", *GANG, *shared, "--", "sh", "-c", ONCE_AT_A_TIME)
+    site.iris("launch", "--no-schedule", "--name", name, *GANG, *shared, "--", "sh", "-c", ONCE_AT_A_TIME)
     pids = [site.directory / f"pid.{rank}" for rank in (0, 1)]
-    site.cycle_until(lambda: all(path.exists() for path in pids) and site.state_of("train") == "RUNNING")
+    site.cycle_until(lambda: all(path.exists() for path in pids) and site.state_of(name) == "RUNNING")
     return pids
 
 
@@ -116,18 +124,6 @@ def test_a_silent_slurm_changes_nothing_and_what_survives_scancel_is_stopped_bef
     again = len(kinds) - kinds[::-1].index("TaskAssigned")
     assert kinds[:again].count("AttemptStopped") + kinds[:again].count("AttemptEnded") >= 2
     assert "CANCELLED" in site.of_type("SliceDeletionRequested")[0]["reason"]
-
-
-def test_the_allocation_of_a_node_set_down_ends(site: SlurmSite) -> None:
-    launch_once_at_a_time(site)
-    [first], job = site.slices(), site.allocation()
-    assert site.slurm is not None
-    node = str(site.of_type("SliceStarted")[0]["hosts"][0]["host"])
-    site.slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=memory errors")
-    site.run_until("train", "SUCCEEDED")
-    assert "NODE_FAIL" in site.of_type("SliceDeletionRequested")[0]["reason"]
-    assert first not in site.slices()
-    assert job not in site.live_jobs()
 
 
 @pytest.mark.soak

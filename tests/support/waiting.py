@@ -17,13 +17,15 @@ The first ones keep tests short; the last ones suffice on any machine.
 
 def until(happened: Callable[[], object], seen: Callable[[], object] = lambda: "nothing") -> None:
     """Return as soon as `happened()` is true. If it never is, fail with what was `seen()` last."""
-    deadline, pause = time.monotonic() + PATIENCE, 0.01
+    first, pause = time.monotonic(), 0.01
     while True:
         began = time.monotonic()
         if happened():
             return
-        assert began < deadline, f"not within {PATIENCE:g} s; last seen: {seen()}"
-        # Pause longer after costly and slow checks, which take CPU time from the awaited processes.
+        assert began < first + PATIENCE, f"not within {PATIENCE:g} s; last seen: {seen()}"
+        # Pause longer after costly and slow checks, which take CPU time from the awaited processes, and most of all
+        # when the event is late anyway: then the pauses are an eighth of the time.
         took = time.monotonic() - began
-        time.sleep(max(pause, 4 * took, min(8 * took, 0.5)))
+        late = (began - first) / 8
+        time.sleep(max(pause, 4 * took, min(8 * took, 0.5), min(40 * took, late)))
         pause = min(1.3 * pause, 0.1)
