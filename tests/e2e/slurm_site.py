@@ -75,7 +75,13 @@ class SlurmSite(Site):
     def run_until(self, job: str, state: str) -> dict[str, Any]:
         """Run cycles until a job is in that state, and return it; fail if it ends in another."""
 
+        log, seen = self.state / "events.jsonl", -1
+
         def is_there() -> bool:
+            nonlocal seen
+            before, seen = seen, log.stat().st_size
+            if before == seen:  # nothing is recorded: it is in the same state
+                return False
             now = self.state_of(job)
             assert now == state or now not in _ENDED, self.iris("status", job, code=None).out
             return now == state

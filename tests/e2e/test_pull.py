@@ -22,8 +22,8 @@ TPU = ("--tpu", "v4-16")
 SCRIPT = """
 cd "$IRIS_OUTPUT_DIR"
 mkdir -p sub && echo "rank $IRIS_TASK_INDEX" >"sub/two words"
-i=0; while [ $i -lt 300 ]; do echo $i >small-$i; i=$((i + 1)); done
-head -c 6000000 /dev/urandom >large
+i=0; while [ $i -lt 100 ]; do echo $i >small-$i; i=$((i + 1)); done
+head -c 3000000 /dev/urandom >large
 ln -s /etc/passwd link
 echo done
 """
@@ -89,13 +89,13 @@ def test_it_fetches_all_once_also_when_a_host_is_silent_first_or_it_is_killed_in
     second = site.iris("pull", "train", "--json").json()
     for rank, there in enumerate(outputs(site)):
         assert tree(here(site, rank)) == tree(there)
-        assert len(tree(there)) == 302
+        assert len(tree(there)) == 102
         kept = site.state / f"logs/train/task-{rank}/attempt-0/out"
         assert (kept.read_bytes(), kept.stat().st_mode & 0o777) == (b"done\n", 0o600)
-    assert [row["files"] + row["unchanged"] for row in second["attempts"]] == [302, 302]
+    assert [row["files"] + row["unchanged"] for row in second["attempts"]] == [102, 102]
     third = site.iris("pull", "train", "--json").json()
     assert [(row["files"], row["unchanged"], row["log_bytes"]) for row in third["attempts"]] == [
-        (0, 302, 0)
+        (0, 102, 0)
     ] * 2
 
 

@@ -30,7 +30,7 @@ def test_a_gang_that_hangs_shows_its_odd_rank_and_who_is_silent(slice_of_four: S
         config.write(f"notify: {{command: [sh, -c, 'echo $IRIS_EVENT $IRIS_REASON >>{told}']}}\n")
     command = ("--", sys.executable, str(site.directory / "train.py"))
     site.iris("launch", "--name", "train", "--tpu", "v5litepod-16", "--silent-after", "2s", *command)
-    site.until(lambda: len(list(site.hosts[0].home.parent.parent.glob("*/home/**/up"))) == 4)
+    site.until(lambda: len(list(site.hosts[0].home.parent.parent.glob("*/home/**/up"))) == 4, cycles=False)
     site.until(lambda: site.job("train")["quiet"].startswith("all 4 ranks"))
     said = "rank 2 in read_data (train.py:5), ranks 0-1,3 in all_reduce (train.py:4)"
     assert site.job("train")["quiet"].endswith(f": {said}")

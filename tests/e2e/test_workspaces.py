@@ -100,7 +100,7 @@ def bring(runner: TaskRunner, sent: Shipment, target: Target, way: Relay) -> int
 
 
 def test_the_second_time_only_the_hash_travels(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    noise = random.Random(1).randbytes(2 << 20)
+    noise = random.Random(1).randbytes(1 << 20)
     sent = shipment(archive(lambda a: a.file("noise", noise)))
     runner = TaskRunner(ssh, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
     with ExitStack() as stack:
