@@ -87,10 +87,11 @@ class Ann(Site):
 
     def ends_well(self) -> None:
         """It ends SUCCEEDED, and each rank has started once in each try. Then nothing of iris runs any more."""
-        until(lambda: self.job("train")["state"] == "SUCCEEDED", lambda: self.iris("status", "train").out)
+        self.started(4)
+        until(lambda: self.loop is None, lambda: self.iris("status", "train").out)
+        assert self.job("train")["state"] == "SUCCEEDED"
         starts = Counter((self.directory / "starts").read_text().splitlines())
         assert starts == {"0 0": 1, "1 0": 1, "0 1": 1, "1 1": 1}
-        until(lambda: self.loop is None)
 
 
 @pytest.fixture
@@ -189,15 +190,13 @@ def test_a_clock_that_steps_under_the_loop_ends_and_delays_nothing(ann: Ann) -> 
 
 def test_a_job_whose_secret_the_loop_lacks_waits_and_the_first_line_says_what_to_type(ann: Ann) -> None:
     ann.env["WANDB"] = "value"
-    ann.iris("launch", "--cpu", "0.01", "--name", "holds", "--", "sleep", "600")
+    ann.iris("launch", "--no-schedule", "--cpu", "0.01", "--name", "eval", "--secret", "WANDB", "--", "true")
     del ann.env["WANDB"]
     ann.iris("loop", "start")
     ann.env["WANDB"] = "value"
-    ann.iris("launch", "--no-schedule", "--cpu", "0.01", "--name", "eval", "--secret", "WANDB", "--", "true")
     trouble = "background loop: secret WANDB of eval is not in the loop's environment; "
     until(lambda: ann.iris("status").out.startswith(trouble), lambda: ann.iris("status").out)
     [wait] = json.loads(ann.iris("why", "eval", "--json").out)["waits"]
     assert [each["kind"] for each in wait["explanation"]["reasons"]] == ["secret"]
     ann.iris("loop", "start")
     until(lambda: ann.job("eval")["state"] == "SUCCEEDED")
-    ann.iris("cancel", "holds")
