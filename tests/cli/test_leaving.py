@@ -22,7 +22,7 @@ from tests.support.command_server import command_server
 from tests.support.invocations import Invocation
 from tests.support.mounts import on_a_small_disk, remount
 from tests.support.operator import CONFIG, Operator
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import until
 
 Ran = subprocess.CompletedProcess[str]
 STARTED = re.compile(r"^background loop started \(pid ([0-9]+)\): iris loop show$", re.MULTILINE)
@@ -146,20 +146,6 @@ def begin(ann: Operator, *words: str) -> Iterator[Invocation]:
             begun.wait()
 
 
-def begin_in_namespace(ann: Operator, *words: str) -> subprocess.Popen[str]:
-    """Start a command in the mount namespace of this thread."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "iris_cli", *words],
-        cwd=ann.directory,
-        env=ann.environ(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
 def ended(begun: Invocation, number: int) -> str:
     """Send a command this signal; returns its standard error."""
     os.kill(begun.pid, number)
@@ -259,15 +245,12 @@ def test_on_a_disk_that_is_really_read_only_a_wait_warns_once_and_ends_as_it_wou
         shutil.copytree(ann.directory / "state", there.directory / "state")
         shutil.copy(ann.directory / "cluster.yaml", there.directory)
         remount(disk, "ro")
-        with begin_in_namespace(there, "wait", "job", "--timeout", "0.1s") as process:
-            said = process.communicate(timeout=PATIENCE)[1]
-        assert process.returncode == 1, said
-        [why] = [line for line in said.splitlines() if "no cycle can run" in line]
+        waited = there.iris("wait", "job", "--timeout", "0.1s")
+        assert waited.returncode == 1, waited
+        [why] = [line for line in waited.stderr.splitlines() if "no cycle can run" in line]
         assert "can't be written: Read-only file system, no cycle can run: " in why
-        assert "loop" not in said
-        with begin_in_namespace(there, "launch", "--", "true") as process:
-            process.communicate(timeout=PATIENCE)
-        assert process.returncode == 10
+        assert "loop" not in waited.stderr
+        assert there.iris("launch", "--", "true").returncode == 10
         assert there.loop is None
 
     on_a_small_disk(disk, attempt, size="16m")

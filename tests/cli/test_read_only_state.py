@@ -7,15 +7,15 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.forked import Forked, Process
 from tests.support.json_output import checked
 from tests.support.mounts import on_a_small_disk, remount
 from tests.support.operator import Operator
-from tests.support.terminal import Terminal
+from tests.support.terminal import IRIS, Terminal
 from tests.support.waiting import PATIENCE
 
 NOBODY = 65534
@@ -54,9 +54,12 @@ def _obey_permissions() -> None:
                 raise OSError(ctypes.get_errno(), "prctl")
 
 
-def begin(ann: Operator, line: str) -> subprocess.Popen[str]:
+def begin(ann: Operator, line: str, *, obeying: bool) -> Process:
+    """Start a command in a session of its own: a forked one, unless it has to obey permissions."""
+    if not obeying:
+        return Forked(line.split(), cwd=ann.directory, env=ann.environ(), text=True, session=True)
     return subprocess.Popen(
-        [sys.executable, "-m", "iris_cli", *line.split()],
+        [*IRIS, *line.split()],
         cwd=ann.directory,
         env=ann.environ(),
         stdin=subprocess.DEVNULL,
@@ -68,9 +71,9 @@ def begin(ann: Operator, line: str) -> subprocess.Popen[str]:
     )
 
 
-def left(ann: Operator, line: str) -> tuple[str, list[str]]:
+def left(ann: Operator, line: str, *, obeying: bool) -> tuple[str, list[str]]:
     """What a command printed that was left by Ctrl-C after it had said that it runs no cycle."""
-    with begin(ann, line) as process:
+    with begin(ann, line, obeying=obeying) as process:
         assert process.stderr is not None
         assert process.stdout is not None
         said = [next(each.rstrip() for each in process.stderr if each.startswith("no cycle could be run: "))]
@@ -80,23 +83,25 @@ def left(ann: Operator, line: str) -> tuple[str, list[str]]:
     return out, [*said, *rest.splitlines()]
 
 
-def seen(ann: Operator) -> str:
+def seen(ann: Operator, *, obeying: bool) -> str:
     """The last line of `iris status --watch` in a terminal that was left by Ctrl-C."""
-    words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
-    words += [sys.executable, "-m", "iris_cli", "--config", str(ann.directory / "cluster.yaml")]
-    with Terminal([*words, "status", "--watch"], columns=400, env=ann.environ()) as terminal:
+    limits = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    words = [*IRIS, "--config", str(ann.directory / "cluster.yaml"), "status", "--watch"]
+    with Terminal(
+        [*(limits if obeying and os.geteuid() == 0 else []), *words], columns=400, env=ann.environ()
+    ) as terminal:
         terminal.until(lambda screen: screen.second is not None and "job" in screen.text)
         terminal.type("\x03")
         assert terminal.end() == 130
         return [line for line in terminal.screen.shown if line][-1]
 
 
-def check(ann: Operator, why: str) -> None:
+def check(ann: Operator, why: str, *, obeying: bool) -> None:
     """Every command of these names the reason, promises nothing, and ends as it would."""
     for line in LINES:
-        out, said = left(ann, line)
+        out, said = left(ann, line, obeying=obeying)
         holds(out, said, why)
-    with begin(ann, "wait job --timeout 0.1s --json") as process:
+    with begin(ann, "wait job --timeout 0.1s --json", obeying=obeying) as process:
         out, text = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, text
     holds(out, text.splitlines(), why)
@@ -104,16 +109,16 @@ def check(ann: Operator, why: str) -> None:
     assert (waited["timed_out"], waited["cycles"]["next"]) == (True, None)
     assert waited["cycles"]["fix"] in text
     for line in ("status", "loop show"):
-        with begin(ann, f"{line} --json") as process:
+        with begin(ann, f"{line} --json", obeying=obeying) as process:
             out, _ = process.communicate(timeout=PATIENCE)
         [document] = checked(f"iris {line}", out)
         assert document["cycles"]["fix"] == waited["cycles"]["fix"]
-    with begin(ann, "watch --once") as process:
+    with begin(ann, "watch --once", obeying=obeying) as process:
         out, text = process.communicate(timeout=PATIENCE)
     assert process.returncode == 10, text
     assert "error: " in text
     assert not [words for words in PROMISES if words in text + out], text + out
-    last = seen(ann)
+    last = seen(ann, obeying=obeying)
     assert last.startswith("stopped watching; job pending; ")
     assert why in last
     assert ann.loop is None
@@ -136,7 +141,7 @@ def test_on_a_read_only_disk_nobody_is_promised_a_cycle(ann: Operator, tmp_path:
         shutil.copytree(ann.directory / "state", there.directory / "state")
         shutil.copy(ann.directory / "cluster.yaml", there.directory)
         remount(disk, "ro")
-        check(there, "state can't be written: Read-only file system, no cycle can run: ")
+        check(there, "state can't be written: Read-only file system, no cycle can run: ", obeying=False)
 
     on_a_small_disk(disk, attempt, size="16m")
 
@@ -146,8 +151,8 @@ def test_in_a_directory_that_its_user_may_not_write_nobody_is_promised_a_cycle(a
     state.chmod(0o500)
     try:
         for line in ("wait job", "watch --json"):
-            holds(*left(ann, line), why)
-        assert why in seen(ann)
+            holds(*left(ann, line, obeying=True), why)
+        assert why in seen(ann, obeying=True)
     finally:
         state.chmod(0o700)
 
@@ -159,6 +164,5 @@ def test_in_the_directory_of_another_user_nobody_is_promised_a_cycle(ann: Operat
     for path in (state, *state.iterdir()):
         path.chmod(0o755 if path.is_dir() else 0o644)
         os.chown(path, NOBODY, NOBODY)
-    check(
-        ann, f"no cycles are running: {state} belongs to another user (uid {NOBODY}): run iris as that user"
-    )
+    why = f"no cycles are running: {state} belongs to another user (uid {NOBODY}): run iris as that user"
+    check(ann, why, obeying=True)

@@ -17,7 +17,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.demo.processes import make_key
 from iris_cli.ops import autoscale
 from tests.support.desk import Desk
-from tests.support.forked import DEVNULL, Process, begin
+from tests.support.forked import DEVNULL, Forked
 from tests.support.site import Site
 from tests.support.tpu_emulator.cloud import Cloud
 from tests.support.tpu_emulator.machines import LocalMachines
@@ -104,9 +104,9 @@ class CloudSite:
         """Return all nodes ever created, in order."""
         return [each.name for each in self.cloud.books.made()]
 
-    def iris(self, *words: str) -> Process:
+    def iris(self, *words: str) -> Forked:
         """Start a command; the caller ends it."""
-        return begin(words, cwd=self.path, env={**os.environ, "HOME": str(self.path)}, stdout=DEVNULL)
+        return Forked(words, cwd=self.path, env={**os.environ, "HOME": str(self.path)}, stdout=DEVNULL)
 
     def empty_and_compare(self) -> None:
         """Delete all slices as idle; then check that cloud and log agree on every slice ever created."""

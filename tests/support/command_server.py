@@ -3,6 +3,8 @@
 Each command is a process that can be killed; forking saves the start of an interpreter. With `die_at` a command kills
 itself at its n-th step; there is a step before and after each commit and each call to a worker.
 
+A command is in the mount and network namespaces of the thread that starts it.
+
 With several test processes one process loads the modules for all of them (see shared_commands.py). It forks a server
 for each of them, which forks its commands.
 """
@@ -10,6 +12,7 @@ for each of them, which forks its commands.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import fcntl
 import functools
 import gc
@@ -23,7 +26,7 @@ import socket
 import subprocess
 import sys
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -31,22 +34,32 @@ from io import StringIO
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Lock
+from threading import Lock, get_native_id
 from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
 
 
-def _network() -> str:
-    """Return the network namespace of this thread, "" if the system has none."""
-    try:
-        return os.readlink("/proc/thread-self/ns/net")
-    except OSError:
-        return ""
+_NAMESPACES = ("net", "mnt")
 
 
-_NETWORK = _network()
-"""The network namespace of the server and its commands."""
+def _namespaces() -> dict[str, str]:
+    """Return the namespaces of this thread by file; none if the system has none."""
+    thread = f"/proc/{os.getpid()}/task/{get_native_id()}/ns"
+    with suppress(OSError):
+        return {f"{thread}/{kind}": os.readlink(f"{thread}/{kind}") for kind in _NAMESPACES}
+    return {}
+
+
+_OURS = frozenset(_namespaces().values())
+"""The namespaces in which this process began."""
+
+
+def is_here() -> bool:
+    """Return whether this thread is in the namespaces in which its process began."""
+    return _OURS.issuperset(_namespaces().values())
+
+
 ENVIRON = dict(os.environ)
 """The environment of the server, without changes by tests."""
 
@@ -103,6 +116,7 @@ class CommandServer:
             "env": dict(env),
             "die_at": die_at,
             "before": before,
+            "namespaces": _namespaces(),
         }
         found = self._ask(files, session=session or terminal, terminal=terminal, **request)
         assert found is not None
@@ -125,10 +139,13 @@ class CommandServer:
             server.end()
 
     def _ask(self, files: Sequence[int] = (), **request: Any) -> int | None:
-        assert is_here(), "a test in a network of its own starts its commands itself"
         with self._lock:
             server = self._server = self._server or (_forked(self.address) if self.address else _started())
             try:
+                if names := request.get("namespaces"):
+                    request["namespaces"] = [
+                        file for file, name in names.items() if name not in server.namespaces
+                    ]
                 data = json.dumps(request).encode()
                 socket.send_fds(server.connection, [len(data).to_bytes(_HEAD, "big")], files)
                 server.connection.sendall(data)
@@ -140,13 +157,8 @@ class CommandServer:
             return answer
 
 
-def is_here() -> bool:
-    """Return whether this thread is in the network of the server."""
-    return _network() == _NETWORK
-
-
-_HEAD = 4
-"""The bytes before each request, which have its length. The files of a command arrive with them."""
+_HEAD, _STREAMS = 4, 3
+"""The bytes before each request, which have its length. The streams of a command arrive with them."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +168,7 @@ class _Server:
     pid: int
     connection: socket.socket
     answers: IO[str]
+    namespaces: Set[str]
 
     def end(self) -> None:
         self.connection.shutdown(socket.SHUT_WR)
@@ -170,7 +183,7 @@ def _started() -> _Server:
         command = [sys.executable, "-m", __name__, "serve", str(theirs.fileno())]
         process = subprocess.Popen(command, cwd=ROOT, env=ENVIRON, pass_fds=[theirs.fileno()])
     _STARTED.append(process)
-    return _Server(process.pid, ours, ours.makefile("r"))
+    return _Server(process.pid, ours, ours.makefile("r"), {*_namespaces().values()})
 
 
 _STARTED: list[subprocess.Popen[bytes]] = []
@@ -182,7 +195,7 @@ def _forked(address: str) -> _Server:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address)
     answers = connection.makefile("r")
-    return _Server(int(answers.readline()), connection, answers)
+    return _Server(int(answers.readline()), connection, answers, _OURS)
 
 
 @cache
@@ -240,7 +253,7 @@ def _serve(connection: socket.socket) -> None:
     """Start commands as requested, until the other end is closed; then kill those that still run."""
     running = set()
     while True:
-        head, files, _, _ = socket.recv_fds(connection, _HEAD, 3, socket.MSG_WAITALL)
+        head, files, _, _ = socket.recv_fds(connection, _HEAD, _STREAMS, socket.MSG_WAITALL)
         if len(head) < _HEAD:
             break
         request = json.loads(connection.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL))
@@ -250,10 +263,12 @@ def _serve(connection: socket.socket) -> None:
             running.discard(ended)
             answer = os.waitstatus_to_exitcode(status) if ended else None
         else:
+            request["namespaces"] = [os.open(each, os.O_RDONLY) for each in request["namespaces"]]
+            files += request["namespaces"]
             answer = os.fork()
             if answer == 0:
                 connection.close()
-                _become(files=files, **request)
+                _become(files=files[:_STREAMS], **request)
             running.add(answer)
         for number in files:
             os.close(number)
@@ -265,6 +280,7 @@ def _serve(connection: socket.socket) -> None:
 def _become(
     words: list[str],
     files: list[int],
+    namespaces: list[int],
     cwd: str,
     env: dict[str, str],
     session: bool,
@@ -276,6 +292,10 @@ def _become(
 
     code = 70
     try:
+        for number in namespaces:
+            if ctypes.CDLL(None, use_errno=True).setns(number, 0) != 0:
+                raise OSError(ctypes.get_errno(), "setns")
+            os.close(number)
         os.chdir(cwd)
         os.environ.clear()
         os.environ.update(env)

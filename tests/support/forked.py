@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from threading import Thread
 from types import TracebackType
 from typing import IO, Any
 
-from tests.support.command_server import command_server, is_here
+from tests.support.command_server import command_server
 
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
 
@@ -115,12 +114,3 @@ class Forked:
 
 
 Process = subprocess.Popen[Any] | Forked
-
-
-def begin(words: Sequence[str], *, cwd: Path, env: Mapping[str, str], **options: Any) -> Process:
-    """Begin a command; in a network of its own, where the server is not, in a new interpreter."""
-    if is_here():
-        return Forked(words, cwd=cwd, env=env, **options)
-    options = {"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE, **options}
-    options["start_new_session"] = options.pop("session", False)
-    return subprocess.Popen([sys.executable, "-m", "iris_cli", *words], cwd=cwd, env=env, **options)

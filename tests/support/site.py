@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.support.command_server import command_server
-from tests.support.forked import Process, begin
+from tests.support.forked import Forked
 from tests.support.json_output import check_run
 from tests.support.sshd import SshHost
 from tests.support.terminal import IRIS, OF_ANOTHER_TERMINAL, Terminal
@@ -66,9 +66,9 @@ class Site:
         check_run(words, ran.out, ran.err)
         return ran
 
-    def start(self, *words: str, env: Mapping[str, str] | None = None) -> Process:
+    def start(self, *words: str, env: Mapping[str, str] | None = None) -> Forked:
         """Start a command; the caller ends it."""
-        return begin(words, cwd=self.directory, env=self.environ(env))
+        return Forked(words, cwd=self.directory, env=self.environ(env))
 
     def environ(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the environment of its commands."""

@@ -23,7 +23,6 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from tests.support.command_server import is_here
 from tests.support.forked import Forked, Process
 from tests.support.waiting import PATIENCE
 
@@ -42,9 +41,9 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 def _start(command: Sequence[str], terminal: int, directory: Path, env: Mapping[str, str]) -> Process:
-    """Start a program in a terminal; `IRIS` is forked where the command server can do it."""
+    """Start a program in a terminal; `IRIS` is forked."""
     streams: dict[str, Any] = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
-    if tuple(command[:3]) == IRIS and is_here():
+    if tuple(command[:3]) == IRIS:
         return Forked(command[3:], cwd=directory, env=env, terminal=True, **streams)
     words = [sys.executable, "-I", "-S", "-c", _BECOME_ITS_OWN, *command]
     made: Process = subprocess.Popen(words, cwd=directory, env=env, start_new_session=True, **streams)
