@@ -77,6 +77,7 @@ def completed(lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     [
         ("iris sta", "status stacks"),
         ("iris log", "logs log"),
+        ("iris status --a", "--at --all"),
         ("iris logs tr", "train"),
         ("iris logs train/", "train/task-0 train/task-1 train/task-2 train/task-3"),
         ("iris logs train/task-3", "train/task-3"),

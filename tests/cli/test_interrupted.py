@@ -19,6 +19,7 @@ from iris_cli.clock import SystemClock
 from iris_cli.errors import ExitCode, LogDamagedError
 from tests.house.rules import ROOT
 from tests.support.command_server import command_server
+from tests.support.forked import Forked
 from tests.support.json_output import checked
 from tests.support.waiting import PATIENCE
 
@@ -59,15 +60,8 @@ def ended(lab: Path, *words: str) -> int:
     return server.wait(server.start(words, directory=lab, env=environ(lab), out=nowhere, err=nowhere))
 
 
-def iris(lab: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "iris_cli", *words],
-        env=environ(lab),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def iris(lab: Path, *words: str) -> Forked:
+    return Forked(words, cwd=lab, env=environ(lab), text=True, session=True)
 
 
 @pytest.mark.parametrize(

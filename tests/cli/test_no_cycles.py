@@ -47,12 +47,6 @@ def test_without_work_and_where_nothing_was_written_it_says_nothing(ann: Operato
         assert (line, said(ann, line)) == (line, [])
 
 
-def test_where_cycles_come_it_says_nothing(ann: Operator) -> None:
-    assert ann.spawn()
-    ann.has_run_a_cycle()
-    assert said(ann, "worker drain w0") == []
-
-
 def test_a_cycle_that_waits_for_nobody_is_no_cron_where_a_person_types_it(ann: Operator) -> None:
     words = [sys.executable, "-m", "iris_cli", "--config", str(ann.directory / "cluster.yaml")]
     with Terminal([*words, "schedule", "--once", "--lock-timeout", "0"], env=ann.environ()) as terminal:
@@ -91,9 +85,12 @@ def test_an_interrupted_watch_says_that_nobody_runs_cycles(ann: Operator) -> Non
     assert told.endswith(f"; {NOBODY}")
 
 
-def test_an_interrupted_watch_of_status_says_who_runs_cycles(ann: Operator) -> None:
+def test_where_cycles_come_it_says_nothing_and_an_interrupted_watch_of_status_says_who_runs_them(
+    ann: Operator,
+) -> None:
     assert ann.spawn()
     ann.has_run_a_cycle()
+    assert said(ann, "worker drain w0") == []
     told = left(ann, "status --watch")
     assert f"; cycles: background loop (pid {ann.pid()}), last " in told
 

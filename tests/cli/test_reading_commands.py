@@ -15,6 +15,7 @@ import pytest
 
 from iris_cli.cli import app
 from iris_cli.errors import ExitCode
+from tests.cli.test_start_up import loaded_by_each
 from tests.render.scenes import busy, session_of
 from tests.support.waiting import PATIENCE
 
@@ -261,20 +262,11 @@ def test_a_cluster_without_a_log_is_empty(tmp_path: Path, capsys: pytest.Capture
     assert not (tmp_path / "state").exists()
 
 
-@pytest.mark.parametrize("line", ["why eval", "history", "workers"])
-def test_reading_commands_load_neither_the_ssh_library_nor_the_lock(line: str, config: Path) -> None:
-    program = (
-        "import sys; from iris_cli.cli import app; code = app.run(sys.argv[1:]);"
-        "sys.stderr.write(' '.join(sys.modules)); sys.exit(code)"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", program, "--config", str(config), *line.split()],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
-    assert {"paramiko", "filelock"}.isdisjoint(ran.stderr.split())
+def test_reading_commands_load_neither_the_ssh_library_nor_the_lock(config: Path) -> None:
+    lines = [f"--config {config} {line}" for line in ("why eval", "history", "workers")]
+    for line, code, loaded in loaded_by_each(lines, os.environ):
+        assert (line, code) == (line, ExitCode.OK)
+        assert {"paramiko", "filelock"}.isdisjoint(loaded), line
 
 
 def test_watch_shows_the_view_again_and_again_until_it_is_interrupted(config: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,15 @@ from iris_cli.cli import app, cycles, tree
 from iris_cli.cli.context import Context
 from iris_cli.core.events.events import WorkerDrained
 
-SCRIPT = """
-import sys
-from iris_cli.cli.app import run
-from iris_cli.cli.tree import COMMANDS
-code = run(sys.argv[1:])
-modules = {name: "iris_cli.cli.commands." + name.replace("-", "_") for name in COMMANDS}
-loaded = [name for name, module in modules.items() if module in sys.modules]
-print(f"\\n{code} {'all' if len(loaded) == len(modules) else ','.join(loaded)}")
+EACH = """
+import os, sys
+from iris_cli.cli import app
+for line in sys.argv[1:]:
+    if os.fork() == 0:
+        code = app.run(line.split())
+        print("\\nLOADED", code, *sys.modules, flush=True)
+        os._exit(0)
+    os.wait()
 """
 SLOW = frozenset(
     (
@@ -33,19 +35,17 @@ SLOW = frozenset(
 )
 
 
-@pytest.mark.parametrize(
-    ("words", "outcome"),
-    [
-        (["--state-dir", "launch", "status", "--help"], "0 status"),
-        (["worker", "probe", "--help"], "0 workers,worker"),
-        ([], "0 "),
-        (["stauts"], "2 all"),
-    ],
-    ids=" ".join,
-)
-def test_only_the_command_that_is_meant_is_loaded(words: list[str], outcome: str) -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == outcome
+def test_only_the_command_that_is_meant_is_loaded() -> None:
+    outcomes: dict[str, tuple[int, list[str]]] = {
+        "--state-dir launch status --help": (0, ["status"]),
+        "worker probe --help": (0, ["workers", "worker"]),
+        "": (0, []),
+        "stauts": (2, [*tree.COMMANDS]),
+    }
+    modules = {name: "iris_cli.cli.commands." + name.replace("-", "_") for name in tree.COMMANDS}
+    for line, code, loaded in loaded_by_each(list(outcomes), dict(os.environ)):
+        found = [name for name, module in modules.items() if module in loaded]
+        assert (line, code, found) == (line, *outcomes[line])
 
 
 def test_annotations_of_options_are_objects_which_are_evaluated_once() -> None:
@@ -59,12 +59,13 @@ def idle(tmp_path: Path) -> ClusterFiles:
     return ClusterFiles.make(tmp_path, 8)
 
 
-@pytest.mark.parametrize("line", ["schedule --once", "status --json", "status", ""])
-def test_frequent_commands_load_no_slow_module(line: str, idle: ClusterFiles) -> None:
-    loaded = loaded_by(idle, line)
-    assert "iris_cli.ops.session" in loaded
-    assert loaded & SLOW == set()
-    assert "iris_cli.core.scheduling" not in loaded, "nothing waits"
+def test_frequent_commands_load_no_slow_module(idle: ClusterFiles) -> None:
+    where = " ".join(idle.iris()[3:])
+    lines = [f"{where} {line}" for line in ("schedule --once", "status --json", "status", "")]
+    for line, code, loaded in loaded_by_each(lines, idle.environment, says=""):
+        assert (line, code, loaded & SLOW) == (line, 0, set())
+        assert "iris_cli.ops.session" in loaded, line
+        assert "iris_cli.core.scheduling" not in loaded, f"nothing waits: {line}"
 
 
 def test_where_the_snapshot_has_it_all_no_kind_of_event_is_loaded(idle: ClusterFiles) -> None:
@@ -83,13 +84,22 @@ def test_where_the_snapshot_has_it_all_no_kind_of_event_is_loaded(idle: ClusterF
 
 def loaded_by(cluster: ClusterFiles, line: str) -> set[str]:
     """The modules of a process that runs that line, and says nothing on stderr."""
-    script = "import sys; from iris_cli.cli import app; app.run(sys.argv[1:]); print('\\n', *sys.modules)"
-    command = [sys.executable, "-S", "-c", script, *cluster.iris(*line.split())[3:]]
+    [(_, _, loaded)] = loaded_by_each([" ".join([*cluster.iris()[3:], line])], cluster.environment, says="")
+    return loaded
+
+
+def loaded_by_each(
+    lines: list[str], env: Mapping[str, str], says: str | None = None
+) -> list[tuple[str, int, set[str]]]:
+    """Each line with the exit code and the modules of its process, which is forked from one that has started."""
     paths = os.pathsep.join(path for path in sys.path if path)
-    env = {**cluster.environment, "PYTHONPATH": paths}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    return set(done.stdout.splitlines()[-1].split())
+    command = [sys.executable, "-S", "-c", EACH, *lines]
+    done = subprocess.run(
+        command, env={**env, "PYTHONPATH": paths}, capture_output=True, text=True, check=True
+    )
+    assert says in (None, done.stderr)
+    told = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("LOADED ")]
+    return [(line, int(code), set(loaded)) for line, (code, *loaded) in zip(lines, told, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -117,21 +127,3 @@ def test_global_options_stand_anywhere(
 def test_an_option_that_does_not_exist_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["schedule", "--bogus"]) == 2
     assert capsys.readouterr().err == "error: no such option: --bogus\nhint: iris schedule --help\n"
-
-
-def test_completion_knows_the_commands_and_their_options() -> None:
-    def completed(words: str, number: int) -> list[str]:
-        env = {
-            **os.environ,
-            "_IRIS_COMPLETE": "complete_bash",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(number),
-        }
-        program = "from iris_cli.cli.app import main; main()"
-        done = subprocess.run(
-            [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False
-        )
-        return done.stdout.split()
-
-    assert completed("iris\nsta", 1) == ["status", "stacks"]
-    assert completed("iris\nstatus\n--a", 2) == ["--at", "--all"]
