@@ -42,7 +42,7 @@ def invocations(site: Site) -> Iterator[Invocations]:
     invocations.close()
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(30, marks=pytest.mark.soak)])
 def test_two_schedulers_and_a_watch_at_the_same_moment(
     site: Site, invocations: Invocations, tmp_path: Path, rounds: int
 ) -> None:

@@ -29,7 +29,7 @@ while [ ! -e "{stop}" ]; do
     number=$((number + 1))
     printf '%s: line %s of a task — as it wrote it\\n' "$IRIS_TASK_INDEX.$IRIS_ATTEMPT" "$number"
     printf 'err %s\\n' "$number" >&2
-    sleep 0.02
+    sleep 0.1
 done
 printf 'no line feed'
 {then}
@@ -129,18 +129,18 @@ def test_a_partition_and_the_death_of_the_follower_lose_and_double_nothing(
         desk.until(lambda: desk.state("train") is JobState.RUNNING, every=2.0)
         far = hosts[int(desk.attempt("train", 1).worker.rpartition("-")[2])]
         with following(desk.site, "train", "--tail", "all") as first:
-            until(lambda: first.has(0, 20) and first.has(1, 20))
+            until(lambda: first.has(0, 10) and first.has(1, 10))
             far.cut()
             until(lambda: "no answer from worker" in first.said)
             so_far = len(first.shown()[0, 0, "out"])
-            until(lambda: first.has(0, so_far + 20))  # the other one is not held up
+            until(lambda: first.has(0, so_far + 10))  # the other one is not held up
             far.heal()
             behind = written(desk, 1).count(b"\n")
             until(lambda: first.has(1, behind))
             assert "answers again" in first.said
             first.end(kill=True)
         with following(desk.site, "train", "--tail", "5") as second:
-            until(lambda: second.has(0, 20) and second.has(1, 20))
+            until(lambda: second.has(0, 10) and second.has(1, 10))
             stop.touch()
             assert second.end() == 0, second.said
     finally:
@@ -193,7 +193,7 @@ def test_restarts_of_sshd_and_of_the_task_lose_and_double_nothing(
 def restart_meanwhile(host: SshHost, desk: Desk, follower: Following) -> None:
     """The task writes on while there is no server; it doesn't notice."""
     seen = len(follower.shown()[0, 0, "out"])
-    until(lambda: follower.has(0, seen + 20))
+    until(lambda: follower.has(0, seen + 10))
     host.stop()
     grown = written(desk).count(b"\n")
     until(lambda: written(desk).count(b"\n") > grown)
