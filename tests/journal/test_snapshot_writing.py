@@ -27,7 +27,7 @@ from iris_cli.journal.snapshot.reading import Snapshot
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.histories import NEVER, Log, busy_days, same, state_in, write
 from tests.journal.test_faults import BadDisk, PowerCut
-from tests.support.forked import begin
+from tests.support.forked import Forked
 from tests.support.lab import Lab
 
 
@@ -280,7 +280,7 @@ def test_a_kill_while_it_is_written_leaves_the_old_one_or_the_new_one(tmp_path: 
 def iris(made: ClusterFiles, *words: str) -> str:
     """What a command prints on stdout; on stderr it prints nothing."""
     words = tuple(made.iris(*words)[3:])  # without the interpreter
-    with begin(words, cwd=made.directory, env=made.environment, text=True) as command:
+    with Forked(words, cwd=made.directory, env=made.environment, text=True) as command:
         out, errors = command.communicate()
     assert (command.returncode, errors) == (0, "")
     return str(out)
