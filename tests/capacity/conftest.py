@@ -23,10 +23,14 @@ from tests.support.slurm_slices import SlurmPlace
 
 @dataclass
 class Place:
-    """Somewhere slices are made. `provider()` is what a process opens, `group` asks for slices of two VMs."""
+    """Somewhere slices are made. `provider()` is what a process opens, `group` asks for slices of two VMs.
+
+    `small_group` asks for slices of fewer VMs where each of them is a process.
+    """
 
     provider: Callable[..., SliceProvider]
     group: ScaleGroup
+    small_group: ScaleGroup
 
 
 @pytest.fixture(params=["memory", "local", "gcp", "gcp-queued", "slurm"])
@@ -42,7 +46,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place | Sl
 @contextlib.contextmanager
 def memory(_: Path) -> Iterator[Place]:
     books = Books()
-    yield Place(lambda owner="us": MemoryProvider(books, owner), scale_group("west", "v4-16"))
+    group = scale_group("west", "v4-16")
+    yield Place(lambda owner="us": MemoryProvider(books, owner), group, group)
 
 
 @contextlib.contextmanager
@@ -56,7 +61,8 @@ def local(path: Path) -> Iterator[Place]:
         return opened[-1]
 
     try:
-        yield Place(provider, scale_group("west", "v4-16", connection=connection))
+        groups = (scale_group("west", tpu, connection=connection) for tpu in ("v4-16", "v4-8"))
+        yield Place(provider, *groups)
     finally:
         for each in opened:
             for there in each.list():
@@ -68,7 +74,7 @@ def gcp(_: Path, *, queued: bool = False) -> Iterator[Place]:
     from tests.capacity.gcp_place import GcpPlace
 
     with GcpPlace.open(queued=queued) as there:
-        yield Place(there.provider, there.group)
+        yield Place(there.provider, there.group, there.group)
 
 
 _PLACES: dict[str, Any] = {

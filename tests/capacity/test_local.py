@@ -57,7 +57,7 @@ def test_a_slice_one_of_whose_hosts_has_ended_has_stopped(here: Place, tmp_path:
 def test_deleting_ends_its_hosts_with_all_that_lives_there_and_leaves_nothing(
     here: Place, tmp_path: Path
 ) -> None:
-    here.provider().create("west-1", here.group)
+    here.provider().create("west-1", here.small_group)
     own = tmp_path / "slices" / "west-1"
     home = own / "hosts" / "west-1-0" / "home"
     if not Path("/proc/self/environ").exists():
@@ -105,7 +105,7 @@ def test_a_request_that_was_killed_half_way_is_listed_and_can_be_deleted(here: P
 
 
 def test_one_that_is_half_made_for_long_has_failed(here: Place, tmp_path: Path) -> None:
-    here.provider().create("west-1", here.group)
+    here.provider().create("west-1", here.small_group)
     (tmp_path / "slices" / "west-1" / "slice.json").unlink()
     assert [each.state for each in here.provider().list()] == [CloudState.CREATING]
     later = ShiftedClock()

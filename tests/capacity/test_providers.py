@@ -28,7 +28,7 @@ def test_asked_by_several_at_once_it_is_made_once(place: Place) -> None:
 
     def ask() -> None:
         try:
-            place.provider().create("west-1", place.group)
+            place.provider().create("west-1", place.small_group)
         except ProviderError as error:
             refused.append(error)
 
@@ -43,23 +43,23 @@ def test_asked_by_several_at_once_it_is_made_once(place: Place) -> None:
 
 def test_deleted_once_or_twice_it_is_gone_and_another_of_that_name_is_another_machine(place: Place) -> None:
     provider = place.provider()
-    provider.create("west-1", place.group)
-    provider.create("west-2", place.group)
+    provider.create("west-1", place.small_group)
+    provider.create("west-2", place.small_group)
     [first, other] = provider.list()
     for name in ("west-1", "west-1", "never"):
         provider.delete(name)
     assert provider.list() == (other,)
-    provider.create("west-1", place.group)
+    provider.create("west-1", place.small_group)
     again = next(each for each in provider.list() if each.name == "west-1")
     assert again.incarnation != first.incarnation
 
 
 def test_what_belongs_to_others_is_neither_listed_nor_taken_over_nor_deleted(place: Place) -> None:
-    place.provider("them").create("west-1", place.group)
+    place.provider("them").create("west-1", place.small_group)
     us = place.provider("us")
     assert us.list() == ()
     us.delete("west-1")
     with pytest.raises(ProviderError) as refused:
-        us.create("west-1", place.group)
+        us.create("west-1", place.small_group)
     assert refused.value.refusal is Refusal.INVALID
     assert [each.name for each in place.provider("them").list()] == ["west-1"]

@@ -38,7 +38,7 @@ class Settled(SlurmProvider):
 class SlurmPlace:
     """Somewhere slices are made: a Slurm cluster, which the commands of this process reach."""
 
-    group = slurm_group()
+    group = small_group = slurm_group()
 
     def __init__(self, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
         self._slurm = slurm
