@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from iris_cli.core.model.job import JobState
 from iris_cli.demo.processes import make_key
 from iris_cli.demo.provider import LocalProvider
+from tests.support.desk import Desk
 from tests.support.site import Site
 from tests.support.waiting import until
 from tests.support.worker_host import kill
@@ -31,19 +32,17 @@ scale_groups:
 class Lab(Site):
     """A cluster without any host."""
 
-    def cycle_until(self, what: str, job: str) -> dict[str, Any]:
-        """Run cycles as cron runs them until a job is in that state; returns the status."""
-        seen: list[dict[str, Any]] = []
+    def cycle_until(self, what: JobState, job: str) -> None:
+        """Run cycles as cron runs them until a job is in that state."""
+        desk = Desk(self)
 
         def is_there() -> bool:
             self.iris("schedule", "--once", "--autoscale", code=None)
-            seen.append(self.iris("status", "--json").json())
-            state = next(each["state"] for each in seen[-1]["jobs"] if each["id"] == job)
-            assert state in (what, "PENDING", "RUNNING"), seen[-1]
-            return bool(state == what)
+            state = desk.state(job)
+            assert state in (what, JobState.PENDING, JobState.RUNNING), self.iris("status").out
+            return state is what
 
-        until(is_there, lambda: seen[-1:])
-        return seen[-1]
+        until(is_there, lambda: self.iris("status").out)
 
     def slices(self) -> list[str]:
         groups = self.iris("status", "--json").json()["scaling"]["groups"]
@@ -70,12 +69,12 @@ def test_a_preempted_slice_is_replaced_its_gang_goes_again_whole_and_idle_slices
 ) -> None:
     command = 'test "$IRIS_ATTEMPT" = 0 && sleep 600; echo done'
     site.iris("launch", "--no-schedule", "--name", "train", "--tpu", "v4-16", "--", "sh", "-c", command)
-    site.cycle_until("RUNNING", "train")
+    site.cycle_until(JobState.RUNNING, "train")
     [first] = site.slices()
     books = site.directory / "local-slices"
     pid = json.loads((books / first / "pids").read_text())[0]
     kill(pid)
-    site.cycle_until("SUCCEEDED", "train")
+    site.cycle_until(JobState.SUCCEEDED, "train")
     assert first not in site.slices()
 
     def are_gone() -> bool:
@@ -122,7 +121,7 @@ def test_new_vms_are_set_up_once_whoever_is_killed_and_before_anything_else_runs
         return any(homes.glob("west-*/hosts/*/home/ran"))
 
     until(is_set_up)
-    site.cycle_until("SUCCEEDED", "train")
+    site.cycle_until(JobState.SUCCEEDED, "train")
     assert [path.read_text() for path in homes.glob("west-*/hosts/*/home/ran")] == ["west\n"]
     records = map(json.loads, (site.directory / "state" / "events.jsonl").read_text().splitlines())
     failed_at = next(
