@@ -23,6 +23,8 @@ if os.fork() == 0:
         os.execve(sys.executable, [sys.executable, "-c", sys.argv[2], sys.argv[1]], {})
     os._exit(0)
 os.wait()
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
 time.sleep(float(sys.argv[3]))
 """
 STAY = """
@@ -46,9 +48,14 @@ while time.monotonic() < end:
 """A chain of processes that live so shortly that a listing can miss all of them."""
 
 
-def daemon(path: Path, seconds: float = 1000) -> list[str]:
+HEAR = (
+    "import os, signal, sys; signal.signal(signal.SIGTERM, lambda *_: os.remove(sys.argv[1]) or os._exit(0))"
+)
+
+
+def daemon(path: Path, seconds: float = 1000, stay: str = STAY) -> list[str]:
     """Return a task with a child that forked twice, left its session and cleared its environment."""
-    return [sys.executable, "-c", DAEMON, str(path), STAY, str(seconds)]
+    return [sys.executable, "-c", DAEMON, str(path), stay, str(seconds)]
 
 
 @pytest.fixture
@@ -79,6 +86,13 @@ def test_a_daemon_ends_with_its_task(grouped: WorkerHost, tmp_path: Path) -> Non
     assert grouped.wait(token).exit_code == 0
     assert not any(is_alive(pid) for pid in pids_in(tmp_path / "pids"))
     assert not group_of(grouped, token).exists()
+
+
+def test_a_daemon_hears_the_end_of_its_task(grouped: WorkerHost, tmp_path: Path) -> None:
+    """It gets SIGTERM: it removes the file with its pid."""
+    pids = tmp_path / "pids"
+    assert grouped.ended(*daemon(pids, 0, HEAR + STAY)).exit_code == 0
+    assert not pids.exists()
 
 
 def test_a_daemon_of_an_orphan_keeps_it_from_being_lost(grouped: WorkerHost, tmp_path: Path) -> None:

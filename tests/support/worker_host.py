@@ -8,7 +8,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,16 +151,16 @@ class WorkerHost:
     def wait_for_all(
         self, tokens: Sequence[Token], states: Iterable[RemoteState] = FINAL, *, renew: bool = True
     ) -> list[AttemptReport]:
-        """Poll until each of these attempts is in one of the states, after each change of one of their directories.
-        A poll takes as much CPU time as the awaited step.
+        """Poll until each of these attempts is in one of the states, after changes of their directories that can lead
+        there, and sometimes without. A poll takes as much CPU time as the awaited step.
         """
         wanted, polled = set(states), list[AttemptReport]()
-        seen, due, unseen = "", 0.0, _UNSEEN
+        seen, due, unseen = list[Traces](), time.monotonic() + _UNSEEN, _UNSEEN
 
         def are_there() -> bool:
             nonlocal seen, due, unseen
-            found, began = self._traces(tokens), time.monotonic()
-            if found == seen and began < due:
+            found, began = [self._traces(token) for token in tokens], time.monotonic()
+            if began < due and (found == seen or any(each.precedes(wanted) for each in found)):
                 return False
             unseen = min(1.5 * unseen, 2.0) if found == seen else _UNSEEN
             polled[:] = self.poll(*tokens, renew=renew)
@@ -171,20 +171,16 @@ class WorkerHost:
         until(are_there, lambda: polled)
         return polled
 
-    def _traces(self, tokens: Sequence[Token]) -> str:
-        """Return data that changes when one of these attempts makes progress: file names, and live processes."""
-        found = []
-        for token in tokens:
-            try:
-                names = sorted(os.listdir(self.attempt_dir(token)))
-            except OSError:  # missing, or not a directory
-                names = []
-            pids = {name.split(".")[4] for name in names if name.startswith("stop.run.")}
-            written = self.attempt_dir(token) / "pid"
-            with suppress(OSError, IndexError):
-                pids |= {written.read_text().split()[0]} if written.is_file() else set()  # it may be a pipe
-            found.append((names, [pid for pid in sorted(pids) if pid.isdigit() and is_alive(int(pid))]))
-        return repr(found)
+    def _traces(self, token: Token) -> Traces:
+        try:
+            names = frozenset(os.listdir(self.attempt_dir(token)))
+        except OSError:  # missing, or not a directory
+            names = frozenset[str]()
+        stoppers = {name.split(".")[4] for name in names if name.startswith("stop.run.")}
+        wrappers, written = set[str](), self.attempt_dir(token) / ("pid" if "pid" in names else "setup.pid")
+        with suppress(OSError, IndexError):
+            wrappers |= {written.read_text().split()[0]} if written.is_file() else set()  # it may be a pipe
+        return Traces(names, _living(wrappers), _living(stoppers))
 
     def reaped(self, *tokens: Token) -> set[Token]:
         """Reap these attempts; return those without files."""
@@ -239,6 +235,30 @@ class WorkerHost:
                 return
             except OSError:  # killed processes take a moment to end
                 time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What changes when an attempt makes progress: the names of its files, and its live wrapper and stopper."""
+
+    names: frozenset[str]
+    wrappers: frozenset[str]
+    stoppers: frozenset[str]
+
+    def precedes(self, wanted: Set[RemoteState]) -> bool:
+        """Return True if the attempt is probably still in another state than these. A task can forge its files."""
+        if self.stoppers:
+            return RemoteState.STOPPING not in wanted
+        if not self.wrappers:
+            return False
+        if "pid" not in self.names:
+            return "ready" not in self.names and RemoteState.PREPARING not in wanted
+        begun = any(name.startswith("begin.") for name in self.names)
+        return (RemoteState.RUNNING if begun else RemoteState.LAUNCHING) not in wanted
+
+
+def _living(pids: Set[str]) -> frozenset[str]:
+    return frozenset(pid for pid in pids if pid.isdigit() and is_alive(int(pid)))
 
 
 def reports(answer: WorkerReport | Silence) -> tuple[AttemptReport, ...]:

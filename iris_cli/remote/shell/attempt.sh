@@ -171,13 +171,15 @@ is_proven() {
 }
 
 # prove TOKENS -> $proven: append those of the attempts that have no processes. Repeat the search for a
-# quarter of a second, because a wrapper that has just recorded the end is about to exit.
+# quarter of a second, because a wrapper that has just recorded the end is about to exit. Search only once for
+# an attempt for which `prove_claims` has waited.
 prove() {
-    for pause in 0.02 0.03 0.05 0.05 0.1 ''; do
+    for pause in 0.03 0.07 0.15 ''; do
         if find_processes "$@" && [ -z "$found" ] && remove_containers "$@"; then
             proven="$proven $*"
             return
         fi
+        case " $claims " in *" $1 "*) break ;; esac
         [ -z "$pause" ] || nap "$pause"
     done
     [ $# -gt 1 ] || return

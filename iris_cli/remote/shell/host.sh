@@ -13,7 +13,7 @@
 
 boot_time= this_process= setsid= started= not_prepared= watchdog= kills_before= warnings= terse= no_clock=
 renew_leases= group= renewed_at= cannot_fork= skip_requests_left= known_requests= proven= nonce= missing=
-own_group= container_id= memory_limit= v1_group= limit= holder=
+own_group= container_id= memory_limit= v1_group= limit= holder= claims=
 spare=../spare
 newline='
 '
@@ -198,10 +198,13 @@ if [ -r "$iris_proc/self/stat" ]; then
             case " $2 " in *" $process "*) continue ;; esac
             ! is_alive "${process%%:*}" "${process#*:}" || return
         done
-        # If this process made the attempt's group, `is_populated` reports processes in the group, and the
-        # files `cgroup` need no search.
+        # If this process made the group of the attempt and no process is in it, the files `cgroup` need no
+        # search.
         kinds='environ cgroup stat'
-        [ ! -r "$own_group/cgroup.events" ] || kinds='environ stat'
+        if [ -r "$own_group/cgroup.events" ]; then
+            ! is_populated || return
+            kinds='environ stat'
+        fi
         # shellcheck disable=SC2086
         search "$pattern" $kinds || return
         for path in $paths; do

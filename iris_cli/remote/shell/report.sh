@@ -113,17 +113,18 @@ print_facts() {
     text "$(head -c 1024 "$1/facts" 2>/dev/null | encode)"
 }
 
-# prove_claims TOKENS -> $proven: of the attempts whose file names say that they ended, find those that have
-# no processes. Search once for all attempts.
+# prove_claims TOKENS -> $claims $proven: the attempts whose file names say that they ended, and those of them
+# that have no processes. Search once for all attempts.
 prove_claims() {
-    proven= claims=
+    proven= claims= claiming=
     [ -z "$root_missing$cannot_fork" ] || return 0
     for token; do
         if [ -e "$token/x.pending" ] && [ ! -e "$token/stop.done" ]; then continue; fi
-        claims="$claims $token"
+        claiming="$claiming $token"
     done
     # shellcheck disable=SC2086
-    [ -z "$claims" ] || prove $claims
+    [ -z "$claiming" ] || prove $claiming
+    claims=$claiming
 }
 
 print_requests_left() {
