@@ -56,7 +56,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("host_shell", shells)
 
 
-ProbedHost = Callable[[str], WorkerHost]
+ProbedHost = Callable[..., WorkerHost]
 
 
 @pytest.fixture(scope="session")
@@ -75,10 +75,10 @@ def probed_homes(tmp_path_factory: pytest.TempPathFactory) -> ProbedHost:
 
 @pytest.fixture
 def probed_host(make_host: MakeHost, probed_homes: ProbedHost) -> ProbedHost:
-    """Makes a probed host with that shell."""
+    """Makes a probed host with that shell. A probe would have the same effect with any fields of the host."""
 
-    def make(shell: str) -> WorkerHost:
-        made, model = make_host(shell), probed_homes(shell)
+    def make(shell: str = "dash", **fields: object) -> WorkerHost:
+        made, model = make_host(shell, **fields), probed_homes(shell)
         shutil.copytree(model.transport.home, made.transport.home, dirs_exist_ok=True)
         made.boot_id, made.incarnation = model.boot_id, model.incarnation
         return made
@@ -104,7 +104,7 @@ def dash_host(probed_host: ProbedHost) -> WorkerHost:
     return probed_host("dash")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def podman_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
     podman = podman_with_image(tmp_path_factory.mktemp("podman"))
     yield podman
@@ -115,6 +115,7 @@ def podman_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
 def podman(podman_store: Podman) -> Iterator[Podman]:
     """After each test nothing of it is left."""
     yield podman_store
-    left = podman_store.containers()
-    podman_store.remove_all()
+    left = podman_store.stored()
+    if left:
+        podman_store.remove_all()
     assert left == []

@@ -155,38 +155,29 @@ def test_a_stop_while_the_container_is_created_leaves_nothing(
 def test_a_stop_ends_the_container_of_a_killed_wrapper(host: WorkerHost, podman: Podman) -> None:
     token = running(host, "echo ready; exec sleep 1000")
     kill(host.wrapper(token))
-    until(lambda: host.state(token) is RemoteState.ORPHANED)
+    host.wait(token, {RemoteState.ORPHANED})
     assert f"iris-{token}" in podman.containers()
     assert host.stopped(token).state is RemoteState.STOPPED
     assert is_gone(podman, token)
 
 
-def test_an_attempt_is_lost_only_when_its_container_is_removed(host: WorkerHost, podman: Podman) -> None:
-    """All its processes were killed; podman keeps the exited container."""
-    token = running(host, "echo ready; exec sleep 1000")
-    for pid in (host.wrapper(token), *marked(token)):
-        kill(pid)
-    until(lambda: not marked(token))
-    assert f"iris-{token}" in podman.containers()
-    assert host.wait(token).state is RemoteState.LOST
-    assert is_gone(podman, token)
-
-
-def test_nothing_is_proven_while_the_runtime_does_not_answer(
+def test_an_attempt_is_lost_only_when_its_container_is_removed(
     podman: Podman, make_host: MakeHost, tmp_path: Path
 ) -> None:
+    """All its processes were killed; podman keeps the exited container, and at first does not answer."""
     tools = tools_of("dash", tmp_path / "tools")
     host = make_host(env=podman.env, tools=tools)
     host.probe()
     token = running(host, "echo ready; exec sleep 1000")
-    (tools / "podman").write_text("#!/bin/sh\nexit 125\n")
-    (tools / "podman").chmod(0o755)
+    fake(tools, "podman", "*) exit 125 ;;")
     for pid in (host.wrapper(token), *marked(token)):
         kill(pid)
     until(lambda: not marked(token))
     assert host.state(token) is RemoteState.ORPHANED
     (tools / "podman").unlink()
+    assert f"iris-{token}" in podman.containers()
     assert host.wait(token).state is RemoteState.LOST
+    assert is_gone(podman, token)
 
 
 @pytest.mark.soak

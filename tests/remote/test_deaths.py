@@ -84,10 +84,9 @@ def own_group(tmp_path: Path) -> tuple[HostPaths, Path]:
     return HostPaths(sys=str(tmp_path / "sys")), place
 
 
-def test_the_counter_of_the_attempts_own_group_is_a_proof(make_host: MakeHost, tmp_path: Path) -> None:
+def test_the_counter_of_the_attempts_own_group_is_a_proof(probed_host: ProbedHost, tmp_path: Path) -> None:
     paths, place = own_group(tmp_path)
-    host = make_host(paths=paths)
-    host.probe()
+    host = probed_host(paths=paths)
     script = f'echo "oom_kill 2" >{place}/iris-$IRIS_ATTEMPT_TOKEN/memory.events; kill -s KILL $$'
     report = host.ended("sh", "-c", script)
     assert (report.exit_code, report.cause) == (137, "signal")  # the file did not exist at the beginning
@@ -107,13 +106,12 @@ def test_the_counter_of_the_attempts_own_group_is_a_proof(make_host: MakeHost, t
     )
 
 
-def test_a_counter_that_others_share_is_a_guess(make_host: MakeHost, tmp_path: Path) -> None:
+def test_a_counter_that_others_share_is_a_guess(probed_host: ProbedHost, tmp_path: Path) -> None:
     paths, place = own_group(tmp_path)
     events = place / "memory.events"
     events.write_text("low 0\noom 4\noom_kill 4\n")
     (place / "cgroup.procs").unlink()
-    host = make_host(paths=paths)
-    host.probe()
+    host = probed_host(paths=paths)
     report = host.ended("sh", "-c", f"echo oom_kill 5 >{events}; kill -s KILL $$")
     assert (report.exit_code, report.cause) == (137, "signal")
     found = fact(report, FactKind.MEMORY)
@@ -193,12 +191,11 @@ def test_a_malformed_fact_is_skipped(line: bytes) -> None:
     ("answer", "proven"), [("TRUE", True), ("FALSE", None), ("TRUE\nmemory proven x", None)]
 )
 def test_a_preemption_notice_of_the_metadata_server_is_read(
-    make_host: MakeHost, metadata: tuple[str, dict[str, str]], answer: str, proven: bool | None
+    probed_host: ProbedHost, metadata: tuple[str, dict[str, str]], answer: str, proven: bool | None
 ) -> None:
     address, said = metadata
     said["preempted"] = answer
-    host = make_host(env={"GCE_METADATA_IP": address})
-    host.probe()
+    host = probed_host(env={"GCE_METADATA_IP": address})
     found = fact(host.ended("sh", "-c", "exit 3"), FactKind.PREEMPTED)
     assert (found and found.proven) == proven
 
@@ -238,9 +235,9 @@ LINES = {
 
 @pytest.mark.parametrize("journal", [False, True])
 def test_lines_of_the_kernel_log_are_guesses_unless_they_name_the_command(
-    make_host: MakeHost, tmp_path: Path, journal: bool
+    probed_host: ProbedHost, tmp_path: Path, journal: bool
 ) -> None:
-    worker = worker_that_logs(make_host, tmp_path)
+    worker = worker_that_logs(probed_host, tmp_path)
     name, host = ("journalctl", " lab kernel:") if journal else ("dmesg", "")
     for wanted, text in LINES.items():
         replace_tool(worker, "journalctl" if name == "dmesg" else "dmesg", "exit 1")
@@ -258,9 +255,9 @@ def test_lines_of_the_kernel_log_are_guesses_unless_they_name_the_command(
         ] * bool(wanted)
 
 
-def test_the_name_of_another_process_proves_nothing(make_host: MakeHost, tmp_path: Path) -> None:
+def test_the_name_of_another_process_proves_nothing(probed_host: ProbedHost, tmp_path: Path) -> None:
     """A process chooses its name, which is in the kernel log."""
-    worker = worker_that_logs(make_host, tmp_path)
+    worker = worker_that_logs(probed_host, tmp_path)
     for text, code, wanted, cause in (
         ("python3[$process]: segfault at 0 ip 0000", 139, ["crash proven"], ""),
         ("python3[$process]: segfault at 0 ip 0000", 1, [], ""),
@@ -275,10 +272,10 @@ def test_the_name_of_another_process_proves_nothing(make_host: MakeHost, tmp_pat
 
 
 def test_a_line_about_the_command_counts_though_the_clock_of_the_log_is_behind(
-    make_host: MakeHost, tmp_path: Path
+    probed_host: ProbedHost, tmp_path: Path
 ) -> None:
     """The clock of the log stops during suspend: the line seems older than the command."""
-    worker = worker_that_logs(make_host, tmp_path)
+    worker = worker_that_logs(probed_host, tmp_path)
     for text, code, wanted in (
         ("Out of memory: Killed process $process (x)", 137, ["memory proven"]),
         ("Out of memory: Killed process 1 (x)", 137, []),
@@ -290,11 +287,10 @@ def test_a_line_about_the_command_counts_though_the_clock_of_the_log_is_behind(
         assert (fact(report, FactKind.KILLED) is not None) == (code == 137 and not wanted)
 
 
-def worker_that_logs(make_host: MakeHost, tmp_path: Path, *lines: str) -> WorkerHost:
+def worker_that_logs(probed_host: ProbedHost, tmp_path: Path, *lines: str) -> WorkerHost:
     """Return a worker with these lines in its kernel log, of the time when a command ended."""
-    worker = make_host(tools=tools_of("dash", tmp_path / "tools"))
+    worker = probed_host(tools=tools_of("dash", tmp_path / "tools"))
     let_log(worker, *lines)
-    worker.probe()
     return worker
 
 
@@ -320,10 +316,10 @@ def of_the_kernel(report: AttemptReport) -> list[str]:
 
 
 def test_of_several_guesses_the_one_with_the_pid_of_the_command_counts(
-    make_host: MakeHost, tmp_path: Path
+    probed_host: ProbedHost, tmp_path: Path
 ) -> None:
     mine = "x[7]: trap x[$process]: segfault at 0"
-    worker = worker_that_logs(make_host, tmp_path, "a[7]: segfault at 0", mine, "b[7]: segfault at 0")
+    worker = worker_that_logs(probed_host, tmp_path, "a[7]: segfault at 0", mine, "b[7]: segfault at 0")
     found = fact(worker.ended("sh", "-c", "exit 139"), FactKind.CRASH)
     assert found is not None
     assert not found.proven
@@ -353,9 +349,9 @@ PLACES = [
 
 @pytest.mark.parametrize("controllers", ["0::", "4:memory:", "4:cpu,memory:"])
 def test_lines_about_processes_of_other_groups_are_left_out(
-    make_host: MakeHost, tmp_path: Path, controllers: str
+    probed_host: ProbedHost, tmp_path: Path, controllers: str
 ) -> None:
-    worker = worker_that_logs(make_host, tmp_path)
+    worker = worker_that_logs(probed_host, tmp_path)
     cat = shutil.which("cat")
     own = f'case $1 in */self/cgroup) echo 9:pids:/; echo {controllers}/lab ;; *) exec {cat} "$@" ;; esac'
     replace_tool(worker, "cat", own)
@@ -370,19 +366,19 @@ def test_lines_about_processes_of_other_groups_are_left_out(
     ("text", "code"), [("x[$other]: segfault at 0", 139), ("Killed process $other (x)", 137)]
 )
 def test_a_line_about_the_command_of_another_attempt_is_left_out(
-    make_host: MakeHost, tmp_path: Path, text: str, code: int
+    probed_host: ProbedHost, tmp_path: Path, text: str, code: int
 ) -> None:
     find = "$(cat ../*/task.pid | grep -vx $process | head -n 1)"
-    worker = worker_that_logs(make_host, tmp_path, text.replace("$other", find))
+    worker = worker_that_logs(probed_host, tmp_path, text.replace("$other", find))
     other = worker.running("sleep", "1000")
     assert of_the_kernel(worker.ended("sh", "-c", f"exit {code}")) == []
     worker.stopped(other, grace=0)
 
 
 def test_the_file_of_another_attempt_adds_no_line_to_the_kernel_log(
-    make_host: MakeHost, tmp_path: Path
+    probed_host: ProbedHost, tmp_path: Path
 ) -> None:
-    worker = worker_that_logs(make_host, tmp_path)
+    worker = worker_that_logs(probed_host, tmp_path)
     forged = "kernel\\n[ 9999999.000000] Out of memory: Killed process 7 (x)\\n"
     other = worker.running("sh", "-c", f"printf '{forged}' >../task.pid; exec sleep 1000")
     assert of_the_kernel(worker.ended("sh", "-c", "exit 137")) == []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import ProbedHost
 from tests.support.devices import HOLD, Devices
 from tests.support.gates import Gate
 from tests.support.waiting import PATIENCE, until
@@ -30,18 +30,14 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devices]:
 
 
 @pytest.fixture
-def tpu_host(host_shell: str, make_host: MakeHost, devices: Devices) -> WorkerHost:
+def tpu_host(host_shell: str, probed_host: ProbedHost, devices: Devices) -> WorkerHost:
     """A probed worker with chips."""
-    made = make_host(host_shell, paths=devices.paths)
-    made.probe()
-    return made
+    return probed_host(host_shell, paths=devices.paths)
 
 
 @pytest.fixture
-def dash_tpu_host(make_host: MakeHost, devices: Devices) -> WorkerHost:
-    made = make_host("dash", paths=devices.paths)
-    made.probe()
-    return made
+def dash_tpu_host(probed_host: ProbedHost, devices: Devices) -> WorkerHost:
+    return probed_host(paths=devices.paths)
 
 
 def settled(host: WorkerHost, **settings: object) -> AttemptReport:
@@ -270,14 +266,12 @@ def test_a_lock_file_that_is_not_ours_is_left_alone(
 
 @pytest.mark.parametrize("arguments", ["setup.pid.*", "ready.pending?ready.off"])
 def test_a_failed_wait_for_chips_ends_no_other_attempt(
-    make_host: MakeHost, devices: Devices, tmp_path: Path, arguments: str
+    probed_host: ProbedHost, devices: Devices, tmp_path: Path, arguments: str
 ) -> None:
     """The chips become free just before the wait ends, and a second call starts the attempt."""
     command = "ln" if arguments.startswith("setup") else "mv"
     gate = Gate(tmp_path / "gate", "before", command, arguments)
-    slow, host = (make_host(tools=tools, paths=devices.paths) for tools in (gate.tools, None))
-    host.probe()
-    slow.probe()
+    slow, host = (probed_host(tools=tools, paths=devices.paths) for tools in (gate.tools, None))
     holder = devices.hold()
     go_on = tmp_path / "go-on"
     request = slow.request(

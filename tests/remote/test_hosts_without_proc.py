@@ -13,7 +13,7 @@ from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
 from iris_cli.remote.worker_script import HostPaths
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import ProbedHost
 from tests.support.local_transport import REQUIRED, only_tools
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost, at_once, is_alive, kill, marked, pids_in, until_gone
@@ -31,18 +31,17 @@ esac
 
 
 @pytest.fixture(params=["dash", pytest.param("bash", marks=pytest.mark.soak)])
-def laptop(request: pytest.FixtureRequest, make_host: MakeHost, tmp_path: Path) -> WorkerHost:
-    """A host without /proc and setsid, but with perl, as on macOS."""
+def laptop(request: pytest.FixtureRequest, probed_host: ProbedHost, tmp_path: Path) -> WorkerHost:
+    """A probed host without /proc and setsid, but with perl, as on macOS."""
     if subprocess.run(["ps", "-o", "lstart=", "-p", "1"], capture_output=True).returncode != 0:
         pytest.skip("ps here doesn't know start times")
     tools = only_tools(request.param, tmp_path / "tools", COMMANDS)
     (tools / "sysctl").write_text(SYSCTL)
     (tools / "sysctl").chmod(0o755)
     nowhere = str(tmp_path / "nowhere")
-    host = make_host(
-        tools=tools, env={"PATH": str(tools)}, paths=HostPaths(proc=nowhere, sys=nowhere, mounts=nowhere)
-    )
-    host.probe()
+    paths = HostPaths(proc=nowhere, sys=nowhere, mounts=nowhere)
+    host = probed_host(request.param, tools=tools, env={"PATH": str(tools)}, paths=paths)
+    host.boot_id = "btime-1700000000"
     return host
 
 

@@ -89,6 +89,11 @@ class Podman:
             for name in each["Names"]
         ]
 
+    def stored(self) -> list[str]:
+        """Return the names of all containers whose files are stored, without a command."""
+        listed = self.directory / "graph/vfs-containers/containers.json"
+        return [name for each in json.loads(listed.read_bytes()) for name in each["names"]]
+
     def remove_all(self) -> None:
         self("rm", "-f", "-a")
 
@@ -142,7 +147,8 @@ def launched(host: WorkerHost, *argv: str, **settings: object) -> Token:
 def running(host: WorkerHost, script: str, **settings: object) -> Token:
     """Start a script that says `ready`, and wait until it does."""
     token = launched(host, "sh", "-c", script, **settings)
-    until(lambda: b"ready\n" in host.output(token), lambda: (host.poll(token), host.output(token, "err")))
+    out = host.attempt_dir(token) / "out"
+    until(lambda: b"ready\n" in out.read_bytes(), lambda: (host.poll(token), host.output(token, "err")))
     return token
 
 
