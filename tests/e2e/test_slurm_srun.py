@@ -55,33 +55,33 @@ def test_a_gang_runs_where_no_node_has_an_ssh_server(site: SlurmSite) -> None:
     assert site.live_jobs() == [job]
 
 
-def test_after_scancel_the_nodes_are_silent_until_the_operator_declares_them_dead(site: SlurmSite) -> None:
-    once = "echo $IRIS_ATTEMPT; test $IRIS_ATTEMPT != 0 || sleep 600"
-    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "sh", "-c", once)
+def test_tasks_get_the_gpus_that_slurm_granted_and_after_scancel_the_nodes_are_silent_until_declared_dead(
+    site: SlurmSite,
+) -> None:
+    site.configure(f"{SRUN}, gres: 'gpu:a100:2'")
+    assert site.slurm is not None
+    one_each = ("--nodes=4", "--gres=gpu:a100:1", "--output=/dev/null", "--wrap=sleep 600")
+    other = site.slurm.run("sbatch", "--parsable", *one_each).strip()
+    once = "echo GPUs $CUDA_VISIBLE_DEVICES; test $IRIS_ATTEMPT != 0 || sleep 600"
+    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--gpu", "a100:2", "--", "sh", "-c", once)
     site.run_until("train", "RUNNING")
+    site.cycle_until(
+        lambda: (
+            sorted(site.iris("logs", "train", "--no-fold", code=None).out.splitlines())
+            == ["[0] GPUs 1,2", "[1] GPUs 1,2"]
+        )
+    )
     job = site.allocation()
     workers = [each["id"] for each in site.iris("workers", "--json").json()["workers"]]
-    assert site.slurm is not None
     site.slurm.run("scancel", job)
     site.slurm.ended(job)
-    site.cycle_until(lambda: not site.live_jobs() and not site.slices())
+    site.cycle_until(lambda: site.live_jobs() == [other] and not site.slices())
     site.cycle()
     assert site.of_type("AttemptEnded", "AttemptStopped", "AttemptPresumedGone") == []
     for worker in workers:
         site.iris("worker", "forget", "--dead", worker)
     site.run_until("train", "SUCCEEDED")
     assert site.allocation() != job
-
-
-def test_tasks_get_the_gpus_that_slurm_granted(site: SlurmSite) -> None:
-    site.configure(f"{SRUN}, gres: 'gpu:a100:2'")
-    assert site.slurm is not None
-    site.slurm.run("sbatch", "--nodes=4", "--gres=gpu:a100:1", "--output=/dev/null", "--wrap=sleep 600")
-    show = "echo GPUs $CUDA_VISIBLE_DEVICES"
-    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--gpu", "a100:2", "--", "sh", "-c", show)
-    site.run_until("train", "SUCCEEDED")
-    lines = site.iris("logs", "train", "--no-fold").out.splitlines()
-    assert sorted(lines) == ["[0] GPUs 1,2", "[1] GPUs 1,2"]
 
 
 def test_a_workspace_an_output_file_a_command_stacks_and_what_needs_ssh_to_the_node(site: SlurmSite) -> None:
