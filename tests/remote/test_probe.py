@@ -201,7 +201,9 @@ def test_the_metadata_server_is_asked_with_whatever_the_host_has(
     said.update(TPU)
     tools = only_tools("dash", tmp_path / "tools", [*REQUIRED, "setsid"])
     program = (
-        sys.executable if client == "python3" else only_tools("dash", tmp_path / "one", [client]) / client
+        f"{sys.executable} -S"
+        if client == "python3"
+        else only_tools("dash", tmp_path / "one", [client]) / client
     )
     (tools / client).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
     (tools / client).chmod(0o755)

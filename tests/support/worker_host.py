@@ -98,10 +98,12 @@ class WorkerHost:
 
     def running(self, *argv: str, **settings: object) -> Token:
         """Start an attempt and wait until its program runs, not only its wrapper."""
-        token = self.launch(*argv, **settings)
-        self.wait(token, {RemoteState.RUNNING})
-        self.wait_for_program(token)
-        return token
+        request = self.request(*argv, **settings)
+        (report,) = self.prepare(request, go=True)
+        if report.state is not RemoteState.RUNNING:
+            self.wait(request.token, {RemoteState.RUNNING})
+        self.wait_for_program(request.token)
+        return request.token
 
     def all_running(self, count: int) -> list[Token]:
         """Start several attempts that sleep; wait like `running`."""
