@@ -13,7 +13,7 @@ case "$*" in {arguments})
     trap '' TERM
     if [ {when} = after ]; then {command} "$@"; status=$?; fi
     echo >{directory}/arrived
-    while [ ! -e {directory}/open ]; do {sleep} 0.05; done
+    while [ ! -e {directory}/open ]; do {sleep} 0.2; done
     if [ {when} = after ]; then exit $status; fi
 esac
 exec {command} "$@"
