@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,14 +25,7 @@ from tests.support.strays import end_strays, strays
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", unhurried, derandomize=True, max_examples=50)
 settings.register_profile("new", unhurried, print_blob=True)
-_PROFILE = os.environ.get("IRIS_EXAMPLES", "same")
-settings.load_profile(_PROFILE)
-
-# Hypothesis parses all modules that a process has loaded, to draw from their constants. This takes a second in each
-# process, and the examples would not be the same where other modules are loaded.
-providers: Any = sys.modules.get("hypothesis.internal.conjecture.providers")
-if _PROFILE == "same" and hasattr(providers, "_get_local_constants"):
-    providers._get_local_constants = lambda: providers._local_constants
+settings.load_profile(os.environ.get("IRIS_EXAMPLES", "same"))
 
 # A script's background processes ignore SIGINT and SIGQUIT, and those behind nohup ignore SIGHUP. The programs that
 # the tests start would inherit that. A handler is reset to the default in them, and leaves nohup its effect here.
