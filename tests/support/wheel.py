@@ -95,8 +95,7 @@ def install(wheel: Path, venv: Path) -> Installed:
     """Install the wheel in a new environment, with the libraries of the tests, so that it needs no network."""
     run(sys.executable, "-m", "venv", "--without-pip", venv)
     made = Installed(venv)
-    # What `pip --python` starts, without a pip that does nothing else.
-    pip = (made.python, Path(sysconfig.get_path("purelib"), "pip", "__pip-runner__.py"), "install", "--quiet")
+    pip = (sys.executable, "-m", "pip", "--python", made.python, "install", "--quiet")
     run(*pip, "--no-index", "--no-deps", "--no-compile", wheel)
     # .pth files in that directory are not read, so this tree is not found.
     made.libraries.write_text(sysconfig.get_path("purelib"))
