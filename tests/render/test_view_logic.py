@@ -53,7 +53,7 @@ def test_a_moment_is_an_iso_time_in_utc_or_an_age(text: str, moment: float) -> N
     assert parse_moment(text, START) == moment
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-2h", "2027-13-01", "nan", "9" * 400, "2027-01-15T08:00:01"])
+@pytest.mark.parametrize("text", ["", "soon", "-2h", "2027-13-01", "nan", "9" * 400])
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_moment(text, START)

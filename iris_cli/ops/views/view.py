@@ -266,22 +266,15 @@ def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:
 
 
 def parse_moment(text: str, now: float) -> float:
-    """Parse an ISO time (default zone: UTC) or an age into seconds since the epoch.
-
-    Raises UsageError if the time is in the future.
-    """
+    """Parse an ISO time (default zone: UTC) or an age into seconds since the epoch. Raises UsageError."""
     from datetime import UTC, datetime  # slow to import, and rarely used
 
     stripped = text.strip()
     try:
         moment = datetime.fromisoformat(stripped)
-        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         pass
-    else:
-        if seconds > now:
-            raise UsageError(f"{stripped} is in the future", hint="times without a zone are UTC")
-        return seconds
     try:
         return now - parse_duration(stripped)
     except UsageError:
