@@ -68,7 +68,7 @@ pytest_plugins = [
     "tests.support.wheel",
 ]
 
-_LONG = frozenset({"bench", "e2e", "faults", "remote", "simulation"})
+_LONG = frozenset({"bench", "capacity", "e2e", "faults", "remote", "simulation"})
 """Directories of tests with real servers and processes, or that take seconds each."""
 
 _TOGETHER = 8
@@ -97,7 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if odd:
         raise pytest.UsageError(f"no name for a test, and another one in each process: {odd[0]:.300}")
     if hasattr(config, "workerinput"):
-        items[:] = _mixed(items)
+        items[:] = _mixed(items, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 
 
 def pytest_collection_finish() -> None:
@@ -109,18 +109,25 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests in the order in which they are given out to processes.
+def _mixed(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
+    """The tests in the order in which they are given out to processes: to each an equal part of the list.
 
     Those with servers and processes mostly wait, the others compute: in turns, neither leaves the processors idle. They
-    stay together a few at a time, for what a module has started serves all its tests. The last quarter is short: at the
-    end nobody waits for a long one.
+    stay together a few at a time, for what a module has started serves all its tests. The last quarter of each part is
+    short: at the end nobody waits for a long one.
     """
     waiting = [item for item in items if _is_long(item)]
-    places = {item.nodeid: 0.75 * (n - n % _TOGETHER) / len(waiting) for n, item in enumerate(waiting)}
-    computing = [item for item in items if item.nodeid not in places]
-    places.update((item.nodeid, n / len(computing)) for n, item in enumerate(computing))
-    return sorted(items, key=lambda item: places[item.nodeid])
+    computing = [item for item in items if not _is_long(item)]
+    groups = [waiting[n : n + _TOGETHER] for n in range(0, len(waiting), _TOGETHER)]
+    mixed: list[pytest.Item] = []
+    for number in range(processes):
+        long = [item for group in groups[number::processes] for item in group]
+        size = (len(items) - len(mixed)) // (processes - number)
+        short, computing = computing[: size - len(long)], computing[size - len(long) :]
+        places = {item.nodeid: 0.75 * (n - n % _TOGETHER) / len(long) for n, item in enumerate(long)}
+        places.update((item.nodeid, n / len(short)) for n, item in enumerate(short))
+        mixed += sorted([*long, *short], key=lambda item: places[item.nodeid])
+    return mixed + computing
 
 
 def _is_long(item: pytest.Item) -> bool:
