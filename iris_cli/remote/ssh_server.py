@@ -103,6 +103,9 @@ def _execute(server: SshServer, channel: paramiko.Channel, command: bytes) -> No
     for drain in drains:
         drain.join()
     try:
+        # The thread of the connection confirms the start of the command. A client would take a channel that is closed
+        # before that for a failure. The same thread receives this answer, later.
+        channel.get_transport().global_request("keepalive@openssh.com", wait=True)
         channel.send_exit_status(status if status >= 0 else 128 - status)
         channel.close()
     except (OSError, EOFError, paramiko.SSHException):
