@@ -1,7 +1,7 @@
 """A host that can't start processes, because a limit on their number is reached.
 
-As a program: `lone_shell.py PROC SHELL ARGUMENT...` executes the shell, for which the kernel refuses new processes. The
-directory PROC gets the shell's own process and those of attempts, if it is not /proc.
+As a program: `lone_shell.py PROC SHELL ARGUMENT...` executes the shell; the kernel refuses it new processes. If the
+directory PROC is not /proc, it gets the process of the shell and those of attempts.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def put_iris(directory: Path, before: str = "pass") -> None:
     """Make this `iris` a command in a directory; it first runs `before`, a line of Python.
 
     It is forked, which saves the start of an interpreter (see typed_iris.py). In a pipe it is a new interpreter in the
-    session of the shell, for it may ask at the terminal of that session.
+    session of the shell, because it may ask at the terminal of that session.
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "iris"
