@@ -103,19 +103,16 @@ class CommandServer:
         session: bool = False,
         terminal: bool = False,
         die_at: int = 0,
-        before: str = "",
     ) -> int:
         """Start a command with these three files as its streams; returns its process id.
 
         `session`: in its own session; `terminal`: also with its stdin as the terminal of that session.
-        `before`: a line of Python that it runs first.
         """
         request = {
             "words": [*words],
             "cwd": str(directory),
             "env": dict(env),
             "die_at": die_at,
-            "before": before,
             "namespaces": _namespaces(),
         }
         found = self._ask(files, session=session or terminal, terminal=terminal, **request)
@@ -286,7 +283,6 @@ def _become(
     session: bool,
     terminal: bool,
     die_at: int,
-    before: str,
 ) -> NoReturn:
     from iris_cli.cli import app
 
@@ -311,7 +307,6 @@ def _become(
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - open to the end
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - open to the end
         sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115 - open to the end
-        exec(before)
         if die_at:
             _die_at(die_at)
         sys.argv = [str(ROOT / "iris_cli" / "__main__.py"), *words]

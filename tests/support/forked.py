@@ -32,7 +32,6 @@ class Forked:
         text: bool = False,
         session: bool = False,
         terminal: bool = False,
-        before: str = "",
     ) -> None:
         self.returncode: int | None = None
         self.stdout: IO[Any] | None = None
@@ -47,13 +46,7 @@ class Forked:
             files.append(opened[-1] if given == PIPE else opened[0] if given == DEVNULL else given)
         try:
             self.pid = command_server().fork(
-                words,
-                directory=cwd,
-                env=env,
-                files=files,
-                session=session,
-                terminal=terminal,
-                before=before,
+                words, directory=cwd, env=env, files=files, session=session, terminal=terminal
             )
         finally:
             for number in opened:
