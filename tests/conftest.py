@@ -112,9 +112,9 @@ def pytest_collection_finish() -> None:
 def _mixed(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
     """The tests in the order in which they are given out to processes: to each an equal part of the list.
 
-    Tests with servers and processes mostly wait, all others compute: in turns, neither leaves the processors idle. A few
-    tests of a module stay together, because they share the servers of the module. The last quarter of each part has
-    only short tests, so that all processes end at about the same time.
+    Tests with servers and processes mostly wait, all others compute: in turns, neither leaves the processors idle. A
+    few tests of a module stay together, because they share the servers of the module. The last quarter of each part
+    has only short tests, so that all processes end at about the same time.
     """
     waiting = [item for item in items if _is_long(item)]
     computing = [item for item in items if not _is_long(item)]

@@ -27,7 +27,7 @@ def slice_of_two(ssh_lab: Lab, tmp_path: Path) -> Site:
 
 @pytest.fixture
 def slice_of_one(ssh_lab: Lab, tmp_path: Path) -> Site:
-    """One host, for what a second one would not do otherwise."""
+    """One host, for tests in which a second host would do the same."""
     return one_slice(ssh_lab(1), tmp_path, "v4-8")
 
 

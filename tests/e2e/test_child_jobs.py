@@ -40,7 +40,7 @@ def desk(slice_of_two: Site, monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 @pytest.fixture
 def small_desk(slice_of_one: Site, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """For what is the same wherever a child runs."""
+    """One host, for tests in which the host of a child makes no difference."""
     return at_work(slice_of_one, monkeypatch)
 
 

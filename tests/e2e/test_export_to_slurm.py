@@ -117,7 +117,7 @@ _GANG = ("replicas: 4", "coscheduling: {group_by: rack}")
 def test_each_rank_of_a_gang_finds_what_it_finds_under_iris_and_the_first_that_fails_stops_the_others(
     desk: Desk,
 ) -> None:
-    """Its exit code is that of the job."""
+    """The exit code of that rank is that of the job."""
     odd = '"it\'s $(id) $HOME `id` \\\\ \\e[31m é\\n#SBATCH --nodes=9\\r"'
     desk.write(
         "gang",

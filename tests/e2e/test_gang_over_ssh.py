@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Lab, one_slice
 from tests.support.invocations import Invocations
 from tests.support.site import Site
 
@@ -93,8 +92,8 @@ def test_cancel_stops_every_process_of_a_gang(slice_of_two: Site) -> None:
         assert not alive(int(file.read_text())), file.name
 
 
-def test_words_of_any_kind_arrive_byte_for_byte(ssh_lab: Lab, tmp_path: Path) -> None:
-    site = one_slice(ssh_lab(1), tmp_path, "v4-8")
+def test_words_of_any_kind_arrive_byte_for_byte(slice_of_one: Site) -> None:
+    site = slice_of_one
     hostile = [
         "",
         " ",
@@ -118,8 +117,8 @@ def test_words_of_any_kind_arrive_byte_for_byte(ssh_lab: Lab, tmp_path: Path) ->
     assert json.loads(out.read_text()) == [hostile, odd]
 
 
-def test_attributes_of_any_kind_arrive_byte_for_byte(ssh_lab: Lab, tmp_path: Path) -> None:
-    site = one_slice(ssh_lab(1), tmp_path, "v4-8")
+def test_attributes_of_any_kind_arrive_byte_for_byte(slice_of_one: Site) -> None:
+    site = slice_of_one
     odd = 'it\'s "$(touch never)" `id` \\ ü€'
     quoted = json.dumps(odd, ensure_ascii=False)
     config = site.directory / "cluster.yaml"

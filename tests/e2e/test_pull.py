@@ -60,7 +60,7 @@ def tree(top: Path) -> dict[str, bytes]:
 
 def begun(site: Site) -> bool:
     """Whether a file is coming together; the next moment it may be in its place."""
-    for path in site.directory.glob("train/*/*/.iris-part-*"):
+    for path in site.directory.glob("iris-out/train/*/*/.iris-part-*"):
         with suppress(FileNotFoundError):
             if path.stat().st_size:
                 return True

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Lab, one_slice
+from tests.support.site import Site
 
 pytestmark = pytest.mark.ssh
 
@@ -18,8 +18,8 @@ def files_below(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file()]
 
 
-def test_a_secret_reaches_its_task_and_no_file_no_argv_and_no_output(ssh_lab: Lab, tmp_path: Path) -> None:
-    site = one_slice(ssh_lab(1), tmp_path, "v4-8")
+def test_a_secret_reaches_its_task_and_no_file_no_argv_and_no_output(slice_of_one: Site) -> None:
+    site = slice_of_one
     seen = site.directory / "seen"
     key = site.directory / "the key"
     key.write_text(f"{IN_A_FILE}\n")
@@ -53,8 +53,8 @@ def test_a_secret_reaches_its_task_and_no_file_no_argv_and_no_output(ssh_lab: La
         assert IN_A_FILE.encode() not in path.read_bytes(), path
 
 
-def test_a_job_whose_secret_cannot_be_had_waits_and_says_so(ssh_lab: Lab, tmp_path: Path) -> None:
-    site = one_slice(ssh_lab(1), tmp_path, "v4-8")
+def test_a_job_whose_secret_cannot_be_had_waits_and_says_so(slice_of_one: Site) -> None:
+    site = slice_of_one
     site.iris("launch", "--name", "job", "--cpu", "0.1", "--force", "--secret", "NOWHERE", "--", "true")
     assert "NOWHERE" in site.iris("why", "job").out
     assert not any(event["type"] == "TaskAssigned" for event in site.events())

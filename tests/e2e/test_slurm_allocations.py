@@ -44,7 +44,7 @@ def test_a_gang_runs_in_one_allocation(site: SlurmSite) -> None:
 def test_invocations_create_one_allocation_which_a_failing_rank_keeps_and_a_node_set_down_ends(
     site: SlurmSite,
 ) -> None:
-    """Three at the same time create one."""
+    """Three invocations at the same time create one allocation."""
     script = 'test "$IRIS_TASK_INDEX" = 0 && sleep 600; echo no such file; exit 3'
     site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "sh", "-c", script)
     for process in [site.start("autoscale", "--once") for _ in range(3)]:

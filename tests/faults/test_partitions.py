@@ -252,7 +252,6 @@ def test_an_orphan_of_a_healed_partition_is_stopped_before_its_host_takes_someth
     two_copies_for_a_while(desk, ledger, forget, every=10.0)
 
 
-@pytest.mark.soak  # the same way, once the operator has given it up
 def test_where_lost_workers_may_be_replaced_their_ghosts_are_stopped_before_anything_else(
     desk: Slices, ledger: Ledger
 ) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "iris_cli"
@@ -63,7 +62,6 @@ _PORTS = {
 }
 _CLOCKS_AND_DICE = frozenset({"time", "random", "secrets", "uuid"})
 _READINGS = frozenset({"now", "today", "utcnow"})  # of datetime and date
-_LEAVES = {str, int, float, complex, bool, bytes, type(None), type(...), ast.Load, ast.Store, ast.Del}
 
 
 @dataclass(frozen=True)
@@ -83,20 +81,11 @@ class Module:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """All of the tree but the contexts of names: each rule looks through it."""
-        found: list[ast.AST] = [self.tree]
-        for node in found:  # it grows on the way
-            for name in node._fields:
-                value: Any = getattr(node, name, None)
-                kind = type(value)
-                if kind is list:
-                    found += [each for each in value if isinstance(each, ast.AST)]
-                elif kind not in _LEAVES:
-                    found.append(value)
-        return found
+        """Return all nodes of the tree."""
+        return list(ast.walk(self.tree))
 
     def has(self, words: Iterable[str]) -> bool:
-        """Whether one of these stands in the text: if none does, no name in the tree can be one."""
+        """Return whether the text contains one of the words. Otherwise the tree need not be searched."""
         return any(word in self.text for word in words)
 
     @property

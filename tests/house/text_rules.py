@@ -14,13 +14,6 @@ _IGNORE = re.compile(r"#\s*(noqa|type:\s*ignore)(?P<rest>.*)")
 _IGNORE_WELL = re.compile(
     r"(: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*|\[[a-z-]+(, ?[a-z-]+)*\])\s*(#|-|–|—)\s*\S.{4,}"
 )
-_LITERAL = re.compile(
-    r"""(?P<quotes>\"{3}|'{3})(?:\\.|.)*?(?P=quotes)"""
-    r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\#[^\n]*""",
-    re.DOTALL,
-)
-"""A string or a comment."""
-_FUNCTION = re.compile(r"^( *)(?:async )?def ", re.MULTILINE)
 
 
 def long_functions(module: Module, most: int = 60) -> Iterator[str]:
@@ -29,25 +22,6 @@ def long_functions(module: Module, most: int = 60) -> Iterator[str]:
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > most:
                 yield f"{module.name}:{node.lineno} {node.name} has {lines} lines, more than {most}"
-
-
-def long_functions_of_tests(module: Module) -> Iterator[str]:
-    """The same where no other rule needs the tree: to parse all tests takes long."""
-    if may_have_long_functions(module.text):
-        yield from long_functions(module)
-
-
-def may_have_long_functions(text: str, most: int = 60) -> bool:
-    """Whether the next line that is indented no deeper than some `def` stands more lines below it.
-
-    The formatter indents all that belongs to a function, except the end of its signature and the inside of strings.
-    """
-    bare = _LITERAL.sub(lambda found: "\n" * found[0].count("\n") or "_", text)
-    for match in _FUNCTION.finditer(bare):
-        outside = re.compile(rf"^ {{0,{len(match[1])}}}[^\s)]", re.MULTILINE).search(bare, match.end())
-        if bare.count("\n", match.start(), outside.start() if outside else len(bare)) > most:
-            return True
-    return False
 
 
 def long_files(module: Module, most: int = 400) -> Iterator[str]:

@@ -278,7 +278,7 @@ def test_a_kill_while_it_is_written_leaves_the_old_one_or_the_new_one(tmp_path: 
 
 
 def iris(made: ClusterFiles, *words: str) -> str:
-    """What a command prints on stdout; on stderr it prints nothing."""
+    """Return the stdout of a command, which prints nothing on stderr."""
     words = tuple(made.iris(*words)[3:])  # without the interpreter
     with Forked(words, cwd=made.directory, env=made.environment, text=True) as command:
         out, errors = command.communicate()

@@ -115,7 +115,7 @@ def podman_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
 def podman(podman_store: Podman) -> Iterator[Podman]:
     """After each test nothing of it is left."""
     yield podman_store
-    left = podman_store.stored()
+    left = podman_store.containers()
     if left:
         podman_store.remove_all()
     assert left == []

@@ -271,7 +271,8 @@ def test_a_host_whose_grep_cannot_search_environments_is_refused(make_host: Make
     token = host.running("sleep", "1000")
     for pid in [host.wrapper(token), *marked(token)]:
         kill(pid)
-    until(lambda: host.state(token) is RemoteState.ORPHANED)  # killed processes take a moment to end
+    until(lambda: not marked(token))
+    assert host.state(token) is RemoteState.ORPHANED
 
 
 def test_a_failed_shell_is_a_silence_with_a_hint(make_host: MakeHost, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from iris_cli.demo.processes import make_key
 from iris_cli.remote import ssh_server
+from tests.support.waiting import until
 
 
 def test_a_command_that_ends_at_once_is_confirmed_before_its_channel_closes(
@@ -20,7 +21,8 @@ def test_a_command_that_ends_at_once_is_confirmed_before_its_channel_closes(
 
         def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
             allowed = super().check_channel_exec_request(channel, command)
-            time.sleep(0.5)
+            until((tmp_path / "ended").exists)
+            time.sleep(0.2)  # and the server has seen it
             return allowed
 
     monkeypatch.setattr(ssh_server, "_Permissions", Delayed)
@@ -34,5 +36,5 @@ def test_a_command_that_ends_at_once_is_confirmed_before_its_channel_closes(
             username="me", pkey=paramiko.Ed25519Key.from_private_key_file(str(tmp_path / "client"))
         )
         channel = transport.open_session()
-        channel.exec_command("exit 3")
+        channel.exec_command("trap '>ended' EXIT; exit 3")
         assert channel.recv_exit_status() == 3

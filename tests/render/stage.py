@@ -13,14 +13,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Self, cast
 
 import pytest
-import typer.main
-from typer.utils import get_params_from_function
 
 from iris_cli.cli import app, consent
 from iris_cli.clock import Clock
@@ -50,13 +48,9 @@ WIDTHS = (60, 100, 200)
 HERE = "/home/me/my-cluster"
 """What stands for the directory of the stage in what is shown: as long as that, so that lines break alike."""
 _BEGIN = f"{IN_MEMORY}/s-" if room_in_memory() else "/tmp/stage-"
-"""Of a real directory: the same length again, with eight random digits."""
+"""The begin of the path of a directory; with eight random digits it is as long as `HERE`."""
 CLUSTER = "c1" * 16
 """The random id of its log."""
-
-
-_parameters = cache(get_params_from_function)
-"""To look at the parameters of a command takes half as long as to run it."""
 
 
 class Hosts(FakeRunner):
@@ -267,7 +261,6 @@ class Stage:
             patch.delenv(name, raising=False)
         patch.setenv("TERM", "xterm-256color")
         patch.setenv("PATH", str(self.directory / "bin"))
-        patch.setattr(typer.main, "get_params_from_function", _parameters)
         patch.setattr(DISK, "fsync", lambda _fd: None)
         patch.setattr("getpass.getuser", lambda: "me")
         patch.setattr(ClusterHandle, "actor", "me@laptop")

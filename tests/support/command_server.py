@@ -55,11 +55,6 @@ _OURS = frozenset(_namespaces().values())
 """The namespaces in which this process began."""
 
 
-def is_here() -> bool:
-    """Return whether this thread is in the namespaces in which its process began."""
-    return _OURS.issuperset(_namespaces().values())
-
-
 ENVIRON = dict(os.environ)
 """The environment of the server, without changes by tests."""
 

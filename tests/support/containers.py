@@ -89,11 +89,6 @@ class Podman:
             for name in each["Names"]
         ]
 
-    def stored(self) -> list[str]:
-        """Return the names of all containers whose files are stored, without a command."""
-        listed = self.directory / "graph/vfs-containers/containers.json"
-        return [name for each in json.loads(listed.read_bytes()) for name in each["names"]]
-
     def remove_all(self) -> None:
         self("rm", "-f", "-a")
 

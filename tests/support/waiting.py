@@ -23,9 +23,7 @@ def until(happened: Callable[[], object], seen: Callable[[], object] = lambda: "
         if happened():
             return
         assert began < first + PATIENCE, f"not within {PATIENCE:g} s; last seen: {seen()}"
-        # Pause longer after costly and slow checks, which take CPU time from the awaited processes, and most of all
-        # when the event is late anyway: then the pauses are an eighth of the time.
+        # Pause longer after slow checks, which take CPU time from the awaited processes.
         took = time.monotonic() - began
-        late = (began - first) / 8
-        time.sleep(max(pause, 4 * took, min(8 * took, 0.5), min(40 * took, late)))
+        time.sleep(max(pause, min(8 * took, 0.5), min(4 * took, 2.0)))
         pause = min(1.3 * pause, 0.1)

@@ -29,7 +29,7 @@ FINAL = frozenset(
 )
 
 _UNSEEN = 0.3
-"""Seconds until an attempt is polled again even if its directory has not changed; each time half as many more."""
+"""Seconds until an attempt is polled again even if its directory has not changed; half as many more each time."""
 
 
 @dataclass(eq=False)
@@ -241,7 +241,7 @@ class WorkerHost:
 
 @dataclass(frozen=True)
 class Traces:
-    """What changes when an attempt makes progress: the names of its files, and its live wrapper and stopper."""
+    """The traces of an attempt that change with its progress: its file names, and its live wrapper and stopper."""
 
     names: frozenset[str]
     wrappers: frozenset[str]

@@ -120,13 +120,12 @@ update_kill_at() {
 # await_stops TOKENS: wait until all these attempts are stopped, for at most a second.
 await_stops() {
     now
-    deadline=$((now + 100)) pause=0.05
+    deadline=$((now + 100))
     for each; do
         while [ -d "$each" ] && [ ! -e "$each/stop.done" ] && [ "$now" -lt "$deadline" ]; do
             read_names "$each"
             case $stop in '' | stop.idle) [ -z "$record" ] || break ;; esac
-            nap $pause
-            pause=0.1
+            nap 0.05
             now
         done
     done

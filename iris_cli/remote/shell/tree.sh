@@ -133,13 +133,15 @@ end_processes() {
     done
 }
 
-# nap_until_change: nap until one of the known processes ends or the next signal is due, at most five times.
-# These checks need no scan, which costs much more CPU time.
+# nap_until_change: nap for 0.2 s; in the first rounds only until one of the known processes ends or the next
+# signal is due. These checks need no scan, which costs much more CPU time.
 nap_until_change() {
-    pause=0.03
-    [ "$rounds" -le 10 ] || pause=0.2
+    if [ "$rounds" -gt 10 ]; then
+        nap 0.2
+        return
+    fi
     for _ in 1 2 3 4 5; do
-        nap $pause
+        nap 0.04
         known=$others
         [ -z "$alone_since" ] || known=$wrappers
         [ -n "$known" ] || return 0
