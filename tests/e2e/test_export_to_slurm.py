@@ -10,6 +10,7 @@ import pytest
 from tests.support.site import Site
 from tests.support.slurm import Slurm
 from tests.support.sshd import SshHost
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.ssh
 
@@ -146,7 +147,10 @@ def test_each_rank_of_a_gang_finds_what_it_finds_under_iris_and_the_first_that_f
 
     script = '[ "$IRIS_TASK_INDEX" != 2 ] || exit 7\nexec sleep 600'
     desk.write("cascade", script, *_GANG, "env: {A: b}")
-    cascade = desk.submit("cascade")
+    with desk.slurm.paused("n3"):  # its rank starts after srun has ended the others
+        cascade = desk.submit("cascade")
+        said = desk.directory / f"slurm-{cascade}.out"
+        until(lambda: said.exists() and "Terminating" in said.read_text())
     desk.launch("cascade", 1)
     assert desk.codes("cascade")[2] == 7
     [ended] = desk.slurm.ended(cascade)

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,6 +112,16 @@ class Slurm:
         """Cancel every job, and wait until all nodes are idle."""
         self.run("scancel", "--user=root")
         until(self._is_idle, self._said)
+
+    @contextmanager
+    def paused(self, node: str) -> Iterator[None]:
+        """Suspend the daemon of a node."""
+        daemon = next(each for each in self._running if isinstance(each.args, tuple) and node in each.args)
+        daemon.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            daemon.send_signal(signal.SIGCONT)
 
     def stop_controller(self) -> None:
         """Stop slurmctld, which saves its state: no command of Slurm gets an answer."""

@@ -201,7 +201,11 @@ def _each_rank(source: Source) -> Iterator[str]:
     extra_signals = [job.signal.name] if job.signal is not None else []
     # The shell that waits for the program must survive signals to the program.
     yield f"trap : {' '.join(dict.fromkeys(('HUP', 'INT', 'QUIT', 'TERM', 'USR1', 'USR2', *extra_signals)))}"
-    yield from ('mkdir -p "$IRIS_OUTPUT_DIR" || exit', "shift")
+    yield 'mkdir -p "$IRIS_OUTPUT_DIR" || exit'
+    if source.starts_together:
+        # `srun` ends the other ranks only once. On a node that has not started its rank yet, this has no effect.
+        yield '[ ! -e "$IRIS_RECORD" ] || exit 1'
+    yield "shift"
     if job.setup:
         yield from ('/bin/sh -c "$1" </dev/null || IRIS_CODE=$?', "shift")
     after_setup = '[ "$IRIS_CODE" != 0 ] || ' if job.setup else ""
