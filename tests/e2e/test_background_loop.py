@@ -117,9 +117,8 @@ def test_a_loop_is_left_behind_by_a_terminal_that_is_closed_and_goes_on_after_it
         terminal.hang_up()
         until(lambda: ann.loop is not None and ann.loop.command)
     heartbeat = ann.state / "heartbeat.json"
-    until(
-        lambda: '"loop"' in heartbeat.read_text()
-    )  # after its first cycle it holds no lock for some seconds
+    # The loop holds no lock for some seconds after its first cycle.
+    until(lambda: heartbeat.exists() and '"loop"' in heartbeat.read_text())
     ann.kill_loop(signal.SIGSTOP)
     ann.opens("first", "second")
     pid = ann.loop.pid if ann.loop else 0
