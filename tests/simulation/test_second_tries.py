@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.simulation.simulation import run
 _SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "240"))
 
 
-def _all_is_well(seeds: range) -> Counter[str]:
+def _all_is_well(seeds: Iterable[int]) -> Counter[str]:
     seen: Counter[str] = Counter()
     for seed in seeds:
         result = run(seed, retrying=True)
@@ -23,7 +24,8 @@ def _all_is_well(seeds: range) -> Counter[str]:
 
 
 def test_nothing_runs_twice_is_charged_or_lost_when_the_operator_tries_again() -> None:
-    seen = _all_is_well(range(4))
+    # 51: the stacks of quiet tasks are read shortly before another task would be quiet.
+    seen = _all_is_well((*range(3), 51))
     assert min(seen[each] for each in ("retried", "again", "quiet", "writes again")) > 0
 
 

@@ -94,7 +94,7 @@ def with_stack_places(
 ) -> WorkerReport | Silence:
     """Return the report with the place of each program that went quiet: the function that it executes.
 
-    The places are read with a second call. The ages in the report are increased by the duration of that call.
+    The places are read with a second call. The report counts the duration of that call as time since its answer.
     """
     if isinstance(report, Silence):
         return report
@@ -124,7 +124,7 @@ def with_stack_places(
             place=places.get(each.token, ""),
             started_ago=increase(each.started_ago),
             ended_ago=increase(each.ended_ago),
-            last_output_ago=increase(each.last_output_ago),
+            waited=each.waited + passed,  # not a longer silence: there may be output since the answer
         )
         for each in report.attempts
     )
