@@ -174,7 +174,7 @@ is_proven() {
 # quarter of a second, because a wrapper that has just recorded the end is about to exit. Search only once for
 # an attempt for which `prove_claims` has waited.
 prove() {
-    for pause in 0.03 0.07 0.15 ''; do
+    for pause in 0.02 0.03 0.05 0.05 0.1 ''; do
         if find_processes "$@" && [ -z "$found" ] && remove_containers "$@"; then
             proven="$proven $*"
             return
