@@ -380,9 +380,8 @@ def _with_current_ages(report: AttemptReport, waited: float, max_age: float) -> 
         for ago in (report.started_ago, report.ended_ago)
     )
     ran = _run_time(report)
-    return structs.replace(
-        report, started_ago=started, ended_ago=ended, ran=ran, waited=report.waited + waited
-    )
+    waited += report.waited
+    return structs.replace(report, started_ago=started, ended_ago=ended, ran=ran, waited=waited)
 
 
 def _with_masked_tail(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> AttemptReport:
