@@ -124,12 +124,13 @@ def test_a_time_limit_and_a_lease_end_the_container(host: WorkerHost, podman: Po
 
 def test_a_program_can_not_hide_its_container(host: WorkerHost, podman: Podman) -> None:
     """It removes every file that it can reach; processes that have left its session, and its environment, go on."""
-    leave = "setsid sleep 1001 & setsid env -i /bin/sleep 1004 & sleep 0.5"
+    one, other = str(5000 + os.getpid()), str(9_000_000 + os.getpid())  # other tests use sleeps, too
+    leave = f"setsid sleep {one} & setsid env -i /bin/sleep {other} & sleep 0.5"
     script = f'{leave}; /bin/busybox rm -rf "$IRIS_TASK_DIR"/*; exit 3'
     token = launched(host, "sh", "-c", script, grace=0)
     host.wait(token)
     assert is_gone(podman, token)
-    assert not {b"sleep\x001001\0", b"/bin/sleep\x001004\0"} & command_lines()
+    assert not {f"sleep\0{one}\0".encode(), f"/bin/sleep\0{other}\0".encode()} & command_lines()
 
 
 def test_a_stop_while_the_container_is_created_leaves_nothing(

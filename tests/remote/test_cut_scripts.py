@@ -139,7 +139,7 @@ def test_the_library_keeps_nothing_where_others_may_write_or_wipe() -> None:
     code = "\n".join(
         re.sub(r"(^|\s)#.*", "", line) for text in library().values() for line in text.splitlines()
     )
-    asked = "with_timeout df -Pk /dev/shm /tmp .\n"
+    asked = "with_timeout 5 df -Pk /dev/shm /tmp .\n"
     shared = " -v /dev/shm:/dev/shm \\\n"
     assert (code.count(asked), code.count(shared)) == (1, 1)
     rest = code.replace(asked, "\n").replace(shared, "\n")

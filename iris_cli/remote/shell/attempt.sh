@@ -297,14 +297,13 @@ remove_container() {
     runtime=
     read -r runtime _ 2>/dev/null <"$container"
     case $runtime in docker | podman) ;; *) return 0 ;; esac
-    # The removal may take longer than this call. Then a later call finds the container gone. Unset the
-    # marker: busybox's `timeout` leaves a process for a second, which must not count as a process of the
-    # attempt.
+    # The removal may take longer than this call. Then a later call finds the container gone. `exec`, so that
+    # no shell with the marker waits.
     (unset IRIS_ATTEMPT_TOKEN && exec timeout 30 "$runtime" rm -f -v "iris-$2") >/dev/null 2>&1 &
     wait_while 400 read_start $!
     ! read_start $! || return
     if ! wait $!; then
-        left=$(unset IRIS_ATTEMPT_TOKEN && timeout 4 "$runtime" ps -aq --filter "name=iris-$2" 2>/dev/null) &&
+        left=$(with_timeout 4 "$runtime" ps -aq --filter "name=iris-$2" 2>/dev/null) &&
             [ -z "$left" ] || return
     fi
     [ -n "${3-}" ] || rm -f "$container"

@@ -32,7 +32,7 @@ runtime_user() {
     docker) message='server={{.ServerVersion}} {{.SecurityOptions}} memory={{.MemoryLimit}}' ;;
     podman) message='server={{.Version.Version}} {{.Host.CgroupControllers}}' ;;
     esac
-    message=$(timeout 30 "$runtime" info -f "$message" 2>&1)
+    message=$(with_timeout 30 "$runtime" info -f "$message" 2>&1)
     case $message in
     *server=[0-9]*) ;;
     *) printf '%s' "${message:-no answer}" && return 1 ;;
@@ -100,7 +100,7 @@ is_by_signal() {
     [ "$1" != 0 ] || return
     read -r runtime _ 2>/dev/null <"../../c/$token"
     # shellcheck disable=SC2046
-    set -- $(timeout 30 "$runtime" inspect -f '{{.State.OOMKilled}} {{.Id}}' "iris-$token" 2>/dev/null)
+    set -- $(with_timeout 30 "$runtime" inspect -f '{{.State.OOMKilled}} {{.Id}}' "iris-$token" 2>/dev/null)
     killed=${1-} container_id=${2-}
     return 1
 }

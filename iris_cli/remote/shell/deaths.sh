@@ -1,5 +1,6 @@
 # Facts about the end of a failed command, which `iris status` shows. The wrapper gathers them when no process
-# of the task is left, so that the task can't forge them. The file `facts` has lines
+# of the task is left, so that the task can't forge them. Commands have a time limit: they must not delay
+# the record of the end. The file `facts` has lines
 #   <kind> <proven|guess> <text>
 # and a last line `.`. Kinds: memory (an OOM kill), killed (not by the OOM killer), crash (the kernel's line
 # about a fault), disk, preempted, hardware. `proven` facts are about a process of this task. Kernel lines
@@ -26,11 +27,11 @@ gather_facts() {
         printf 'others\n'
         print_command_pids | tr -cd '0-9\n' # digits only: other text could look like a kernel line
         printf '\n'
-        with_timeout cat "$iris_proc/self/cgroup"
+        with_timeout 5 cat "$iris_proc/self/cgroup"
         printf '\nkernel\n'
         print_kernel_log
         printf '\ndisk\n'
-        with_timeout df -Pk /dev/shm /tmp . # if several are full, the last is reported
+        with_timeout 5 df -Pk /dev/shm /tmp . # if several are full, the last is reported
         ! metadata_server || [ "$(fetch preempted)" != TRUE ] || printf '\npreempted\n'
     } 2>/dev/null | derive_facts "$1" "$2")
     [ -n "$facts" ] || return 0
@@ -43,11 +44,11 @@ print_command_pids() {
     for each in ../*/task.pid; do
         [ ! -f "$each" ] || [ -L "$each" ] || [ ! -r "$each" ] || set -- "$@" "$each"
     done
-    [ $# -eq 0 ] || with_timeout cat "$@"
+    [ $# -eq 0 ] || with_timeout 5 cat "$@"
 }
 
 print_kernel_log() {
-    with_timeout dmesg || with_timeout journalctl -k -b -n 1000 --no-pager -o short-monotonic
+    with_timeout 5 dmesg || with_timeout 5 journalctl -k -b -n 1000 --no-pager -o short-monotonic
 }
 
 # derive_facts CODE UPTIME: print facts from the gathered text (stdin). Kernel lines contain names that

@@ -11,9 +11,6 @@ metadata_server() {
     server=metadata.google.internal
 }
 
-# with_timeout COMMAND...: run COMMAND for at most 5 s, because COMMAND must not delay the record of an end.
-with_timeout() { timeout 5 "$@"; }
-
 # fetch KEY: print a value from $server.
 fetch() {
     set -- "http://$server/computeMetadata/v1/instance/$1"
@@ -21,7 +18,7 @@ fetch() {
         curl -s -f --max-time 2 -H 'Metadata-Flavor: Google' "$1"
     elif command -v wget >/dev/null 2>&1; then # wget tries 20 times, 2 s each
         set -- wget -q -T 2 -O - --header 'Metadata-Flavor: Google' "$1"
-        if command -v timeout >/dev/null 2>&1; then with_timeout "$@"; else "$@"; fi
+        if command -v timeout >/dev/null 2>&1; then with_timeout 5 "$@"; else "$@"; fi
     elif command -v python3 >/dev/null 2>&1; then
         python3 -c 'import sys, urllib.request as u
 request = u.Request(sys.argv[1], headers={"Metadata-Flavor": "Google"})
