@@ -271,11 +271,15 @@ def test_the_name_of_another_process_proves_nothing(probed_host: ProbedHost, tmp
         assert (text, of_the_kernel(report), report.cause) == (text, wanted, cause)
 
 
-def test_a_line_about_the_command_counts_though_the_clock_of_the_log_is_behind(
-    probed_host: ProbedHost, tmp_path: Path
+@pytest.mark.parametrize("suspends", [0, 1])
+def test_an_old_line_about_the_command_counts_only_if_the_clock_of_the_log_is_behind(
+    probed_host: ProbedHost, tmp_path: Path, suspends: int
 ) -> None:
-    """The clock of the log stops during suspend: the line seems older than the command."""
-    worker = worker_that_logs(probed_host, tmp_path)
+    """That clock stops during suspend. Otherwise the line is about an earlier process with the same pid."""
+    count = tmp_path / "sys/power/suspend_stats/success"
+    count.parent.mkdir(parents=True)
+    count.write_text(f"{suspends}\n")
+    worker = worker_that_logs(probed_host, tmp_path, paths=HostPaths(sys=str(tmp_path / "sys")))
     for text, code, wanted in (
         ("Out of memory: Killed process $process (x)", 137, ["memory proven"]),
         ("Out of memory: Killed process 1 (x)", 137, []),
@@ -283,13 +287,16 @@ def test_a_line_about_the_command_counts_though_the_clock_of_the_log_is_behind(
     ):
         let_log(worker, text, at="2.00")
         report = worker.ended("sh", "-c", f"exit {code}")
-        assert (text, of_the_kernel(report)) == (text, wanted)
-        assert (fact(report, FactKind.KILLED) is not None) == (code == 137 and not wanted)
+        found = of_the_kernel(report)
+        assert (text, found) == (text, wanted if suspends else [])
+        assert (fact(report, FactKind.KILLED) is not None) == (code == 137 and not found)
 
 
-def worker_that_logs(probed_host: ProbedHost, tmp_path: Path, *lines: str) -> WorkerHost:
+def worker_that_logs(
+    probed_host: ProbedHost, tmp_path: Path, *lines: str, paths: HostPaths | None = None
+) -> WorkerHost:
     """Return a worker with these lines in its kernel log, of the time when a command ended."""
-    worker = probed_host(tools=tools_of("dash", tmp_path / "tools"))
+    worker = probed_host(tools=tools_of("dash", tmp_path / "tools"), paths=paths or HostPaths())
     let_log(worker, *lines)
     return worker
 
