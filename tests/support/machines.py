@@ -6,9 +6,11 @@ For root, on Linux. A host and its processes end with its server.
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import IO
 
 from tests.support.in_memory import IN_MEMORY
 from tests.support.sshd import SshHost, SshLab
+from tests.support.waiting import until
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 OWN = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -34,7 +37,15 @@ class Machine(SshHost):
     def reboot(self) -> None:
         """Kill all its processes and start it with another boot id."""
         self.stop()
+        until(self._is_port_free)  # the processes of its namespace may end after their first process
         self.start()
+
+    def _is_port_free(self) -> bool:
+        with socket.socket() as sock, suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as sshd does
+            sock.bind((self.address, self.port))
+            return True
+        return False
 
     def _spawn(self, command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         boot_id = self.directory / "boot_id"
