@@ -48,7 +48,7 @@ if room_in_memory() and not {"TMPDIR", "PYTEST_DEBUG_TEMPROOT"} & os.environ.key
     os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
 
 # As `iris` itself does: what is made is mostly in use until the end, and looking for garbage in it takes time.
-gc.set_threshold(10_000)
+gc.set_threshold(50_000)
 
 # Servers of tests are on loopback, where no proxy gets: many a machine has one in its environment.
 os.environ["no_proxy"] = ",".join(
