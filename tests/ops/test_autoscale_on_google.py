@@ -12,8 +12,6 @@ from iris_cli.ops.session import Session
 from tests.capacity.gcp_place import ZONE, GcpPlace
 from tests.ops.test_autoscale import Site
 
-pytest.importorskip("google.cloud.tpu_v2")
-
 
 class GoogleSite(Site):
     """A cluster whose scale group `west` is made by Google."""

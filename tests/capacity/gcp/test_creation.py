@@ -16,8 +16,6 @@ from iris_cli.core.topology import lookup
 from iris_cli.demo.processes import make_key
 from tests.capacity.gcp_place import ZONE, GcpPlace
 
-pytest.importorskip("google.cloud.tpu_v2")
-
 
 def spec_of(place: GcpPlace, **options: Any) -> dict[str, Any]:
     place.create("west-1", **options)

@@ -11,8 +11,6 @@ from tests.capacity.gcp_place import GcpPlace, asked, grow_old, in_the_log, seen
 from tests.support.tpu_emulator.records import Machine
 from tests.support.tpu_emulator.settings import Fault
 
-pytest.importorskip("google.cloud.tpu_v2")
-
 
 def test_the_vms_have_told_their_host_keys_before_anybody_connects(either: GcpPlace) -> None:
     either.create()

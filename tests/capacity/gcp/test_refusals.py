@@ -15,8 +15,6 @@ from tests.capacity.gcp_place import ZONE, GcpPlace, asked, gcp_group
 from tests.support.tpu_emulator import shapes
 from tests.support.tpu_emulator.settings import Fault
 
-pytest.importorskip("google.cloud.tpu_v2")
-
 
 def test_quota_is_said_at_once(place: GcpPlace) -> None:
     place.cloud.settings.quota[ZONE] = 8

@@ -13,8 +13,6 @@ from iris_cli.core.messages.cloud import CloudState, Refusal
 from tests.capacity.gcp_place import ZONE, GcpPlace, asked, grow_old, in_the_log, seen_as
 from tests.support.tpu_emulator.settings import Fault
 
-pytest.importorskip("google.cloud.tpu_v2")
-
 
 @pytest.mark.parametrize(
     ("state", "come_to"),
