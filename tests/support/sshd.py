@@ -27,7 +27,7 @@ from iris_cli.core.model.worker import Connection
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import Target
-from tests.support.strays import end_strays, parents
+from tests.support.strays import Moment, end_strays, parents
 from tests.support.waiting import PATIENCE, until
 
 KEPT = 5
@@ -242,13 +242,13 @@ def _kill(pids: Sequence[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _descendants(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+def _descendants(processes: Sequence[subprocess.Popen[bytes]], since: Moment | None = None) -> list[int]:
     """Return the processes of sessions: shells and what they started."""
     if not processes:
         return []
     pids = [process.pid for process in processes]
     children: dict[int, list[int]] = {}
-    for child, parent in parents():
+    for child, parent in parents(since):
         children.setdefault(parent, []).append(child)
     found = list(pids)
     for one in found:
@@ -269,6 +269,7 @@ class SshLab:
         self.known_hosts = directory / "known_hosts"
         self._shared = shared
         self._lent: list[SshHost] = []
+        self._made = Moment()
         if shared is None:
             write_key(self.client_key)
         else:
@@ -299,13 +300,13 @@ class SshLab:
     def stop(self) -> None:
         """End the servers, and all processes started through them."""
         if self._shared is not None:
-            self._shared.take_back(self._lent)
+            self._shared.take_back(self._lent, self._made)
         own = [host for host in self.hosts if host not in self._lent]
         switch_off(own)
         for host in own:
             host.stop()
         if own:
-            end_strays(self.directory)
+            end_strays(self.directory, self._made)
 
     def lend_to(self, lab: SshLab, count: int) -> list[SshHost]:
         """Return servers that the other lab does not have yet."""
@@ -319,11 +320,11 @@ class SshLab:
         lab._lent += lent
         return lent
 
-    def take_back(self, lent: Sequence[SshHost]) -> None:
-        """End all processes started through these servers, and reset the servers."""
+    def take_back(self, lent: Sequence[SshHost], since: Moment) -> None:
+        """End all processes started through these servers since then, and reset the servers."""
         if lent:
-            _kill(_descendants([host._process for host in lent if host._process is not None]))
-            end_strays(self.directory)
+            _kill(_descendants([host._process for host in lent if host._process is not None], since))
+            end_strays(self.directory, since)
         switch_off(self.hosts[KEPT:])
         for host in lent:
             host.renew()

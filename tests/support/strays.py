@@ -14,13 +14,45 @@ _ROUNDS = 500
 """Number of searches for processes that have not ended, or that these have started."""
 
 
-def strays(directory: Path) -> dict[int, str]:
+_ONE_ROUND = 20.0
+"""Seconds in which surely fewer processes begin than there are pids."""
+
+
+class Moment:
+    """A moment. A search among the processes that have begun since then is several times as fast."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._last = _last_pid()
+
+    def later(self) -> set[int]:
+        """Return the processes with a later pid. The kernel counts them up to a limit, and then begins again."""
+        found = _pids()
+        if time.monotonic() - self._began > _ONE_ROUND:
+            return found
+        limit = int(Path("/proc/sys/kernel/pid_max").read_text())
+        span = (_last_pid() - self._last) % limit
+        return {pid for pid in found if (pid - self._last) % limit <= span}
+
+
+def _pids() -> set[int]:
+    return {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}
+
+
+def _last_pid() -> int:
+    try:
+        return int(Path("/proc/loadavg").read_text().split()[-1])
+    except OSError:  # macOS
+        return 0
+
+
+def strays(directory: Path, since: Moment | None = None) -> dict[int, str]:
     """Return the live processes with their working directory or a path in their environment below a directory: command
-    line and working directory of each. Excludes this process and its ancestors."""
+    line and working directory of each. Excludes this process, its ancestors, and processes from before `since`."""
     if not Path("/proc/self").exists():
         return {}
     found = {}
-    for pid in sorted({int(entry) for entry in os.listdir("/proc") if entry.isdigit()} - _ancestry()):
+    for pid in sorted((since.later() if since else _pids()) - _ancestry()):
         with suppress(OSError):  # it has ended, or belongs to another user
             if _belongs(pid, os.fsencode(directory)):
                 words = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
@@ -28,10 +60,10 @@ def strays(directory: Path) -> dict[int, str]:
     return found
 
 
-def end_strays(directory: Path) -> None:
+def end_strays(directory: Path, since: Moment | None = None) -> None:
     """Kill all of them."""
     for _ in range(_ROUNDS):
-        found = strays(directory)
+        found = strays(directory, since)
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -58,15 +90,18 @@ def read_proc(pid: int, name: bytes) -> bytes:
         os.close(file)
 
 
-def parents() -> Iterator[tuple[int, int]]:
-    """Return the parent of each process. `ps`, which is slower, is for systems without /proc."""
+def parents(since: Moment | None = None) -> Iterator[tuple[int, int]]:
+    """Return the parent of each process that has begun since then.
+
+    `ps`, which is slower, is for systems without /proc. It lists all processes.
+    """
     if not Path("/proc/self").exists():
         listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
         for line in listing.stdout.splitlines():
             child, parent = map(int, line.split())
             yield child, parent
         return
-    for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
+    for pid in since.later() if since else _pids():
         with suppress(OSError):  # it has ended
             yield pid, _parent_of(pid)
 
