@@ -14,6 +14,7 @@
 boot_time= this_process= setsid= started= not_prepared= watchdog= kills_before= warnings= terse= no_clock=
 renew_leases= group= renewed_at= cannot_fork= skip_requests_left= known_requests= proven= nonce= missing=
 own_group= container_id= memory_limit= v1_group= limit= holder= claims=
+group_file=cgroup
 spare=../spare
 newline='
 '
@@ -180,7 +181,8 @@ if [ -r "$iris_proc/self/stat" ]; then
     find_marked() {
         pattern=
         add_pattern "$1"
-        search "$pattern" environ cgroup
+        # shellcheck disable=SC2086
+        search "$pattern" environ $group_file
     }
 
     # has_only_wrappers TOKEN WRAPPERS SEEN SELF: true if it is certain that only WRAPPERS and SELF (see
@@ -204,7 +206,7 @@ if [ -r "$iris_proc/self/stat" ]; then
         done
         # If this process made the group of the attempt and no process is in it, the files `cgroup` need no
         # search.
-        kinds='environ cgroup stat'
+        kinds="environ $group_file stat"
         if [ -r "$own_group/cgroup.events" ]; then
             ! is_populated || return
             kinds='environ stat'

@@ -85,8 +85,7 @@ run_task() {
     umask "$mask" && cd work && task_env "$dir" && task_cmd
 }
 
-# limit_memory: memory.sh replaces this function for an attempt with a limit.
-limit_memory() { :; }
+limit_memory() { :; } # memory.sh replaces this function for an attempt with a limit
 
 # record_step NAME WORDS: record that the command has begun or ended. NAME is `begin` or `end`. WORDS is the
 # uptime, and for `end` also the exit code. Make the file NAME.WORDS, and fill reserve.NAME, because the task
@@ -243,6 +242,7 @@ record() {
 # sweep: end the processes that the task left, BEFORE its end is recorded, because the record releases the
 # chips that these processes may hold. If a stop has begun, the stop ends the processes instead.
 sweep() {
+    [ -n "$group$v1_group" ] || group_file= # no process is in a group that does not exist
     until is_stopped || {
         now
         kill_at=$((now + grace))
