@@ -39,7 +39,7 @@ demo-autoscale: $(VENV)/.installed
 
 test: $(VENV)/.tested
 	@sh scripts/install-test-tools.sh
-	@$(BIN)/python -m compileall -q -j 0 iris_cli tests/support # otherwise each process of the tests does it at once
+	@$(BIN)/python -m compileall -q -j 0 iris_cli tests/support # otherwise all test processes compile them at the same time
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-jax: $(VENV)/.tested

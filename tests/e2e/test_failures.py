@@ -37,7 +37,7 @@ from tests.e2e.test_jax_gang import can_unshare
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk
 from tests.support.machines import Machine, MachineLab, why_no_machines
-from tests.support.oom import limited_group, no_kills
+from tests.support.oom import limited_group, no_recent_kills
 from tests.support.site import Site
 from tests.support.sshd import SshHost, SshLab
 from tests.support.terminal import OF_ANOTHER_TERMINAL
@@ -166,7 +166,7 @@ def test_the_cards_of_twenty_failures_are_right(site: Site) -> None:
     assert len(rows) >= 19
     desk = Desk(site)
     ends = {"kill-kill": signal.SIGKILL, "kill-term": signal.SIGTERM, "kill-segv": signal.SIGSEGV}
-    with no_kills():
+    with no_recent_kills():
         for name, row in rows.items():
             submit(site, name, row)
         desk.until(lambda: running(desk, *ends))

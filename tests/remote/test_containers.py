@@ -220,7 +220,7 @@ def test_stacks_show_the_program_in_the_container(host: WorkerHost) -> None:
 def test_a_pull_that_takes_too_long_is_reported(make_host: MakeHost, tmp_path: Path) -> None:
     tools = tools_of("dash", tmp_path / "tools")
     host = make_host(tools=tools)
-    fake(tools, "podman", "ps) ;; image) exit 1 ;; pull) sleep 1000 ;;")
+    fake(tools, "podman", "image) exit 1 ;; pull) sleep 1000 ;;")
     host.probe()
     report = host.wait(launched(host, "true", image="hub/train:1", setup_timeout=1))
     assert (report.state, report.cause) == (RemoteState.NOSTART, "setup")
@@ -231,7 +231,7 @@ def test_a_pull_that_takes_too_long_is_reported(make_host: MakeHost, tmp_path: P
 def test_a_stop_ends_a_pull(podman: Podman, make_host: MakeHost, tmp_path: Path) -> None:
     tools = tools_of("dash", tmp_path / "tools")
     host = make_host(tools=tools)
-    fake(tools, "podman", "ps) ;; image) exit 1 ;; pull) sleep 1000 ;;")
+    fake(tools, "podman", "image) exit 1 ;; pull) sleep 1000 ;;")
     host.probe()
     request = host.request("true", image="a", env={})
     host.prepare(request)

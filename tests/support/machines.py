@@ -37,7 +37,7 @@ class Machine(SshHost):
     def reboot(self) -> None:
         """Kill all its processes and start it with another boot id."""
         self.stop()
-        until(self._is_port_free)  # the processes of its namespace may end after their first process
+        until(self._is_port_free)  # `stop` waits for `unshare`, not for its child, the server
         self.start()
 
     def _is_port_free(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,8 +21,8 @@ HUNGRY = (sys.executable, "-c", f"x = bytearray({4 * _LIMIT}); print(len(x))")
 
 @contextmanager
 def no_kills() -> Iterator[None]:
-    """Exclude other tests with OOM kills, as all share the kernel log."""
-    with Path(tempfile.gettempdir(), f"iris-test-kills-{os.getuid()}").open("w") as file:
+    """Exclude other tests with OOM kills, also those of another run, as all share the kernel log."""
+    with Path("/tmp", f"iris-test-kills-{os.getuid()}").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

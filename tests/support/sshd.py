@@ -27,7 +27,7 @@ from iris_cli.core.model.worker import Connection
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import Target
-from tests.support.strays import Moment, end_strays, parents
+from tests.support.strays import Since, end_strays, parents
 from tests.support.waiting import PATIENCE, until
 
 KEPT = 5
@@ -242,7 +242,7 @@ def _kill(pids: Sequence[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _descendants(processes: Sequence[subprocess.Popen[bytes]], since: Moment | None = None) -> list[int]:
+def _descendants(processes: Sequence[subprocess.Popen[bytes]], since: Since | None = None) -> list[int]:
     """Return the processes of sessions: shells and what they started."""
     if not processes:
         return []
@@ -269,7 +269,7 @@ class SshLab:
         self.known_hosts = directory / "known_hosts"
         self._shared = shared
         self._lent: list[SshHost] = []
-        self._made = Moment()
+        self._made = Since()
         if shared is None:
             write_key(self.client_key)
         else:
@@ -320,7 +320,7 @@ class SshLab:
         lab._lent += lent
         return lent
 
-    def take_back(self, lent: Sequence[SshHost], since: Moment) -> None:
+    def take_back(self, lent: Sequence[SshHost], since: Since) -> None:
         """End all processes started through these servers since then, and reset the servers."""
         if lent:
             _kill(_descendants([host._process for host in lent if host._process is not None], since))

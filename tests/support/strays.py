@@ -14,23 +14,18 @@ _ROUNDS = 500
 """Number of searches for processes that have not ended, or that these have started."""
 
 
-_ONE_ROUND = 20.0
-"""Seconds in which surely fewer processes begin than there are pids."""
-
-
-class Moment:
-    """A moment. A search among the processes that have begun since then is several times as fast."""
+class Since:
+    """A point in time. Searching only the processes started since then is several times as fast."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._last = _last_pid()
+        self._last, self._started = _last_pid(), _processes_started()
 
-    def later(self) -> set[int]:
-        """Return the processes with a later pid. The kernel counts them up to a limit, and then begins again."""
+    def pids(self) -> set[int]:
+        """Return the later pids. The kernel counts up to a limit, and then begins again."""
         found = _pids()
-        if time.monotonic() - self._began > _ONE_ROUND:
-            return found
         limit = int(Path("/proc/sys/kernel/pid_max").read_text())
+        if not self._last or _processes_started() - self._started > limit // 2:
+            return found
         span = (_last_pid() - self._last) % limit
         return {pid for pid in found if (pid - self._last) % limit <= span}
 
@@ -40,19 +35,28 @@ def _pids() -> set[int]:
 
 
 def _last_pid() -> int:
-    try:
+    """Return the pid of the last process that was started; 0 if the system does not tell."""
+    with suppress(OSError):
         return int(Path("/proc/loadavg").read_text().split()[-1])
-    except OSError:  # macOS
-        return 0
+    return 0
 
 
-def strays(directory: Path, since: Moment | None = None) -> dict[int, str]:
+def _processes_started() -> int:
+    """Return the number of processes and threads that were started since boot; 0 if the system does not tell."""
+    with suppress(OSError):
+        for line in Path("/proc/stat").read_text().splitlines():
+            if line.startswith("processes "):
+                return int(line.split()[1])
+    return 0
+
+
+def strays(directory: Path, since: Since | None = None) -> dict[int, str]:
     """Return the live processes with their working directory or a path in their environment below a directory: command
     line and working directory of each. Excludes this process, its ancestors, and processes from before `since`."""
     if not Path("/proc/self").exists():
         return {}
     found = {}
-    for pid in sorted((since.later() if since else _pids()) - _ancestry()):
+    for pid in sorted((since.pids() if since else _pids()) - _ancestry()):
         with suppress(OSError):  # it has ended, or belongs to another user
             if _belongs(pid, os.fsencode(directory)):
                 words = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
@@ -60,7 +64,7 @@ def strays(directory: Path, since: Moment | None = None) -> dict[int, str]:
     return found
 
 
-def end_strays(directory: Path, since: Moment | None = None) -> None:
+def end_strays(directory: Path, since: Since | None = None) -> None:
     """Kill all of them."""
     for _ in range(_ROUNDS):
         found = strays(directory, since)
@@ -90,7 +94,7 @@ def read_proc(pid: int, name: bytes) -> bytes:
         os.close(file)
 
 
-def parents(since: Moment | None = None) -> Iterator[tuple[int, int]]:
+def parents(since: Since | None = None) -> Iterator[tuple[int, int]]:
     """Return the parent of each process that has begun since then.
 
     `ps`, which is slower, is for systems without /proc. It lists all processes.
@@ -101,7 +105,7 @@ def parents(since: Moment | None = None) -> Iterator[tuple[int, int]]:
             child, parent = map(int, line.split())
             yield child, parent
         return
-    for pid in since.later() if since else _pids():
+    for pid in since.pids() if since else _pids():
         with suppress(OSError):  # it has ended
             yield pid, _parent_of(pid)
 

@@ -21,7 +21,7 @@ from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import HostPaths
 from tests.support.local_transport import LocalTransport
-from tests.support.strays import Moment, end_strays, read_proc
+from tests.support.strays import Since, end_strays, read_proc
 from tests.support.waiting import PATIENCE, until
 
 FINAL = frozenset(
@@ -42,7 +42,7 @@ class WorkerHost:
     paths: HostPaths = field(default_factory=HostPaths)
     remote_dir: str = "~/.iris"
     tokens: list[Token] = field(default_factory=list)
-    _made: Moment = field(default_factory=Moment)
+    _made: Since = field(default_factory=Since)
 
     def __post_init__(self) -> None:
         self.transport = LocalTransport(self.directory / "home", self.tools, self.env)

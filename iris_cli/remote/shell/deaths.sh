@@ -1,6 +1,6 @@
 # Facts about the end of a failed command, which `iris status` shows. The wrapper gathers them when no process
-# of the task is left, so that the task can't forge them. Commands have a time limit: they must not delay
-# the record of the end. The file `facts` has lines
+# of the task is left, so that the task can't forge them. Each command has a time limit, because it must not
+# delay the record of the end. The file `facts` has lines
 #   <kind> <proven|guess> <text>
 # and a last line `.`. Kinds: memory (an OOM kill), killed (not by the OOM killer), crash (the kernel's line
 # about a fault), disk, preempted, hardware. `proven` facts are about a process of this task. Kernel lines
@@ -53,11 +53,11 @@ print_kernel_log() {
 
 # derive_facts CODE UPTIME: print facts from the gathered text (stdin). Kernel lines contain names that
 # processes choose. So a line is recognized by its beginning, and is a proof only if it has a pid of this
-# task. An older line with that pid is about another process. The clock of the kernel log is not adjusted (an
-# adjusted clock runs at most 0.05 % faster, adjtimex(2)) and stops in suspend: after one, any line counts.
+# task. A line with that pid that is older than the command is about another process: it proves nothing. The
+# clock of the kernel log is not adjusted: allow for 0.1 % (NTP adjusts a clock by at most 0.05 % for long).
+# It also stops in suspend: if the host may have been suspended, the time of a line is ignored.
 derive_facts() {
-    suspends=0 suspend_count=$iris_sys/power/suspend_stats/success
-    [ ! -r "$suspend_count" ] || read -r suspends <"$suspend_count"
+    count_suspends
     LC_ALL=C awk -v code="$1" -v from="$2" -v command="$command_pid" -v own="$own_kills" -v limit="$limit" \
         -v group="${container_id:-/iris-$token/}" -v shared="$shared_kills" -v suspends="$suspends" '
         function add(kind, proof, text) {
@@ -115,6 +115,7 @@ derive_facts() {
                 if (limit > 0 && victim in over_limit) logged++
                 if (victim in ours || (victim == command && (recent || (code == 137 && may_be_late))))
                     add("memory", "proven", "kernel: " line)
+                else if (victim == command) is_unclear = 1
                 else if (recent && !is_foreign(victim)) add("memory", "guess", "kernel: " line)
             } else if (line ~ /^(traps: )?.*[^0-9][0-9]+\]:? (segfault at |general protection|trap )/) {
                 fault = "[^0-9][0-9]+[]]:? (segfault at |general protection|trap )"
@@ -146,11 +147,23 @@ derive_facts() {
             else if (shared > 0 && !("memory" in found) && (code == 137 || !seen || first * 100 > from))
                 add("memory", "guess", "a shared control group counted " shared " OOM kills while it ran")
             kills += own + shared
-            if (code == 137 && seen && first * 100 <= from && !kills && !("memory" in found))
+            if (code == 137 && seen && first * 100 <= from && !kills && !is_unclear && !("memory" in found))
                 add("killed", "proven",
                     "not out of memory: no OOM kill in the kernel log since the task began")
             for (kind in found) print kind " " found[kind]
         }'
+}
+
+# count_suspends -> $suspends: how often this host was suspended since its boot. At least 1 if it can be
+# suspended but does not count it (before Linux 5.4).
+count_suspends() {
+    suspends=0 states=
+    if [ -r "$iris_sys/power/suspend_stats/success" ]; then
+        read -r suspends <"$iris_sys/power/suspend_stats/success"
+    elif [ -r "$iris_sys/power/state" ]; then
+        read -r states <"$iris_sys/power/state"
+        [ -z "$states" ] || suspends=1
+    fi
 }
 
 # oom_kills GROUP FILE -> $oom_kills: the number of OOM kills in the group; empty if unknown.

@@ -53,8 +53,8 @@ wait_while() {
     done
 }
 
-# with_timeout SECONDS COMMAND...: run COMMAND for at most SECONDS. Unset the marker: busybox's `timeout`
-# leaves a process for a second, which must not count as a process of the attempt.
+# with_timeout SECONDS COMMAND...: run COMMAND for at most SECONDS. Unset its marker, because busybox's
+# `timeout` leaves a process for up to a second, which must not count as a process of the attempt.
 with_timeout() { (unset IRIS_ATTEMPT_TOKEN && exec timeout "$@"); }
 
 # run_in_background COMMAND...: run COMMAND, which may outlive this call. Wait for at most two seconds.
