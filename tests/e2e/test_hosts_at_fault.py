@@ -38,6 +38,22 @@ def test_a_host_that_accepts_and_hangs_delays_nobody_and_loses_nothing(ssh_lab: 
         site.until(lambda: condition(site, "sick-1") == "healthy")
 
 
+def test_a_launch_on_a_host_that_has_gone_names_it_in_words_and_in_json(ssh_lab: Lab, tmp_path: Path) -> None:
+    hosts = ssh_lab(2)
+    site = Site(tmp_path, hosts)
+    site.write_config({"one": hosts[:1], "two": hosts[1:]}, tpu="v4-8")
+    site.iris("schedule", "--once")
+    for host in hosts:
+        host.stop()
+    launch = ("launch", "--tpu", "v4-8", "--name")
+    (silent,) = json.loads(site.iris(*launch, "a", "--json", "--", "true").out)["silent"]
+    assert (silent["worker"], "Connection refused" in silent["detail"]) == ("one-0", True)
+    site.iris("cancel", "a")
+    told = site.iris(*launch, "b", "--", "true").err
+    assert told.startswith(f"b: no answer from two-0 (connect: worker two-0 at 127.0.0.1:{hosts[1].port}: ")
+    assert "details: iris why b\n" in told
+
+
 @pytest.mark.parametrize("count", [8, pytest.param(64, marks=pytest.mark.soak)])
 def test_a_gang_on_many_hosts_is_assigned_in_one_record_and_runs_in_rank_order_with_its_environment_and_logs(
     ssh_lab: Lab, tmp_path: Path, count: int

@@ -111,6 +111,21 @@ def test_the_whole_session_is_killed_and_the_result_is_unknown_never_a_success(
     ledger.check()
 
 
+def test_a_task_that_forges_its_success_runs_on_and_keeps_its_chips(desk: OneHost, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    forge = f"cd $IRIS_TASK_DIR && mv x.pending x.0 && touch {done}; exec sleep 1000"
+    desk.run("job", "sh", "-c", forge, tpu="v4-8")
+    until(done.exists)
+    desk.launch("next", "true", tpu="v4-8")
+    for _ in range(2):
+        desk.cycle()
+        assert (desk.state("job"), desk.state("next")) == (JobState.RUNNING, JobState.PENDING)
+    desk.cancel("job")
+    desk.until(lambda: desk.state("next") is JobState.SUCCEEDED)
+    assert desk.state("job") is JobState.KILLED
+    assert not marked(desk.attempt("job").token)
+
+
 def test_a_task_that_forks_twice_and_leaves_its_session_is_stopped_with_its_job(
     desk: OneHost, tmp_path: Path
 ) -> None:

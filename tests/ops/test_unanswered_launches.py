@@ -17,6 +17,7 @@ from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.ops.cycle import cycle, observe
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.jobs.change import cancel
+from iris_cli.ops.jobs.launch import unreachable_workers
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.why import why
 from tests.render.scenes import session_of
@@ -257,3 +258,11 @@ def test_a_job_whose_launch_got_no_answer_names_the_worker_and_when_it_is_tried_
     assert row.why == (
         "its worker has not confirmed the start; w: suspect for 0s (connect: timeout); polled again in the next cycle"
     )
+
+
+def test_a_launch_names_the_worker_that_did_not_answer_and_when_it_is_tried_again(tmp_path: Path) -> None:
+    session = session_of(Lab().worker("w").job("job").schedule().unanswered("job/*"), tmp_path / "state")
+    session.view()
+    for has_next_cycle, then in ((True, "polled again in the next cycle"), (False, "no cycles are running")):
+        unreachable = unreachable_workers(session, JobId("job"), has_next_cycle=has_next_cycle)
+        assert unreachable == {WorkerId("w"): f"connect: timeout; {then}"}
