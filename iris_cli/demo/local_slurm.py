@@ -22,6 +22,8 @@ _CLIENTS = ("sbatch", "srun", "scontrol", "squeue", "scancel", "sinfo", "mungeke
 _TIMEOUT = 60.0  # seconds, for a command and for all nodes to become idle
 _STOP_TIMEOUT = 10.0  # seconds, for all jobs and for each daemon
 _POLL_INTERVAL = 0.1
+_MAX_DIRECTORY = 107 - len("/spool.n0/n0_9999.4294967295")
+"""The largest length of a directory in bytes: a step's socket is below it, and its path has at most 107 (unix(7))."""
 
 _CONF = """\
 ClusterName=lab
@@ -162,6 +164,11 @@ class LocalSlurm:
 
     def start(self) -> None:
         """Start the daemons; return when every node is idle. Raises IrisError."""
+        if len(os.fsencode(self.directory)) > _MAX_DIRECTORY:
+            words = (
+                f"the path {self.directory} is too long for Slurm's sockets: {_MAX_DIRECTORY} bytes at most"
+            )
+            raise IrisError(words, hint="TMPDIR=/tmp iris demo --slurm")
         conf = write_configuration(self.directory, self.nodes, self._cpus)
         self._spawn(munged_command(self.directory))
         self._wait_until(lambda: (self.directory / "munge.socket").exists())

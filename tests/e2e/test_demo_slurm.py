@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -17,11 +19,32 @@ def test_it_says_what_is_missing(tmp_path: Path) -> None:
     assert run("demo", "--slurm", "--keep", directory=tmp_path).returncode == 2
 
 
+needs_slurm = pytest.mark.skipif(bool(why_no_slurm()), reason=why_no_slurm())
+
+
+@needs_slurm
+def test_a_directory_whose_path_is_too_long_for_a_socket_is_told(tmp_path: Path) -> None:
+    long = tmp_path / ("long-" * 20)
+    long.mkdir()
+    ran = run("demo", "--slurm", directory=long)
+    assert ran.returncode == 1
+    assert (
+        "too long for Slurm's sockets: 79 bytes at most\nhint: TMPDIR=/tmp iris demo --slurm\n" in ran.stderr
+    )
+    assert list(long.iterdir()) == []
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory with a short path."""
+    with TemporaryDirectory(prefix="i", dir="/tmp") as place:
+        yield Path(place)
+
+
 @pytest.mark.soak
-@pytest.mark.skipif(bool(why_no_slurm()), reason=why_no_slurm())
-def test_the_story(tmp_path: Path) -> None:
-    """The name of the test is part of the path of a socket, which has a limit."""
-    ran = run("demo", "--slurm", directory=tmp_path)
+@needs_slurm
+def test_the_story(short: Path) -> None:
+    ran = run("demo", "--slurm", directory=short)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = ran.stdout
     assert [f"[{rank}] rank {rank} of 4 on pool-" in told for rank in range(4)] == [True] * 4
@@ -29,5 +52,5 @@ def test_the_story(tmp_path: Path) -> None:
     assert "round 0 of long ended" in told
     assert "PENDING (" in told
     assert "long    SUCCEEDED" in told
-    assert mentioning(str(tmp_path)) == []
-    assert list(tmp_path.glob("iris-demo-*")) == []
+    assert mentioning(str(short)) == []
+    assert list(short.glob("iris-demo-*")) == []

@@ -69,7 +69,7 @@ def test_invocations_create_one_allocation_which_a_failing_rank_keeps_and_a_node
 ONCE_AT_A_TIME = """
 pid=$SHARED/pid.$IRIS_TASK_INDEX
 if [ -e "$pid" ]; then
-    ! kill -0 "$(cat "$pid")" 2>/dev/null || exit 9
+    ! grep -qsaF "SHARED=$SHARED" "/proc/$(cat "$pid")/environ" || exit 9
     echo again
     exit 0
 fi
@@ -244,11 +244,13 @@ def test_a_preempted_allocation_is_replaced_and_slurms_words_are_shown(site: Slu
     site.configure("nodes: 2, preemptible: true, directives: [--exclusive]")
     launch_once_at_a_time(site)
     assert site.slurm is not None
-    urgent = ("--exclusive", "--output=/dev/null", "--wrap=sleep 600")
+    runs = site.directory / "urgent"  # a job that is cancelled while it starts may keep its nodes
+    urgent = ("--exclusive", "--output=/dev/null", f"--wrap=touch {runs}; sleep 600")
     other = site.slurm.run("sbatch", "--parsable", f"--partition={URGENT}", "--nodes=4", *urgent).strip()
     site.cycle_until(lambda: "PREEMPTED" in str(site.of_type("SliceDeletionRequested")))
     site.cycle_until(lambda: "PENDING (Resources)" in site.iris("why", "train").out)
     assert "PREEMPTED" in site.iris("history").out
+    until(runs.exists)
     site.slurm.run("scancel", other)
     site.run_until("train", "SUCCEEDED")
     assert site.live_jobs() == [site.allocation()]
@@ -289,7 +291,8 @@ def test_fifty_launches_with_kills_run_each_gang_once_at_a_time(site: SlurmSite)
     random, pids = Random(50), site.directory / "pids"
     pids.mkdir()
     once = (
-        f'pid={pids}/$IRIS_JOB_ID.$IRIS_TASK_INDEX; [ ! -e "$pid" ] || ! kill -0 "$(cat "$pid")" || exit 9; '
+        f'pid={pids}/$IRIS_JOB_ID.$IRIS_TASK_INDEX; [ ! -e "$pid" ] || '
+        '! grep -qsaF "IRIS_JOB_ID=$IRIS_JOB_ID" "/proc/$(cat "$pid")/environ" || exit 9; '
         'echo $$ >"$pid"; sleep 0.3'
     )
     site.configure("nodes: 2", most=2, idle="10s")
