@@ -25,7 +25,7 @@ help:
 	@echo "make demo-autoscale  show slices on demand with an emulator of Google's TPU API"
 	@echo "make test            run all tests (ARGS='-k gang' runs some)"
 	@echo "make test-jax        install JAX and run a real gang program"
-	@echo "make soak            run the long versions of the tests, about 50 minutes (PART=journal runs one part)"
+	@echo "make soak            run the long versions of the tests, about 45 minutes (PART=journal runs one part)"
 	@echo "make bench           measure against docs/performance.md (ONLY=8,9 measures some targets)"
 	@echo "make lint types      run ruff and mypy"
 	@echo "make docs            regenerate pages of docs/"
