@@ -236,7 +236,8 @@ def _until_ready() -> tuple[CloudSlice, ...]:
 
 def test_sacct_is_optional(lab: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accounting is off in this Slurm; then sacct is not installed at all. An ended duplicate is not the slice."""
-    lab.run("scancel", lab.run(*sbatch("west-1", "us", GROUP)).strip())
+    # A job that is cancelled while it starts takes seconds to end, or minutes.
+    lab.run("scancel", lab.run(*sbatch("west-1", "us", GROUP), "--hold").strip())
     gone = CloudSlice(name="west-1", state=CloudState.READY, group="west", incarnation="999999 5")
     assert SlurmProvider("us", known(gone)).list() == ()
     for name in ("squeue", "sinfo", "scontrol"):
