@@ -289,7 +289,8 @@ def _detail(context: SchedulingContext, kind: ReasonKind, rejected: int) -> str:
         case ReasonKind.UNHEALTHY:
             return f"{worker.id}: {state_text(worker)}"
         case ReasonKind.COOLDOWN:
-            return f"{worker.id}: {format_duration(worker.cooldown_until - fleet.now)} left"
+            cause = f", {worker.reason}" if worker.reason else ""
+            return f"{worker.id}: {format_duration(worker.cooldown_until - fleet.now)} left{cause}"
         case ReasonKind.TIME_LEFT:
             return f"{worker.id}: {format_duration(max(0.0, (worker.ends_at or 0.0) - fleet.now))} left"
         case ReasonKind.RESERVED:
