@@ -92,6 +92,7 @@ def pytest_collection(session: pytest.Session) -> None:
             importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     odd = [item.nodeid for item in items if " at 0x" in item.nodeid or len(item.nodeid) > 1_000]
     if odd:
@@ -114,10 +115,11 @@ def _mixed(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
 
     Tests with servers and processes mostly wait, all others compute: in turns, neither leaves the processors idle. A
     few tests of a module stay together, because they share the servers of the module. The last quarter of each part
-    has only short tests, so that all processes end at about the same time.
+    has only short tests, so that all processes end at about the same time. Tests of hypothesis go to as few processes
+    as possible: each of those reads the constants of all modules first.
     """
     waiting = [item for item in items if _is_long(item)]
-    computing = [item for item in items if not _is_long(item)]
+    computing = sorted((item for item in items if not _is_long(item)), key=_has_no_properties)
     groups = [waiting[n : n + _TOGETHER] for n in range(0, len(waiting), _TOGETHER)]
     mixed: list[pytest.Item] = []
     for number in range(processes):
@@ -131,7 +133,11 @@ def _mixed(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
 
 
 def _is_long(item: pytest.Item) -> bool:
-    return item.nodeid.split("/", 2)[1] in _LONG
+    return item.nodeid.split("/", 2)[1] in _LONG and _has_no_properties(item)
+
+
+def _has_no_properties(item: pytest.Item) -> bool:
+    return item.get_closest_marker("hypothesis") is None
 
 
 @pytest.fixture(scope="session", autouse=True)
