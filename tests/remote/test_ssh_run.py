@@ -271,12 +271,37 @@ def test_many_hosts_at_once(ssh_lab: SshLab, ssh: SshTransport, count: int) -> N
     assert {host.name: home for host, home in results} == {host.name: str(host.home) for host in hosts}
 
 
-def test_importing_the_transport_does_not_load_the_ssh_library() -> None:
-    script = (
-        "import sys, iris_cli.remote.ssh as s; s.SshTransport(s.Path('x')); print('paramiko' in sys.modules)"
-    )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert result.stdout == "False\n"
+LOADING = """
+import sys
+from pathlib import Path
+
+def told(*words):
+    print(*words, *(name in sys.modules for name in ("paramiko", "invoke.config")))
+
+from iris_cli.core.model.worker import Connection
+from iris_cli.remote.ssh import SshTransport
+SshTransport(Path("known_hosts"))
+told("transport")
+from iris_cli.remote.ssh.config import Routes
+told("library")
+for name in ("plain", "exec"):
+    told(name, Routes(Path(sys.argv[1], name)).resolve(Connection(host="w"))[0].port)
+"""
+
+
+def test_the_ssh_library_is_loaded_when_it_is_needed_and_invoke_when_a_configuration_runs_a_command(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "plain").write_text("Host w\n Port 6\n")
+    (tmp_path / "exec").write_text("Match exec true\n Port 7\n")
+    command = [sys.executable, "-c", LOADING, str(tmp_path)]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == [
+        "transport False False",
+        "library True False",
+        "plain 6 True False",
+        "exec 7 True True",
+    ]
 
 
 def test_a_broken_ssh_config_is_a_local_error_with_its_name(ssh_lab: SshLab, tmp_path: Path) -> None:
