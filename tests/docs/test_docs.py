@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
+
+import pytest
 
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.journal import layout
@@ -23,14 +25,15 @@ PAGES = sorted(
 GENERATED = frozenset({"CHANGELOG.md", "api.md", "cli.md", "job-files.md", "json.md", "known-causes.md"})
 
 
-def test_generated_pages_are_up_to_date() -> None:
-    check = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "write_docs.py", "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert check.returncode == 0, check.stdout + check.stderr
+def test_generated_pages_are_up_to_date(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = ROOT / "scripts" / "write_docs.py"
+    monkeypatch.syspath_prepend(script.parent)
+    monkeypatch.setattr(sys, "argv", [str(script), "--check"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script), run_name="__main__")
+    assert ended.value.code == 0, capsys.readouterr().out
 
 
 def test_every_link_between_pages_has_its_file() -> None:
