@@ -41,10 +41,10 @@ def test_a_gang_runs_in_one_allocation(site: SlurmSite) -> None:
     assert site.live_jobs() == [job]
 
 
-def test_invocations_create_one_allocation_which_a_failing_rank_keeps_and_a_node_set_down_ends(
+def test_invocations_create_one_allocation_which_failures_and_a_silent_slurm_keep_and_a_node_set_down_ends(
     site: SlurmSite,
 ) -> None:
-    """Three invocations at the same time create one allocation."""
+    """Three invocations at the same time create one allocation. A gang survives its end, and is stopped first."""
     script = 'test "$IRIS_TASK_INDEX" = 0 && sleep 600; echo no such file; exit 3'
     site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "sh", "-c", script)
     for process in [site.start("autoscale", "--once") for _ in range(3)]:
@@ -53,13 +53,16 @@ def test_invocations_create_one_allocation_which_a_failing_rank_keeps_and_a_node
     assert [each["state"] for each in failed["tasks"]] == ["WORKER_FAILED", "FAILED"]
     assert failed["tasks"][1]["exit_code"] == 3
     job = site.allocation()
-    launch_once_at_a_time(site, "next")
+    pids = launch_once_at_a_time(site, "next")
     [first] = site.slices()
     assert (site.allocation(), site.live_jobs()) == (job, [job])
+    check_that_a_silent_slurm_changes_nothing(site, "next")
     assert len(site.of_type("SliceRequested")) == 1
     assert site.slurm is not None
     node = str(site.of_type("SliceStarted")[0]["hosts"][0]["host"])
     site.slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=memory errors")
+    site.slurm.ended(job)
+    assert all(map(is_alive, pids))
     site.run_until("next", "SUCCEEDED")
     assert "NODE_FAIL" in site.of_type("SliceDeletionRequested")[0]["reason"]
     assert first not in site.slices()
@@ -94,23 +97,29 @@ def is_alive(path: Path) -> bool:
     return Path(f"/proc/{path.read_text().strip()}").exists()
 
 
-@pytest.mark.parametrize("seconds", [1, pytest.param(60, marks=pytest.mark.soak)])
-def test_a_silent_slurm_changes_nothing_and_what_survives_scancel_is_stopped_before_the_gang_starts_again(
-    site: SlurmSite, seconds: float
-) -> None:
-    pids = launch_once_at_a_time(site)
-    [first], job = site.slices(), site.allocation()
+def check_that_a_silent_slurm_changes_nothing(site: SlurmSite, running: str, seconds: float = 0.0) -> None:
+    before = site.slices().keys(), site.live_jobs()
     assert site.slurm is not None
     site.slurm.stop_controller()
     stopped_at = monotonic()
+    site.cycle()
     while monotonic() < stopped_at + seconds:
         site.cycle()
-    assert [*site.slices()] == [first]
-    assert site.state_of("train") == "RUNNING"
-    assert all(map(is_alive, pids))
+    assert site.slices().keys() == before[0]
+    assert site.state_of(running) == "RUNNING"
     site.slurm.start_controller()
     site.cycle()
-    assert site.live_jobs() == [job]
+    assert (site.slices().keys(), site.live_jobs()) == before
+
+
+@pytest.mark.soak
+def test_a_silent_slurm_changes_nothing_and_what_survives_scancel_is_stopped_before_the_gang_starts_again(
+    site: SlurmSite,
+) -> None:
+    pids = launch_once_at_a_time(site)
+    [first], job = site.slices(), site.allocation()
+    check_that_a_silent_slurm_changes_nothing(site, "train", seconds=60)
+    assert site.slurm is not None
     assert [each["type"] for each in site.of_type("SliceRequested", "SliceDeletionRequested")] == [
         "SliceRequested"
     ]
@@ -170,7 +179,8 @@ def test_work_that_needs_longer_than_the_time_left_is_not_placed(site: SlurmSite
     site.cycle()
     assert "the only slice ends before its time limit" in site.iris("why", "long").out
     site.configure("nodes: 2, time: 2h", most=2)
-    site.run_until("long", "SUCCEEDED")
+    site.cycle()
+    assert len(site.slices()) == 2
     site.iris("launch", "--no-schedule", "--name", "never", *GANG, "--timeout", "3h", "--", "true", code=None)
     site.cycle()
     assert "needs 3h, but the longest slice lasts 2h" in " ".join(site.iris("why", "never").out.split())

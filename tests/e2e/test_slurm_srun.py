@@ -55,13 +55,19 @@ def test_a_gang_runs_where_no_node_has_an_ssh_server(site: SlurmSite) -> None:
     assert site.live_jobs() == [job]
 
 
-def test_tasks_get_the_gpus_that_slurm_granted_and_after_scancel_the_nodes_are_silent_until_declared_dead(
-    site: SlurmSite,
-) -> None:
+def take_the_first_gpu_of_each_node(site: SlurmSite) -> str:
+    """Return the job that has them. An allocation of the site gets two others."""
     site.configure(f"{SRUN}, gres: 'gpu:a100:2'")
     assert site.slurm is not None
     one_each = ("--nodes=4", "--gres=gpu:a100:1", "--output=/dev/null", "--wrap=sleep 600")
-    other = site.slurm.run("sbatch", "--parsable", *one_each).strip()
+    return site.slurm.run("sbatch", "--parsable", *one_each).strip()
+
+
+@pytest.mark.soak
+def test_tasks_get_the_gpus_that_slurm_granted_and_after_scancel_the_nodes_are_silent_until_declared_dead(
+    site: SlurmSite,
+) -> None:
+    other = take_the_first_gpu_of_each_node(site)
     once = "echo GPUs $CUDA_VISIBLE_DEVICES; test $IRIS_ATTEMPT != 0 || sleep 600"
     site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--gpu", "a100:2", "--", "sh", "-c", once)
     site.run_until("train", "RUNNING")
@@ -72,6 +78,7 @@ def test_tasks_get_the_gpus_that_slurm_granted_and_after_scancel_the_nodes_are_s
         )
     )
     job = site.allocation()
+    assert site.slurm is not None
     workers = [each["id"] for each in site.iris("workers", "--json").json()["workers"]]
     site.slurm.run("scancel", job)
     site.slurm.ended(job)
@@ -84,13 +91,19 @@ def test_tasks_get_the_gpus_that_slurm_granted_and_after_scancel_the_nodes_are_s
     assert site.allocation() != job
 
 
-def test_a_workspace_an_output_file_a_command_stacks_and_what_needs_ssh_to_the_node(site: SlurmSite) -> None:
+def test_granted_gpus_a_workspace_an_output_file_a_command_stacks_and_what_needs_ssh_to_the_node(
+    site: SlurmSite,
+) -> None:
+    take_the_first_gpu_of_each_node(site)
     code, pulled = site.directory / "code", site.directory / "pulled"
     code.mkdir()
-    (code / "train.sh").write_text('echo result >"$IRIS_OUTPUT_DIR/file"; echo up; sleep 600\n')
-    site.iris("launch", "--no-schedule", "--name", "train", "--workdir", str(code), "--", "sh", "train.sh")
+    (code / "train.sh").write_text(
+        'echo result >"$IRIS_OUTPUT_DIR/file"; echo up on $CUDA_VISIBLE_DEVICES; sleep 600\n'
+    )
+    asked = ("--name", "train", "--workdir", str(code), "--gpu", "a100:2")
+    site.iris("launch", "--no-schedule", *asked, "--", "sh", "train.sh")
     site.run_until("train", "RUNNING")
-    site.cycle_until(lambda: "up" in site.iris("logs", "train", code=None).out)
+    site.cycle_until(lambda: "up on 1,2" in site.iris("logs", "train", code=None).out)
     assert site.iris("exec", "train", "--", "cat", "train.sh").out.startswith("echo result")
     assert "sleep 600" in site.iris("stacks", "train", code=None).out
     site.iris("pull", "train", "--dir", str(pulled))
