@@ -199,6 +199,19 @@ def test_a_preemption_notice_of_the_metadata_server_is_read(
     assert (found and found.proven) == proven
 
 
+def test_a_preemption_notice_is_read_after_a_failed_set_up_too(
+    probed_host: ProbedHost, metadata: tuple[str, dict[str, str]]
+) -> None:
+    address, said = metadata
+    said["preempted"] = "TRUE"
+    host = probed_host(env={"GCE_METADATA_IP": address})
+    request = host.request("true", setup="exit 9")
+    host.prepare(request)
+    report = host.wait(request.token, {RemoteState.NOSTART})
+    found = fact(report, FactKind.PREEMPTED)
+    assert (report.state, report.cause, found and found.proven) == (RemoteState.NOSTART, "setup", True)
+
+
 def test_a_metadata_server_that_does_not_answer_delays_no_end(make_host: MakeHost, tmp_path: Path) -> None:
     """Without curl, wget tries 20 times."""
     if shutil.which("wget") is None:
