@@ -36,6 +36,7 @@ iris wait train/stays train/goes
 """
 
 
+@pytest.mark.soak
 def test_each_region_gets_the_slices_of_its_jobs_and_children_stay_with_their_parent_unless_they_say_otherwise(
     site: CloudSite,
 ) -> None:
