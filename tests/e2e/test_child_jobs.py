@@ -97,20 +97,21 @@ print(state, [task.exit_code for task in middle.tasks()])
 """
 
 
-def test_three_levels_one_by_the_client_and_one_by_the_iris_of_tasks(desk: Desk) -> None:
-    launch(desk, "train", PARENT, MIDDLE)
-    desk.until(ended(desk, "train"))
-    assert output(desk, "train").splitlines() == [
+def test_three_levels_one_by_the_client_and_one_by_the_iris_of_tasks(small_desk: Desk) -> None:
+    launch(small_desk, "train", PARENT, MIDDLE)
+    small_desk.until(ended(small_desk, "train"))
+    assert output(small_desk, "train").splitlines() == [
         "submitted train/middle",
         "it said: started train/middle/leaf",
         "it said: train/middle/leaf: SUCCEEDED",
         "it said: leaf of train/middle/leaf has inherited",
         "SUCCEEDED [0]",
     ]
-    assert {job: desk.state(job) for job in desk.cluster.jobs} == dict.fromkeys(
+    jobs = small_desk.cluster.jobs
+    assert {job: small_desk.state(job) for job in jobs} == dict.fromkeys(
         ("train", "train/middle", "train/middle/leaf"), JobState.SUCCEEDED
     )
-    origins = [str(job.origin.attempt) for job in desk.cluster.jobs.values() if job.origin is not None]
+    origins = [str(job.origin.attempt) for job in jobs.values() if job.origin is not None]
     assert origins == ["train/task-0/attempt-0", "train/middle/task-0/attempt-0"]
 
 

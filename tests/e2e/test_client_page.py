@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,6 @@ from iris_cli.core.model.limits import Limits
 from iris_cli.ops.cycle.reply_queue import MAX_WAITS
 from tests.support.desk import Desk
 from tests.support.site import Site
-from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/client.md").read_text("utf-8")
@@ -37,27 +35,21 @@ def ended(desk: Desk, job: str) -> Callable[[], bool]:
 
 
 @pytest.mark.ssh
-def test_the_examples_print_what_the_page_says(slice_of_two: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(slice_of_two.directory))
+def test_the_examples_print_what_the_page_says(
+    slice_of_one: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [host], desk = slice_of_one.hosts, Desk(slice_of_one)
+    monkeypatch.chdir(slice_of_one.directory)
+    monkeypatch.setenv("HOME", str(slice_of_one.directory))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     (_, outside, printed), (_, parts, pulled), (_, cross, crossed), (_, nightly, said) = EXAMPLES
-    site, desk = slice_of_two, Desk(slice_of_two)
     for program, words in ((outside, printed), (parts, pulled)):
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=site.directory,
-            env={**os.environ, "PYTHONPATH": paths()},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert (done.stdout, done.stderr) == (words, "")
+        exec(program, {"__name__": "__main__"})
+        assert capsys.readouterr() == (words, "")
     desk.launch("cross", sys.executable, "-c", cross, env={"PYTHONPATH": paths()})
     desk.launch("nightly", "sh", "-c", nightly)
     for job, words in (("cross", crossed), ("nightly", said)):
         desk.until(ended(desk, job))
-        host = site.hosts[int(desk.attempt(job).worker.rpartition("-")[2])]
         (out,) = host.home.glob(f".iris/*/*/a/{desk.attempt(job).token}/out")
         assert out.read_text() == words, out.with_name("err").read_text()
 
