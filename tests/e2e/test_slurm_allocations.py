@@ -164,24 +164,29 @@ def test_slurms_reason_for_a_pending_allocation_is_shown(site: SlurmSite) -> Non
     site.run_until("train", "SUCCEEDED")
 
 
+ALONE = ("--group-by", "tpu-name")
+
+
 def test_work_that_needs_longer_than_the_time_left_is_not_placed(site: SlurmSite) -> None:
-    site.configure("nodes: 2, time: 2h")
-    site.iris("launch", "--no-schedule", "--name", "first", *GANG, "--timeout", "1h", "--", "true")
+    site.configure("nodes: 1, time: 2h")
+    site.iris("launch", "--no-schedule", "--name", "first", *ALONE, "--timeout", "1h", "--", "true")
     site.run_until("first", "SUCCEEDED")
     assert site.slurm is not None
     site.slurm.run("scontrol", "update", f"JobId={site.allocation()}", "TimeLimit=30")
     site.cycle()
     [shown] = site.slices().values()
     assert re.fullmatch(r"(30|[12][0-9])m.* left", shown["reason"])  # of 30 minutes since the allocation
-    site.iris("launch", "--no-schedule", "--name", "short", *GANG, "--timeout", "20m", "--", "true")
+    site.iris("launch", "--no-schedule", "--name", "short", *ALONE, "--timeout", "20m", "--", "true")
     site.run_until("short", "SUCCEEDED")
-    site.iris("launch", "--no-schedule", "--name", "long", *GANG, "--timeout", "1h", "--", "true")
+    site.iris("launch", "--no-schedule", "--name", "long", *ALONE, "--timeout", "1h", "--", "true")
     site.cycle()
     assert "the only slice ends before its time limit" in site.iris("why", "long").out
-    site.configure("nodes: 2, time: 2h", most=2)
+    site.configure("nodes: 1, time: 2h", most=2)
     site.cycle()
     assert len(site.slices()) == 2
-    site.iris("launch", "--no-schedule", "--name", "never", *GANG, "--timeout", "3h", "--", "true", code=None)
+    site.iris(
+        "launch", "--no-schedule", "--name", "never", *ALONE, "--timeout", "3h", "--", "true", code=None
+    )
     site.cycle()
     assert "needs 3h, but the longest slice lasts 2h" in " ".join(site.iris("why", "never").out.split())
 
@@ -219,7 +224,8 @@ def test_a_kill_before_or_after_any_command_of_slurm_neither_leaks_nor_doubles_a
             kill_at(command, "before")
             kill_at(command, "after")
 
-    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "true")
+    site.configure("nodes: 1")
+    site.iris("launch", "--no-schedule", "--name", "train", "--", "true")
     kill_at_each("squeue", "sbatch")
     [submitted] = site.live_jobs()
     assert site.of_type("SliceCreated") == []
@@ -227,7 +233,7 @@ def test_a_kill_before_or_after_any_command_of_slurm_neither_leaks_nor_doubles_a
     site.run_until("train", "SUCCEEDED")
     assert (site.live_jobs(), site.allocation()) == ([submitted], submitted)
     assert len(site.of_type("SliceRequested")) == 1
-    site.configure(idle="1s")
+    site.configure("nodes: 1", idle="1s")
     kill_at_each("scancel")
     site.cycle_until(lambda: not site.slices())
     assert site.live_jobs() == []
@@ -270,11 +276,11 @@ def test_slurms_commands_run_on_a_login_host(site: SlurmSite, ssh_lab: Lab) -> N
     """This machine has no Slurm of its own: its configuration is known only in the sessions of the login host."""
     conf = site.env["SLURM_CONF"]
     [login] = ssh_lab(1, env={"SLURM_CONF": conf})
-    site.configure("nodes: 2, login: login1")
+    site.configure("nodes: 1, login: login1")
     site.env["SLURM_CONF"] = "/nowhere/slurm.conf"
     with (site.directory / ".ssh" / "config").open("a") as file:
         file.write(f"Host login1\n  HostName {login.address}\n  Port {login.port}\n")
-    site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--", "true")
+    site.iris("launch", "--no-schedule", "--name", "train", "--", "true")
     site.run_until("train", "SUCCEEDED")
     assert site.live_jobs() == [site.allocation()]
     login.stop()

@@ -56,8 +56,7 @@ def test_a_gang_runs_where_no_node_has_an_ssh_server(site: SlurmSite) -> None:
 
 
 def take_the_first_gpu_of_each_node(site: SlurmSite) -> str:
-    """Return the job that has them. An allocation of the site gets two others."""
-    site.configure(f"{SRUN}, gres: 'gpu:a100:2'")
+    """Return the job that has them."""
     assert site.slurm is not None
     one_each = ("--nodes=4", "--gres=gpu:a100:1", "--output=/dev/null", "--wrap=sleep 600")
     return site.slurm.run("sbatch", "--parsable", *one_each).strip()
@@ -68,6 +67,7 @@ def test_tasks_get_the_gpus_that_slurm_granted_and_after_scancel_the_nodes_are_s
     site: SlurmSite,
 ) -> None:
     other = take_the_first_gpu_of_each_node(site)
+    site.configure(f"{SRUN}, gres: 'gpu:a100:2'")
     once = "echo GPUs $CUDA_VISIBLE_DEVICES; test $IRIS_ATTEMPT != 0 || sleep 600"
     site.iris("launch", "--no-schedule", "--name", "train", *GANG, "--gpu", "a100:2", "--", "sh", "-c", once)
     site.run_until("train", "RUNNING")
@@ -95,6 +95,7 @@ def test_granted_gpus_a_workspace_an_output_file_a_command_stacks_and_what_needs
     site: SlurmSite,
 ) -> None:
     take_the_first_gpu_of_each_node(site)
+    site.configure(f"{SRUN}, gres: 'gpu:a100:2'")
     code, pulled = site.directory / "code", site.directory / "pulled"
     code.mkdir()
     (code / "train.sh").write_text(
