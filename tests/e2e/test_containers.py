@@ -48,27 +48,28 @@ def test_a_container_has_what_tasks_have_exec_and_ssh_enter_it_and_a_cancel_remo
     """Tasks have a workspace, secrets and an iris."""
     (site.directory / "data").mkdir()
     (site.directory / "data/in").write_text("shipped\n")
-    script = 'cat in; echo "${#TOKEN} $LR"; command -v iris; echo made >"$IRIS_OUTPUT_DIR/out"'
+    script = (
+        'cat in; echo "${#TOKEN} $LR"; command -v iris; echo kept >"$IRIS_OUTPUT_DIR/out"; '
+        "echo here >made; while :; do sleep 0.5; done"
+    )
     ran = site.iris(
-        *(*JOB, "--wait", "--name", "train", "--workdir", "data", "-e", "LR=1e-3", "--secret", "TOKEN"),
+        *(*JOB, "--name", "endless", "--workdir", "data", "-e", "LR=1e-3", "--secret", "TOKEN"),
         *("--", "sh", "-c", script),
         env={"TOKEN": CANARY},
     )
-    assert site.iris("logs", "train").out.splitlines() == [
+    site.until(lambda: site.job("endless")["state"] == "RUNNING")
+    until(lambda: list(site.hosts[0].home.rglob("work/made")))
+    assert site.iris("logs", "endless").out.splitlines() == [
         "shipped",
         f"{len(CANARY)} 1e-3",
         "/usr/local/bin/iris",
     ]
-    site.iris("pull", "train")
-    assert (site.directory / "iris-out/train/task-0/attempt-0/out").read_text() == "made\n"
+    site.iris("pull", "endless")
+    assert (site.directory / "iris-out/endless/task-0/attempt-0/out").read_text() == "kept\n"
     assert CANARY not in ran.out + ran.err
     for path in [*site.directory.rglob("*"), *site.hosts[0].home.rglob("*")]:
         assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path
 
-    wait = "echo here >made; while :; do sleep 0.1; done"
-    site.iris(*JOB, "--name", "endless", "--secret", "TOKEN", "--", "sh", "-c", wait, env={"TOKEN": CANARY})
-    site.until(lambda: site.job("endless")["state"] == "RUNNING")
-    until(lambda: list(site.hosts[0].home.rglob("work/made")))
     look = 'cat made; echo "[$TOKEN]"; [ -e /var ] || echo "in the image"'
     ran = site.iris("exec", "endless", "--", "sh", "-c", look)
     assert ran.out.splitlines() == ["here", "[]", "in the image"]
