@@ -97,6 +97,7 @@ print(state, [task.exit_code for task in middle.tasks()])
 """
 
 
+@pytest.mark.soak
 def test_three_levels_one_by_the_client_and_one_by_the_iris_of_tasks(small_desk: Desk) -> None:
     launch(small_desk, "train", PARENT, MIDDLE)
     small_desk.until(ended(small_desk, "train"))
@@ -107,12 +108,15 @@ def test_three_levels_one_by_the_client_and_one_by_the_iris_of_tasks(small_desk:
         "it said: leaf of train/middle/leaf has inherited",
         "SUCCEEDED [0]",
     ]
-    jobs = small_desk.cluster.jobs
-    assert {job: small_desk.state(job) for job in jobs} == dict.fromkeys(
+    assert {job: small_desk.state(job) for job in small_desk.cluster.jobs} == dict.fromkeys(
         ("train", "train/middle", "train/middle/leaf"), JobState.SUCCEEDED
     )
-    origins = [str(job.origin.attempt) for job in jobs.values() if job.origin is not None]
-    assert origins == ["train/task-0/attempt-0", "train/middle/task-0/attempt-0"]
+    assert origins(small_desk) == ["train/task-0/attempt-0", "train/middle/task-0/attempt-0"]
+
+
+def origins(desk: Desk) -> list[str]:
+    """The attempts that submitted jobs."""
+    return [str(job.origin.attempt) for job in desk.cluster.jobs.values() if job.origin is not None]
 
 
 TRIED_AGAIN = """
@@ -149,6 +153,7 @@ def test_what_is_killed_in_the_middle_takes_its_descendants_with_it(desk: Desk) 
     pids.mkdir()
     launch(desk, "a", CHAIN, pids, grace=1.0)
     desk.until(lambda: sum(bool(file.read_text()) for file in pids.iterdir()) == 3)
+    assert origins(desk) == ["a/task-0/attempt-0", "a/b/task-0/attempt-0"]
     os.kill(int((pids / "a-b").read_text()), signal.SIGKILL)
     desk.until(lambda: all(ended(desk, job)() for job in ("a", "a/b", "a/b/b")))
     assert [desk.state(job) for job in ("a", "a/b", "a/b/b")] == [
