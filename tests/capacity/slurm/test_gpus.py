@@ -25,6 +25,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatc
         made.stop()
 
 
+@pytest.mark.soak
 def test_each_node_has_the_granted_gpus_by_their_numbers(lab: Slurm) -> None:
     lab.run("sbatch", "--nodes=2", "--gres=gpu:a100:1", "--output=/dev/null", "--wrap=sleep 600")
     group = slurm_group(gres="gpu:a100:2")
