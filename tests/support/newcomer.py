@@ -25,8 +25,6 @@ from tests.support.waiting import until
 HOME = "/home/ann"
 """Replaces the directory of a test in the output."""
 COLUMNS = 100
-_PATIENT = "import iris_cli.ops.jobs.launch; iris_cli.ops.jobs.launch._SETTING_UP = 100.0"
-"""A launch must wait longer for unpacking on a busy machine."""
 _EXAMPLES = ROOT / "examples" / "first_gang"
 
 
@@ -55,7 +53,7 @@ class Newcomer:
             key = self.directory / ".ssh" / f"google_compute_engine{suffix}"
             shutil.copyfile(f"{self.lab.client_key}{suffix}", key)
             key.chmod(mode)
-        put_iris(self.directory / "bin", before=_PATIENT)
+        put_iris(self.directory / "bin")
         lists = " ".join(f"'{path}'" for path in listed)
         (self.directory / "bin" / "gcloud").write_text(f"#!/bin/sh\ncat {lists}\n")
         (self.directory / "bin" / "gcloud").chmod(0o755)
@@ -106,6 +104,7 @@ class Newcomer:
         return {
             **home,
             "IRIS_LOOP": self.loop,
+            "PYTHONPATH": str(ROOT),
             "TERM": "dumb",
             "NO_COLOR": "1",
             "COLUMNS": str(COLUMNS),

@@ -11,12 +11,11 @@ from tests.support.typed_lines import typed
 ROOT = Path(__file__).parents[2]
 
 
-def put_iris(directory: Path, before: str = "pass") -> None:
-    """Make this `iris` a command in a directory; it first runs `before`, a line of Python."""
+def put_iris(directory: Path) -> None:
+    """Make this `iris` a command in a directory."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "iris"
-    program = f"{before}; from iris_cli.__main__ import main; main()"
-    path.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -c "{program}" "$@"\n')
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m iris_cli "$@"\n')
     path.chmod(0o755)
 
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -14,10 +15,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from tests.support.forked import Forked, Process
 from tests.support.waiting import PATIENCE
 
 QUESTION = b"[y/N]: "
+_OF_THE_SHELL = frozenset("|&;<>()$`*?[~\n")
 
 
 def typed(
@@ -27,16 +31,7 @@ def typed(
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     try:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", line],
-            cwd=directory,
-            env=dict(env),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
+        process = _started(line, directory, env, theirs)
     finally:
         os.close(theirs)
     try:
@@ -46,6 +41,23 @@ def typed(
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def _started(line: str, directory: Path, env: Mapping[str, str], terminal: int) -> Process:
+    """Start a shell for the line. An `iris` command of plain words needs none: it is forked."""
+    streams: dict[str, Any] = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+    command, *words = shlex.split(line, comments=True)
+    if command == "iris" and not _OF_THE_SHELL & set(line):
+        return Forked(words, cwd=directory, env=env, terminal=True, **streams)
+    made: Process = subprocess.Popen(
+        ["/bin/sh", "-c", line],
+        cwd=directory,
+        env=dict(env),
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        **streams,
+    )
+    return made
 
 
 def _watched(terminal: int, line: str, answers: list[str]) -> bytes:
