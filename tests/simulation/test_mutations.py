@@ -13,8 +13,8 @@ from tests.simulation.planting import Mutation
 from tests.simulation.second_tries_promises import SECOND_TRIES_PROMISES
 from tests.simulation.source_changes import change
 
-# A sixth of the promises: that they are found says something of the simulation, not of a change of the product.
-_SHORT = sorted(mutation.name for mutation in (*PROMISES, *SECOND_TRIES_PROMISES))[::6]
+# A twelfth of the promises: that they are found says something of the simulation, not of a change of the product.
+_SHORT = sorted(mutation.name for mutation in (*PROMISES, *SECOND_TRIES_PROMISES))[::12]
 _EACH = pytest.mark.parametrize(
     "mutation",
     [pytest.param(each, id=each.name, marks=() if each.name in _SHORT else pytest.mark.soak) for each in ALL],
