@@ -140,7 +140,7 @@ def test_a_loop_is_left_behind_by_a_terminal_that_is_closed_and_goes_on_after_it
 @pytest.mark.parametrize("kills", [1, pytest.param(50, marks=pytest.mark.soak)])
 def test_a_loop_that_is_killed_at_any_moment_loses_nothing(ann: Ann, kills: int) -> None:
     moments = random.Random(kills)
-    ann.launch()
+    assert ann.launch().count(STARTED) == 1
     ann.opens("first")
     for _ in range(kills):
         time.sleep(moments.uniform(0.0, 1.5))  # any moment will do: nothing waits for it
@@ -152,9 +152,9 @@ def test_a_loop_that_is_killed_at_any_moment_loses_nothing(ann: Ann, kills: int)
     ann.ends_well()
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.soak)])
-def test_two_terminals_that_launch_at_once_start_one_loop(ann: Ann, times: int) -> None:
-    for number in range(times):
+@pytest.mark.soak
+def test_two_terminals_that_launch_at_once_start_one_loop(ann: Ann) -> None:
+    for number in range(50):
         names = [f"a{number}", f"b{number}"]
         both = [ann.start("launch", "--cpu", "0.01", "--name", name, "--", "sleep", "600") for name in names]
         said = [process.communicate(timeout=PATIENCE)[1].decode() for process in both]
@@ -164,6 +164,7 @@ def test_two_terminals_that_launch_at_once_start_one_loop(ann: Ann, times: int) 
         until(lambda: ann.loop is None)
 
 
+@pytest.mark.soak
 def test_a_clock_that_steps_under_the_loop_ends_and_delays_nothing(ann: Ann) -> None:
     ahead = ann.directory / "ahead"
 
