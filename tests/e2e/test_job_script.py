@@ -20,7 +20,7 @@ SCRIPT = """\
 
 import os, sys
 print(os.environ["GREETING"], sys.argv, sorted(os.listdir()))
-sys.exit(len(sys.argv) - 1)
+raise ValueError
 """
 
 
@@ -37,6 +37,7 @@ def written(site: Site, job: str) -> str:
 
 
 def test_a_script_alone_is_shipped_and_gets_what_follows_the_dashes(site: Site) -> None:
+    """What is to be typed after its error doesn't ship a directory: the script can't be executed here."""
     script = site.directory / "own.py"
     script.write_text(SCRIPT)
     script.chmod(0o600)
@@ -47,7 +48,11 @@ def test_a_script_alone_is_shipped_and_gets_what_follows_the_dashes(site: Site) 
     assert site.iris("wait", "from-script", code=1).err == ""
     (submitted,) = (event["job"] for event in site.events() if event["type"] == "JobSubmitted")
     assert (submitted["command"], submitted["resources"]) == (["./own.py", "one", "two words"], {"cpu": 0.5})
-    assert site.job("from-script")["tasks"][0]["display"] == "FAILED exit 2"
+    job = site.job("from-script")
+    assert (job["tasks"][0]["display"], job["failure"]["next"]) == (
+        "FAILED exit 1",
+        "iris ssh from-script/task-0",
+    )
     said = written(site, "from-script")
     assert said == "hello there ['./own.py', 'one', 'two words'] ['own.py']\n"
     again = site.iris("launch", "--again", "from-script", "-e", "GREETING=again", "--wait", code=1)
@@ -66,14 +71,3 @@ def test_a_script_goes_with_its_directory_wherever_it_is(site: Site) -> None:
     site.iris("launch", "outside.sh", "--workdir", "work", "--name", "outside", "--wait")
     assert written(site, "inside") == "shipped ./jobs/train.sh\n"
     assert written(site, "outside") == "shipped ./outside.sh\n"
-
-
-def test_a_script_that_fails_with_a_python_error_is_not_proposed_to_be_shipped_as_a_directory(
-    site: Site,
-) -> None:
-    """It would be shipped as it is here, without the permission to execute it."""
-    script = site.directory / "bad.py"
-    script.write_text("#!/usr/bin/env python3\n#IRIS --cpu 0.5\nraise ValueError\n")
-    script.chmod(0o600)
-    site.iris("launch", "bad.py", "--name", "bad", "--wait", code=1)
-    assert site.job("bad")["failure"]["next"] == "iris ssh bad/task-0"

@@ -25,6 +25,7 @@ def site(ssh_lab: Callable[..., Sequence[SshHost]], tmp_path: Path) -> Site:
 
 
 def test_every_command_speaks_json(site: Site) -> None:
+    check_that_a_followed_launch_speaks_json_lines_to_its_end(site)
     for words in (
         ("status",),
         ("status", "done"),
@@ -54,7 +55,7 @@ def test_every_command_speaks_json(site: Site) -> None:
         assert site.iris("--json", *words).json(), words
 
 
-def test_a_followed_launch_speaks_json_lines_to_its_end(site: Site) -> None:
+def check_that_a_followed_launch_speaks_json_lines_to_its_end(site: Site) -> None:
     said = site.iris(
         "launch", "--json", "--follow", "--name", "talks", "--cpu", "0.1", "--", "echo", "hi"
     ).out

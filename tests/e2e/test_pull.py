@@ -97,6 +97,7 @@ def test_it_fetches_all_once_also_when_a_host_is_silent_first_or_it_is_killed_in
     assert [(row["files"], row["unchanged"], row["log_bytes"]) for row in third["attempts"]] == [
         (0, 102, 0)
     ] * 2
+    check_that_ctrl_c_leaves_nothing_half_done(site)
 
 
 def check_that_a_silent_host_is_named_the_other_is_fetched_and_logs_outlive_both(site: Site) -> None:
@@ -112,12 +113,14 @@ def check_that_a_silent_host_is_named_the_other_is_fetched_and_logs_outlive_both
         assert ([line["text"] for line in log["lines"]], log["pulled"]) == (["done"], True), log
 
 
-def test_ctrl_c_leaves_nothing_half_done(site: Site) -> None:
-    pulling = site.start("pull", "train", "--rank", "0")
-    until(lambda: here(site, 0).exists() or pulling.poll() is not None)
+def check_that_ctrl_c_leaves_nothing_half_done(site: Site) -> None:
+    top = site.directory / "interrupted/train"
+    pulling = site.start("pull", "train", "--dir", "interrupted", "--rank", "0")
+    until(lambda: (top / "task-0/attempt-0").exists() or pulling.poll() is not None)
     pulling.send_signal(signal.SIGINT)
     pulling.communicate(timeout=PATIENCE)
     assert pulling.returncode in (ExitCode.INTERRUPTED, ExitCode.OK)  # the latter if it was done by then
     whole = tree(outputs(site)[0])
-    assert all(whole[name] == data for name, data in tree(here(site, 0)).items() if ".iris" not in name)
-    assert os.listdir(site.directory / "iris-out/train") == ["task-0"]
+    fetched = tree(top / "task-0/attempt-0")
+    assert all(whole[name] == data for name, data in fetched.items() if ".iris" not in name)
+    assert os.listdir(top) == ["task-0"]

@@ -17,12 +17,12 @@ step()
 """
 
 
-def test_a_traceback_on_a_real_host_has_relative_paths(slice_of_two: Site) -> None:
-    site = slice_of_two
+def test_a_traceback_on_a_real_host_has_relative_paths(slice_of_one: Site) -> None:
+    site = slice_of_one
     (site.directory / "code").mkdir()
     (site.directory / "code/train.py").write_text(PROGRAM)
     program = f"cd $IRIS_WORKDIR; exec {sys.executable} $PWD/train.py"
-    launch = ("launch", "--name", "train", "--tpu", "v4-16", "--workdir", str(site.directory / "code"))
+    launch = ("launch", "--name", "train", "--tpu", "v4-8", "--workdir", str(site.directory / "code"))
     site.iris(*launch, "--wait", "--", "sh", "-c", program, code=ExitCode.FAILED)
     first = site.iris("status", "train", "--json").json()["failure"]["task"]
     lines = site.iris("logs", first, "--stream", "err").out.splitlines()
