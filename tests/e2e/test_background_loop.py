@@ -192,6 +192,7 @@ def test_a_clock_that_steps_under_the_loop_ends_and_delays_nothing(ann: Ann) -> 
     assert (max(steps) > 2 * 3600, min(steps) < -4 * 3600) == (True, True)
 
 
+@pytest.mark.soak
 def test_a_job_whose_secret_the_loop_lacks_waits_and_the_first_line_says_what_to_type(ann: Ann) -> None:
     ann.env["WANDB"] = "value"
     ann.iris("launch", "--no-schedule", "--cpu", "0.01", "--name", "eval", "--secret", "WANDB", "--", "true")

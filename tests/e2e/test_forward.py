@@ -63,9 +63,13 @@ with Server(("127.0.0.1", int(sys.argv[1])), Door) as server:
 
 
 @pytest.fixture
-def site(slice_of_two: Site) -> Site:
-    (slice_of_two.directory / "server.py").write_text(SERVER)
-    return slice_of_two
+def site(slice_of_one: Site) -> Site:
+    return with_server(slice_of_one)
+
+
+def with_server(site: Site) -> Site:
+    (site.directory / "server.py").write_text(SERVER)
+    return site
 
 
 def launch(site: Site, name: str, *more: str, port: str, before: str = "") -> None:
@@ -137,8 +141,8 @@ def threads_of(process: Forked) -> int:
     return len(list(Path(f"/proc/{process.pid}/task").iterdir()))
 
 
-def test_a_new_connection_goes_to_where_the_task_runs_after_a_retry(site: Site) -> None:
-    here = free_port()
+def test_a_new_connection_goes_to_where_the_task_runs_after_a_retry(slice_of_two: Site) -> None:
+    site, here = with_server(slice_of_two), free_port()
     launch(site, "web", "--max-retries-failure", "1", "--ports", "web", port="$IRIS_PORT_WEB")
     first = worker_of(site, "web")
     with forwarding(site, "web", f"{here}:web") as (process, printed):
@@ -204,8 +208,7 @@ def test_a_websocket_carries_megabytes_in_both_directions_at_once(site: Site) ->
 def relayed(ssh_lab: Callable[..., list[SshHost]], tmp_path: Path) -> Iterator[tuple[Site, Relay]]:
     """A site whose only worker `a-0` is behind a relay."""
     (host,) = ssh_lab(1)
-    site = Site(tmp_path, [host])
-    (site.directory / "server.py").write_text(SERVER)
+    site = with_server(Site(tmp_path, [host]))
     site.write_config({"a": [host]}, tpu="v4-8")
     with relay(host.port) as way:
         through(site, host, way)
@@ -273,8 +276,7 @@ def test_a_lost_connection_is_told_and_the_next_one_is_made_again(relayed: tuple
 
 def test_a_task_is_reached_over_a_jump_host(ssh_lab: Callable[..., list[SshHost]], tmp_path: Path) -> None:
     bastion, host = ssh_lab(2)
-    site = Site(tmp_path, [bastion, host])
-    (site.directory / "server.py").write_text(SERVER)
+    site = with_server(Site(tmp_path, [bastion, host]))
     user = getpass.getuser()
     inner = f"id: inner, host: {host.address}, port: {host.port}, proxy_jump: '{user}@{bastion.address}:{bastion.port}'"
     site.write_config({}, tpu="", extra=f"workers:\n  - {{{inner}}}\n")

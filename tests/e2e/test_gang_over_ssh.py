@@ -35,18 +35,6 @@ def test_the_failure_of_one_rank_takes_the_gang_down_and_is_named(slice_of_two: 
     assert "loss is NaN" in shown
 
 
-def test_a_cpu_job_runs_beside_a_gang_and_is_kept_from_the_chips(slice_of_two: Site) -> None:
-    site = slice_of_two
-    gate = site.directory / "gate"
-    site.iris(
-        "launch", "--name", "gang", *PAIR, "--", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.1; done"
-    )
-    site.iris("launch", "--wait", "--name", "side", "--cpu", "0.1", "--", "sh", "-c", "echo [$JAX_PLATFORMS]")
-    assert "[cpu]" in site.iris("logs", "side").out
-    gate.touch()
-    site.iris("wait", "gang")
-
-
 def test_a_gang_that_two_terminals_retry_at_once_is_stopped_once_and_placed_when_every_rank_has_ended(
     slice_of_two: Site,
 ) -> None:
@@ -78,7 +66,9 @@ def test_a_gang_that_two_terminals_retry_at_once_is_stopped_once_and_placed_when
     assert placed[1] < last_end < placed[2]
 
 
-def test_cancel_stops_every_process_of_a_gang(slice_of_two: Site) -> None:
+def test_a_cpu_job_runs_beside_a_gang_kept_from_its_chips_and_cancel_stops_every_process_of_the_gang(
+    slice_of_two: Site,
+) -> None:
     site = slice_of_two
     pids = site.directory / "pids"
     pids.mkdir()
@@ -86,14 +76,23 @@ def test_cancel_stops_every_process_of_a_gang(slice_of_two: Site) -> None:
     site.iris("launch", "--name", "long", *PAIR, "--", "sh", "-c", script)
     # A file is there before its line is.
     site.until(lambda: sum(file.read_text().endswith("\n") for file in pids.iterdir()) == 4, cycles=False)
+    site.iris("launch", "--wait", "--name", "side", "--cpu", "0.1", "--", "sh", "-c", "echo [$JAX_PLATFORMS]")
+    assert "[cpu]" in site.iris("logs", "side").out
+    assert all(alive(int(file.read_text())) for file in pids.iterdir())
     site.iris("cancel", "long", "--wait", "--reason", "enough")
     assert site.job("long")["state"] == "KILLED"
     for file in pids.iterdir():
         assert not alive(int(file.read_text())), file.name
 
 
-def test_words_of_any_kind_arrive_byte_for_byte(slice_of_one: Site) -> None:
+def test_words_and_attributes_of_any_kind_arrive_byte_for_byte(slice_of_one: Site) -> None:
     site = slice_of_one
+    attribute = 'it\'s "$(touch never)" `id` \\ ü€'
+    quoted = json.dumps(attribute, ensure_ascii=False)
+    config = site.directory / "cluster.yaml"
+    config.write_text(
+        config.read_text().replace("    hosts:\n", f"    attributes: {{odd: {quoted}}}\n    hosts:\n")
+    )
     hostile = [
         "",
         " ",
@@ -110,25 +109,14 @@ def test_words_of_any_kind_arrive_byte_for_byte(slice_of_one: Site) -> None:
         "x" * 100_000,
     ]
     out = site.directory / "received"
-    program = "import json, os, sys; json.dump([sys.argv[2:], os.environ['ODD']], open(sys.argv[1], 'w'))"
+    variables = "[os.environ[name] for name in ('ODD', 'IRIS_WORKER_ATTRIBUTES')]"
+    program = f"import json, os, sys; json.dump([sys.argv[2:], *{variables}], open(sys.argv[1], 'w'))"
     odd = "line one\nline 'two' \"$HOME\" `id` ü"
     words = ("--", "python3", "-c", program, str(out), *hostile)
-    site.iris("launch", "--wait", "--name", "odd", "--cpu", "0.1", "-e", f"ODD={odd}", *words)
-    assert json.loads(out.read_text()) == [hostile, odd]
-
-
-def test_attributes_of_any_kind_arrive_byte_for_byte(slice_of_one: Site) -> None:
-    site = slice_of_one
-    odd = 'it\'s "$(touch never)" `id` \\ ü€'
-    quoted = json.dumps(odd, ensure_ascii=False)
-    config = site.directory / "cluster.yaml"
-    config.write_text(
-        config.read_text().replace("    hosts:\n", f"    attributes: {{odd: {quoted}}}\n    hosts:\n")
-    )
-    out = site.directory / "attributes"
-    script = f'printf %s "$IRIS_WORKER_ATTRIBUTES" >{out}'
-    site.iris("launch", "--wait", "--cpu", "0.1", "-c", f"odd={quoted}", "--", "sh", "-c", script)
-    assert json.loads(out.read_text())["odd"] == odd
+    asked = ("--cpu", "0.1", "-e", f"ODD={odd}", "-c", f"odd={quoted}")
+    site.iris("launch", "--wait", "--name", "odd", *asked, *words)
+    received, variable, attributes = json.loads(out.read_text())
+    assert (received, variable, json.loads(attributes)["odd"]) == (hostile, odd, attribute)
 
 
 def test_a_host_that_is_down_costs_the_gang_a_round_and_no_retry(slice_of_two: Site) -> None:

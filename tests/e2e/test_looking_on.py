@@ -53,21 +53,24 @@ def test_followed_logs_have_every_line_once_and_the_last_ones_too(site: Site) ->
         assert mine == [*twice, f"[{rank}] bye"]
 
 
-def test_a_host_that_is_down_hides_only_its_own_rank(site: Site) -> None:
-    site.iris("launch", "--name", "train", *TPU, "--", "sh", "-c", f"echo here; {gate(site)}")
+def test_a_wait_that_is_interrupted_a_host_that_is_down_and_a_failure_are_told(site: Site) -> None:
+    script = f"echo here; {gate(site)}; exit $IRIS_TASK_INDEX"
+    site.iris("launch", "--name", "train", "--grace", "1s", *TPU, "--", "sh", "-c", script)
+    check_that_ctrl_c_ends_the_wait_and_not_the_job(site)
+    check_that_a_host_that_is_down_hides_only_its_own_rank(site)
+    check_that_a_gang_that_fails_stands_on_the_screen_with_its_cause(site)
+
+
+def check_that_a_host_that_is_down_hides_only_its_own_rank(site: Site) -> None:
     site.until(lambda: site.iris("logs", "train").out == "[0-1] here\n")
     site.hosts[1].stop()
     ran = site.iris("logs", "train", code=7)
     assert ran.out == "[0] here\n"
     assert "no answer from worker a-1" in ran.err
     site.hosts[1].start()
-    open_gate(site)
-    site.iris("wait", "train")
 
 
-def test_a_gang_that_fails_stands_on_the_screen_with_its_cause(site: Site) -> None:
-    script = f"{gate(site)}; exit $IRIS_TASK_INDEX"
-    site.iris("launch", "--name", "train", "--grace", "1s", *TPU, "--", "sh", "-c", script)
+def check_that_a_gang_that_fails_stands_on_the_screen_with_its_cause(site: Site) -> None:
     with site.terminal("watch", "--schedule", "--interval", "0.3") as terminal:
         terminal.until(lambda screen: "RUNNING  2" in screen.text, "a running gang")
         open_gate(site)
@@ -80,8 +83,7 @@ def test_a_gang_that_fails_stands_on_the_screen_with_its_cause(site: Site) -> No
         assert "stopped watching; nothing is running" in terminal.screen.text
 
 
-def test_ctrl_c_ends_the_wait_and_not_the_job(site: Site) -> None:
-    site.iris("launch", "--name", "train", *TPU, "--", "sh", "-c", gate(site))
+def check_that_ctrl_c_ends_the_wait_and_not_the_job(site: Site) -> None:
     heartbeat = site.state / "heartbeat.json"
     before = heartbeat.read_bytes()
     waiting = site.start("wait", "train")
@@ -90,5 +92,4 @@ def test_ctrl_c_ends_the_wait_and_not_the_job(site: Site) -> None:
     _, err = waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == 130
     assert b"stopped waiting; no cycles are running: iris loop start" in err
-    open_gate(site)
-    site.iris("wait", "train")
+    site.until(lambda: site.job("train")["state"] == "RUNNING")
