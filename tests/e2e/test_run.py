@@ -131,7 +131,13 @@ def test_a_program_that_handles_ctrl_c_goes_on_and_success_is_success(desk: Desk
     assert desk.job("sh-1")["state"] == "SUCCEEDED"
 
 
-def test_a_cut_connection_ends_the_program_and_frees_the_chips(desk: Desk) -> None:
+def test_a_cut_connection_or_a_killed_client_leaves_no_program_and_frees_the_chips(desk: Desk) -> None:
+    check_that_a_cut_connection_ends_the_program(desk)
+    check_that_a_killed_client_leaves_no_program(desk)
+    assert desk.chips_are_free()
+
+
+def check_that_a_cut_connection_ends_the_program(desk: Desk) -> None:
     with desk.run("--", "sh", "-c", desk.stubborn()) as terminal:
         terminal.until(lambda screen: "here" in screen.text)
         program = desk.pid
@@ -141,21 +147,19 @@ def test_a_cut_connection_ends_the_program_and_frees_the_chips(desk: Desk) -> No
         assert "sh-1: KILLED" in terminal.screen.text or "stopping sh-1" in terminal.screen.text
     desk.until(lambda: desk.has_ended("sh-1"))
     assert not alive(program)
-    assert desk.chips_are_free()
 
 
-def test_a_killed_client_leaves_no_program_and_holds_no_chips(desk: Desk) -> None:
-    with desk.run("--", "sh", "-c", desk.stubborn()) as terminal:
+def check_that_a_killed_client_leaves_no_program(desk: Desk) -> None:
+    """It gets the chips of the one whose connection was cut."""
+    with desk.run("--name", "killed", "--", "sh", "-c", desk.stubborn()) as terminal:
         terminal.until(lambda screen: "here" in screen.text)
         program = desk.pid
         terminal.process.send_signal(signal.SIGKILL)
         terminal.process.wait(PATIENCE)
         assert alive(program)
-        desk.until(lambda: desk.has_ended("sh-1"))
+        desk.until(lambda: desk.has_ended("killed"))
         assert not alive(program)
-    history = desk.iris("history", "sh-1").out
-    assert "its terminal is gone" in history
-    assert desk.chips_are_free()
+    assert "its terminal is gone" in desk.iris("history", "killed").out
 
 
 @pytest.mark.soak

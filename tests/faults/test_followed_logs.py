@@ -41,33 +41,31 @@ class Following:
 
     def __init__(self, site: Site, *words: str) -> None:
         self.process = site.start("logs", *words, "--follow", "--json")
-        self._out: list[bytes] = []
+        self.shown: dict[tuple[int, int, str], list[str]] = defaultdict(list)
+        """Lines by rank, attempt and stream. A line that was being written when it was killed is none."""
         self._err: list[bytes] = []
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         self._readers = [
-            Thread(target=lambda: self._out.extend(self.process.stdout or ()), daemon=True),
+            Thread(target=self._read, daemon=True),
             Thread(target=lambda: self._err.extend(self.process.stderr or ()), daemon=True),
         ]
         for reader in self._readers:
             reader.start()
 
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            if line.endswith(b"}\n"):
+                said = json.loads(line)
+                self.shown[said["rank"], said["attempt"], said["stream"]].append(said["text"])
+
     @property
     def said(self) -> str:
         return b"".join(self._err).decode()
 
-    def shown(self) -> dict[tuple[int, int, str], list[str]]:
-        """Lines by rank, attempt and stream. A line that was being written when it was killed is none."""
-        found: dict[tuple[int, int, str], list[str]] = defaultdict(list)
-        for line in list(self._out):
-            if line.endswith(b"}\n"):
-                said = json.loads(line)
-                found[said["rank"], said["attempt"], said["stream"]].append(said["text"])
-        return found
-
     def has(self, rank: int, count: int, attempt: int = 0) -> bool:
         assert self.process.poll() is None, self.said
-        return len(self.shown()[rank, attempt, "out"]) >= count
+        return len(self.shown[rank, attempt, "out"]) >= count
 
     def end(self, *, kill: bool = False) -> int:
         if kill:
@@ -132,7 +130,7 @@ def test_a_partition_and_the_death_of_the_follower_lose_and_double_nothing(
             until(lambda: first.has(0, 10) and first.has(1, 10))
             far.cut()
             until(lambda: "no answer from worker" in first.said)
-            so_far = len(first.shown()[0, 0, "out"])
+            so_far = len(first.shown[0, 0, "out"])
             until(lambda: first.has(0, so_far + 10))  # the other one is not held up
             far.heal()
             behind = written(desk, 1).count(b"\n")
@@ -148,7 +146,7 @@ def test_a_partition_and_the_death_of_the_follower_lose_and_double_nothing(
     for rank in (0, 1):
         for stream in ("out", "err"):
             there = written(desk, rank, stream=stream)
-            before, after = first.shown()[rank, 0, stream], second.shown()[rank, 0, stream]
+            before, after = first.shown[rank, 0, stream], second.shown[rank, 0, stream]
             assert there.startswith(as_bytes(before))
             assert (there if stream == "err" else there + b"\n").endswith(as_bytes(after))
             assert len(after) >= 5
@@ -180,8 +178,8 @@ def test_restarts_of_sshd_and_of_the_task_lose_and_double_nothing(
     finally:
         stop.touch()
     for number in (0, 1):
-        assert as_bytes(follower.shown()[0, number, "out"]) == written(desk, number=number) + b"\n"
-        assert as_bytes(follower.shown()[0, number, "err"]) == written(desk, number=number, stream="err")
+        assert as_bytes(follower.shown[0, number, "out"]) == written(desk, number=number) + b"\n"
+        assert as_bytes(follower.shown[0, number, "err"]) == written(desk, number=number, stream="err")
     assert "train/task-0: attempt 1 on worker" in follower.said
     desk.site.iris("pull", "train")
     host.stop()
@@ -192,7 +190,7 @@ def test_restarts_of_sshd_and_of_the_task_lose_and_double_nothing(
 
 def restart_meanwhile(host: SshHost, desk: Desk, follower: Following) -> None:
     """The task writes on while there is no server; it doesn't notice."""
-    seen = len(follower.shown()[0, 0, "out"])
+    seen = len(follower.shown[0, 0, "out"])
     until(lambda: follower.has(0, seen + 10))
     host.stop()
     grown = written(desk).count(b"\n")
