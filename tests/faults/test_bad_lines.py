@@ -45,7 +45,7 @@ def lead_through(site: Site, host: SshHost, line: Relay) -> None:
     known.write_text(known.read_text() + f"[127.0.0.1]:{line.port} {host.public_host_key}\n")
 
 
-@pytest.mark.parametrize("cycles", [6, pytest.param(40, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("cycles", [4, pytest.param(40, marks=pytest.mark.soak)])
 def test_on_slow_lines_that_break_anywhere_every_rank_starts_once(
     ssh_lab: Lab, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, cycles: int
 ) -> None:

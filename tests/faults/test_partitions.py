@@ -128,6 +128,7 @@ def test_a_partition_during_dispatch_loses_the_answer_and_not_the_start(desk: Sl
     ledger.check()
 
 
+@pytest.mark.soak
 def test_a_partition_between_commit_and_dispatch_sends_the_gang_elsewhere(
     desk: Slices, ledger: Ledger
 ) -> None:
