@@ -204,7 +204,7 @@ def test_a_terminal_that_takes_nothing_holds_up_only_its_own_follower(
     """What is not read stays on the worker: it is not asked for."""
     (host,) = ssh_lab(1)
     desk = desk_of([host], tmp_path, monkeypatch)
-    size = 32 << 20
+    size = 16 << 20
     desk.launch("train", "sh", "-c", f"yes 'the same again' | head -c {size}; sleep 1000", tpu="v4-8")
     desk.until(lambda: desk.state("train") is JobState.RUNNING and len(written(desk)) == size, every=2.0)
     process = desk.site.start("logs", "train", "--follow", "--tail", "all")

@@ -108,6 +108,7 @@ def desk(cables: CableLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         gate.open()
 
 
+@pytest.mark.soak
 def test_a_partition_during_dispatch_loses_the_answer_and_not_the_start(desk: Slices, ledger: Ledger) -> None:
     with ledger.closed():
         desk.hold_answer_of("go")
