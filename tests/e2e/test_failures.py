@@ -186,6 +186,7 @@ def test_the_cards_of_twenty_failures_are_right(site: Site) -> None:
     assert "next: iris status mended" in site.iris("why", "error").out
 
 
+@pytest.mark.soak
 def test_what_the_kernel_says_of_the_command_is_proven_and_anything_else_a_guess(site: Site) -> None:
     if not kernel_log():
         pytest.skip("the kernel log can't be read")

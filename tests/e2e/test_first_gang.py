@@ -27,9 +27,9 @@ def ann(ssh_lab: SshLab, tmp_path: Path) -> Newcomer:
 
 
 SHAPES = ("one_slice", "rest_page", "external", "generations")
-TYPES = {"v4-32": "v4a", "v6e-8": "v6e-eval", "v5litepod-16": "v5e-b", "v2-8": "v2"}
-"""One slice of each list, by its type: gangs and single hosts. The other generations are soaked."""
-MORE_TYPES = {"v5p-32": "v5p-train", "v3-32": "v3", "v6e-16": "v6e-asked"}
+TYPES = {"v4-32": "v4a", "v6e-8": "v6e-eval", "v2-8": "v2"}
+"""Slices by their type: a gang and a single host of gcloud, a single host of the API. The page has a v5litepod-16."""
+MORE_TYPES = {"v5litepod-16": "v5e-b", "v5p-32": "v5p-train", "v3-32": "v3", "v6e-16": "v6e-asked"}
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ def open_gate(site: Site, name: str = "gate") -> None:
     (site.directory / name).touch()
 
 
+@pytest.mark.soak
 def test_followed_logs_have_every_line_once_and_the_last_ones_too(site: Site) -> None:
     count = 'i=0; while [ $i -lt 300 ]; do echo "$IRIS_TASK_INDEX says é $i"; i=$((i + 1)); done'
     site.iris(
