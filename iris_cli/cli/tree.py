@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
@@ -71,13 +72,19 @@ class of the command. The module of a group has HELP, EXAMPLES, COMMANDS with th
 def run(words: Sequence[str], commands: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
     """Run a command line with these commands; return the exit code. Raises UsageError if the line is invalid."""
     try:
-        code = build(commands)(args=words, prog_name="iris", standalone_mode=False, obj=clock)
+        code = parser(tuple(commands))(args=words, prog_name="iris", standalone_mode=False, obj=clock)
         return int(code or ExitCode.OK)
     except typer.TyperException as error:
         invalid = usage_error(error)
         if tuple(commands) == ("run",):  # its other exit codes are those of the program
             invalid.exit_code = ExitCode.NOT_RUN
         raise invalid from None
+
+
+@cache
+def parser(commands: tuple[str, ...]) -> Any:
+    """Return the parser of a line with these commands. A process that runs many lines makes it once."""
+    return typer.main.get_command(build(commands))
 
 
 def build(commands: Sequence[str]) -> typer.Typer:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 from iris_cli.cli import app, tree
 from iris_cli.errors import ExitCode, UsageError
@@ -100,11 +99,11 @@ def test_a_value_that_begins_with_a_dash_arrives(words: str, says: str, task: Ta
 
 
 def test_an_option_of_the_operator_is_refused_by_its_name(task: Task) -> None:
-    group = get_command(tree.build(tuple(COMMANDS)))
+    group = tree.parser(tuple(COMMANDS))
     missing = {
         f"{command} {flag}"
         for command, (_, _, known) in COMMANDS.items()
-        for option in group.commands[command].params  # type: ignore[attr-defined]  # it is a group
+        for option in group.commands[command].params
         for flag in option.opts
         if flag.startswith("-") and flag not in (*known, *OPERATOR_ONLY, *GLOBAL, "--help", "-h")
     }

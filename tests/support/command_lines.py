@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from functools import cache
 from typing import Any
-
-import typer
 
 from iris_cli.cli import app, tree
 from iris_cli.cli.command_types import Group
 
 
-@cache
 def root() -> Any:
     """Return the tree of commands."""
-    return typer.main.get_command(tree.build(tree.COMMANDS))
+    return tree.parser(tree.COMMANDS)
 
 
 def parsed(line: str) -> Any:

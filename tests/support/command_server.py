@@ -207,7 +207,8 @@ def _load() -> None:
     for module in pkgutil.walk_packages(iris_cli.__path__, "iris_cli."):
         if not module.name.endswith(".__main__"):
             importlib.import_module(module.name)
-    tree.build(tree.COMMANDS)
+    for names in (tree.COMMANDS, (), *((name,) for name in tree.COMMANDS)):
+        tree.parser(names)
     _practise()
     gc.collect()
     gc.freeze()
