@@ -94,7 +94,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("line", "code", "meant"), SLIPS, ids=[line for line, _, _ in SLIPS])
+@pytest.mark.parametrize(("line", "code", "meant"), SLIPS)
 def test_a_slip_gets_what_was_meant(
     line: str, code: ExitCode, meant: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_slip_gets_what_was_meant(
     assert f"hint: did you mean {meant}?" in said.err
 
 
-@pytest.mark.parametrize(("line", "words"), DOUBTS, ids=[line for line, _ in DOUBTS])
+@pytest.mark.parametrize(("line", "words"), DOUBTS)
 def test_a_label_that_no_job_has_is_reported_with_a_similar_one(
     line: str, words: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

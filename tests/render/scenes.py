@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +67,12 @@ class Scene(Lab):
         return super().job(name, request, **asked)
 
 
+def played_once(scene: Callable[[], Lab]) -> Callable[[], Lab]:
+    """Return a scene of which each caller gets a copy: to play it again takes longer."""
+    played = cache(scene)
+    return wraps(scene)(lambda: deepcopy(played()))
+
+
 def no_runner(_cluster_id: str) -> TaskRunner:
     raise AssertionError("a reading command asked a worker")
 
@@ -91,6 +99,7 @@ def empty() -> Lab:
     return Scene()
 
 
+@played_once
 def busy() -> Lab:
     """A gang runs, a CPU job is half done, another gang and a picky job wait, one host is ill."""
     lab = Scene().slice("v5a", "v5litepod-16").slice("v5b", "v5litepod-16")
@@ -228,6 +237,7 @@ def ways_to_fail() -> Lab:
     return lab.schedule().reports("resnet/* running").advance("30m").reports("bench/* timeout").advance("5m")
 
 
+@played_once
 def displays() -> Lab:
     """A gang failed an hour ago; one runs, one stops before its retry. Nothing of the other jobs runs: one waits for a
     retry, one lost its host, one is half done, two were never started.
