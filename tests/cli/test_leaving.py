@@ -50,7 +50,6 @@ def starts_none(operator: Operator, ran: Ran) -> None:
 @pytest.mark.parametrize(
     ("line", "code"),
     [
-        ("launch --name more -- true", 0),
         ("wait job --timeout 0.1s", 1),
         ("worker probe", 7),
     ],
@@ -64,12 +63,16 @@ def test_a_command_that_leaves_open_jobs_starts_the_loop_and_says_so(
     assert "loop started" not in ran.stdout
 
 
-def test_the_next_command_finds_it_and_says_nothing(ann: Operator) -> None:
-    ann.iris("launch", "--name", "a", "--", "true")
+def test_the_next_launch_finds_it_and_says_nothing_and_the_one_after_it_was_killed_starts_another(
+    ann: Operator,
+) -> None:
+    starts(ann, ann.iris("launch", "--name", "a", "--", "true").stderr)
     first = ann.pid()
     ran = ann.iris("launch", "--name", "b", "--", "true")
     assert "loop" not in ran.stderr
     assert ann.pid() == first
+    ann.end()
+    starts(ann, ann.iris("launch", "--name", "c", "--", "true").stderr)
 
 
 @pytest.mark.parametrize(
@@ -162,10 +165,10 @@ def test_a_launch_beside_a_wait_starts_none_and_the_wait_starts_it_when_it_is_le
 @pytest.mark.parametrize(
     ("line", "number"),
     [
-        ("wait job", signal.SIGHUP),
         ("logs job --follow", signal.SIGINT),
         ("launch --wait -- true", signal.SIGTERM),
         ("watch", signal.SIGHUP),
+        pytest.param("wait job", signal.SIGHUP, marks=pytest.mark.soak),
         pytest.param("launch --follow --name=more -- true", signal.SIGINT, marks=pytest.mark.soak),
         pytest.param("watch --schedule", signal.SIGTERM, marks=pytest.mark.soak),
     ],
@@ -213,12 +216,6 @@ def test_a_wait_under_nohup_goes_on_when_the_terminal_closes(ann: Operator) -> N
         process.send_signal(signal.SIGTERM)  # the kernel delivers SIGHUP, whose number is lower, first
         assert process.wait() == 130
     assert ann.pid()
-
-
-def test_after_a_loop_was_killed_the_next_launch_starts_another_one(ann: Operator) -> None:
-    ann.iris("launch", "--name", "a", "--", "true")
-    ann.end()
-    starts(ann, ann.iris("launch", "--name", "b", "--", "true").stderr)
 
 
 def test_a_loop_that_can_not_be_started_is_one_warning_and_no_error(ann: Operator) -> None:

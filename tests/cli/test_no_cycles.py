@@ -76,7 +76,7 @@ def _shows_a_launch(ann: Operator, process: Forked) -> bool:
     """Whether the watch has printed something after one more launch: before its first look none is news."""
     ann.iris("launch", "--no-schedule", "--", "true")
     assert process.stdout is not None
-    return bool(select.select([process.stdout], [], [], 0)[0])
+    return bool(select.select([process.stdout], [], [], 1.0)[0])
 
 
 def test_an_interrupted_watch_says_that_nobody_runs_cycles(ann: Operator) -> None:

@@ -58,23 +58,10 @@ def test_the_loop_inherits_only_the_environment_of_its_starter_and_has_no_termin
     assert status_of(pid)["Umask"] == "0077"
 
 
-def test_its_process_is_alone_and_no_child_of_its_starter_and_once_killed_another_can_start(
+def test_many_shells_that_start_a_loop_at_once_start_one_which_is_no_child_and_once_killed_another_can_start(
     operator: Operator,
 ) -> None:
     before = children()
-    assert operator.spawn()
-    assert not operator.spawn()  # it holds its lock from the first moment
-    assert operator.iris("loop", "run").returncode == 0
-    assert "another loop runs already" in operator.log
-    assert children() <= before
-    os.kill(operator.pid(), signal.SIGKILL)
-    until(lambda: operator.loop is None)
-    assert children() <= before
-    assert operator.spawn()
-    operator.has_run_a_cycle()
-
-
-def test_many_shells_that_start_a_loop_at_once_start_one(operator: Operator) -> None:
     started: list[bool] = []
     gate = threading.Barrier(8)
 
@@ -87,9 +74,16 @@ def test_many_shells_that_start_a_loop_at_once_start_one(operator: Operator) -> 
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(started) == [False] * 7 + [True]
+    assert sorted(started) == [False] * 7 + [True]  # it holds its lock from the first moment
     operator.has_run_a_cycle()
     assert operator.log.count("runs cycles") == 1
+    assert operator.iris("loop", "run").returncode == 0
+    assert "another loop runs already" in operator.log
+    assert children() <= before
+    os.kill(operator.pid(), signal.SIGKILL)
+    until(lambda: operator.loop is None)
+    assert children() <= before
+    assert operator.spawn()
 
 
 def test_a_loop_started_with_an_invalid_configuration_waits_until_it_is_valid(
@@ -274,51 +268,40 @@ def test_the_log_is_rotated(operator: Operator) -> None:
 # Another version
 
 
-@pytest.fixture
-def installed(operator: Operator, tmp_path: Path) -> Path:
-    """The package as it is installed for the loop alone: it can be changed. Its compiled modules come along."""
-    target = tmp_path / "site" / "iris_cli"
-    shutil.copytree(Path(iris_cli.__file__).parent, target, ignore=shutil.ignore_patterns("*.pyc.*"))
-    operator.package = target.parent
-    assert operator.spawn()
-    operator.has_run_a_cycle()
-    return target
-
-
 def install(package: Path, version: str) -> None:
     draft = package / "__init__.py.new"
     draft.write_text(f'"""iris."""\n\n__version__ = "{version}"\n')
     draft.replace(package / "__init__.py")
 
 
-def test_it_becomes_the_version_that_is_installed_under_it_without_a_moment_without_a_loop(
-    operator: Operator, installed: Path
+def test_it_becomes_the_version_that_is_installed_under_it_once_that_can_run_without_a_moment_without_a_loop(
+    operator: Operator, tmp_path: Path
 ) -> None:
-    """Also where the package was away for a while."""
+    """Also where the package was away for a while. It is installed for the loop alone, with its compiled modules."""
+    installed = tmp_path / "site" / "iris_cli"
+    shutil.copytree(Path(iris_cli.__file__).parent, installed, ignore=shutil.ignore_patterns("*.pyc.*"))
+    operator.package = installed.parent
+    assert operator.spawn()
+    operator.has_run_a_cycle()
     pid = operator.pid()
     installed.rename(installed.with_name("away"))
     beats = beat(operator)
     until(lambda: beat(operator) > beats + 2, lambda: operator.log)
     installed.with_name("away").rename(installed)
-    install(installed, "9.9.9")
 
-    def has_become_it() -> bool:
+    def has_become(version: str) -> bool:
         assert operator.loop is not None
-        return "iris 9.9.9 runs cycles" in operator.log
+        return f"iris {version} runs cycles" in operator.log
 
-    until(has_become_it)
-    assert operator.pid() == pid
-
-
-def test_a_version_that_can_not_run_is_not_taken(operator: Operator, installed: Path) -> None:
     (installed / "ops" / "cycle" / "cycle.py").write_text("this is half of a file (")
     install(installed, "9.9.9")
     beats = beat(operator)
     until(lambda: beat(operator) > beats + 3, lambda: operator.log)
-    assert "iris 9.9.9 runs cycles" not in operator.log
+    assert not has_become("9.9.9")
     shutil.copy(ROOT / "iris_cli" / "ops" / "cycle" / "cycle.py", installed / "ops" / "cycle" / "cycle.py")
     install(installed, "9.9.10")
-    until(lambda: "iris 9.9.10 runs cycles" in operator.log)
+    until(lambda: has_become("9.9.10"))
+    assert operator.pid() == pid
 
 
 def beat(operator: Operator) -> float:
