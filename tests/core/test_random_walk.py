@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -254,11 +255,7 @@ def heal(lab: Lab, *, reboot: bool = False) -> None:
         lab.advance(11 * 60)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(steps, min_size=30, max_size=80), st.booleans())
-def test_any_sequence_of_observations_breaks_no_invariant_and_every_job_ends(
-    walk: list[Step], reboot: bool
-) -> None:
+def check(walk: list[Step], reboot: bool) -> None:
     lab = new_lab()
     for step in walk:
         before = lab.cluster
@@ -272,6 +269,30 @@ def test_any_sequence_of_observations_breaks_no_invariant_and_every_job_ends(
     assert list(lab.cluster.live_attempts()) == []
     assert lab.cluster.ghosts == {}
     assert all(worker.condition is WorkerCondition.HEALTHY for worker in lab.cluster.workers.values())
+
+
+FEW, MANY = (
+    settings(max_examples=number, deadline=None, suppress_health_check=list(HealthCheck))
+    for number in (15, 200)
+)
+walks = st.lists(steps, min_size=30, max_size=80)
+
+
+@FEW
+@given(walks, st.booleans())
+def test_any_sequence_of_observations_breaks_no_invariant_and_every_job_ends(
+    walk: list[Step], reboot: bool
+) -> None:
+    check(walk, reboot)
+
+
+@pytest.mark.soak
+@MANY
+@given(walks, st.booleans())
+def test_many_sequences_of_observations_break_no_invariant_and_every_job_ends(
+    walk: list[Step], reboot: bool
+) -> None:
+    check(walk, reboot)
 
 
 def test_a_walk_without_any_trouble_succeeds() -> None:

@@ -115,7 +115,7 @@ def through_text(event: Event) -> Event | None:
 
 @pytest.mark.parametrize("cls", TYPES, ids=lambda cls: cls.__name__)
 def test_any_event_decodes_to_an_equal_event(cls: type[Event]) -> None:
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=5, deadline=None)
     @given(instances_of(cls))
     def comes_back(event: Event) -> None:
         assert through_text(event) == event

@@ -111,12 +111,12 @@ def check(state: StateDir, told: Told) -> None:
         assert len(mine) <= len(told[name]) + 1
 
 
-@pytest.mark.parametrize("kills", [15, pytest.param(250, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [10, pytest.param(250, marks=pytest.mark.soak)])
 def test_four_writers_killed_in_the_act_lose_nothing_and_block_nobody(tmp_path: Path, kills: int) -> None:
     kill_at_will(tmp_path / "state", kills, "writer")
 
 
-@pytest.mark.parametrize("kills", [12, pytest.param(250, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [8, pytest.param(250, marks=pytest.mark.soak)])
 def test_four_writers_that_also_compact_the_log_lose_nothing_either(tmp_path: Path, kills: int) -> None:
     """Every other one is killed when it begins to compact, or a little later."""
     writers = kill_at_will(tmp_path / "state", kills, "compactor")

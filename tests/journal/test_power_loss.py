@@ -21,7 +21,7 @@ from tests.journal.samples import NOON, filled, state_in
 
 BEFORE = 4
 TAIL = b'{"seq":5,"torn'
-SAMPLE = 100
+SAMPLE = 50
 """States that are tried of each story by default; the long version tries them all."""
 
 

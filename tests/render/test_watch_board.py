@@ -69,7 +69,7 @@ def test_a_repaired_log_is_no_longer_reported_as_damaged(tmp_path: Path) -> None
     assert not any("is damaged" in line for line in lines(live_view(session), 400, 30))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(width=st.integers(1, 400), height=st.integers(1, 80), said=st.integers(0, 60))
 def test_it_fits_into_any_screen(width: int, height: int, said: int, crowded: LiveView) -> None:
     moment = ScreenInput(now=crowded.status.at, events=[RecentEvent(0.0, HOSTILE)] * said, trouble=HOSTILE)

@@ -10,7 +10,7 @@ from tests.support.literal_reasons import kinds_of
 from tests.support.random_cluster import State, states
 from tests.support.random_fleet import NOW
 
-MANY, VERY_MANY = settings(max_examples=60), settings(max_examples=8_000)
+MANY, VERY_MANY = settings(max_examples=30), settings(max_examples=8_000)
 
 
 def assert_that_the_rules_read_literally_plan_the_same(state: State) -> None:

@@ -39,7 +39,7 @@ fleets_and_jobs = dice.map(lambda thrown: (a_fleet(thrown), a_job(thrown, 0)))
 
 FEW, MANY, VERY_MANY = (
     settings(max_examples=30),
-    settings(max_examples=80),
+    settings(max_examples=40),
     settings(max_examples=8_000),
 )
 
