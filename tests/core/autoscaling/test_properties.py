@@ -15,7 +15,7 @@ from tests.support.random_fleet import NOW, Dice, dice
 from tests.support.scale import entries_of
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(dice)
 def test_routing_is_what_the_rules_say_word_for_word(dice: Dice) -> None:
     _compare(dice)
@@ -44,7 +44,7 @@ def _compare(dice: Dice) -> None:
             assert not state.backing_off
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(dice)
 def test_what_was_asked_for_is_no_demand_while_it_boots(dice: Dice) -> None:
     _asked_again(dice)

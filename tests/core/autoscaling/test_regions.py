@@ -163,7 +163,7 @@ def _groups(dice: Dice) -> list[GroupState]:
     ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(dice)
 def test_what_is_routed_is_placed_when_its_slices_are_there_and_no_place_holds_the_rest(dice: Dice) -> None:
     check(dice)
