@@ -84,6 +84,15 @@ def test_what_is_said_of_an_attempt_that_is_being_stopped_does_not_bring_it_back
     assert lab.attempt("train").state is (AttemptState.ENDED if over else AttemptState.STOPPING)
 
 
+def test_an_attempt_that_is_being_stopped_and_could_not_start_is_over_as_a_stopped_one_is() -> None:
+    lab = assigned().cancel("train").reports("train/* nostart disk")
+    assert lab.attempt("train").state is AttemptState.ENDED
+    assert (lab.task("train").state, lab.attempt("train").end) == (
+        TaskState.KILLED,
+        assigned().cancel("train").reports("train/* stopped").attempt("train").end,
+    )
+
+
 def test_an_exit_that_was_never_seen_running_did_run() -> None:
     lab = assigned().advance(30).reports("train/* exited 0 10s-ago")
     attempt = lab.attempt("train")

@@ -115,6 +115,10 @@ def busy() -> Lab:
     return lab
 
 
+def one_host() -> Lab:
+    return Scene().worker("w0")
+
+
 def failed_gang() -> Lab:
     """Rank 2 crashed, its siblings are stopped, rank 3 not yet."""
     lab = Scene().slice("v5a", "v5litepod-16")
@@ -321,6 +325,7 @@ SCENES: dict[str, Callable[[], Lab]] = {
     "empty": empty,
     "about_to_start": about_to_start,
     "busy": busy,
+    "one_host": one_host,
     "failed_gang": failed_gang,
     "diagnosed_gang": diagnosed_gang,
     "loopback_gang": loopback_gang,
