@@ -42,7 +42,7 @@ def described(content: bytes = CONTENT, **other: Any) -> dict[str, Any]:
 def pack(task: Entry, content: bytes = CONTENT, **other: Any) -> dict[str, Any]:
     """Put it where the client does; what a request says of it."""
     said = described(content, **other)
-    task.packed[said["hash"]] = gzip.compress(content)
+    task.packed[said["hash"]] = gzip.compress(content, 1)
     return said
 
 
@@ -192,7 +192,7 @@ def test_who_is_being_stopped_gets_nothing(tmp_path: Path) -> None:
     assert (jobs(site), kept(site)) == (["train"], ())
 
 
-BOMB = 64 << 20
+BOMB = 16 << 20
 """Bytes that it unpacks to; packed when it is used."""
 
 
@@ -219,7 +219,7 @@ def test_what_is_not_what_was_asked_for_is_refused_and_not_kept(
     if data is None:
         task.packed.clear()
     else:
-        task.packed[said["hash"]] = gzip.compress(bytes(data)) if isinstance(data, int) else data
+        task.packed[said["hash"]] = gzip.compress(bytes(data), 1) if isinstance(data, int) else data
     task.ask("1", "submit", job={**EVAL, "workspace": said})
     task.ask("2", "submit", job={**EVAL, "name": "other"})
     site.cycle()
@@ -278,9 +278,9 @@ def test_an_answer_with_less_than_was_asked_for_ends_the_fetch(tmp_path: Path) -
     assert host.calls.count("packed") == 1
 
 
-@pytest.mark.parametrize(("seconds", "comes"), [(0.2, True), (50.0, False)])
+@pytest.mark.parametrize(("seconds", "size", "comes"), [(0.2, 8 << 20, True), (50.0, 1 << 20, False)])
 def test_a_worker_that_sends_little_at_a_time_has_its_turn_for_a_while_only(
-    tmp_path: Path, seconds: float, comes: bool
+    tmp_path: Path, seconds: float, size: int, comes: bool
 ) -> None:
     """Each piece is as large as it has to be, and in time for its call."""
     site, host, task = running(tmp_path)
@@ -290,7 +290,7 @@ def test_a_worker_that_sends_little_at_a_time_has_its_turn_for_a_while_only(
         host.meanwhile["packed"] = slowly
 
     host.meanwhile["packed"] = slowly
-    task.ask("1", "submit", job={**EVAL, "workspace": pack(task, tar(random.Random(1).randbytes(8 << 20)))})
+    task.ask("1", "submit", job={**EVAL, "workspace": pack(task, tar(random.Random(1).randbytes(size)))})
     site.cycle()
     said = task.told("1")
     assert said == {"job": "train/eval", "created": True} if comes else "too slow" in said
