@@ -169,7 +169,11 @@ def test_a_pipe_that_does_not_wait_is_waited_for(idle: ClusterFiles) -> None:
 
 @pytest.mark.parametrize(
     ("closed", "line"),
-    [("2>&-", "status"), ("<&- >&- 2>&-", "status"), (">&-", "schedule --once --json")],
+    [
+        ("2>&-", "status"),
+        ("<&- >&- 2>&-", "status"),
+        pytest.param(">&-", "schedule --once --json", marks=pytest.mark.soak),
+    ],
 )
 def test_a_stream_that_is_closed_goes_nowhere(closed: str, line: str, idle: ClusterFiles) -> None:
     words = ["sh", "-c", f'"$@" {closed}', "sh", *idle.iris(*line.split())]

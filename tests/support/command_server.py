@@ -212,6 +212,7 @@ def _load() -> None:
     _practise()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000)  # as `iris` does
 
 
 def _practise() -> None:

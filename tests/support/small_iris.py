@@ -189,6 +189,11 @@ ENDPOINTS = [
 TASKS: list[dict[str, object]] = [{**WELL, "attempt": 0}, {**WAITS, "attempt": None}]
 
 
+@cache
+def _log(stream: str) -> bytes:
+    return b"".join(b"%s %d\n" % (stream.encode(), number) for number in range(20_000))
+
+
 def operator(**states: str) -> Decide:
     """Answer requests: all jobs succeed except those named by the last part of their ids."""
 
@@ -209,7 +214,7 @@ def operator(**states: str) -> Decide:
             case Cancel():
                 return {"job": request.job, "cancelled": True}
             case Logs():
-                data = b"".join(b"%s %d\n" % (request.stream.encode(), number) for number in range(20_000))
+                data = _log(request.stream)
                 start = request.offset if request.offset >= 0 else max(0, len(data) + request.offset)
                 piece = base64.b64encode(data[start : start + request.limit]).decode()
                 return {"offset": start, "size": len(data), "data": piece}
