@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -85,13 +86,19 @@ class Operator:
         until(lambda: LOOP in (self.state.read_heartbeat() or {}).get("runners", {}))
 
 
+@pytest.fixture(scope="session")
+def submitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a cluster with a job, which is copied for each test."""
+    directory = tmp_path_factory.mktemp("submitted")
+    (directory / "cluster.yaml").write_text(CONFIG)
+    ran = Operator(directory).iris("launch", "--no-schedule", "--name", "job", "--", "true")
+    assert ran.returncode == 0, ran
+    return directory
+
+
 @pytest.fixture
-def operator(tmp_path: Path) -> Iterator[Operator]:
-    (tmp_path / "cluster.yaml").write_text(CONFIG)
+def operator(tmp_path: Path, submitted: Path) -> Iterator[Operator]:
+    shutil.copytree(submitted, tmp_path, dirs_exist_ok=True)
     found = Operator(tmp_path)
-    server, nowhere = command_server(), Path(os.devnull)
-    words = ("launch", "--no-schedule", "--name", "job", "--", "true")
-    submitting = server.start(words, directory=tmp_path, env=found.environ(), out=nowhere, err=nowhere)
-    assert server.wait(submitting) == 0
     yield found
     found.end()
