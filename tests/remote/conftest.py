@@ -56,6 +56,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("host_shell", shells)
 
 
+def copy_of(model: WorkerHost, host: WorkerHost) -> WorkerHost:
+    """Give a host the home of another one, and the answers of its probe."""
+    shutil.copytree(model.transport.home, host.transport.home, symlinks=True, dirs_exist_ok=True)
+    host.boot_id, host.incarnation = model.boot_id, model.incarnation
+    host.containment = model.containment
+    return host
+
+
 ProbedHost = Callable[..., WorkerHost]
 
 
@@ -78,10 +86,7 @@ def probed_host(make_host: MakeHost, probed_homes: ProbedHost) -> ProbedHost:
     """Makes a probed host with that shell. A probe would have the same effect with any fields of the host."""
 
     def make(shell: str = "dash", **fields: object) -> WorkerHost:
-        made, model = make_host(shell, **fields), probed_homes(shell)
-        shutil.copytree(model.transport.home, made.transport.home, dirs_exist_ok=True)
-        made.boot_id, made.incarnation = model.boot_id, model.incarnation
-        return made
+        return copy_of(probed_homes(shell), make_host(shell, **fields))
 
     return make
 

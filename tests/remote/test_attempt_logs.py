@@ -11,7 +11,7 @@ import pytest
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState, Silence
 from iris_cli.remote.task_runner import LogChunk, LogPiece
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost
 
@@ -71,14 +71,13 @@ def test_many_pieces_come_in_one_call(host: WorkerHost) -> None:
     assert [chunk.data for chunk in answer] == [b"ef", numbers[5:50_005], b"", numbers[-100:], b"abc"]
 
 
-def test_without_a_working_gzip_bytes_are_sent_uncompressed(make_host: MakeHost, tmp_path: Path) -> None:
+def test_without_a_working_gzip_bytes_are_sent_uncompressed(probed_host: ProbedHost, tmp_path: Path) -> None:
     """The same if gzip does not work."""
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "gzip").write_text("#!/bin/sh\nexit 1\n")
     (broken / "gzip").chmod(0o755)
-    host = make_host("dash")
-    host.probe()
+    host = probed_host("dash")
     token = host.launch("seq", "5000")
     host.wait(token)
     seen = host.output(token)

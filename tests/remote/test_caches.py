@@ -10,6 +10,7 @@ import pytest
 
 from iris_cli.core.messages.observations import CacheReport, RemoteState
 from iris_cli.remote.launch_request import set_up_key
+from tests.remote.conftest import ProbedHost, copy_of
 from tests.remote.test_ship import left_over
 from tests.remote.test_workspaces import WORKSPACE, asks, ready, ship, store
 from tests.support.archives import archive, shipment
@@ -38,12 +39,23 @@ def age(path: Path, seconds: float) -> None:
     os.utime(path, (then, then))
 
 
+@pytest.fixture(scope="module")
+def model(probed_homes: ProbedHost, tmp_path_factory: pytest.TempPathFactory) -> WorkerHost:
+    """A worker with two workspaces and a set-up, to be copied."""
+    made = copy_of(
+        probed_homes("dash"), WorkerHost(tmp_path_factory.mktemp("model"), probed_homes("dash").tools)
+    )
+    ship(made)
+    ship(made, OTHER)
+    ready(made, asks(made, "true", setup="echo made >made"))
+    made.clean_up()
+    return made
+
+
 @pytest.fixture
-def used(worker: WorkerHost) -> WorkerHost:
+def used(model: WorkerHost, worker: WorkerHost) -> WorkerHost:
     """A worker with two workspaces and a set-up, two days after they were used."""
-    ship(worker)
-    ship(worker, OTHER)
-    ready(worker, asks(worker, "true", setup="echo made >made"))
+    copy_of(model, worker)
     for path in (*(worker.root / "w").iterdir(), store(worker)):
         age(path, 2 * DAY)
     return worker

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import ProbedHost
 from tests.remote.test_memory_limit import AT_THE_LIMIT, LIMIT
 from tests.support.containers import Podman, is_gone, running
 from tests.support.oom import no_kills
@@ -15,10 +15,8 @@ from tests.support.worker_host import WorkerHost
 
 
 @pytest.fixture
-def host(podman: Podman, host_shell: str, make_host: MakeHost) -> WorkerHost:
-    host = make_host(host_shell, env=podman.env)
-    host.probe()
-    return host
+def host(podman: Podman, host_shell: str, probed_host: ProbedHost) -> WorkerHost:
+    return probed_host(host_shell, env=podman.env)
 
 
 def test_the_runtime_proves_that_memory_ran_out(host: WorkerHost, podman: Podman) -> None:

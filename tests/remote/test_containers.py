@@ -17,7 +17,7 @@ from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState, Silence
 from iris_cli.core.model.job import EarlySignal
 from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.containers import (
     IMAGE,
     NOBODY,
@@ -44,10 +44,8 @@ OF_CLIENTS = (
 
 
 @pytest.fixture
-def host(podman: Podman, host_shell: str, make_host: MakeHost) -> WorkerHost:
-    host = make_host(host_shell, env=podman.env)
-    host.probe()
-    return host
+def host(podman: Podman, host_shell: str, probed_host: ProbedHost) -> WorkerHost:
+    return probed_host(host_shell, env=podman.env)
 
 
 def test_output_files_and_exit_code_are_those_of_the_program(host: WorkerHost, podman: Podman) -> None:
@@ -62,7 +60,9 @@ def test_output_files_and_exit_code_are_those_of_the_program(host: WorkerHost, p
     assert (directory / "output/result").stat().st_uid == os.getuid()
 
 
-def test_variables_arrive_byte_for_byte_and_stand_in_no_arguments(host: WorkerHost, podman: Podman) -> None:
+def test_variables_arrive_byte_for_byte_and_a_command_of_the_operator_has_its_own(
+    host: WorkerHost, podman: Podman
+) -> None:
     env = {
         "TOKEN": f"{CANARY} \n'$HOME'\t# \"",
         "EMPTY": "",
@@ -85,7 +85,23 @@ def test_variables_arrive_byte_for_byte_and_stand_in_no_arguments(host: WorkerHo
     assert CANARY in in_the_variables
     assert CANARY not in json.dumps(said)
     assert host.secrets(token) == []
+
+    request = beside(host, token, 'echo "$LR|$TOKEN|$PWD"; ls /; exit 5', env={"LR": "1e-3", "TOKEN": ""})
+    end = host.runner.commands.run(host.target, request)
+    assert isinstance(end, CommandEnd)
+    lines = end.output.decode().splitlines()
+    assert (end.exit_code, lines[0]) == (5, f"1e-3||{host.attempt_dir(token)}/work")
+    assert "var" not in lines  # all workers have it
     assert host.stopped(token, grace=0).state is RemoteState.STOPPED
+    late = host.runner.commands.run(host.target, request)
+    assert isinstance(late, CommandEnd)
+    assert (late.exit_code, late.output) == (1, b"iris: the container of this task is not running\n")
+
+
+def beside(host: WorkerHost, attempt: Token, script: str, env: dict[str, str]) -> CommandRequest:
+    """A command of the operator in the container of an attempt."""
+    argv = ("sh", "-c", script)
+    return CommandRequest(token=Token("c" * 32), argv=argv, env=env, attempt=attempt, image=IMAGE)
 
 
 @pytest.mark.soak
@@ -134,7 +150,7 @@ def test_a_program_can_not_hide_its_container(host: WorkerHost, podman: Podman) 
 
 
 def test_a_stop_while_the_container_is_created_leaves_nothing(
-    podman: Podman, make_host: MakeHost, tmp_path: Path
+    podman: Podman, probed_host: ProbedHost, tmp_path: Path
 ) -> None:
     """A client that is killed then would leave a started container that its runtime has forgotten."""
     slow, settings = tmp_path / "slow", Path(podman.env["CONTAINERS_CONF"]).read_text()
@@ -143,8 +159,7 @@ def test_a_stop_while_the_container_is_created_leaves_nothing(
     slow.write_text(f'#!/bin/sh\ncase " $* " in *" create "*) {wait} ;; esac\nexec {runtime} "$@"\n')
     slow.chmod(0o755)
     (tmp_path / "conf").write_text(settings.replace(f'"{runtime}"', f'"{slow}"'))
-    host = make_host(env=podman.env | {"CONTAINERS_CONF": f"{tmp_path}/conf"})
-    host.probe()
+    host = probed_host(env=podman.env | {"CONTAINERS_CONF": f"{tmp_path}/conf"})
     token = launched(host, "sleep", "1000")
     until(Path(f"{slow}.reached").exists)
     host.stop(token, grace=0)
@@ -163,12 +178,11 @@ def test_a_stop_ends_the_container_of_a_killed_wrapper(host: WorkerHost, podman:
 
 
 def test_an_attempt_is_lost_only_when_its_container_is_removed(
-    podman: Podman, make_host: MakeHost, tmp_path: Path
+    podman: Podman, probed_host: ProbedHost, tmp_path: Path
 ) -> None:
     """All its processes were killed; podman keeps the exited container, and at first does not answer."""
     tools = tools_of("dash", tmp_path / "tools")
-    host = make_host(env=podman.env, tools=tools)
-    host.probe()
+    host = probed_host(env=podman.env, tools=tools)
     token = running(host, "echo ready; exec sleep 1000")
     fake(tools, "podman", "*) exit 125 ;;")
     for pid in (host.wrapper(token), *marked(token)):
@@ -217,22 +231,20 @@ def test_stacks_show_the_program_in_the_container(host: WorkerHost) -> None:
     assert host.stopped(token, grace=0).state is RemoteState.STOPPED
 
 
-def test_a_pull_that_takes_too_long_is_reported(make_host: MakeHost, tmp_path: Path) -> None:
+def test_a_pull_that_takes_too_long_is_reported(probed_host: ProbedHost, tmp_path: Path) -> None:
     tools = tools_of("dash", tmp_path / "tools")
-    host = make_host(tools=tools)
+    host = probed_host(tools=tools)
     fake(tools, "podman", "image) exit 1 ;; pull) sleep 1000 ;;")
-    host.probe()
     report = host.wait(launched(host, "true", image="hub/train:1", setup_timeout=1))
     assert (report.state, report.cause) == (RemoteState.NOSTART, "setup")
     said = "iris: not started: the set-up (pull of hub/train:1) took longer than 1 s (--setup-timeout)\n"
     assert report.log_tail.endswith(said)
 
 
-def test_a_stop_ends_a_pull(podman: Podman, make_host: MakeHost, tmp_path: Path) -> None:
+def test_a_stop_ends_a_pull(podman: Podman, probed_host: ProbedHost, tmp_path: Path) -> None:
     tools = tools_of("dash", tmp_path / "tools")
-    host = make_host(tools=tools)
+    host = probed_host(tools=tools)
     fake(tools, "podman", "image) exit 1 ;; pull) sleep 1000 ;;")
-    host.probe()
     request = host.request("true", image="a", env={})
     host.prepare(request)
     until(lambda: any("pull" in command_line(pid) for pid in marked(request.token)))
@@ -241,7 +253,7 @@ def test_a_stop_ends_a_pull(podman: Podman, make_host: MakeHost, tmp_path: Path)
 
 
 def test_a_worker_without_a_usable_runtime_reports_why(
-    host_shell: str, make_host: MakeHost, tmp_path: Path
+    host_shell: str, probed_host: ProbedHost, tmp_path: Path
 ) -> None:
     tools = tools_of(host_shell, tmp_path / "tools")
     fake(
@@ -250,8 +262,7 @@ def test_a_worker_without_a_usable_runtime_reports_why(
         'info) echo "permission denied while trying to connect to /run/docker.sock" >&2; exit 1 ;;',
     )
     fake(tools, "podman", "*) exit 3 ;;")
-    host = make_host(host_shell, tools=tools)
-    host.probe()
+    host = probed_host(host_shell, tools=tools)
     report = host.wait(launched(host, "true", image="a"))
     assert (report.state, report.cause) == (RemoteState.NOSTART, "setup")
     assert report.log_tail == (
@@ -262,13 +273,12 @@ def test_a_worker_without_a_usable_runtime_reports_why(
 
 @pytest.mark.parametrize("security", ["name=seccomp,profile=builtin", "name=seccomp name=rootless"])
 def test_docker_gets_the_user_the_devices_and_names_of_variables(
-    security: str, make_host: MakeHost, tmp_path: Path
+    security: str, probed_host: ProbedHost, tmp_path: Path
 ) -> None:
     devices = Devices(tmp_path)
     tools = tools_of("dash", tmp_path / "tools")
     fake_docker(tools, tmp_path, security)
-    host = make_host(tools=tools, paths=devices.paths)
-    host.probe()
+    host = probed_host(tools=tools, paths=devices.paths)
     settings = {"exclusive": True, "gpus": True, "env": {"TOKEN": CANARY, "HOME": "/data"}}
     token = launched(host, "sh", "-c", 'echo "$TOKEN"', image="lab/a:1", **settings)
     assert host.wait(token).exit_code == 0
@@ -287,26 +297,6 @@ def test_docker_gets_the_user_the_devices_and_names_of_variables(
     assert variables.count("HOME=/data") == 1
     assert words[-4:] == ["lab/a:1", "sh", "-c", 'echo "$TOKEN"']
     assert CANARY not in " ".join(words)
-
-
-def test_a_command_of_the_operator_runs_in_the_container(host: WorkerHost, podman: Podman) -> None:
-    token = running(host, "echo ready; exec sleep 1000", env={"KEY": CANARY})
-    beside = CommandRequest(
-        token=Token("c" * 32),
-        argv=("sh", "-c", 'echo "$LR|$KEY|$PWD"; ls /; exit 5'),
-        env={"LR": "1e-3", "KEY": ""},
-        attempt=token,
-        image=IMAGE,
-    )
-    end = host.runner.commands.run(host.target, beside)
-    assert isinstance(end, CommandEnd)
-    lines = end.output.decode().splitlines()
-    assert (end.exit_code, lines[0]) == (5, f"1e-3||{host.attempt_dir(token)}/work")
-    assert "var" not in lines  # all workers have it
-    assert host.stopped(token).state is RemoteState.STOPPED
-    late = host.runner.commands.run(host.target, beside)
-    assert isinstance(late, CommandEnd)
-    assert (late.exit_code, late.output) == (1, b"iris: the container of this task is not running\n")
 
 
 @pytest.mark.soak

@@ -10,7 +10,7 @@ import pytest
 
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.remote.worker_script import HostPaths
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.local_transport import tools_of
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in
@@ -59,10 +59,10 @@ def daemon(path: Path, seconds: float = 1000, stay: str = STAY) -> list[str]:
 
 
 @pytest.fixture
-def grouped(host_shell: str, make_host: MakeHost) -> WorkerHost:
+def grouped(host_shell: str, probed_host: ProbedHost) -> WorkerHost:
     """A worker with control groups; the test is skipped if they don't work on this machine."""
-    host = make_host(host_shell)
-    if host.probe().containment != "cgroup":
+    host = probed_host(host_shell)
+    if host.containment != "cgroup":
         pytest.skip("needs a control group (version 2) that can be written")
     return host
 
@@ -202,11 +202,10 @@ def test_a_group_that_fails_midway_changes_nothing(make_host: MakeHost, tmp_path
 
 
 def test_without_a_group_a_daemon_that_forgot_its_environment_is_not_found(
-    make_host: MakeHost, tmp_path: Path
+    probed_host: ProbedHost, tmp_path: Path
 ) -> None:
     """Without a group nothing connects such a process with the task."""
-    host = make_host(paths=HostPaths(sys=str(tmp_path / "no-groups")))
-    host.probe()
+    host = probed_host(paths=HostPaths(sys=str(tmp_path / "no-groups")))
     token = host.running(*daemon(tmp_path / "pids"))
     until(lambda: pids_in(tmp_path / "pids"))
     (stray,) = pids_in(tmp_path / "pids")

@@ -1,6 +1,7 @@
 """kill -9 of a launcher, a wrapper or a stopper at a system call; the next call continues.
 
-By default at two calls, in the soak at 20 of dash and at 8 of busybox, evenly distributed.
+By default the wrapper of a task that fails, at two calls; test_crash_points.py kills the others at commands. In the
+soak each of them, at 20 calls of dash and at 8 of busybox, evenly distributed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.messages.observations import RemoteState
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import ProbedHost
 from tests.support.killer import Killer, calls_in, skip_unless_calls_can_be_killed
 from tests.support.repeated_calls import STAY, fence, send, settle
 from tests.support.worker_host import FINAL, WorkerHost, marked, pids_in
@@ -26,24 +27,16 @@ LASTING = ("clone", "fork", "vfork", "wait4", "openat", "write", "dup2", "execve
 """System calls with a visible effect, or that wait for one."""
 
 
-calls_of_shells = pytest.mark.parametrize(
-    ("shell", "count"),
-    [
-        ("dash", 2),
-        pytest.param("dash", 20, marks=pytest.mark.soak),
-        pytest.param("busybox", 8, marks=pytest.mark.soak),
-    ],
-)
+SOAKED = (("dash", 20), ("busybox", 8))
+calls_of_shells = pytest.mark.parametrize(("shell", "count"), SOAKED)
 
 
 @pytest.fixture
-def killed(shell: str, make_host: MakeHost, tmp_path: Path) -> Killed:
+def killed(shell: str, probed_host: ProbedHost, tmp_path: Path) -> Killed:
     skip_unless_calls_can_be_killed()
     (tmp_path / "killer").mkdir()
     killer = Killer(shell, tmp_path / "killer")
-    host = make_host(tools=killer.tools)
-    host.probe()
-    return host, killer
+    return probed_host(tools=killer.tools), killer
 
 
 def chosen(calls: list[SshCall], count: int) -> list[SshCall]:
@@ -61,6 +54,7 @@ def numbered(calls: list[SshCall]) -> Iterator[tuple[int, SshCall]]:
     return zip(itertools.count(), calls)
 
 
+@pytest.mark.soak
 @calls_of_shells
 def test_a_launcher_that_dies_at_any_call_is_replaced_by_the_next(
     killed: Killed, tmp_path: Path, count: int
@@ -84,6 +78,7 @@ def test_a_launcher_that_dies_at_any_call_is_replaced_by_the_next(
     assert set(outcomes) == {RemoteState.RUNNING}
 
 
+@pytest.mark.soak
 @calls_of_shells
 def test_an_attempt_whose_wrapper_is_killed_at_any_call_can_be_fenced_and_never_starts_twice(
     killed: Killed, tmp_path: Path, count: int
@@ -107,7 +102,9 @@ def test_an_attempt_whose_wrapper_is_killed_at_any_call_can_be_fenced_and_never_
     assert set(outcomes) <= early | {RemoteState.RUNNING}
 
 
-@calls_of_shells
+@pytest.mark.parametrize(
+    ("shell", "count"), [("dash", 2), *(pytest.param(*each, marks=pytest.mark.soak) for each in SOAKED)]
+)
 def test_a_wrapper_that_dies_at_any_call_never_makes_a_success_of_a_failure(
     killed: Killed, tmp_path: Path, count: int
 ) -> None:
@@ -134,6 +131,7 @@ def test_a_wrapper_that_dies_at_any_call_never_makes_a_success_of_a_failure(
     told("wrapper of a task that fails", outcomes)
 
 
+@pytest.mark.soak
 @calls_of_shells
 def test_a_stopper_that_dies_at_any_call_is_replaced_by_the_next(
     killed: Killed, tmp_path: Path, count: int

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.messages.observations import RemoteState
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.bombs import Bomb
 from tests.support.repeated_calls import STAY, fence, send, settle
 from tests.support.worker_host import FINAL, WorkerHost, marked, pids_in, until_gone
@@ -21,11 +21,9 @@ every = pytest.mark.parametrize("stride", [29, pytest.param(9, marks=pytest.mark
 
 
 @pytest.fixture
-def armed(make_host: MakeHost, tmp_path: Path) -> tuple[WorkerHost, Bomb]:
+def armed(probed_host: ProbedHost, tmp_path: Path) -> tuple[WorkerHost, Bomb]:
     bomb = Bomb(tmp_path / "bomb")
-    host = make_host(tools=bomb.tools)
-    host.probe()
-    return host, bomb
+    return probed_host(tools=bomb.tools), bomb
 
 
 @pytest.mark.parametrize("setup", ["true", pytest.param("", marks=pytest.mark.soak)])

@@ -111,7 +111,7 @@ def cuts_of(up: int, down: int, count: int) -> list[Cut]:
     return found
 
 
-@pytest.mark.parametrize("count", [pytest.param(16, id="16"), pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.soak)])
 def test_a_launch_that_is_cut_off_ends_and_never_starts_twice(ssh_lab: SshLab, count: int) -> None:
     (host,) = ssh_lab(options=["MaxStartups 100"])
     transport = SshTransport(ssh_lab.known_hosts, ssh_config=None, user_known_hosts=None)

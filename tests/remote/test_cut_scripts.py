@@ -18,7 +18,7 @@ from iris_cli.remote.output_calls import LogPiece
 from iris_cli.remote.transport import Script, ScriptResult, Target
 from iris_cli.remote.worker_calls import CommandRequest
 from iris_cli.remote.worker_script import HostPaths
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import ProbedHost
 from tests.support.archives import archive, ordinary, shipment
 from tests.support.local_transport import LocalTransport
 from tests.support.waiting import PATIENCE
@@ -83,13 +83,12 @@ def snapshot(directory: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in [directory, *directory.rglob("*")]}
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("times", [6, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_script_cut_at_any_byte_does_nothing(
-    make_host: MakeHost, tmp_path: Path, bystander: int, host_shell: str, times: int
+    probed_host: ProbedHost, tmp_path: Path, bystander: int, host_shell: str, times: int
 ) -> None:
     """By default the steps are `times` as long."""
-    host = make_host(host_shell)
-    host.probe()
+    host = probed_host(host_shell)
     waiting = host.request("touch", f"{tmp_path}/ran")
     host.prepare(waiting)
     (tmp_path / "empty-home").mkdir()

@@ -14,7 +14,7 @@ from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.task import Fact, FactKind
 from iris_cli.remote.frames import MAX_FACT, parse_facts
 from iris_cli.remote.worker_script import HostPaths
-from tests.remote.conftest import MakeHost, ProbedHost
+from tests.remote.conftest import ProbedHost
 from tests.support.local_transport import REQUIRED, only_tools
 from tests.support.oom import HUNGRY, inside, limited_group, no_recent_kills
 
@@ -212,15 +212,16 @@ def test_a_preemption_notice_is_read_after_a_failed_set_up_too(
     assert (report.state, report.cause, found and found.proven) == (RemoteState.NOSTART, "setup", True)
 
 
-def test_a_metadata_server_that_does_not_answer_delays_no_end(make_host: MakeHost, tmp_path: Path) -> None:
+def test_a_metadata_server_that_does_not_answer_delays_no_end(
+    probed_host: ProbedHost, tmp_path: Path
+) -> None:
     """Without curl, wget tries 20 times."""
     if shutil.which("wget") is None:
         pytest.skip("no wget here")
     tools = only_tools("dash", tmp_path / "tools", (*REQUIRED, "timeout", "wget"))
     with socket.create_server(("127.0.0.1", 0)) as server:
         env = {"PATH": str(tools), "GCE_METADATA_IP": f"127.0.0.1:{server.getsockname()[1]}"}
-        host = make_host(env=env)
-        host.probe()
+        host = probed_host(env=env)
         server.setblocking(False)
         waiting(server)
         assert fact(host.ended("sh", "-c", "exit 3"), FactKind.PREEMPTED) is None

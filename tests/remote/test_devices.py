@@ -161,7 +161,7 @@ def test_processes_of_a_live_attempt_are_reported_and_not_touched(
     pid = tmp_path / "pid"
     token = host.running(sys.executable, "-c", HOLD, str(pid), devices.chips[0])
     until(lambda: pids_in(pid))
-    report = settled(host, device_wait=2.0)
+    report = settled(host, device_wait=0.5)
     assert (report.state, report.cause) == NO_CHIPS
     assert report.log_tail.endswith(f" on {devices.chips[0]} of attempt {token} (RUNNING here)\n")
     assert is_alive(pids_in(pid)[0])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.messages.observations import RemoteState
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import ProbedHost
 from tests.support.waiting import PATIENCE, until
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, start_ticks
 
@@ -68,26 +68,17 @@ def test_a_task_that_ignores_term_is_killed_after_its_grace(host: WorkerHost, tm
     )
     until(lambda: pids_in(tmp_path / "pid"))
     assert host.stop(token, grace=10_000).state is RemoteState.STOPPING
-    assert is_alive(pids_in(tmp_path / "pid")[0])
-    host.stop(token, grace=0.5)
-    assert host.wait(token, {RemoteState.STOPPED}).exit_code is None
-    assert not marked(token)
-
-
-def test_a_second_stop_with_less_patience_shortens_the_grace(host: WorkerHost) -> None:
-    token = host.stubborn()
-    assert host.stop(token, grace=10_000).state is RemoteState.STOPPING
     host.stop(token, grace=20_000)
-    assert host.state(token) is RemoteState.STOPPING
-    host.stop(token, grace=0)
-    host.wait(token, {RemoteState.STOPPED})
+    assert is_alive(pids_in(tmp_path / "pid")[0])
+    host.stop(token, grace=0.5)  # less patience shortens the grace
+    assert host.wait(token, {RemoteState.STOPPED}).exit_code is None
     assert not marked(token)
 
 
 def test_each_process_gets_one_term_however_often_stop_is_sent(host: WorkerHost, tmp_path: Path) -> None:
     token = host.running(sys.executable, "-c", COUNT_TERMS)
     until(lambda: host.output(token) == b"up\n")
-    for _ in range(5):
+    for _ in range(2):
         assert host.stop(token, grace=10_000).state is RemoteState.STOPPING
     until(lambda: host.output(token) != b"up\n")
     assert host.output(token) == b"up\nterm\n"
@@ -151,14 +142,13 @@ def test_a_stopped_attempt_that_was_never_launched_can_never_start(host: WorkerH
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_tombstone_needs_no_link_command(make_host: MakeHost, tmp_path: Path, host_shell: str) -> None:
+def test_a_tombstone_needs_no_link_command(probed_host: ProbedHost, tmp_path: Path, host_shell: str) -> None:
     from tests.support.local_transport import tools_of
 
     tools = tools_of(host_shell, tmp_path / "tools", without=["link"])
     (tools / "link").write_text("#!/bin/sh\nexit 127\n")
     (tools / "link").chmod(0o755)
-    host = make_host(tools=tools)
-    host.probe()
+    host = probed_host(tools=tools)
     absent, there = host.request("true"), host.request("true")
     host.prepare(there)
     assert host.stop(absent.token).state is RemoteState.STOPPED
@@ -190,6 +180,7 @@ def test_an_end_before_the_stop_is_kept(host: WorkerHost) -> None:
     assert (report.state, report.exit_code) == (RemoteState.EXITED, 5)
 
 
+@pytest.mark.soak
 def test_an_orphan_is_stopped(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     kill(host.wrapper(token))
@@ -210,6 +201,7 @@ def test_a_stop_writes_nothing_where_a_link_in_place_of_the_attempt_leads(
     assert list(elsewhere.iterdir()) == []
 
 
+@pytest.mark.soak
 def test_a_lost_attempt_is_stopped(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     os.kill(host.wrapper(token), signal.SIGSTOP)
@@ -219,6 +211,7 @@ def test_a_lost_attempt_is_stopped(host: WorkerHost) -> None:
     assert host.stopped(token).state is RemoteState.STOPPED
 
 
+@pytest.mark.soak
 def test_a_frozen_wrapper_is_killed_eventually(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     os.kill(host.wrapper(token), signal.SIGSTOP)
@@ -272,6 +265,7 @@ def test_a_stopper_that_died_is_replaced_and_grace_runs_from_the_first_stop(host
     assert not marked(token)
 
 
+@pytest.mark.soak
 def test_processes_whose_directory_was_removed_are_still_found_and_ended(
     host: WorkerHost, tmp_path: Path
 ) -> None:

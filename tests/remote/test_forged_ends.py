@@ -17,7 +17,7 @@ import pytest
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.remote.worker_script import HostPaths
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.held_poll import HeldPoll
 from tests.support.local_transport import SHELLS, tools_of
 from tests.support.waiting import LIMITS, until
@@ -90,13 +90,13 @@ MakePlace = Callable[[bool, str], WorkerHost]
 
 
 @pytest.fixture
-def make_place(make_host: MakeHost, tmp_path: Path) -> MakePlace:
+def make_place(probed_host: ProbedHost, tmp_path: Path) -> MakePlace:
     """Makes a worker with control groups, or one without, with that shell."""
 
     def make(grouped: bool, shell: str) -> WorkerHost:
-        paths = HostPaths() if grouped else HostPaths(sys=str(tmp_path / "no-groups"))
-        host = make_host(shell, paths=paths)
-        if grouped is not (host.probe().containment == "cgroup"):
+        if not grouped:
+            return probed_host(shell, paths=HostPaths(sys=str(tmp_path / "no-groups")))
+        if (host := probed_host(shell)).containment != "cgroup":
             pytest.skip("needs a control group (version 2) that can be written")
         return host
 
@@ -164,12 +164,9 @@ def test_nothing_that_a_task_does_to_its_files_ends_it_while_it_lives(
     place = make_place(grouped, shell)
     tokens = forging(place, tmp_path, *((FORGERIES[forged], WRAPPERS[happens]) for forged, happens in cases))
     other = place.running("sleep", "1000")
-    alone = [place.state(token) for token in tokens]
-    together = [report.state for report in place.poll(*tokens)]
-    ends = {
-        case: states for case, *states in zip(cases, alone, together, strict=True) if not {*states} <= ALIVE
-    }
-    assert ends == {}
+    polled = dict(zip(cases, (report.state for report in place.poll(*tokens)), strict=True))
+    assert {case: state for case, state in polled.items() if state not in ALIVE} == {}
+    assert {place.state(token) for token in tokens[::4]} <= ALIVE  # a poll of one goes another way
     assert all(map(marked, tokens))
     place.runner.stop(place.target, [(token, 1.0) for token in tokens])
     reports = place.wait_for_all(tokens, {RemoteState.STOPPED, RemoteState.EXITED, RemoteState.NOSTART})
@@ -179,20 +176,19 @@ def test_nothing_that_a_task_does_to_its_files_ends_it_while_it_lives(
     assert place.state(other) is RemoteState.RUNNING
 
 
-@pytest.mark.two_shells
 def test_a_renamed_exit_record_is_not_success_while_processes_live(host: WorkerHost, tmp_path: Path) -> None:
     """The wrapper lives: it records how the task ended."""
-    for code in (0, 3):
-        gate, ready = tmp_path / f"gate-{code}", tmp_path / f"ready-{code}"
-        script = (
-            'cd "$IRIS_TASK_DIR"; mv x.pending x.0; mv reserve.end end.1.0; : >"$1"\n'
-            f'while [ ! -e "$0" ]; do sleep 0.1; done; exit {code}'
-        )
-        token = host.launch("sh", "-c", script, str(gate), str(ready))
-        until(ready.exists)
-        assert host.state(token) is RemoteState.RUNNING
-        gate.touch()
-        report = host.wait(token)
+    gate = tmp_path / "gate"
+    script = (
+        'cd "$IRIS_TASK_DIR"; mv x.pending x.0; mv reserve.end end.1.0; : >"$2"\n'
+        'while [ ! -e "$0" ]; do sleep 0.1; done; exit "$1"'
+    )
+    ready = {code: tmp_path / f"ready-{code}" for code in (0, 3)}
+    tokens = [host.launch("sh", "-c", script, str(gate), str(code), str(ready[code])) for code in ready]
+    until(lambda: all(path.exists() for path in ready.values()))
+    assert [host.state(token) for token in tokens] == [RemoteState.RUNNING] * 2
+    gate.touch()
+    for code, report in zip(ready, host.wait_for_all(tokens), strict=True):
         assert (report.state, report.exit_code) == (RemoteState.EXITED, code)
         assert report.ended_ago is not None
         assert report.ended_ago < 60
@@ -238,7 +234,10 @@ def test_a_setup_cannot_record_the_success_of_its_task(host: WorkerHost) -> None
     assert (report.state, report.exit_code) != (RemoteState.EXITED, 0)
 
 
-@pytest.mark.parametrize(("kind", "grouped"), [("marked", True), ("marked", False), ("bare", True)])
+@pytest.mark.parametrize(
+    ("kind", "grouped"),
+    [pytest.param("marked", True, marks=pytest.mark.soak), ("marked", False), ("bare", True)],
+)
 def test_a_daemon_keeps_its_attempt_from_ending_when_it_has_killed_the_wrapper(
     make_place: MakePlace, tmp_path: Path, host_shell: str, kind: str, grouped: bool
 ) -> None:
@@ -272,6 +271,7 @@ def test_a_daemon_is_ended_with_its_task_though_the_stop_looks_decided(
     assert not any(is_alive(pid) for pid in pids_in(pids))
 
 
+@pytest.mark.soak
 def test_a_forged_success_that_is_stopped_is_stopped(host: WorkerHost, tmp_path: Path) -> None:
     (token,) = forging(host, tmp_path, (SUCCESS, WRAPPERS["lives"]))
     assert host.stopped(token).state is RemoteState.STOPPED
@@ -290,7 +290,7 @@ def test_a_forged_success_does_not_outlive_its_lease(host: WorkerHost, tmp_path:
     raise AssertionError("the lease always ended before the task forged its record")
 
 
-@pytest.mark.parametrize("ends", ["by itself", "by a stop"])
+@pytest.mark.parametrize("ends", ["by itself", pytest.param("by a stop", marks=pytest.mark.soak)])
 def test_a_report_is_of_the_names_as_the_last_process_left_them(
     host: WorkerHost, make_host: MakeHost, tmp_path: Path, ends: str
 ) -> None:
@@ -365,14 +365,13 @@ def test_a_bystander_named_as_the_wrapper_is_not_signalled(host: WorkerHost, tmp
         bystander.wait()
 
 
-def test_only_an_attempt_that_claims_its_end_is_searched_for(make_host: MakeHost, tmp_path: Path) -> None:
+def test_only_an_attempt_that_claims_its_end_is_searched_for(probed_host: ProbedHost, tmp_path: Path) -> None:
     """A search reads the environment of every process: at most once per call, and never for running attempts."""
     tools = tools_of("dash", tmp_path / "tools")
     log = tmp_path / "searches"
     (tools / "grep").write_text(f'#!/bin/sh\necho x >>{log}\nexec {shutil.which("grep")} "$@"\n')
     (tools / "grep").chmod(0o755)
-    host = make_host(tools=tools)
-    host.probe()
+    host = probed_host(tools=tools)
     running = [host.running("sleep", "1000") for _ in range(2)]
     ended = [host.launch("true") for _ in range(3)]
     for token in ended:

@@ -30,7 +30,7 @@ from tests.support.devices import Devices
 from tests.support.local_transport import tools_of
 from tests.support.worker_host import WorkerHost
 
-PAYLOADS = int(os.environ.get("IRIS_HOSTILE_PAYLOADS", "4000"))
+PAYLOADS = int(os.environ.get("IRIS_HOSTILE_PAYLOADS", "2000"))
 WORKER = WorkerId("w0")
 LONGEST_REASON = 300
 NOW = 1_800_000_000.0
@@ -352,8 +352,8 @@ def size_of(value: object) -> int:
         b"T QUJD\n" * (1 << 15),
         b"IRIS1 {nonce} BEGIN b -\n" + b"H 1 1\n" * (1 << 15) + b"IRIS1 {nonce} END 32768\n",
         b"IRIS1 {nonce} BEGIN b -\nH 1 1\n" + b"T QUJD\n" * (1 << 15) + b"IRIS1 {nonce} END 32769\n",
-        b"{nonce}" * (1 << 15),
-        b"{nonce}\n" * (1 << 15),
+        b"{nonce}" * (1 << 13),
+        b"{nonce}\n" * (1 << 13),
         b"IRIS1 {nonce} BEGIN b -\nH 1 1\n" + b"P cpus 1\nT \n" * (1 << 14) + b"IRIS1 {nonce} END 32769\n",
     ],
     ids=lambda payload: repr(payload[:40]),

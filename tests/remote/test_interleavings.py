@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.remote.transport import Script, ScriptResult, Target
 from iris_cli.remote.worker_script import HostPaths, worker_script
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import ProbedHost
 from tests.support.gates import Gate
 from tests.support.local_transport import LocalTransport
 from tests.support.waiting import PATIENCE, until
@@ -84,11 +84,9 @@ def test_a_wrapper_that_sees_cancel_alone_does_not_start_the_command(
     assert host.stop(request.token).state is RemoteState.CANCELLED
 
 
-def test_a_set_up_that_was_overtaken_by_a_stop_does_not_run(make_host: MakeHost, tmp_path: Path) -> None:
+def test_a_set_up_that_was_overtaken_by_a_stop_does_not_run(probed_host: ProbedHost, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate", "after", "ln", "setup.pid.*")
-    slow, host = make_host(tools=gate.tools), make_host()
-    host.probe()
-    slow.probe()
+    slow, host = probed_host(tools=gate.tools), probed_host()
     request = slow.request("true", setup=f"touch {tmp_path}/set-up")
     slow.prepare(request)
     gate.wait()
@@ -100,11 +98,9 @@ def test_a_set_up_that_was_overtaken_by_a_stop_does_not_run(make_host: MakeHost,
 
 
 def test_a_slow_second_launch_leaves_no_secret_behind_and_starts_nothing(
-    make_host: MakeHost, tmp_path: Path
+    probed_host: ProbedHost, tmp_path: Path
 ) -> None:
-    slow, host = make_host(), make_host()
-    host.probe()
-    slow.probe()
+    slow, host = probed_host(), probed_host()
     arrived, gate = tmp_path / "arrived", tmp_path / "gate"
     slow.runner._transport = Halting(slow, 'text="# $nonce $boot', halt(arrived, gate))
     request = slow.request("sh", "-c", 'echo $$ >>"$0"', str(tmp_path / "starts"), env={"SECRET": "canary"})
@@ -137,11 +133,9 @@ def test_a_launch_that_died_while_it_wrote_the_deciding_file_is_finished_by_the_
     assert len(pids_in(tmp_path / "starts")) == 1
 
 
-def test_a_launch_that_was_overtaken_by_a_tombstone_finds_it(make_host: MakeHost, tmp_path: Path) -> None:
+def test_a_launch_that_was_overtaken_by_a_tombstone_finds_it(probed_host: ProbedHost, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate", "before", "mkdir", "[0-9a-f]" * 32 + "*")
-    slow, host = make_host(tools=gate.tools), make_host()
-    host.probe()
-    slow.probe()
+    slow, host = probed_host(tools=gate.tools), probed_host()
     request = slow.request("touch", str(tmp_path / "ran"))
     launching = threading.Thread(target=slow.prepare, args=[request], kwargs={"go": True})
     launching.start()
@@ -154,11 +148,9 @@ def test_a_launch_that_was_overtaken_by_a_tombstone_finds_it(make_host: MakeHost
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_tombstone_that_was_overtaken_by_a_launch_stops_it(make_host: MakeHost, tmp_path: Path) -> None:
+def test_a_tombstone_that_was_overtaken_by_a_launch_stops_it(probed_host: ProbedHost, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate", "before", "link", "*")
-    slow, host = make_host(tools=gate.tools), make_host()
-    host.probe()
-    slow.probe()
+    slow, host = probed_host(tools=gate.tools), probed_host()
     request = host.request("sleep", "1000")
     stopping = threading.Thread(target=slow.stop, args=[request.token])
     stopping.start()

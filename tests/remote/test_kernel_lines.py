@@ -68,6 +68,12 @@ SUSPENDS = {
 }
 """Whether the host was suspended, by the files in /sys/power and what is in them."""
 
+OF_THE_COMMAND = (
+    ("Out of memory: Killed process $process (x)", 137, ["memory proven"]),
+    ("x[$process]: segfault at 0 ip 0000", 139, ["crash proven"]),
+)
+"""A line about the command, its exit code, and the facts."""
+
 
 @pytest.mark.parametrize(
     ("name", "text", "suspended"),
@@ -77,23 +83,40 @@ def test_an_old_line_about_the_command_counts_only_if_the_clock_of_the_log_is_be
     probed_host: ProbedHost, tmp_path: Path, name: str, text: str, suspended: bool
 ) -> None:
     """That clock stops during suspend. Otherwise the line is about an earlier process with the same pid."""
-    file = tmp_path / "sys/power" / (name or "other")
-    file.parent.mkdir(parents=True)
-    file.write_text(f"{text}\n")
-    worker = worker_that_logs(probed_host, tmp_path, paths=HostPaths(sys=str(tmp_path / "sys")))
+    worker = worker_with_power(probed_host, tmp_path, name, text)
+    let_log(worker, OF_THE_COMMAND[0][0], at="2.00")
+    report = worker.ended("sh", "-c", "exit 137")
+    assert of_the_kernel(report) == (["memory proven"] if suspended else [])
+    assert fact(report, FactKind.KILLED) is None
+
+
+@pytest.mark.parametrize(("text", "suspended"), SUSPENDS["state"].items())
+def test_each_old_line_about_the_command_counts_if_the_clock_of_the_log_is_that_far_behind(
+    probed_host: ProbedHost, tmp_path: Path, text: str, suspended: bool
+) -> None:
+    worker = worker_with_power(probed_host, tmp_path, "state", text)
     a_bit_behind = '$(awk "BEGIN { printf \\"%.2f\\", $now * 0.9995 - 0.5 }")'
-    for line, code, wanted in (
-        ("Out of memory: Killed process $process (x)", 137, ["memory proven"]),
-        ("x[$process]: segfault at 0 ip 0000", 139, ["crash proven"]),
+    first, second = OF_THE_COMMAND
+    for (line, code, wanted), at, counts in (
+        (first, a_bit_behind, True),
+        (second, "2.00", suspended),
+        (second, a_bit_behind, True),
     ):
-        for at, counts in (("2.00", suspended), (a_bit_behind, True)):
-            let_log(worker, line, at=at)
-            report = worker.ended("sh", "-c", f"exit {code}")
-            assert (line, at, of_the_kernel(report)) == (line, at, wanted if counts else [])
-            assert fact(report, FactKind.KILLED) is None
+        let_log(worker, line, at=at)
+        report = worker.ended("sh", "-c", f"exit {code}")
+        assert (line, at, of_the_kernel(report)) == (line, at, wanted if counts else [])
+        assert fact(report, FactKind.KILLED) is None
     let_log(worker, "Out of memory: Killed process 1 (x)", at="2.00")
     report = worker.ended("sh", "-c", "exit 137")
     assert (of_the_kernel(report), fact(report, FactKind.KILLED) is None) == ([], False)
+
+
+def worker_with_power(probed_host: ProbedHost, tmp_path: Path, name: str, text: str) -> WorkerHost:
+    """Return a worker with this file in /sys/power."""
+    file = tmp_path / "sys/power" / (name or "other")
+    file.parent.mkdir(parents=True)
+    file.write_text(f"{text}\n")
+    return worker_that_logs(probed_host, tmp_path, paths=HostPaths(sys=str(tmp_path / "sys")))
 
 
 def worker_that_logs(

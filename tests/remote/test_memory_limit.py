@@ -15,7 +15,7 @@ import pytest
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.task import FactKind
 from iris_cli.remote.worker_script import HostPaths
-from tests.remote.conftest import MakeHost, ProbedHost
+from tests.remote.conftest import ProbedHost
 from tests.support.local_transport import tools_of
 from tests.support.oom import HUNGRY, no_kills
 from tests.support.waiting import until
@@ -118,10 +118,9 @@ def test_a_file_with_the_path_of_another_group_has_no_effect(host: WorkerHost) -
 
 
 def test_a_host_that_can_not_limit_runs_the_task_all_the_same(
-    host_shell: str, make_host: MakeHost, tmp_path: Path
+    host_shell: str, probed_host: ProbedHost, tmp_path: Path
 ) -> None:
-    host = make_host(host_shell, paths=HostPaths(sys=str(tmp_path / "sys")))
-    host.probe()
+    host = probed_host(host_shell, paths=HostPaths(sys=str(tmp_path / "sys")))
     token = host.launch(*HUNGRY, memory=LIMIT)
     assert host.wait(token).exit_code == 0
     assert (host.output(token, "out"), host.output(token, "err")) == (f"{4 * LIMIT}\n".encode(), b"")
@@ -154,11 +153,10 @@ def with_files(host: WorkerHost, tmp_path: Path, *names: str) -> None:
 
 
 def test_version_2_limits_memory_and_swap_and_kills_the_task_as_a_whole(
-    host_shell: str, make_host: MakeHost, tmp_path: Path
+    host_shell: str, probed_host: ProbedHost, tmp_path: Path
 ) -> None:
     paths, _ = fake(tmp_path, "cpu memory pids")
-    host = make_host(host_shell, paths=paths)
-    host.probe()
+    host = probed_host(host_shell, paths=paths)
     with_files(host, tmp_path, "cgroup.procs", "memory.max", "memory.swap.max", "memory.oom.group")
     group = '"$(cat "$IRIS_TASK_DIR/group")"'
     script = f"cd {group}; echo $PWD; cat memory.max; echo; cat memory.swap.max; echo; cat memory.oom.group"
@@ -175,11 +173,10 @@ def test_version_2_limits_memory_and_swap_and_kills_the_task_as_a_whole(
 
 @pytest.mark.parametrize("controllers", ["cpu pids", ""])
 def test_without_the_controller_the_group_stays_below_our_own(
-    host_shell: str, make_host: MakeHost, tmp_path: Path, controllers: str
+    host_shell: str, probed_host: ProbedHost, tmp_path: Path, controllers: str
 ) -> None:
     paths, own = fake(tmp_path, controllers)
-    host = make_host(host_shell, paths=paths)
-    host.probe()
+    host = probed_host(host_shell, paths=paths)
     token = host.launch("sh", "-c", 'cat "$IRIS_TASK_DIR/group"', memory=LIMIT)
     assert host.wait(token).exit_code == 0
     assert host.output(token).decode() == f"{own}/iris-{token}\n"

@@ -14,7 +14,7 @@ import pytest
 from iris_cli.core.ids import RequestId, Token
 from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import ProbedHost
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost
 
@@ -271,11 +271,10 @@ def test_a_file_that_changes_while_it_is_read_spoils_no_answer(dash_host: Worker
 @pytest.mark.parametrize("program", ["mv", "rm"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_call_killed_while_answering_loses_nothing(
-    make_host: MakeHost, tmp_path: Path, program: str, when: str
+    probed_host: ProbedHost, tmp_path: Path, program: str, when: str
 ) -> None:
-    host = make_host("dash", tools=tmp_path / "tools")
+    host = probed_host("dash", tools=tmp_path / "tools")
     (tmp_path / "tools").mkdir()
-    host.probe()
     token = host.running(*STAY)
     put(host, token, "a", b"asked")
     there = f"/bin/{program}" if Path(f"/bin/{program}").exists() else f"/usr/bin/{program}"

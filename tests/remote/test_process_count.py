@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from iris_cli.core.messages.observations import RemoteState
-from tests.remote.conftest import MakeHost, ProbedHost
+from tests.remote.conftest import ProbedHost
 from tests.support.process_count import ProcessCount, skip_unless_processes_can_be_counted
 from tests.support.worker_host import WorkerHost, marked
 
@@ -18,13 +18,12 @@ FULL_SCAN = 5
 
 
 def test_a_task_from_its_launch_to_its_reported_end_takes_few_processes(
-    make_host: MakeHost, tmp_path: Path, host_shell: str
+    probed_host: ProbedHost, tmp_path: Path, host_shell: str
 ) -> None:
     skip_unless_processes_can_be_counted()
     (tmp_path / "count").mkdir()
     count = ProcessCount(host_shell, tmp_path / "count")
-    host = make_host(tools=count.tools)
-    host.probe()
+    host = probed_host(tools=count.tools)
     count.clear()
     token = host.launch("true")
     (report,) = host.poll(token)

@@ -11,7 +11,7 @@ import pytest
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.remote.task_runner import LaunchRequest
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import ProbedHost
 from tests.support.bombs import Bomb
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost, kill, marked
@@ -155,12 +155,10 @@ def test_a_large_tree_is_reaped_in_the_end(dash_host: WorkerHost) -> None:
     ],
 )
 def test_a_reap_cut_off_anywhere_is_finished_by_the_next(
-    make_host: MakeHost, tmp_path: Path, outside: Path, lost: bool, step: int
+    probed_host: ProbedHost, tmp_path: Path, outside: Path, lost: bool, step: int
 ) -> None:
     bomb = Bomb(tmp_path / "bomb")
-    armed, host = make_host(tools=bomb.tools), make_host()
-    armed.probe()
-    host.probe()
+    armed, host = probed_host(tools=bomb.tools), probed_host()
     for at in range(1, LAST, step):
         if lost:
             token = host.running("sleep", "1000")

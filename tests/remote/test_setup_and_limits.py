@@ -9,7 +9,7 @@ import pytest
 
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import ProbedHost
 from tests.support.waiting import LIMITS, until
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, until_gone
 
@@ -182,14 +182,13 @@ def test_a_task_within_its_limit_does_not_time_out(host: WorkerHost) -> None:
 
 
 def test_a_process_that_cannot_be_killed_makes_the_attempt_unkillable_until_it_ends(
-    make_host: MakeHost,
+    probed_host: ProbedHost,
 ) -> None:
     """A frozen cgroup delays even SIGKILL."""
     freezer = Path("/sys/fs/cgroup/freezer")
     if os.geteuid() != 0 or not (freezer / "cgroup.procs").exists():
         pytest.skip("needs root and a freezer of cgroup v1")
-    host = make_host()
-    host.probe()
+    host = probed_host()
     token = host.running("sleep", "1000")
     group = freezer / f"iris-test-{token}"
     group.mkdir()

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from iris_cli.core.messages.observations import RemoteState, Silence, WorkerReport
 from iris_cli.remote.task_runner import Shipment
 from iris_cli.remote.transport import Script, ScriptResult, Target
-from tests.remote.conftest import MakeHost, ProbedHost
+from tests.remote.conftest import ProbedHost
 from tests.support.archives import Archive, archive, ordinary, shipment
 from tests.support.local_transport import REQUIRED, only_tools
 from tests.support.waiting import until
@@ -204,19 +204,19 @@ def test_a_file_of_holes_is_refused(unpacker: WorkerHost, tmp_path: Path) -> Non
 FEW_TOOLS = [*REQUIRED, "gzip", "link", "setsid", "sync", "tar"]
 
 
-def test_a_host_that_can_check_no_sum_takes_nothing(make_host: MakeHost, tmp_path: Path) -> None:
-    host = make_host(tools=only_tools("dash", tmp_path / "few", FEW_TOOLS))
+def test_a_host_that_can_check_no_sum_takes_nothing(probed_host: ProbedHost, tmp_path: Path) -> None:
+    host = probed_host(tools=only_tools("dash", tmp_path / "few", FEW_TOOLS))
     host.transport.env["PATH"] = str(tmp_path / "few")
-    host.probe()
     assert "sha256sum" in is_refused(host, shipment(TAR))
 
 
 @pytest.mark.parametrize("missing", ["gzip", "tar"])
-def test_a_command_that_unpacking_lacks_is_named(make_host: MakeHost, tmp_path: Path, missing: str) -> None:
+def test_a_command_that_unpacking_lacks_is_named(
+    probed_host: ProbedHost, tmp_path: Path, missing: str
+) -> None:
     tools = [name for name in FEW_TOOLS if name != missing]
-    host = make_host(tools=only_tools("dash", tmp_path / "few", [*tools, "sha256sum"]))
+    host = probed_host(tools=only_tools("dash", tmp_path / "few", [*tools, "sha256sum"]))
     host.transport.env["PATH"] = str(tmp_path / "few")
-    host.probe()
     assert f"missing commands: {missing}" in is_refused(host, shipment(TAR))
 
 
@@ -303,10 +303,9 @@ kill -9 0
 
 @pytest.mark.parametrize("step", [*STEPS, *(pytest.param(s, marks=pytest.mark.soak) for s in MORE_STEPS)])
 def test_files_of_a_killed_call_are_removed_by_the_next_one(
-    make_host: MakeHost, tmp_path: Path, step: str
+    probed_host: ProbedHost, tmp_path: Path, step: str
 ) -> None:
-    host = make_host("dash")
-    host.probe()
+    host = probed_host("dash")
     path, killed = host.transport.env["PATH"], 0
     for number in (1, 2):
         for after in (False, True):

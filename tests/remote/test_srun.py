@@ -243,7 +243,7 @@ for line in sys.stdin:
 """Launches for each line of its input, in a process forked for that."""
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.soak)])
 def test_a_launch_by_a_process_that_is_killed_happens_once(
     worker: SrunWorker, tmp_path: Path, count: int
 ) -> None:

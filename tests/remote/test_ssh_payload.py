@@ -82,15 +82,15 @@ def test_other_calls_are_answered_while_many_hosts_get_theirs(ssh_lab: SshLab, s
     sending, answered = threading.Event(), threading.Event()
 
     def chunks() -> Iterator[bytes]:
-        for number, block in enumerate(blocks(4)):
+        for number, block in enumerate(blocks(3)):
             if number == 1:
                 sending.set()
-            if number == 3:
+            if number == 2:
                 assert answered.wait(PATIENCE)  # while all of them are sending
             yield block
 
     def upload(host: SshHost) -> bytes:
-        return run(ssh, host.target(), SUM, Payload(mark=MARK, size=4 * MIB, chunks=chunks)).stdout.split()[
+        return run(ssh, host.target(), SUM, Payload(mark=MARK, size=3 * MIB, chunks=chunks)).stdout.split()[
             -2
         ]
 
@@ -104,7 +104,7 @@ def test_other_calls_are_answered_while_many_hosts_get_theirs(ssh_lab: SshLab, s
     said = {
         index: out for (index, _), out in fan_out([*enumerate(acts)], lambda each: each[1][0](each[1][1]))
     }
-    assert [said[index].decode() for index in range(5)] == [*[sha256(4)] * 4, "well\n"]
+    assert [said[index].decode() for index in range(5)] == [*[sha256(3)] * 4, "well\n"]
 
 
 @pytest.mark.ssh

@@ -264,7 +264,7 @@ def test_close_also_ends_a_connection_that_nothing_else_refers_to(ssh_lab: SshLa
     until(lambda: not new(Transport))
 
 
-@pytest.mark.parametrize("count", [16, pytest.param(64, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [8, pytest.param(64, marks=pytest.mark.soak)])
 def test_many_hosts_at_once(ssh_lab: SshLab, ssh: SshTransport, count: int) -> None:
     hosts = ssh_lab(count)
     results = fan_out(hosts, lambda host: run(ssh, host.target(), 'echo "$HOME"').stdout.decode().strip())

@@ -11,7 +11,7 @@ import pytest
 
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.remote.launch_request import LaunchRequest
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.bombs import COMMANDS
 from tests.support.local_transport import tools_of
 from tests.support.worker_host import WorkerHost, marked
@@ -119,10 +119,9 @@ def test_the_umask_of_the_session_is_the_tasks_and_ours_is_strict(make_host: Mak
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
-def test_a_task_can_be_interrupted_as_usual(make_host: MakeHost, shell: str) -> None:
+def test_a_task_can_be_interrupted_as_usual(probed_host: ProbedHost, shell: str) -> None:
     """Background processes of a shell ignore SIGINT, and their children, too; `setsid -f` avoids that."""
-    host = make_host(shell)
-    host.probe()
+    host = probed_host(shell)
     token = host.launch(sys.executable, "-c", "import signal; print(*map(signal.getsignal, (2, 3)))")
     host.wait(token)
     assert host.output(token).startswith(b"<built-in function default_int_handler> ")

@@ -28,7 +28,7 @@ from iris_cli.core.model.job import JobRequest, Priority
 from iris_cli.errors import ExitCode
 from iris_cli.remote.inside.rendering import task_program
 from tests.client.operator_thread import OperatorThread
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import ProbedHost
 from tests.support.local_transport import tools_of
 from tests.support.small_iris import TASKS, Task, operator
 from tests.support.worker_host import WorkerHost
@@ -328,13 +328,12 @@ def test_the_program_is_rewritten_only_if_it_differs(dash_host: WorkerHost) -> N
     assert [path.name for path in program.parent.iterdir()] == ["iris"]
 
 
-def test_an_installed_iris_precedes_it_in_path(make_host: MakeHost, tmp_path: Path) -> None:
+def test_an_installed_iris_precedes_it_in_path(probed_host: ProbedHost, tmp_path: Path) -> None:
     tools = tools_of("dash", tmp_path / "tools")
     own = tools / "iris"
     own.write_text("#!/bin/sh\necho mine\n")
     own.chmod(0o755)
-    host = make_host("dash", tools=tools)
-    host.probe()
+    host = probed_host("dash", tools=tools)
     token = host.launch("iris")
     host.wait(token)
     assert (host.attempt_dir(token) / "out").read_text() == "mine\n"

@@ -22,7 +22,7 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.views.history import history
 from iris_cli.ops.workers import unwedge as operation
 from iris_cli.remote.worker_script import HostPaths
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.devices import HOLD, Devices
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, start_ticks
@@ -36,11 +36,9 @@ def devices(tmp_path: Path) -> Iterator[Devices]:
 
 
 @pytest.fixture
-def host(host_shell: str, make_host: MakeHost, devices: Devices) -> WorkerHost:
+def host(host_shell: str, probed_host: ProbedHost, devices: Devices) -> WorkerHost:
     """A probed worker with chips."""
-    made = make_host(host_shell, paths=devices.paths)
-    made.probe()
-    return made
+    return probed_host(host_shell, paths=devices.paths)
 
 
 def unwedge(

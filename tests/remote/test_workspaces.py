@@ -185,7 +185,9 @@ def test_attempts_waiting_for_a_failed_set_up_fail(worker: WorkerHost, tmp_path:
         assert "because\n" in ended.log_tail
 
 
-@pytest.mark.parametrize("end", ["killed", "stopped", "killed with all it runs"])
+@pytest.mark.parametrize(
+    "end", ["killed", "stopped", pytest.param("killed with all it runs", marks=pytest.mark.soak)]
+)
 def test_a_set_up_whose_runner_dies_is_taken_over(worker: WorkerHost, tmp_path: Path, end: str) -> None:
     ship(worker)
     command = counting(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.1; done")
@@ -239,6 +241,7 @@ def test_without_a_lock_file_no_attempt_waits_for_it(dash_host: WorkerHost, tmp_
     assert not lines(tmp_path / "runs")
 
 
+@pytest.mark.soak
 def test_a_set_up_that_takes_too_long_is_a_failure(dash_host: WorkerHost) -> None:
     ship(dash_host)
     request = asks(dash_host, "true", setup="sleep 1000", setup_timeout=0.5)

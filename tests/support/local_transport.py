@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -107,13 +108,18 @@ def tools_of(shell: str, directory: Path, without: Sequence[str] = ()) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     names = ["sh"]
     if shell == "busybox":
-        listed = subprocess.run([path, "--list"], capture_output=True, text=True, check=True)
-        names += [name for name in listed.stdout.split() if name not in ("sh", "busybox", "[", "[[")]
+        names += _commands_of_busybox(path)
     for name in names:
         link = directory / name
         if name not in without and not link.exists():
             link.symlink_to(path)
     return directory
+
+
+@cache
+def _commands_of_busybox(path: str) -> list[str]:
+    listed = subprocess.run([path, "--list"], capture_output=True, text=True, check=True)
+    return [name for name in listed.stdout.split() if name not in ("sh", "busybox", "[", "[[")]
 
 
 def only_tools(shell: str, directory: Path, names: Sequence[str]) -> Path:

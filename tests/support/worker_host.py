@@ -66,6 +66,7 @@ class WorkerHost:
         answer = self.runner.probe(self.target)
         assert isinstance(answer, ProbeReport), answer
         self.boot_id, self.incarnation = answer.boot_id, answer.incarnation
+        self.containment = answer.containment
         return answer
 
     def request(self, *argv: str, **settings: object) -> LaunchRequest:
