@@ -97,6 +97,8 @@ derive_facts() {
             if (!seen++) first = at
             recent = at * 100 >= from - 100
             may_be_late = suspends > 0 || at * 100 >= from * 0.999 - 100
+            # Of the earlier lines, which are thousands, only those about OOM kills count.
+            if (!may_be_late && !index($0, "Killed process ") && !index($0, "oom-kill:")) next
             crashed = code > 128 && code !~ /^(129|130|131|137|143)$/
             line = substr($0, RLENGTH + 1)
             sub(/^[^ ]+ kernel: /, "", line)

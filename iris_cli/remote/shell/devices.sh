@@ -74,12 +74,13 @@ check_devices() {
 await_devices() {
     [ "$exclusive$ports" != 0 ] || return 0
     now
-    wait_until=$((now + $1))
+    wait_until=$((now + $1)) pause=0.1
     until check_devices && [ -z "$in_use" ]; do
         now
         [ "$now" -lt "$wait_until" ] && [ -e stop.idle ] && [ ! -e cancel ] || return
         kill_leftovers
-        nap 0.2
+        nap "$pause"
+        case $pause in 0.1) pause=0.2 ;; *) pause=0.5 ;; esac # each look lists the open files of the host
         renew_launch
     done
     [ "$exclusive" != 1 ] || remove_stale_lock
