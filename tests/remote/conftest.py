@@ -116,9 +116,9 @@ def podman_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
     podman.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def podman(podman_store: Podman) -> Iterator[Podman]:
-    """After each test nothing of it is left."""
+    """After the tests of a module nothing of them is left."""
     yield podman_store
     left = podman_store.containers()
     if left:

@@ -81,18 +81,13 @@ def test_a_daemon_of_the_task_is_stopped_with_it(grouped: WorkerHost, tmp_path: 
     assert not group_of(grouped, token).exists()
 
 
-def test_a_daemon_ends_with_its_task(grouped: WorkerHost, tmp_path: Path) -> None:
-    token = grouped.launch(*daemon(tmp_path / "pids", 0))
-    assert grouped.wait(token).exit_code == 0
-    assert not any(is_alive(pid) for pid in pids_in(tmp_path / "pids"))
-    assert not group_of(grouped, token).exists()
-
-
-def test_a_daemon_hears_the_end_of_its_task(grouped: WorkerHost, tmp_path: Path) -> None:
+def test_a_daemon_hears_the_end_of_its_task_and_ends_with_it(grouped: WorkerHost, tmp_path: Path) -> None:
     """It gets SIGTERM: it removes the file with its pid."""
     pids = tmp_path / "pids"
-    assert grouped.ended(*daemon(pids, 0, HEAR + STAY)).exit_code == 0
+    token = grouped.launch(*daemon(pids, 0, HEAR + STAY))
+    assert grouped.wait(token).exit_code == 0
     assert not pids.exists()
+    assert not group_of(grouped, token).exists()  # only an empty group can be removed
 
 
 def test_a_daemon_of_an_orphan_keeps_it_from_being_lost(grouped: WorkerHost, tmp_path: Path) -> None:

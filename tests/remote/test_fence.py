@@ -75,10 +75,11 @@ def test_a_task_that_ignores_term_is_killed_after_its_grace(host: WorkerHost, tm
     assert not marked(token)
 
 
+@pytest.mark.soak
 def test_each_process_gets_one_term_however_often_stop_is_sent(host: WorkerHost, tmp_path: Path) -> None:
     token = host.running(sys.executable, "-c", COUNT_TERMS)
     until(lambda: host.output(token) == b"up\n")
-    for _ in range(2):
+    for _ in range(5):
         assert host.stop(token, grace=10_000).state is RemoteState.STOPPING
     until(lambda: host.output(token) != b"up\n")
     assert host.output(token) == b"up\nterm\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -48,17 +50,17 @@ def test_lines_of_the_kernel_log_are_guesses_unless_they_name_the_command(
 def test_the_name_of_another_process_proves_nothing(probed_host: ProbedHost, tmp_path: Path) -> None:
     """A process chooses its name, which is in the kernel log."""
     worker = worker_that_logs(probed_host, tmp_path)
-    for text, code, wanted, cause in (
+    cases: list[tuple[str, int, list[str], str]] = [
         ("python3[$process]: segfault at 0 ip 0000", 139, ["crash proven"], ""),
         ("python3[$process]: segfault at 0 ip 0000", 1, [], ""),
         ("x[$process]: trap [999]: segfault at 0", 139, ["crash guess"], ""),
         ("memory proven x[999]: segfault at 0", 139, ["crash guess"], ""),
         ("x[999]: segfault at 0", 137, [], ""),
         ("Out of memory: Killed process $process (python3)", 137, ["memory proven"], "oom"),
-    ):
-        let_log(worker, text)
-        report = worker.ended("sh", "-c", f"exit {code}")
-        assert (text, of_the_kernel(report), report.cause) == (text, wanted, cause)
+    ]
+    reports = ended_with(worker, *((code, [text]) for text, code, *_ in cases))
+    found = [(of_the_kernel(report), report.cause) for report in reports]
+    assert found == [(wanted, cause) for *_, wanted, cause in cases]
 
 
 SUSPENDS = {
@@ -96,19 +98,15 @@ def test_each_old_line_about_the_command_counts_if_the_clock_of_the_log_is_that_
 ) -> None:
     worker = worker_with_power(probed_host, tmp_path, "state", text)
     a_bit_behind = '$(awk "BEGIN { printf \\"%.2f\\", $now * 0.9995 - 0.5 }")'
-    first, second = OF_THE_COMMAND
-    for (line, code, wanted), at, counts in (
-        (first, a_bit_behind, True),
-        (second, "2.00", suspended),
-        (second, a_bit_behind, True),
-    ):
-        let_log(worker, line, at=at)
-        report = worker.ended("sh", "-c", f"exit {code}")
+    cases = list(product(OF_THE_COMMAND, (("2.00", suspended), (a_bit_behind, True))))
+    other = "Out of memory: Killed process 1 (x)"
+    *reports, of_other = ended_with(
+        worker, *((code, [line], at) for (line, code, _), (at, _) in cases), (137, [other], "2.00")
+    )
+    for report, ((line, _, wanted), (at, counts)) in zip(reports, cases, strict=True):
         assert (line, at, of_the_kernel(report)) == (line, at, wanted if counts else [])
         assert fact(report, FactKind.KILLED) is None
-    let_log(worker, "Out of memory: Killed process 1 (x)", at="2.00")
-    report = worker.ended("sh", "-c", "exit 137")
-    assert (of_the_kernel(report), fact(report, FactKind.KILLED) is None) == ([], False)
+    assert (of_the_kernel(of_other), fact(of_other, FactKind.KILLED) is None) == ([], False)
 
 
 def worker_with_power(probed_host: ProbedHost, tmp_path: Path, name: str, text: str) -> WorkerHost:
@@ -129,13 +127,29 @@ def worker_that_logs(
 
 
 def let_log(worker: WorkerHost, *lines: str, at: str = "$now") -> None:
-    shown = "".join(f'printf "[ %s0000] %s\\n" "{at}" "{line}"\n' for line in lines)
     replace_tool(
         worker,
         "dmesg",
         "read -r now _ </proc/uptime\nread -r process <task.pid\ntoken=${PWD##*/}\n"
-        f"printf '[    1.000000] Linux version 6\\n'\n{shown}",
+        f"printf '[    1.000000] Linux version 6\\n'\n{printing(lines, at)}[ ! -e said ] || . ./said",
     )
+
+
+def printing(lines: Sequence[str], at: str = "$now") -> str:
+    return "".join(f'printf "[ %s0000] %s\\n" "{at}" "{line}"\n' for line in lines)
+
+
+def ended_with(
+    worker: WorkerHost, *cases: tuple[int, Sequence[str], *tuple[str, ...]]
+) -> list[AttemptReport]:
+    """Run commands to their ends, each with its exit code, lines in the kernel log, and perhaps their time."""
+    requests = [worker.request("sh", "-c", f"exit {code}") for code, *_ in cases]
+    worker.prepare(*requests)
+    for request, (_, lines, *at) in zip(requests, cases, strict=True):
+        (worker.attempt_dir(request.token) / "said").write_text(printing(lines, *at))
+    tokens = [request.token for request in requests]
+    worker.go(*tokens)
+    return worker.wait_for_all(tokens)
 
 
 def replace_tool(worker: WorkerHost, name: str, script: str) -> None:
@@ -189,10 +203,10 @@ def test_lines_about_processes_of_other_groups_are_left_out(
     cat = shutil.which("cat")
     own = f'case $1 in */self/cgroup) echo 9:pids:/; echo {controllers}/lab ;; *) exec {cat} "$@" ;; esac'
     replace_tool(worker, "cat", own)
-    for place, name, code, wanted in PLACES if controllers == "4:memory:" else PLACES[2:5]:
-        oom_kill = f"oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg={place},task_memcg={place},task={name}"
-        let_log(worker, f"{oom_kill},pid=999,uid=0", KILLED)
-        report = worker.ended("sh", "-c", f"exit {code}")
+    places = PLACES if controllers == "4:memory:" else PLACES[2:5]
+    oom_kill = "oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg={0},task_memcg={0},task={1},pid=999,uid=0"
+    reports = ended_with(worker, *((code, [oom_kill.format(*each), KILLED]) for *each, code, _ in places))
+    for report, (place, name, _, wanted) in zip(reports, places, strict=True):
         assert (place, name, of_the_kernel(report)) == (place, name, wanted)
 
 

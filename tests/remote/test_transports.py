@@ -59,16 +59,27 @@ class Way:
         return caught.value
 
 
+LOGIN = "srun-on-a-login-host"
+
+
 @pytest.fixture(
-    params=["ssh", *(pytest.param(way, marks=pytest.mark.soak) for way in ("srun", "srun-on-a-login-host"))]
+    scope="module", params=["ssh", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("srun", LOGIN))]
 )
-def way(request: pytest.FixtureRequest, ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path) -> Iterator[Way]:
-    if request.param == "ssh":
+def kind(request: pytest.FixtureRequest) -> str:
+    """In the scope of the module: tests by srun are in few test processes, each of which starts a Slurm."""
+    return str(request.param)
+
+
+@pytest.fixture
+def way(
+    request: pytest.FixtureRequest, kind: str, ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path
+) -> Iterator[Way]:
+    if kind == "ssh":
         (host,) = ssh_lab()
         yield Way(ssh, host.target())
         return
     allocation: Allocation = request.getfixturevalue("shared_allocation")
-    if request.param == "srun":
+    if kind == "srun":
         yield Way(allocation.transport, allocation.target())
         return
     environ = {name: allocation.slurm.environ[name] for name in ("SLURM_CONF", "PATH")}
@@ -81,10 +92,10 @@ def way(request: pytest.FixtureRequest, ssh_lab: SshLab, ssh: SshTransport, tmp_
     over_ssh.close()
 
 
-all_ways = pytest.mark.parametrize("way", ["ssh", "srun", "srun-on-a-login-host"], indirect=True)
+all_ways = pytest.mark.parametrize("kind", ["ssh", "srun", LOGIN], indirect=True)
 """Other tests run over SSH, and in the soak by srun, too."""
 both_transports = pytest.mark.parametrize(
-    "way", ["ssh", "srun", pytest.param("srun-on-a-login-host", marks=pytest.mark.soak)], indirect=True
+    "kind", ["ssh", "srun", pytest.param(LOGIN, marks=pytest.mark.soak)], indirect=True
 )
 
 

@@ -14,6 +14,7 @@ from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState, WorkerReport
 from iris_cli.remote.task_runner import LaunchRequest, Shipment
 from iris_cli.remote.worker_script import HostPaths, worker_script
+from tests.remote.conftest import ProbedHost, copy_of
 from tests.remote.test_ship import TAR, tree
 from tests.support.archives import Archive, archive, shipment
 from tests.support.waiting import until
@@ -47,6 +48,30 @@ def ready(host: WorkerHost, *requests: LaunchRequest) -> None:
         host.wait(request.token, {S.PREPARED})
 
 
+@pytest.fixture(scope="module")
+def model(probed_homes: ProbedHost, tmp_path_factory: pytest.TempPathFactory) -> WorkerHost:
+    """A worker that has the workspace, to be copied."""
+    probed = probed_homes("dash")
+    made = copy_of(probed, WorkerHost(tmp_path_factory.mktemp("model"), probed.tools))
+    ship(made)
+    return made
+
+
+@pytest.fixture
+def host(host: WorkerHost, model: WorkerHost) -> WorkerHost:
+    return copy_of(model, host)
+
+
+@pytest.fixture
+def worker(worker: WorkerHost, model: WorkerHost) -> WorkerHost:
+    return copy_of(model, worker)
+
+
+@pytest.fixture
+def dash_host(dash_host: WorkerHost, model: WorkerHost) -> WorkerHost:
+    return copy_of(model, dash_host)
+
+
 def work(host: WorkerHost, token: Token) -> Path:
     return host.attempt_dir(token) / "work"
 
@@ -60,7 +85,10 @@ def store(host: WorkerHost) -> Path:
     return found
 
 
-def test_a_worker_reports_the_missing_workspace_and_does_nothing(host: WorkerHost) -> None:
+def test_a_worker_reports_the_missing_workspace_and_does_nothing(
+    probed_host: ProbedHost, host_shell: str
+) -> None:
+    host = probed_host(host_shell)
     lacks, plain = asks(host, "true"), host.request("true")
     answer = prepare(host, lacks, plain)
     assert answer.lacking == (WORKSPACE.hash,)
@@ -74,7 +102,6 @@ def test_a_worker_reports_the_missing_workspace_and_does_nothing(host: WorkerHos
 
 
 def test_each_attempt_has_a_copy_of_its_own(host: WorkerHost) -> None:
-    ship(host)
     first, second = (
         asks(host, "sh", "-c", "bin/'run it.sh' && echo mine >>README && rm bin/latest"),
         asks(host, "true"),
@@ -97,7 +124,6 @@ def counting(place: Path, then: str = "") -> str:
 
 
 def test_a_set_up_runs_once_for_all_that_ask_for_the_same(host: WorkerHost, tmp_path: Path) -> None:
-    ship(host)
     requests = [asks(host, "cat", "made", setup=counting(tmp_path, "sleep 0.5")) for _ in range(4)]
     prepare(host, *requests)
     assert not at_once([lambda each=each: prepare(host, each) for each in requests])  # type: ignore[misc]  # bound
@@ -117,7 +143,6 @@ def test_a_set_up_runs_once_for_all_that_ask_for_the_same(host: WorkerHost, tmp_
 
 def test_another_command_or_workspace_has_a_set_up_of_its_own(worker: WorkerHost, tmp_path: Path) -> None:
     other = shipment(archive(lambda a: a.file("other")))
-    ship(worker)
     ship(worker, other)
     ready(
         worker,
@@ -130,7 +155,6 @@ def test_another_command_or_workspace_has_a_set_up_of_its_own(worker: WorkerHost
 
 
 def test_the_tree_of_a_set_up_is_never_changed_again(worker: WorkerHost, tmp_path: Path) -> None:
-    ship(worker)
     late = "(setsid sh -c 'while :; do echo late >late; sleep 0.05; done' >/dev/null 2>&1 &)"
     left = f"{late}; until [ -e late ]; do sleep 0.1; done; {counting(tmp_path)}"
     request = asks(worker, "sh", "-c", "echo changed >made; chmod 700 .", setup=left)
@@ -146,7 +170,6 @@ def test_the_tree_of_a_set_up_is_never_changed_again(worker: WorkerHost, tmp_pat
 
 
 def test_a_set_up_that_fails_keeps_nothing_and_is_tried_again(worker: WorkerHost, tmp_path: Path) -> None:
-    ship(worker)
     command = counting(tmp_path, f"echo why; echo because >&2; [ -e {tmp_path}/well ]")
     failing = asks(worker, "true", setup=command)
     prepare(worker, failing)
@@ -170,7 +193,6 @@ def sleeps(host: WorkerHost, request: LaunchRequest) -> bool:
 
 
 def test_attempts_waiting_for_a_failed_set_up_fail(worker: WorkerHost, tmp_path: Path) -> None:
-    ship(worker)
     command = counting(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.1; done; echo because >&2; exit 3")
     requests = [asks(worker, "true", setup=command) for _ in range(3)]
     prepare(worker, *requests)
@@ -189,7 +211,6 @@ def test_attempts_waiting_for_a_failed_set_up_fail(worker: WorkerHost, tmp_path:
     "end", ["killed", "stopped", pytest.param("killed with all it runs", marks=pytest.mark.soak)]
 )
 def test_a_set_up_whose_runner_dies_is_taken_over(worker: WorkerHost, tmp_path: Path, end: str) -> None:
-    ship(worker)
     command = counting(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.1; done")
     requests = [asks(worker, "true", setup=command) for _ in range(2)]
     prepare(worker, *requests)
@@ -230,7 +251,6 @@ def test_a_set_up_that_ends_between_two_looks_is_done(tmp_path: Path) -> None:
 
 
 def test_without_a_lock_file_no_attempt_waits_for_it(dash_host: WorkerHost, tmp_path: Path) -> None:
-    ship(dash_host)
     full, real = dash_host.tools / "ln", shutil.which("ln")
     full.write_text(f'#!/bin/sh\ncase $2 in */s/*) exit 1 ;; esac\nexec {real} "$@"\n')
     full.chmod(0o755)
@@ -243,7 +263,6 @@ def test_without_a_lock_file_no_attempt_waits_for_it(dash_host: WorkerHost, tmp_
 
 @pytest.mark.soak
 def test_a_set_up_that_takes_too_long_is_a_failure(dash_host: WorkerHost) -> None:
-    ship(dash_host)
     request = asks(dash_host, "true", setup="sleep 1000", setup_timeout=0.5)
     prepare(dash_host, request)
     ended = dash_host.wait(request.token)
@@ -251,7 +270,6 @@ def test_a_set_up_that_takes_too_long_is_a_failure(dash_host: WorkerHost) -> Non
 
 
 def test_a_workspace_removed_meanwhile_is_the_workers_fault(dash_host: WorkerHost) -> None:
-    ship(dash_host)
     request = asks(dash_host, "true", setup="until [ -e /proc/1/none ]; do exit 0; done")
     gone = dash_host.root / "w" / WORKSPACE.hash
     real = dash_host.tools / "cp"
@@ -266,7 +284,6 @@ def test_a_workspace_removed_meanwhile_is_the_workers_fault(dash_host: WorkerHos
 
 
 def test_a_full_disk_has_its_own_cause(dash_host: WorkerHost) -> None:
-    ship(dash_host)
     request = asks(dash_host, "true")
     full = dash_host.tools / "cp"
     full.write_text("#!/bin/sh\necho 'cp: x: No space left on device' >&2\nexit 1\n")
@@ -281,7 +298,6 @@ def test_a_set_up_without_a_workspace_runs_once_too(worker: WorkerHost, tmp_path
     requests = [
         worker.request("sh", "-c", "cat made; ls -A | wc -l", setup=counting(tmp_path)) for _ in range(2)
     ]
-    ship(worker)
     ready(worker, *requests, asks(worker, "true", setup=counting(tmp_path)))
     ready(worker, again := worker.request("touch", "made", setup=counting(tmp_path)))
     assert lines(tmp_path / "runs") == 2, "once with the workspace, once without"
