@@ -64,7 +64,6 @@ def site(tmp_path: Path) -> Iterator[Lab]:
             provider.delete(each.name)
 
 
-@pytest.mark.soak
 def test_a_preempted_slice_is_replaced_its_gang_goes_again_whole_and_idle_slices_are_deleted(
     site: Lab,
 ) -> None:

@@ -26,7 +26,6 @@ def through(site: Site, host: SshHost, by: Relay) -> None:
     known.write_text(known.read_text() + f"[127.0.0.1]:{by.port} {host.public_host_key}\n")
 
 
-@pytest.mark.soak
 def test_a_gang_goes_down_while_another_host_hangs(ssh_lab: Lab, tmp_path: Path) -> None:
     hosts = ssh_lab(3)
     site = Site(tmp_path, hosts)

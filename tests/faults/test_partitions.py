@@ -108,7 +108,6 @@ def desk(cables: CableLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         gate.open()
 
 
-@pytest.mark.soak
 def test_a_partition_during_dispatch_loses_the_answer_and_not_the_start(desk: Slices, ledger: Ledger) -> None:
     with ledger.closed():
         desk.hold_answer_of("go")
@@ -129,7 +128,6 @@ def test_a_partition_during_dispatch_loses_the_answer_and_not_the_start(desk: Sl
     ledger.check()
 
 
-@pytest.mark.soak
 def test_a_partition_between_commit_and_dispatch_sends_the_gang_elsewhere(
     desk: Slices, ledger: Ledger
 ) -> None:
@@ -149,7 +147,6 @@ def test_a_partition_between_commit_and_dispatch_sends_the_gang_elsewhere(
     ledger.check()
 
 
-@pytest.mark.soak
 def test_a_partition_and_the_death_of_the_invocation_leave_the_attempt_to_the_next_one(
     desk: Slices, ledger: Ledger
 ) -> None:
@@ -190,7 +187,7 @@ def test_a_partition_during_a_poll_is_no_death_however_long_it_lasts(desk: Slice
     ledger.check()
 
 
-@pytest.mark.parametrize("delivered", [pytest.param(True, marks=pytest.mark.soak), False])
+@pytest.mark.parametrize("delivered", [True, False])
 def test_a_partition_during_a_stop_keeps_the_slice_taken_until_the_stop_is_proven(
     desk: Slices, ledger: Ledger, delivered: bool
 ) -> None:
@@ -255,7 +252,6 @@ def test_an_orphan_of_a_healed_partition_is_stopped_before_its_host_takes_someth
     two_copies_for_a_while(desk, ledger, forget, every=10.0)
 
 
-@pytest.mark.soak
 def test_where_lost_workers_may_be_replaced_their_ghosts_are_stopped_before_anything_else(
     desk: Slices, ledger: Ledger
 ) -> None:
