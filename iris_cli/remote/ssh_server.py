@@ -10,13 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-import paramiko
-from paramiko import (  # type: ignore[attr-defined]  # the published types lack these names
-    AUTH_FAILED,
-    AUTH_SUCCESSFUL,
-    OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED,
-    OPEN_SUCCEEDED,
-)
+from iris_cli.remote.lazy_invoke import loading_invoke_on_use
+
+with loading_invoke_on_use():
+    import paramiko
+    from paramiko import (  # type: ignore[attr-defined]  # the published types lack these names
+        AUTH_FAILED,
+        AUTH_SUCCESSFUL,
+        OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED,
+        OPEN_SUCCEEDED,
+    )
 
 LOOPBACK = "127.0.0.1"
 

@@ -65,13 +65,7 @@ PLANTED = (
 def test_a_misspelling_in_evolve_does_not_pass_the_type_checker(tmp_path: Path) -> None:
     module = tmp_path / "planted.py"
     module.write_text("\n".join([HEAD, FINE, *PLANTED]) + "\n")
-    checker = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        str(module),
-    ]  # with what it has found out about the rest
+    checker = [sys.executable, "-m", "mypy", "--strict", str(module)]  # with the cache of `make types`
     done = subprocess.run(checker, cwd=ROOT, capture_output=True, text=True, check=False)
     lines = module.read_text().splitlines()
     found = {int(number) for number in re.findall(r"planted\.py:(\d+): error", done.stdout)}

@@ -32,7 +32,7 @@ Environment = dict[str, str]
 
 
 class Desk:
-    """An operator who has two hosts of their own, and an account on a Slurm."""
+    """An operator who has three hosts of their own, and an account on a Slurm."""
 
     def __init__(self, site: Site, slurm: Slurm) -> None:
         self.site, self.slurm = site, slurm
@@ -85,7 +85,7 @@ def _read(path: Path) -> Environment:
 
 @pytest.fixture
 def desk(ssh_lab: Callable[..., list[SshHost]], slurm: Slurm, tmp_path: Path) -> Desk:
-    hosts = ssh_lab(2)
+    hosts = ssh_lab(3)
     site = Site(tmp_path, hosts)
     site.write_config({}, tpu="v4-8")
     workers = "".join(
@@ -112,7 +112,7 @@ def assert_same(ours: dict[str, Environment], theirs: dict[str, Environment], *o
         assert all(found[name] for name in found.keys() & _BY_PLACE)
 
 
-_GANG = ("replicas: 2", "coscheduling: {group_by: rack}")
+_GANG = ("replicas: 3", "coscheduling: {group_by: rack}")
 
 
 def test_each_rank_of_a_gang_finds_what_it_finds_under_iris_and_the_first_that_fails_stops_the_others(
@@ -139,15 +139,15 @@ def test_each_rank_of_a_gang_finds_what_it_finds_under_iris_and_the_first_that_f
     theirs = desk.seen("gang", "slurm")
     presets = ("MASTER_ADDR", "MASTER_PORT", "RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_RANK")
     assert_same(desk.seen("gang", "iris"), theirs, *presets, "ODD", "TOKEN", "code", "UID")
-    assert len(theirs) == 2
-    assert {env["IRIS_HOSTS"] for env in theirs.values()} == {"n0,n1"}
-    assert [env["IRIS_WORKER_ID"] for env in theirs.values()] == ["n0", "n1"]
+    assert len(theirs) == 3
+    assert {env["IRIS_HOSTS"] for env in theirs.values()} == {"n0,n1,n2"}
+    assert [env["IRIS_WORKER_ID"] for env in theirs.values()] == ["n0", "n1", "n2"]
     assert {env["IRIS_COORDINATOR_ADDRESS"].split(":")[0] for env in theirs.values()} == {"n0"}
     assert all(Path(env["IRIS_OUTPUT_DIR"]).is_dir() for env in theirs.values())
 
     script = '[ "$IRIS_TASK_INDEX" != 0 ] || exit 7\nexec sleep 600'
     desk.write("cascade", script, *_GANG, "env: {A: b}")
-    with desk.slurm.paused("n1"):  # its rank starts after srun has ended the others
+    with desk.slurm.paused("n2"):  # its rank starts after srun has ended the others
         cascade = desk.submit("cascade")
         said = desk.directory / f"slurm-{cascade}.out"
         until(lambda: said.exists() and "Terminating" in said.read_text())
@@ -222,7 +222,7 @@ def test_a_signal_comes_before_the_time_limit_and_what_reaches_that_is_not_tried
 def test_a_cancelled_job_is_not_tried_again(desk: Desk) -> None:
     desk.write("doomed", "exec sleep 600", *_GANG, "env: {A: b}", "max_retries_failure: 3")
     job = desk.submit("doomed")
-    desk.site.until(lambda: len(desk.seen("doomed", "slurm")) == 2, cycles=False)
+    desk.site.until(lambda: len(desk.seen("doomed", "slurm")) == 3, cycles=False)
     desk.slurm.run("scancel", job)
     [ended] = desk.slurm.ended(job)
     assert (ended["JobState"], ended["Restarts"]) == ("CANCELLED", "0")

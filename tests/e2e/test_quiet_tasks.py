@@ -9,7 +9,6 @@ from tests.support.site import Site
 pytestmark = pytest.mark.ssh
 
 
-@pytest.mark.soak
 def test_the_silent_ranks_of_a_gang_are_named_and_reported_once(slice_of_two: Site) -> None:
     """Nor is the clock of a worker judged by a task that never wrote anything."""
     site = slice_of_two

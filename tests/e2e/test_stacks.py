@@ -35,11 +35,6 @@ def test_a_gang_that_hangs_shows_its_odd_rank_and_who_is_silent(slice_of_four: S
     said = "rank 2 in read_data (train.py:5), ranks 0-1,3 in all_reduce (train.py:4)"
     assert site.job("train")["quiet"].endswith(f": {said}")
     assert said in " ".join(site.iris("why", "train").out.split())
-    assert "iris stacks train" in site.iris("status", "train").out
-    assert "quiet" in site.iris("status").out
-    assert [each for each in site.events() if each["type"] == "WorkerSkewChanged"] == [], (
-        "nothing was written"
-    )
     site.until(told.exists)
     # The first cycle that found any of them quiet has sent it: perhaps before the others were.
     assert re.match(r"tasks_quiet .+ 4 ranks quiet .+ in (read_data|all_reduce) \(train", told.read_text())

@@ -202,7 +202,6 @@ def test_a_stop_writes_nothing_where_a_link_in_place_of_the_attempt_leads(
     assert list(elsewhere.iterdir()) == []
 
 
-@pytest.mark.soak
 def test_a_lost_attempt_is_stopped(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     os.kill(host.wrapper(token), signal.SIGSTOP)

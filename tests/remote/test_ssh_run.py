@@ -274,34 +274,36 @@ def test_many_hosts_at_once(ssh_lab: SshLab, ssh: SshTransport, count: int) -> N
 LOADING = """
 import sys
 from pathlib import Path
-
-def told(*words):
-    print(*words, *(name in sys.modules for name in ("paramiko", "invoke.config")))
-
+from iris_cli.core.ids import WorkerId
 from iris_cli.core.model.worker import Connection
 from iris_cli.remote.ssh import SshTransport
-SshTransport(Path("known_hosts"))
+from iris_cli.remote.transport import Target
+
+def told(words):
+    print(words, *(name in sys.modules for name in ("paramiko", "invoke", "invoke.config")))
+
+place, worker = Path(sys.argv[1]), Target(worker=WorkerId("w"), connection=Connection(host="w"))
+transports = {name: SshTransport(place / "known_hosts", ssh_config=place / name) for name in ("plain", "exec")}
 told("transport")
-from iris_cli.remote.ssh.config import Routes
-told("library")
-for name in ("plain", "exec"):
-    told(name, Routes(Path(sys.argv[1], name)).resolve(Connection(host="w"))[0].port)
+for name, transport in transports.items():
+    transport.known_keys(worker)
+    told(name)
 """
 
 
-def test_the_ssh_library_is_loaded_when_it_is_needed_and_invoke_when_a_configuration_runs_a_command(
+def test_the_ssh_library_is_loaded_at_the_first_use_and_invoke_when_a_configuration_runs_a_command(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "plain").write_text("Host w\n Port 6\n")
-    (tmp_path / "exec").write_text("Match exec true\n Port 7\n")
+    (tmp_path / "exec").write_text(f"Match exec 'touch {tmp_path}/executed'\n Port 7\n")
     command = [sys.executable, "-c", LOADING, str(tmp_path)]
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     assert result.stdout.splitlines() == [
-        "transport False False",
-        "library True False",
-        "plain 6 True False",
-        "exec 7 True True",
+        "transport False False False",
+        "plain True False False",
+        "exec True True True",
     ]
+    assert (tmp_path / "executed").exists()
 
 
 def test_a_broken_ssh_config_is_a_local_error_with_its_name(ssh_lab: SshLab, tmp_path: Path) -> None:

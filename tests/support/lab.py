@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -66,14 +65,16 @@ class Host:
     """The actual state of a host; the state in the log may be older."""
 
     facts: WorkerUpdated
-    boots: Iterator[int] = field(default_factory=lambda: count(2))
+    boots: int = 1
 
     def reboot(self) -> None:
-        self.facts = replace(self.facts, boot_id=f"boot-{next(self.boots)}")
+        self.boots += 1
+        self.facts = replace(self.facts, boot_id=f"boot-{self.boots}")
 
     def wipe(self) -> None:
         """Remove its iris directory: the next probe writes a new incarnation."""
-        self.facts = replace(self.facts, incarnation=f"{self.facts.worker}-life-{next(self.boots)}")
+        self.boots += 1
+        self.facts = replace(self.facts, incarnation=f"{self.facts.worker}-life-{self.boots}")
 
 
 class Lab:
@@ -89,7 +90,7 @@ class Lab:
         self.policies: dict[WorkerId, ReplaceLost] = {}
         self.cloud = Cloud()
         self._gone: set[WorkerId] = set()
-        self._tokens = count(first_token)
+        self._last_token = first_token - 1
         with self.transaction() as draft:
             draft.record(ClusterCreated(name="lab"))
 
@@ -259,7 +260,8 @@ class Lab:
         return plan(cluster or self.cluster, self.now, limits=self.limits)
 
     def _new_token(self) -> Token:
-        return Token(f"{next(self._tokens):032x}")
+        self._last_token += 1
+        return Token(f"{self._last_token:032x}")
 
     # Answers of workers
 
@@ -282,9 +284,8 @@ class Lab:
             told = {report.token for report in said}
             live = {each.token for _, each in self.cluster.live_attempts_on(known.id)} - told
             said = (*said, *(AttemptReport(token=token, state=RemoteState.LOST) for token in sorted(live)))
-        return WorkerReport(
-            worker=facts.worker, boot_id=facts.boot_id, incarnation=facts.incarnation, attempts=said
-        )
+        boot, life = facts.boot_id, facts.incarnation
+        return WorkerReport(worker=facts.worker, boot_id=boot, incarnation=life, attempts=said)
 
     def answers(self, *seen: WorkerReport | Silence, unheard: Iterable[str] = ()) -> Lab:
         """Process a batch of a poll; the answers of `unheard` have not arrived yet."""

@@ -17,6 +17,7 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.errors import NotWritableError
 from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, PresentedKey
+from iris_cli.remote.lazy_invoke import loading_invoke_on_use
 from iris_cli.remote.ssh.call import SshCall
 from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 
@@ -153,8 +154,9 @@ class SshTransport:
         """Return the dialer. Call this before the timeouts of a call start, because the import takes a while."""
         with self._lock:
             if self._dialer is None:
-                from iris_cli.remote.ssh.config import Routes
-                from iris_cli.remote.ssh.dialer import MAX_UNUSED, Dialer
+                with loading_invoke_on_use():
+                    from iris_cli.remote.ssh.config import Routes
+                    from iris_cli.remote.ssh.dialer import MAX_UNUSED, Dialer
 
                 if not self._shared:
                     _tune_interpreter()
