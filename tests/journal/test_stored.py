@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from msgspec import Struct
 
+from iris_cli import core, journal
 from iris_cli.core.messages.notices import NoticeState
 from iris_cli.core.model.cluster import Announced
 from iris_cli.core.structs import Record, Value
 from iris_cli.journal.codec import BadEventError, decode, encode
 from tests.journal.test_codec import values_of
+
+for package in (core, journal):  # a class is known once its module is loaded, which other tests may do or not
+    for module in walk_packages(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
 
 
 def below(cls: type[Struct]) -> Iterator[type[Struct]]:
