@@ -103,6 +103,14 @@ def test_a_reader_of_a_reverted_line_is_told(tmp_path: Path, behind: str) -> Non
         pass
 
 
+def test_a_reader_of_a_removed_log_is_told(tmp_path: Path) -> None:
+    state = filled(tmp_path / "state", 5)
+    assert state.read().seq == 5
+    (state.path / "events.jsonl").unlink()
+    with pytest.raises(LogReplacedError):
+        state.read(after_seq=5)
+
+
 @pytest.mark.parametrize("damaged", [3, 6])
 def test_who_saw_damage_learns_that_other_lines_stand_there_since(tmp_path: Path, damaged: int) -> None:
     state = filled(tmp_path / "state", 6)
