@@ -17,11 +17,10 @@ from page_tables import update_counterparts, update_transitions
 from page_texts import EXIT_CODES, JOB_FILES, KNOWN_CAUSES, QUIET
 from pictures import draw_pictures
 from session_picture import draw_session
-from typer.main import get_command
 
 from iris_cli import client
 from iris_cli.cli.command_types import example_lines, panel_of
-from iris_cli.cli.tree import COMMANDS, build
+from iris_cli.cli.tree import COMMANDS, parser
 from iris_cli.client.fields import JobFields
 from iris_cli.core import constraints, resources, topology
 from iris_cli.core.autoscaling import (
@@ -240,7 +239,7 @@ def cli() -> Iterator[str]:
     yield from ("", "## Quiet output", "", *QUIET)
     yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
     yield from (f"| {code.value} | {EXIT_CODES[code]} |" for code in ExitCode)
-    root = get_command(build(COMMANDS))
+    root = parser(COMMANDS)
     yield from _command("iris", root)
 
 

@@ -83,12 +83,10 @@ def run(words: Sequence[str], commands: Sequence[str], clock: Clock = SYSTEM_CLO
 
 @cache
 def parser(commands: tuple[str, ...]) -> Any:
-    """Return the parser of a line with these commands. A process that runs many lines makes it once."""
-    return typer.main.get_command(build(commands))
+    """Return a parser with only these commands, because importing a command takes time.
 
-
-def build(commands: Sequence[str]) -> typer.Typer:
-    """Build a tree with only these commands, because importing a command takes time."""
+    A process that runs many lines makes each parser once.
+    """
     app = Commands(
         name="iris",
         cls=Root,
@@ -107,7 +105,7 @@ def build(commands: Sequence[str]) -> typer.Typer:
         else:
             cls = getattr(module, "CLS", Command)
             app.command(name, epilog=module.EXAMPLES, cls=cls)(_function(module, name))
-    return app
+    return typer.main.get_command(app)
 
 
 def _group(name: str, module: Any) -> typer.Typer:

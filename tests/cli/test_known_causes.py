@@ -7,9 +7,8 @@ import shlex
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
-from iris_cli.cli.tree import COMMANDS, build
+from iris_cli.cli.tree import COMMANDS, parser
 from iris_cli.core.known_causes import rules
 
 OF_OTHERS = {"--ipc", "--scopes", "--shm-size"}  # docker, gcloud
@@ -17,7 +16,7 @@ OF_OTHERS = {"--ipc", "--scopes", "--shm-size"}  # docker, gcloud
 
 @pytest.fixture(scope="module")
 def iris() -> Any:
-    return get_command(build(COMMANDS))
+    return parser(COMMANDS)
 
 
 def command(iris: Any, words: list[str]) -> tuple[Any, list[str]]:

@@ -6,9 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from typer.main import get_command
-
-from iris_cli.cli.tree import COMMANDS, build
+from iris_cli.cli.tree import COMMANDS, parser
 from tests.house.rules import Module, house
 from tests.render.pictures import COLOURED, PICTURES
 from tests.render.snapshots import EXPECTED
@@ -32,7 +30,7 @@ def commands() -> Iterator[tuple[tuple[str, ...], list[str]]]:
             flags = [each.opts[0] for each in command.params if getattr(each, "is_flag", False)]
             yield path, [flag for flag in flags if flag != "--help"]
 
-    yield from walk(get_command(build(COMMANDS)), ())
+    yield from walk(parser(COMMANDS), ())
 
 
 def test_every_command_has_a_picture_with_each_of_its_flags() -> None:
