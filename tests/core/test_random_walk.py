@@ -255,6 +255,7 @@ def heal(lab: Lab, *, reboot: bool = False) -> None:
         lab.advance(11 * 60)
 
 
+@given(st.lists(steps, min_size=30, max_size=80), st.booleans())
 def check(walk: list[Step], reboot: bool) -> None:
     lab = new_lab()
     for step in walk:
@@ -271,28 +272,9 @@ def check(walk: list[Step], reboot: bool) -> None:
     assert all(worker.condition is WorkerCondition.HEALTHY for worker in lab.cluster.workers.values())
 
 
-FEW, MANY = (
-    settings(max_examples=number, deadline=None, suppress_health_check=list(HealthCheck))
-    for number in (15, 200)
-)
-walks = st.lists(steps, min_size=30, max_size=80)
-
-
-@FEW
-@given(walks, st.booleans())
-def test_any_sequence_of_observations_breaks_no_invariant_and_every_job_ends(
-    walk: list[Step], reboot: bool
-) -> None:
-    check(walk, reboot)
-
-
-@pytest.mark.soak
-@MANY
-@given(walks, st.booleans())
-def test_many_sequences_of_observations_break_no_invariant_and_every_job_ends(
-    walk: list[Step], reboot: bool
-) -> None:
-    check(walk, reboot)
+@pytest.mark.parametrize("examples", [15, pytest.param(200, marks=pytest.mark.soak)])
+def test_any_sequence_of_observations_breaks_no_invariant_and_every_job_ends(examples: int) -> None:
+    settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))(check)()
 
 
 def test_a_walk_without_any_trouble_succeeds() -> None:

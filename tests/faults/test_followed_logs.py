@@ -42,7 +42,7 @@ class Following:
     def __init__(self, site: Site, *words: str) -> None:
         self.process = site.start("logs", *words, "--follow", "--json")
         self.shown: dict[tuple[int, int, str], list[str]] = defaultdict(list)
-        """Lines by rank, attempt and stream. A line that was being written when it was killed is none."""
+        """Lines by rank, attempt and stream. A line that it was writing when it was killed is left out."""
         self._err: list[bytes] = []
         assert self.process.stdout is not None
         assert self.process.stderr is not None

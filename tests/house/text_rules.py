@@ -17,31 +17,11 @@ _IGNORE_WELL = re.compile(
 
 
 def long_functions(module: Module, most: int = 60) -> Iterator[str]:
-    if not _has_room_for_a_longer_function(module.text, most):
-        return  # most files: to parse them takes long
     for node in module.nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > most:
                 yield f"{module.name}:{node.lineno} {node.name} has {lines} lines, more than {most}"
-
-
-def _has_room_for_a_longer_function(text: str, most: int) -> bool:
-    """Return whether it is further than that from a `def` to the next head of its depth, or to the end."""
-    lines = text.splitlines()
-    heads: list[tuple[int, int]] = []
-    in_string = False
-    for number, line in enumerate(lines):
-        words = line.lstrip()
-        if words.startswith(("def ", "async def ", "class ", "@")) and not in_string:
-            heads.append((number, len(line) - len(words)))
-        in_string ^= line.count('"""') % 2 == 1
-    heads.append((len(lines), 0))
-    return any(
-        next(end for end, other in heads[place + 1 :] if other <= depth) - number > most
-        for place, (number, depth) in enumerate(heads[:-1])
-        if "def " in lines[number]
-    )
 
 
 def long_files(module: Module, most: int = 400) -> Iterator[str]:

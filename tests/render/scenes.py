@@ -74,7 +74,7 @@ def played_once(scene: Callable[[], Lab]) -> Callable[[], Lab]:
     @wraps(scene)
     def copied() -> Lab:
         lab = played()
-        shared = {id(each): each for each in lab.log}  # nobody changes a transaction
+        shared = {id(each): each for each in lab.log}  # transactions never change
         return deepcopy(lab, {**shared, id(lab.cluster): lab.cluster.copy()})
 
     return copied
