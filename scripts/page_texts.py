@@ -52,10 +52,11 @@ max_retries_failure: 3
 timeout: 12h
 ```
 
-The column `defaults:` marks the keys that `cluster.yaml` can set for every job under `defaults:`. The last column
-shows which keys [requests from inside a task](requests.md) accept: all except keys that would read files on the
-operator's machine. In a request `each_line` is a list of lines, not a file. The [Python client](client.md) has keywords
-with the same names, but `group_by` in place of `coscheduling`.
+The column `defaults:` marks the keys that `cluster.yaml` can set for every job under `defaults:`; there
+`max_task_failures` does not apply to gangs. The last column shows which keys
+[requests from inside a task](requests.md) accept: all except keys that would read files on the operator's machine. In a
+request `each_line` is a list of lines, not a file. The [Python client](client.md) has keywords with the same names, but
+`group_by` in place of `coscheduling`.
 
 ## Memory
 

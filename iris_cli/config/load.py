@@ -261,6 +261,8 @@ def _defaults(setting: Setting) -> Defaults:
     env = fields.pop("env")
     # Unlike `memory` of a job, a default does not limit the tasks.
     fields["memory_default"] = fields.pop("memory")
+    # A gang with `max_task_failures` is refused; the default is only for other jobs.
+    fields["max_task_failures_default"] = fields.pop("max_task_failures")
     return Defaults(job=request_of(fields), env=env or {})
 
 

@@ -160,10 +160,11 @@ def test_every_field_is_among_them() -> None:
     told = {*FIELDS, *OTHERS, *RACK, "name", "command"} - {"prefer", "env_file", "coscheduling"} | {
         "group_by"
     }
-    shipped, inside_a_task = {"workdir", "workspace", "lines", "memory_default"}, {"inherit_constraints"}
+    shipped, inside_a_task = {"workdir", "workspace", "lines"}, {"inherit_constraints"}
+    of_the_cluster = {"memory_default", "max_task_failures_default"}
     of_another_job, of_a_terminal, of_a_script = {"again", "failed"}, {"client"}, {"job_script"}
     assert {item.name for item in fields(JobRequest)} - told == (
-        shipped | inside_a_task | of_another_job | of_a_terminal | of_a_script
+        shipped | inside_a_task | of_the_cluster | of_another_job | of_a_terminal | of_a_script
     )
 
 

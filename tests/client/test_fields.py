@@ -13,7 +13,7 @@ from iris_cli.core.messages.requests import Submit
 from iris_cli.core.model.job import JobRequest
 from iris_cli.errors import UsageError
 
-MADE_BY_US = frozenset({"workspace", "lines", "memory_default"})
+MADE_BY_US = frozenset({"workspace", "lines", "memory_default", "max_task_failures_default"})
 """What becomes of `workdir` and `each_line` on the way, and of the defaults of a configuration."""
 
 SAID: dict[str, Any] = {

@@ -237,6 +237,10 @@ def test_defaults_of_jobs_and_of_their_environment(load: Load) -> None:
     assert defaults.env == {"A": "x"}
 
 
+def test_a_default_of_tolerated_failures_is_kept_apart_from_that_of_a_job(load: Load) -> None:
+    assert load("defaults: {max_task_failures: 2}").defaults.job == JobRequest(max_task_failures_default=2)
+
+
 def test_a_scale_group_says_what_its_workers_will_be() -> None:
     group = load_cluster_config(EXAMPLE).scale_groups[0]
     assert (group.name, group.min_slices, group.max_slices, group.priority) == ("v5e-west", 0, 4, 10)

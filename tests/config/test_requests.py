@@ -345,6 +345,7 @@ def test_every_field_of_a_job_can_be_asked_for_or_is_named_as_one_that_can_not()
         "client",  # of the terminal of `iris run`
         "job_script",
         "memory_default",
+        "max_task_failures_default",
     }
     unknown = {item.name for item in fields(JobRequest)} - FIELDS - elsewhere
     assert not unknown, f"decide whether a task may ask for {unknown}"

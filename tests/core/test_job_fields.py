@@ -13,7 +13,7 @@ from iris_cli.core.model.job import Job, JobRequest
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind
 from iris_cli.errors import ExitCode, UsageError
 
-MADE_BY_US = frozenset({"lines", "memory_default"})
+MADE_BY_US = frozenset({"lines", "memory_default", "max_task_failures_default"})
 """Made of `each_line`, and of the defaults of a configuration: nobody can say them."""
 ELSEWHERE = {
     "name": "id",

@@ -53,6 +53,13 @@ def refusal(fleet: Fleet = FLEET, cluster: Cluster | None = None, **request: Any
     return refused.value
 
 
+def test_a_default_of_tolerated_failures_is_not_for_gangs_nor_for_jobs_with_their_own() -> None:
+    assert asked(max_task_failures_default=2).max_task_failures == 2
+    assert asked(max_task_failures_default=2, max_task_failures=0).max_task_failures == 0
+    assert asked(max_task_failures_default=2, tpu="v4-32").max_task_failures == 0
+    assert "gang" in refusal(max_task_failures_default=2, max_task_failures=1, tpu="v4-32").message
+
+
 # Shapes: replicas, groups, and what makes a gang
 
 

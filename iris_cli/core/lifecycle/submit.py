@@ -66,6 +66,8 @@ def accept(
     name = _choose_name(cluster, request, command)
     parent = parent_of(name)
     fields: dict[str, Any] = {"priority": cluster.jobs[parent].priority} if parent is not None else {}
+    if request.max_task_failures_default is not None and not group_by:
+        fields["max_task_failures"] = request.max_task_failures_default
     fields |= _copied_fields(request)
     job = Job(
         id=name,

@@ -272,8 +272,9 @@ class JobRequest(Struct, frozen=True, kw_only=True):
 
     `workdir` is a directory on this machine, `job_script` the absolute path of a program. Before iris accepts the
     request, it packs both into `workspace` and stores `each_line` as `lines`. `memory_default` is the memory that the
-    job gets if `memory` is not given; it sets no limit. `again` is an ended job whose fields are the defaults.
-    `failed`: submit only the tasks of this array that did not succeed.
+    job gets if `memory` is not given; it sets no limit. `max_task_failures_default` replaces a missing
+    `max_task_failures`, except in gangs. `again` is an ended job whose fields are the defaults. `failed`: submit only
+    the tasks of this array that did not succeed.
     """
 
     name: str | None = None
@@ -314,6 +315,7 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     each_line: tuple[str, ...] | None = None
     lines: Lines | None = None
     memory_default: int | None = None
+    max_task_failures_default: int | None = None
     image: str | None = None
     client: str | None = None
     job_script: str | None = None
