@@ -21,9 +21,10 @@ from iris_cli.core.autoscaling.groups import GroupState, booting_workers, group_
 from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.model.job import NO_MISSING_INPUTS, MissingInputs
 from iris_cli.core.model.slice import Provider, ScaleGroup, Slice, SliceState, slice_name, slice_of
-from iris_cli.core.scheduling import plan
+from iris_cli.core.scheduling import Plan, plan
 from iris_cli.core.scheduling.order import group_by_job
 from iris_cli.core.scheduling.placement import REGION, VARIANT
+from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import positions_of
 from iris_cli.core.units import format_duration
 
@@ -229,7 +230,24 @@ def _compute_demand(
     dry_run = plan(expected, now, limits=limits, gang_reserve_after=0.0, missing=missing)
     tasks, workers = group_by_job(expected.pending_tasks()), list(expected.workers.values())
     waiting_for_own_slices = dry_run.waiting_for_own_slices
-    return compute_demand(dry_run.result, workers, tasks, cluster.jobs.get, now, waiting_for_own_slices)
+    demand = compute_demand(dry_run.result, workers, tasks, cluster.jobs.get, now, waiting_for_own_slices)
+    placed = demand.placed | _workers_of_stopping_gangs(cluster, dry_run)
+    return Demand(entries=demand.entries, placed=placed, kept=demand.kept)
+
+
+def _workers_of_stopping_gangs(cluster: Cluster, dry_run: Plan) -> frozenset[WorkerId]:
+    """Return the workers of the last round of each gang whose next round waits only for the end of the last one."""
+    gangs = dict.fromkeys(
+        attempt_id.task.job
+        for attempt_id, attempt in cluster.live_attempts()
+        if attempt.state is AttemptState.STOPPING and cluster.jobs[attempt_id.task.job].is_gang
+    )
+    return frozenset(
+        task.attempts[-1].worker
+        for job in gangs
+        if job in dry_run.waiting and {each.kind for each in dry_run.waiting[job]} == {ReasonKind.STOPPING}
+        for task in cluster.tasks_of(job)
+    )
 
 
 def _expected_cluster(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:
