@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from hashlib import sha256
 
 from iris_cli.capacity.provider import ProviderError
@@ -14,9 +13,6 @@ from iris_cli.core import ScaleGroup, SliceHost
 from iris_cli.core.messages.cloud import LABEL_PREFIX, CloudSlice, CloudState, Refusal
 from iris_cli.core.model.slice import NodeAccess, Slice, SliceState
 from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR
-
-_JSON_SINCE = (24, 5, 1)
-"""The first release whose `squeue --json` applies filters (CHANGELOG/slurm-24.05.md in SchedMD/slurm)."""
 
 
 class SlurmProvider:
@@ -88,24 +84,8 @@ class SlurmProvider:
 
     def _jobs(self, *options: str) -> Sequence[SlurmJob]:
         """Return the jobs of this user, including the ended jobs that slurmctld remembers."""
-        command = ["squeue", "--me", "--states=all", *options]
-        jobs = self._jobs_from_json(command) if self._has_json else None
-        if jobs is None:
-            text = self._run_checked([*command, "--noheader", f"--format={reading.SQUEUE_FORMAT}"])
-            jobs = reading.parse_squeue(text)
-        return jobs
-
-    @cached_property
-    def _has_json(self) -> bool:
-        return reading.parse_release(self._run(["squeue", "--version"]).stdout) >= _JSON_SINCE
-
-    def _jobs_from_json(self, command: Sequence[str]) -> Sequence[SlurmJob] | None:
-        """Return the jobs in squeue's JSON; None if squeue can't print JSON or its format is unknown."""
-        result = self._run([*command, "--json"])
-        try:
-            return reading.parse_squeue_json(result.stdout) if result.status == 0 else None
-        except (LookupError, TypeError, ValueError, AttributeError):
-            return None
+        command = ["squeue", "--me", "--states=all", "--noheader", f"--format={reading.SQUEUE_FORMAT}"]
+        return reading.parse_squeue(self._run_checked([*command, *options]))
 
     def _jobs_in_accounting(self, shown: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
         """Return ended jobs of known slices that slurmctld has forgotten, from Slurm's accounting if there is one."""

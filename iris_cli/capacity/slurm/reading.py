@@ -7,10 +7,8 @@ the last field of a line may contain the separator. Lines in another format are 
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -54,8 +52,6 @@ _STATES = {
 _NODES_MAY_BE_DOWN = frozenset({"NODE_FAIL", "BOOT_FAIL", "REVOKED", "LAUNCH_FAILED"})
 _ABSENT = frozenset({"", "None", "(null)", "None assigned"})
 """Texts for an absent reason or node list."""
-_FLAGS = ("COMPLETING", "CONFIGURING")
-"""Flags that squeue prints instead of the state. Its JSON has the state and the flags."""
 
 
 class SlurmJob(Struct, frozen=True, kw_only=True):
@@ -126,41 +122,6 @@ def _rows(text: str, separator: str, separators: int) -> Iterator[list[str]]:
     return (
         line.split(separator, separators) for line in text.split("\n") if line.count(separator) >= separators
     )
-
-
-def parse_release(text: str) -> tuple[int, ...]:
-    """Return the release in the output of `squeue --version`, such as (22, 5, 8); () if it has no number."""
-    match = re.search(r" (\d{2})\.(\d{2})(?:\.(\d{1,3}))?(?!\d)", text)
-    return tuple(int(part or 0) for part in match.groups()) if match is not None else ()
-
-
-def parse_squeue_json(text: str) -> list[SlurmJob]:
-    """Return the jobs in the output of `squeue --json`. The types of fields differ between releases of Slurm.
-
-    Raises ValueError, TypeError, LookupError or AttributeError for text in another format. Raises ValueError if the
-    output contains `errors`: if slurmctld does not answer, squeue 22.05 prints them and exits with status 0.
-    """
-    document, found = json.loads(text), []
-    if document.get("errors"):
-        raise ValueError("squeue reports errors")
-    for each in document["jobs"]:
-        states = each.get("job_state") or ["UNKNOWN"]
-        words = [states] if isinstance(states, str) else list(states)
-        flags = [word for word in words if word in _FLAGS]
-        found.append(
-            SlurmJob(
-                id=int(each["job_id"]),
-                state=(flags or words)[0],
-                name=str(each.get("name") or ""),
-                comment=_json_text(each.get("comment")),
-                uid=str(each.get("user_id", "")),
-                reason=str(each.get("state_description") or each.get("state_reason") or ""),
-                nodes=_node_list(str(each.get("nodes") or "")),
-                submitted=_json_number(each.get("submit_time")) or 0,
-                ends_at=_json_number(each.get("end_time")),
-            )
-        )
-    return found
 
 
 def parse_sacct(text: str, job: str) -> SlurmJob | None:
@@ -237,20 +198,6 @@ def _node_list(text: str) -> str:
 
 def _seconds(text: str) -> int | None:
     return int(text) if text.isdecimal() and text != "0" else None
-
-
-def _json_number(value: Any) -> int | None:
-    """Return a number in Slurm's JSON: a plain number, or an object with `number`, `set` and `infinite`.
-
-    Return None if it is unknown or infinite. The number 0 means unknown.
-    """
-    if isinstance(value, Mapping):
-        value = value.get("number") if value.get("set") and not value.get("infinite") else None
-    return value if isinstance(value, int) and value > 0 else None
-
-
-def _json_text(value: Any) -> str:
-    return str(value.get("job") or "") if isinstance(value, Mapping) else str(value or "")
 
 
 def group_by_name(jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:

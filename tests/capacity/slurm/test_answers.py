@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
@@ -37,36 +35,10 @@ class Recorder:
         return [command for command in self.commands if command[0] == name]
 
 
-def job(number: int, name: str = "west-1", **fields: Any) -> dict[str, Any]:
-    shown = {
-        "job_id": number,
-        "name": name,
-        "comment": build_comment(name, "us", "west"),
-        "job_state": ["PENDING"],
-    }
-    return {**shown, "submit_time": {"set": True, "infinite": False, "number": 5}, **fields}
-
-
-def squeue(
-    release: str, *jobs: dict[str, Any], errors: Sequence[object] = (), columns: CommandOutput = FAILED
-) -> Callable[[Sequence[str]], CommandOutput]:
-    """An `squeue` that prints these jobs as JSON, whatever the filters."""
-
-    def answer(command: Sequence[str]) -> CommandOutput:
-        if "--version" in command:
-            return CommandOutput(0, f"slurm {release}\n", "")
-        return (
-            CommandOutput(0, json.dumps({"jobs": jobs, "errors": errors}), "")
-            if "--json" in command
-            else columns
-        )
-
-    return answer
-
-
-def columns(state: str, nodes: str = "n[0-1]") -> CommandOutput:
-    fields = ("7", "5", "NONE", "0", state, nodes, "west-1", build_comment("west-1", "us", "west"), "None")
-    return CommandOutput(0, SEPARATOR.join(fields), "")
+def columns(state: str, nodes: str = "n[0-1]", name: str = "west-1", number: int = 7) -> CommandOutput:
+    comment = build_comment(name, "us", "west")
+    fields = (str(number), "5", "NONE", "0", state, nodes, name, comment, "None")
+    return CommandOutput(0, SEPARATOR.join(fields) + "\n", "")
 
 
 def states(*lines: tuple[str, str]) -> CommandOutput:
@@ -93,43 +65,17 @@ def listed(run: Recorder) -> CloudSlice:
     return there
 
 
-def test_a_later_release_is_asked_for_json() -> None:
-    run = Recorder(squeue=squeue("24.05.3", job(7, state_reason="Priority")))
-    [there] = SlurmProvider("us", run=run).list()
-    assert (there.state, there.group, there.remark) == (
-        CloudState.CREATING,
-        "west",
-        "Slurm job 7: PENDING (Priority)",
-    )
-    assert not any(each.startswith("--format") for command in run.commands for each in command)
-
-
-@pytest.mark.parametrize("release", ["22.05.8", "23.02.6", "23.11.10", "24.05.0"])
-def test_json_is_not_used_before_it_is_filtered(release: str) -> None:
-    """Before 24.05.1, `squeue --json` ignores filters: it prints the jobs of other users, too."""
-    run = Recorder(squeue=squeue(release, job(8), columns=columns("PENDING", "")))
-    assert listed(run).remark == "Slurm job 7: PENDING"
-    assert not any("--json" in command for command in run.commands)
-
-
 def test_only_the_jobs_of_a_slice_are_cancelled_even_if_slurm_ignores_the_filter() -> None:
-    run = Recorder(squeue=squeue("24.05.3", job(7), job(8, "west-2")), scancel=CommandOutput(0, "", ""))
+    both = columns("PENDING", "").stdout + columns("PENDING", "", "west-2", 8).stdout
+    run = Recorder(squeue=CommandOutput(0, both, ""), scancel=CommandOutput(0, "", ""))
     SlurmProvider("us", run=run).delete("west-1")
     assert run.called("scancel") == [["scancel", "7"]]
 
 
 def test_other_jobs_do_not_prevent_a_submission_if_slurm_ignores_the_filter() -> None:
-    run = Recorder(squeue=squeue("24.05.3", job(8, "west-2")), sbatch=CommandOutput(0, "9\n", ""))
+    run = Recorder(squeue=columns("PENDING", "", "west-2", 8), sbatch=CommandOutput(0, "9\n", ""))
     SlurmProvider("us", run=run).create("west-1", slurm_group())
     assert len(run.called("sbatch")) == 1
-
-
-def test_json_with_errors_is_no_answer() -> None:
-    """squeue can print an empty list with exit status 0 if slurmctld does not answer."""
-    run = Recorder(squeue=squeue("24.05.3", errors=[{"error": "Unspecified error"}]))
-    with pytest.raises(ProviderError) as refused:
-        SlurmProvider("us", run=run).list()
-    assert refused.value.refusal is Refusal.UNANSWERED
 
 
 def test_the_end_of_a_job_is_proof_only_if_each_node_is_known_to_be_up() -> None:
@@ -141,9 +87,9 @@ def test_the_end_of_a_job_is_proof_only_if_each_node_is_known_to_be_up() -> None
         (states(*up[:1]), False),
         (FAILED, False),
     ):
-        run = Recorder(squeue=squeue("22.05.8", columns=columns("TIMEOUT")), sinfo=sinfo, scontrol=hostnames)
+        run = Recorder(squeue=columns("TIMEOUT"), sinfo=sinfo, scontrol=hostnames)
         assert listed(run).processes_gone is is_proof, sinfo
-    never_ran = Recorder(squeue=squeue("22.05.8", columns=columns("CANCELLED", "")), scontrol=hostnames)
+    never_ran = Recorder(squeue=columns("CANCELLED", ""), scontrol=hostnames)
     assert not listed(never_ran).processes_gone
 
 
@@ -153,7 +99,7 @@ def _hang(command: Sequence[str]) -> CommandOutput:
 
 def test_the_accounts_tell_the_end_of_a_job_that_slurmctld_has_forgotten() -> None:
     line = "7|5|CANCELLED by 1000|n[0-1]|None\n"
-    forgotten = squeue("22.05.8", columns=CommandOutput(0, "", ""))
+    forgotten = CommandOutput(0, "", "")
     ended = listed(
         Recorder(squeue=forgotten, sacct=CommandOutput(0, line, ""), scontrol=hostnames, sinfo=_hang)
     )
@@ -177,7 +123,7 @@ def test_the_accounts_tell_the_end_of_a_job_that_slurmctld_has_forgotten() -> No
 @pytest.mark.parametrize("answer", [FAILED, CommandOutput(0, "", "killed"), CommandOutput(-9, "", "")])
 def test_an_incomplete_answer_is_no_listing(answer: CommandOutput) -> None:
     """An empty list is an answer only with exit status 0: by format, squeue prints nothing else for no jobs."""
-    run = Recorder(squeue=squeue("22.05.8", columns=answer))
+    run = Recorder(squeue=answer)
     if answer.status == 0:
         assert SlurmProvider("us", run=run).list() == ()
         return

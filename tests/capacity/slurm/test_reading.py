@@ -1,21 +1,9 @@
 """What iris reads from the output of Slurm's commands.
 
-The columns are those of 22.05, which `test_allocations.py` also reads from a real Slurm. The JSON has the fields and
-types of recorded outputs of each release, with values of our own. The recordings:
-
-- 21.08.5 (v0.0.37): exporter/fixtures/squeue_out.json in rivosinc/prometheus-slurm-exporter
-- 22.05.8 (v0.0.38): recorded on the Slurm of these tests, with slurmctld running and stopped
-- 23.02.8 (v0.0.39): slurmweb/tests/assets/slurmrestd/23.02/slurm-job-pending.json in rackslab/Slurm-web
-- 23.11.1 (v0.0.40): the jobs of zocalo's tests of its Slurm API, in DiamondLightSource/python-zocalo
-- 24.05.3 (v0.0.40): slurmweb/tests/assets/slurmrestd/24.05/slurm-job-timeout.json in rackslab/Slurm-web
-
-slurmrestd and squeue print jobs with the same plugin.
+The columns are those of 22.05, which `test_allocations.py` also reads from a real Slurm.
 """
 
 from __future__ import annotations
-
-import json
-from typing import Any
 
 import pytest
 
@@ -24,10 +12,8 @@ from iris_cli.capacity.slurm.reading import (
     Grant,
     node_troubles,
     parse_grants,
-    parse_release,
     parse_sacct,
     parse_squeue,
-    parse_squeue_json,
     tracks_by_cgroup,
 )
 from iris_cli.core.messages.cloud import CloudState
@@ -61,77 +47,7 @@ def test_jobs_are_read_from_the_columns_of_22_05() -> None:
     assert over.describe() == "Slurm job 5: TIMEOUT (TimeLimit)"
 
 
-def in_json(**fields: Any) -> str:
-    return json.dumps({"meta": {}, "jobs": [fields], "errors": []})
-
-
-def number(value: int) -> dict[str, Any]:
-    return {"set": True, "infinite": False, "number": value}
-
-
-RUNNING = {"job_id": 12, "name": "west-0f1e-1", "nodes": "n[0-1]", "state_reason": "None", "user_id": 1000}
-PLAIN_TIMES = {"submit_time": 1795680000, "end_time": 1795683600}
-TIMES_WITH_FLAGS = {name: number(value) for name, value in PLAIN_TIMES.items()}
 COMMENT = "iris-us:west:11"
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"comment": COMMENT, "job_state": "RUNNING", "array_task_id": None, **PLAIN_TIMES},
-        {"comment": COMMENT, "job_state": "RUNNING", "state_description": "", **PLAIN_TIMES},
-        {"comment": COMMENT, "job_state": ["RUNNING"], "state_description": "", **TIMES_WITH_FLAGS},
-        {
-            "comment": {"administrator": "", "job": COMMENT, "system": ""},
-            "job_state": ["RUNNING"],
-            **TIMES_WITH_FLAGS,
-        },
-    ],
-    ids=["21.08 and 22.05", "23.02", "23.11 and 24.05", "comments as in sacct"],
-)
-def test_a_job_in_the_json_of_each_release_is_the_one_of_the_columns(fields: dict[str, Any]) -> None:
-    [job] = parse_squeue_json(in_json(**RUNNING, **fields))
-    plain = ("12", "1795680000", "1795683600", "1000", "RUNNING", "n[0-1]", "west-0f1e-1", COMMENT, "None")
-    assert [job] == parse_squeue(squeue(*plain))
-
-
-@pytest.mark.parametrize("state", ["PENDING", ["PENDING"]], ids=["23.02", "24.05"])
-def test_a_pending_job_with_an_expected_start_has_no_nodes_yet(state: str | list[str]) -> None:
-    """Slurm plans an end and nodes for it, but has granted none."""
-    planned = {"end_time": number(1795683600), "nodes": "", "scheduled_nodes": "cn[052-067]"}
-    [job] = parse_squeue_json(in_json(job_id=326, job_state=state, state_reason="Resources", **planned))
-    assert (job.cloud_state, job.nodes) == (CloudState.CREATING, "")
-    assert job.describe() == "Slurm job 326: PENDING (Resources)"
-
-
-def test_the_description_of_a_state_is_the_reason_as_in_the_columns() -> None:
-    [job] = parse_squeue_json(
-        in_json(job_id=3, job_state="PENDING", state_reason="None", state_description="no license")
-    )
-    assert job.describe() == "Slurm job 3: PENDING (no license)"
-
-
-def test_json_with_errors_is_no_list_of_jobs() -> None:
-    """As 22.05 prints it, with exit status 0, if slurmctld does not answer."""
-    error = {
-        "description": "Failed while looking for jobs",
-        "error_number": -1,
-        "error": "Unspecified error",
-        "source": "slurm_load_jobs",
-    }
-    with pytest.raises(ValueError, match="errors"):
-        parse_squeue_json(json.dumps({"meta": {}, "errors": [error], "jobs": []}))
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"jobs": [{"job_state": "RUNNING"}]}', '{"jobs": [{"job_id": 1', "squeue: error"],
-)
-def test_other_output_is_no_list_of_jobs(text: str) -> None:
-    with pytest.raises((LookupError, TypeError, ValueError, AttributeError)):
-        parse_squeue_json(text)
-
-
 HOSTILE = "a\x1fb\x1c\x1d\x1e\x85\u2028 '\"$(id)\r\x1b[31m"
 
 
@@ -152,13 +68,6 @@ def test_names_and_comments_with_control_characters_are_not_taken_for_ours() -> 
     ] == [9]
 
 
-def test_flags_and_unset_times_in_json() -> None:
-    unset = {"set": False, "infinite": False, "number": 0}
-    text = in_json(job_id=3, job_state=["TIMEOUT", "COMPLETING"], submit_time=number(5), end_time=unset)
-    [job] = parse_squeue_json(text)
-    assert (job.cloud_state, job.ends_at) == (CloudState.DELETING, None)
-
-
 def test_an_unknown_state_proves_nothing() -> None:
     [job] = parse_squeue(squeue("1", "5", "N/A", "0", "MELTING", "", "a", "b", "None"))
     assert (job.cloud_state, job.has_ended) == (CloudState.CREATING, False)
@@ -168,13 +77,6 @@ def test_an_unknown_state_proves_nothing() -> None:
 def test_the_end_of_a_job_on_a_node_that_failed_proves_nothing(state: str, gone: bool) -> None:
     [job] = parse_squeue(squeue("1", "5", "N/A", "0", state, "n0", "a", "b", "None"))
     assert job.processes_may_be_gone is gone
-
-
-def test_the_release_of_slurm_is_read_or_unknown() -> None:
-    assert parse_release("slurm-wlm 22.05.8\n") == (22, 5, 8)
-    assert parse_release("slurm 23.11.10-1") == (23, 11, 10)
-    assert parse_release("slurm 24.05\n") == (24, 5, 0)
-    assert parse_release("") == ()
 
 
 def test_the_end_of_a_job_is_read_from_the_accounts() -> None:
