@@ -124,6 +124,11 @@ class Session(Struct, dict=True):
     def _listed_hosts(self) -> Mapping[WorkerId, HostConfig]:
         return {host.worker: host for host in self.config.hosts}
 
+    def default_env(self, worker: Worker) -> Mapping[str, str]:
+        """Return the configured default environment of the tasks on a worker."""
+        host = self.hosts.get(worker.id)
+        return host.env if host is not None else self.config.defaults.env
+
     def reconfigure(self, config: ClusterConfig) -> None:
         """Use a new configuration of the same cluster from now on. Open calls finish with the old configuration."""
         self.config = config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import random
 from collections.abc import Callable
 from hashlib import sha256
@@ -23,13 +24,14 @@ from iris_cli.ops.cycle.answers import WorkspaceFetch
 from iris_cli.ops.cycle.environment import read_line
 from iris_cli.ops.cycle.transfers import MAX_FETCHES, fetch
 from iris_cli.ops.session import Session
-from iris_cli.ops.workspace.archive import END, padded_size, tar_header
+from iris_cli.ops.workspace.archive import END, padded_size
+from iris_cli.ops.workspace.archive import Entry as ArchiveEntry
 from tests.ops.asking import EVAL, running
 from tests.support.fake_runner import Entry, Host, Site
 
 
 def tar(data: bytes, name: bytes = b"data") -> bytes:
-    return tar_header(name, size=len(data)) + data.ljust(padded_size(len(data)), b"\0") + END
+    return ArchiveEntry(os.fsdecode(name), len(data)).header + data.ljust(padded_size(len(data)), b"\0") + END
 
 
 CONTENT = tar(bytes(range(256)) * 2000)

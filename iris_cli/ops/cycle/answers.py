@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from iris_cli.config.schema import HostConfig
 from iris_cli.core import Cluster, Token, Worker, WorkerId, build_worker_attributes, constraints, count
@@ -32,6 +32,8 @@ from iris_cli.ops.session import Session
 if TYPE_CHECKING:
     from iris_cli.remote.task_runner import LogChunk
 
+T = TypeVar("T")
+
 MAX_TEXT = 64 << 10  # characters of a log tail, or of all text in a probe
 NOT_IN_LOG = "not in the log"
 MAX_UPTIME = 100 * 366 * 86400.0  # seconds; a larger uptime or age is invalid
@@ -52,6 +54,21 @@ class WorkspaceFetch(AnswerHeader, frozen=True, kw_only=True):
     """Result of fetching a task's workspace into the state directory. `problem`: why it failed; '' after a success."""
 
     problem: str = ""
+
+
+class SilentError(Exception):
+    """A worker did not answer."""
+
+    def __init__(self, silence: Silence) -> None:
+        super().__init__(silence.detail)
+        self.silence = silence
+
+
+def answered(answer: T | Silence) -> T:
+    """Return the answer. Raises SilentError if the worker did not answer."""
+    if isinstance(answer, Silence):
+        raise SilentError(answer)
+    return answer
 
 
 Observation = WorkerReport | ProbeReport | ReapReport | LogChunks | WorkspaceFetch | Silence

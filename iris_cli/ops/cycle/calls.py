@@ -5,7 +5,7 @@ A worker gets one call at a time. Transfers of workspaces run in addition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -69,8 +69,6 @@ class Call(Struct, frozen=True, kw_only=True):
 
 
 FinishedCall = tuple[Call, WorkerAnswer]
-StopCondition = Callable[[], bool]
-"""Returns True once the caller needs no more answers."""
 
 _MAX_NAMES = 3
 """Maximum number of workers named in a progress line."""
@@ -182,10 +180,8 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
 
     placement = placement_of(cluster, attempt_id)
     job, attempt = placement.job, placement.attempt
-    secrets = secret_values(job)
+    default_env, secrets = session.default_env(placement.worker), secret_values(job)
     line = read_line(session.state, job, placement.index)
-    host = session.hosts.get(placement.worker.id)
-    default_env = host.env if host is not None else session.config.defaults.env
     own_port = (coordinator_port(placement),) if needs_coordinator_port(placement) else ()
     request = LaunchRequest(
         token=attempt.token,
@@ -209,7 +205,7 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
     return request
 
 
-def caches_in_use(cluster: Cluster, worker: WorkerId) -> list[str]:
+def _caches_in_use(cluster: Cluster, worker: WorkerId) -> list[str]:
     """Return the workspace hashes and set-up keys that live attempts and ghosts use on the worker."""
     from iris_cli.remote.launch_request import set_up_key
 
@@ -225,9 +221,9 @@ def caches_in_use(cluster: Cluster, worker: WorkerId) -> list[str]:
 
 
 def unused_bytes(
-    session: Session, worker: Worker, keep: Sequence[str], unused_for: float, *, remove: bool
+    session: Session, cluster: Cluster, worker: Worker, unused_for: float, *, remove: bool
 ) -> int | Silence:
-    """Return the size of the caches that were not used for `unused_for` seconds, except the caches in `keep`.
+    """Return the size of the caches that were not used for `unused_for` seconds, except caches in use.
 
     With `remove`, delete these caches first, and return the size of the caches that could not be deleted.
     """
@@ -235,7 +231,7 @@ def unused_bytes(
         session.target(worker),
         boot_id=worker.boot_id,
         incarnation=worker.incarnation,
-        keep=keep,
+        keep=_caches_in_use(cluster, worker.id),
         unused_for=unused_for,
         remove=remove,
     )
@@ -255,12 +251,11 @@ def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None
     reaped = {cluster.attempt(attempt_id).token: attempt_id for attempt_id in due}
     jobs = (cluster.jobs[attempt_id.task.job] for attempt_id in due)
     had_caches = any(job.workspace is not None or job.setup for job in jobs)
-    keep = caches_in_use(cluster, worker.id) if had_caches else None
 
     def reap() -> ReapReport | Silence:
         report = session.runner.reap(session.target(worker), list(reaped))
-        if keep is not None and not isinstance(report, Silence):
-            unused_bytes(session, worker, keep, session.limits.reap_after, remove=True)
+        if had_caches and not isinstance(report, Silence):
+            unused_bytes(session, cluster, worker, session.limits.reap_after, remove=True)
         return report
 
     return Call(context=structs.replace(observe.call_context(cluster, worker.id), reaped=reaped), act=reap)

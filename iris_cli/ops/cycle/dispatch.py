@@ -21,7 +21,7 @@ from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKin
 from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation
-from iris_cli.ops.cycle.calls import Call, Calls, StopCondition, launch_request, reap_call
+from iris_cli.ops.cycle.calls import Call, Calls, launch_request, reap_call
 from iris_cli.ops.cycle.observe import Poll, WorkerAnswer
 from iris_cli.ops.cycle.orders import Readiness, stale_attempts, stop_order
 from iris_cli.ops.cycle.reply_queue import ReplyQueue
@@ -156,7 +156,11 @@ class Dispatcher:
             self._to_start[attempt.worker] = None
 
     def process_calls(
-        self, *, patience: float = math.inf, until: float = math.inf, is_done: StopCondition = lambda: False
+        self,
+        *,
+        patience: float = math.inf,
+        until: float = math.inf,
+        is_done: Callable[[], bool] = lambda: False,
     ) -> bool:
         """Send queued calls and record their answers. Return True once no call is open.
 

@@ -15,7 +15,7 @@ from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.messages.observations import RemoteState, Silence, WorkerReport
 from iris_cli.errors import NotWritableError, WorkspaceGoneError
 from iris_cli.ops.cycle import observe
-from iris_cli.ops.cycle.answers import Observation, WorkspaceFetch
+from iris_cli.ops.cycle.answers import Observation, SilentError, WorkspaceFetch, answered
 from iris_cli.ops.cycle.calls import Call, local_silence
 from iris_cli.ops.session import ProgressState, Session
 from iris_cli.ops.workspace.archive import InvalidTarError, TarCheck
@@ -156,10 +156,6 @@ _MIN_SPEED = 256 << 10  # bytes per second on average
 _EXTRA_TIME = 120.0  # additional seconds for a busy worker and for calls that had to wait
 
 
-class _SilentError(Exception):
-    """The worker did not answer. The argument is the Silence."""
-
-
 class _InvalidError(Exception):
     """The worker's file is not the requested workspace. The message says why."""
 
@@ -173,9 +169,8 @@ def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> 
             session.state.workspaces.put(_verify(files, wanted))
     except (_InvalidError, InvalidTarError) as error:
         problem = f"can't fetch its workspace: {error}"
-    except _SilentError as error:
-        silence: Silence = error.args[0]
-        return silence
+    except SilentError as error:
+        return error.silence
     except NotWritableError as error:
         return local_silence(worker.id, "fetch", error)
     return WorkspaceFetch(
@@ -190,9 +185,7 @@ def _download(session: Session, worker: Worker, token: Token, wanted: Workspace)
     name = f"fetching {wanted.name or 'a workspace'}"
     with session.progress(lambda: (name, offset, size or 0, "bytes")):
         while size is None or offset < size:
-            piece = session.runner.outputs.packed(target, token, wanted.hash, offset)
-            if isinstance(piece, Silence):
-                raise _SilentError(piece)
+            piece = answered(session.runner.outputs.packed(target, token, wanted.hash, offset))
             if not piece.version.inode:
                 raise _InvalidError("not a regular file, or missing")
             size = size or piece.version.size

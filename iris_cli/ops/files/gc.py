@@ -20,7 +20,7 @@ from iris_cli.core.model.cluster import BATCH
 from iris_cli.journal.files.unneeded import UnneededFile, delete_unneeded_file, find_unneeded_files
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.cycle import observe
-from iris_cli.ops.cycle.calls import Call, caches_in_use, unused_bytes
+from iris_cli.ops.cycle.calls import Call, unused_bytes
 from iris_cli.ops.cycle.observe import WorkerAnswer
 from iris_cli.ops.session import Session
 
@@ -129,8 +129,7 @@ def _measure(
         sizes |= {attempt: dict(usage.sizes).get(token, 0) for token, attempt in tokens.items()}
     unused: int | Silence = 0
     if unused_for is not None:
-        keep = caches_in_use(cluster, worker.id)
-        unused = unused_bytes(session, worker, keep, unused_for, remove=False)
+        unused = unused_bytes(session, cluster, worker, unused_for, remove=False)
     if isinstance(unused, Silence):
         return structs.replace(unmeasured, problem=f"no answer: {unused.detail}", silent=True)
     return structs.replace(unmeasured, sizes=sizes, caches=unused)
@@ -196,9 +195,7 @@ def _remove_caches(session: Session, files_by_worker: dict[WorkerId, WorkerFiles
     with_caches = [files for files in measured if files.caches]
 
     def remove_caches(files: WorkerFiles) -> WorkerFiles:
-        worker = cluster.workers[files.worker]
-        keep = caches_in_use(cluster, worker.id)
-        remaining = unused_bytes(session, worker, keep, older_than, remove=True)
+        remaining = unused_bytes(session, cluster, cluster.workers[files.worker], older_than, remove=True)
         if isinstance(remaining, Silence):
             return structs.replace(files, problem=f"no answer: {remaining.detail}", silent=True)
         return structs.replace(files, caches_removed=max(0, files.caches - remaining))

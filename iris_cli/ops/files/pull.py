@@ -15,8 +15,9 @@ from iris_cli.core import Attempt, AttemptId, Cluster, JobId, WorkerId
 from iris_cli.core.ids import is_attempt_name
 from iris_cli.errors import NotWritableError, UsageError
 from iris_cli.journal.log.recovery import Damage
+from iris_cli.ops.cycle.answers import SilentError, answered
 from iris_cli.ops.files.local_tree import open_tree
-from iris_cli.ops.files.pull_attempt import PulledAttempt, Puller, SilentError, answered
+from iris_cli.ops.files.pull_attempt import PulledAttempt, Puller
 from iris_cli.ops.logs.logs import has_output_on_worker, no_output_reason
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session

@@ -6,19 +6,16 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from msgspec import Struct, field
 
 from iris_cli.core import AttemptId, Token, WorkerId, clip, format_memory
-from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.files.pulled_logs import PulledLogs
+from iris_cli.ops.cycle.answers import answered
 from iris_cli.ops.files.local_tree import BadNameError, LocalTree, PartialFile, split_name
 from iris_cli.remote import output_calls
 from iris_cli.remote.transport import Target
-
-T = TypeVar("T")
 
 SMALL = 64 << 10  # bytes; files of at most this size are fetched together
 
@@ -28,21 +25,6 @@ _TRIES = 3  # maximum fetches of a file that changes during the fetch
 _FRESH = 2.0  # seconds; a file that changed more recently may change again without a new modification time
 _MAX_MESSAGES = 5
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-
-
-class SilentError(Exception):
-    """The worker did not answer."""
-
-    def __init__(self, silence: Silence) -> None:
-        super().__init__(silence.detail)
-        self.silence = silence
-
-
-def answered(answer: T | Silence) -> T:
-    """Return the answer. Raises SilentError if the worker did not answer."""
-    if isinstance(answer, Silence):
-        raise SilentError(answer)
-    return answer
 
 
 class PulledAttempt(Struct, kw_only=True):

@@ -125,7 +125,7 @@ def task_environment(session: Session, cluster: Cluster, task: Task, attempt: At
         ) from error
     # The environment of a task's container contains the secrets. Hide them from the command.
     hidden = dict.fromkeys(placement.job.secrets, "") if placement.job.image else {}
-    env = {**environment(placement, _default_env(session, placement.worker), {}), **hidden}
+    env = {**environment(placement, session.default_env(placement.worker), {}), **hidden}
     try:
         line = read_line(session.state, placement.job, placement.index)
     except ValueError:
@@ -135,12 +135,7 @@ def task_environment(session: Session, cluster: Cluster, task: Task, attempt: At
 
 def worker_environment(session: Session, worker: Worker) -> dict[str, str]:
     """Return the default environment of a worker, with its accelerators hidden."""
-    return {**_default_env(session, worker), **device_hiding_variables(worker)}
-
-
-def _default_env(session: Session, worker: Worker) -> Mapping[str, str]:
-    host = session.hosts.get(worker.id)
-    return host.env if host is not None else session.config.defaults.env
+    return {**session.default_env(worker), **device_hiding_variables(worker)}
 
 
 def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandResult, None, None]:

@@ -48,8 +48,15 @@ class Entry(NamedTuple):
 
     @property
     def header(self) -> bytes:
-        target = None if self.target is None else os.fsencode(self.target)
-        return tar_header(os.fsencode(self.name), size=self.size, executable=self.executable, target=target)
+        """The header of a file, or the whole entry of a link, which has no content."""
+        info = TarInfo(self.name)
+        info.size, info.mtime, info.mode = self.size, _MTIME, 0o755 if self.executable else 0o644
+        if self.target is not None:
+            info.type, info.linkname, info.mode = LINK, self.target, 0o777
+        try:
+            return info.tobuf(USTAR_FORMAT)
+        except ValueError:  # a long name
+            return info.tobuf(GNU_FORMAT)
 
 
 def version_of(status: os.stat_result) -> tuple[int, ...]:
@@ -118,18 +125,6 @@ UNPACKABLE = (
 def padded_size(size: int) -> int:
     """Return the number of bytes that a file of `size` bytes takes in a tar file, without its header."""
     return -(-size // BLOCK) * BLOCK
-
-
-def tar_header(name: bytes, *, size: int = 0, executable: bool = False, target: bytes | None = None) -> bytes:
-    """Return the header of a file of `size` bytes, or the whole entry of a link to `target`, which has no content."""
-    info = TarInfo(os.fsdecode(name))
-    info.size, info.mtime, info.mode = size, _MTIME, 0o755 if executable else 0o644
-    if target is not None:
-        info.type, info.linkname, info.mode = LINK, os.fsdecode(target), 0o777
-    try:
-        return info.tobuf(USTAR_FORMAT)
-    except ValueError:  # a long name
-        return info.tobuf(GNU_FORMAT)
 
 
 _MAX_NAME = 4096  # bytes of a name, or of the target of a link

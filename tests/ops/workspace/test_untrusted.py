@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from iris_cli.ops.workspace.archive import END, InvalidTarError, TarCheck, padded_size, tar_header
+from iris_cli.ops.workspace.archive import END, Entry, InvalidTarError, TarCheck, padded_size
 from iris_cli.ops.workspace.pack import list_directory, tar_chunks
 from tests.remote.test_ship import HOSTILE
 from tests.support.archives import archive
@@ -23,7 +24,8 @@ def looked_at(tar: bytes, step: int = 1 << 20) -> None:
 
 
 def one(name: bytes, data: bytes = b"", target: bytes | None = None) -> bytes:
-    return tar_header(name, size=len(data), target=target) + data.ljust(padded_size(len(data)), b"\0")
+    entry = Entry(os.fsdecode(name), len(data), target=None if target is None else os.fsdecode(target))
+    return entry.header + data.ljust(padded_size(len(data)), b"\0")
 
 
 def program(a: bytes) -> bytes:
@@ -86,7 +88,7 @@ ODD: dict[str, tuple[Callable[[], bytes], str]] = {
     "setuid": (lambda: one(b"x").replace(b"0000644\0", b"0004755\0") + END, "unknown metadata of x"),
     "owner": (lambda: one(b"x").replace(b"0000000\0", b"0000001\0", 1) + END, "unknown metadata of x"),
     "no checksum": (lambda: program(one(b"x")) + END, "unknown metadata of x"),
-    "less than nothing": (lambda: tar_header(b"x", size=-8) + END, "without a size"),
+    "less than nothing": (lambda: Entry("x", -8).header + END, "without a size"),
     "name that is too long": (lambda: one(b"n/" * 3000 + b"x") + END, "too long"),
     "two long names": (lambda: one(b"n" * 150)[:1024] + one(b"n" * 150) + END, "too long"),
     "long name of nothing": (lambda: one(b"n" * 150)[:1024] + END, "truncated"),
