@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from iris_cli.core import AttemptId, Token, WorkerCondition, WorkerId, format_memory
 from iris_cli.core.messages.observations import LockFile, RemoteState, Silence, SilenceKind
 from iris_cli.ops.workers.unwedge import Obstacle, Owner, WorkerObstacles
-from iris_cli.ops.workers.workers import ChangedHost, HostKey, ProbeResult
+from iris_cli.ops.workers.workers import HostKey, ProbeResult
 from iris_cli.render.console import Output
 from iris_cli.render.tables import fold
 
@@ -69,7 +69,7 @@ def host_key_lines(presented: Sequence[HostKey]) -> list[str]:
     ]
 
 
-def identity_lines(host: ChangedHost) -> list[str]:
+def identity_lines(host: ProbeResult) -> list[str]:
     """Return lines that compare boot id and incarnation with the log and name the attempts that would end."""
     worker, seen = host.worker, host.seen
     if isinstance(seen, Silence):

@@ -18,7 +18,7 @@ from google.cloud import tpu_v2
 from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
-from iris_cli.core import Slice, SliceHost, count
+from iris_cli.core import Slice, SliceHost, clip, count
 from iris_cli.core.messages.cloud import LABEL_PREFIX, CloudSlice, CloudState, Refusal
 from iris_cli.core.topology import canonical_type, lookup, type_from_api
 from iris_cli.errors import UsageError
@@ -306,8 +306,7 @@ def convert_error(error: Exception, project: str) -> ProviderError:
 
 def one_line(text: str) -> str:
     """Return Google's text as one line with a maximum length, without the request's method and URL."""
-    line = " ".join(_CALL.sub("", text, count=1).split())
-    return line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 1]}…"
+    return clip(" ".join(_CALL.sub("", text, count=1).split()), _MAX_TEXT)
 
 
 def _convert_answer(error: GoogleAPICallError, project: str) -> ProviderError:

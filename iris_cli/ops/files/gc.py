@@ -144,23 +144,19 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
     `older_than` must be the value given to `find`, in seconds. Raises LockedError, LogDamagedError, NotWritableError.
     """
     files_by_worker = {each.worker: each for each in found.workers}
-    sent: dict[WorkerId, set[AttemptId]] = {worker: set() for worker in files_by_worker}
 
     def send(call: Call) -> WorkerAnswer:
         called_at = session.clock.now()
         return observe.validated_answer(session, call.context, called_at, call.act())
 
-    while calls := _next_calls(session, files_by_worker, sent):
+    while calls := _next_calls(session, files_by_worker):
         session.lock_once()  # BEFORE deleting, because the deletion must be recorded
         for batch in session.fan_out(calls, send, what="removing"):
             with session.transaction() as draft:
                 observe.record_answers(session, draft, batch)
             for answer in batch:
-                worker, attempts = answer.context.worker, tuple(answer.context.reaped.values())
-                sent[worker].update(attempts)
-                files_by_worker[worker] = _with_answer(
-                    session.cluster, files_by_worker[worker], answer, attempts
-                )
+                worker = answer.context.worker
+                files_by_worker[worker] = _with_answer(session.cluster, files_by_worker[worker], answer)
     _remove_caches(session, files_by_worker, older_than)
     return structs.replace(
         found, workers=tuple(files_by_worker.values()), files=_remove_files(session, found.files)
@@ -204,14 +200,12 @@ def _remove_caches(session: Session, files_by_worker: dict[WorkerId, WorkerFiles
         files_by_worker.update({files.worker: files for files in batch})
 
 
-def _next_calls(
-    session: Session, files_by_worker: dict[WorkerId, WorkerFiles], sent: Mapping[WorkerId, set[AttemptId]]
-) -> list[Call]:
+def _next_calls(session: Session, files_by_worker: dict[WorkerId, WorkerFiles]) -> list[Call]:
     """Return the next call for each worker. The call deletes the files of the oldest remaining attempts."""
     cluster = session.view()
     calls = []
     for files in files_by_worker.values():
-        unsent = files.sizes.keys() - sent[files.worker]
+        unsent = files.sizes.keys() - {*files.removed, *files.left}
         if files.problem or not unsent or files.worker not in cluster.workers:
             continue
         outputs = cluster.outputs.get(files.worker)
@@ -230,11 +224,10 @@ def _next_calls(
     return calls
 
 
-def _with_answer(
-    cluster: Cluster, files: WorkerFiles, answer: WorkerAnswer, attempts: tuple[AttemptId, ...]
-) -> WorkerFiles:
+def _with_answer(cluster: Cluster, files: WorkerFiles, answer: WorkerAnswer) -> WorkerFiles:
     if isinstance(answer.observation, Silence):
         return structs.replace(files, problem=f"no answer: {answer.observation.detail}", silent=True)
+    attempts = answer.context.reaped.values()
     gone = tuple(each for each in attempts if cluster.attempt(each).reaped_at is not None)
     left = tuple(each for each in attempts if each not in gone)
     return structs.replace(files, removed=(*files.removed, *gone), left=(*files.left, *left))

@@ -31,10 +31,23 @@ _MAX_NAMES = 3
 
 
 class ProbeResult(Struct, frozen=True):
-    """The answer of one worker to a probe, and the worker's present record in the log."""
+    """The answer of one worker to a probe, and the worker's record in the log."""
 
     seen: ProbeReport | Silence
     worker: Worker
+
+    @property
+    def differs(self) -> bool:
+        """True if the boot id or the incarnation differs from the log."""
+        seen, recorded = self.seen, (self.worker.boot_id, self.worker.incarnation)
+        return isinstance(seen, ProbeReport) and (seen.boot_id, seen.incarnation) != recorded
+
+    @property
+    def ended_attempts(self) -> tuple[AttemptId, ...]:
+        """The live attempts that a reboot has ended."""
+        seen, known = self.seen, self.worker.boot_id
+        has_rebooted = isinstance(seen, ProbeReport) and known not in ("", seen.boot_id)
+        return tuple(self.worker.claims) if has_rebooted else ()
 
 
 def register_workers(session: Session) -> Cluster:
@@ -76,39 +89,19 @@ def _poll_after_reboot(
     return [observe.validated_answer(session, answer.context, called_at, seen)]
 
 
-class ChangedHost(Struct, frozen=True):
-    """The worker's record in the log, and the answer to a probe (`seen`).
-
-    `ended_attempts`: the live attempts that a reboot has ended.
-    """
-
-    worker: Worker
-    seen: ProbeReport | Silence
-    ended_attempts: tuple[AttemptId, ...] = ()
-
-    @property
-    def differs(self) -> bool:
-        """True if the boot id or the incarnation differs from the log."""
-        seen, recorded = self.seen, (self.worker.boot_id, self.worker.incarnation)
-        return isinstance(seen, ProbeReport) and (seen.boot_id, seen.incarnation) != recorded
-
-
-def probe_unrecorded(session: Session, name: str) -> ChangedHost:
+def probe_unrecorded(session: Session, name: str) -> ProbeResult:
     """Probe a worker without recording the result."""
-    cluster = session.view()
-    worker = find_worker(cluster, name)
-    seen = session.runner.probe(session.target(worker), first_contact=False)
-    rebooted = isinstance(seen, ProbeReport) and bool(worker.boot_id) and seen.boot_id != worker.boot_id
-    return ChangedHost(worker, seen, tuple(worker.claims) if rebooted else ())
+    worker = find_worker(session.view(), name)
+    return ProbeResult(session.runner.probe(session.target(worker), first_contact=False), worker)
 
 
-def accept(session: Session, changed_host: ChangedHost) -> ProbeResult:
+def accept(session: Session, probed: ProbeResult) -> ProbeResult:
     """Record that the probed host is this worker. The host key must have been accepted.
 
     If boot id and incarnation are both new, the worker's live attempts end as `worker_failed`. Raises IrisError if the
     worker was probed again since `probe_unrecorded`, because its present attempts were not shown to the operator.
     """
-    worker, seen = changed_host.worker, changed_host.seen
+    worker, seen = probed.worker, probed.seen
     with session.transaction() as draft:
         current = find_worker(draft.cluster, worker.id)  # raises NotFoundError if the worker was forgotten
         if (current.boot_id, current.incarnation) != (worker.boot_id, worker.incarnation):
