@@ -143,57 +143,42 @@ def write_text(path: Path, text: str, *, force: bool = False, mode: int = 0o600)
 
 def compose(cluster: NewCluster) -> str:
     """Return the text of a `cluster.yaml` with comments."""
-    return "\n".join([*_head(cluster), "", *_slices(cluster), "", *_workers(cluster), "", *_TAIL])
+    user = f"user: {quote(cluster.user)}" if cluster.user else _NO_USER
+    key = f"key: {quote(cluster.key)}" if cluster.key else "# key: ~/.ssh/id_ed25519"
+    slices = "".join(f"\n  {line}" for each in cluster.slices for line in slice_lines(each))
+    workers = "".join(f"\n  {line}" for each in cluster.hosts for line in host_lines(each))
+    return f"""\
+# The hosts of the cluster and how to reach them. Check with: iris config validate
+
+cluster: {{name: {quote(cluster.name)}}}
+
+ssh:                      # for all hosts; a slice or worker can override it with its own ssh
+  {user}
+  {key}
+  # port: 22
+  # proxy_jump: bastion   # resolved through ~/.ssh/config, like all host names
+  known_hosts: strict     # reject unknown keys; accept-new accepts keys of new hosts
+
+{_SLICES + slices if slices else _NO_SLICES}
+
+{_WORKERS + workers if workers else _NO_WORKERS}
+
+# replace_lost: preemptible     # never | preemptible | always: reschedule tasks of unreachable workers
+# remote_dir: ~/.iris           # on a local disk of the workers
+# defaults: {{cpu: 1, memory: 1GiB, env: {{}}}}
+"""
 
 
-def _head(cluster: NewCluster) -> list[str]:
-    return [
-        "# The hosts of the cluster and how to reach them. Check with: iris config validate",
-        "",
-        f"cluster: {{name: {quote(cluster.name)}}}",
-        "",
-        "ssh:                      # for all hosts; a slice or worker can override it with its own ssh",
-        f"  user: {quote(cluster.user)}"
-        if cluster.user
-        else "  # user: me              # default: from ~/.ssh/config",
-        f"  key: {quote(cluster.key)}" if cluster.key else "  # key: ~/.ssh/id_ed25519",
-        "  # port: 22",
-        "  # proxy_jump: bastion   # resolved through ~/.ssh/config, like all host names",
-        "  known_hosts: strict     # reject unknown keys; accept-new accepts keys of new hosts",
-    ]
-
-
-def _slices(cluster: NewCluster) -> list[str]:
-    if not cluster.slices:
-        return [
-            "# slices:                 # one entry for each TPU slice, its VMs in order of worker index",
-            "#   - name: v5a",
-            "#     type: v5litepod-16",
-            '#     hosts: [10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4]   # or a range: "v5a-w-[0-3]"',
-            "#     zone: us-west4-a",
-            "#     preemptible: false",
-        ]
-    lines = ["slices:                   # one entry for each TPU slice, its VMs in order of worker index"]
-    for each in cluster.slices:
-        lines += [f"  {line}" for line in slice_lines(each)]
-    return lines
-
-
-def _workers(cluster: NewCluster) -> list[str]:
-    if not cluster.hosts:
-        return [
-            "# workers:                # single hosts; the probe finds cpu, memory and devices",
-            "#   - {id: cpu-0, host: cpu0.example.org}",
-        ]
-    lines = ["workers:                  # single hosts; the probe finds cpu, memory and devices"]
-    for each in cluster.hosts:
-        lines += [f"  {line}" for line in host_lines(each)]
-    return lines
-
-
-_TAIL = (
-    "# replace_lost: preemptible     # never | preemptible | always: reschedule tasks of unreachable workers",
-    "# remote_dir: ~/.iris           # on a local disk of the workers",
-    "# defaults: {cpu: 1, memory: 1GiB, env: {}}",
-    "",
-)
+_NO_USER = "# user: me              # default: from ~/.ssh/config"
+_SLICES = "slices:                   # one entry for each TPU slice, its VMs in order of worker index"
+_NO_SLICES = """\
+# slices:                 # one entry for each TPU slice, its VMs in order of worker index
+#   - name: v5a
+#     type: v5litepod-16
+#     hosts: [10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4]   # or a range: "v5a-w-[0-3]"
+#     zone: us-west4-a
+#     preemptible: false"""
+_WORKERS = "workers:                  # single hosts; the probe finds cpu, memory and devices"
+_NO_WORKERS = """\
+# workers:                # single hosts; the probe finds cpu, memory and devices
+#   - {id: cpu-0, host: cpu0.example.org}"""
