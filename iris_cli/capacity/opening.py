@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.capacity.provider import ProviderError, SliceProvider
-from iris_cli.clock import SYSTEM_CLOCK, Clock
+from iris_cli.clock import Clock
 from iris_cli.core.messages.cloud import Refusal, Scope
 from iris_cli.core.model.slice import Provider, Slice
 
@@ -25,10 +25,10 @@ def open_provider(
     scope: Scope,
     owner: str,
     directory: Path,
-    known: Mapping[str, Slice] | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-    log_in: Callable[[str], Run] | None = None,
-    holder: Callable[[str], str] | None = None,
+    known: Mapping[str, Slice],
+    clock: Clock,
+    log_in: Callable[[str], Run],
+    holder: Callable[[str], str],
 ) -> SliceProvider:
     """Open the provider of a scope, such as a project and zone. Raises ProviderError.
 
@@ -50,13 +50,11 @@ def open_provider(
 
         if not scope.project:
             return SlurmProvider(owner, known, holder=holder)
-        if log_in is None:
-            raise ProviderError(Refusal.INVALID, f"no way to log in to {scope.project}")
         return SlurmProvider(owner, known, log_in(scope.project), holder)
     raise ProviderError(Refusal.INVALID, f"unknown provider {scope.provider}")
 
 
-def list_nodes(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:
+def list_nodes(project: str, zone: str, clock: Clock) -> dict[str, Any]:
     """Return the nodes and queued resources of a Google project (see `nodes_as_json`). Raises ProviderError."""
     with _client_of_google():
         from iris_cli.capacity.gcp.api import nodes_as_json

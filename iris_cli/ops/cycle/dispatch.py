@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from types import TracebackType
 from typing import TypeVar
 
 from iris_cli.core import Attempt, AttemptId, AttemptState, JobId, Token, Worker, WorkerCondition, WorkerId
@@ -74,9 +73,7 @@ class Dispatcher:
     def __enter__(self) -> Dispatcher:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_raised: object) -> None:
         calls = self.calls.close()
         if kind is None or issubclass(kind, (KeyboardInterrupt, GeneratorExit)):
             self._release({attempt_id for call in calls for attempt_id in call.launching})

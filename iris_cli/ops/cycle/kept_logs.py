@@ -55,8 +55,8 @@ def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
     to_search = _attempts_to_search(
         session.cluster, [due for attempts in by_worker.values() for due in attempts]
     )
-    act = partial(_copy_from, session, by_worker, to_search)
-    for _batch in session.fan_out(list(by_worker), act, what="copying logs", patience=_PATIENCE):
+    act = partial(_copy_output, session, to_search)
+    for _batch in session.fan_out(list(by_worker.values()), act, what="copying logs", patience=_PATIENCE):
         pass
 
 
@@ -71,18 +71,12 @@ def _attempts_due(session: Session) -> list[Due]:
     return sorted(logs_to_copy(cluster, due), key=lambda each: (each[1].ended_at or 0.0, each[0]))
 
 
-def _copy_from(
-    session: Session,
-    by_worker: Mapping[WorkerId, Sequence[Due]],
-    to_search: Container[AttemptId],
-    worker_id: WorkerId,
-) -> None:
-    """Copy output from one worker, a few attempts at a time. Runs in its own thread."""
-    due = by_worker[worker_id]
+def _copy_output(session: Session, to_search: Container[AttemptId], due: Sequence[Due]) -> None:
+    """Copy output of attempts on one worker, a few attempts at a time. Runs in its own thread."""
     for first in range(0, len(due), _MAX_PER_CALL):
         batch = due[first : first + _MAX_PER_CALL]
         listed_at = session.clock.now()
-        found = _read(session, worker_id, [attempt.token for _, attempt in batch])
+        found = _read(session, due[0][1].worker, [attempt.token for _, attempt in batch])
         if found is None:
             return
         for attempt_id, attempt in batch:

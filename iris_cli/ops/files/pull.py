@@ -23,6 +23,8 @@ from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.remote.output_calls import FileList
 
+Selected = tuple[AttemptId, Attempt]
+
 _ATTEMPTS_PER_LIST = 16  # attempts listed in one call, whose answer has a size limit
 
 
@@ -51,7 +53,7 @@ def pull(
     """
     cluster = session.view()
     selected = _attempts_with_files(cluster, name, ranks, number)
-    by_worker: dict[WorkerId, list[tuple[AttemptId, Attempt]]] = {}
+    by_worker: dict[WorkerId, list[Selected]] = {}
     results: dict[AttemptId, PulledAttempt] = {}
     for attempt_id, attempt in selected:
         if has_output_on_worker(cluster, attempt):
@@ -78,7 +80,7 @@ def pull(
 
 def _attempts_with_files(
     cluster: Cluster, name: str, ranks: Sequence[int], number: int | None
-) -> list[tuple[AttemptId, Attempt]]:
+) -> list[Selected]:
     """Return the selected attempts that may have written files, by task and number."""
     found = select_tasks(cluster, name, ranks=ranks, attempt=number)
     only_one = number is not None or is_attempt_name(name)
@@ -116,9 +118,7 @@ class _JobPull:
         with self._lock:
             self.bytes_moved += size
 
-    def pull_worker(
-        self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]
-    ) -> list[PulledAttempt]:
+    def pull_worker(self, worker: WorkerId, attempts: Sequence[Selected]) -> list[PulledAttempt]:
         """Pull all attempts of one worker, in order. Runs in a separate thread."""
         results: list[PulledAttempt] = []
         for start in range(0, len(attempts), _ATTEMPTS_PER_LIST):
@@ -134,9 +134,7 @@ class _JobPull:
                 return results + [_unfetched(self._directory, *each, problem, silent=True) for each in rest]
         return results
 
-    def _list_files(
-        self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]
-    ) -> tuple[float, list[FileList]]:
+    def _list_files(self, worker: WorkerId, attempts: Sequence[Selected]) -> tuple[float, list[FileList]]:
         """Return the worker's clock and the file lists. Raises SilentError."""
         calls, target = self._session.runner.outputs, self._session.target(self._cluster.workers[worker])
         answer = answered(calls.list_files(target, [attempt.token for _, attempt in attempts]))

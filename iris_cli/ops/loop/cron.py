@@ -195,9 +195,10 @@ _TIMER_ALTERNATIVE = "iris cron install uses the crontab"
 
 def unit_files(entry: CronEntry) -> dict[str, str]:
     """Return the unit files by name."""
+    cluster = entry.cluster.replace("%", "%%")
     service = f"""\
 [Unit]
-Description=iris: one cycle of {_escaped_percent(entry.cluster)}
+Description=iris: one cycle of {cluster}
 
 [Service]
 Type=oneshot
@@ -207,7 +208,7 @@ SuccessExitStatus=7
 """
     timer = f"""\
 [Unit]
-Description=iris: cycles of {_escaped_percent(entry.cluster)}
+Description=iris: cycles of {cluster}
 
 [Timer]
 OnActiveSec=1s
@@ -294,9 +295,5 @@ def _read_text(path: Path) -> str:
 
 def _quoted_word(word: str) -> str:
     """Return a word quoted for the command line of a unit (systemd.service(5))."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
-    return f'"{_escaped_percent(escaped)}"'
-
-
-def _escaped_percent(text: str) -> str:
-    return text.replace("%", "%%")
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$").replace("%", "%%")
+    return f'"{escaped}"'

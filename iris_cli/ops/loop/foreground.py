@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
-from types import TracebackType
 
 from msgspec import Struct
 
@@ -173,9 +172,7 @@ class CycleRunner:
         self._lock.enter_context(runner_lock(self.session, "wait", interval=_MAX_INTERVAL))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_raised: object) -> None:
         with self._lock, self._dispatcher:
             if kind is None and self._dispatcher.calls.has_orders:
                 # Wait a moment, because healthy hosts answer soon.

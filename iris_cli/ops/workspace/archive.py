@@ -18,7 +18,6 @@ from iris_cli.core.ids import clip
 from iris_cli.ops.workspace.selection import MAX_FILES
 
 END = bytes(1024)
-END_SIZE = len(END)
 
 BLOCK = 512
 _MTIME = 946_684_800  # time of all files: the year 2000, because some programs warn about 1970
@@ -190,7 +189,7 @@ class TarCheck:
             headers, long_names = b"", {}
             if entry.size:
                 yield -padded_size(entry.size)
-        if headers or any((yield END_SIZE - BLOCK)):
+        if headers or any((yield len(END) - BLOCK)):
             raise InvalidTarError("it is truncated")
         self._has_ended = True
         yield 1

@@ -59,7 +59,7 @@ def _make_listing(
                 f"{directory} holds {kind}: {names}{more}",
                 hint=f"fix them, or exclude them in {directory / IGNORE_FILE}",
             )
-    size = sum(len(each.header) + archive.padded_size(each.size) for each in entries) + archive.END_SIZE
+    size = sum(len(each.header) + archive.padded_size(each.size) for each in entries) + len(archive.END)
     found = Listing(
         directory=directory,
         entries=tuple(entries),

@@ -246,12 +246,9 @@ class IgnoreFile:
 
     def excludes_file(self, name: str) -> bool:
         """Return True if the file or link, or a directory above it, is excluded."""
-        if not self._patterns:
-            return False
-        ends = [index for index, character in enumerate(name) if character == "/"]
-        return any(self.excludes(name[:end], directory=True) for end in ends) or self.excludes(
-            name, directory=False
-        )
+        parents = [name[:index] for index, character in enumerate(name) if character == "/"]
+        is_below = any(self.excludes(each, directory=True) for each in parents)
+        return is_below or self.excludes(name, directory=False)
 
 
 def read_ignore_file(directory: Path) -> IgnoreFile | None:

@@ -213,12 +213,13 @@ import sys
 sys.modules["google"] = None
 from pathlib import Path
 from iris_cli.capacity.opening import open_provider
+from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.config.load import load_cluster_config
 from iris_cli.core.messages.cloud import Scope
 group, *_ = load_cluster_config(Path("cluster.example.yaml")).scale_groups
 try:
-    open_provider(Scope.of(group.template), "us", Path("."))
+    open_provider(Scope.of(group.template), "us", Path("."), {}, SYSTEM_CLOCK, None, None)
 except ProviderError as error:
     print(error.refusal, error.message)
 """
