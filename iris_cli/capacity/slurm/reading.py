@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from iris_cli.core.messages.cloud import CloudState
 
-SEPARATOR = "\x1f"
-"""Separates the fields of a line."""
+SEPARATOR = "\x1f"  # separates the fields of a line
 SQUEUE_FORMAT = SEPARATOR.join(("%A", "%V", "%e", "%U", "%T", "%N", "%j", "%k", "%r"))
 SACCT_FORMAT = "JobIDRaw,Submit,State,NodeList,Reason"
 SINFO_FORMAT = SEPARATOR.join(("%N", "%T", "%E"))
@@ -50,8 +49,7 @@ _STATES = {
     "TIMEOUT": CloudState.ENDED,
 }
 _NODES_MAY_BE_DOWN = frozenset({"NODE_FAIL", "BOOT_FAIL", "REVOKED", "LAUNCH_FAILED"})
-_ABSENT = frozenset({"", "None", "(null)", "None assigned"})
-"""Texts for an absent reason or node list."""
+_ABSENT = frozenset({"", "None", "(null)", "None assigned"})  # texts for an absent reason or node list
 
 
 class SlurmJob(Struct, frozen=True, kw_only=True):

@@ -29,8 +29,7 @@ from iris_cli.ops.session import Session
 from iris_cli.remote.ssh.config import Hop, Routes
 from iris_cli.remote.transport import NoAnswer
 
-MAX_EVENTS = 300
-"""Maximum number of transactions, taken from the end of the event log."""
+MAX_EVENTS = 300  # maximum number of transactions, taken from the end of the event log
 _MAX_LINES = 100  # lines of the loop's log
 _MAX_TAIL = 4 << 20  # bytes read from the end of a file
 _PACKAGES = ("typer", "rich", "paramiko", "filelock", "msgspec", "PyYAML", "google-cloud-tpu")
@@ -40,8 +39,7 @@ silent_after priority idle_timeout memory grace timeout setup_timeout scheduling
 """
 _SHOWN_KEYS = frozenset(_HARMLESS_KEYS.split())
 """Keys of `cluster.yaml` whose values are harmless words. The bundle shows these values, and all numbers."""
-_NAME_KEYS = frozenset(("name", "id", "remote_dir"))
-"""Keys whose values are shown after redaction."""
+_NAME_KEYS = frozenset(("name", "id", "remote_dir"))  # keys whose values are shown after redaction
 _HOST_KEYS = frozenset(("host", "hosts", "proxy_jump", "login"))
 """Keys whose values are hosts, shown as pseudonyms."""
 _FIELDS = """

@@ -70,8 +70,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
 FinishedCall = tuple[Call, WorkerAnswer]
 
-_MAX_NAMES = 3
-"""Maximum number of workers named in a progress line."""
+_MAX_NAMES = 3  # maximum number of workers named in a progress line
 
 
 class Calls:
@@ -79,7 +78,8 @@ class Calls:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._fan_out: FanOut[FinishedCall] | None = None
+        parallelism = session.limits.max_dispatch_parallelism
+        self._fan_out: FanOut[FinishedCall] = session.make_fan_out(parallelism)
         self._open: dict[tuple[WorkerId, str], Call] = {}
         self._answered = 0  # calls answered since `_open` was last empty
 
@@ -121,16 +121,12 @@ class Calls:
 
     def send(self, call: Call) -> None:
         """Send a call. Its worker must not be busy, and a thread must be free."""
-        if self._fan_out is None:
-            self._fan_out = self._session.make_fan_out(self._session.limits.max_dispatch_parallelism)
         self._answered = self._answered if self._open else 0
         self._open[call.worker, call.transfer] = call
         self._fan_out.submit(lambda: (call, self._run(call)))
 
     def take(self, patience: float | None = None) -> list[FinishedCall]:
         """Return the finished calls. If no call has finished, wait up to `patience` seconds (None: no limit)."""
-        if self._fan_out is None:
-            return []
         with self._session.progress(self._progress):
             returned = self._fan_out.take(patience)
         for call, _ in returned:
@@ -159,9 +155,7 @@ class Calls:
 
     def close(self) -> list[Call]:
         """Stop waiting for answers. Return the open calls, which may still take effect on their workers."""
-        if self._fan_out is not None:
-            self._fan_out.close()
-        self._fan_out = None
+        self._fan_out.close()
         calls = self.open_calls()
         self._open.clear()
         return calls

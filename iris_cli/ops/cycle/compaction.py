@@ -13,8 +13,7 @@ from iris_cli.journal.log.archive import Compacted
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.session import Session
 
-LARGE_LOG = 64 << 20
-"""Size in bytes above which a cycle compacts the log."""
+LARGE_LOG = 64 << 20  # size in bytes above which a cycle compacts the log
 
 
 def compact(state: StateDir, command: str, timeout: float) -> tuple[Compacted | None, tuple[str, ...]]:

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 MAX_POLLS = 64
 """Maximum number of polls of a worker for task requests in one cycle. A poll returns at most 16 requests of an attempt,
 and a job may submit 1,000 children."""
-MAX_WAITS = 64
-"""Maximum number of jobs that one attempt may wait for at a time."""
-MAX_READS = 8
-"""Maximum number of log chunks that one call reads."""
+MAX_WAITS = 64  # maximum number of jobs that one attempt may wait for at a time
+MAX_READS = 8  # maximum number of log chunks that one call reads
 _MAX_BYTES = 256 << 10  # bytes of answers in one call
 
 

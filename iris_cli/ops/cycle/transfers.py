@@ -146,8 +146,7 @@ class Shipping:
         return f"sending {self._name} to {count(self._sending, 'worker')}", self._sent, self._total, "bytes"
 
 
-MAX_FETCHES = 4
-"""Maximum number of fetches at a time, because other calls need threads."""
+MAX_FETCHES = 4  # maximum number of fetches at a time, because other calls need threads
 
 _GZIP = 31  # zlib's `wbits` for data with gzip's header and trailer
 _CHUNK = 1 << 20  # bytes

@@ -27,8 +27,7 @@ from iris_cli.ops.export.counterparts import (
 )
 from iris_cli.ops.export.source import Source
 
-MAX_BYTES = 4 << 20
-"""Maximum size of a script in bytes, which is Slurm's default `max_script_size`."""
+MAX_BYTES = 4 << 20  # maximum size of a script in bytes, which is Slurm's default `max_script_size`
 
 _PARTITION = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,200}")
 _MODEL = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,62}")

@@ -34,8 +34,7 @@ from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import work_left
 
-SHORT_PAUSE = 1.0
-"""Seconds to the next cycle after a new event in the log or a task request."""
+SHORT_PAUSE = 1.0  # seconds to the next cycle after a new event in the log or a task request
 
 _RESTART = "run `iris loop start` in a shell that has"
 _MAX_NAMES = 3  # maximum number of jobs named in one message
@@ -83,8 +82,7 @@ def _names(workers: Sequence[WorkerId]) -> str:
     return workers[0] if len(workers) == 1 else count(len(workers), "worker")
 
 
-CHECK_INTERVAL = 1.0
-"""Interval in seconds at which the loop checks if it must end and if the log has grown."""
+CHECK_INTERVAL = 1.0  # interval in seconds at which the loop checks if it must end and if the log has grown
 
 SCALE_EVERY = 30.0
 """Seconds between two passes of the autoscaler. Each pass lists the provider's slices."""

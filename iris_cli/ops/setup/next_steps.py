@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from iris_cli.ops.cluster_handle import ClusterHandle
     from iris_cli.ops.views.status import ClusterStatus
 
-RECENT = 86_400.0
-"""Seconds for which a failed job is listed."""
+RECENT = 86_400.0  # seconds for which a failed job is listed
 MAX_PER_KIND = 3  # maximum number of steps of one kind
 _MAX_ENDED = 20  # number of ended jobs to search for recent failures
 

@@ -16,8 +16,7 @@ from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
 from iris_cli.ops.workers import workers
 
-GRACE = 30.0
-"""Seconds between SIGTERM and SIGKILL."""
+GRACE = 30.0  # seconds between SIGTERM and SIGKILL
 
 _EXTRA_WAIT = 20.0  # additional seconds after the grace period for processes to end
 _PAUSE = 1.0  # seconds between two checks
