@@ -9,18 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.config import reading, schema
-from iris_cli.config.hosts import (
-    MAX_HOSTS,
-    Inherited,
-    attributes_of,
-    host_connection,
-    host_name,
-    inherit,
-    remote_dir,
-    slice_hosts,
-    ssh_block,
-)
+from iris_cli.config import hosts, reading, schema
 from iris_cli.config.job_file import argv, cores, duration, gpu_device, read_field, size, tpu_type
 from iris_cli.config.reading import Section, Setting
 from iris_cli.config.scale_groups import read_scale_group
@@ -95,10 +84,10 @@ def load_cluster_config(path: Path, data: bytes | None = None) -> ClusterConfig:
 def _cluster(setting: Setting) -> ClusterConfig:
     with reading.section(setting) as top:
         name = top.get("cluster", _cluster_name, "cluster")
-        ssh = top.get("ssh", lambda block: ssh_block(block, NOWHERE), NOWHERE)
+        ssh = top.get("ssh", lambda block: hosts.ssh_block(block, NOWHERE), NOWHERE)
         defaults = top.get("defaults", _defaults, Defaults())
-        base = Inherited(
-            connection=replace(ssh, remote_dir=top.get("remote_dir", remote_dir, DEFAULT_REMOTE_DIR)),
+        base = hosts.Inherited(
+            connection=replace(ssh, remote_dir=top.get("remote_dir", hosts.remote_dir, DEFAULT_REMOTE_DIR)),
             env=defaults.env,
             replace_lost=top.get("replace_lost", reading.one_of(ReplaceLost), ReplaceLost.PREEMPTIBLE),
         )
@@ -143,39 +132,39 @@ def _cluster_name(setting: Setting) -> str:
         return entry.require("name", reading.matching_text(_NAME, "a name", _NAME_HINT), "cluster")
 
 
-def _slices(setting: Setting, base: Inherited) -> list[list[_HostEntry]]:
+def _slices(setting: Setting, base: hosts.Inherited) -> list[list[_HostEntry]]:
     found: list[list[_HostEntry]] = []
     total = 0
     for item in setting.items():
         found.append(item.read(lambda entry: _slice(entry, base)) or [])
         total += len(found[-1])
-        if total > MAX_HOSTS:
-            raise UsageError(f"more than {MAX_HOSTS} hosts")
+        if total > hosts.MAX_HOSTS:
+            raise UsageError(f"more than {hosts.MAX_HOSTS} hosts")
     return found
 
 
-def _slice(setting: Setting, base: Inherited) -> list[_HostEntry]:
+def _slice(setting: Setting, base: hosts.Inherited) -> list[_HostEntry]:
     """Return the workers of one slice, named `{slice}-{index}`, in the order of the slice's hosts."""
     with reading.section(setting) as entry:
         name = entry.require("name", reading.matching_text(_NAME, "a name", _NAME_HINT), "")
         kind = entry.require("type", tpu_type, AUTO)
-        settings = inherit(entry, base)
+        settings = hosts.inherit(entry, base)
         problems = len(setting.report.problems)
-        hosts = entry.require("hosts", slice_hosts(settings.connection), [])
+        members = entry.require("hosts", hosts.slice_hosts(settings.connection), [])
         are_valid = len(setting.report.problems) == problems
-        shared = attributes_of(entry)
-        if kind != AUTO and hosts and are_valid:
-            schema.check_host_count(kind, len(hosts), entry.setting_for("hosts"))
+        shared = hosts.attributes_of(entry)
+        if kind != AUTO and members and are_valid:
+            schema.check_host_count(kind, len(members), entry.setting_for("hosts"))
         entry.get("incarnation", reading.text)  # a known key, but only `iris cluster import` uses the value
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
     if not name:
         return []
     found = []
-    for index, (connection, address) in enumerate(hosts):
+    for index, (connection, address) in enumerate(members):
         host = HostConfig(
             worker=parse_worker_id(f"{name}-{index}"),
             connection=connection,
-            attributes={**shared, **_slice_attributes(name, kind, index, len(hosts))},
+            attributes={**shared, **_slice_attributes(name, kind, index, len(members))},
             cpu=cpu,
             memory=memory,
             device=Device("tpu", kind),
@@ -187,15 +176,15 @@ def _slice(setting: Setting, base: Inherited) -> list[_HostEntry]:
     return found
 
 
-def _worker(setting: Setting, base: Inherited) -> list[_HostEntry]:
+def _worker(setting: Setting, base: hosts.Inherited) -> list[_HostEntry]:
     """Return a list with the worker; [] if the entry is invalid. A worker with a TPU is also a slice of one VM."""
     with reading.section(setting) as entry:
         name = entry.require("id", reading.matching_text(_NAME, "a worker id", _NAME_HINT), "")
-        settings = inherit(entry, base)
+        settings = hosts.inherit(entry, base)
         connection = entry.require(
-            "host", lambda each: host_connection(host_name(each), settings.connection), NOWHERE
+            "host", lambda each: hosts.host_connection(hosts.host_name(each), settings.connection), NOWHERE
         )
-        attributes = attributes_of(entry)
+        attributes = hosts.attributes_of(entry)
         device = _device(entry)
         entry.get("incarnation", reading.text)
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)

@@ -14,20 +14,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
+from iris_cli import files
 from iris_cli.core.ids import AttemptId, Token, parse_attempt_id, parse_token
 from iris_cli.errors import UsageError
-from iris_cli.files import (
-    DISK,
-    PRIVATE_DIRECTORY,
-    Disk,
-    make_private,
-    open_safely,
-    opened,
-    reading,
-    replace_file,
-    write_all,
-    writing,
-)
 
 MAX_EXCERPT = 4096
 """Maximum size, in bytes, of the lines that show a failure's cause."""
@@ -43,7 +32,7 @@ _NO_PIPE = os.O_NONBLOCK  # if the name is a pipe, open must not block
 class PulledLogs:
     """The copied output in one directory. Safe for concurrent readers and writers."""
 
-    def __init__(self, directory: Path, disk: Disk = DISK) -> None:
+    def __init__(self, directory: Path, disk: files.Disk = files.DISK) -> None:
         self.directory = directory
         self._disk = disk
 
@@ -75,23 +64,23 @@ class PulledLogs:
         missing, because another process has called `forget`. Raises NotWritableError.
         """
         path = self.path(attempt, stream)
-        with writing(path):
-            make_private(path.parent)
-            with opened(path.with_name(_PARTIAL), os.O_WRONLY | os.O_CREAT | _NO_PIPE):
+        with files.writing(path):
+            files.make_private(path.parent)
+            with files.opened(path.with_name(_PARTIAL), os.O_WRONLY | os.O_CREAT | _NO_PIPE):
                 pass
-            with opened(path, os.O_WRONLY | os.O_CREAT | _NO_PIPE) as fd:
+            with files.opened(path, os.O_WRONLY | os.O_CREAT | _NO_PIPE) as fd:
                 if offset > os.fstat(fd).st_size:
                     return False
                 os.lseek(fd, offset, os.SEEK_SET)
-                write_all(self._disk, fd, data)
+                files.write_all(self._disk, fd, data)
         return True
 
     def put_end(self, attempt: AttemptId, stream: str, offset: int, data: bytes) -> None:
         """Store `data` as the last part of output that is too long to copy. Raises NotWritableError."""
         path = self.path(attempt, stream)
-        with writing(path):
-            make_private(path.parent)
-            replace_file(self._disk, path.with_name(f"{stream}@{offset}"), data, alone=False)
+        with files.writing(path):
+            files.make_private(path.parent)
+            files.replace_file(self._disk, path.with_name(f"{stream}@{offset}"), data, alone=False)
 
     def end(self, attempt: AttemptId, stream: str) -> tuple[int, bytes] | None:
         """Return offset and bytes of the last part of long output; None if not stored. Raises NotWritableError."""
@@ -112,7 +101,7 @@ class PulledLogs:
     def finish(self, attempt: AttemptId, at: float) -> None:
         """Mark the output as complete at time `at`, in seconds since the epoch. Raises NotWritableError."""
         directory = self.directory / str(attempt)
-        with writing(directory):
+        with files.writing(directory):
             for name in self._ends(attempt):
                 (directory / name).unlink(missing_ok=True)
             for stream in sorted(_STREAMS):
@@ -128,16 +117,16 @@ class PulledLogs:
     def forget(self, attempt: AttemptId, stream: str) -> None:
         """Delete the copy of a stream, because the worker's file was replaced. Raises NotWritableError."""
         path = self.path(attempt, stream)
-        with writing(path):
+        with files.writing(path):
             path.unlink(missing_ok=True)
 
     def keep_excerpt(self, attempt: AttemptId, lines: bytes) -> None:
         """Store the lines that show why the attempt failed. Raises NotWritableError."""
         path = self.directory / str(attempt) / _EXCERPT
-        with writing(path):
-            make_private(path.parent)
-            with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_PIPE) as fd:
-                write_all(self._disk, fd, lines)
+        with files.writing(path):
+            files.make_private(path.parent)
+            with files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_PIPE) as fd:
+                files.write_all(self._disk, fd, lines)
 
     def excerpt(self, attempt: AttemptId) -> bytes:
         """Return the lines that show why the attempt failed, b"" if none are stored. Raises NotWritableError."""
@@ -149,9 +138,9 @@ class PulledLogs:
 
     @contextmanager
     def _opened(self, path: Path) -> Iterator[int | None]:
-        with reading(path):
+        with files.reading(path):
             try:
-                fd = open_safely(path, os.O_RDONLY | _NO_PIPE)
+                fd = files.open_safely(path, os.O_RDONLY | _NO_PIPE)
             except (FileNotFoundError, NotADirectoryError):
                 yield None
                 return
@@ -164,15 +153,15 @@ class PulledLogs:
 class LogsDue:
     """The ended attempts whose output must still be copied. Each attempt has a small file, named by its token."""
 
-    def __init__(self, directory: Path, disk: Disk = DISK) -> None:
+    def __init__(self, directory: Path, disk: files.Disk = files.DISK) -> None:
         self._directory, self._disk = directory, disk
 
     def add(self, attempts: Mapping[Token, AttemptId]) -> None:
         """Record that the output of these attempts must be copied. Raises NotWritableError."""
-        with writing(self._directory):
-            self._directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        with files.writing(self._directory):
+            self._directory.mkdir(mode=files.PRIVATE_DIRECTORY, exist_ok=True)
             for token, attempt in attempts.items():
-                replace_file(self._disk, self._directory / token, str(attempt).encode(), alone=False)
+                files.replace_file(self._disk, self._directory / token, str(attempt).encode(), alone=False)
 
     def all(self) -> dict[Token, AttemptId]:
         """Return all attempts whose output must still be copied. Files that do not belong to an attempt are skipped."""
@@ -184,12 +173,12 @@ class LogsDue:
         for name in names:
             with (
                 suppress(OSError, UsageError, ValueError),
-                opened(self._directory / name, os.O_RDONLY | _NO_PIPE) as fd,
+                files.opened(self._directory / name, os.O_RDONLY | _NO_PIPE) as fd,
             ):
                 due[parse_token(name)] = parse_attempt_id(os.read(fd, _MAX_ID).decode())
         return due
 
     def remove(self, token: Token) -> None:
         """Record that the copy is complete. Raises NotWritableError."""
-        with writing(self._directory):
+        with files.writing(self._directory):
             (self._directory / token).unlink(missing_ok=True)

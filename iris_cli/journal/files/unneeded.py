@@ -14,19 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from iris_cli.files import DRAFT_SUFFIX
-from iris_cli.journal.layout import (
-    ARCHIVE,
-    DAMAGED_PREFIX,
-    HEARTBEAT,
-    LINES,
-    LOOP_ORDER,
-    OLD_SUFFIX,
-    PACKED_SUFFIX,
-    PART_SUFFIX,
-    TASK_LOGS,
-    TORN_PREFIX,
-    WORKSPACES,
-)
+from iris_cli.journal import layout
 
 _DRAFT_AGE = 86_400.0  # seconds after which the writer of a draft counts as killed
 
@@ -73,7 +61,7 @@ def delete_unneeded_file(file: UnneededFile) -> UnneededFile:
 def _drafts(directory: Path, before: float) -> Iterator[UnneededFile]:
     """Yield the drafts of small files that killed writers have left."""
     for path in _entries(directory):
-        if path.name.startswith((HEARTBEAT, LOOP_ORDER)) and path.name.endswith(DRAFT_SUFFIX):
+        if path.name.startswith((layout.HEARTBEAT, layout.LOOP_ORDER)) and path.name.endswith(DRAFT_SUFFIX):
             draft = _unneeded_file(path, "unfinished temporary files")
             if draft.written <= before - _DRAFT_AGE:
                 yield draft
@@ -82,22 +70,22 @@ def _drafts(directory: Path, before: float) -> Iterator[UnneededFile]:
 def _kept_files(directory: Path) -> Iterator[UnneededFile]:
     """Yield the files kept by repairs, and the copied logs."""
     for path in _entries(directory):
-        if path.name.startswith(TORN_PREFIX):
+        if path.name.startswith(layout.TORN_PREFIX):
             yield _unneeded_file(path, "torn log lines")
-        elif path.name.startswith(DAMAGED_PREFIX):
+        elif path.name.startswith(layout.DAMAGED_PREFIX):
             yield _unneeded_file(path, "logs kept by salvage")
-    for path in _entries(directory / ARCHIVE):
-        if OLD_SUFFIX in path.name:
+    for path in _entries(directory / layout.ARCHIVE):
+        if layout.OLD_SUFFIX in path.name:
             yield _unneeded_file(path, "unused archive segments")
-    for path in _entries(directory / TASK_LOGS, files=False):
+    for path in _entries(directory / layout.TASK_LOGS, files=False):
         yield _unneeded_file(path, "pulled task logs")
 
 
 def _packed_files(directory: Path, before: float, needed: Collection[str]) -> Iterator[UnneededFile]:
-    for kind, what in ((WORKSPACES, "packed workspaces"), (LINES, "packed array lines")):
+    for kind, what in ((layout.WORKSPACES, "packed workspaces"), (layout.LINES, "packed array lines")):
         for path in _entries(directory / kind):
-            name = path.name.removesuffix(PACKED_SUFFIX)
-            if path.name.endswith(PART_SUFFIX):
+            name = path.name.removesuffix(layout.PACKED_SUFFIX)
+            if path.name.endswith(layout.PART_SUFFIX):
                 draft = _unneeded_file(path, f"unfinished {what}")
                 if draft.written <= before - _DRAFT_AGE:
                     yield draft

@@ -16,16 +16,8 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
+from iris_cli import files
 from iris_cli.errors import NotWritableError, WorkspaceGoneError
-from iris_cli.files import (
-    DISK,
-    Disk,
-    make_directory,
-    open_safely,
-    sync_directory,
-    write_all,
-    writing,
-)
 from iris_cli.journal.layout import PACKED_SUFFIX, PART_SUFFIX
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
@@ -38,7 +30,7 @@ _CHUNK = 1 << 20
 class Workspaces:
     """A directory of packed workspaces. Each workspace is complete or absent. Safe for threads and processes."""
 
-    def __init__(self, path: Path, disk: Disk = DISK) -> None:
+    def __init__(self, path: Path, disk: files.Disk = files.DISK) -> None:
         self.path = path
         self._disk = disk
         self._verified: dict[str, tuple[int, ...]] = {}  # by hash: inode, size and time of the verified file
@@ -57,10 +49,10 @@ class Workspaces:
                 size += len(chunk)
                 self._write(fd, packer.compress(chunk))
             self._write(fd, packer.flush())
-            with writing(self.path):
+            with files.writing(self.path):
                 self._disk.fsync(fd)
                 self._disk.rename(draft, self._file(digest.hexdigest()))
-                sync_directory(self._disk, self.path)
+                files.sync_directory(self._disk, self.path)
         return digest.hexdigest(), size
 
     def open(self, workspace: str) -> BinaryIO:
@@ -69,7 +61,7 @@ class Workspaces:
         A process verifies each file once. Raises WorkspaceGoneError if the file is missing or damaged.
         """
         try:
-            file = os.fdopen(open_safely(self._file(workspace), os.O_RDONLY | os.O_NONBLOCK), "rb")
+            file = os.fdopen(files.open_safely(self._file(workspace), os.O_RDONLY | os.O_NONBLOCK), "rb")
         except OSError as error:
             raise _gone_error(workspace, error.strerror or str(error)) from error
         try:
@@ -94,7 +86,7 @@ class Workspaces:
 
     def remove(self, workspace: str) -> None:
         """Delete a workspace if it exists. Raises NotWritableError."""
-        with writing(self._file(workspace)):
+        with files.writing(self._file(workspace)):
             self._file(workspace).unlink(missing_ok=True)
 
     def _file(self, workspace: str) -> Path:
@@ -105,12 +97,12 @@ class Workspaces:
     @contextmanager
     def _draft(self) -> Iterator[tuple[int, Path]]:
         """Yield a new file. It is deleted at the end of the block unless it was renamed."""
-        with writing(self.path):
-            make_directory(self._disk, self.path)
+        with files.writing(self.path):
+            files.make_directory(self._disk, self.path)
             if not stat.S_ISDIR(self.path.lstat().st_mode):
                 raise NotWritableError(f"{self.path} is not a real directory", hint="move it away")
             draft = self.path / f"{SYSTEM_RANDOMNESS.hexadecimal(8)}{PART_SUFFIX}"
-            fd = open_safely(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            fd = files.open_safely(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             yield fd, draft
         finally:
@@ -120,8 +112,8 @@ class Workspaces:
 
     def _write(self, fd: int, data: bytes) -> None:
         if data:
-            with writing(self.path):
-                write_all(self._disk, fd, data)
+            with files.writing(self.path):
+                files.write_all(self._disk, fd, data)
 
     def _check(self, workspace: str, file: BinaryIO) -> None:
         status = os.fstat(file.fileno())

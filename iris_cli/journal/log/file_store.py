@@ -13,20 +13,10 @@ from typing import TYPE_CHECKING, BinaryIO
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from iris_cli import files
 from iris_cli.core.decorators import gc_paused
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import LogDamagedError, LogReplacedError
-from iris_cli.files import (
-    DISK,
-    Disk,
-    check_room,
-    not_writable,
-    open_safely,
-    opened,
-    sync_directory,
-    write_all,
-    writing,
-)
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.log.head import Head, advance_head, head_at, is_head, read_head, write_head
 from iris_cli.journal.log.position import START, Fault, FaultKind, Header, Position, fault_at
@@ -61,7 +51,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
 class FileStore:
     """The append-only log of a directory. Only the holder of the lock may append, and only after recovery."""
 
-    def __init__(self, directory: Path, disk: Disk = DISK) -> None:
+    def __init__(self, directory: Path, disk: files.Disk = files.DISK) -> None:
         self._directory = directory
         self._path = directory / LOG
         self._disk = disk
@@ -74,7 +64,7 @@ class FileStore:
         from iris_cli.journal.log.record import BadLineError, NewerLogError, decode_line
 
         try:
-            with open(self._path, "rb", opener=open_safely) as stream:
+            with open(self._path, "rb", opener=files.open_safely) as stream:
                 line = stream.readline(_FIRST_LINE_LIMIT)
                 return decode_line(line.removesuffix(b"\n")).header if line.endswith(b"\n") else None
         except (FileNotFoundError, BadLineError, NewerLogError):
@@ -102,7 +92,7 @@ class FileStore:
 
         Return False if the log has a different line at this position, or can't be read.
         """
-        with suppress(OSError), open(self._path, "rb", opener=open_safely) as stream:
+        with suppress(OSError), open(self._path, "rb", opener=files.open_safely) as stream:
             if _record_is_at(stream.fileno(), position):
                 status = os.fstat(stream.fileno())
                 self._end, self._file = position, (status.st_dev, status.st_ino)
@@ -126,7 +116,7 @@ class FileStore:
             return Loaded(records=keep(()), end=end, size=end.offset, fault=None, head=head, head_fits=True)
         head = read_head(self._directory)  # before the log, so that HEAD names no later line
         try:
-            with open(self._path, "rb", opener=open_safely) as stream:
+            with open(self._path, "rb", opener=files.open_safely) as stream:
                 return self._load(stream, head, after_seq, keep)
         except FileNotFoundError:
             if after_seq:
@@ -145,7 +135,7 @@ class FileStore:
     def _is_unchanged(self) -> bool:
         """Return whether the log still ends at the last position read or written, and HEAD agrees. Raises OSError."""
         try:
-            with opened(self._path, os.O_RDONLY) as fd:
+            with files.opened(self._path, os.O_RDONLY) as fd:
                 as_read = self._is_at_end_of(fd) and _record_is_at(fd, self._end)
             return as_read and is_head(self._directory, self._end)
         except FileNotFoundError:
@@ -217,7 +207,7 @@ class FileStore:
         from iris_cli.journal.log.record import Conflict, check_events, encode_line, end_of_line
 
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if expected_seq == 0 else 0)
-        with writing(self._path), opened(self._path, flags) as fd:
+        with files.writing(self._path), files.opened(self._path, flags) as fd:
             if not self._is_at_end_of(fd):
                 if (fault := self.load(self._end.seq).fault) is not None:
                     raise LogDamagedError(
@@ -244,7 +234,7 @@ class FileStore:
         """
         from iris_cli.journal.log.archive import compact
 
-        with writing(self._path):
+        with files.writing(self._path):
             done = compact(self._directory, self._disk, self._end, check, at=at, actor=actor)
             self._end, self._file = done.end, done.file
             return done
@@ -256,11 +246,11 @@ class FileStore:
     def _commit(self, fd: int, line: bytes, end: Position) -> None:
         """Write the line, sync the log, and write HEAD. If one of these steps fails, restore the log."""
         try:
-            check_room(fd, len(line))
-            write_all(self._disk, fd, line)
+            files.check_room(fd, len(line))
+            files.write_all(self._disk, fd, line)
             self._disk.fsync(fd)
             if end.seq == 1:
-                sync_directory(self._disk, self._directory)
+                files.sync_directory(self._disk, self._directory)
             advance_head(self._disk, self._directory, end)
         except OSError as error:
             # The line may be on disk, complete or in part, but the caller will not act on it.
@@ -271,7 +261,7 @@ class FileStore:
                 self._disk.truncate(fd, self._end.offset)
                 self._disk.fsync(fd)
             # The line is removed now, or the log is ahead of HEAD and the next writer repairs the log.
-            raise not_writable(self._path, error) from error
+            raise files.not_writable(self._path, error) from error
         self._end = end
 
 

@@ -30,15 +30,7 @@ from iris_cli.files import (
 )
 from iris_cli.journal.access import LockHolder, check_readable, check_writable
 from iris_cli.journal.layout import DAMAGED_PREFIX, LOG
-from iris_cli.journal.log.archive import (
-    LOG_IS_MISSING,
-    UNREADABLE,
-    Segment,
-    find_gap,
-    open_segment,
-    segments,
-    set_aside,
-)
+from iris_cli.journal.log import archive
 from iris_cli.journal.log.head import Head, head_at, read_head, write_head
 from iris_cli.journal.log.position import START, Fault, FaultKind, Header, Position, fault_at
 from iris_cli.journal.log.record import FORMAT, BadLineError, LogRecord, NewerLogError, decode_line
@@ -97,7 +89,7 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
         try:
             stream = stack.enter_context(open(log, "rb", opener=open_safely))
         except FileNotFoundError:
-            if not segments(directory) and head is None:
+            if not archive.segments(directory) and head is None:
                 raise NotFoundError(
                     f"no event log in {directory}", hint="name a directory with --state-dir"
                 ) from None
@@ -112,7 +104,7 @@ def _verify(directory: Path, stream: BinaryIO | None, verifier: _Verifier) -> Ve
     """Verify archive, log and HEAD. `stream` is None if the log is missing."""
     origin = START if stream is None else origin_of(stream)
     unknown = stream is None or (origin == START and _first_line_is_unreadable(stream))
-    chain = segments(directory) if unknown else segments(directory, before=origin.seq + 1)
+    chain = archive.segments(directory) if unknown else archive.segments(directory, before=origin.seq + 1)
     for segment in chain:
         verifier.read_segment(segment)
     if not unknown:
@@ -158,26 +150,26 @@ class _Verifier:
 
         `origin` is the position before this line.
         """
-        if (gap := find_gap(self._end, first, file)) is not None:
+        if (gap := archive.find_gap(self._end, first, file)) is not None:
             self._findings.append(gap)
             self._end = replace(self._end, crc=_UNKNOWN)
         if self._end.crc == _UNKNOWN:
             self._end = replace(self._end, seq=origin.seq, crc=origin.crc)
         self._end = start_after(self._end)
 
-    def read_segment(self, segment: Segment) -> None:
+    def read_segment(self, segment: archive.Segment) -> None:
         """Read a segment, also after damage."""
         findings_before, what = len(self._findings), ""
         self._end = start_after(self._end)
         try:
-            with open_segment(segment) as stream:
+            with archive.open_segment(segment) as stream:
                 self.begin_file(
                     segment.file, segment.first, origin_of(stream) if segment.first > 1 else START
                 )
                 self.read_file(segment.file, stream, sys.maxsize)
         except PermissionError:
             raise  # not damage
-        except UNREADABLE as error:
+        except archive.UNREADABLE as error:
             if self._end.seq != segment.last:  # otherwise all lines were read
                 what = f"the segment can't be read: {error}"
         if not what and len(self._findings) == findings_before and self._end.seq != segment.last:
@@ -192,7 +184,7 @@ class _Verifier:
         if not self._findings or self._findings[-1].file != LOG:
             self._unfinished = None
             self._end = start_after(self._end)
-            self._findings.append(fault_at(self._end, LOG, LOG_IS_MISSING))
+            self._findings.append(fault_at(self._end, LOG, archive.LOG_IS_MISSING))
 
     def read_file(self, file: str, stream: BinaryIO, size: int) -> None:
         """Read a file from its start. For a damaged segment raises an error in `UNREADABLE`."""
@@ -343,12 +335,12 @@ def salvage(
         if report.sound_in == LOG and report.sound_until.line:
             with open(log, "rb", opener=open_safely) as stream:
                 _write_log(directory, disk, islice(committed_lines(stream), report.sound_until.line))
-            replaced: tuple[Segment, ...] = ()
+            replaced: tuple[archive.Segment, ...] = ()
         else:
             replaced = _restore_from_archive(directory, disk, report)
         write_head(disk, directory, report.sound_until)
         # The new log begins before these segments, so they are not read any more, even if iris crashes now.
-        old_segments = tuple([set_aside(disk, segment, now) for segment in replaced])
+        old_segments = tuple([archive.set_aside(disk, segment, now) for segment in replaced])
     return SalvageReport(
         kept=kept,
         lost=report.last - kept,
@@ -358,9 +350,9 @@ def salvage(
     )
 
 
-def _restore_from_archive(directory: Path, disk: Disk, report: VerifyReport) -> tuple[Segment, ...]:
+def _restore_from_archive(directory: Path, disk: Disk, report: VerifyReport) -> tuple[archive.Segment, ...]:
     """Make a log of the valid lines of the last segment that has valid lines. Return the segments that it replaces."""
-    chain, end, lines = segments(directory), report.sound_until, None
+    chain, end, lines = archive.segments(directory), report.sound_until, None
     files = [segment.file for segment in chain]
     number = files.index(report.sound_in) if report.sound_in in files else len(chain)
     if end.line:
@@ -370,7 +362,7 @@ def _restore_from_archive(directory: Path, disk: Disk, report: VerifyReport) -> 
     if not end.seq:
         _write_log(directory, disk, ())
     else:
-        with open_segment(chain[number]) as stream:
+        with archive.open_segment(chain[number]) as stream:
             _write_log(directory, disk, islice(stream, lines))
     return chain[number:]
 

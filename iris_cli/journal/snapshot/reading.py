@@ -20,25 +20,10 @@ from iris_cli.files import open_safely
 from iris_cli.journal.codec import decode
 from iris_cli.journal.layout import archived_snapshot_path
 from iris_cli.journal.log.position import is_intact, unseal
-from iris_cli.journal.snapshot.form import (
-    FORM,
-    MEANING,
-    Archived,
-    DamagedSnapshotError,
-    FirstLine,
-    FullJob,
-    Live,
-    Piece,
-    StoredJob,
-    StoredJobs,
-    expand_job,
-    job_in,
-    open_jobs,
-    raising_damaged,
-)
+from iris_cli.journal.snapshot import form
 
 T = TypeVar("T")
-UNUSABLE = (OSError, DamagedSnapshotError)
+UNUSABLE = (OSError, form.DamagedSnapshotError)
 """The errors of reading a missing, unreadable or damaged snapshot."""
 _BLOCK = 1 << 16  # bytes
 
@@ -53,33 +38,33 @@ class SnapshotFile:
         self._fd = open_safely(path, os.O_RDONLY | os.O_NONBLOCK)
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise DamagedSnapshotError("other users can write it")
+            raise form.DamagedSnapshotError("other users can write it")
         with os.fdopen(self._fd, "rb", _BLOCK, closefd=False) as stream:
             line = stream.readline().removesuffix(b"\n")
         if not is_intact(line):
-            raise DamagedSnapshotError("the first line has a wrong checksum")
-        with raising_damaged():
-            self.header = decode(FirstLine, unseal(line))
-        if (self.header.form, self.header.meaning) != (FORM, MEANING):
-            raise DamagedSnapshotError("it has another format")
+            raise form.DamagedSnapshotError("the first line has a wrong checksum")
+        with form.raising_damaged():
+            self.header = decode(form.FirstLine, unseal(line))
+        if (self.header.form, self.header.meaning) != (form.FORM, form.MEANING):
+            raise form.DamagedSnapshotError("it has another format")
         self.crc = line[-10:-2].decode("ascii")
         self._start = len(line) + 1
-        self._pages: dict[int, StoredJobs] = {}
+        self._pages: dict[int, form.StoredJobs] = {}
 
     def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
 
-    def read(self, piece: Piece) -> bytes:
+    def read(self, piece: form.Piece) -> bytes:
         """Return one line without its newline."""
         raw = os.pread(self._fd, piece.size, self._start + piece.start)
         if len(raw) != piece.size or crc32(raw) != piece.crc:
-            raise DamagedSnapshotError("a line has a wrong checksum")
+            raise form.DamagedSnapshotError("a line has a wrong checksum")
         return raw
 
-    def decode(self, kind: type[T], piece: Piece) -> T:
+    def decode(self, kind: type[T], piece: form.Piece) -> T:
         """Return the value in one line."""
-        with raising_damaged():
+        with form.raising_damaged():
             return decode(kind, self.read(piece))
 
     def find(self, job: JobId) -> Raw | None:
@@ -101,7 +86,7 @@ class SnapshotFile:
     def texts(self) -> Iterator[bytes]:
         return (self.read(page.piece) for page in self.header.pages)
 
-    def _page(self, number: int) -> StoredJobs:
+    def _page(self, number: int) -> form.StoredJobs:
         return self.decode(dict[str, Raw], self.header.pages[number].piece)
 
 
@@ -112,7 +97,7 @@ class SnapshotFiles:
     """
 
     def __init__(
-        self, directory: Path, current: SnapshotFile | None, archived_snapshots: Sequence[Archived]
+        self, directory: Path, current: SnapshotFile | None, archived_snapshots: Sequence[form.Archived]
     ) -> None:
         self.current = current
         self.archived_snapshots = tuple(archived_snapshots)
@@ -127,7 +112,7 @@ class SnapshotFiles:
         if seq not in self._open:
             file = SnapshotFile(archived_snapshot_path(self._directory, seq))
             if file.crc != self._crcs[seq]:
-                raise DamagedSnapshotError("another snapshot has its name")
+                raise form.DamagedSnapshotError("another snapshot has its name")
             self._open[seq] = file
         return self._open[seq]
 
@@ -161,7 +146,7 @@ def files_of_snapshot(directory: Path, file: SnapshotFile, *, archived: bool) ->
     if not archived:
         return SnapshotFiles(directory, file, file.header.moments)
     position = file.header.position
-    newest = Archived(position.seq, file.crc, position.earliest or 0.0)
+    newest = form.Archived(position.seq, file.crc, position.earliest or 0.0)
     return SnapshotFiles(directory, None, (*file.header.moments, newest))
 
 
@@ -175,10 +160,10 @@ class Snapshot(Past):
     def __init__(
         self,
         files: SnapshotFiles,
-        live: Sequence[FullJob],
+        live: Sequence[form.FullJob],
         last_ended_ids: Sequence[JobId],
         replay: Callable[[], Cluster],
-        kept: dict[JobId, FullJob] | None = None,
+        kept: dict[JobId, form.FullJob] | None = None,
     ) -> None:
         self.files = files
         self.log: Cluster | None = None
@@ -198,28 +183,28 @@ class Snapshot(Past):
                 self.log = self._replay()
         return log(self.log)
 
-    def find(self, job: JobId) -> FullJob | None:
+    def find(self, job: JobId) -> form.FullJob | None:
         """Return an ended job; None if there is no such job."""
         if (full_job := self.kept.get(job)) is None:
             full_job = self._query(
-                lambda: self._in_files(job), lambda log: job_in(log, job) if job in log.jobs else None
+                lambda: self._in_files(job), lambda log: form.job_in(log, job) if job in log.jobs else None
             )
             if full_job is not None:
                 self.kept[job] = full_job
         return full_job
 
-    def _in_files(self, job: JobId) -> FullJob | None:
+    def _in_files(self, job: JobId) -> form.FullJob | None:
         raw = self.files.find(job)
         return None if raw is None else _decode_job(raw)
 
-    def all_entries(self) -> list[FullJob]:
+    def all_entries(self) -> list[form.FullJob]:
         """Return all jobs at the time of the snapshot, in the order of submission."""
-        found = self._query(self._all_in_files, lambda log: {job: job_in(log, job) for job in log.jobs})
+        found = self._query(self._all_in_files, lambda log: {job: form.job_in(log, job) for job in log.jobs})
         found |= self.kept
         found |= {full_job.job.id: full_job for full_job in self.live}
         return sorted(found.values(), key=lambda full_job: full_job.job.order)
 
-    def _all_in_files(self) -> dict[JobId, FullJob]:
+    def _all_in_files(self) -> dict[JobId, form.FullJob]:
         raws: dict[str, Raw] = {}
         for file in self.files.newest_first():
             raws = file.entries() | raws
@@ -249,9 +234,9 @@ class Snapshot(Past):
         return tuple(missing)
 
 
-def _decode_job(raw: Raw) -> FullJob:
-    with raising_damaged():
-        return expand_job(decode(StoredJob, bytes(raw)))
+def _decode_job(raw: Raw) -> form.FullJob:
+    with form.raising_damaged():
+        return form.expand_job(decode(form.StoredJob, bytes(raw)))
 
 
 class _Jobs(Struct):
@@ -328,9 +313,9 @@ def read_snapshot(
 
     `replay` returns the same cluster from the log. It is called later if a part of the file is damaged.
     """
-    header, live = file.header, file.decode(Live, file.header.live)
-    with raising_damaged():
-        opened = open_jobs(live)
+    header, live = file.header, file.decode(form.Live, file.header.live)
+    with form.raising_damaged():
+        opened = form.open_jobs(live)
     past = Snapshot(files_of_snapshot(directory, file, archived=archived), opened, live.last, replay)
     raws = file.decode(dict[WorkerId, Raw], header.outputs)
     outputs = Table({}, OutputTexts(raws), len(raws), past.lock)

@@ -16,16 +16,7 @@ from iris_cli.core import Cluster, JobId, Table, Task, WorkerId, values_in_memor
 from iris_cli.files import Disk, is_in_place, opened, sync_directory, try_lock, write_all
 from iris_cli.journal.codec import encode
 from iris_cli.journal.log.position import Position, seal
-from iris_cli.journal.snapshot.form import (
-    Archived,
-    FirstLine,
-    FullJob,
-    Page,
-    Piece,
-    job_in,
-    live_part,
-    stored_job,
-)
+from iris_cli.journal.snapshot import form
 from iris_cli.journal.snapshot.reading import OutputTexts, Snapshot, SnapshotFiles, cluster_of
 
 LAST = 100
@@ -46,12 +37,12 @@ class SnapshotDraft:
         open_ids = sorted(full_job.job.id for full_job in self._open)
         entries = _entries(past, self._changed)
         pages = list(_pages(entries))
-        live = live_part(cluster, self._open, self._last_ended_ids)
+        live = form.live_part(cluster, self._open, self._last_ended_ids)
         self._ended = sorted(entries)
         self._lines = [encode(live), encode(open_ids), encode(self._ended), _object(_outputs(cluster))]
         self._lines += (text for _, text in pages)
         pieces = list(_pieces(self._lines))
-        self._header = FirstLine(
+        self._header = form.FirstLine(
             position=position,
             moments=self._archived,
             jobs=len(cluster.jobs),
@@ -62,11 +53,11 @@ class SnapshotDraft:
             ended=pieces[2],
             outputs=pieces[3],
             pages=tuple(
-                Page(JobId(first), piece) for (first, _), piece in zip(pages, pieces[4:], strict=True)
+                form.Page(JobId(first), piece) for (first, _), piece in zip(pages, pieces[4:], strict=True)
             ),
         )
 
-    def write(self, disk: Disk, path: Path) -> Archived | None:
+    def write(self, disk: Disk, path: Path) -> form.Archived | None:
         """Durably replace `path` by the snapshot. Return None if another process is writing it."""
         first = seal(encode(self._header)[:-1])
         draft = path.with_name(path.name + ".tmp")
@@ -84,9 +75,9 @@ class SnapshotDraft:
                 raise
         sync_directory(disk, path.parent)
         position = self._header.position
-        return Archived(position.seq, first[-11:-3].decode("ascii"), position.earliest or 0.0)
+        return form.Archived(position.seq, first[-11:-3].decode("ascii"), position.earliest or 0.0)
 
-    def trimmed(self, directory: Path, archived: Archived, replay: Callable[[], Cluster]) -> Cluster:
+    def trimmed(self, directory: Path, archived: form.Archived, replay: Callable[[], Cluster]) -> Cluster:
         """Return the cluster with open jobs, and jobs that still have files on workers, in memory."""
         outputs = values_in_memory(self._cluster.outputs)
         unreaped = {attempt.task.job for each in outputs for attempt in each.attempts}
@@ -102,7 +93,7 @@ class SnapshotDraft:
         return cluster_of(copy(self._cluster), past, sizes, self._cluster.outputs)
 
 
-SnapshotParts = tuple[list[FullJob], list[FullJob], tuple[JobId, ...], "Snapshot | None"]
+SnapshotParts = tuple[list[form.FullJob], list[form.FullJob], tuple[JobId, ...], "Snapshot | None"]
 """Open jobs, ended jobs, the ids of the jobs that ended last, and the earlier snapshots to keep."""
 
 
@@ -120,16 +111,16 @@ def _parts_of(cluster: Cluster) -> SnapshotParts:
     return opened, ended, last_ended_ids, past
 
 
-def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[FullJob], list[FullJob]]:
+def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[form.FullJob], list[form.FullJob]]:
     """Return the open jobs and the ended jobs in memory; `complete`: all jobs."""
     tasks: dict[JobId, list[Task]] = {}
     for task in cluster.tasks.values() if complete else values_in_memory(cluster.tasks):
         tasks.setdefault(task.id.job, []).append(task)
     job_ids = tasks | {job.id: None for job in values_in_memory(cluster.jobs)}
-    full_jobs = [job_in(cluster, job_id, tasks.get(job_id, ())) for job_id in job_ids]
+    full_jobs = [form.job_in(cluster, job_id, tasks.get(job_id, ())) for job_id in job_ids]
     open_ids = {job.id for job in cluster.open_jobs()}  # after `job_in`, which reads jobs into memory
-    opened: list[FullJob] = []
-    ended: list[FullJob] = []
+    opened: list[form.FullJob] = []
+    ended: list[form.FullJob] = []
     for full_job in full_jobs:
         is_open = full_job.job.id in open_ids or not all(task.state.terminal for task in full_job.tasks)
         (opened if is_open else ended).append(full_job)
@@ -137,14 +128,14 @@ def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[FullJob],
     return opened, ended
 
 
-def _entries(past: Snapshot | None, ended: Sequence[FullJob]) -> dict[str, bytes | Raw]:
+def _entries(past: Snapshot | None, ended: Sequence[form.FullJob]) -> dict[str, bytes | Raw]:
     """Return the jobs for the pages: the jobs in `snapshot.json`, and jobs that have ended or changed since then."""
     entries: dict[str, bytes | Raw] = {}
     if past is not None and past.files.current is not None:
         entries.update(past.files.current.entries())
     for full_job in ended:
         if past is None or past.kept.get(full_job.job.id) != full_job:
-            entries[full_job.job.id] = encode(stored_job(full_job))
+            entries[full_job.job.id] = encode(form.stored_job(full_job))
     return entries
 
 
@@ -170,8 +161,8 @@ def _pages(entries: Mapping[str, bytes | Raw]) -> Iterator[tuple[str, bytes]]:
         yield page[0], _object({job: entries[job] for job in page})
 
 
-def _pieces(lines: Iterable[bytes]) -> Iterator[Piece]:
+def _pieces(lines: Iterable[bytes]) -> Iterator[form.Piece]:
     start = 0
     for line in lines:
-        yield Piece(start, len(line), crc32(line))
+        yield form.Piece(start, len(line), crc32(line))
         start += len(line) + 1
