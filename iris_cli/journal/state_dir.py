@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -257,7 +257,7 @@ class StateDir:
             if (header := self._store.header()) is not None:
                 self._check_cluster(header, cluster_name)
                 return ()
-        with self._open(command, timeout, accept_loss=accept_loss, must_exist=False) as writer:
+        with self.locked(command, timeout, accept_loss=accept_loss, must_exist=False) as writer:
             self._check_cluster(writer.header, cluster_name)
             if writer.header is None:
                 from iris_cli.core.events.events import ClusterCreated
@@ -265,34 +265,29 @@ class StateDir:
                 writer.append([ClusterCreated(name=cluster_name)], at=self._now())
             return writer.messages
 
+    @contextmanager
     def locked(
-        self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0, accept_loss: bool = False
-    ) -> AbstractContextManager[Writer]:
+        self,
+        command: str,
+        timeout: float = LOCK_TIMEOUT,
+        *,
+        after_seq: int = 0,
+        accept_loss: bool = False,
+        must_exist: bool = True,
+    ) -> Iterator[Writer]:
         """Hold the lock, and yield the writer. `accept_loss`: continue even if committed lines are missing.
 
         Raises LockedError after `timeout` seconds, NotWritableError, LogDamagedError, ConfigError for the log of
-        another cluster, NotFoundError without a log, and LogReplacedError if lines that the caller has read are gone.
+        another cluster, NotFoundError without a log (if `must_exist`), and LogReplacedError if lines that the caller
+        has read are gone.
         """
-        return self._open(command, timeout, after_seq=after_seq, accept_loss=accept_loss, must_exist=True)
-
-    def compact(
-        self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0
-    ) -> tuple[Compacted | None, tuple[str, ...]]:
-        """Move the log to the archive. Return the result (None: nothing to move) and messages. Raises like `locked`."""
-        with self.locked(command, timeout, after_seq=after_seq) as writer:
-            return writer.compact(at=self._now()), writer.messages
-
-    @contextmanager
-    def _open(
-        self, command: str, timeout: float, *, after_seq: int = 0, accept_loss: bool = False, must_exist: bool
-    ) -> Iterator[Writer]:
         # filelock is slow to import, and readers don't need it
-        from iris_cli.journal.log.writer import StateLock, Writer
+        from iris_cli.journal.log.writer import Writer, hold_lock
 
         with writing(self.path):
             access.check_writable(self.path)
         holder = LockHolder(pid=os.getpid(), actor=self.actor, command=command, since=iso_time(self._now()))
-        with StateLock(self.path).hold(holder, timeout) as lock:
+        with hold_lock(self.path, holder, timeout) as lock:
             if self._network_type:
                 lock.check_exclusive()
             with writing(self._log):
@@ -310,6 +305,13 @@ class StateDir:
                 yield writer
             finally:
                 writer.close()
+
+    def compact(
+        self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0
+    ) -> tuple[Compacted | None, tuple[str, ...]]:
+        """Move the log to the archive. Return the result (None: nothing to move) and messages. Raises like `locked`."""
+        with self.locked(command, timeout, after_seq=after_seq) as writer:
+            return writer.compact(at=self._now()), writer.messages
 
     def _check_cluster(self, header: Header | None, expected: str | None) -> None:
         if header is not None and expected is not None and header.cluster_name != expected:

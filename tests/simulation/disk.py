@@ -170,28 +170,24 @@ class SimDisk(Disk):
         return strand
 
 
-class SimLock:
-    """The kernel's lock on the same file as ever, waited for in simulated time."""
-
-    def __init__(self, scheduler: Scheduler, directory: Path) -> None:
-        self._scheduler = scheduler
-        self._path = directory / layout.LOCK
-
-    @contextmanager
-    def hold(self, holder: LockHolder, timeout: float) -> Iterator[HeldLock]:
-        strand = self._scheduler.current
-        assert strand is not None
-        deadline = self._scheduler.now + timeout
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            while not _locked(fd):
-                if self._scheduler.now >= deadline:
-                    raise LockedError("the state directory is locked by another command")
-                strand.pause(_LOCK_POLL)
-            strand.pause(0.0005)
-            yield HeldLock(self._path, fd)
-        finally:
-            os.close(fd)
+@contextmanager
+def hold_lock(
+    scheduler: Scheduler, directory: Path, holder: LockHolder, timeout: float
+) -> Iterator[HeldLock]:
+    """Hold the kernel's lock on the same file as ever, waited for in simulated time."""
+    strand, path = scheduler.current, directory / layout.LOCK
+    assert strand is not None
+    deadline = scheduler.now + timeout
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while not _locked(fd):
+            if scheduler.now >= deadline:
+                raise LockedError("the state directory is locked by another command")
+            strand.pause(_LOCK_POLL)
+        strand.pause(0.0005)
+        yield HeldLock(path, fd)
+    finally:
+        os.close(fd)
 
 
 def _locked(fd: int) -> bool:

@@ -18,7 +18,7 @@ from iris_cli.journal.log.record import decode_line
 from iris_cli.ops.secret_values import MissingSecretError
 from tests.simulation.boxes import Boxes
 from tests.simulation.cloud_weather import CloudWeather
-from tests.simulation.disk import SimLock
+from tests.simulation.disk import hold_lock
 from tests.simulation.fleet import Place, config_of, draw_fleet
 from tests.simulation.ledger import Ledger
 from tests.simulation.machines import Machine
@@ -78,7 +78,7 @@ def run(
     directory = Path(tempfile.mkdtemp(prefix=f"iris-sim-{seed}-", dir=_memory()))
     try:
         with (
-            patch("iris_cli.journal.log.writer.StateLock", partial(SimLock, scheduler)),
+            patch("iris_cli.journal.log.writer.hold_lock", partial(hold_lock, scheduler)),
             patch("iris_cli.journal.log.scan.decode_line", lru_cache(_LINES)(decode_line)),
             patch("iris_cli.ops.secret_values._read_value", _secret_value(scheduler)),
             patch("iris_cli.randomness.os.urandom", _unlike_all_before()),

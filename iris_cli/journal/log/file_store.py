@@ -55,7 +55,7 @@ class FileStore:
         self._directory = directory
         self._path = directory / LOG
         self._disk = disk
-        self._end = START
+        self.end = START  # the position up to which the log was read or written
         self._file: tuple[int, int] | None = None  # device and inode of the log that was read
         self.scan: Scan | ArchiveScan | None = None  # the current or last scan of the log
 
@@ -71,19 +71,14 @@ class FileStore:
             return None
 
     @property
-    def end(self) -> Position:
-        """The position up to which the log was read or written."""
-        return self._end
-
-    @property
     def reached(self) -> Position:
         """The end of the last record that `load` has read, up to date while it reads."""
         scan = self.scan.current if self.scan is not None else None
-        return self._end if scan is None else scan.position
+        return self.end if scan is None else scan.position
 
     def forget_earliest(self) -> None:
         """Reset the earliest time. An archived snapshot has recorded the earliest time of all lines read so far."""
-        self._end = replace(self._end, earliest=None)
+        self.end = replace(self.end, earliest=None)
         if self.scan is not None and self.scan.current is not None:
             self.scan.current.earliest = None
 
@@ -95,13 +90,13 @@ class FileStore:
         with suppress(OSError), open(self._path, "rb", opener=files.open_safely) as stream:
             if _record_is_at(stream.fileno(), position):
                 status = os.fstat(stream.fileno())
-                self._end, self._file = position, (status.st_dev, status.st_ino)
+                self.end, self._file = position, (status.st_dev, status.st_ino)
                 return True
             from iris_cli.journal.log.scan import origin_of
 
             origin = origin_of(stream)
             if position.seq > 0 and (origin.seq, origin.crc) == (position.seq, position.crc):
-                self._end, self._file = position, None  # the line at `position` is archived
+                self.end, self._file = position, None  # the line at `position` is archived
                 return True
         return False
 
@@ -111,8 +106,8 @@ class FileStore:
         Reads only new lines if the caller has all records that this store has read. Raises OSError, and
         LogReplacedError if the log is not the log that the caller has read up to `after_seq`.
         """
-        if 0 < after_seq == self._end.seq and self._is_unchanged():
-            end, head = self._end, head_at(self._end)
+        if 0 < after_seq == self.end.seq and self._is_unchanged():
+            end, head = self.end, head_at(self.end)
             return Loaded(records=keep(()), end=end, size=end.offset, fault=None, head=head, head_fits=True)
         head = read_head(self._directory)  # before the log, so that HEAD names no later line
         try:
@@ -121,7 +116,7 @@ class FileStore:
         except FileNotFoundError:
             if after_seq:
                 raise self._replaced_error() from None
-            self._end, self._file = START, None
+            self.end, self._file = START, None
             fault = self._lost_log()
             return Loaded(records=(), end=START, size=0, fault=fault, head=head, head_fits=True)
 
@@ -136,8 +131,8 @@ class FileStore:
         """Return whether the log still ends at the last position read or written, and HEAD agrees. Raises OSError."""
         try:
             with files.opened(self._path, os.O_RDONLY) as fd:
-                as_read = self._is_at_end_of(fd) and _record_is_at(fd, self._end)
-            return as_read and is_head(self._directory, self._end)
+                as_read = self._is_at_end_of(fd) and _record_is_at(fd, self.end)
+            return as_read and is_head(self._directory, self.end)
         except FileNotFoundError:
             return False
 
@@ -146,10 +141,10 @@ class FileStore:
         status = os.fstat(stream.fileno())
         from iris_cli.journal.log.scan import Scan, origin_of, start_after
 
-        continues = 0 < self._end.seq <= after_seq and _record_is_at(stream.fileno(), self._end)
-        start = self._end if continues else origin_of(stream)
+        continues = 0 < self.end.seq <= after_seq and _record_is_at(stream.fileno(), self.end)
+        start = self.end if continues else origin_of(stream)
         # By seq: the checksums of the last line that was read earlier, and of the line in HEAD. "" means not read.
-        crcs = dict.fromkeys((self._end.seq, head.seq if head else 0), "")
+        crcs = dict.fromkeys((self.end.seq, head.seq if head else 0), "")
         crcs |= {START.seq: START.crc, start.seq: start.crc}
         fault, end = None, start
 
@@ -163,7 +158,7 @@ class FileStore:
                 )
 
                 chain = segments(self._directory, before=start.seq + 1)
-                self.scan = past = ArchiveScan(chain, self._end if self._end.seq <= after_seq else START)
+                self.scan = past = ArchiveScan(chain, self.end if self.end.seq <= after_seq else START)
                 yield from past
                 fault, end = (
                     past.fault or find_gap(past.position, start.seq + 1, LOG),
@@ -176,7 +171,7 @@ class FileStore:
                 end, fault = scan.position, scan.fault
 
         kept = keep(_records_after(after_seq, records(), crcs))
-        is_other = after_seq > 0 and (end.seq < after_seq or crcs[self._end.seq] != self._end.crc)
+        is_other = after_seq > 0 and (end.seq < after_seq or crcs[self.end.seq] != self.end.crc)
         if fault is None or fault.kind is FaultKind.TORN:
             is_cut = fault is not None and head is not None and head.seq > end.seq
             if is_other and not is_cut:
@@ -184,7 +179,7 @@ class FileStore:
             if end == START:
                 fault = self._lost_log() or fault
         if not is_other:  # otherwise the lines that the caller has may be missing in this log
-            self._end, self._file = end, (status.st_dev, status.st_ino)
+            self.end, self._file = end, (status.st_dev, status.st_ino)
         return Loaded(
             records=kept,
             end=end,
@@ -209,23 +204,18 @@ class FileStore:
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if expected_seq == 0 else 0)
         with files.writing(self._path), files.opened(self._path, flags) as fd:
             if not self._is_at_end_of(fd):
-                if (fault := self.load(self._end.seq).fault) is not None:
+                if (fault := self.load(self.end.seq).fault) is not None:
                     raise LogDamagedError(
                         f"{self._path}, {fault}", hint="run the command again: it recovers the log first"
                     )
                 if not self._is_at_end_of(fd):
                     raise self._replaced_error()
-            if expected_seq != self._end.seq:
-                return Conflict(self._end.seq)
+            if expected_seq != self.end.seq:
+                return Conflict(self.end.seq)
             check_events(expected_seq, events)
-            line = encode_line(self._end, events, at=at, actor=actor)
-            self._commit(fd, line, end_of_line(self._end, line, at))
-            return self._end.seq
-
-    @property
-    def lines(self) -> int:
-        """The number of lines read from the log."""
-        return self._end.line
+            line = encode_line(self.end, events, at=at, actor=actor)
+            self._commit(fd, line, end_of_line(self.end, line, at))
+            return self.end.seq
 
     def compact(self, check: Callable[[], None], *, at: float, actor: str) -> Compacted:
         """Move all lines that were read to the archive. Only the holder of the lock may call it, after recovery.
@@ -235,13 +225,13 @@ class FileStore:
         from iris_cli.journal.log.archive import compact
 
         with files.writing(self._path):
-            done = compact(self._directory, self._disk, self._end, check, at=at, actor=actor)
-            self._end, self._file = done.end, done.file
+            done = compact(self._directory, self._disk, self.end, check, at=at, actor=actor)
+            self.end, self._file = done.end, done.file
             return done
 
     def _is_at_end_of(self, fd: int) -> bool:
         status = os.fstat(fd)
-        return self._file == (status.st_dev, status.st_ino) and self._end.offset == status.st_size
+        return self._file == (status.st_dev, status.st_ino) and self.end.offset == status.st_size
 
     def _commit(self, fd: int, line: bytes, end: Position) -> None:
         """Write the line, sync the log, and write HEAD. If one of these steps fails, restore the log."""
@@ -256,13 +246,13 @@ class FileStore:
             # The line may be on disk, complete or in part, but the caller will not act on it.
             with suppress(OSError):
                 # The failed step may have written HEAD. Restore HEAD first, because it must never be ahead of the log.
-                if read_head(self._directory) != head_at(self._end):
-                    write_head(self._disk, self._directory, self._end)
-                self._disk.truncate(fd, self._end.offset)
+                if read_head(self._directory) != head_at(self.end):
+                    write_head(self._disk, self._directory, self.end)
+                self._disk.truncate(fd, self.end.offset)
                 self._disk.fsync(fd)
             # The line is removed now, or the log is ahead of HEAD and the next writer repairs the log.
             raise files.not_writable(self._path, error) from error
-        self._end = end
+        self.end = end
 
 
 def _records_after(after_seq: int, scan: Iterable[LogRecord], crcs: dict[int, str]) -> Iterator[LogRecord]:

@@ -312,13 +312,13 @@ def salvage(
     segment is damaged, its part before the damage becomes the log. Raises LockedError, NotWritableError,
     NotFoundError, and LogDamagedError for a log that is too new or belongs to another cluster.
     """
-    from iris_cli.journal.log.writer import StateLock  # filelock is slow to import
+    from iris_cli.journal.log.writer import hold_lock  # filelock is slow to import
 
     with writing(directory):
         check_writable(directory)
     log = directory / LOG
     holder = LockHolder(pid=os.getpid(), actor=actor, command="iris log salvage", since=iso_time(now))
-    with StateLock(directory).hold(holder, timeout), writing(log):
+    with hold_lock(directory, holder, timeout), writing(log):
         report = verify(directory, replayed=replayed)
         for fault in report.findings:
             if fault.kind is FaultKind.NEWER:

@@ -57,35 +57,31 @@ class HeldLock(Struct):
         raise _no_locks_error(self._path.parent)
 
 
-class StateLock:
-    """The lock of a directory. Threads exclude each other like processes."""
+@contextmanager
+def hold_lock(directory: Path, holder: LockHolder, timeout: float) -> Iterator[HeldLock]:
+    """Wait up to `timeout` seconds for the lock, and hold it. Threads exclude each other like processes.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._path = directory / LOCK
-
-    @contextmanager
-    def hold(self, holder: LockHolder, timeout: float) -> Iterator[HeldLock]:
-        """Wait up to `timeout` seconds for the lock, and hold it. Raises LockedError and NotWritableError."""
-        deadline = SYSTEM_CLOCK.monotonic() + timeout
-        while True:
-            with ExitStack() as stack:
-                try:  # reopen the file for each attempt, because it may have been replaced
-                    fd = stack.enter_context(opened(self._path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK))
-                    is_locked = lock_descriptor(fd, blocking=False)
-                except OSError as error:
-                    if error.errno in _NO_LOCKS:
-                        raise _no_locks_error(self._directory) from error
-                    raise not_writable(self._path, error) from error
-                if is_locked:
-                    # Unlock explicitly, because a process that was just forked may have the descriptor.
-                    stack.callback(unlock_descriptor, fd)
-                    with recorded_holder(self._directory, holder):
-                        yield HeldLock(self._path, fd)
-                    return
-            if SYSTEM_CLOCK.monotonic() >= deadline:
-                raise _locked_error(self._directory, holder)
-            SYSTEM_CLOCK.sleep(_POLL_INTERVAL)
+    Raises LockedError and NotWritableError.
+    """
+    path, deadline = directory / LOCK, SYSTEM_CLOCK.monotonic() + timeout
+    while True:
+        with ExitStack() as stack:
+            try:  # reopen the file for each attempt, because it may have been replaced
+                fd = stack.enter_context(opened(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK))
+                is_locked = lock_descriptor(fd, blocking=False)
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    raise _no_locks_error(directory) from error
+                raise not_writable(path, error) from error
+            if is_locked:
+                # Unlock explicitly, because a process that was just forked may have the descriptor.
+                stack.callback(unlock_descriptor, fd)
+                with recorded_holder(directory, holder):
+                    yield HeldLock(path, fd)
+                return
+        if SYSTEM_CLOCK.monotonic() >= deadline:
+            raise _locked_error(directory, holder)
+        SYSTEM_CLOCK.sleep(_POLL_INTERVAL)
 
 
 def _locked_error(directory: Path, waiter: LockHolder) -> LockedError:
@@ -151,7 +147,7 @@ class Writer:
         if self._lock is None:
             raise ValueError("the lock was released before this compaction")
         self._lock.check()
-        if self._store.lines <= 1:
+        if self._store.end.line <= 1:
             return None
         return self._begin_file(self._lock, round(at, 3))
 
