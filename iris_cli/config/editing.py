@@ -75,13 +75,10 @@ class NotEditable(Exception):  # noqa: N818 - not an error: the caller reports i
 def host_edits(text: str, hosts: Node, addresses: Sequence[str]) -> list[Edit]:
     """Return the edits that replace the addresses of `hosts`, a list or a single host. Raises NotEditable."""
     items = hosts.items or (hosts,)
-    if len(items) == len(addresses) and not any("[" in _host(each) for each in items):
-        pairs = zip(items, addresses, strict=True)
-        return [
-            _host_edit(each, address)
-            for each, address in pairs
-            if _host(each).removesuffix(_port(_host(each))) != address
-        ]
+    nodes = [each.entries.get("host", each) for each in items]
+    if len(nodes) == len(addresses) and not any("[" in node.text for node in nodes):
+        found = [(node, address + _port(node.text)) for node, address in zip(nodes, addresses, strict=True)]
+        return [Edit(node.start, node.end, quote(text)) for node, text in found if node.text != text]
     if "#" in text[hosts.start : hosts.end] or any(each.entries for each in items):
         raise NotEditable("has comments or settings in it")
     if hosts.items and not hosts.flow:
@@ -91,15 +88,6 @@ def host_edits(text: str, hosts: Node, addresses: Sequence[str]) -> list[Edit]:
     return [
         Edit(hosts.start, hosts.end, format_list(addresses) if len(addresses) > 1 else quote(addresses[0]))
     ]
-
-
-def _host(item: Node) -> str:
-    return item.text_of("host") if item.entries else item.text
-
-
-def _host_edit(item: Node, address: str) -> Edit:
-    node = item.entries.get("host", item)
-    return Edit(node.start, node.end, quote(address + _port(_host(item))))
 
 
 def _port(host: str) -> str:

@@ -6,7 +6,6 @@ The operator writes attributes, or `iris cluster import` writes them from a prov
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from iris_cli.config import reading
 from iris_cli.config.reading import Section, Setting
 from iris_cli.config.schema import check_region
 from iris_cli.config.variable_files import path_of, read_variables
-from iris_cli.core import NOWHERE, Connection, ReplaceLost, clip, is_name, pattern
+from iris_cli.core import NOWHERE, Connection, ReplaceLost, clip, pattern
 from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue, taint_key
 from iris_cli.errors import UsageError
@@ -152,6 +151,7 @@ def _expand_ranges(pattern: str) -> Iterator[str]:
 
 
 _KEY = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
+_TAINT = reading.matching_text(reading.NAME, "the name of a taint", "use letters, digits and . _ -")
 _MAX_LABEL = 63  # characters; Google's limit for keys and values
 _SET_BY_SLICE = frozenset(
     {keys.REGION_ATTRIBUTE_KEY, keys.ZONE_ATTRIBUTE_KEY, keys.PREEMPTIBLE_ATTRIBUTE_KEY}
@@ -178,7 +178,7 @@ def attributes_of(entry: Section) -> dict[str, AttributeValue]:
 
     `attributes` override `labels`. If the region is omitted, it is derived from the zone.
     """
-    attributes = {**(entry.get("labels", _mapping_of(_label)) or {}), **operator_attributes(entry)}
+    attributes = {**(entry.get("labels", reading.mapping_by_key(_label)) or {}), **operator_attributes(entry)}
     for key in (keys.REGION_ATTRIBUTE_KEY, keys.ZONE_ATTRIBUTE_KEY):
         _declare(attributes, entry, key, entry.get(key, reading.text))
     _declare(
@@ -194,22 +194,10 @@ def attributes_of(entry: Section) -> dict[str, AttributeValue]:
 
 def operator_attributes(entry: Section) -> dict[str, AttributeValue]:
     """Return the attributes that the operator wrote under `attributes` and `taints`."""
-    attributes = entry.get("attributes", _mapping_of(_attribute)) or {}
-    for taint in entry.get("taints", reading.list_of(_taint), ()):
+    attributes = entry.get("attributes", reading.mapping_by_key(_attribute)) or {}
+    for taint in entry.get("taints", reading.list_of(_TAINT), ()):
         attributes[taint_key(taint)] = AttributeValue("true")
     return attributes
-
-
-def _mapping_of(
-    reader: Callable[[str, Setting], AttributeValue],
-) -> Callable[[Setting], dict[str, AttributeValue]]:
-    """Return a function that reads a mapping, each value with `reader`. It reports and omits invalid values."""
-
-    def read(setting: Setting) -> dict[str, AttributeValue]:
-        values = {key: entry.read(partial(reader, key)) for key, entry in setting.entries().items()}
-        return {key: value for key, value in values.items() if value is not None}
-
-    return read
 
 
 def _label(key: str, setting: Setting) -> AttributeValue:
@@ -262,10 +250,3 @@ def _declare(
         entry.setting_for(key).problem(
             f"{key} is {str(attribute)!r}, but {str(attributes[key])!r} under attributes", "set it once"
         )
-
-
-def _taint(setting: Setting) -> str:
-    name = reading.scalar_text(setting)
-    if not is_name(name):
-        raise UsageError(f"{clip(name)!r} is not the name of a taint", hint="use letters, digits and . _ -")
-    return name

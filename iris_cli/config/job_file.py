@@ -19,7 +19,6 @@ from iris_cli.core.resources import AUTO, Device, Resources
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import ConfigError, UsageError
 
-_NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _SHELL_OPERATORS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>&1"})
 _SHEBANG_OF_SH = pattern(r"#!\s*(/usr)?/bin/(env\s+)?(ba|da)?sh\b")
 
@@ -138,7 +137,7 @@ _READERS: Mapping[Kind, Callable[[Setting], Any]] = {
     Kind.SIGNAL: lambda setting: _check_text(parse_early_signal, reading.scalar_text(setting)),
     Kind.ARRAY: lambda setting: _check_text(parse_array, reading.scalar_text(setting)),
     Kind.CONSTRAINTS: reading.list_of(lambda setting: parse_constraint(reading.scalar_text(setting))),
-    Kind.TAINTS: reading.list_of(reading.matching_text(_NAME, "the name of a taint")),
+    Kind.TAINTS: reading.list_of(reading.matching_text(reading.NAME, "the name of a taint")),
     Kind.JOBS: reading.list_of(lambda setting: str(parse_job_id(reading.scalar_text(setting)))),
     Kind.PORTS: reading.list_of(reading.scalar_text),
     Kind.SECRETS: reading.list_of(_secret),
@@ -167,13 +166,10 @@ def job_request(setting: Setting) -> JobRequest:
         fields = {row.name: read_field(job, row) for row in JOB_FIELDS if row.job_file}
         if "command" in job and "script" in job:
             job.setting_for("script").problem("a command is already given", "keep one of command and script")
-        _report_misleading_keys(job)
+        if "regions" in job:
+            job.get(
+                "regions", lambda setting: setting
+            )  # a known key, to report it with a more helpful message
+            hint = "write constraints: [region in a,b], or -c region=..."
+            job.setting_for("regions").problem("regions is not a field of jobs", hint)
     return request_of(fields)
-
-
-def _report_misleading_keys(job: Section) -> None:
-    """Report the unknown key `regions` with a more helpful message than "unknown key"."""
-    if "regions" in job.entries:
-        job.get("regions", lambda setting: setting)
-        hint = "write constraints: [region in a,b], or -c region=..."
-        job.setting_for("regions").problem("regions is not a field of jobs", hint)

@@ -14,6 +14,7 @@ import os
 import shlex
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def _directive_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str
         else:
             try:
                 options = (directive["options"] or "").encode("utf-8", "surrogateescape").decode()
-                yield number, _drop_comment(shlex.split(options))
+                yield number, list(takewhile(lambda word: not word.startswith("#"), shlex.split(options)))
             except UnicodeDecodeError:
                 report.add(number, "", "it is not UTF-8 text")
             except ValueError as error:
@@ -102,11 +103,6 @@ def _lines(path: Path, report: Report) -> list[str]:
     else:
         return data.decode("utf-8", "surrogateescape").split("\n")
     return []
-
-
-def _drop_comment(words: list[str]) -> list[str]:
-    """Return the words before the first word that begins with `#`."""
-    return words[: next((index for index, word in enumerate(words) if word.startswith("#")), len(words))]
 
 
 class _Directives:

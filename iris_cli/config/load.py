@@ -24,7 +24,6 @@ from iris_cli.core.resources import AUTO, Device
 from iris_cli.errors import ConfigError, UsageError
 
 FILE_NAME = "cluster.yaml"
-_NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _NAME_HINT = "use letters, digits and . _ -"
 _URL = pattern(r"https?://[^\s/?#@]+([/?#]\S*)?")
 _MAY_BE_ZERO = frozenset(  # limits that are off, or mean no waiting, if they are zero
@@ -129,7 +128,7 @@ def _check_names(entries: list[_HostEntry]) -> None:
 
 def _cluster_name(setting: Setting) -> str:
     with reading.section(setting) as entry:
-        return entry.require("name", reading.matching_text(_NAME, "a name", _NAME_HINT), "cluster")
+        return entry.require("name", reading.matching_text(reading.NAME, "a name", _NAME_HINT), "cluster")
 
 
 def _slices(setting: Setting, base: hosts.Inherited) -> list[list[_HostEntry]]:
@@ -146,7 +145,7 @@ def _slices(setting: Setting, base: hosts.Inherited) -> list[list[_HostEntry]]:
 def _slice(setting: Setting, base: hosts.Inherited) -> list[_HostEntry]:
     """Return the workers of one slice, named `{slice}-{index}`, in the order of the slice's hosts."""
     with reading.section(setting) as entry:
-        name = entry.require("name", reading.matching_text(_NAME, "a name", _NAME_HINT), "")
+        name = entry.require("name", reading.matching_text(reading.NAME, "a name", _NAME_HINT), "")
         kind = entry.require("type", tpu_type, AUTO)
         settings = hosts.inherit(entry, base)
         problems = len(setting.report.problems)
@@ -179,7 +178,7 @@ def _slice(setting: Setting, base: hosts.Inherited) -> list[_HostEntry]:
 def _worker(setting: Setting, base: hosts.Inherited) -> list[_HostEntry]:
     """Return a list with the worker; [] if the entry is invalid. A worker with a TPU is also a slice of one VM."""
     with reading.section(setting) as entry:
-        name = entry.require("id", reading.matching_text(_NAME, "a worker id", _NAME_HINT), "")
+        name = entry.require("id", reading.matching_text(reading.NAME, "a worker id", _NAME_HINT), "")
         settings = hosts.inherit(entry, base)
         connection = entry.require(
             "host", lambda each: hosts.host_connection(hosts.host_name(each), settings.connection), NOWHERE
@@ -284,7 +283,11 @@ def _limits(setting: Setting) -> Limits:
                 reader = duration if name in _MAY_BE_ZERO else _positive_duration
                 fields[name] = entry.get(name, reader, default)
         limits = Limits(**fields)
-        schema.check_limits(limits, entry)
+        if limits.backoff_first > limits.backoff_max:
+            entry.setting_for("backoff_first").problem("backoff_first is longer than backoff_max")
+        if limits.scale_backoff_first > limits.scale_backoff_max:
+            message = "scale_backoff_first is longer than scale_backoff_max"
+            entry.setting_for("scale_backoff_first").problem(message)
     return limits
 
 

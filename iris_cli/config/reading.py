@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from typing import NoReturn, TypeVar, overload
 
 from msgspec import Struct, field
@@ -23,6 +24,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 E = TypeVar("E", bound=StrEnum)
 
+NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _SIMPLE_KEY = pattern(r"[A-Za-z0-9_.:/-]{1,80}")
 
 
@@ -231,9 +233,14 @@ def list_of(reader: Callable[[Setting], T]) -> Callable[[Setting], tuple[T, ...]
 
 def mapping_of(reader: Callable[[Setting], T]) -> Callable[[Setting], dict[str, T]]:
     """Return a reader of mappings with any keys. It reports and omits invalid values."""
+    return mapping_by_key(lambda _key, setting: reader(setting))
+
+
+def mapping_by_key(reader: Callable[[str, Setting], T]) -> Callable[[Setting], dict[str, T]]:
+    """Return a reader of mappings like `mapping_of`. `reader` also gets the key of the value."""
 
     def read(setting: Setting) -> dict[str, T]:
-        found = ((key, entry.read(reader)) for key, entry in setting.entries().items())
+        found = ((key, entry.read(partial(reader, key))) for key, entry in setting.entries().items())
         return {key: value for key, value in found if value is not None}
 
     return read

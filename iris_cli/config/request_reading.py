@@ -35,8 +35,6 @@ _MAX_SIZE = 1 << 40
 _MAX_NAME = 255
 MAX_METADATA_LENGTH = 256
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-
 
 def read_request(raw: bytes) -> Request:
     """Parse a request of a task. Raises UsageError with the first problem."""
@@ -209,10 +207,8 @@ def _workspace(setting: Setting) -> Workspace | None:
     with reading.section(setting) as entry:
         found = entry.require("hash", _sha256, "")
         size = entry.require("size", reading.integer(0, _MAX_SIZE), 0)
-        files, name = (
-            entry.get("files", reading.integer(0, MAX_FILES), 0),
-            entry.get("name", _text_up_to(_MAX_NAME), ""),
-        )
+        files = entry.get("files", reading.integer(0, MAX_FILES), 0)
+        name = entry.get("name", _text_up_to(_MAX_NAME), "")
         return Workspace(hash=found, size=size, files=files, name=name) if found else None
 
 
@@ -231,7 +227,7 @@ FIELDS = frozenset(row.file_key for row in JOB_FIELDS) - _REQUEST_FIELDS.keys() 
 
 
 _endpoint_name = reading.matching_text(
-    _NAME, "the name of an endpoint", "use letters, digits, '.', '_' and '-'"
+    reading.NAME, "the name of an endpoint", "use letters, digits, '.', '_' and '-'"
 )
 
 _READERS: Mapping[str, Callable[[Section], Request]] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from iris_cli.config.reading import Section, Setting
+from iris_cli.config.reading import Setting
 from iris_cli.core import (
     NOWHERE,
     AttributeValue,
@@ -166,16 +166,6 @@ def check_hosts(found: Sequence[tuple[HostConfig, Setting]]) -> None:
     check_unique("host", ((_address(host.connection), setting) for host, setting in found))
     for key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
         _report_differences_in_case(key, found)
-
-
-def check_limits(limits: Limits, entry: Section) -> None:
-    """Report a back-off whose first value is longer than its maximum."""
-    if limits.backoff_first > limits.backoff_max:
-        entry.setting_for("backoff_first").problem("backoff_first is longer than backoff_max")
-    if limits.scale_backoff_first > limits.scale_backoff_max:
-        entry.setting_for("scale_backoff_first").problem(
-            "scale_backoff_first is longer than scale_backoff_max"
-        )
 
 
 def _address(connection: Connection) -> str:
