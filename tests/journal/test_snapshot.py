@@ -16,7 +16,7 @@ from iris_cli.core.events.events import Transaction
 from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId, TaskId, Token
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.journal.snapshot import reading
+from iris_cli.journal.snapshot import form
 from iris_cli.ops.doctor import check_snapshot
 from iris_cli.ops.views.view import as_of
 from tests.core.test_random_walk import Step, new_lab, steps
@@ -325,7 +325,7 @@ def test_a_snapshot_of_another_form_or_meaning_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     log, _ = after_busy_days(tmp_path)
-    monkeypatch.setattr(reading, name, getattr(reading, name) + 1)
+    monkeypatch.setattr(form, name, getattr(form, name) + 1)
     assert log.look(every=NEVER).past is None
 
 
