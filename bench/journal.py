@@ -18,7 +18,7 @@ from bench.stopwatch import cpu, medians, seconds, wall
 from iris_cli.core.events.events import Event
 from iris_cli.core.evolve import replay
 from iris_cli.journal.access import LockHolder
-from iris_cli.journal.log.writer import StateLock
+from iris_cli.journal.log.writer import hold_lock
 from iris_cli.journal.state_dir import StateDir
 
 EVENTS_OF_A_JOB = 7
@@ -120,7 +120,7 @@ def _hand_over(path: Path, scale: Scale) -> Row:
         held, let_go = threading.Event(), []
 
         def hold() -> None:
-            with StateLock(path).hold(holder, LONG_ENOUGH):
+            with hold_lock(path, holder, LONG_ENOUGH):
                 held.set()
                 time.sleep(0.02)
                 let_go.append(wall())
@@ -128,7 +128,7 @@ def _hand_over(path: Path, scale: Scale) -> Row:
         first = threading.Thread(target=hold)
         first.start()
         held.wait()
-        with StateLock(path).hold(holder, LONG_ENOUGH):
+        with hold_lock(path, holder, LONG_ENOUGH):
             had = wall()
         first.join()
         return had - let_go[0]

@@ -221,7 +221,6 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def not_writable(path: Path, error: OSError) -> NotWritableError:
-    """Return the error for state that can't be written."""
     return _error(f"{path} can't be written", error)
 
 

@@ -48,7 +48,6 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
 
 
 def have_overlap(edits: Sequence[Edit]) -> bool:
-    """Return whether two edits change the same text."""
     return any(before.end > after.start for before, after in pairwise(_sorted_edits(edits)))
 
 
@@ -195,7 +194,6 @@ class ClusterFile:
         self._set(entry, key, quote(value) if isinstance(value, str) else str(value).lower())
 
     def rename(self, entry: Entry, name: str) -> Entry:
-        """Rename an entry and return it."""
         self._set(entry, _KEYS[entry.kind][0], quote(name))
         return replace(entry, name=name)
 

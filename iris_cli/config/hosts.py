@@ -74,7 +74,6 @@ def remote_dir(setting: Setting) -> str:
 
 
 def host_name(setting: Setting) -> str:
-    """Parse one host name or address."""
     return reading.matching_text(_HOST, "a host name or an address")(setting)
 
 

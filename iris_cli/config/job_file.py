@@ -47,7 +47,6 @@ def cores(setting: Setting) -> float:
 
 
 def tpu_type(setting: Setting) -> str:
-    """Parse a TPU type into its canonical form."""
     return canonical_type(reading.text(setting))
 
 
@@ -151,7 +150,6 @@ _READERS: Mapping[Kind, Callable[[Setting], Any]] = {
 
 
 def reader_of(row: JobField) -> Callable[[Setting], Any]:
-    """Return the reader of a field's value."""
     return reading.one_of(row.choices) if row.choices is not None else _READERS[row.kind]
 
 

@@ -113,7 +113,6 @@ class _Directives:
         self._nodes: dict[JobField, Node] = {}
 
     def add_line(self, line: int, words: Sequence[str]) -> None:
-        """Add the options of one line."""
         rest = list(words)
         while rest:
             flag, sign, value = rest.pop(0).partition("=")

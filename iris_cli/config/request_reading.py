@@ -135,7 +135,6 @@ def _job_id(setting: Setting) -> JobId:
 
 
 def _text_up_to(limit: int) -> Callable[[Setting], str]:
-    """Return a reader of text with at most `limit` characters."""
 
     def read(setting: Setting) -> str:
         found = reading.scalar_text(setting)

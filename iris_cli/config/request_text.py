@@ -77,7 +77,6 @@ _WRITERS: Mapping[Kind, Callable[[Any], Any]] = {
 
 
 def write_answer(answer: Answer) -> bytes:
-    """Encode an answer as one line of JSON."""
     if isinstance(answer, Refusal):
         return _json_line({"v": FORMAT, "ok": False, "error": to_builtins(answer)})
     return _json_line({"v": FORMAT, "ok": True, "result": answer})

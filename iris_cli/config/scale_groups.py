@@ -55,7 +55,6 @@ _RESERVED = frozenset(_RESERVED_NAMES.split())
 
 
 def _slice_template(setting: Setting) -> SliceTemplate:
-    """Parse the template of a group's slices."""
     with reading.section(setting) as entry:
         provider = entry.require("provider", reading.one_of(Provider), Provider.MANUAL)
         if provider is Provider.SLURM:

@@ -229,7 +229,6 @@ def _collection(
 
 
 def _span(event: yaml.Event) -> tuple[int, int, int]:
-    """Return the start, the end and the column of an event."""
     assert event.start_mark is not None
     assert event.end_mark is not None
     return event.start_mark.index, event.end_mark.index, event.start_mark.column

@@ -48,12 +48,10 @@ def quote(text: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether the text needs no quotes."""
     return _PLAIN.fullmatch(text) is not None and text.lower() not in _NOT_PLAIN
 
 
 def format_list(texts: Sequence[str]) -> str:
-    """Return the texts as a YAML list in brackets."""
     return f"[{', '.join(map(quote, texts))}]"
 
 
@@ -63,7 +61,6 @@ def format_labels(labels: Mapping[str, str]) -> str:
 
 
 def format_label(text: str) -> str:
-    """Return the value of a label as YAML."""
     return quote(text) if isinstance(scalar_of(text), str) else text
 
 

@@ -34,15 +34,15 @@ _MAX_HOLDER = 4096  # bytes
 _MIN_HOLDER = 512  # minimum size of the file in bytes
 
 
-def check_readable(directory: Path) -> str:
-    """Return a warning if other users can access the state directory or its files, otherwise ''.
+def check_readable(directory: Path) -> tuple[str, ...]:
+    """Return a warning if other users can access the state directory or its files, otherwise ().
 
     Raises NotWritableError if one of the files is not a regular file, for example a symbolic link.
     """
     statuses = _statuses(directory)
     _check_file_types(directory, statuses)
     fix = _chmod_command(statuses)
-    return f"{directory} is open to other users: {fix}" if fix else ""
+    return (f"{directory} is open to other users: {fix}",) if fix else ()
 
 
 def check_writable(directory: Path) -> None:
@@ -253,10 +253,8 @@ def is_stopped(pid: int) -> bool:
 def _is_dead(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
     return False
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -49,7 +48,7 @@ def decode(kind: type[T], text: bytes) -> T:
 def encode_record(record: object) -> Any:
     """Convert a struct to values for `json.dumps`. Raises BadEventError."""
     try:
-        return msgspec.to_builtins(record, str_keys=True, enc_hook=_encode_value)
+        return msgspec.to_builtins(record, str_keys=True, enc_hook=to_json_value)
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise BadEventError(str(error)) from error
 
@@ -58,7 +57,7 @@ def decode_record(kind: type[T], entry: Any) -> T:
     """Convert the result of `encode_record` to a struct. Raises BadEventError."""
     try:
         json.dumps(entry, allow_nan=False)
-        return msgspec.convert(entry, prepare_type(kind), dec_hook=_decode_value)
+        return msgspec.convert(entry, prepare_type(kind), dec_hook=from_json_value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise BadEventError(f"{getattr(kind, '__name__', 'JSON')}: {error}") from error
 
@@ -90,16 +89,7 @@ def _parse_finite(text: str) -> float:
     return number
 
 
-def _encode_value(value: object) -> object:
-    return str(value) if isinstance(value, Path) else to_json_value(value)
-
-
-def _decode_value(kind: type, content: object) -> object:
-    return Path(str(content)) if kind is Path else from_json_value(kind, content)
-
-
-_ENCODER = msgspec.json.Encoder(enc_hook=_encode_value)
-
+_ENCODER = msgspec.json.Encoder(enc_hook=to_json_value)
 
 _DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}
 """Decoders by type. They are kept, because creating a decoder takes longer than using it."""
@@ -107,5 +97,5 @@ _DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}
 
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     if (decoder := _DECODERS.get(kind)) is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(prepare_type(kind), dec_hook=_decode_value)
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(prepare_type(kind), dec_hook=from_json_value)
     return decoder

@@ -130,7 +130,7 @@ class StateDir:
         cluster, and NotWritableError if the log can't be read.
         """
         with reading(self._log):
-            warning = access.check_readable(self.path)
+            warnings = access.check_readable(self.path)
             for _ in range(_READS):
                 loaded = self._store.load(after_seq, keep)
                 if (damage := damage_of(self._log, loaded)) is None:
@@ -144,7 +144,7 @@ class StateDir:
             header=loaded.end.header,
             committed=damage is None and loaded.head is not None and loaded.head.seq == loaded.end.seq,
             damage=damage,
-            warnings=(warning,) if warning else (),
+            warnings=warnings,
         )
 
     def load(self, kept_after: int | None = None) -> LogView:
@@ -236,9 +236,8 @@ class StateDir:
         from iris_cli.journal.history import ALL, Reading
 
         with writing(self.path):
-            warning = access.check_readable(self.path)
+            warnings = access.check_readable(self.path)
             self._check_cluster(self._store.header(), self._cluster_name)
-        warnings = (warning,) if warning else ()
         return Reading(self.path, lines or ALL, archive=archive, containing=containing, warnings=warnings)
 
     def create(

@@ -210,7 +210,6 @@ def _read_owner(raw: str) -> str:
 
 
 def _by_owner(lines: Sequence[Line]) -> dict[str, tuple[PresentedKey, ...]]:
-    """Index the keys by owner."""
     owners: dict[str, tuple[PresentedKey, ...]] = {}
     for line in lines:
         if not line.marker:

@@ -51,7 +51,7 @@ class SrunTransport:
 
     def __init__(self, over_ssh: Transport, environ: Mapping[str, str]) -> None:
         self._over_ssh = over_ssh
-        self._local = LocalShell({name: environ[name] for name in SLURM_VARIABLES if name in environ})
+        self._environ = {name: environ[name] for name in SLURM_VARIABLES if name in environ}
 
     def run(self, target: Target, script: Script) -> ScriptResult:
         """Run a script (see Transport.run). Its `connect_timeout` includes the start of the step."""
@@ -71,7 +71,7 @@ class SrunTransport:
         )
         try:
             if login is None:
-                output = self._local.run(command)
+                output = _run_on_this_machine(command, self._environ)
             else:
                 host = Target(worker=WorkerId(f"login.{connection.login}"), connection=login)
                 output = self._over_ssh.run(host, command)
@@ -80,7 +80,6 @@ class SrunTransport:
         return step.result(output, connection, script.limit)
 
     def close(self) -> None:
-        """Close the connections to login hosts and workers. Idempotent."""
         self._over_ssh.close()
 
 
@@ -181,22 +180,15 @@ _LAST_OUTPUT = 1.0
 """Seconds to wait for the rest of the output after the end of the process. Other processes may hold its pipes."""
 
 
-class LocalShell:
-    """Feeds scripts to `/bin/sh -s` in a separate session, with the variables `environ`.
+def _run_on_this_machine(script: Script, environ: Mapping[str, str]) -> ScriptResult:
+    """Run a script with `/bin/sh -s` in a separate session, with the variables `environ` (see Transport.run).
 
     At the deadline, only the shell's process gets SIGKILL. After `exec srun` that is `srun`, which has a child that
     ends the step when `srun` is killed.
     """
+    call = SshCall[ScriptResult](script.timeout, script.timeout)
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = dict(environ)
-
-    def run(self, script: Script) -> ScriptResult:
-        """Run a script (see Transport.run)."""
-        call = SshCall[ScriptResult](script.timeout, script.timeout)
-        return call.perform(lambda: self._work(call, script))
-
-    def _work(self, call: SshCall[ScriptResult], script: Script) -> ScriptResult:
+    def work() -> ScriptResult:
         call.enter("shell")
         try:
             process = subprocess.Popen(
@@ -205,7 +197,7 @@ class LocalShell:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=self._environ,
+                env=environ,
                 cwd="/",
                 start_new_session=True,
             )
@@ -222,6 +214,8 @@ class LocalShell:
                 return run.finish()
             finally:
                 process.kill()
+
+    return call.perform(work)
 
 
 class _ProcessRun(ScriptRun):

@@ -361,7 +361,6 @@ def request_lines(with_requests: Sequence[Token], open_requests: Sequence[KnownR
 
 
 def go_lines(tokens: Sequence[Token]) -> list[str]:
-    """Return the lines that start the attempts that are prepared."""
     return [f"go {parse_token(token)}" for token in tokens]
 
 

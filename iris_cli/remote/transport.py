@@ -85,7 +85,6 @@ class NoAnswer(Exception):  # noqa: N818 - not always an error
         self.sent = sent
 
     def silence(self, worker: WorkerId) -> Silence:
-        """Return this error as an observation of the worker."""
         return Silence(
             worker=worker, kind=self.kind, step=self.step, detail=self.detail, hint=self.hint, sent=self.sent
         )

@@ -75,7 +75,6 @@ class Runner(Struct, frozen=True, kw_only=True):
         return self.actor.rpartition("@")[2]
 
     def is_process(self, pid: int) -> bool:
-        """Return whether the process with this pid is this runner."""
         return bool(pid) and pid == self.pid and self.started == _started(pid)
 
     def entry(self) -> dict[str, Any]:

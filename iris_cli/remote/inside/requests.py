@@ -80,7 +80,6 @@ class RequestFiles:
 
 
 def remove(path: str) -> None:
-    """Delete a file; ignore errors."""
     with suppress(OSError):
         os.unlink(path)
 

@@ -144,7 +144,6 @@ class SshTransport:
                 other.close()
 
     def close(self) -> None:
-        """Close all connections. Idempotent."""
         with self._lock:
             dialer, self._dialer = self._dialer, None
         if dialer is not None:

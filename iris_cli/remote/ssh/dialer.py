@@ -104,7 +104,6 @@ class Dialer:
             raise _known_hosts_error(error) from error
 
     def close(self) -> None:
-        """Abort all connections."""
         with self._lock:
             # BEFORE the slots are dropped, which may hold the only strong references to the links.
             links = list(self._links)
@@ -260,7 +259,6 @@ def changed_key(route: Route, depth: int, presented: PresentedKey, known: Record
 
 
 def revoked_key(route: Route, depth: int, presented: PresentedKey) -> NoAnswer:
-    """Return the error for a key marked `@revoked`."""
     detail = f"{route.peer(depth)} shows {presented.type} {presented.fingerprint}, which is marked @revoked"
     return _refusal(
         SilenceKind.HOST_KEY, detail, "give the host a new key, or remove the mark from known_hosts"
@@ -308,7 +306,6 @@ class Route(Struct, frozen=True):
 
     @property
     def worker_depth(self) -> int:
-        """The depth of the worker."""
         return len(self.hops) - 1
 
     def is_worker(self, depth: int) -> bool:

@@ -86,9 +86,6 @@ def _no_key_error(hop: Hop, problems: Sequence[UnusableKey]) -> NoAnswer:
 @contextmanager
 def _agent_keys() -> Iterator[tuple[paramiko.PKey, ...]]:
     """Yield the keys in the ssh-agent; () if there is no agent or it fails."""
-    if not os.environ.get("SSH_AUTH_SOCK"):
-        yield ()
-        return
     try:
         agent = paramiko.Agent()
     except (paramiko.SSHException, OSError):
