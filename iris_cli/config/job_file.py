@@ -165,9 +165,8 @@ def job_request(setting: Setting) -> JobRequest:
         if "command" in job and "script" in job:
             job.setting_for("script").problem("a command is already given", "keep one of command and script")
         if "regions" in job:
-            job.get(
-                "regions", lambda setting: setting
-            )  # a known key, to report it with a more helpful message
+            # Read as a known key, to report it with a more helpful message.
+            job.get("regions", lambda setting: setting)
             hint = "write constraints: [region in a,b], or -c region=..."
             job.setting_for("regions").problem("regions is not a field of jobs", hint)
     return request_of(fields)
