@@ -27,13 +27,13 @@ from iris_cli.core.autoscaling import (
     DemandEntry,
     GroupState,
     RoutingDecision,
-    UnmetDemand,
     UnmetKind,
     UnmetReason,
     compute_demand_entries,
     route_demand,
 )
 from iris_cli.core.autoscaling.demand import IdleSite
+from iris_cli.core.autoscaling.routing import UnmetDemand
 from iris_cli.core.events import events
 from iris_cli.core.events.events import AnyEvent
 from iris_cli.core.evolve import evolve, replay

@@ -128,10 +128,7 @@ class Constraint(Value, frozen=True):
         return self.values if self.value is None else (self.value,)
 
     def matches(self, attributes: Mapping[str, AttributeValue]) -> bool:
-        """Return whether a worker with these attributes satisfies the constraint.
-
-        A value of another type satisfies only NE and EXISTS.
-        """
+        """Return whether attributes satisfy the constraint. A value of another type satisfies only NE and EXISTS."""
         found = attributes.get(self.key)
         if found is None:
             return self.op is ConstraintOp.NOT_EXISTS
@@ -202,7 +199,7 @@ def region_constraint(regions: Sequence[str]) -> Constraint:
 def preemptible_preference_from_constraints(constraints: Iterable[Constraint]) -> bool | None:
     """Return the value of `preemptible` that is required; None if any value is allowed. Raises ValueError."""
     wanted: set[bool] = set()
-    for constraint in _required_constraints(PREEMPTIBLE_ATTRIBUTE_KEY, constraints):
+    for constraint in (c for c in constraints if c.required and c.key == PREEMPTIBLE_ATTRIBUTE_KEY):
         text = constraint.value.value if constraint.value is not None else None
         if constraint.op is not ConstraintOp.EQ or text not in ("true", "false"):
             raise ValueError(f"{PREEMPTIBLE_ATTRIBUTE_KEY} takes only =true or =false")
@@ -215,7 +212,7 @@ def preemptible_preference_from_constraints(constraints: Iterable[Constraint]) -
 def required_regions_from_constraints(constraints: Iterable[Constraint]) -> frozenset[str] | None:
     """Return the regions that all required constraints on `region` allow; None: all. Raises ValueError."""
     allowed: frozenset[str] | None = None
-    for constraint in _required_constraints(REGION_ATTRIBUTE_KEY, constraints):
+    for constraint in (c for c in constraints if c.required and c.key == REGION_ATTRIBUTE_KEY):
         if constraint.op not in (ConstraintOp.EQ, ConstraintOp.IN):
             raise ValueError(f"{REGION_ATTRIBUTE_KEY} takes only = and in, not {constraint.op}")
         names = frozenset(_region_name(each) for each in constraint.operands)
@@ -286,28 +283,11 @@ def _bounds_of(group: Iterable[Constraint], *ops: ConstraintOp) -> list[int | fl
     return [operand for operand in operands if not isinstance(operand, str)]
 
 
-def _required_constraints(key: str, constraints: Iterable[Constraint]) -> list[Constraint]:
-    return [c for c in constraints if c.required and c.key == key]
-
-
 def _region_name(value: AttributeValue) -> str:
     if not isinstance(value.value, str) or not value.value.strip():
         raise ValueError(f"{REGION_ATTRIBUTE_KEY} takes a name, not {value.value!r}")
     return value.value
 
-
-# fmt: off
-__all__ = [
-    "DEVICE_TYPE_ATTRIBUTE_KEY", "DEVICE_VARIANT_ATTRIBUTE_KEY", "PREEMPTIBLE_ATTRIBUTE_KEY",
-    "REGION_ATTRIBUTE_KEY", "SCALE_GROUP_ATTRIBUTE_KEY", "TAINT_KEY_PREFIX", "TPU_NAME_ATTRIBUTE_KEY",
-    "TPU_TOPOLOGY_ATTRIBUTE_KEY", "TPU_VM_COUNT_ATTRIBUTE_KEY", "TPU_WORKER_ID_ATTRIBUTE_KEY",
-    "ZONE_ATTRIBUTE_KEY", "AttributeValue", "Constraint", "ConstraintMode", "ConstraintOp",
-    "NormalizedConstraints", "RawValue", "WorkerAttributes", "build_worker_attributes",
-    "constraints_from_json", "constraints_to_json", "contradiction_in", "merge_constraints",
-    "normalize_constraints", "preemptible_constraint", "preemptible_preference_from_constraints",
-    "region_constraint", "required_regions_from_constraints", "taint_key",
-]
-# fmt: on
 
 _JSON_LIMIT = 1 << 20  # characters
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 
 from iris_cli.core import AttemptState, Claim, Cluster, EndReason, Job, SliceState, Task, TaskState, Worker
 from iris_cli.core.constraints import TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue
@@ -17,22 +18,16 @@ def breaches(cluster: Cluster) -> list[str]:
         for attempt in task.attempts:
             if attempt.live:
                 live.setdefault(attempt.worker, set()).add(AttemptId(task.id, attempt.number))
-    return [
-        *(
-            breach
-            for worker in cluster.workers.values()
-            for breach in _check_worker(cluster, worker, live.get(worker.id, set()))
-        ),
-        *_check_tokens(cluster),
-        *_check_ghosts(cluster),
-        *_check_outputs(cluster),
-        *_check_child_jobs(cluster),
-        *_check_resubmissions(cluster),
-        *_check_endpoints(cluster),
-        *_check_slices(cluster),
-        *(breach for task in cluster.tasks.values() for breach in _check_task(cluster, task)),
-        *(breach for job in cluster.jobs.values() for breach in _check_job(cluster, job)),
-    ]
+    workers, tasks, jobs = cluster.workers.values(), cluster.tasks.values(), cluster.jobs.values()
+    checks = (
+        *(_check_worker(cluster, worker, live.get(worker.id, set())) for worker in workers),
+        *(_check_tokens(cluster), _check_ghosts(cluster), _check_outputs(cluster)),
+        *(_check_child_jobs(cluster), _check_resubmissions(cluster)),
+        *(_check_endpoints(cluster), _check_slices(cluster)),
+        *(_check_task(cluster, task) for task in tasks),
+        *(_check_job(cluster, job) for job in jobs),
+    )
+    return list(chain.from_iterable(checks))
 
 
 def _check_worker(cluster: Cluster, worker: Worker, live: set[AttemptId]) -> Iterator[str]:
@@ -59,10 +54,8 @@ def _check_ghosts(cluster: Cluster) -> Iterator[str]:
         if not ghosts:
             yield f"{worker}: has an empty list of ghosts"
         for ghost, times in Counter(ghosts).items():
-            task = cluster.tasks.get(ghost.attempt.task)
-            number = ghost.attempt.number
-            attempt = task.attempts[number] if task is not None and number < len(task.attempts) else None
-            if times > 1 or attempt is None or (attempt.worker, attempt.token) != (worker, ghost.token):
+            attempt = cluster.find_attempt(ghost.attempt, ghost.token)
+            if times > 1 or attempt is None or attempt.worker != worker:
                 yield f"{worker}: its ghost {ghost.attempt} is not an attempt on this worker"
             elif not attempt.presumed:
                 yield f"{worker}: its ghost {ghost.attempt} was not presumed gone"
@@ -95,15 +88,10 @@ def _check_child_jobs(cluster: Cluster) -> Iterator[str]:
         if job.end is None and cluster.jobs[parent].end is not None:
             yield f"{job.id}: is open, but its parent has ended"
         for origin in filter(None, (job.origin, job.adopted)):
-            task = cluster.tasks.get(origin.attempt.task)
-            if task is None or task.job != parent or origin.attempt.number >= len(task.attempts):
+            if cluster.find_attempt(origin.attempt) is None or origin.attempt.task.job != parent:
                 yield f"{job.id}: was submitted by {origin.attempt}, which is not an attempt of its parent"
     if cluster.children and children != {parent: [*known] for parent, known in cluster.children.items()}:
         yield "the table of child jobs does not match the parents of jobs"
-    yield from _check_requests(cluster)
-
-
-def _check_requests(cluster: Cluster) -> Iterator[str]:
     origins = [origin for job in cluster.jobs.values() for origin in (job.origin, job.adopted) if origin]
     for (attempt, request), count in Counter((each.attempt, each.request) for each in origins).items():
         if count > 1:
@@ -126,9 +114,8 @@ def _check_resubmissions(cluster: Cluster) -> Iterator[str]:
 def _check_endpoints(cluster: Cluster) -> Iterator[str]:
     """Check that only live attempts have endpoints, with unique names."""
     for attempt_id, existing in cluster.endpoints.items():
-        task = cluster.tasks.get(attempt_id.task)
-        live = task is not None and attempt_id.number < len(task.attempts)
-        if task is None or not live or not task.attempts[attempt_id.number].live:
+        attempt = cluster.find_attempt(attempt_id)
+        if attempt is None or not attempt.live:
             yield f"{attempt_id}: has endpoints, but is not live"
         for listed in (existing.names, existing.requests):
             if len(set(listed)) != len(listed):
@@ -149,11 +136,9 @@ def _check_slices(cluster: Cluster) -> Iterator[str]:
         if (each.state is SliceState.DELETING) != (each.deleting_at is not None):
             yield f"slice {name}: is {each.state}, with its deletion requested at {each.deleting_at}"
     machines = Counter(each.incarnation for each in cluster.slices.values() if each.incarnation)
-    yield from (
-        f"{count} slices have the incarnation {incarnation}"
-        for incarnation, count in machines.items()
-        if count > 1
-    )
+    for incarnation, count in machines.items():
+        if count > 1:
+            yield f"{count} slices have the incarnation {incarnation}"
 
 
 def _check_sums_of_claims(worker: Worker) -> Iterator[str]:
@@ -185,6 +170,7 @@ def _check_task(cluster: Cluster, task: Task) -> Iterator[str]:
         if attempt.refused and attempt.started_at is not None:
             yield f"{task.id}/attempt-{attempt.number}: started, but is marked as refused"
     live = [attempt for attempt in task.attempts if attempt.live]
+    placed = task.state in (TaskState.ASSIGNED, TaskState.RUNNING)
     if len(live) > 1:
         yield f"{task.id}: {len(live)} live attempts"
     if any(attempt is not task.attempts[-1] for attempt in live):
@@ -193,26 +179,19 @@ def _check_task(cluster: Cluster, task: Task) -> Iterator[str]:
         claims = cluster.workers[attempt.worker].claims if attempt.worker in cluster.workers else {}
         if AttemptId(task.id, attempt.number) not in claims:
             yield f"{task.id}/attempt-{attempt.number}: is live, but has no claim on {attempt.worker}"
-        if attempt.state is not AttemptState.STOPPING and (
-            task.state.terminal or task.state is TaskState.PENDING
-        ):
+        if attempt.state is not AttemptState.STOPPING and not placed:
             yield f"{task.id}: {task.state} with a live attempt that is {attempt.state}"
         if attempt.state is AttemptState.RUNNING and task.state is TaskState.ASSIGNED:
             yield f"{task.id}: ASSIGNED, but its attempt is running"
     if task.state.terminal != (task.end is not None):
         yield f"{task.id}: {task.state}, but its end is {task.end}"
-    placed = task.state in (TaskState.ASSIGNED, TaskState.RUNNING)
-    if placed and not live and not _has_open_round(cluster.jobs[task.job]):
+    job = cluster.jobs[task.job]
+    if placed and not live and not _has_open_round(job):
         yield f"{task.id}: {task.state} without a live attempt"
     ended_well = any(attempt.end and attempt.end.reason is EndReason.OK for attempt in task.attempts[-1:])
     if task.state is TaskState.SUCCEEDED and not ended_well:
         yield f"{task.id}: SUCCEEDED, but its last attempt did not"
-    yield from _check_charges(cluster.jobs[task.job], task)
-
-
-def _check_charges(job: Job, task: Task) -> Iterator[str]:
-    """Check that no more retries are charged than allowed. Each retry is charged before it starts."""
-    if task.failures > job.max_retries_failure:
+    if task.failures > job.max_retries_failure:  # each retry is charged before it starts
         yield f"{task.id}: {task.failures} failures charged, {job.max_retries_failure} allowed"
     if task.preemptions > job.max_retries_preemption:
         yield f"{task.id}: {task.preemptions} lost hosts charged, {job.max_retries_preemption} allowed"
@@ -228,7 +207,7 @@ def _check_job(cluster: Cluster, job: Job) -> Iterator[str]:
     if missing:
         yield f"{job.id}: {', '.join(missing)} do not exist"
         return
-    still_open = [str(task.id) for task in cluster.tasks_of(job.id) if not task.state.terminal]
+    still_open = [task.id for task in cluster.tasks_of(job.id) if not task.state.terminal]
     if job.end is not None and still_open:
         yield f"{job.id}: has ended, but not {', '.join(still_open)}"
     if job.end is None and cluster.job_state(job.id).terminal:
@@ -286,15 +265,9 @@ def _check_gang(cluster: Cluster, job: Job) -> Iterator[str]:
     if len(groups) != job.slices or None in groups:
         names = ", ".join(str(key.value) if key else "no group" for key in groups)
         yield f"{job.id}: is on {names}, not on {job.slices} groups of {job.coscheduling.group_by}"
-    device = job.resources.device
-    if device is not None and device.kind == "tpu":
-        yield from (breach for group in groups.values() for breach in _check_ranks_on_slice(job, group))
-
-
-def _check_ranks_on_slice(job: Job, members: list[Worker]) -> Iterator[str]:
-    """Check that the ranks of a TPU gang use every VM of a slice."""
     share = job.replicas // job.slices
-    vms = members[0].attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue(share))
-    if not len(members) == share == vms.value:
-        names = ", ".join(member.id for member in members)
-        yield f"{job.id}: {len(members)} ranks on {names}, of a slice of {vms.value} VMs"
+    for members in groups.values() if job.resources.device_type == "tpu" else ():
+        vms = members[0].attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue(share))
+        if not len(members) == share == vms.value:  # the ranks of a TPU gang use every VM of a slice
+            names = ", ".join(member.id for member in members)
+            yield f"{job.id}: {len(members)} ranks on {names}, of a slice of {vms.value} VMs"

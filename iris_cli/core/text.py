@@ -43,16 +43,12 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     """
     wanted = word.casefold()
     by_folded = {each.casefold(): each for each in sorted(words, reverse=True)}
-    if len(wanted) > 1:
-        longer = min((each for each in by_folded if each.startswith(wanted)), default=None)
-        if longer is not None:
-            return by_folded[longer]
-    swapped = min((each for each in by_folded if _has_two_letters_swapped(wanted, each)), default=None)
-    if swapped is not None:
-        return by_folded[swapped]
-    import difflib  # slow to import, and rare
+    close = sorted(each for each in by_folded if len(wanted) > 1 and each.startswith(wanted))
+    close = close or sorted(each for each in by_folded if _has_two_letters_swapped(wanted, each))
+    if not close:
+        import difflib  # slow to import, and rare
 
-    close = difflib.get_close_matches(wanted, by_folded, n=1)
+        close = difflib.get_close_matches(wanted, by_folded, n=1)
     return by_folded[close[0]] if close else None
 
 

@@ -76,7 +76,6 @@ def lookup(accelerator_type: str) -> Topology | None:
 
 
 def known_types() -> tuple[str, ...]:
-    """Return all types of the table in canonical spelling."""
     return tuple(_table())
 
 

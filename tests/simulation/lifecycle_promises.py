@@ -283,14 +283,14 @@ _DISPATCH_AND_WORKERS = (
         "a poll renews leases on a worker that is suspect",
         change(
             f"{_LIFECYCLE}.failure_detection",
-            "return worker.condition is WorkerCondition.HEALTHY and",
+            "return _is_healthy(worker) and",
             "return",
         ),
     ),
     Mutation(
         "presume-early",
         "a worker is presumed gone after a part of `worker_lost_after`",
-        change(f"{_LIFECYCLE}.failure_detection", ">= needed\n", ">= needed / 4\n"),
+        change(f"{_LIFECYCLE}.failure_detection", ">= needed:\n", ">= needed / 4:\n"),
     ),
 )
 

@@ -28,9 +28,9 @@ _PLACEMENT = (
         "after-in-vain",
         "a job waits forever for a dependency that failed",
         change(
-            f"{_SCHEDULING}.plan",
-            "    return state.terminal and state is not JobState.SUCCEEDED",
-            "    return False",
+            "iris_cli.core.model.job",
+            "        return self.terminal and self is not JobState.SUCCEEDED",
+            "        return False",
         ),
     ),
     Mutation(
@@ -110,14 +110,14 @@ _PLACEMENT = (
         "a worker that does not answer takes new tasks",
         change(
             f"{_SCHEDULING}.fleet",
-            "return worker.condition is WorkerCondition.HEALTHY and not (",
-            "return worker.condition is not WorkerCondition.UNPROBED and not (",
+            "worker.condition is not WorkerCondition.HEALTHY",
+            "worker.condition is WorkerCondition.UNPROBED",
         ),
     ),
     Mutation(
         "taints-ignored",
         "a tainted worker takes tasks that do not tolerate it",
-        change(f"{_SCHEDULING}.fleet", "            if taint not in tolerations:", "            if False:"),
+        change(f"{_SCHEDULING}.fleet", " if taint not in tolerations)", " if False)"),
     ),
     Mutation(
         "chips-shared",

@@ -59,8 +59,8 @@ SECOND_TRIES_PROMISES = (
         "a relaunched job has the default grace",
         change(
             f"{_LIFECYCLE}.resubmission",
-            "fields |= _device(job)",
-            'fields |= {**_device(job), "grace": None}',
+            "return fields | _shape(job, given)",
+            'return fields | _shape(job, given) | {"grace": None}',
         ),
     ),
     Mutation(

@@ -52,7 +52,9 @@ def test_a_broken_promise_needs_no_weather_of_its_own() -> None:
 def test_a_source_change_holds_while_it_is_planted() -> None:
     worker = Worker(id=WorkerId("w"), condition=WorkerCondition.HEALTHY)
     planted = change(
-        "iris_cli.core.lifecycle.failure_detection", "is WorkerCondition.HEALTHY and 0", "is None and 0"
+        "iris_cli.core.lifecycle.failure_detection",
+        "return _is_healthy(worker) and 0",
+        "return not worker and 0",
     )
     assert failure_detection.may_renew_leases(worker, 0.0, Limits())
     with planted():

@@ -12,7 +12,7 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.task import Task
 from iris_cli.core.model.worker import WorkerCondition
-from iris_cli.core.scheduling import Reason, WaitingKey
+from iris_cli.core.scheduling.reasons import Reason, WaitingKey
 from tests.support.literal_scheduler import (
     Desk,
     LiteralScheduler,

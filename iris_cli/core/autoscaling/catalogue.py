@@ -7,8 +7,9 @@ an integer with a bit for each index.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import groupby
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -59,11 +60,10 @@ class UnmetReason(Struct, frozen=True, kw_only=True):
 
 
 class Criterion(NamedTuple):
-    """One requirement of an entry, and the groups that meet it. `subject`: the key of the attribute, if any."""
+    """One requirement of an entry, and the groups that meet it."""
 
     kind: UnmetKind
     groups: int
-    subject: str = ""
     constraint: Constraint | None = None
 
 
@@ -72,44 +72,39 @@ class Catalogue:
 
     def __init__(self, groups: Iterable[GroupState | ScaleGroup]) -> None:
         self.states = sort_groups(groups)
-        workers = [
-            future_worker(state, f"~{index:06d}", 0, state.vm_count)
-            for index, state in enumerate(self.states)
-        ]
+        named = ((f"~{index:06d}", state) for index, state in enumerate(self.states))
+        workers = [future_worker(state, name, 0, state.vm_count) for name, state in named]
         self.fleet = Fleet(workers, 0.0, Limits(), ())
         self.all_groups = self.fleet.all_workers
-        self.tiers = self._tiers()
+        by_priority = groupby(range(len(self.states)), lambda index: self.states[index].group.priority)
+        self.tiers = [mask_of(list(indexes)) for _, indexes in by_priority]
 
     def criteria(self, entry: DemandEntry) -> Iterator[Criterion]:
         """Yield the requirements of an entry in the order of checks."""
-        device = entry.resources.device
-        yield Criterion(UnmetKind.DEVICE, self.fleet.workers_with_device(device))
+        yield Criterion(UnmetKind.DEVICE, self.fleet.workers_with_device(entry.resources.device))
         if entry.shape is not None:
             yield Criterion(UnmetKind.SHAPE, self._groups_with_shape(entry.shape))
         elif entry.one_vm:
-            indexes = [index for index, state in enumerate(self.states) if state.vm_count in (None, 1)]
-            yield Criterion(UnmetKind.SHAPE, mask_of(indexes))
+            yield Criterion(UnmetKind.SHAPE, self._groups_where(lambda state: state.vm_count in (None, 1)))
         if entry.required_regions is not None:
             constraint = region_constraint(sorted(entry.required_regions))
-            groups = self.fleet.workers_satisfying(constraint)
-            yield Criterion(UnmetKind.REGION, groups, keys.REGION_ATTRIBUTE_KEY, constraint)
+            yield Criterion(UnmetKind.REGION, self.fleet.workers_satisfying(constraint), constraint)
         if entry.preemptible is not None:
             constraint = preemptible_constraint(entry.preemptible)
-            groups = self.fleet.workers_satisfying(constraint)
-            yield Criterion(UnmetKind.PREEMPTIBLE, groups, keys.PREEMPTIBLE_ATTRIBUTE_KEY, constraint)
+            yield Criterion(UnmetKind.PREEMPTIBLE, self.fleet.workers_satisfying(constraint), constraint)
         for constraint in entry.constraints:
             if constraint.required:
                 kind = _KINDS.get(constraint.key, UnmetKind.CONSTRAINT)
-                is_worker_number_constraint = constraint.key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY
-                groups = (
-                    self._groups_with_suitable_vms(entry)
-                    if is_worker_number_constraint
-                    else self.fleet.workers_satisfying(constraint)
-                )
-                yield Criterion(kind, groups, constraint.key, constraint)
+                if constraint.key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY:
+                    groups = self._groups_with_suitable_vms(entry)
+                else:
+                    groups = self.fleet.workers_satisfying(constraint)
+                yield Criterion(kind, groups, constraint)
         yield Criterion(UnmetKind.TAINT, self.fleet.workers_tolerated_by(entry.tolerations))
-        yield Criterion(UnmetKind.SIZE, self._groups_of_at_least(Amounts.needed(entry.resources)))
-        yield Criterion(UnmetKind.TIME_LEFT, self._groups_lasting(entry.timeout))
+        need = Amounts.needed(entry.resources)
+        yield Criterion(UnmetKind.SIZE, self._groups_where(lambda state: state.vm_size.covers(need)))
+        lasting = self._groups_where(lambda state: not 0 < state.group.template.slurm.time < entry.timeout)
+        yield Criterion(UnmetKind.TIME_LEFT, lasting)
 
     def groups_serving(self, entry: DemandEntry) -> int:
         """Return the groups whose slices suit an entry, even if they may create no slice now."""
@@ -117,10 +112,6 @@ class Catalogue:
         for criterion in self.criteria(entry):
             found &= criterion.groups
         return found
-
-    def groups_by_preference(self, entry: DemandEntry) -> list[int]:
-        """Return, for each preference of an entry, the groups that meet it."""
-        return [self.fleet.workers_satisfying(each) for each in entry.constraints if not each.required]
 
     def location(self, entry: DemandEntry, index: int) -> Location:
         """Return the device variant, region and zone of a group's slices; no variant if the entry needs no device."""
@@ -132,16 +123,11 @@ class Catalogue:
 
     def suitable_vms(self, entry: DemandEntry, index: int) -> tuple[int, ...]:
         """Return the numbers of the VMs of a slice that suit the entry's constraints on worker numbers."""
-        vms = range(self.vms(entry, index))
-        numbered = [
-            each
-            for each in entry.constraints
-            if each.required and each.key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY
-        ]
-        if not numbered:
-            return tuple(vms)
-        found = [{keys.TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(vm)} for vm in vms]
-        return tuple(vm for vm in vms if all(each.matches(found[vm]) for each in numbered))
+        vms = tuple(range(self.vms(entry, index)))
+        for each in entry.constraints:
+            if each.required and each.key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY:
+                vms = tuple(vm for vm in vms if each.matches({each.key: AttributeValue(vm)}))
+        return vms
 
     def vms(self, entry: DemandEntry, index: int) -> int:
         """Return the number of VMs of a group's slice; if unknown, the number that the entry needs."""
@@ -177,19 +163,8 @@ class Catalogue:
             [index for index in range(len(self.states)) if len(self.suitable_vms(entry, index)) >= least]
         )
 
-    @cached_by_argument
-    def _groups_of_at_least(self, need: Amounts) -> int:
-        return mask_of([index for index, state in enumerate(self.states) if state.vm_size.covers(need)])
-
-    def _groups_lasting(self, seconds: float) -> int:
-        limits = [state.group.template.slurm.time for state in self.states]
-        return mask_of([index for index, limit in enumerate(limits) if not limit or limit >= seconds])
-
-    def _tiers(self) -> list[int]:
-        found: dict[int, list[int]] = {}
-        for index, state in enumerate(self.states):
-            found.setdefault(state.group.priority, []).append(index)
-        return [mask_of(indexes) for indexes in found.values()]
+    def _groups_where(self, is_met: Callable[[GroupState], bool]) -> int:
+        return mask_of([index for index, state in enumerate(self.states) if is_met(state)])
 
 
 _KINDS = {keys.REGION_ATTRIBUTE_KEY: UnmetKind.REGION, keys.PREEMPTIBLE_ATTRIBUTE_KEY: UnmetKind.PREEMPTIBLE}
@@ -197,13 +172,18 @@ _KINDS = {keys.REGION_ATTRIBUTE_KEY: UnmetKind.REGION, keys.PREEMPTIBLE_ATTRIBUT
 
 _MAX_LISTED = 3
 _OPS_WITH_SUGGESTIONS = (ConstraintOp.EQ, ConstraintOp.IN)
-_NAME_KEYS = (
-    keys.TPU_NAME_ATTRIBUTE_KEY,
-    keys.WORKER_ID_ATTRIBUTE_KEY,
-)  # placeholders on the workers of a catalogue
+_PLACEHOLDER_KEYS = (keys.TPU_NAME_ATTRIBUTE_KEY, keys.WORKER_ID_ATTRIBUTE_KEY)  # of workers of a catalogue
 
 
-def why_no_group_is_suitable(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
+def why_unmet(catalogue: Catalogue, entry: DemandEntry, creatable: Mapping[int, int]) -> UnmetReason:
+    """Return why no group creates a slice. `creatable`: slices that each suitable group may still create, by index."""
+    if not creatable:
+        return _why_no_group_is_suitable(catalogue, entry)
+    states = [(catalogue.states[index], slices) for index, slices in creatable.items()]
+    return _why_no_region(catalogue, entry, creatable) or _capacity_reason(entry, states)
+
+
+def _why_no_group_is_suitable(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
     """Return the first requirement that no group meets together with all earlier requirements."""
     if not catalogue.states:
         return UnmetReason(kind=UnmetKind.NO_GROUPS, text="there are no scale groups")
@@ -216,13 +196,10 @@ def why_no_group_is_suitable(catalogue: Catalogue, entry: DemandEntry) -> UnmetR
     raise AssertionError(f"a group serves {entry.key}")
 
 
-def why_no_region(
+def _why_no_region(
     catalogue: Catalogue, entry: DemandEntry, creatable: Mapping[int, int]
 ) -> UnmetReason | None:
-    """Return the reason if a gang would fit only on slices of several regions, otherwise None.
-
-    `creatable`: the number of slices that each suitable group may still create, by index.
-    """
+    """Return the reason if a gang would fit only on slices of several regions, otherwise None."""
     if entry.shape is None or entry.shape.groups == 1 or entry.spread:
         return None
     found: dict[Location, dict[Location, int]] = {}  # number of possible slices, by variant and by region
@@ -240,11 +217,8 @@ def why_no_region(
     return None
 
 
-def capacity_reason(entry: DemandEntry, creatable: Sequence[tuple[GroupState, int]]) -> UnmetReason:
-    """Return the reason why the suitable groups can't create enough slices now.
-
-    `creatable`: the groups and the numbers of slices that they may still create.
-    """
+def _capacity_reason(entry: DemandEntry, creatable: Sequence[tuple[GroupState, int]]) -> UnmetReason:
+    """Return the reason why these groups can't create enough slices now."""
     kind = UnmetKind.BACK_OFF if any(each.backing_off for each, _ in creatable) else UnmetKind.MAX_SLICES
     needs = f"needs {count(entry.slices, 'slice')}, but "
     if entry.shape is not None and any(entry.slices <= slices for _, slices in creatable):
@@ -333,13 +307,12 @@ def _size_text(catalogue: Catalogue, entry: DemandEntry, remaining: int) -> str:
 
 
 def _constraint_text(catalogue: Catalogue, criterion: Criterion, remaining: int) -> str:
-    constraint, key = criterion.constraint, criterion.subject
+    constraint = criterion.constraint
     assert constraint is not None
-    values = catalogue.values(key, remaining)
-    groups = _suitable_groups(catalogue, remaining)
+    key, groups = constraint.key, _suitable_groups(catalogue, remaining)
     has = "has" if remaining.bit_count() == 1 else "have"
-    existing = f"but {groups} {has} {list_few(values) or f'no {key}'}"
-    if key in _NAME_KEYS:
+    existing = f"but {groups} {has} {list_few(catalogue.values(key, remaining)) or f'no {key}'}"
+    if key in _PLACEHOLDER_KEYS:
         existing = "but new slices have other names"
     elif key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY:
         most = max(catalogue.states[index].vm_count or 1 for index in positions_of(remaining))
@@ -347,13 +320,10 @@ def _constraint_text(catalogue: Catalogue, criterion: Criterion, remaining: int)
     if constraint.op not in _OPS_WITH_SUGGESTIONS:
         return f"needs {clip(format_constraint(constraint))}, {existing}"
     wanted = [str(each) for each in constraint.operands]
-    known = (
-        []
-        if key in (*_NAME_KEYS, keys.TPU_WORKER_ID_ATTRIBUTE_KEY)
-        else catalogue.values(key, catalogue.all_groups)
-    )
-    suggestion = _suggestion(wanted, known)
     needed = " or ".join(clip(each) for each in wanted[:_MAX_LISTED])
+    if key in (*_PLACEHOLDER_KEYS, keys.TPU_WORKER_ID_ATTRIBUTE_KEY):
+        return f"needs {key}={needed}, {existing}"
+    suggestion = _suggestion(wanted, catalogue.values(key, catalogue.all_groups))
     return f"needs {key}={needed}, {existing}{suggestion}"
 
 

@@ -13,23 +13,15 @@ from iris_cli.core import Amounts, Job, JobId, Limits, ScaleGroup, Signature, Ta
 from iris_cli.core.autoscaling.groups import GroupState, booting_workers
 from iris_cli.core.constraints import Constraint, contradiction_in, normalize_constraints
 from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
-from iris_cli.core.scheduling import SchedulingResult, find_assignments
+from iris_cli.core.scheduling import SchedulingResult, find_assignments, placement
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain.explanation import UnconfirmedStops
 from iris_cli.core.scheduling.explain.group_checks import fits
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import why_malformed
 from iris_cli.core.scheduling.order import TasksByJob, group_by_job
-from iris_cli.core.scheduling.placement import (
-    ZONE,
-    Location,
-    Requirement,
-    Shape,
-    Sites,
-    shape_of,
-    shared_location,
-)
-from iris_cli.core.scheduling.reasons import ReasonKind, WaitingKey
+from iris_cli.core.scheduling.placement import Location, Requirement, Shape, Sites, shape_of
+from iris_cli.core.scheduling.reasons import ReasonKind, WaitingKey, job_of
 from iris_cli.core.scheduling.sets import positions_of
 
 
@@ -44,14 +36,15 @@ class IdleSite(NamedTuple):
     workers: frozenset[WorkerId]
 
 
-class DryRun:
-    """The workers after a dry run of the scheduler, and the idle groups that are kept for gangs.
+class Demand:
+    """The entries of the demand after a dry run of the scheduler, and the idle groups that are kept for gangs.
 
     Idle groups are kept for a gang that needs more groups than exist, until slices are created. `placed`: the workers
     on which the dry run has placed tasks. `kept`: the idle groups kept for each gang.
     """
 
     def __init__(self, result: SchedulingResult, workers: Sequence[Worker], now: float) -> None:
+        self.entries: list[DemandEntry] = []
         self._workers = workers
         self._now = now
         self._one_vm: dict[Signature, bool] = {}
@@ -75,9 +68,9 @@ class DryRun:
         free_groups = [number for number, names in workers.items() if self._kept_workers.isdisjoint(names)]
         found = []
         for site in sites.by_location(free_groups, sites.required_depth).values():
-            zone = sites.largest_site(site, ZONE)
+            zone = sites.largest_site(site, placement.ZONE)
             chosen_groups = [*zone, *(number for number in site if number not in zone)][: shape.groups - 1]
-            location = shared_location(sites.location_of(number) for number in chosen_groups)
+            location = placement.shared_location(sites.locations[number] for number in chosen_groups)
             names = frozenset(name for number in chosen_groups for name in workers[number])
             found.append(IdleSite(location, len(chosen_groups), names))
             self._kept_workers |= names
@@ -132,14 +125,6 @@ class DemandEntry(Struct, kw_only=True):
         return self.task_ids[0].job if self.shape is not None else self.task_ids[0]
 
 
-class Demand(Struct, frozen=True, kw_only=True):
-    """The entries of the demand, the workers with placements, and the idle groups kept for gangs that need more."""
-
-    entries: tuple[DemandEntry, ...]
-    placed: frozenset[WorkerId]
-    kept: Mapping[JobId, tuple[IdleSite, ...]]
-
-
 def compute_demand_entries(
     pending_tasks: Iterable[Task] | TasksByJob,
     workers: Iterable[Worker],
@@ -160,16 +145,16 @@ def compute_demand_entries(
     result = find_assignments(
         tasks,
         expected_workers,
-        without_preferences(get_job),
+        drop_preferences(get_job),
         now,
         gang_reserve_after=0.0,
         backoff_max=backoff_max,
         unconfirmed_stops=unconfirmed_stops,
     )
-    return list(compute_demand(result, expected_workers, tasks, get_job, now).entries)
+    return compute_demand(result, expected_workers, tasks, get_job, now).entries
 
 
-def without_preferences(get_job: Callable[[JobId], Job | None]) -> Callable[[JobId], Job | None]:
+def drop_preferences(get_job: Callable[[JobId], Job | None]) -> Callable[[JobId], Job | None]:
     """Return a `get_job` whose jobs have no preferences.
 
     With preferences, a dry run could place a job on a booting slice that was requested for another job.
@@ -200,10 +185,9 @@ def compute_demand(
     `waiting_for_own_slices`: tasks and gangs that did not compete in the dry run, because they wait for slices that are
     created for them.
     """
-    dry_run = DryRun(result, workers, now)
-    entries = []
+    demand = Demand(result, workers, now)
     for key in (*result.waiting, *waiting_for_own_slices):
-        job_id = key.job if isinstance(key, TaskId) else key
+        job_id = job_of(key)
         job = get_job(job_id)
         if job is None:
             continue
@@ -214,19 +198,16 @@ def compute_demand(
         ids = (key,) if isinstance(key, TaskId) else tuple(task.id for task in gang_tasks)
         entry = entry_of(job, ids, malformed.text if malformed is not None else "")
         if job.resources.device_type == "tpu" and not job.is_gang:
-            entry.one_vm = dry_run.needs_one_vm(job)
+            entry.one_vm = demand.needs_one_vm(job)
         if entry.slices > 1 and not entry.invalid_reason:
-            entry.idle = dry_run.keep_idle_groups(job)
+            entry.idle = demand.keep_idle_groups(job)
             entry.slices -= entry.idle[0].groups if entry.idle else 0
-        entries.append(entry)
-    return Demand(entries=tuple(entries), placed=dry_run.placed, kept=dry_run.kept)
+        demand.entries.append(entry)
+    return demand
 
 
 def entry_of(job: Job, tasks: tuple[TaskId, ...], invalid_reason: str = "") -> DemandEntry:
-    """Return the demand of tasks of a job, with as many new slices as the job has groups.
-
-    `invalid_reason`: why the demand can't be served; "" if it can.
-    """
+    """Return the demand of tasks of a job. `invalid_reason`: why it can't be served; "" if it can."""
     preemptible, regions = None, None
     try:
         intent = normalize_constraints(job.constraints)

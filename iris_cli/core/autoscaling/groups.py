@@ -6,18 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from iris_cli.core import Amounts, Cluster, Limits, Worker, WorkerId, format_duration, lookup
+from iris_cli.core import Amounts, Cluster, Limits, ScaleGroup, Slice, SliceTemplate, Worker, WorkerId, lookup
 from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.model.slice import (
-    GroupRecord,
-    ScaleGroup,
-    SeenSlice,
-    Slice,
-    SliceTemplate,
-    slice_attributes,
-    with_template,
-)
+from iris_cli.core.model.slice import GroupRecord, SeenSlice, slice_attributes, with_template
+from iris_cli.core.units import format_duration
 
 _GB = 10**9
 
@@ -29,16 +22,6 @@ _SIZES = {  # cores and GB of memory of a VM, by family and number of its chips
     ("v5litepod", 8): (224, 384),
 }
 _UNLIMITED = Amounts(cpu_millis=1 << 40, memory=1 << 60, gpus=0, chips=1)
-
-
-def vm_amounts(accelerator_type: str) -> Amounts | None:
-    """Return the amounts of one VM of a TPU type in canonical spelling, or None if unknown."""
-    known = lookup(accelerator_type)
-    size = _SIZES.get((known.family, known.chips_per_vm)) if known else None
-    if size is None:
-        return None
-    cores, memory = size
-    return Amounts(cpu_millis=cores * 1000, memory=memory * _GB, gpus=0, chips=1)
 
 
 class GroupState(Struct, frozen=True, kw_only=True):
@@ -87,21 +70,18 @@ class GroupState(Struct, frozen=True, kw_only=True):
         if device.kind != "tpu":
             gpus = device.count if device.kind == "gpu" else 0
             return Amounts(_UNLIMITED.cpu_millis, _UNLIMITED.memory, gpus=gpus, chips=0)
-        return vm_amounts(self.group.template.type) or _UNLIMITED
+        known = lookup(self.group.template.type)
+        size = _SIZES.get((known.family, known.chips_per_vm)) if known else None
+        return Amounts(size[0] * 1000, size[1] * _GB, gpus=0, chips=1) if size else _UNLIMITED
 
 
 def sort_groups(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
-    """Return the states of groups in the order in which they are tried: by priority, then by name.
-
-    A ScaleGroup without a state has no slices yet.
-    """
+    """Return the states of groups by priority, then by name. A ScaleGroup without a state has no slices yet."""
     states = [each if isinstance(each, GroupState) else GroupState(group=each) for each in groups]
     return sorted(states, key=lambda each: (each.group.priority, each.name))
 
 
-def future_workers(
-    state: GroupState, slices: int, *, group_index: int = 0, first: int = 0
-) -> Iterator[Worker]:
+def future_workers(state: GroupState, slices: int, group_index: int, first: int) -> Iterator[Worker]:
     """Yield the workers of slices that don't exist yet, numbered from `first`.
 
     Their ids sort after the ids of existing workers, in the order of `group_index`, the index of the group in the order
@@ -116,10 +96,10 @@ def future_workers(
 def booting_workers(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worker]:
     """Yield the future workers of all booting slices."""
     for group_index, state in enumerate(sort_groups(groups)):
-        yield from future_workers(state, state.booting, group_index=group_index)
+        yield from future_workers(state, state.booting, group_index, 0)
         for number, template in enumerate(state.outdated, start=state.booting):
             old_state = GroupState(group=with_template(state.group, template))
-            yield from future_workers(old_state, 1, group_index=group_index, first=number)
+            yield from future_workers(old_state, 1, group_index, number)
 
 
 def future_worker(state: GroupState, slice_name: str, index: int, vms: int | None) -> Worker:
@@ -196,12 +176,6 @@ def _find_observed_size(cluster: Cluster, group: ScaleGroup, slices: Sequence[Sl
         if (worker := cluster.workers.get(worker_id)) is not None and worker.incarnation
     ]
     if workers:
-        return SeenSlice(
-            type=kind,
-            vms=min(len(each.hosts) for each in existing),
-            cpu_millis=min(worker.cpu_millis for worker in workers),
-            memory=min(worker.memory for worker in workers),
-            gpus=min(worker.gpus for worker in workers),
-        )
+        return SeenSlice.of(kind, min(len(each.hosts) for each in existing), workers)
     record = cluster.scale_groups.get(group.name)
     return record.seen if record is not None and record.seen and record.seen.type == kind else None

@@ -11,14 +11,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Amounts, ScaleGroup
-from iris_cli.core.autoscaling.catalogue import (
-    Catalogue,
-    UnmetKind,
-    UnmetReason,
-    capacity_reason,
-    why_no_group_is_suitable,
-    why_no_region,
-)
+from iris_cli.core.autoscaling.catalogue import Catalogue, UnmetKind, UnmetReason, why_unmet
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.decorators import gc_paused
@@ -44,7 +37,6 @@ class OpenSlices:
         self._search_from: dict[tuple[Amounts, tuple[int, ...] | None], int] = {}
 
     def add_slices(self, slices: int, vms: int) -> None:
-        """Add slices with `vms` VMs each."""
         self.count += slices
         self._free_by_slice += [[self.state.vm_size] * vms for _ in range(slices)]
 
@@ -195,14 +187,12 @@ def route_demand(
 
 
 class _Search:
-    """The state of the search for entries with equal requirements, so that later entries continue it.
-
-    `full`: groups whose open slices have no room for another of these entries.
-    """
+    """The search for entries with equal requirements. `full`: groups whose open slices have no room for another one."""
 
     def __init__(self, catalogue: Catalogue, entry: DemandEntry, opened: int) -> None:
         self.serving = catalogue.groups_serving(entry)
-        self.preferred = catalogue.groups_by_preference(entry)
+        preferences = (each for each in entry.constraints if not each.required)
+        self.preferred = list(map(catalogue.fleet.workers_satisfying, preferences))
         self.full = 0
         # Lengths of `_opened_groups`: at the last search that found no site, and at the last update of `full`.
         self.failed_at, self.seen = -1, opened
@@ -215,7 +205,7 @@ class _Router:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._open_slices: dict[int, OpenSlices] = {}
+        self._open_slices = [OpenSlices(state) for state in catalogue.states]
         self._opened_groups: list[int] = []  # the groups of all openings, in order, with repetitions
         self._open_groups = 0  # the groups with open slices
         self._groups_with_room = mask_of(
@@ -233,10 +223,10 @@ class _Router:
                 self._unmet.append(UnmetDemand(entry=entry, reason=self._reason(entry, search)))
             for index in indexes:
                 self._routed.setdefault(index, []).append(entry)
-        names = [state.name for state in self._catalogue.states]
+        states = self._catalogue.states
         return RoutingDecision(
-            launch={names[index]: self._open_slices[index].count for index in sorted(self._open_slices)},
-            routed={names[index]: tuple(self._routed[index]) for index in sorted(self._routed)},
+            launch={each.state.name: each.count for each in self._open_slices if each.count},
+            routed={states[index].name: tuple(self._routed[index]) for index in sorted(self._routed)},
             unmet=tuple(self._unmet),
         )
 
@@ -255,8 +245,14 @@ class _Router:
         """Take room for an entry. Return the groups whose slices it uses; [] if no group has room."""
         if entry.shape is not None and entry.shape.groups > 1:
             return self._serve_at_one_site(entry, search)
-        index = self._serve_in_one_group(entry, search)
-        return [] if index is None else [index]
+        for index in positions_of(search.serving & self._open_groups & ~search.full):
+            if self._open_slices[index].take(entry, self._catalogue.suitable_vms(entry, index)):
+                return [index]
+            search.full |= 1 << index
+        for index in self._groups_in_order(search, search.serving & self._groups_with_room):
+            if self._open_needed(entry, index):
+                return [index]
+        return []
 
     def _serve_at_one_site(self, entry: DemandEntry, search: _Search) -> list[int]:
         if search.failed_at == len(self._opened_groups):
@@ -281,7 +277,7 @@ class _Router:
         """Return the number of slices that each group of a site supplies: open slices, and new slices if `create`."""
         shares, missing = dict[int, int](), site.needed
         for index in site.indexes:
-            if missing and index in self._open_slices:
+            if missing and self._open_groups >> index & 1:
                 suitable_vms = self._catalogue.suitable_vms(entry, index)
                 shares[index] = self._open_slices[index].count_free_slices(entry, suitable_vms, missing)
                 missing -= shares[index]
@@ -293,24 +289,11 @@ class _Router:
 
     def _take_slices(self, entry: DemandEntry, index: int, slices: int) -> None:
         """Take slices of a group for an entry. Open new slices if too few open slices have room."""
-        suitable_vms = self._catalogue.suitable_vms(entry, index)
-        open_slices = self._open_slices.get(index)
-        missing = slices - (
-            open_slices.count_free_slices(entry, suitable_vms, slices) if open_slices is not None else 0
-        )
+        suitable_vms, open_slices = self._catalogue.suitable_vms(entry, index), self._open_slices[index]
+        missing = slices - open_slices.count_free_slices(entry, suitable_vms, slices)
         if missing:
             self._open_more(entry, index, missing)
-        self._open_slices[index].take_slices(entry, suitable_vms, slices)
-
-    def _serve_in_one_group(self, entry: DemandEntry, search: _Search) -> int | None:
-        for index in positions_of(search.serving & self._open_groups & ~search.full):
-            if self._open_slices[index].take(entry, self._catalogue.suitable_vms(entry, index)):
-                return index
-            search.full |= 1 << index
-        for index in self._groups_in_order(search, search.serving & self._groups_with_room):
-            if self._open_needed(entry, index):
-                return index
-        return None
+        open_slices.take_slices(entry, suitable_vms, slices)
 
     def _groups_in_order(self, search: _Search, groups: int) -> Iterator[int]:
         """Yield the groups by priority, then by number of met preferences, then by name."""
@@ -325,36 +308,27 @@ class _Router:
 
     def _open_needed(self, entry: DemandEntry, index: int) -> bool:
         """Open the slices that an entry needs in a group, and take them. Return False if it can't create enough."""
-        suitable_vms = self._catalogue.suitable_vms(entry, index)
-        open_slices = self._open_slices.get(index) or OpenSlices(self._catalogue.states[index])
+        suitable_vms, open_slices = self._catalogue.suitable_vms(entry, index), self._open_slices[index]
         missing = open_slices.count_missing_slices(entry, suitable_vms)
         if missing > self._count_creatable(index):
             return False
         self._open_more(entry, index, missing)
-        return self._open_slices[index].take(entry, suitable_vms)
+        return open_slices.take(entry, suitable_vms)
 
     def _open_more(self, entry: DemandEntry, index: int, slices: int) -> None:
-        state = self._catalogue.states[index]
-        open_slices = self._open_slices.setdefault(index, OpenSlices(state))
-        open_slices.add_slices(slices, self._catalogue.vms(entry, index))
+        self._open_slices[index].add_slices(slices, self._catalogue.vms(entry, index))
         self._opened_groups.append(index)
         self._open_groups |= 1 << index
-        if open_slices.count == state.room:
+        if not self._count_creatable(index):
             self._groups_with_room &= ~(1 << index)
 
     def _count_creatable(self, index: int) -> int:
-        opened = self._open_slices[index].count if index in self._open_slices else 0
-        return self._catalogue.states[index].room - opened
+        return self._catalogue.states[index].room - self._open_slices[index].count
 
     def _reason(self, entry: DemandEntry, search: _Search) -> UnmetReason:
         if entry.invalid_reason:
             return UnmetReason(kind=UnmetKind.INVALID, text=entry.invalid_reason)
         if search.reason is None:
-            if search.serving:
-                creatable = {index: self._count_creatable(index) for index in positions_of(search.serving)}
-                search.reason = why_no_region(self._catalogue, entry, creatable) or capacity_reason(
-                    entry, [(self._catalogue.states[index], slices) for index, slices in creatable.items()]
-                )
-            else:
-                search.reason = why_no_group_is_suitable(self._catalogue, entry)
+            creatable = {index: self._count_creatable(index) for index in positions_of(search.serving)}
+            search.reason = why_unmet(self._catalogue, entry, creatable)
         return search.reason

@@ -10,13 +10,7 @@ from msgspec import Struct
 
 from iris_cli.core import AttemptState, Cluster, JobId, Limits, Worker, WorkerCondition, WorkerId
 from iris_cli.core.autoscaling.catalogue import Catalogue
-from iris_cli.core.autoscaling.demand import (
-    Demand,
-    DemandEntry,
-    IdleSite,
-    compute_demand,
-    without_preferences,
-)
+from iris_cli.core.autoscaling.demand import Demand, DemandEntry, IdleSite, compute_demand, drop_preferences
 from iris_cli.core.autoscaling.groups import GroupState, booting_workers, group_states, sort_groups
 from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.model.job import NO_MISSING_INPUTS, MissingInputs
@@ -89,11 +83,9 @@ def _name_unready_vm(cluster: Cluster, known: Slice, reason: str) -> str:
         worker = cluster.workers.get(worker_id)
         if worker is not None and (worker.unschedulable or worker.condition is not WorkerCondition.HEALTHY):
             return f"{reason} ({worker_id}: {worker.reason or worker.condition})"
-    return (
-        f"{reason} ({known.workers[known.vms_to_set_up[0]]}: set-up has not ended)"
-        if known.vms_to_set_up
-        else reason
-    )
+    if known.vms_to_set_up:
+        return f"{reason} ({known.workers[known.vms_to_set_up[0]]}: set-up has not ended)"
+    return reason
 
 
 def idle_slices(
@@ -112,11 +104,8 @@ def idle_slices(
         group = groups_by_name.get(name)
         min_slices = group.min_slices if group is not None else 0
         timeout = group.idle_timeout if group is not None else _IDLE_TIMEOUT
-        idle = sorted(
-            (since, each.name)
-            for each in by_group[name]
-            if (since := idle_since(cluster, each, needed)) is not None
-        )
+        times = ((idle_since(cluster, each, needed), each.name) for each in by_group[name])
+        idle = sorted((since, each) for since, each in times if since is not None)
         not_counted = {
             each.name: why for each in by_group[name] if (why := _why_not_counted(cluster, each, group))
         }
@@ -146,10 +135,7 @@ def _why_not_counted(cluster: Cluster, known: Slice, group: ScaleGroup | None) -
 
 
 def idle_since(cluster: Cluster, known: Slice, needed: frozenset[WorkerId] = frozenset()) -> float | None:
-    """Return the time since which a ready slice is idle; None if a task runs, may run or will run on it.
-
-    A task will run on the slice if one of its workers is in `needed`.
-    """
+    """Return when a ready slice became idle; None if a task runs, may run or (on a worker in `needed`) will run."""
     since = known.joined_at or 0.0
     for worker_id in known.workers:
         worker = cluster.workers.get(worker_id)
@@ -201,38 +187,26 @@ def plan_scaling(
     """
     silent = silent or {}
     states = group_states(cluster, groups, now, limits, silent)
-    found = _compute_demand(cluster, states, now, limits, missing)
-    routing = route_demand(found.entries, states)
-    create, by_hand, later = _orders(cluster, states, routing, now, limits, owner)
-    return ScalingPlan(
-        states=tuple(sort_groups(states)),
-        demand=found.entries,
-        routing=routing,
-        create=tuple(create),
-        delete=tuple(
-            removal
-            for removal in (
-                *stuck_slices(cluster, groups, now, limits),
-                *idle_slices(cluster, groups, _needed(cluster, states, found, routing), now),
-            )
-            if cluster.slices[removal.slice].group not in silent
-        ),
-        by_hand=by_hand,
-        later=later,
-    )
-
-
-def _compute_demand(
-    cluster: Cluster, states: Sequence[GroupState], now: float, limits: Limits, missing: MissingInputs
-) -> Demand:
-    """Return the demand after a dry run in which all operations in progress have succeeded."""
+    # The demand is computed after a dry run in which all operations in progress have succeeded.
     expected = _expected_cluster(cluster, states)
     dry_run = plan(expected, now, limits=limits, gang_reserve_after=0.0, missing=missing)
     tasks, workers = group_by_job(expected.pending_tasks()), list(expected.workers.values())
-    waiting_for_own_slices = dry_run.waiting_for_own_slices
-    demand = compute_demand(dry_run.result, workers, tasks, cluster.jobs.get, now, waiting_for_own_slices)
-    placed = demand.placed | _workers_of_stopping_gangs(cluster, dry_run)
-    return Demand(entries=demand.entries, placed=placed, kept=demand.kept)
+    waiting = dry_run.waiting_for_own_slices
+    found = compute_demand(dry_run.result, workers, tasks, cluster.jobs.get, now, waiting)
+    found.placed |= _workers_of_stopping_gangs(cluster, dry_run)
+    routing = route_demand(found.entries, states)
+    create, by_hand, later = _orders(cluster, states, routing, now, limits, owner)
+    idle = idle_slices(cluster, groups, _needed(cluster, states, found, routing), now)
+    removals = (*stuck_slices(cluster, groups, now, limits), *idle)
+    return ScalingPlan(
+        states=tuple(sort_groups(states)),
+        demand=tuple(found.entries),
+        routing=routing,
+        create=tuple(create),
+        delete=tuple(each for each in removals if cluster.slices[each.slice].group not in silent),
+        by_hand=by_hand,
+        later=later,
+    )
 
 
 def _workers_of_stopping_gangs(cluster: Cluster, dry_run: Plan) -> frozenset[WorkerId]:
@@ -252,19 +226,12 @@ def _workers_of_stopping_gangs(cluster: Cluster, dry_run: Plan) -> frozenset[Wor
 
 def _expected_cluster(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:
     """Return the cluster after suspect workers recover, cool-downs and stops end, and slices have booted."""
-    booting = {
-        worker
-        for each in cluster.slices.values()
-        if each.state is not SliceState.READY
-        for worker in each.workers
-    }
-    workers = {
-        worker.id: _expected_worker(cluster, worker)
-        for worker in cluster.workers.values()
-        if worker.id not in booting
-    }
+    unready = (each for each in cluster.slices.values() if each.state is not SliceState.READY)
+    booting = {worker for each in unready for worker in each.workers}
+    existing = (worker for worker in cluster.workers.values() if worker.id not in booting)
+    workers = {worker.id: _expected_worker(cluster, worker) for worker in existing}
     workers.update((worker.id, worker) for worker in booting_workers(states))
-    get_job = without_preferences(cluster.jobs.get)
+    get_job = drop_preferences(cluster.jobs.get)
     jobs = cluster.jobs.copy()
     for job_id in dict.fromkeys(task.job for task in cluster.pending_tasks()):
         job = get_job(job_id)
@@ -337,11 +304,11 @@ def _orders(
             if wanted:
                 by_hand[state.name] = wanted
             continue
-        wanted = max(wanted, min(_missing_min_slices(cluster, state), state.room))
-        requested_lately = sum(
-            each.group == state.name and 0 <= now - each.requested_at < 60.0
-            for each in cluster.slices.values()
-        )
+        slices = [each for each in cluster.slices.values() if each.group == state.name]
+        usable = [each for each in slices if each.state is not SliceState.DELETING]
+        existing = sum(each.template == state.group.template for each in usable)
+        wanted = max(wanted, min(state.group.min_slices - existing, state.room))
+        requested_lately = sum(0 <= now - each.requested_at < 60.0 for each in slices)
         allowed_now = max(0, limits.slices_per_minute - requested_lately)
         if wanted > allowed_now:
             later[state.name] = wanted - allowed_now
@@ -366,13 +333,3 @@ def _shares(entries: Sequence[DemandEntry], group: ScaleGroup, slices: int) -> l
     )
     jobs = list(dict.fromkeys(entry.task_ids[0].job for entry in counted_entries))
     return [tuple(jobs[number::slices]) for number in range(slices)]
-
-
-def _missing_min_slices(cluster: Cluster, state: GroupState) -> int:
-    existing = sum(
-        each.group == state.name
-        and each.state is not SliceState.DELETING
-        and state.group.template == each.template
-        for each in cluster.slices.values()
-    )
-    return max(0, state.group.min_slices - existing)

@@ -9,16 +9,11 @@ from collections.abc import Iterable
 
 from iris_cli.core import Cluster, TaskId
 from iris_cli.core.decorators import gc_paused
+from iris_cli.core.events import IllegalTransitionError
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event, Transaction
 from iris_cli.core.evolve import attempts, fleet
-from iris_cli.core.evolve.edit import (
-    Edit,
-    IllegalTransitionError,
-    ImpossibleHistoryError,
-    lines_about,
-    not_found_error,
-)
+from iris_cli.core.evolve.edit import Edit, ImpossibleHistoryError, lines_about, not_found_error
 
 __all__ = ["Draft", "IllegalTransitionError", "ImpossibleHistoryError", "evolve", "replay"]
 
@@ -40,10 +35,14 @@ class Draft:
         return self._edit.cluster
 
     def record(self, *events: Event) -> None:
-        """Apply events in order. Raises IllegalTransitionError."""
+        """Apply events in order, each to copies of the records. Raises IllegalTransitionError."""
         for event in events:
+            self._edit.publish()
             try:
-                _apply(self._edit, event, self.at)
+                try:
+                    CHANGES[type(event)](self._edit, event, self.at)
+                except KeyError as error:
+                    raise not_found_error(event, error, self.cluster) from error
             except IllegalTransitionError as error:
                 if error.task is not None:
                     error.attach(error.task, earlier=lines_about(error.task, self.events, "not committed"))
@@ -90,12 +89,3 @@ def replay(transactions: Iterable[Transaction], start: Cluster | None = None) ->
             raise ImpossibleHistoryError(transaction.seq, error) from error
         cluster.seq, cluster.at = transaction.seq, at
     return cluster
-
-
-def _apply(edit: Edit, event: Event, at: float) -> None:
-    """Apply one event to copies of the records."""
-    edit.publish()
-    try:
-        CHANGES[type(event)](edit, event, at)
-    except KeyError as error:
-        raise not_found_error(event, error, edit.cluster) from error

@@ -86,11 +86,8 @@ def _open_job(edit: Edit, event: Event, job_id: JobId) -> Job:
 
 def _task_assigned(edit: Edit, event: ev.TaskAssigned, at: float) -> None:
     task = edit.tasks[event.task]
-    if (
-        task.state is not TaskState.PENDING
-        or event.attempt != len(task.attempts)
-        or (task.attempts and any(attempt.live for attempt in task.attempts))
-    ):
+    is_free = task.state is TaskState.PENDING and not any(attempt.live for attempt in task.attempts)
+    if not is_free or event.attempt != len(task.attempts):
         raise illegal_transition_error(event, task)
     job = edit.cluster.jobs[task.id.job]
     if job.coscheduling is not None and job.rounds == job.settled_rounds:

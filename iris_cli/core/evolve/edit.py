@@ -61,7 +61,6 @@ class Edit:
         self._groups: EditedTable[str, GroupRecord] = EditedTable(cluster.scale_groups)
 
     def publish(self) -> None:
-        """Mark all records of all tables as shared."""
         for table in (self.jobs, self.tasks, self.workers, self.slices, self._groups):
             table.publish()
 

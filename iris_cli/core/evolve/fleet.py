@@ -163,13 +163,7 @@ def _slice_joined(edit: Edit, event: ev.SliceJoined, at: float) -> None:
     group.failures, group.backoff_until, group.error = 0, 0.0, ""
     workers = [edit.cluster.workers[worker] for worker in known.workers if worker in edit.cluster.workers]
     if workers:
-        group.seen = SeenSlice(
-            type=known.template.kind,
-            vms=len(known.hosts),
-            cpu_millis=min(worker.cpu_millis for worker in workers),
-            memory=min(worker.memory for worker in workers),
-            gpus=min(worker.gpus for worker in workers),
-        )
+        group.seen = SeenSlice.of(known.template.kind, len(known.hosts), workers)
 
 
 def _slice_deletion_requested(edit: Edit, event: ev.SliceDeletionRequested, at: float) -> None:

@@ -10,19 +10,9 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from iris_cli.core import Attempt, Cluster, End, Ended, EndReason, Stopping
 from iris_cli.core.events import events as ev
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.task import (
-    Assigned,
-    Attempt,
-    End,
-    Ended,
-    EndReason,
-    Phase,
-    Running,
-    StopOrder,
-    Stopping,
-)
+from iris_cli.core.model.task import Assigned, Phase, Running, StopOrder
 
 E = TypeVar("E", bound=ev.Event)
 From = TypeVar("From", Assigned, Running, Stopping, Ended)

@@ -67,20 +67,13 @@ def rules() -> tuple[Rule, ...]:
 
     Rules for errors that another rank caused (echoes) come after the rules for libraries and the system.
     """
-    from iris_cli.core.known_causes.host import (
-        ACCESS,
-        CONTAINERS,
-        EXITS,
-        HOST,
-        HOSTS,
-        OUT_OF_MEMORY,
-        TIME_LIMIT,
-    )
+    from iris_cli.core.known_causes import host
     from iris_cli.core.known_causes.libraries import ECHOES, JAX, TORCH, TPU
     from iris_cli.core.known_causes.multi_host import MULTI_HOST, MULTI_HOST_ECHOES
 
-    causes = (OUT_OF_MEMORY, *HOSTS, *CONTAINERS, *TPU, *MULTI_HOST, *JAX, *TORCH, *ACCESS, *HOST)
-    return (*causes, *MULTI_HOST_ECHOES, *ECHOES, TIME_LIMIT, *EXITS)
+    libraries = (*TPU, *MULTI_HOST, *JAX, *TORCH)
+    causes = (host.OUT_OF_MEMORY, *host.HOSTS, *host.CONTAINERS, *libraries, *host.ACCESS, *host.HOST)
+    return (*causes, *MULTI_HOST_ECHOES, *ECHOES, host.TIME_LIMIT, *host.EXITS)
 
 
 def _match(rule: Rule, end: End, searched: str, words: Set[str]) -> str | None:

@@ -6,20 +6,13 @@ from collections.abc import Container, Iterable
 from functools import partial
 from itertools import chain
 
-from iris_cli.core import AttemptId, AttemptState, Cluster, EndReason, Job, JobId, Limits, TaskId, TaskState
+from iris_cli.core import Attempt, AttemptState, Cluster, End, EndReason, Job, Limits, Task, TaskState
 from iris_cli.core.events import events
 from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
-from iris_cli.core.model.task import (
-    INFRASTRUCTURE,
-    PROGRAM_FAILURES,
-    Attempt,
-    End,
-    Task,
-    reason_of_exit,
-    vm_is_preempted,
-)
+from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, reason_of_exit, vm_is_preempted
 from iris_cli.core.units import format_duration
 
 _NOT_RUNNING_YET = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
@@ -60,7 +53,9 @@ def apply_report(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
     elif report.state in _FENCED:
         _apply_fenced(draft, attempt_id, report)
     elif report.state is RemoteState.UNKILLABLE:
-        _apply_unkillable(draft, attempt_id)
+        if attempt.stop is not None and not attempt.unkillable:
+            draft.record(events.AttemptUnkillable(task=attempt_id.task, attempt=attempt_id.number))
+        workers.record_unkillable(draft, attempt.worker)
 
 
 def record_not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
@@ -161,10 +156,7 @@ def end_with_worker(draft: Draft, attempt_id: AttemptId, error: str) -> None:
 
 
 def apply_earlier_boot(draft: Draft, attempt_id: AttemptId, report: AttemptReport, error: str) -> None:
-    """Apply a report on an attempt that started before a reboot.
-
-    The shutdown may have caused any exit, except a success or a timeout.
-    """
+    """Apply a report about a time before a reboot, which may have caused any exit except a success or a timeout."""
     # In other states than EXITED, the report has the exit code of the set-up.
     code = report.exit_code if report.state is RemoteState.EXITED else None
     if code is not None and reason_of_exit(code, report.cause) in _NOT_BY_SHUTDOWN:
@@ -186,15 +178,11 @@ def _requeue_or_end(draft: Draft, task_id: TaskId, end: End) -> None:
     else:
         state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
     draft.record(events.TaskEnded(task=task_id, state=state, end=end.without_details()))
-    if state is TaskState.SUCCEEDED and _others_are_open(draft.cluster, job, task.index):
+    # Tasks mostly end in order, so the next task is checked first.
+    others = (job.task_ids[index] for index in chain(range(task.index + 1, job.replicas), range(task.index)))
+    if state is TaskState.SUCCEEDED and any(not draft.cluster.tasks[each].state.terminal for each in others):
         return None  # the job can't end yet, so iris doesn't compute its state from all its tasks
     return jobs.end_if_decided(draft, task.job)
-
-
-def _others_are_open(cluster: Cluster, job: Job, index: int) -> bool:
-    """Return whether another task is open. Tasks mostly end in order, so the next task is checked first."""
-    other_indexes = chain(range(index + 1, job.replicas), range(index))
-    return any(not cluster.tasks[TaskId(job.id, other)].state.terminal for other in other_indexes)
 
 
 def _may_retry(job: Job, task: Task, reason: EndReason) -> bool:
@@ -251,7 +239,9 @@ def _record_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, l
     elif (
         marked_since is not None
         and not 0 < silent_after <= report.last_output_ago
-        and not _is_older(draft.at, marked_since, since, silent_after)
+        # Newer output begins at least `silent_after` after the mark; half of that is enough, because times are inexact.
+        # Otherwise this answer is older than the answer that marked the task quiet, although it arrived later.
+        and not (silent_after <= draft.at - marked_since and abs(since - marked_since) < silent_after / 2)
     ):
         draft.record(event(since=None))
 
@@ -273,14 +263,6 @@ def _silent_after_of(cluster: Cluster, attempt_id: AttemptId, limits: Limits) ->
     return limits.silent_after if job_setting is None else job_setting
 
 
-def _is_older(now: float, marked: float, reported: float, silent_after: float) -> bool:
-    """Return whether this answer is older than the answer that marked the task quiet, although it arrived later.
-
-    Newer output is at least `silent_after` later than `marked`. Half of that is enough, because times are inexact.
-    """
-    return silent_after <= now - marked and abs(reported - marked) < silent_after / 2
-
-
 def _apply_exit(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     _apply_running(draft, attempt_id, report)
     assert report.exit_code is not None
@@ -289,11 +271,8 @@ def _apply_exit(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> N
     reason = reason_of_exit(report.exit_code, report.cause, report.facts)
     task = draft.cluster.tasks[attempt_id.task]
     is_open_single_task = not (draft.cluster.jobs[task.job].is_gang or task.state.terminal)
-    if (
-        attempt.stop is not None
-        and not (is_open_single_task and reason is EndReason.OK)
-        and not _ended_before_stop(draft, attempt, at)
-    ):
+    was_stopped = attempt.stop is not None and not _ended_before_stop(draft, attempt, at)
+    if was_stopped and not (is_open_single_task and reason is EndReason.OK):
         # The stop order counts as the cause of any later end, so the exit code is no evidence. But if a task outside a
         # gang succeeded before the stop order reached its worker, the success counts.
         return end_stopped(draft, attempt_id, report)
@@ -384,10 +363,3 @@ def _apply_fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) ->
             reason=EndReason.WORKER_FAILED, at=draft.at, error=error, log_tail=report.log_tail, ran=report.ran
         )
         end_attempt(draft, attempt_id, end)
-
-
-def _apply_unkillable(draft: Draft, attempt_id: AttemptId) -> None:
-    attempt = draft.cluster.attempt(attempt_id)
-    if attempt.stop is not None and not attempt.unkillable:
-        draft.record(events.AttemptUnkillable(task=attempt_id.task, attempt=attempt_id.number))
-    workers.record_unkillable(draft, attempt.worker)

@@ -16,7 +16,7 @@ from iris_cli.core.events.events import EndpointRegistered, EndpointRemoved, Job
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, RequestId, clip, depth_of, parse_job_id
 from iris_cli.core.lifecycle import jobs
-from iris_cli.core.lifecycle.request_fields import merge_requests
+from iris_cli.core.lifecycle.request_fields import merge_requests, secret_texts
 from iris_cli.core.lifecycle.submit import PossibleWorkers, accept, free_name, stem_of
 from iris_cli.core.messages.requests import RegisterEndpoint
 from iris_cli.core.model.cluster import MAX_ENDPOINT_CHANGES, Announced, Cluster
@@ -57,9 +57,6 @@ def visible_job(cluster: Cluster, caller: AttemptId, job: JobId | None) -> JobId
             hint=suggestion or "a task sees its own job and its child jobs",
         )
     return job
-
-
-# Submission
 
 
 def submit_child(
@@ -107,9 +104,7 @@ def _existing_child(
     if "/" in name:
         raise UsageError(f"{clip(name)!r} must not contain '/'", hint=f"the job becomes {parent}/NAME")
     job = cluster.jobs.get(parse_job_id(f"{parent}/{name}"))
-    if job is None:
-        return None
-    if job.origin is None or job.origin.digest != origin.digest:
+    if job is not None and (job.origin is None or job.origin.digest != origin.digest):
         raise UsageError(
             f"another job {job.id} already exists ({cluster.job_state(job.id)})", hint="choose another name"
         )
@@ -164,17 +159,12 @@ def _make_child_job(cluster: Cluster, parent: Job, wanted: JobRequest, context: 
     child_fields = JobRequest(
         name=stem if wanted.name else free_name(cluster, stem),
         constraints=tuple(constraints),
-        secrets=wanted.secrets and tuple(_secret_with_file(parent, name) for name in wanted.secrets),
+        secrets=wanted.secrets and secret_texts(parent, wanted.secrets),
     )
     request = merge_requests(child_fields, merge_requests(wanted, JobRequest(**inherited)))
     return accept(
         cluster, merge_requests(request, context.defaults), context.possible_workers, context.limits
     )
-
-
-def _secret_with_file(parent: Job, secret: str) -> str:
-    file = parent.secret_files.get(secret)
-    return f"{secret}=@{file}" if file else secret
 
 
 def inherited_constraints(
@@ -198,9 +188,6 @@ def _check_secrets_and_dependencies(cluster: Cluster, parent: Job, wanted: JobRe
         job = visible_job(cluster, AttemptId(parent.task_ids[0], 0), parse_job_id(name))
         if job == parent.id:
             raise UsageError(f"child jobs end with {job}: they can't run --after it")
-
-
-# Cancellation and endpoints
 
 
 def cancel_visible(draft: Draft, caller: AttemptId, job: JobId, reason: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from iris_cli.core import AttemptState, Cluster, EndReason, Job, JobId, JobState, TaskState, state_of
+from iris_cli.core import Cluster, EndReason, Job, JobId, JobState, TaskState, state_of
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, End, Running, Stopping, Task
 
 
@@ -168,12 +168,9 @@ def _triggers(tasks: Iterable[Task]) -> dict[int, FailedAttempt]:
 
 def _is_stopping(attempt: Attempt) -> bool:
     """Return whether the attempt is being stopped. The fence of an attempt that has not started is not a stop."""
-    fenced = (
-        attempt.stop is not None
-        and attempt.stop.reason is EndReason.DISPATCH_FAILED
-        and attempt.started_at is None
-    )
-    return attempt.state is AttemptState.STOPPING and not fenced
+    if type(attempt.phase) is not Stopping:
+        return False
+    return attempt.phase.order.reason is not EndReason.DISPATCH_FAILED or attempt.started_at is not None
 
 
 def _retrying_display(job: Job, failure: FailedAttempt) -> str:

@@ -11,7 +11,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts, identity
 from iris_cli.core.messages.observations import SILENT, ProbeReport, ReapReport, Silence, WorkerReport
 from iris_cli.core.model.limits import MAX_EXTRA_TIME, Limits
-from iris_cli.core.model.worker import Span, Worker, WorkerCondition
+from iris_cli.core.model.worker import Worker, WorkerCondition
 
 Answer = WorkerReport | ProbeReport | ReapReport | Silence
 
@@ -25,20 +25,24 @@ def count_silences(
     settings for `replace_lost`. The caller must then decide whether the returned jobs and their rounds have ended.
     """
     last_answers = {each.worker: each for each in answers if each.worker in draft.cluster.workers}
-    answered = [worker for worker, answer in last_answers.items() if not isinstance(answer, Silence)]
+    answered = (worker for worker, answer in last_answers.items() if not isinstance(answer, Silence))
+    healthy = [worker for each in answered if _is_healthy(worker := draft.cluster.workers[each])]
     connected = _is_connected(draft.cluster)
     affected: list[JobId] = []
     for worker_id, answer in last_answers.items():
         worker = draft.cluster.workers[worker_id]
-        if worker.condition is WorkerCondition.HEALTHY or not worker.claims:
+        if _is_healthy(worker) or not worker.claims:
             continue
-        counts = connected and _is_silence(worker, answer)
-        if not (counts and _has_witness(draft.cluster, worker, answered)):
+        is_silent = isinstance(answer, Silence) and answer.kind in SILENT
+        counts = connected and (is_silent or worker.condition is WorkerCondition.UNTRUSTED)
+        if not (counts and any(_is_in_another_slice(each, worker) for each in healthy)):
             if worker.silence is not None:
                 draft.record(WorkerSilenceCounted(worker=worker_id, anew=True))
             continue
         draft.record(WorkerSilenceCounted(worker=worker_id))
-        if _is_long_enough(draft.cluster.workers[worker_id].silence, limits):
+        silence, needed = draft.cluster.workers[worker_id].silence, limits.worker_lost_after
+        # The longest poll interval counts for at most half of the needed time.
+        if silence is not None and silence.minimum(max_step=needed / 2) >= needed:
             affected += _presume_gone(
                 draft, worker_id, policies.get(worker_id, ReplaceLost.PREEMPTIBLE), limits
             )
@@ -57,11 +61,11 @@ def choose_witnesses(cluster: Cluster, polled: Container[WorkerId]) -> list[Work
 
     The silence of a `polled` worker counts only if a worker that is not in its slice answers in the same cycle.
     """
-    healthy = [worker for worker in cluster.workers.values() if worker.condition is WorkerCondition.HEALTHY]
+    healthy = list(filter(_is_healthy, cluster.workers.values()))
     polled_witnesses = [worker for worker in healthy if worker.id in polled]
     extra: list[WorkerId] = []
     for silent in cluster.workers.values():
-        if silent.id not in polled or silent.condition is WorkerCondition.HEALTHY or not silent.claims:
+        if silent.id not in polled or _is_healthy(silent) or not silent.claims:
             continue
         if any(_is_in_another_slice(each, silent) for each in polled_witnesses):
             continue
@@ -84,19 +88,8 @@ def _presume_gone(draft: Draft, worker_id: WorkerId, policy: ReplaceLost, limits
     return [attempt_id.task.job for attempt_id in attempt_ids]
 
 
-def _is_silence(worker: Worker, answer: Answer) -> bool:
-    """Return whether an answer counts as silence: no connection, a timeout, or an answer of an untrusted worker."""
-    if worker.condition is WorkerCondition.UNTRUSTED:
-        return True
-    return isinstance(answer, Silence) and answer.kind in SILENT
-
-
-def _has_witness(cluster: Cluster, silent: Worker, answered: Iterable[WorkerId]) -> bool:
-    """Return whether a worker outside the silent worker's slice answered in the same cycle."""
-    others = (cluster.workers[each] for each in answered)
-    return any(
-        each.condition is WorkerCondition.HEALTHY and _is_in_another_slice(each, silent) for each in others
-    )
+def _is_healthy(worker: Worker) -> bool:
+    return worker.condition is WorkerCondition.HEALTHY
 
 
 def _is_connected(cluster: Cluster) -> bool:
@@ -113,18 +106,12 @@ def _is_in_another_slice(worker: Worker, other: Worker) -> bool:
     return worker.id != other.id and not same_slice
 
 
-def _is_long_enough(silence: Span | None, limits: Limits) -> bool:
-    """Return whether a worker was silent for `worker_lost_after`. The longest poll interval counts for at most half."""
-    needed = limits.worker_lost_after
-    return silence is not None and silence.minimum(max_step=needed / 2) >= needed
-
-
 LEASE_MARGIN = 60.0  # seconds, because clocks differ in speed and stops take time
 
 
 def may_renew_leases(worker: Worker, age: float, limits: Limits) -> bool:
     """Return whether a poll may renew leases: the log, read `age` seconds ago, is recent and the worker is healthy."""
-    return worker.condition is WorkerCondition.HEALTHY and 0 <= age <= limits.dispatch_lease
+    return _is_healthy(worker) and 0 <= age <= limits.dispatch_lease
 
 
 def end_leases(draft: Draft, limits: Limits) -> list[JobId]:

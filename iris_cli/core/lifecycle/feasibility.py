@@ -50,10 +50,10 @@ def check_possible(job: Job, offers: Sequence[Offer]) -> None:
 
 
 def _may_have(device: Device | None, offer: Offer) -> bool:
-    kind = str(offer.attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY, AttributeValue("cpu")).value)
-    if offer.idle is None and constraints.DEVICE_TYPE_ATTRIBUTE_KEY not in offer.attributes:
+    kind = offer.attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
+    if offer.idle is None and kind is None:
         return True  # its probe may find any device
-    if not device_compatible(device.kind if device else "cpu", kind):
+    if not device_compatible(device.kind if device else "cpu", str(kind or "cpu")):
         return False
     if device is None or device.variant == AUTO:
         return True
@@ -77,7 +77,11 @@ def _check_groups(
     if is_tpu and key == constraints.TPU_NAME_ATTRIBUTE_KEY:
         slice_sizes = _slice_sizes(equipped)
         if slice_sizes and ranks not in slice_sizes:
-            raise _no_such_slice_error(ranks, slice_sizes)
+            existing = " or ".join(map(str, sorted(slice_sizes)))
+            raise UnschedulableError(
+                f"no slice has {ranks} VMs (slices have {existing}): not submitted",
+                hint=f"drop --replicas, or ask for a multiple of {existing}; {_FORCE}",
+            )
     groups = _Groups(key, ranks, Amounts.needed(job.resources), equipped)
     largest = groups.largest(groups.select_large_enough(matching))
     if largest is None or (is_tpu and key != constraints.TPU_NAME_ATTRIBUTE_KEY) or largest[1] >= ranks:
@@ -171,21 +175,15 @@ class _Groups(NamedTuple):
             for number, wanted in enumerate(self.need)
             if any(each.idle is not None and each.idle[number] < wanted for each in offers)
         ]
-        single_needs = {
-            number: Amounts(*(wanted if at == number else 0 for at, wanted in enumerate(self.need)))
-            for number in excluding
-        }
-        return [
-            each
-            for each in excluding
-            if not self.fit_the_gang(self.select_large_enough(offers, single_needs[each]))
-        ] or excluding
+
+        def fits_with(number: int) -> bool:
+            need = Amounts(*(wanted if at == number else 0 for at, wanted in enumerate(self.need)))
+            return self.fit_the_gang(self.select_large_enough(offers, need))
+
+        return [each for each in excluding if not fits_with(each)] or excluding
 
     def largest_possible_need(self, offers: Sequence[Offer]) -> str:
-        """Return the largest request of one scarce resource with which the gang would fit, such as `8 cores`.
-
-        Return '' if a smaller request of one resource is not enough.
-        """
+        """Return the largest request of one scarce resource with which the gang would fit (`8 cores`), or ''."""
         for number in self.scarce_resources(offers):
             sizes = {each.idle[number] for each in offers if each.idle is not None}
             for size in sorted((each for each in sizes if 0 < each < self.need[number]), reverse=True):
@@ -216,10 +214,8 @@ def _describe_exclusions(
     The text names the conditions that exclude too many workers.
     """
     large_enough = groups.select_large_enough(groups.equipped)
-    fits_without_sizes, fits_without_constraints = (
-        groups.fit_the_gang(matching),
-        groups.fit_the_gang(large_enough),
-    )
+    fits_without_sizes = groups.fit_the_gang(matching)
+    fits_without_constraints = groups.fit_the_gang(large_enough)
     words, offers = "workers", groups.equipped
     is_of_size = fits_without_sizes or not fits_without_constraints
     if is_of_size and (scarce := groups.scarce_resources(matching)):
@@ -252,14 +248,6 @@ def _slice_sizes(equipped: Sequence[Offer]) -> set[int]:
     sizes = [each.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY) for each in equipped]
     known = {each.value for each in sizes if each is not None and isinstance(each.value, int)}
     return set() if any(each is None for each in sizes) else known
-
-
-def _no_such_slice_error(ranks: int, sizes: Iterable[int]) -> UnschedulableError:
-    existing = " or ".join(map(str, sorted(sizes)))
-    return UnschedulableError(
-        f"no slice has {ranks} VMs (slices have {existing}): not submitted",
-        hint=f"drop --replicas, or ask for a multiple of {existing}; {_FORCE}",
-    )
 
 
 def _unmatched_error(required: Sequence[Constraint], equipped: Sequence[Offer]) -> UnschedulableError:

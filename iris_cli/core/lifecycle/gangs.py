@@ -51,12 +51,9 @@ def _stop_late_ranks(draft: Draft, job: Job) -> None:
     if any(attempt.started_at is not None for _, attempt in members):
         return
     for task, attempt in members:
-        is_late = 0 < job.setup_timeout < draft.at - attempt.assigned_at
-        if (
-            is_late
-            and attempt.state is AttemptState.ASSIGNED
-            and _has_unhealthy_worker(draft.cluster, attempt)
-        ):
+        is_assigned = attempt.state is AttemptState.ASSIGNED
+        is_late = is_assigned and 0 < job.setup_timeout < draft.at - attempt.assigned_at
+        if is_late and _has_unhealthy_worker(draft.cluster, attempt):
             jobs.stop(draft, task.current_id, EndReason.DISPATCH_FAILED)
 
 
@@ -154,12 +151,8 @@ def _may_retry_round(job: Job, reason: EndReason) -> bool:
 def _end_gang(draft: Draft, job: Job, trigger: Task, end: End) -> None:
     state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
     draft.record(TaskEnded(task=trigger.id, state=state, end=end.without_details()))
-    sibling = End(
-        reason=EndReason.SIBLING,
-        at=draft.at,
-        trigger=trigger.id,
-        error=f"Coscheduled sibling {trigger.id} failed",
-    )
+    error = f"Coscheduled sibling {trigger.id} failed"
+    sibling = End(reason=EndReason.SIBLING, at=draft.at, trigger=trigger.id, error=error)
     for task in draft.cluster.tasks_of(job.id):
         if task.id != trigger.id:
             draft.record(TaskEnded(task=task.id, state=TaskState.WORKER_FAILED, end=sibling))

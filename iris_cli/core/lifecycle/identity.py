@@ -58,15 +58,17 @@ def apply_probe(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: 
     return workers.lift_old_quarantine(draft, worker.id, limits)
 
 
-def end_attempts_on(draft: Draft, worker_id: WorkerId, error: str) -> None:
-    """Record the end of every attempt on a worker that is proven gone."""
-    for attempt_id, _ in list(draft.cluster.live_attempts_on(worker_id)):
+def end_attempts_on(draft: Draft, worker_id: WorkerId, error: str) -> list[AttemptId]:
+    """Record the end of every attempt on a worker that is proven gone. Return the ended attempts."""
+    ended = list(draft.cluster.workers[worker_id].claims)
+    for attempt_id in ended:
         attempts.end_with_worker(draft, attempt_id, error)
+    return ended
 
 
 def stop_attempts(draft: Draft, worker_id: WorkerId) -> None:
     """Order the stop of the attempts on a host whose iris directory was lost, or that must not run them any more."""
-    for attempt_id, _ in list(draft.cluster.live_attempts_on(worker_id)):
+    for attempt_id in list(draft.cluster.workers[worker_id].claims):
         attempts.fence_unproven(draft, attempt_id)
 
 
@@ -164,9 +166,7 @@ def presume_all_gone(draft: Draft, worker: WorkerId, error: str) -> None:
 def remove_machine(draft: Draft, worker_id: WorkerId, error: str) -> list[AttemptId]:
     """Record the proof that a machine is gone, with all its attempts and ghosts. Return the ended attempts."""
     is_known = worker_id in draft.cluster.workers
-    ended = [attempt_id for attempt_id, _ in draft.cluster.live_attempts_on(worker_id)] if is_known else []
-    for attempt_id in ended:
-        attempts.end_with_worker(draft, attempt_id, error)
+    ended = end_attempts_on(draft, worker_id, error) if is_known else []
     for ghost in draft.cluster.ghosts.get(worker_id, ()):
         _record_proven_gone(draft, ghost.attempt)
     if is_known:

@@ -97,15 +97,11 @@ def _end_of(draft: Draft, job_id: JobId, state: JobState) -> End:
     tasks = draft.cluster.tasks_of(job_id)
     if state is JobState.SUCCEEDED:
         tolerated = sum(task.state is TaskState.FAILED for task in tasks)
-        warning = (
-            f"{tolerated} of {len(tasks)} tasks failed, as max_task_failures allows" if tolerated else ""
-        )
-        return End(reason=EndReason.OK, at=draft.at, error=warning)
+        warning = f"{tolerated} of {len(tasks)} tasks failed, as max_task_failures allows"
+        return End(reason=EndReason.OK, at=draft.at, error=warning if tolerated else "")
     if state is JobState.KILLED:
-        return next(
-            (task.end for task in tasks if task.end and task.end.reason is EndReason.CANCELLED),
-            End(reason=EndReason.CANCELLED, at=draft.at),
-        )
+        ends = (task.end for task in tasks if task.end and task.end.reason is EndReason.CANCELLED)
+        return next(ends, End(reason=EndReason.CANCELLED, at=draft.at))
     decisive = _decisive_task(draft.cluster.jobs[job_id], tasks)
     if decisive is None or decisive.end is None:
         return End(reason=EndReason.WORKER_FAILED, at=draft.at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from iris_cli.core import Cluster, End, EndReason, Job, JobState, TaskState, format_duration
+from iris_cli.core import Cluster, End, EndReason, Job, TaskState, format_duration
 from iris_cli.core.events.events import TaskAssigned, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
@@ -84,8 +84,8 @@ def _dependency_reason(cluster: Cluster, job: Job, _: TaskId) -> str:
     """Return a text with the failed dependencies of a job."""
     states = {each: cluster.job_state(each) if each in cluster.jobs else None for each in job.after}
     failed = [
-        f"{each} ({'unknown' if state is None else state})"
+        f"{each} ({state or 'unknown'})"
         for each, state in states.items()
-        if state is None or (state.terminal and state is not JobState.SUCCEEDED)
+        if state is None or state.is_failure
     ]
     return f"dependency did not succeed: {', '.join(failed)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from iris_cli.core import Job, JobRequest, clip, count, format_duration, format_indexes, parse_array, pattern
@@ -43,6 +43,11 @@ def secret_fields(request: JobRequest) -> dict[str, Any]:
     """Return the fields of the job for its secrets: their names, and the files with their values."""
     sources = dict(map(secret_source, request.secrets or ()))
     return {"secrets": tuple(sources), "secret_files": {name: file for name, file in sources.items() if file}}
+
+
+def secret_texts(job: Job, names: Iterable[str]) -> tuple[str, ...]:
+    """Return these secrets of a job as `NAME` or `NAME=@FILE`, as in a request."""
+    return tuple(f"{name}=@{file}" if (file := job.secret_files.get(name)) else name for name in names)
 
 
 def check_client(job: Job) -> None:

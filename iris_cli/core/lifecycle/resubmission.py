@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Cluster, JobId, TaskState, clip, format_indexes
-from iris_cli.core.lifecycle.request_fields import merge_requests
+from iris_cli.core.lifecycle.request_fields import merge_requests, secret_texts
 from iris_cli.core.lifecycle.submit import stem_of
 from iris_cli.core.model.job import Job, JobRequest, JobState
 from iris_cli.core.model.job_fields import JOB_FIELDS
@@ -94,15 +94,15 @@ def _copied_fields(job: Job, given: JobRequest) -> dict[str, Any]:
         "memory" if job.memory_limit else "memory_default": resources.memory,
         "image": job.image or None,
         "tolerate": job.tolerations,
-        "secrets": tuple(
-            f"{name}=@{file}" if (file := job.secret_files.get(name)) else name for name in job.secrets
-        ),
+        "secrets": secret_texts(job, job.secrets),
         "signal": f"{signal.name}@{signal.lead}" if signal is not None else None,
     }
     if given.workdir is not None or given.workspace is not None:
         del fields["workspace"]
-    if given.tpu is None and given.gpu is None:
-        fields |= _device(job)
+    device = resources.device
+    if given.tpu is None and given.gpu is None and device is not None and device.kind != "cpu":
+        count = "" if device.kind == "tpu" else f":{device.count}"
+        fields[device.kind] = f"{device.variant}{count}"
     return fields | _shape(job, given)
 
 
@@ -110,13 +110,6 @@ _NOT_COPIED = frozenset(
     ("again", "after", "replicas", "slices", "array", "each_line", "secrets", "signal", "client")
 )
 """Fields that the new job doesn't copy, or that a request holds in another form."""
-
-
-def _device(job: Job) -> dict[str, str]:
-    device = job.resources.device
-    if device is None or device.kind == "cpu":
-        return {}
-    return {device.kind: device.variant if device.kind == "tpu" else f"{device.variant}:{device.count}"}
 
 
 def _shape(job: Job, given: JobRequest) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from iris_cli.core import AttributeValue, Cluster, Connection, JobId, Limits, WorkerCondition, WorkerId, count
+from iris_cli.core import INCOMPLETE, AttributeValue, Cluster, JobId, Limits, Provider, WorkerId, count
 from iris_cli.core.attributes import CGROUP_OF_JOB_ATTRIBUTE_KEY
 from iris_cli.core.autoscaling.groups import backoff_reason
 from iris_cli.core.autoscaling.scaling import Removal, ScalingPlan
@@ -21,17 +21,8 @@ from iris_cli.core.lifecycle import identity
 from iris_cli.core.lifecycle.workers import hold_until_complete, remove_worker
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
 from iris_cli.core.model.limits import doubling_backoff
-from iris_cli.core.model.slice import (
-    INCOMPLETE,
-    NodeAccess,
-    Provider,
-    Slice,
-    SliceOwner,
-    SliceState,
-    SliceTemplate,
-    slice_number,
-)
-from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR
+from iris_cli.core.model.slice import NodeAccess, Slice, SliceOwner, SliceState, SliceTemplate, slice_number
+from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR, Connection, WorkerCondition
 
 _SHORTAGE_FACTOR = 5  # factor of back-offs if quota or capacity is missing, because shortages last longer
 _SHORTAGES = (Refusal.QUOTA, Refusal.STOCKOUT)
@@ -65,12 +56,8 @@ def apply_listing(
             affected += _apply_missing(draft, known, limits)
     for entry in listing.slices:
         if entry.name not in draft.cluster.slices and entry.name not in listing.before:
-            template = SliceTemplate(
-                provider=listing.scope.provider,
-                project=listing.scope.project,
-                zone=listing.scope.zone,
-                type="",
-            )
+            provider, project, zone = listing.scope
+            template = SliceTemplate(provider=provider, project=project, zone=zone, type="")
             draft.record(
                 events.SliceDeletionRequested(
                     slice=entry.name, reason="not in the log", group=entry.group, template=template
@@ -116,19 +103,14 @@ def record_scaling_plan(draft: Draft, plan: ScalingPlan, limits: Limits) -> None
     """Record the decisions of a plan, except new slices of groups in back-off."""
     for removal in plan.delete:
         remove(draft, removal, limits)
-    for order in plan.create:
-        group = order.group
-        if backoff_reason(draft.cluster.scale_groups.get(group.name), draft.at, limits):
-            continue
-        draft.record(
-            events.SliceRequested(
-                slice=order.slice,
-                group=group.name,
-                template=group.template,
-                setup=group.setup.strip(),
-                wanted_by=order.wanted_by,
+    for name, group, wanted_by in plan.create:
+        if not backoff_reason(draft.cluster.scale_groups.get(group.name), draft.at, limits):
+            template, setup = group.template, group.setup.strip()
+            draft.record(
+                events.SliceRequested(
+                    slice=name, group=group.name, template=template, setup=setup, wanted_by=wanted_by
+                )
             )
-        )
 
 
 def remove(draft: Draft, removal: Removal, limits: Limits) -> None:
@@ -172,13 +154,8 @@ def record_create_answer(draft: Draft, outcome: CallOutcome, limits: Limits) -> 
     if outcome.refusal is None:
         draft.record(events.SliceCreated(slice=outcome.slice))
         return
-    back_off(
-        draft,
-        known.group,
-        f"{outcome.refusal}: {outcome.error}",
-        limits,
-        shortage=outcome.refusal in _SHORTAGES,
-    )
+    error, shortage = f"{outcome.refusal}: {outcome.error}", outcome.refusal in _SHORTAGES
+    back_off(draft, known.group, error, limits, shortage=shortage)
     if outcome.refusal is not Refusal.UNANSWERED:
         draft.record(events.SliceRefused(slice=outcome.slice, error=outcome.error))
 
@@ -192,9 +169,6 @@ def back_off(draft: Draft, group: str, error: str, limits: Limits, *, shortage: 
     first = limits.scale_backoff_first * (_SHORTAGE_FACTOR if shortage else 1)
     until = round(draft.at + doubling_backoff(first, failures, limits.scale_backoff_max), 3)
     draft.record(events.ScaleGroupBackedOff(group=group, error=error, failures=failures, until=until))
-
-
-# One slice of a list
 
 
 def _apply_listed(
@@ -211,7 +185,8 @@ def _apply_listed(
     if entry.state is CloudState.CREATING and not recreated:
         return []
     if entry.state is CloudState.READY and not recreated:
-        if known.hosts != entry.hosts and not _lacks_vms(known, entry):
+        # If VMs are missing in the list and stay missing, a timeout deletes the slice.
+        if known.hosts != entry.hosts and len(entry.hosts) >= (known.template.vms or 1):
             _register(draft, known, entry, connections)
         return []
     reason = entry.detail or entry.state.value
@@ -232,11 +207,6 @@ def _apply_listed_deleting(draft: Draft, known: Slice, entry: CloudSlice) -> lis
         draft.record(events.SliceDeleted(slice=known.name))
         return affected
     return _end_attempts(draft, known, entry.detail) if entry.state is CloudState.STOPPED else []
-
-
-def _lacks_vms(known: Slice, entry: CloudSlice) -> bool:
-    """Return whether VMs of the slice are missing in the list. If they stay missing, a timeout deletes the slice."""
-    return len(entry.hosts) < (known.template.vms or 1)
 
 
 def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
@@ -308,23 +278,17 @@ def _end_attempts(draft: Draft, known: Slice, reason: str, *, processes_gone: bo
     the probe found iris's processes inside such a cgroup. On other nodes iris stops each attempt, and records its end
     when the worker confirms the stop.
     """
-    workers = gone = _registered_workers(draft.cluster, known)
-    if not known.template.deletion_ends_processes:
-        cgroups = {
-            each: draft.cluster.workers[each].attributes.get(CGROUP_OF_JOB_ATTRIBUTE_KEY) for each in workers
-        }
-        gone = [
-            each for each in workers if processes_gone and cgroups[each] == AttributeValue(known.allocation)
-        ]
-    for worker_id in workers:
-        if worker_id not in gone:
+    gone: list[WorkerId] = []
+    for worker_id in _registered_workers(draft.cluster, known):
+        cgroup = draft.cluster.workers[worker_id].attributes.get(CGROUP_OF_JOB_ATTRIBUTE_KEY)
+        proven = processes_gone and cgroup == AttributeValue(known.allocation)
+        if proven or known.template.provider is not Provider.SLURM:
+            gone.append(worker_id)
+        else:
             identity.stop_attempts(draft, worker_id)
-    ended = [
-        attempt_id
-        for worker_id in gone
-        for attempt_id in identity.remove_machine(draft, worker_id, f"slice {known.name} is gone: {reason}")
-    ]
-    return list(dict.fromkeys(attempt_id.task.job for attempt_id in ended))
+    error = f"slice {known.name} is gone: {reason}"
+    ended = [attempt for worker in gone for attempt in identity.remove_machine(draft, worker, error)]
+    return list(dict.fromkeys(attempt.task.job for attempt in ended))
 
 
 def can_join(cluster: Cluster, worker_id: WorkerId) -> bool:

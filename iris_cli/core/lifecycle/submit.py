@@ -10,14 +10,7 @@ from iris_cli.core import MAX_STRING, AttributeValue, Cluster, Limits, check_var
 from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
-from iris_cli.core.lifecycle.request_fields import (
-    check_array_and_signal,
-    check_client,
-    check_image,
-    check_ports,
-    expand_array,
-    secret_fields,
-)
+from iris_cli.core.lifecycle import request_fields
 from iris_cli.core.model.job import CoschedulingConfig, Job, JobRequest, parse_early_signal
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
 from iris_cli.core.resources import AUTO, DEFAULT_RESOURCES, Device, Resources
@@ -53,7 +46,7 @@ def accept(
             f"{clip(command[0])!r} is not a program name",
             hint="iris launch [OPTIONS] -- COMMAND ...",
         )
-    request, array = expand_array(request)
+    request, array = request_fields.expand_array(request)
     device = _parse_device(request)
     replicas, slices, group_by = _choose_shape(request, device, possible_workers)
     if group_by and request.keep_going:
@@ -81,13 +74,13 @@ def accept(
         signal=parse_early_signal(request.signal) if request.signal is not None else None,
         each_line=request.lines,
         memory_limit=request.memory is not None,
-        **secret_fields(request),
+        **request_fields.secret_fields(request),
         **array,
         after=_parse_dependencies(cluster, request),
         max_dispatch_failures=(limits or Limits()).max_dispatch_failures,
         **fields,
     )
-    check_image(request.image, job.secrets)
+    request_fields.check_image(request.image, job.secrets)
     _check_job(job)
     return job
 
@@ -103,9 +96,6 @@ _DERIVED = frozenset(
     {"command", "replicas", "slices", "array", "secrets", "signal", "each_line", "after", "keep_going"}
 )
 """Fields that a request and a job both have, but with different values."""
-
-
-# Device and shape
 
 
 def _parse_device(request: JobRequest) -> Device | None:
@@ -219,9 +209,6 @@ def _make_resources(request: JobRequest, device: Device | None) -> Resources:
     return default if found == default else found  # the log omits the default object, but not an equal object
 
 
-# Name and dependencies
-
-
 def _choose_name(cluster: Cluster, request: JobRequest, command: Sequence[str]) -> JobId:
     if request.name is None:
         return free_name(cluster, stem_of(command))
@@ -270,9 +257,6 @@ def _parse_dependencies(cluster: Cluster, request: JobRequest) -> tuple[JobId, .
     return found
 
 
-# Checks of the job
-
-
 def _check_minimum(minimum: int, name: str, value: int | None, default: int) -> int:
     if value is not None and value < minimum:
         raise UsageError(f"{name} must be at least {minimum}, not {value}")
@@ -292,9 +276,9 @@ def _check_job(job: Job) -> None:
             f"--env-preset {job.env_preset}: the {job.replicas} tasks are independent",
             hint="make them a gang: --group-by ATTRIBUTE",
         )
-    check_client(job)
-    check_array_and_signal(job)
-    check_ports(job)
+    request_fields.check_client(job)
+    request_fields.check_array_and_signal(job)
+    request_fields.check_ports(job)
     try:
         constraints.normalize_constraints(job.constraints)
     except ValueError as error:

@@ -13,6 +13,7 @@ from iris_cli.core.model.worker import Connection, Worker, WorkerCondition, is_c
 REMOVED = "removed from cluster.yaml"
 OCCUPIED = "its host still runs tasks of a removed worker"
 VM_IS_PREEMPTED = "its VM is being preempted"
+_UNKILLABLE = "a process of a stopped attempt can't be killed; reboot the host, then `iris worker uncordon`"
 
 _LOST_AFTER_POLLS = 3
 _TEMPORARY_FAILURES = frozenset({*SILENT, SilenceKind.PROTOCOL})
@@ -26,14 +27,20 @@ def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
     removed = [worker for worker_id, worker in draft.cluster.workers.items() if worker_id not in hosts]
     occupied = {_address(worker.connection) for worker in removed} - {""}
     for worker_id, connection in hosts.items():
-        worker = draft.cluster.workers.get(worker_id)
-        if worker is None:
+        known = draft.cluster.workers.get(worker_id)
+        if known is None:
             draft.record(events.WorkerRegistered(worker=worker_id, connection=connection))
             hold_until_complete(draft, worker_id)
-        elif worker.draining and worker.drain_reason == REMOVED:
+        elif known.draining and known.drain_reason == REMOVED:
             draft.record(events.WorkerUncordoned(worker=worker_id))
         is_occupied = bool(occupied) and _address(connection) in occupied  # an address is slow to format
-        _hold_while_occupied(draft, worker_id, occupied=is_occupied)
+        # While a host runs attempts under a former worker id, for example of a renamed slice, its worker is drained:
+        # otherwise two workers would assign the same cores and chips.
+        worker = draft.cluster.workers[worker_id]
+        if is_occupied and not worker.draining:
+            draft.record(events.WorkerDrained(worker=worker_id, reason=OCCUPIED))
+        elif not is_occupied and worker.draining and worker.drain_reason == OCCUPIED:
+            draft.record(events.WorkerUncordoned(worker=worker_id))
 
 
 def _address(connection: Connection) -> str:
@@ -41,18 +48,6 @@ def _address(connection: Connection) -> str:
     if connection.allocation:
         return ""
     return f"{connection.host.lower()} {connection.port or 22} {connection.proxy_jump}"
-
-
-def _hold_while_occupied(draft: Draft, worker_id: WorkerId, *, occupied: bool) -> None:
-    """Drain a worker while its host runs attempts under a former worker id, for example of a renamed slice.
-
-    Otherwise two workers would assign the same cores and chips.
-    """
-    worker = draft.cluster.workers[worker_id]
-    if occupied and not worker.draining:
-        draft.record(events.WorkerDrained(worker=worker_id, reason=OCCUPIED))
-    elif not occupied and worker.draining and worker.drain_reason == OCCUPIED:
-        draft.record(events.WorkerUncordoned(worker=worker_id))
 
 
 def remove_worker(draft: Draft, worker_id: WorkerId, reason: str) -> None:
@@ -81,8 +76,9 @@ def record_silence(
     """
     worker = draft.cluster.workers[silence.worker]
     launching = launching and silence.kind in _TEMPORARY_FAILURES
-    if not launching and sent_at is not None and _has_silence_since(worker, sent_at, draft.at):
-        return
+    last = worker.unwell.last if worker.unwell is not None else None
+    if not launching and sent_at is not None and last is not None and sent_at < last <= draft.at:
+        return  # otherwise no silence was recorded since, or it is in the future because a clock was wrong
     failed = worker.failed_polls + (not launching)
     condition = _condition_after(worker, silence, failed, draft.at, limits)
     until = 0.0 if launching else draft.at + limits.backoff(failed)
@@ -107,11 +103,6 @@ def _change(
         cooldown_until=round(until, 3),
     )
     draft.record(change)
-
-
-def _has_silence_since(worker: Worker, sent_at: float, now: float) -> bool:
-    """Return whether a silence was recorded after `sent_at`. A record in the future is ignored: a clock was wrong."""
-    return worker.unwell is not None and sent_at < worker.unwell.last <= now
 
 
 def record_recovery(draft: Draft, worker_id: WorkerId) -> None:
@@ -160,19 +151,14 @@ def record_preemption(draft: Draft, worker_id: WorkerId, seconds_ago: float, lim
 def record_unkillable(draft: Draft, worker_id: WorkerId) -> None:
     """Quarantine a worker with an unkillable process until the operator has repaired it."""
     if not draft.cluster.workers[worker_id].quarantined:
-        reason = (
-            "a process of a stopped attempt can't be killed; reboot the host, then `iris worker uncordon`"
-        )
-        draft.record(events.WorkerQuarantined(worker=worker_id, reason=reason))
+        draft.record(events.WorkerQuarantined(worker=worker_id, reason=_UNKILLABLE))
 
 
 def lift_old_quarantine(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:
     """Lift an old quarantine after a successful probe, unless an attempt is stopping or a ghost may still run."""
     worker = draft.cluster.workers[worker_id]
-    stopping = any(
-        attempt.state is AttemptState.STOPPING for _, attempt in draft.cluster.live_attempts_on(worker_id)
-    )
-    stuck = stopping or worker_id in draft.cluster.ghosts
+    states = [attempt.state for _, attempt in draft.cluster.live_attempts_on(worker_id)]
+    stuck = AttemptState.STOPPING in states or worker_id in draft.cluster.ghosts
     if is_quarantine_over(worker, draft.at, limits) and not stuck and not worker.unschedulable:
         draft.record(events.WorkerQuarantined(worker=worker_id, reason="", lifted=True))
 

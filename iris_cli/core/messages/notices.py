@@ -151,7 +151,12 @@ def observe(state: NoticeState, observed: ClusterObservation, channels: Collecti
     ]
     if observed.stopped and state.open:
         notices.append(Notice(event=SCHEDULER_STOPPED, reason=observed.stopped, at=observed.now))
-    overdue = {job.id: (job, words) for job in open_jobs if (words := _overdue_text(observed, job))}
+    patience = observed.limits.gang_reserve_after
+    overdue = {
+        job.id: (job, words)
+        for job in filter(observed.waiting, open_jobs)
+        if (words := describe_overdue(observed.cluster, job, patience, observed.now))
+    }
     notices += [
         _make_notice(observed, GANG_WAITS, job, f"{observed.waiting(job)}; {words}", job.rounds)
         for job, words in overdue.values()
@@ -191,10 +196,3 @@ def _make_notice(observed: ClusterObservation, event: str, job: Job, reason: str
     """Return a notice about a job; `number` is the round for which a gang is pending."""
     state = observed.cluster.job_state(job.id).value
     return Notice(event=event, job=job.id, state=state, reason=reason, at=observed.now, round=number)
-
-
-def _overdue_text(observed: ClusterObservation, job: Job) -> str:
-    """Return a text with the time for which a gang has waited for workers; "" if the gang is not overdue."""
-    if not observed.waiting(job):
-        return ""
-    return describe_overdue(observed.cluster, job, observed.limits.gang_reserve_after, observed.now)

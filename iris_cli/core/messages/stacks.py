@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec import Struct
 
 from iris_cli.core.text import pattern
@@ -55,7 +53,9 @@ def threads_of(text: str) -> tuple[Thread, ...]:
         frames = tuple(Frame(line.strip()) for line in lines if line.strip())
         return (Thread(id="", is_main=True, frames=frames[:_MAX_UNKNOWN_LINES]),) if frames else ()
     found = tuple(threads.values())
-    _main_thread(found).is_main = True
+    # py-spy names the main thread. faulthandler lists it last, because the newest thread comes first.
+    default = found[-1 if found[0].id.startswith("0x") else 0]
+    next((each for each in found if each.name == "MainThread"), default).is_main = True
     return found
 
 
@@ -79,13 +79,6 @@ def _relative_path(file: str) -> str:
     """Return the path of a file. A path in the task's directory is made relative, so that it is equal in all ranks."""
     match = _TASK_DIRECTORY.match(file)
     return file[match.end() :] if match else file
-
-
-def _main_thread(threads: Sequence[Thread]) -> Thread:
-    """Return the main thread. py-spy names it. faulthandler lists it last, because the newest thread comes first."""
-    is_faulthandler = threads[0].id.startswith("0x")
-    default = threads[-1] if is_faulthandler else threads[0]
-    return next((each for each in threads if each.name == "MainThread"), default)
 
 
 _FILE_LINE = pattern(r"([1-9][0-9]{0,9})/(stat|wchan):(.*)")

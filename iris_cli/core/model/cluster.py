@@ -295,13 +295,13 @@ class Cluster(Struct, kw_only=True, eq=False):
             raise KeyError(str(attempt))
         return attempts[attempt.number]
 
-    def find_attempt(self, attempt_id: AttemptId, token: Token) -> Attempt | None:
-        """Return the attempt, or None if it does not exist with this token."""
+    def find_attempt(self, attempt_id: AttemptId, token: Token | None = None) -> Attempt | None:
+        """Return the attempt, or None if it does not exist, or not with this token."""
         task = self.tasks.get(attempt_id.task)
         if task is None or attempt_id.number >= len(task.attempts):
             return None
         attempt = task.attempts[attempt_id.number]
-        return attempt if attempt.token == token else None
+        return attempt if token in (None, attempt.token) else None
 
     def unknown_tokens(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
         """Return the tokens that no attempt ever had."""
@@ -330,8 +330,6 @@ class Cluster(Struct, kw_only=True, eq=False):
 
     def endpoints_of(self, job: JobId) -> list[tuple[AttemptId, Endpoint]]:
         """Return the endpoints of a job's live attempts, by task index and name."""
-        if not self.endpoints:
-            return []
         return [
             (attempt_id, endpoint)
             for attempt_id, _ in self.live_attempts_of(job)

@@ -66,6 +66,10 @@ class JobState(StrEnum):
     def terminal(self) -> bool:
         return self not in (JobState.PENDING, JobState.RUNNING)
 
+    @property
+    def is_failure(self) -> bool:
+        return self.terminal and self is not JobState.SUCCEEDED
+
 
 class Priority(StrEnum):
     """Scheduling priority. Jobs with a lower `rank` are placed first."""

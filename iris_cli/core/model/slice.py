@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue, region_of_zone
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.model.worker import NOWHERE, Connection
+from iris_cli.core.model.worker import NOWHERE, Connection, Worker
 from iris_cli.core.resources import AUTO, Device
 from iris_cli.core.structs import Record, Value
 from iris_cli.core.text import pattern
@@ -64,14 +64,8 @@ class NodeAccess(StrEnum):
 
 
 SLURM_VARIABLES = (
-    "HOME",
-    "KRB5CCNAME",
-    "LOGNAME",
-    "PATH",
-    "SHELL",
-    "SLURM_CONF",
-    "SLURM_CONF_SERVER",
-    "USER",
+    *("HOME", "KRB5CCNAME", "LOGNAME", "PATH", "SHELL"),
+    *("SLURM_CONF", "SLURM_CONF_SERVER", "USER"),
 )
 """The only variables of iris that Slurm's commands get. They copy their environment into jobs and steps, and other
 variables hold secrets, or options (`SBATCH_*`, `SLURM_*`) of an allocation around iris."""
@@ -143,11 +137,6 @@ class SliceTemplate(Value, frozen=True, kw_only=True):
     def describe(self, vms: int | None = None) -> str:
         """Return the kind with its size; `vms` is the observed number of VMs if known."""
         return self.kind if self.provider is Provider.SLURM else describe(self.type, vms)
-
-    @property
-    def deletion_ends_processes(self) -> bool:
-        """True if a deleted slice has no processes left. Processes can outlive a Slurm allocation."""
-        return self.provider is not Provider.SLURM
 
 
 class ScaleGroup(Struct, frozen=True, kw_only=True):
@@ -326,6 +315,17 @@ class SeenSlice(Value, frozen=True, kw_only=True):
     cpu_millis: int
     memory: int
     gpus: int = 0
+
+    @classmethod
+    def of(cls, kind: str, vms: int, workers: Sequence[Worker]) -> SeenSlice:
+        """Return the size of slices that have these workers."""
+        return cls(
+            type=kind,
+            vms=vms,
+            cpu_millis=min(worker.cpu_millis for worker in workers),
+            memory=min(worker.memory for worker in workers),
+            gpus=min(worker.gpus for worker in workers),
+        )
 
 
 class GroupRecord(Record, kw_only=True):

@@ -23,7 +23,6 @@ _READ_BY_CONTAINER_CLIENTS = re.compile(
 
 
 def is_variable(name: str) -> bool:
-    """Return whether an environment variable can have this name."""
     return _NAME.fullmatch(name) is not None
 
 

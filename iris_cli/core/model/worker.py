@@ -217,7 +217,6 @@ class WorkerCapacity(NamedTuple):
 
     @classmethod
     def of(cls, worker: Worker) -> WorkerCapacity:
-        """Return the free resources of a worker."""
         claims = worker.claims
         if not claims:
             return _idle_capacity(worker.cpu, worker.memory, worker.gpus)

@@ -1,22 +1,8 @@
 """The scheduler: assign pending tasks to workers, with a typed reason for each task that stays pending."""
 
 from iris_cli.core.scheduling.cycle import SchedulingResult, find_assignments
-from iris_cli.core.scheduling.explain.explain import Waiting
-from iris_cli.core.scheduling.explain.explanation import (
-    Change,
-    ChangeKind,
-    ConstraintCount,
-    DimensionCount,
-    ExpectedStart,
-    Explanation,
-    NearMiss,
-    Taker,
-)
-from iris_cli.core.scheduling.independent import (
-    IndependentAssignments,
-    independent_assignments,
-    unaffected_jobs,
-)
+from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind, ExpectedStart, Explanation
+from iris_cli.core.scheduling.independent import independent_assignments, unaffected_jobs
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.plan import Plan, plan
-from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind

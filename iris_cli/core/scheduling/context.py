@@ -44,7 +44,6 @@ class Packing:
         self.signs = sum(self._zero << shift for shift in self._shifts)
 
     def pack_free(self, free: Amounts) -> int:
-        """Return the packed free amounts of a worker."""
         return self.signs + self._join(free)
 
     def pack(self, need: Amounts) -> PackedNeed:
@@ -55,7 +54,6 @@ class Packing:
         )
 
     def unpack(self, packed_free: int) -> Amounts:
-        """Return the amounts that `packed_free` holds."""
         return Amounts(*(self.unpack_amount(packed_free, number) for number in range(len(self._shifts))))
 
     def unpack_amount(self, packed_free: int, number: int) -> int:
@@ -108,20 +106,17 @@ class SchedulingContext:
 
     def _set_free_amounts(self, free: list[Amounts], needs: Sequence[Amounts]) -> None:
         by_amounts = _positions_by_amounts(free)
-        self._packing = Packing([*by_amounts, *needs])
-        self._signs = self._packing.signs
-        packed = {amounts: self._packing.pack_free(amounts) for amounts in by_amounts}
+        self.packing = Packing([*by_amounts, *needs])
+        self._signs = self.packing.signs
+        packed = {amounts: self.packing.pack_free(amounts) for amounts in by_amounts}
         self._packed_free = [packed[amounts] for amounts in free]
         columns = list(zip(*needs, strict=True)) or [()] * len(Amounts._fields)
         largest = Amounts(*(max(column, default=0) for column in columns))
-        self._largest_needs = self._packing.pack(largest).packed
+        self._largest_needs = self.packing.pack(largest).packed
         self.cpu, self.memory, self.gpus, self.chips = self.dimensions = [
             Dimension(levels, column, self.fleet.all_workers)
             for levels, column in zip(_levels(by_amounts), columns, strict=True)
         ]
-
-    def pack(self, need: Amounts) -> PackedNeed:
-        return self._packing.pack(need)
 
     def workers_with_room(self, need: Amounts) -> int:
         """Return the workers with room for one task now. Their health and attributes are not considered."""
@@ -137,8 +132,7 @@ class SchedulingContext:
         return (self._packed_free[position] - need.packed) & self._signs == self._signs
 
     def free_amounts(self, position: int) -> Amounts:
-        """Return the free amounts of one worker now."""
-        return self._packing.unpack(self._packed_free[position])
+        return self.packing.unpack(self._packed_free[position])
 
     def free_for_owner(self, position: int) -> Amounts:
         """Return the free amounts of a reserved worker for the task or gang that it is reserved for."""
@@ -160,7 +154,7 @@ class SchedulingContext:
             key = idle, packed_free, *claimed
             found = self._distinct_loads.get(key)
             if found is None:
-                found = self._distinct_loads[key] = Load(idle, self._packing.unpack(packed_free), claimed)
+                found = self._distinct_loads[key] = Load(idle, self.packing.unpack(packed_free), claimed)
             self._loads[position] = found
         return found
 
@@ -172,7 +166,9 @@ class SchedulingContext:
         if (after - self._largest_needs) & signs != signs:  # less is left than some pending task needs
             if after & self._signs != self._signs:
                 return False
-            self._shrink(position, before, need)
+            for number in need.nonzero:
+                had = self.packing.unpack_amount(before, number)
+                self.dimensions[number].shrink(position, had, had - need.amounts[number])
         self._packed_free[position] = after
         if not self.attempts[position]:
             self._mark_slice_as_used(position)
@@ -202,12 +198,6 @@ class SchedulingContext:
             positions.setdefault(len(free), []).append(position)
         return {count: mask_of(found) for count, found in positions.items()}
 
-    def _shrink(self, position: int, before: int, need: PackedNeed) -> None:
-        """Update the dimensions after a placement. `before` are the packed free amounts without the task."""
-        for number in need.nonzero:
-            had = self._packing.unpack_amount(before, number)
-            self.dimensions[number].shrink(position, had, had - need.amounts[number])
-
     @cached_property
     def idle_levels(self) -> list[Levels]:
         """The amounts that workers have when they are idle, in the order of the fields of `Amounts`."""
@@ -232,7 +222,7 @@ class SchedulingContext:
             if share not in self._shares:
                 free = self.free_amounts(position)
                 withheld = Amounts(*map(int.__sub__, free, amounts))
-                self._shares[share] = free, self._packing.pack_free(amounts), withheld
+                self._shares[share] = free, self.packing.pack_free(amounts), withheld
             free, self._packed_free[position], self._withheld[position] = self._shares[share]
             for dimension, had, has in zip(self.dimensions, free, amounts, strict=True):
                 if had != has:

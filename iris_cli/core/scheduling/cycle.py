@@ -12,16 +12,10 @@ from msgspec import Struct
 from iris_cli.core import Amounts, Device, Job, JobId, Limits, Task, TaskId, Worker, WorkerId
 from iris_cli.core.decorators import gc_paused
 from iris_cli.core.scheduling.context import SchedulingContext
-from iris_cli.core.scheduling.explain import wording
+from iris_cli.core.scheduling.explain import group_checks, wording
 from iris_cli.core.scheduling.explain.explain import Unmet, Waiting
 from iris_cli.core.scheduling.explain.explanation import CycleRecord, UnconfirmedStops
-from iris_cli.core.scheduling.explain.group_checks import (
-    Case,
-    GroupCheck,
-    fits,
-    group_containing,
-    rejected_before,
-)
+from iris_cli.core.scheduling.explain.group_checks import Case, GroupCheck, fits, group_containing
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, why_malformed
 from iris_cli.core.scheduling.order import Entry, TasksByJob, build_queue, split_timed_out
@@ -200,7 +194,7 @@ def _rejected_before(
 ) -> Iterator[str]:
     """Yield a text for each group before `chosen` that is as preferred, but is busy, unhealthy or already assigned."""
     fitting_if_idle = requirement.selected & context.workers_of_size(requirement.need)
-    before = rejected_before(Case(context, requirement, context.unreserved), chosen.number)
+    before = group_checks.rejected_before(Case(context, requirement, context.unreserved), chosen.number)
     for check in islice(before, _MAX_CHECKED):
         if not _is_as_good(context, requirement, check.group, chosen):
             continue

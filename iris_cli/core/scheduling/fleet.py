@@ -18,7 +18,7 @@ class Fleet:
     """The workers of a cycle, in the order of their ids as text (`w-10` comes before `w-2`), and sets of them.
 
     A set of workers is an int: bit N is the worker at position N of `ids`. `schedulable`: workers that accept tasks, or
-    will accept them after their cool-down. `taints`: the workers with each taint.
+    will accept them after their cool-down.
     """
 
     def __init__(
@@ -39,12 +39,15 @@ class Fleet:
         self._offered = offered
         self._stops = unconfirmed_stops if isinstance(unconfirmed_stops, Mapping) else {}
         stopping = frozenset(unconfirmed_stops)
-        self.schedulable = self._workers_except(not accepts_tasks(worker) for worker in self.workers)
+        self.schedulable = self._workers_except(
+            worker.condition is not WorkerCondition.HEALTHY
+            or (worker.unschedulable or worker.draining or worker.quarantined)
+            for worker in self.workers
+        )
         self.not_cooling_down = self._workers_except(
             worker.cooldown_until > now and is_cooling_down(worker, now, limits) for worker in self.workers
         )
         self.without_unconfirmed_stops = self._workers_except(worker_id in stopping for worker_id in self.ids)
-        self.taints = self._find_taints()
 
     @cached_by_argument
     def positions_by_value(self, key: str) -> dict[AttributeValue, list[int]]:
@@ -71,7 +74,6 @@ class Fleet:
         return {value: mask_of(positions) for value, positions in self.positions_by_value(key).items()}
 
     def workers_with_attribute(self, key: str) -> int:
-        """Return the workers that have an attribute."""
         return reduce(or_, self.workers_by_value(key).values(), 0)
 
     def values_by_position(self, key: str) -> list[AttributeValue | None]:
@@ -92,19 +94,8 @@ class Fleet:
 
     def workers_tolerated_by(self, tolerations: Collection[str]) -> int:
         """Return the workers whose taints are all tolerated."""
-        tainted = 0
-        for taint, workers in self.taints.items():
-            if taint not in tolerations:
-                tainted |= workers
-        return self.all_workers & ~tainted
-
-    @cached_by_argument
-    def workers_with_device_type(self, job_device_type: str) -> int:
-        """Return the workers whose device type suits a job of this type. Workers without a type are CPU hosts."""
-        key = attributes.DEVICE_TYPE_ATTRIBUTE_KEY
-        return self._workers_with_accepted_value(
-            key, lambda kind: device_compatible(job_device_type, str(kind or "cpu"))
-        )
+        tainted = (workers for taint, workers in self.taints.items() if taint not in tolerations)
+        return self.all_workers & ~reduce(or_, tainted, 0)
 
     def _workers_with_accepted_value(self, key: str, accepts: Callable[[AttributeValue | None], bool]) -> int:
         """Return the workers whose value of an attribute is accepted. Workers without the attribute have None."""
@@ -114,9 +105,13 @@ class Fleet:
                 found |= workers
         return found
 
+    @cached_by_argument
     def workers_with_device(self, device: Device | None) -> int:
-        """Return the workers with a compatible device: a suitable type, and the requested variant, if any."""
-        suitable = self.workers_with_device_type(device.kind if device else "cpu")
+        """Return the workers with a compatible type (default: CPU) and with the requested variant, if any."""
+        wanted = device.kind if device else "cpu"
+        suitable = self._workers_with_accepted_value(
+            attributes.DEVICE_TYPE_ATTRIBUTE_KEY, lambda kind: device_compatible(wanted, str(kind or "cpu"))
+        )
         if device is None or device.kind == "cpu" or device.variant == AUTO:
             return suitable
         variants = self.workers_by_value(attributes.DEVICE_VARIANT_ATTRIBUTE_KEY)
@@ -171,18 +166,13 @@ class Fleet:
         """Return all workers except those at positions where `exceptions` has a true value."""
         return self.all_workers & ~mask_of(list(compress(count(), exceptions)))
 
-    def _find_taints(self) -> dict[str, int]:
-        keys = dict.fromkeys(chain.from_iterable(worker.attributes for worker in self.workers))
+    @cached_property
+    def taints(self) -> dict[str, int]:
+        """The workers with each taint."""
+        keys = sorted(frozenset(chain.from_iterable(worker.attributes for worker in self.workers)))
         prefix = attributes.TAINT_KEY_PREFIX
         return {
             key.removeprefix(prefix): self.workers_with_attribute(key)
-            for key in sorted(keys)
+            for key in keys
             if key.startswith(prefix)
         }
-
-
-def accepts_tasks(worker: Worker) -> bool:
-    """Return whether a worker accepts tasks when it does not cool down."""
-    return worker.condition is WorkerCondition.HEALTHY and not (
-        worker.unschedulable or worker.draining or worker.quarantined
-    )

@@ -84,7 +84,7 @@ class GroupSearch:
             self._usable = flags_of(usable, self._context.fleet.all_workers)
             self._blocking = blocking
             self._groups_by_blocking = GroupQueue(
-                self._index, self._context.changes, self._ranker_by_blocking, self._sites.tiers
+                self._index, self._context.changes, lambda: self._rank_by_blocking, self._sites.tiers
             )
         groups = self._groups_by_blocking.best_set(self._shape.groups)
         if groups is None:
@@ -118,7 +118,8 @@ class GroupSearch:
         """
         if self._shape.whole:
             return list(group.members)
-        fitting = filter(self._fits, group.members)
+        has_room, need = self._context.has_room, self._requirement.packed_need
+        fitting = (at for at in group.members if self._eligible[at] == "1" and has_room(at, need))
         if not self._preferred:
             return list(islice(fitting, self._shape.size))
         members = list(fitting)
@@ -126,14 +127,10 @@ class GroupSearch:
         best = sorted(range(len(members)), key=lambda at: -met[at])[: self._shape.size]
         return [members[at] for at in sorted(best)]
 
-    def _ranker_by_blocking(self) -> Ranker:
-        """Return the ranker for groups on which the gang fits after attempts have ended."""
-
-        def rank(group: Group) -> Rank | None:
-            soonest = self._soonest_workers(group)
-            return (sum(count for count, _ in soonest),) if soonest else None
-
-        return rank
+    def _rank_by_blocking(self, group: Group) -> Rank | None:
+        """Return the rank of a group on which the gang fits after attempts have ended."""
+        soonest = self._soonest_workers(group)
+        return (sum(count for count, _ in soonest),) if soonest else None
 
     def _soonest_workers(self, group: Group) -> list[tuple[int, int]]:
         """Return the workers to reserve, each with its number of blocking attempts; [] if there are too few."""
@@ -145,10 +142,6 @@ class GroupSearch:
             return []
         counts = [(self._blocking.count(each), each) for each in usable]
         return sorted(counts, key=lambda pair: pair[0])[: self._shape.size]
-
-    def _fits(self, position: int) -> bool:
-        room = self._context.has_room(position, self._requirement.packed_need)
-        return room and self._eligible[position] == "1"
 
 
 def why_malformed(job: Job, tasks: list[Task]) -> Reason | None:

@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from iris_cli.core import Amounts, Cluster, Job, JobId, Limits, Signature, TaskId, WorkerCondition, WorkerId
+from iris_cli.core import Amounts, Cluster, Job, JobId, Limits, Signature, WorkerCondition, WorkerId
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.order import TasksByJob, build_queue
 from iris_cli.core.scheduling.placement import Assignment, shape_of
 from iris_cli.core.scheduling.plan import Plan
+from iris_cli.core.scheduling.reasons import job_of
 from iris_cli.core.scheduling.sets import mask_of
 
 _UNKNOWN = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
@@ -19,10 +20,7 @@ _UNKNOWN = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
 
 
 class UsableWorkers:
-    """The workers that could run each job if all workers were idle and healthy.
-
-    If one VM of a slice could run the job, all its VMs are included.
-    """
+    """The workers that could run each job if all were idle and healthy. One usable VM makes its whole slice usable."""
 
     def __init__(self, cluster: Cluster, now: float) -> None:
         self._fleet = Fleet(cluster.workers.values(), now, Limits(), ())
@@ -94,7 +92,7 @@ def independent_assignments(
     placed: dict[JobId, list[Assignment]] = {}
     for each in plan.assignments:
         placed.setdefault(each.task.job, []).append(each)
-    waiting_jobs = {key.job if isinstance(key, TaskId) else key for key in plan.result.waiting}
+    waiting_jobs = set(map(job_of, plan.result.waiting))
     committable: list[Assignment] = []
     dependent: list[JobId] = []
     # Only the order of the jobs is needed, so the queue has no tasks.

@@ -50,7 +50,7 @@ def build_queue(
         at, sample = job.submitted_at, sample_indexes.setdefault(job.signature, len(samples))
         if sample == len(samples):
             samples.append(job)
-        is_timed_out = is_past_scheduling_timeout(job, get_job, now)
+        is_timed_out = has_timed_out(job, get_job, now)
         if "/" in job_id:
             root = get_job(root_of(job_id)) or job
             key = (-depth_of(job_id), root.order, root.submitted_at, job.order)
@@ -64,7 +64,7 @@ def build_queue(
     return Queue(entries, samples, sample_indexes, sorted(tasks_of_unknown_jobs))
 
 
-def is_past_scheduling_timeout(job: Job, get_job: Callable[[JobId], Job | None], now: float) -> bool:
+def has_timed_out(job: Job, get_job: Callable[[JobId], Job | None], now: float) -> bool:
     """Return whether the job has been in the queue for longer than its `scheduling_timeout` (0: no limit)."""
     return 0 < job.scheduling_timeout < now - job.submitted_at and (
         not (job.after or job.held_at is not None or job.released_at)

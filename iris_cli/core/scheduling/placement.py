@@ -41,7 +41,7 @@ class Requirement:
         fleet = context.fleet
         self.job = job
         self.need = Amounts.needed(job.resources)
-        self.packed_need = context.pack(self.need)
+        self.packed_need = context.packing.pack(self.need)
         self.needs_no_device = job.resources.device_type == "cpu"
         self.shape = shape_of(job)
         self.required = tuple(each for each in job.constraints if each.required)
@@ -131,10 +131,7 @@ def assign(context: SchedulingContext, requirement: Requirement, task: Task, pos
 
 
 def _choose(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Choose the best worker: most met preferences, then the context's tiers, then fewest free GPUs, then lowest id.
-
-    Return False if no worker fits.
-    """
+    """Choose by met preferences, then tiers, then fewest free GPUs, then lowest id. Return False if no worker fits."""
     candidates = requirement.candidates(context)
     if not candidates:
         requirement.exhausted = True
@@ -173,6 +170,7 @@ class Sites:
     Each group has the gang's shape. `tiers`: sites that are one zone, then sites that are one region, then (for a job
     with `spread`) sites of one device variant. Each has at least as many groups as the gang needs. For a gang of one
     group, all groups are one site. `required_depth`: the number of location parts that the gang's groups must share.
+    `locations`: for each group, by number, the parts of the location that all its workers share.
     """
 
     def __init__(self, fleet: Fleet, requirement: Requirement) -> None:
@@ -181,24 +179,15 @@ class Sites:
         groups = [group for group in fleet.groups(shape.group_by).groups if has_shape(group, shape)]
         self.needed = shape.groups
         self.required_depth = VARIANT if job.spread else REGION
-        self._locations: dict[int, Location] = {}
+        self.locations: dict[int, Location] = {}
         self.tiers: list[list[list[int]]] = [[[group.number for group in groups]]]
         if self.needed > 1:
             of_workers = worker_locations(fleet, needs_no_device=requirement.needs_no_device)
             for group in groups:
-                self._locations[group.number] = shared_location(of_workers[each] for each in group.members)
-            self.tiers = [
-                [
-                    site
-                    for site in self.by_location(self._locations, depth).values()
-                    if len(site) >= self.needed
-                ]
-                for depth in range(ZONE, self.required_depth - 1, -1)
-            ]
-
-    def are_enough(self, groups: Iterable[int]) -> bool:
-        """Return whether enough of these groups are at one site."""
-        return len(self.largest_site(groups, self.required_depth)) >= self.needed
+                self.locations[group.number] = shared_location(of_workers[each] for each in group.members)
+            depths = range(ZONE, self.required_depth - 1, -1)
+            sites = [self.by_location(self.locations, depth).values() for depth in depths]
+            self.tiers = [[site for site in tier if len(site) >= self.needed] for tier in sites]
 
     def largest_site(self, groups: Iterable[int], depth: int) -> list[int]:
         """Return the largest subset of these groups that shares the first `depth` parts of the location.
@@ -211,12 +200,8 @@ class Sites:
 
     def count_regions(self, groups: Iterable[int]) -> int:
         """Return the number of regions of these groups. A group with workers in several regions counts as a region."""
-        found = [(number, self.location_of(number)) for number in groups]
+        found = [(number, self.locations[number]) for number in groups]
         return len({at[:REGION] if len(at) >= REGION else number for number, at in found})
-
-    def location_of(self, group: int) -> Location:
-        """Return the part of the location that all workers of a group share."""
-        return self._locations[group]
 
     def count_variants(self, groups: Iterable[int]) -> dict[str, int]:
         """Return the number of these groups by device variant."""
@@ -227,7 +212,7 @@ class Sites:
         """Return the groups by the first `depth` parts of their location. Groups that share fewer parts are omitted."""
         found: dict[Location, list[int]] = {}
         for number in groups:
-            location = self._locations[number]
+            location = self.locations[number]
             if len(location) >= depth:
                 found.setdefault(location[:depth], []).append(number)
         return found
@@ -235,19 +220,11 @@ class Sites:
 
 def worker_locations(fleet: Fleet, *, needs_no_device: bool) -> list[Location]:
     """Return the location of each worker, by position. With `needs_no_device`, all variants are None."""
-    variants = (
-        [None] * len(fleet.workers)
-        if needs_no_device
-        else fleet.values_by_position(DEVICE_VARIANT_ATTRIBUTE_KEY)
-    )
-    return list(
-        zip(
-            variants,
-            fleet.values_by_position(REGION_ATTRIBUTE_KEY),
-            fleet.values_by_position(ZONE_ATTRIBUTE_KEY),
-            strict=True,
-        )
-    )
+    keys = DEVICE_VARIANT_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
+    variants, regions, zones = map(fleet.values_by_position, keys)
+    if needs_no_device:
+        variants = [None] * len(fleet.workers)
+    return list(zip(variants, regions, zones, strict=True))
 
 
 def shared_location(locations: Iterable[Location]) -> Location:

@@ -14,14 +14,9 @@ from iris_cli.core.decorators import cached_by_argument, gc_paused
 from iris_cli.core.model.job import NO_MISSING_INPUTS, Job, JobState, MissingInputs
 from iris_cli.core.scheduling.cycle import SchedulingResult, find_assignments
 from iris_cli.core.scheduling.explain.explain import Waiting
-from iris_cli.core.scheduling.order import (
-    TasksByJob,
-    group_by_job,
-    is_past_scheduling_timeout,
-    split_timed_out,
-)
+from iris_cli.core.scheduling.order import TasksByJob, group_by_job, has_timed_out, split_timed_out
 from iris_cli.core.scheduling.placement import Assignment
-from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey, job_of
 from iris_cli.core.scheduling.slice_affinity import SliceAffinity
 
 _ATTEMPTS = attrgetter("attempts")
@@ -144,7 +139,7 @@ class _Gate:
         states: dict[JobId, JobState | None] = {}
         if job.after:
             states = {dependency: self._job_state(dependency) for dependency in job.after}
-            if any(state is None or _has_failed(state) for state in states.values()):
+            if any(state is None or state.is_failure for state in states.values()):
                 self.failed += [task.id for task in tasks]
                 return
         is_held, lacks_inputs = job.held_at is not None, job.id in self._jobs_with_missing_inputs
@@ -153,7 +148,7 @@ class _Gate:
         if not (reasons or job.rounds or any(map(_ATTEMPTS, tasks))):
             self.ready[job.id] = tasks
             return
-        if reasons and is_past_scheduling_timeout(job, self._cluster.jobs.get, self._now):
+        if reasons and has_timed_out(job, self._cluster.jobs.get, self._now):
             timed_out, tasks = split_timed_out(job, tasks, self._now)
             self.timed_out += [task.id for task in timed_out]
         if job.is_gang:
@@ -170,7 +165,7 @@ class _Gate:
     def hold_back(self, waits: Mapping[WaitingKey, Reason]) -> None:
         """Hold back gangs and tasks that were ready. `waits` has the reasons."""
         self.held_back |= {key: (reason,) for key, reason in waits.items()}
-        for job in dict.fromkeys(key.job if isinstance(key, TaskId) else key for key in waits):
+        for job in dict.fromkeys(map(job_of, waits)):
             remaining = [task for task in self.ready.pop(job) if job not in waits and task.id not in waits]
             if remaining:
                 self.ready[job] = remaining
@@ -231,10 +226,6 @@ class _Gate:
     @cached_by_argument
     def _job_state(self, job: JobId) -> JobState | None:
         return self._cluster.job_state(job) if job in self._cluster.jobs else None
-
-
-def _has_failed(state: JobState) -> bool:
-    return state.terminal and state is not JobState.SUCCEEDED
 
 
 def _is_live(task: Task) -> bool:

@@ -12,6 +12,10 @@ WaitingKey = TaskId | JobId
 """The key of a pending task or gang: the id of a task outside a gang, or the id of a gang's job."""
 
 
+def job_of(key: WaitingKey) -> JobId:
+    return key.job if isinstance(key, TaskId) else key
+
+
 class ReasonKind(StrEnum):
     """Kind of a reason, in order of precedence. A worker rejected for several reasons counts under the first."""
 

@@ -46,7 +46,6 @@ class Reservations:
 
     @cached_by_argument
     def blocking_attempts(self, need: Amounts) -> BlockingAttempts:
-        """Return the blocking attempts on each worker, for tasks with this need."""
         return BlockingAttempts(self._context, need)
 
     def reserve(self, key: WaitingKey, groups: list[Group], positions: list[int], need: Amounts) -> None:
@@ -55,10 +54,7 @@ class Reservations:
         self._context.reserve(key, groups, {position: spare(position) for position in positions})
 
     def reserve_worker(self, task: TaskId, requirement: Requirement) -> bool:
-        """Reserve the worker with the fewest blocking attempts; among equals, the worker with the lowest id.
-
-        Return False if no worker can be reserved for the task.
-        """
+        """Reserve the worker with the fewest blocking attempts, then the lowest id. Return False if there is none."""
         queue, blocking = self._reservation_queue(requirement), self.blocking_attempts(requirement.need)
         while (nearest := queue.find_first()) is not None:
             count, position = nearest
@@ -81,13 +77,8 @@ class Reservations:
 
     def _large_enough_after(self, need: Amounts, ended: int) -> int:
         """Return the workers that may have room for `need` after `ended` attempts have ended. Others have no room."""
-        return reduce(
-            and_,
-            (
-                self._workers_with_amount_after((resource, ended))[amount]
-                for resource, amount in enumerate(need)
-            ),
-        )
+        found = (self._workers_with_amount_after((at, ended))[amount] for at, amount in enumerate(need))
+        return reduce(and_, found)
 
     @cached_by_argument
     def _workers_with_amount_after(self, resource_and_ended: tuple[int, int]) -> dict[int, int]:
@@ -215,20 +206,12 @@ class BlockingAttempts:
 
 def _count_needed(shortage: int, amounts: Sequence[int]) -> int:
     """Return the smallest number of `amounts` whose sum covers the shortage."""
-    count = 0
-    for amount in sorted(amounts, reverse=True):
-        if shortage <= 0:
-            break
-        shortage -= amount
-        count += 1
-    return count
+    sums = accumulate(sorted(amounts, reverse=True), initial=0)
+    return next((number for number, covered in enumerate(sums) if covered >= shortage), len(amounts))
 
 
 def _least_excess(shortage: int, amounts: Sequence[int]) -> int:
-    """Return the smallest amount by which a sum of some of `amounts` exceeds the shortage.
-
-    Return 0 if there are too many sums to examine.
-    """
+    """Return the least excess of a sum of some `amounts` over the shortage; 0 if there are too many sums to examine."""
     if shortage <= 0:
         return -shortage
     unit = gcd(*amounts)

@@ -6,27 +6,24 @@ would create one more slice than needed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from copy import copy
 
-from iris_cli.core import Cluster, Job, JobId, Slice, Task, TaskId, slice_of
+from iris_cli.core import Cluster, Job, JobId, Slice, Task, slice_of
 from iris_cli.core.attributes import SCALE_GROUP_ATTRIBUTE_KEY
 from iris_cli.core.constraints import Constraint, ConstraintMode, ConstraintOp
 from iris_cli.core.decorators import cached_by_argument
 from iris_cli.core.scheduling.cycle import SchedulingResult
 from iris_cli.core.scheduling.order import build_queue
-from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey, job_of
 
 
 class SliceAffinity:
-    """Makes each job prefer the scale groups that created slices for it, and keeps other jobs off these slices.
-
-    `_groups` has the names of these scale groups, by job.
-    """
+    """Makes each job prefer the scale groups that created slices for it, and keeps other jobs off these slices."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._groups: dict[JobId, dict[str, None]] = {}
+        self._groups: dict[JobId, dict[str, None]] = {}  # the scale groups that created slices for each job
         for each in cluster.slices.values():
             for job_id in each.wanted_by:
                 self._groups.setdefault(job_id, {})[each.group] = None
@@ -65,14 +62,18 @@ class SliceAffinity:
         on_foreign_slices = self._on_other_jobs_slices(result) if self._groups_creating else []
         if not on_foreign_slices:
             return {}
-        self._pending_jobs = dict.fromkeys(_job_of(key) for key in (*result.waiting, *held_back))
-        jobs = dict.fromkeys((*self._pending_jobs, *(_job_of(key) for key, _ in on_foreign_slices)))
-        self._jobs_by_group = self._group_jobs(jobs)
-        self._queue_positions = self._find_queue_positions(jobs)
+        self._pending_jobs = dict.fromkeys(job_of(key) for key in (*result.waiting, *held_back))
+        jobs = dict.fromkeys((*self._pending_jobs, *(job_of(key) for key, _ in on_foreign_slices)))
+        self._jobs_by_group = {}
+        for job in jobs:
+            for group in self._groups.get(job, ()):
+                self._jobs_by_group.setdefault(group, []).append(job)
+        queue = build_queue(dict[JobId, list[Task]]((job, []) for job in jobs), self.get_job, 0.0)
+        self._queue_positions = {job: turn for turn, (_, _, job, *_) in enumerate(queue.entries)}
         found: dict[WaitingKey, Reason] = {}
         protected: dict[str, Slice] = {}  # one slice of each group with slices that some jobs must not use
         for key, known in on_foreign_slices:
-            why = self._why_forbidden(_job_of(key), known)
+            why = self._why_forbidden(job_of(key), known)
             if why and key not in found:
                 found[key] = Reason(kind=ReasonKind.RESERVED, text=why)
                 protected.setdefault(known.group, known)
@@ -81,7 +82,7 @@ class SliceAffinity:
             for job in self._pending_jobs
         }
         for key in result.waiting:
-            if why := reasons[_job_of(key)]:
+            if why := reasons[job_of(key)]:
                 found[key] = Reason(kind=ReasonKind.RESERVED, text=why)
         return found
 
@@ -103,19 +104,6 @@ class SliceAffinity:
         is_creating = not self._groups_creating.isdisjoint(self._groups[gang])
         return is_pending and is_creating and self._queue_positions[gang] < self._queue_positions[job]
 
-    def _group_jobs(self, jobs: Iterable[JobId]) -> dict[str, list[JobId]]:
-        """Return, for each scale group, the jobs in `jobs` for which it created slices."""
-        found: dict[str, list[JobId]] = {}
-        for job in jobs:
-            for group in self._groups.get(job, ()):
-                found.setdefault(group, []).append(job)
-        return found
-
-    def _find_queue_positions(self, jobs: Iterable[JobId]) -> dict[JobId, int]:
-        """Return the index of each job in the queue of these jobs."""
-        queue = build_queue(dict[JobId, list[Task]]((job, []) for job in jobs), self.get_job, 0.0)
-        return {job: turn for turn, (_, _, job, *_) in enumerate(queue.entries)}
-
     def _on_other_jobs_slices(self, result: SchedulingResult) -> list[tuple[WaitingKey, Slice]]:
         """Return the tasks and gangs placed on a slice of a group that has no slice for them, each with this slice."""
         found: list[tuple[WaitingKey, Slice]] = []
@@ -124,7 +112,3 @@ class SliceAffinity:
             if known is not None and known.group not in self._groups.get(job_id, {}):
                 found.append((job_id if self._cluster.jobs[job_id].is_gang else each.task, known))
         return found
-
-
-def _job_of(key: WaitingKey) -> JobId:
-    return key.job if isinstance(key, TaskId) else key

@@ -13,7 +13,8 @@ from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.model.job import Job, Priority
 from iris_cli.core.model.worker import Worker
 from iris_cli.core.resources import Device
-from iris_cli.core.scheduling import ConstraintCount, NearMiss, ReasonKind, SchedulingResult
+from iris_cli.core.scheduling import ReasonKind, SchedulingResult
+from iris_cli.core.scheduling.explain.explanation import ConstraintCount, NearMiss
 from tests.support.fleet import (
     GIB,
     busy,

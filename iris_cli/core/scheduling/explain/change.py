@@ -50,9 +50,6 @@ def _proposals(case: Case, job: Job, nearest: list[GroupCheck]) -> Iterator[Chan
     yield from _reductions(case)
 
 
-# Changes of the request
-
-
 def _relaxations(case: Case) -> Iterator[Change]:
     """Yield changes with which enough workers fit: spread over regions, a dropped constraint, a tolerated taint."""
     fleet, requirement = case.context.fleet, case.requirement
@@ -63,12 +60,9 @@ def _relaxations(case: Case) -> Iterator[Change]:
         & requirement.with_device
         & case.had_room
     )
-    needs_several = requirement.shape is not None and requirement.shape.groups > 1
-    if (
-        needs_several
-        and not requirement.job.spread
-        and _are_enough(case, available & requirement.selected, VARIANT)
-    ):
+    shape = requirement.shape
+    may_spread = shape is not None and shape.groups > 1 and not requirement.job.spread
+    if may_spread and _are_enough(case, available & requirement.selected, VARIANT):
         yield Change(kind=ChangeKind.SPREAD)
     for dropped in requirement.required:
         allowed = fleet.all_workers
@@ -85,10 +79,7 @@ def _relaxations(case: Case) -> Iterator[Change]:
 
 
 def _are_enough(case: Case, workers: int, depth: int = 0) -> bool:
-    """Return whether these workers are enough for the task or gang.
-
-    `depth`: the number of location parts that the gang's groups must share (default: as the job requires).
-    """
+    """Return whether these workers are enough. `depth`: location parts that all groups share (default: as required)."""
     shape = case.requirement.shape
     if shape is None:
         return bool(workers)
@@ -134,9 +125,6 @@ def _enough_for_one_more(case: Case, number: int) -> int:
 def _nth(amounts: list[int], number: int) -> int:
     """Return the `number`th largest amount; 0 if there are fewer amounts."""
     return sorted(amounts, reverse=True)[number - 1] if len(amounts) >= number else 0
-
-
-# Changes to wait for, and repairs
 
 
 def _repairs(case: Case, job_id: JobId, check: GroupCheck) -> Iterator[Change]:
@@ -186,9 +174,6 @@ def _recovery(worker: Worker) -> ChangeKind:
     if worker.draining or worker.quarantined:
         return ChangeKind.UNCORDON
     return ChangeKind.RESTS if worker.condition is WorkerCondition.HEALTHY else ChangeKind.RECOVERS
-
-
-# Wording
 
 
 def _describe_change(case: Case, change: Change, workers: list[WorkerId]) -> str:

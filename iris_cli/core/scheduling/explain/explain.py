@@ -8,29 +8,19 @@ reasons are all kinds that make suitable workers unavailable now.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial, reduce
 from operator import or_
 
-from iris_cli.core import AttemptId, AttemptState, Cluster, Job, TaskId, WorkerId
+from iris_cli.core import AttemptId, AttemptState, Cluster, Job, WorkerId
 from iris_cli.core.decorators import cached_by_argument
 from iris_cli.core.scheduling.context import SchedulingContext
-from iris_cli.core.scheduling.explain import explanation, wording
+from iris_cli.core.scheduling.explain import explanation, group_checks, wording
 from iris_cli.core.scheduling.explain.change import single_change
 from iris_cli.core.scheduling.explain.explanation import CycleRecord, ExpectedStart, without_claims
-from iris_cli.core.scheduling.explain.group_checks import (
-    Case,
-    GroupCheck,
-    Rejection,
-    RejectionCounts,
-    availability_criteria,
-    check_groups,
-    first_rejections,
-    near_misses,
-    suitability_criteria,
-)
+from iris_cli.core.scheduling.explain.group_checks import Case, GroupCheck, Rejection, RejectionCounts
 from iris_cli.core.scheduling.placement import REGION, VARIANT, Requirement, Shape, Sites
-from iris_cli.core.scheduling.reasons import BUSY_KINDS, Reason, ReasonKind, WaitingKey
+from iris_cli.core.scheduling.reasons import BUSY_KINDS, Reason, ReasonKind, WaitingKey, job_of
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, mask_of, positions_of
 
 _MAX_NEAR_MISSES = 5
@@ -42,10 +32,7 @@ Unmet = Mapping[WaitingKey, Requirement | tuple[Reason, ...]]
 
 
 class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
-    """The reasons of each pending task or gang, in order of precedence. They are computed on access.
-
-    Pending tasks and gangs with equal requirements are examined once.
-    """
+    """The reasons of each pending task or gang by precedence, computed on access and once for equal requirements."""
 
     def __init__(self, context: SchedulingContext, record: CycleRecord, unmet: Unmet) -> None:
         self._context = context
@@ -75,9 +62,6 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     def __len__(self) -> int:
         return len(self._unmet)
 
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
     def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
         """Return an object for each key: the same object for equal reasons, None for a key that is not pending.
 
@@ -98,12 +82,12 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             return explanation.Explanation(reasons=requirement)
         fleet, shape, job = self._context.fleet, requirement.shape, self._job_of(key)
         case = Case(self._context, requirement, self._workers_open_to(key))
-        rejections = first_rejections(
-            fleet.all_workers, [*suitability_criteria(requirement), *availability_criteria(case)]
-        )
-        groups = [check.group for check in check_groups(case, shape)] if shape else []
+        criteria = group_checks.suitability_criteria(requirement) + group_checks.availability_criteria(case)
+        rejections = group_checks.first_rejections(fleet.all_workers, criteria)
+        groups = [check.group for check in group_checks.check_groups(case, shape)] if shape else []
         largest = _largest(groups)
-        nearest, equipped = near_misses(case), requirement.with_device
+        nearest, equipped = group_checks.near_misses(case), requirement.with_device
+        taken = (check.rejected for check in nearest if check.kind is ReasonKind.BEHIND)
         return explanation.Explanation(
             reasons=self[key],
             workers=len(fleet.workers),
@@ -134,25 +118,50 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             largest=(str(largest.key), len(largest.members)) if largest else None,
             near_misses=tuple(self._near_miss(case, check) for check in nearest[:_MAX_NEAR_MISSES]),
             more_near_misses=len(nearest[_MAX_NEAR_MISSES:]),
-            behind=tuple(self._takers_ahead(job, nearest)),
+            behind=tuple(self._record.takers(job, self._ids(reduce(or_, taken, 0)))),
             hints=tuple(wording.hints(fleet, requirement)),
             change=single_change(case, job, nearest, partial(self._record.workers_with_change, job.id)),
         )
 
     def expected_start(self, key: WaitingKey, cluster: Cluster) -> ExpectedStart | None:
-        """Return the estimated start if only tasks with time limits block the task or gang, otherwise None."""
+        """Return the expected start of one more task of a job, or of a gang; None if it can't be known.
+
+        It can't be known if a task without a time limit blocks the job, or if jobs ahead would take the room.
+        """
         if not isinstance(self._unmet.get(key), Requirement):
             return None
-        return _expected_start(self._record, self._job_of(key), self[key], cluster)
+        if any(reason.kind not in BUSY_KINDS for reason in self[key]):
+            return None
+        record, job = self._record, self._job_of(key)
+        claims = {attempt for worker in record.workers for attempt in worker.claims}
+        ends = {attempt: _end_by_limit(cluster, attempt) for attempt in claims}
+        times = sorted({end for end in ends.values() if end is not None and end > record.now})
+
+        def fits_at(time: float, *, at_best: bool) -> bool:
+            """Return whether the task or gang fits when all attempts with an earlier time limit have ended.
+
+            `at_best`: assume that all attempts without a time limit have ended, too, and that no job is ahead.
+            """
+
+            def has_ended(attempt: AttemptId) -> bool:
+                end = ends[attempt]
+                return at_best if end is None else end <= time
+
+            workers = [without_claims(worker, has_ended) for worker in record.workers]
+            return record.places_more(job, workers, alone=at_best)
+
+        if not times or fits_at(record.now, at_best=True):
+            return None
+        found = bisect_left(times, True, key=partial(fits_at, at_best=True))
+        if found == len(times) or not fits_at(times[found], at_best=False):
+            return None
+        last = sorted({attempt.task.job for attempt, end in ends.items() if end == times[found]})
+        return ExpectedStart(not_before_at=times[found], jobs=tuple(last))
 
     def _job_of(self, key: WaitingKey) -> Job:
-        job = self._record.get_job(key.job if isinstance(key, TaskId) else key)
+        job = self._record.get_job(job_of(key))
         assert job is not None  # a task of an unknown job has no requirement
         return job
-
-    def _takers_ahead(self, job: Job, nearest: list[GroupCheck]) -> list[explanation.Taker]:
-        rejected = (check.rejected for check in nearest if check.kind is ReasonKind.BEHIND)
-        return self._record.takers(job, self._ids(reduce(or_, rejected, 0)))
 
     def _ids(self, workers: int) -> list[WorkerId]:
         return [self._context.fleet.ids[position] for position in positions_of(workers)]
@@ -186,11 +195,13 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     def _reasons(self, case: Case) -> tuple[Reason, ...]:
         requirement, selected = case.requirement, case.requirement.selected
         if not selected:
-            rejections = first_rejections(self._context.fleet.all_workers, suitability_criteria(requirement))
+            rejections = group_checks.first_rejections(
+                self._context.fleet.all_workers, group_checks.suitability_criteria(requirement)
+            )
             return (self._no_suitable_reason(requirement, rejections),)
         if requirement.shape is not None:
             return tuple(self._reasons_of_groups(case, requirement.shape))
-        rejections = first_rejections(selected, availability_criteria(case))
+        rejections = group_checks.first_rejections(selected, group_checks.availability_criteria(case))
         return tuple(
             self._unavailable_reason((requirement, each, selected.bit_count())) for each in rejections
         )
@@ -201,7 +212,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             at = self._context.fleet.groups(shape.group_by).numbers
             changed = frozenset(at[position] for position in positions_of(case.reserved)) - {-1}
             before = [check for check in map(checks.get, changed) if check is not None]
-            now = check_groups(case, shape, changed)
+            now = group_checks.check_groups(case, shape, changed)
             counts = counts.with_changed(before, now)
             if shape.groups > 1:
                 checks = {**checks, **{check.group.number: check for check in now}}
@@ -231,20 +242,13 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         self, requirement: Requirement, checks: dict[int, GroupCheck], reasons: list[Reason]
     ) -> list[Reason]:
         """Return `reasons`, extended or replaced by the reason why the gang can't use its groups together."""
-        sites = Sites(self._context.fleet, requirement)
-        free_groups = [number for number, check in checks.items() if check.kind is None]
-        if (
-            len(sites.largest_site(free_groups, VARIANT))
-            >= sites.needed
-            > len(sites.largest_site(free_groups, REGION))
-        ):
-            apart_reasons = (
-                [] if requirement.job.spread else [_apart_reason(requirement, sites, free_groups, free=True)]
-            )
-        else:
-            apart_reasons = []
+        sites, apart_reasons = Sites(self._context.fleet, requirement), list[Reason]()
+        free = [number for number, check in checks.items() if check.kind is None]
+        of_variant, in_region = (len(sites.largest_site(free, depth)) for depth in (VARIANT, REGION))
+        if of_variant >= sites.needed > in_region and not requirement.job.spread:
+            apart_reasons.append(_apart_reason(requirement, sites, free, free=True))
         suitable = [number for number, check in checks.items() if check.is_suitable]
-        if not sites.are_enough(suitable):
+        if len(sites.largest_site(suitable, sites.required_depth)) < sites.needed:
             return apart_reasons or [_apart_reason(requirement, sites, suitable, free=False)]
         return sorted([*reasons, *apart_reasons], key=lambda reason: reason.kind.rank)
 
@@ -252,7 +256,8 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     def _check_all_groups(self, requirement: Requirement) -> tuple[dict[int, GroupCheck], RejectionCounts]:
         """Return the group checks by number, and the rejection counts, as if all reservations were for others."""
         assert requirement.shape is not None
-        checks = check_groups(Case(self._context, requirement, self._context.unreserved), requirement.shape)
+        case = Case(self._context, requirement, self._context.unreserved)
+        checks = group_checks.check_groups(case, requirement.shape)
         return {check.group.number: check for check in checks}, RejectionCounts(checks)
 
     def _wrong_shape_reason(self, shape: Shape, groups: list[Group]) -> Reason:
@@ -312,10 +317,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
 
 
 def _apart_reason(requirement: Requirement, sites: Sites, groups: list[int], *, free: bool) -> Reason:
-    """Return the reason if enough groups are suitable, but not in one region or not of one device variant.
-
-    `free`: `groups` are not only suitable, but free.
-    """
+    """Return the reason if enough groups are suitable (or `free`), but not in one region or not of one variant."""
     shape, of_one_variant = requirement.shape, sites.largest_site(groups, VARIANT)
     assert shape is not None
     if len(of_one_variant) < sites.needed:
@@ -333,44 +335,6 @@ def _apart_reason(requirement: Requirement, sites: Sites, groups: list[int], *, 
 
 def _largest(groups: list[Group]) -> Group | None:
     return max(groups, key=lambda group: (len(group.members), -group.number), default=None)
-
-
-# The expected start of a pending job, if only tasks with time limits block it
-
-
-def _expected_start(
-    record: CycleRecord, job: Job, reasons: Iterable[Reason], cluster: Cluster
-) -> ExpectedStart | None:
-    """Return the expected start of one more task of a job, or of a gang; None if it can't be known.
-
-    It can't be known if a task without a time limit blocks the job, or if jobs ahead would take the room.
-    """
-    if any(reason.kind not in BUSY_KINDS for reason in reasons):
-        return None
-    claims = {attempt for worker in record.workers for attempt in worker.claims}
-    ends = {attempt: _end_by_limit(cluster, attempt) for attempt in claims}
-    times = sorted({end for end in ends.values() if end is not None and end > record.now})
-
-    def fits_at(time: float, *, at_best: bool) -> bool:
-        """Return whether the task or gang fits when all attempts with an earlier time limit have ended.
-
-        `at_best`: assume that all attempts without a time limit have ended, too, and that no job is ahead.
-        """
-
-        def has_ended(attempt: AttemptId) -> bool:
-            end = ends[attempt]
-            return at_best if end is None else end <= time
-
-        workers = [without_claims(worker, has_ended) for worker in record.workers]
-        return record.places_more(job, workers, alone=at_best)
-
-    if not times or fits_at(record.now, at_best=True):
-        return None
-    found = bisect_left(times, True, key=partial(fits_at, at_best=True))
-    if found == len(times) or not fits_at(times[found], at_best=False):
-        return None
-    last = sorted({attempt.task.job for attempt, end in ends.items() if end == times[found]})
-    return ExpectedStart(not_before_at=times[found], jobs=tuple(last))
 
 
 def _end_by_limit(cluster: Cluster, attempt_id: AttemptId) -> float | None:

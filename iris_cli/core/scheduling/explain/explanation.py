@@ -166,12 +166,9 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def competitors(self) -> list[tuple[Job, list[Task]]]:
         """The jobs that competed in the cycle and their tasks, in order."""
-        queue = [(job, tasks) for _, _, _, job, tasks, _, _ in self.queue]
-        excluded = self.excluded
-        if not excluded:
-            return queue
-        rest = ((job, [task for task in tasks if task.id not in excluded]) for job, tasks in queue)
-        return [(job, tasks) for job, tasks in rest if tasks and job.id not in excluded]
+        queue = ((job, tasks) for _, _, _, job, tasks, _, _ in self.queue if job.id not in self.excluded)
+        rest = ((job, [task for task in tasks if task.id not in self.excluded]) for job, tasks in queue)
+        return [(job, tasks) for job, tasks in rest if tasks]
 
     # Jobs ahead
 

@@ -20,19 +20,11 @@ Criterion = tuple[ReasonKind, int]
 
 
 class Case(NamedTuple):
-    """The requirement of a pending task or gang at the end of a cycle.
-
-    `open_workers` are the workers that are not reserved for another task or gang.
-    """
+    """A pending task or gang at the end of a cycle. `open_workers`: those not reserved for another task or gang."""
 
     context: SchedulingContext
     requirement: Requirement
     open_workers: int
-
-    @property
-    def candidates(self) -> int:
-        """The workers that fit now."""
-        return self.requirement.eligible & self.room
 
     @property
     def reserved(self) -> int:
@@ -213,7 +205,7 @@ def rejected_before(case: Case, number: int) -> Iterator[GroupCheck]:
     """Yield a check of each suitable group or worker that has a lower number and does not fit now."""
     requirement, context = case.requirement, case.context
     availability = availability_criteria(case)
-    not_fitting = requirement.selected & ~case.candidates
+    not_fitting = requirement.selected & ~(requirement.eligible & case.room)
     if requirement.shape is None:
         for position in positions_of(not_fitting & ((1 << number) - 1)):
             kind = next(kind for kind, passing in availability if not passing >> position & 1)

@@ -98,10 +98,8 @@ def no_device_text(fleet: Fleet, device: Device | None) -> str:
     if device is None or not (fleet.workers or fleet.may_get_device(device)):
         return "no worker accepts CPU tasks" if fleet.workers else "there are no workers"
     wanted = _device_name(device)
-    variants, kinds = map(
-        fleet.workers_by_value,
-        (constraints.DEVICE_VARIANT_ATTRIBUTE_KEY, constraints.DEVICE_TYPE_ATTRIBUTE_KEY),
-    )
+    variants = fleet.workers_by_value(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY)
+    kinds = fleet.workers_by_value(constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
     named = reduce(or_, variants.values(), 0)
     offered = [*variants, *(kind for kind, workers in kinds.items() if workers & ~named)]
     similar = next((each for each in map(str, variants) if each.casefold() == wanted.casefold()), "")
@@ -140,23 +138,21 @@ def unmet_constraints_text(
     prefix = "" if unsatisfied or len(failing) == 1 else "all of "
     subject = "other " * other + unit(requirement.shape)
     device = requirement.job.resources.device
-    workers_without_device = fleet.all_workers & ~requirement.with_device
-    if device is not None and any(
-        workers_without_device & fleet.workers_satisfying(each) for each in unsatisfied or failing
-    ):
+    others = fleet.all_workers & ~requirement.with_device
+    if device is not None and any(others & fleet.workers_satisfying(each) for each in unsatisfied or failing):
         subject += f" with {_device_name(device)}"
     return f"no {subject} satisfies {prefix}{names}" + (f" ({clash})" if clash else "")
 
 
 def taints_text(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
     """Return the text for: all otherwise suitable workers have taints."""
-    not_tolerated = [
-        taint
-        for taint, workers in fleet.taints.items()
-        if workers & rejection.rejected and taint not in requirement.job.tolerations
-    ]
     subject = "all other suitable workers are" if other else f"every suitable {unit(requirement.shape)} is"
-    return f"{subject} tainted: {list_few(not_tolerated)}"
+    return f"{subject} tainted: {_list_taints(requirement, fleet, rejection.rejected)}"
+
+
+def _list_taints(requirement: Requirement, fleet: Fleet, rejected: int) -> str:
+    taints = (taint for taint, workers in fleet.taints.items() if workers & rejected)
+    return list_few(taint for taint in taints if taint not in requirement.job.tolerations)
 
 
 def too_few_groups_text(shape: Shape, suitable: int) -> str:
@@ -199,11 +195,9 @@ def wrong_shape_text(shape: Shape, fleet: Fleet, largest: Group | None, *, only_
 
 def too_large_text(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, largest: int) -> str:
     """Return the text for: no worker is large enough, even when idle. Scale groups may add larger workers."""
-    maximum = (
-        format_memory(largest)
-        if kind is ReasonKind.MEMORY
-        else f"{largest / (1000 if kind is ReasonKind.CPU else 1):g}"
-    )
+    maximum = f"{largest / (1000 if kind is ReasonKind.CPU else 1):g}"
+    if kind is ReasonKind.MEMORY:
+        maximum = format_memory(largest)
     text = f"no worker has {format_amount(kind, need)} (largest: {maximum})"
     return text if fleet.may_get_device(device) else f"{text}; will never run"
 
@@ -214,10 +208,7 @@ def too_large_text(fleet: Fleet, device: Device | None, kind: ReasonKind, need: 
 def unavailable_text(
     context: SchedulingContext, requirement: Requirement, rejection: Rejection, suitable: int
 ) -> str:
-    """Return the text for rejected suitable workers or groups, such as `both v4-32 slices are busy (train)`.
-
-    `suitable` is the number of all suitable workers or groups.
-    """
+    """Return `both v4-32 slices are busy (train)`. `suitable`: the number of all suitable workers or groups."""
     kind, refused, rejected, _ = rejection
     if kind is ReasonKind.BEHIND:
         return f"waiting for {_scarce_resources(context, requirement, rejected)}"
@@ -295,8 +286,6 @@ def _detail(context: SchedulingContext, kind: ReasonKind, rejected: int) -> str:
             return f"{worker.id}: {format_duration(max(0.0, (worker.ends_at or 0.0) - fleet.now))} left"
         case ReasonKind.RESERVED:
             return list_few(str(context.reserved_by[position]) for position in positions_of(rejected))
-        case ReasonKind.BEHIND:
-            return ""
         case ReasonKind.STOPPING:
             return list_few(fleet.stopping_jobs(positions_of(rejected)))
     names = list_few(jobs_on(context, rejected, kind))
@@ -339,14 +328,12 @@ def shortage_text(context: SchedulingContext, requirement: Requirement, check: G
             f"{key} is not set" if value is None else f"{key} is {value}" for key, value in found.items()
         )
     if kind is ReasonKind.TAINT:
-        return list_few(
-            taint
-            for taint, workers in fleet.taints.items()
-            if workers >> position & 1 and taint not in requirement.job.tolerations
-        )
+        return _list_taints(requirement, fleet, 1 << position)
     if kind is ReasonKind.GROUP_SHAPE:
-        shape = requirement.shape
-        return _shape_shortage(check.group, shape) if shape is not None else "a VM of a larger slice"
+        shape, size = requirement.shape, len(check.group.members)
+        if shape is None:
+            return "a VM of a larger slice"
+        return f"{count(size, 'worker')}, needs {shape.size}" if size != shape.size else "not a whole slice"
     if kind is ReasonKind.NO_SUCH_DEVICE and requirement.job.resources.device is not None:
         return f"{_device_name(requirement.job.resources.device)} is missing on {worker.id}"
     if kind in (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU):
@@ -358,12 +345,6 @@ def shortage_text(context: SchedulingContext, requirement: Requirement, check: G
         return f"still stopping {names}" if names else "still stopping a task"
     detail = _detail(context, kind, check.rejected) if kind else ""
     return f"used by {detail}" if detail and kind is ReasonKind.CHIPS else detail
-
-
-def _shape_shortage(group: Group, shape: Shape) -> str:
-    if len(group.members) == shape.size:
-        return "not a whole slice"
-    return f"{count(len(group.members), 'worker')}, needs {shape.size}"
 
 
 def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
