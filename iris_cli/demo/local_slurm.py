@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +19,6 @@ PARTITION, URGENT = "main", "urgent"
 _SBIN = ("/usr/sbin", "/sbin")
 _DAEMONS = ("slurmctld", "slurmd", "munged")
 _CLIENTS = ("sbatch", "srun", "scontrol", "squeue", "scancel", "sinfo", "mungekey")
-_TIMEOUT = 60.0  # seconds, for a command and for all nodes to become idle
 _STOP_TIMEOUT = 10.0  # seconds, for all jobs and for each daemon
 _POLL_INTERVAL = 0.1
 _MAX_DIRECTORY = 107 - len("/spool.n0/n0_9999.4294967295")
@@ -74,63 +73,6 @@ def search_path() -> str:
     return os.pathsep.join((os.environ.get("PATH", ""), *_SBIN))
 
 
-def write_configuration(directory: Path, nodes: int, cpus: int) -> Path:
-    """Create the directories, the key and the configuration of a cluster; return the path of `slurm.conf`."""
-    for name in ("state", *(f"spool.n{number}" for number in range(nodes))):
-        (directory / name).mkdir()
-    ports = _free_ports(nodes + 1)
-    host = socket.gethostname().partition(".")[0]
-    conf = directory / "slurm.conf"
-    conf.write_text(
-        _CONF.format(
-            directory=directory,
-            host=host,
-            # This is often 127.0.1.1. srun accepts connections only from this address.
-            address=socket.gethostbyname(host),
-            last=nodes - 1,
-            cpus=cpus,
-            ports=(ports[0], ports[1], ports[-1]),
-            main=PARTITION,
-            urgent=URGENT,
-        ),
-        encoding="utf-8",
-    )
-    key = directory / "munge.key"
-    subprocess.run(  # noqa: S603 - a fixed program and a file of our own
-        ["mungekey", "--create", f"--keyfile={key}"],  # noqa: S607 - mungekey is where PATH says
-        env={**os.environ, "PATH": search_path()},
-        check=True,
-    )
-    return conf
-
-
-def munged_command(directory: Path) -> Sequence[str]:
-    """Return the command of the authentication daemon. The daemon is ready when `munge.socket` exists."""
-    paths = {name: directory / f"munge.{name}" for name in ("socket", "pid", "log", "seed")}
-    return (
-        "munged",
-        "--foreground",
-        "--force",
-        "--num-threads=2",
-        f"--key-file={directory / 'munge.key'}",
-        f"--socket={paths['socket']}",
-        f"--pid-file={paths['pid']}",
-        f"--log-file={paths['log']}",
-        f"--seed-file={paths['seed']}",
-    )
-
-
-def slurmctld_command(conf: Path) -> Sequence[str]:
-    """Return the command of the controller."""
-    return ("slurmctld", "-D", "-f", str(conf))
-
-
-def slurmd_commands(conf: Path, nodes: int) -> Iterator[Sequence[str]]:
-    """Yield the command of each node's daemon."""
-    for number in range(nodes):
-        yield ("slurmd", "-D", "-f", str(conf), "-N", f"n{number}")
-
-
 def _free_ports(count: int) -> Sequence[int]:
     """Return consecutive free ports, because Slurm needs a range of ports for its nodes."""
     while True:
@@ -151,16 +93,19 @@ def _is_free(port: int) -> bool:
 class LocalSlurm:
     """A Slurm cluster with `nodes` nodes, all on this machine. Its files are in `directory`."""
 
-    def __init__(self, directory: Path, nodes: int = 4, cpus: int = 2) -> None:
+    cpus = 2  # per node
+    timeout = 60.0  # seconds, for a command and for all nodes to become idle
+
+    def __init__(self, directory: Path, nodes: int) -> None:
         self.directory = directory
+        self.conf = directory / "slurm.conf"
         self.nodes = nodes
-        self._cpus = cpus
         self._running: list[subprocess.Popen[bytes]] = []
 
     @property
     def environ(self) -> dict[str, str]:
         """The environment variables that Slurm's commands need."""
-        return {"SLURM_CONF": str(self.directory / "slurm.conf"), "PATH": search_path()}
+        return {"SLURM_CONF": str(self.conf), "PATH": search_path()}
 
     def start(self) -> None:
         """Start the daemons; return when every node is idle. Raises IrisError."""
@@ -169,12 +114,17 @@ class LocalSlurm:
                 f"the path {self.directory} is too long for Slurm's sockets: {_MAX_DIRECTORY} bytes at most"
             )
             raise IrisError(words, hint="TMPDIR=/tmp iris demo --slurm")
-        conf = write_configuration(self.directory, self.nodes, self._cpus)
-        self._spawn(munged_command(self.directory))
-        self._wait_until(lambda: (self.directory / "munge.socket").exists())
-        for command in (slurmctld_command(conf), *slurmd_commands(conf, self.nodes)):
-            self._spawn(command)
-        self._wait_until(lambda: self._states() == ["idle"] * self.nodes)
+        self._configure()
+        munge = self.directory / "munge"
+        files = (f"--{name}-file={munge}.{name}" for name in ("key", "pid", "log", "seed"))
+        self._spawn(
+            "munged", "--foreground", "--force", "--num-threads=2", f"--socket={munge}.socket", *files
+        )
+        self._wait_until(munge.with_suffix(".socket").exists)
+        self._start_controller()
+        for number in range(self.nodes):
+            self._spawn("slurmd", "-D", "-f", str(self.conf), "-N", f"n{number}")
+        self._wait_until(self._is_idle)
 
     def stop(self) -> None:
         """Cancel every job and end the daemons."""
@@ -201,13 +151,39 @@ class LocalSlurm:
             raise IrisError(f"{command[0]}: {result.stderr.strip()}")
         return result.stdout
 
+    def _configure(self) -> None:
+        """Create the directories, the key and the configuration."""
+        for name in ("state", *(f"spool.n{number}" for number in range(self.nodes))):
+            (self.directory / name).mkdir()
+        ports = _free_ports(self.nodes + 1)
+        host = socket.gethostname().partition(".")[0]
+        self.conf.write_text(
+            _CONF.format(
+                directory=self.directory,
+                host=host,
+                # This is often 127.0.1.1. srun accepts connections only from this address.
+                address=socket.gethostbyname(host),
+                last=self.nodes - 1,
+                cpus=self.cpus,
+                ports=(ports[0], ports[1], ports[-1]),
+                main=PARTITION,
+                urgent=URGENT,
+            ),
+            encoding="utf-8",
+        )
+        subprocess.run(  # noqa: S603 - a fixed program and a file of our own
+            ["mungekey", "--create", f"--keyfile={self.directory}/munge.key"],  # noqa: S607 - mungekey is where PATH says
+            env={**os.environ, "PATH": search_path()},
+            check=True,
+        )
+
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(  # noqa: S603 - commands of Slurm
             command,
             env={**os.environ, **self.environ},
             capture_output=True,
             text=True,
-            timeout=_TIMEOUT,
+            timeout=self.timeout,
             check=False,
         )
 
@@ -216,7 +192,13 @@ class LocalSlurm:
             "sinfo", "--noheader", "--Node", f"--partition={PARTITION}", "--format=%T"
         ).stdout.split()
 
-    def _spawn(self, command: Sequence[str]) -> None:
+    def _is_idle(self) -> bool:
+        return self._states() == ["idle"] * self.nodes
+
+    def _start_controller(self) -> None:
+        self._spawn("slurmctld", "-D", "-f", str(self.conf))
+
+    def _spawn(self, *command: str) -> None:
         with (self.directory / "daemons.log").open("ab") as log:
             self._running.append(
                 subprocess.Popen(  # noqa: S603 - Slurm's daemons
@@ -231,7 +213,7 @@ class LocalSlurm:
             )
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
-        until = SYSTEM_CLOCK.monotonic() + _TIMEOUT
+        until = SYSTEM_CLOCK.monotonic() + self.timeout
         while not condition():
             if SYSTEM_CLOCK.monotonic() > until or any(each.poll() is not None for each in self._running):
                 raise IrisError("Slurm did not start", hint=f"see {self.directory}/*.log")

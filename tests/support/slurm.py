@@ -5,79 +5,44 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from iris_cli.demo.local_slurm import (
-    PARTITION,
-    munged_command,
-    search_path,
-    slurmctld_command,
-    slurmd_commands,
-    why_no_slurm,
-    write_configuration,
-)
+from iris_cli.demo.local_slurm import LocalSlurm, why_no_slurm
 from tests.support.strays import end_strays
 from tests.support.waiting import PATIENCE, until
 
 
-@dataclass(eq=False)
-class Slurm:
-    """A cluster of `nodes` nodes, all on this host. Its files are in `directory`."""
+class Slurm(LocalSlurm):
+    """The Slurm of the demo, with other settings: `settings` are lines of slurm.conf, in place of its own."""
 
-    directory: Path
-    nodes: int = 4
-    cpus: int = 2
-    gpus: int = 0
-    cgroups: bool = False
-    settings: Mapping[str, str] = field(
-        default_factory=dict
-    )  # lines of slurm.conf, in place of those of the demo
-    _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    timeout = PATIENCE
 
-    @property
-    def conf(self) -> Path:
-        return self.directory / "slurm.conf"
+    def __init__(
+        self,
+        directory: Path,
+        nodes: int = 4,
+        *,
+        gpus: int = 0,
+        cgroups: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(directory, nodes)
+        self._gpus, self._cgroups, self._settings = gpus, cgroups, settings or {}
 
     @property
     def environ(self) -> dict[str, str]:
         """Return the environment of its commands and daemons."""
-        return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": search_path()}
-
-    def start(self) -> None:
-        """Start munged, slurmctld and a slurmd for each node; returns when every node is idle."""
-        write_configuration(self.directory, self.nodes, self.cpus)
-        if self.gpus:
-            self._add_gpus()
-        if self.cgroups:
-            self._track_by_cgroup()
-        for name, value in self.settings.items():
-            self._set(name, value)
-        self._spawn(munged_command(self.directory))
-        until((self.directory / "munge.socket").exists, self._said)
-        for command in (slurmctld_command(self.conf), *slurmd_commands(self.conf, self.nodes)):
-            self._spawn(command)
-        until(self._is_idle, self._said)
+        return {**os.environ, **super().environ}
 
     def stop(self) -> None:
         """Cancel all jobs; end the daemons and all processes of jobs."""
-        with suppress(subprocess.SubprocessError):
-            self.run("scancel", "--user=root")
-            self.run("scancel", "--user=root", "--signal=KILL")
-        for process in reversed(self._running):
-            process.send_signal(signal.SIGTERM)
-        for process in reversed(self._running):
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(10)
-            process.kill()
-            process.wait(PATIENCE)
-        self._running.clear()
+        super().stop()
         end_strays(self.directory)
-        if self.cgroups:
+        if self._cgroups:
             _remove_cgroups()
 
     def run(self, *command: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
@@ -111,7 +76,7 @@ class Slurm:
     def empty(self) -> None:
         """Cancel every job, and wait until all nodes are idle."""
         self.run("scancel", "--user=root")
-        until(self._is_idle, self._said)
+        self._wait_until(self._is_idle)
 
     @contextmanager
     def paused(self, node: str) -> Iterator[None]:
@@ -132,11 +97,11 @@ class Slurm:
 
     def start_controller(self) -> None:
         """Start it again with its state; returns when it answers."""
-        self._spawn(slurmctld_command(self.conf))
+        self._start_controller()
         until(self._answers, self._said)
 
     def _answers(self) -> bool:
-        return " UP" in self._command(["scontrol", "ping"]).stdout
+        return " UP" in self._run("scontrol", "ping").stdout
 
     def _command(
         self, command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None
@@ -151,13 +116,22 @@ class Slurm:
             check=False,
         )
 
+    def _configure(self) -> None:
+        super()._configure()
+        if self._gpus:
+            self._add_gpus()
+        if self._cgroups:
+            self._track_by_cgroup()
+        for name, value in self._settings.items():
+            self._set(name, value)
+
     def _add_gpus(self) -> None:
         """Give each node GPUs of the type a100; files stand for their devices."""
-        for number in range(self.gpus):
+        for number in range(self._gpus):
             (self.directory / f"gpu{number}").touch()
-        devices = f"{self.directory}/gpu[0-{self.gpus - 1}]"
+        devices = f"{self.directory}/gpu[0-{self._gpus - 1}]"
         (self.directory / "gres.conf").write_text(f"Name=gpu Type=a100 File={devices}\n")
-        text = self.conf.read_text().replace(" RealMemory=", f" Gres=gpu:a100:{self.gpus} RealMemory=")
+        text = self.conf.read_text().replace(" RealMemory=", f" Gres=gpu:a100:{self._gpus} RealMemory=")
         self.conf.write_text(f"{text}GresTypes=gpu\n")
 
     def _track_by_cgroup(self) -> None:
@@ -169,31 +143,13 @@ class Slurm:
         lines = [line for line in self.conf.read_text().splitlines() if not line.startswith(f"{name}=")]
         self.conf.write_text("\n".join([f"{name}={value}", *lines, ""]))
 
-    def _spawn(self, command: Sequence[str]) -> None:
-        with (self.directory / "daemons.log").open("ab") as log:
-            self._running.append(
-                subprocess.Popen(
-                    command,
-                    cwd=self.directory,
-                    env=self.environ,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-            )
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        def is_met() -> bool:
+            for process in self._running:
+                assert process.poll() is None, (process.args, self._said())
+            return condition()
 
-    def _is_idle(self) -> bool:
-        for process in self._running:
-            assert process.poll() is None, (process.args, self._said())
-        shown = subprocess.run(
-            ["sinfo", "--noheader", "--Node", f"--partition={PARTITION}", "--format=%T"],
-            env=self.environ,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        return shown.stdout.split() == ["idle"] * self.nodes
+        until(is_met, self._said)
 
     def _said(self) -> str:
         return "\n".join(path.read_text(errors="replace")[-2000:] for path in self.directory.glob("*.log"))
