@@ -9,17 +9,7 @@ from msgspec.structs import replace
 
 from iris_cli.client.outbox import decode_answer
 from iris_cli.core import AttemptId, JobId, JobRequest, JobState, parse_job_id, parse_task_id
-from iris_cli.core.messages.requests import (
-    Cancel,
-    CancelAnswer,
-    JobAnswer,
-    Registered,
-    RegisterEndpoint,
-    Removed,
-    RemoveEndpoint,
-    Status,
-    Submitted,
-)
+from iris_cli.core.messages.requests import Cancel, CancelAnswer, JobAnswer, Status, Submitted
 from iris_cli.errors import ExitCode, UsageError
 from iris_cli.render import jobs as render
 
@@ -145,20 +135,3 @@ def _line(line: LogLine) -> Line:
     from iris_cli.ops.logs.log_reading import LogLine as Line
 
     return Line(AttemptId(parse_task_id(line.task), line.attempt), line.stream, line.text)
-
-
-def register_endpoint(
-    iris: Context, name: str, port: int | None, metadata: dict[str, str], *, remove: bool
-) -> int:
-    """Register a port of this task as an endpoint, or remove the endpoint. Raises UsageError."""
-    answer: Removed | Registered
-    if remove:
-        answer = decode_answer(iris.outbox.ask(RemoveEndpoint(name=name)), Removed)
-    elif port is None:
-        raise UsageError("the endpoint has no port", hint="iris register-endpoint NAME PORT")
-    else:
-        wanted = RegisterEndpoint(name=name, port=port, metadata=metadata)
-        answer = decode_answer(iris.outbox.ask(wanted), Registered)
-    if iris.output.as_json:
-        iris.output.document(answer)
-    return ExitCode.OK

@@ -47,11 +47,6 @@ _OFFERS: Mapping[Kind, complete.Callback] = {
 _GROUP_ORDER = {row.group: index for index, row in enumerate(JOB_FIELDS)}
 
 
-def option(flags: str, *, group: str, text: str, value: str | None = None) -> Any:
-    """Return an option of `launch` that is not a job field."""
-    return typer.Option(flags, rich_help_panel=group, metavar=value, help=text, show_default=False)
-
-
 def add_job_options(launch: Callable[..., int], without: Collection[str] = frozenset()) -> Callable[..., int]:
     """Replace the `**fields` of `launch` by a parameter for each job field with an option that is not in `without`."""
     signature = inspect.signature(launch, eval_str=True)

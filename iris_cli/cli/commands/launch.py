@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from iris_cli.cli.command_types import CommandAfterOptionalDashes, argument, command_words
+from iris_cli.cli.command_types import CommandAfterOptionalDashes, argument, command_words, flag, option
 from iris_cli.cli.context import Context
-from iris_cli.cli.job_options import add_job_options, option, parse_request
+from iris_cli.cli.job_options import add_job_options, parse_request
 from iris_cli.core.model.job_fields import INSIDE, OUTPUT
 from iris_cli.errors import ExitCode, UsageError
 
@@ -35,33 +35,29 @@ def launch(
         argument("[JOBFILE]", "Job file (YAML), or script with #IRIS lines; options override it."),
     ] = None,
     wait: Annotated[
-        bool, option("--wait", group=OUTPUT, text="Wait until the job ends; the exit code shows its result.")
+        bool,
+        flag("--wait", "Wait until the job ends; the exit code shows its result.", rich_help_panel=OUTPUT),
     ] = False,
     follow: Annotated[
-        bool, option("--follow", group=OUTPUT, text="Print the logs until the job ends.")
+        bool, flag("--follow", "Print the logs until the job ends.", rich_help_panel=OUTPUT)
     ] = False,
     dry_run: Annotated[
-        bool, option("--dry-run", group=OUTPUT, text="Show where the job would be placed; submit nothing.")
+        bool, flag("--dry-run", "Show where the job would be placed; submit nothing.", rich_help_panel=OUTPUT)
     ] = False,
     no_schedule: Annotated[
-        bool, option("--no-schedule", group=OUTPUT, text="Submit only; run no cycle.")
+        bool, flag("--no-schedule", "Submit only; run no cycle.", rich_help_panel=OUTPUT)
     ] = False,
     no_inherit_constraints: Annotated[
         bool,
-        option(
+        flag(
             "--no-inherit-constraints",
-            group=INSIDE,
-            text="Do not inherit the constraints of the parent job.",
+            "Do not inherit the constraints of the parent job.",
+            rich_help_panel=INSIDE,
         ),
     ] = False,
     request_id: Annotated[
         str | None,
-        option(
-            "--request-id",
-            group=INSIDE,
-            value="ID",
-            text="Submit no second job if the same id was used before.",
-        ),
+        option("ID", "Submit no second job if the same id was used before.", rich_help_panel=INSIDE),
     ] = None,
     **fields: Any,
 ) -> int:
@@ -69,28 +65,19 @@ def launch(
 
     Starts the background loop if nothing else runs cycles. The loop ends with the last job.
     """
-    return launch_job(context.obj, context.params, jobfile or [], command_words(context))
-
-
-def launch_job(
-    iris: Context, options: Mapping[str, Any], words: Sequence[str], command: tuple[str, ...]
-) -> int:
-    """Submit a job, place it and start it; print its id. `words`: the positional arguments."""
-    request = _request(iris, options, words, command)
-    if options["dry_run"]:
+    iris: Context = context.obj
+    request = _request(iris, context.params, jobfile or [], command_words(context))
+    if dry_run:
         return _show_plan(iris, request)
     if iris.is_in_task:
-        return _submit_child(iris, request, options)
+        from iris_cli.cli import inside
+
+        inherit = not no_inherit_constraints
+        return inside.launch(iris, request, request_id=request_id, inherit=inherit, wait=wait, follow=follow)
     session = iris.session("iris launch")
-    iris.starts_loop = not options["no_schedule"] or options["wait"] or options["follow"]
-    wait, follow = options["wait"], options["follow"]
-    # With --json and --wait, the result of the job is the only document.
-    prints_job = not (iris.output.as_json and (wait or follow))
-    schedule = not options["no_schedule"]
-    launched = _submit(
-        iris, session, request, schedule=schedule, prints_job=prints_job, keeps_running=wait or follow
-    )
-    return _wait_or_follow(iris, session, launched, wait=wait, follow=follow)
+    iris.starts_loop = not no_schedule or wait or follow
+    job_id = _submit(iris, session, request, schedule=not no_schedule, keeps_running=wait or follow)
+    return _wait_or_follow(iris, session, job_id, wait=wait, follow=follow)
 
 
 def _request(
@@ -145,37 +132,19 @@ def _merge_file(given: "JobRequest", path: Path) -> "JobRequest":
     return replace(merged, command=(f"./{name_of_script(merged)}", *(given.command or ())))
 
 
-def _submit_child(iris: Context, request: "JobRequest", options: Mapping[str, Any]) -> int:
-    from iris_cli.cli import inside
-
-    return inside.launch(
-        iris,
-        request,
-        request_id=options["request_id"],
-        inherit=not options["no_inherit_constraints"],
-        wait=options["wait"],
-        follow=options["follow"],
-    )
-
-
 def _submit(
-    iris: Context,
-    session: "Session",
-    request: "JobRequest",
-    *,
-    schedule: bool,
-    prints_job: bool,
-    keeps_running: bool,
+    iris: Context, session: "Session", request: "JobRequest", *, schedule: bool, keeps_running: bool
 ) -> "JobId":
     """Submit a job, run a cycle if `schedule`, and return the job's id.
 
-    `prints_job`: print the job's state afterwards. `keeps_running`: this command runs cycles until the job ends.
+    `keeps_running`: this command runs cycles until the job ends. With --json, it then prints only the job's result.
     """
     from iris_cli.ops.jobs.launch import launch as submit
     from iris_cli.ops.jobs.launch import unreachable_workers
     from iris_cli.render import jobs as render
 
     job_id = submit(session, request)
+    prints_job = not (iris.output.as_json and keeps_running)
 
     def show(result: "CycleResult | None", keeps_running: bool = keeps_running) -> None:
         silent: Mapping[WorkerId, str] = {}

@@ -24,12 +24,13 @@ def register_endpoint(
         list[str] | None, option("NAME=VALUE", "Metadata for clients of the endpoint.")
     ] = None,
     remove: Annotated[bool, flag("--remove", "Remove the endpoint.")] = False,
-) -> int:
+) -> None:
     """Register a port of this task under a name.
 
     The endpoint is removed when the attempt ends.
     """
-    from iris_cli.cli import inside
+    from iris_cli.client.outbox import decode_answer
+    from iris_cli.core.messages.requests import Registered, RegisterEndpoint, Removed, RemoveEndpoint
 
     iris: Context = context.obj
     if not iris.is_in_task:
@@ -38,4 +39,13 @@ def register_endpoint(
             hint="run this command inside a job; `iris status JOB` lists registered endpoints",
         )
     parsed = parse_pairs("--metadata", metadata or ())
-    return inside.register_endpoint(iris, name, port, parsed, remove=remove)
+    answer: Removed | Registered
+    if remove:
+        answer = decode_answer(iris.outbox.ask(RemoveEndpoint(name=name)), Removed)
+    elif port is None:
+        raise UsageError("the endpoint has no port", hint="iris register-endpoint NAME PORT")
+    else:
+        wanted = RegisterEndpoint(name=name, port=port, metadata=parsed)
+        answer = decode_answer(iris.outbox.ask(wanted), Registered)
+    if iris.output.as_json:
+        iris.output.document(answer)
