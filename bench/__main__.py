@@ -23,8 +23,7 @@ from bench import (
     ssh_one_host,
     worker_side,
 )
-from bench.result import Row
-from bench.scale import FULL, TINY, Scale
+from bench.result import FULL, TINY, Row, Scale
 
 Group = Callable[[Scale], Iterator[Row]]
 

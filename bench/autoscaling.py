@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from bench.result import Row
-from bench.scale import Scale
+from bench.result import Row, Scale
 from bench.stopwatch import cpu, medians, seconds
 from iris_cli.core.autoscaling import GroupState, compute_demand_entries, route_demand
 from iris_cli.core.model.job import Job

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.cluster_files import ClusterFiles, finished
-from bench.result import Row
-from bench.scale import Scale
+from bench.result import Row, Scale
 from bench.ssh_hosts import directory
 from bench.stopwatch import cpu_of_command
 from iris_cli.journal.files.runners import LOOP

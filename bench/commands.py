@@ -10,8 +10,7 @@ from pathlib import Path
 
 from bench.cluster_files import ClusterFiles, finished, running
 from bench.long_log import time_of, write_past
-from bench.result import Row
-from bench.scale import Scale
+from bench.result import Row, Scale
 from bench.ssh_hosts import directory, scripted_sshd, trust_server
 from bench.stopwatch import cpu_of_command, medians
 from iris_cli.clock import iso_time
@@ -49,19 +48,16 @@ def status_rows(scale: Scale) -> Iterator[Row]:
         jobs = max(1, lines // _EVENTS_OF_A_JOB)  # one event too many would put two on each line
         cluster.write(list(finished(cluster.workers, jobs)), lines=lines)
         cluster.write([JobSubmitted(job=_PENDING)])
+        size = f"{lines} lines, {len(cluster.hosts)} workers"
         for words, limit in ((["status"], 10), *((words, 12) for words in _QUERIES)):
-            found = _against_bare(cluster, words, scale)
-            name = f"{' '.join(words)}, {lines} lines, {len(cluster.hosts)} workers, s CPU"
-            yield Row(target=4, name=name, value=found[0], reference=found[1], limit=limit)
+            yield _against_bare(4, cluster, words, size, scale, limit)
         yield _paramiko_row(4, cluster, ["status"])
         moved = ClusterFiles(place.with_name(f"{place.name}-moved"), cluster.hosts)
         shutil.move(place, moved.directory)
         try:
-            found = _against_bare(moved, ["status"], scale)
+            yield _against_bare(4, moved, ["status"], f"{size}, moved, with another HOME", scale, 10)
         finally:
             shutil.move(moved.directory, place)
-        name = f"status, {lines} lines, {len(cluster.hosts)} workers, moved, with another HOME, s CPU"
-        yield Row(target=4, name=name, value=found[0], reference=found[1], limit=10)
 
 
 def history_rows(scale: Scale) -> Iterator[Row]:
@@ -99,9 +95,8 @@ def idle_rows(scale: Scale) -> Iterator[Row]:
     with directory() as place, scripted_sshd(place) as server:
         cluster = ClusterFiles.make(place, scale.of(100), ssh_config=server.config)
         trust_server(cluster.known_hosts, cluster.workers, server)
-        found = _against_bare(cluster, ["schedule", "--once"], scale)
-        name = f"schedule --once, {len(cluster.hosts)} idle workers, s CPU"
-        yield Row(target=8, name=name, value=found[0], reference=found[1], limit=10)
+        size = f"{len(cluster.hosts)} idle workers"
+        yield _against_bare(8, cluster, ["schedule", "--once"], size, scale, 10)
         yield Row(target=8, name="SSH connections of it", value=server.connections(), reference=1, limit=0)
         yield _paramiko_row(8, cluster, ["schedule", "--once"])
 
@@ -120,10 +115,7 @@ def submit_rows(scale: Scale) -> Iterator[Row]:
                 path.write_bytes(content)
             return cpu_of_command(command, cluster.environment)
 
-        bare = [sys.executable, "-c", "pass"]
-        found = medians(
-            {"submit": submit, "bare": lambda: cpu_of_command(bare, cluster.environment)}, scale.repeat
-        )
+        found = medians({"submit": submit, "bare": partial(_bare, cluster)}, scale.repeat)
         name = f"launch --replicas {tasks} --no-schedule, s CPU"
         yield Row(target=15, name=name, value=found["submit"], reference=found["bare"], limit=10)
 
@@ -202,18 +194,20 @@ def _cpu_in_turns(
         name: partial(cpu_of_command, cluster.iris(*words), cluster.environment)
         for name, (cluster, words) in commands.items()
     }
-    bare = partial(cpu_of_command, [sys.executable, "-c", "pass"], first.environment)
-    return medians({"bare": bare, **acts}, scale.repeat)
+    return medians({"bare": partial(_bare, first), **acts}, scale.repeat)
 
 
-def _against_bare(cluster: ClusterFiles, words: Sequence[str], scale: Scale) -> tuple[float, float]:
-    command, env = cluster.iris(*words), cluster.environment
-    bare = [sys.executable, "-c", "pass"]
-    found = medians(
-        {"iris": lambda: cpu_of_command(command, env), "bare": lambda: cpu_of_command(bare, env)},
-        scale.repeat,
-    )
-    return found["iris"], found["bare"]
+def _bare(cluster: ClusterFiles) -> float:
+    return cpu_of_command([sys.executable, "-c", "pass"], cluster.environment)
+
+
+def _against_bare(
+    target: int, cluster: ClusterFiles, words: Sequence[str], size: str, scale: Scale, limit: float
+) -> Row:
+    """Measure a command in units of an empty Python program's CPU time."""
+    found = _cpu_in_turns(cluster, {"iris": (cluster, words)}, scale)
+    name = f"{' '.join(words)}, {size}, s CPU"
+    return Row(target=target, name=name, value=found["iris"], reference=found["bare"], limit=limit)
 
 
 def _paramiko_row(target: int, cluster: ClusterFiles, words: Sequence[str]) -> Row:

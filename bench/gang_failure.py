@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.cluster_files import ClusterFiles, running_gang
-from bench.result import Row
-from bench.scale import Scale
+from bench.result import Row, Scale
 from bench.scripted_sshd import Worker
 from bench.ssh_hosts import directory
 from iris_cli.cli.context import Context
@@ -43,12 +42,12 @@ def rows(scale: Scale) -> Iterator[Row]:
     )
 
 
-def run_cycle(place: Path, hosts: int, latency: float = LATENCY) -> RecordingTransport:
+def run_cycle(place: Path, hosts: int) -> RecordingTransport:
     """Run one cycle over a gang of that many ranks, one of which has exited with 1."""
     cluster = ClusterFiles.make(place, hosts, vms=hosts)
     events, tokens = running_gang(cluster.workers)
     cluster.write(events)
-    transport = RecordingTransport(Worker(failed=frozenset({tokens[hosts // 3].encode()})), latency)
+    transport = RecordingTransport(Worker(failed=frozenset({tokens[hosts // 3].encode()})))
     context = Context(config_path=place / "cluster.yaml", state_path=place / "state")
     context.__dict__["transport"] = transport  # instead of real SSH
     cycle.run(context.session("iris schedule"))
@@ -60,7 +59,6 @@ class RecordingTransport:
     """A transport that answers like a worker, after a delay, and records the calls."""
 
     worker: Worker
-    latency: float
     begun: float = 0.0
     calls: dict[WorkerId, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -69,10 +67,10 @@ class RecordingTransport:
         """Answer a script (see Transport.run)."""
         with self._lock:
             self.begun = self.begun or time.monotonic()
-        time.sleep(self.latency / 2)
+        time.sleep(LATENCY / 2)
         with self._lock:
             self.calls[target.worker].append((time.monotonic(), b"\nstop " in script.text))
-        time.sleep(self.latency / 2)
+        time.sleep(LATENCY / 2)
         return ScriptResult(stdout=self.worker.answer(script.text), stderr=b"", status=0)
 
     def close(self) -> None:

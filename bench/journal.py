@@ -11,8 +11,7 @@ from pathlib import Path
 
 from bench.cluster_files import NOW, ClusterFiles, finished
 from bench.long_log import write_past
-from bench.result import Row
-from bench.scale import Scale
+from bench.result import Row, Scale
 from bench.ssh_hosts import directory
 from bench.stopwatch import cpu, medians, seconds, wall
 from iris_cli.core.events.events import Event

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.cluster_files import ClusterFiles, running_gang
-from bench.result import Row
-from bench.scale import Scale
+from bench.result import Row, Scale
 from bench.ssh_hosts import directory, scripted_sshd, trust_server
 
 LINES_A_SECOND = 1000

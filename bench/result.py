@@ -1,8 +1,9 @@
-"""One measured figure, and the table of all figures."""
+"""The size of a benchmark, one measured figure, and the table of all figures."""
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,22 @@ from importlib import metadata
 from pathlib import Path
 
 _LIBRARIES = ("paramiko", "cryptography", "filelock", "rich", "typer", "PyYAML")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """`repeat` runs of each measurement, with sizes divided by `shrink`."""
+
+    repeat: int = 7
+    shrink: int = 1
+
+    def of(self, size: int) -> int:
+        """Return a size at this scale."""
+        return max(4, size // self.shrink)
+
+
+FULL = Scale()
+TINY = Scale(repeat=1, shrink=1_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +80,7 @@ def write(rows: Sequence[Row], results: Path, date: str, load: tuple[float, ...]
     results.write_text(json.dumps([row.as_json() for row in rows], indent=1) + "\n")
     versions = {name: metadata.version(name) for name in _LIBRARIES}
     about = {
-        "machine": {"processor": _processor(), "system": platform.platform(), **_cores()},
+        "machine": {"processor": _processor(), "system": platform.platform(), "cores": os.cpu_count()},
         "date": date,
         "load": [_rounded(each) for each in load],
         "versions": {"python": sys.version.split()[0], "iris-cli": metadata.version("iris-cli"), **versions},
@@ -73,12 +90,6 @@ def write(rows: Sequence[Row], results: Path, date: str, load: tuple[float, ...]
 
 def _rounded(value: object) -> object:
     return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def _cores() -> dict[str, object]:
-    import os
-
-    return {"cores": os.cpu_count()}
 
 
 def _processor() -> str:

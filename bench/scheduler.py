@@ -18,8 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bench.result import Row
-from bench.scale import Scale
+from bench.result import Row, Scale
 from bench.stopwatch import cpu, medians, seconds
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, Priority

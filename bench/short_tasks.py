@@ -8,8 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.result import Row
-from bench.scale import Scale
+from bench.result import Row, Scale
 from bench.ssh_hosts import directory
 from bench.stopwatch import median, seconds, wall
 from iris_cli.demo.cluster import SLICES, LocalCluster

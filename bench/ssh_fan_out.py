@@ -10,20 +10,16 @@ import socket
 import statistics
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
-from pathlib import Path
 
 import paramiko
 
-from bench.result import Row
-from bench.scale import Scale
+from bench.result import Row, Scale
 from bench.scripted_sshd import BOOT_ID, incarnation_of
-from bench.ssh_hosts import PATIENCE, ROUND_TRIP, launch, runner_of, scripted_hosts, transport
+from bench.ssh_hosts import PATIENCE, ROUND_TRIP, launch, new_runner, script_of_launch, scripted_hosts
 from bench.stopwatch import cpu, medians, seconds, wall
 from iris_cli.core.ids import Token
-from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.transport import Script, ScriptResult, Target
+from iris_cli.remote.transport import Target
 from tests.support.fan_out import fan_out
 
 LIMITS = {256: 2.7, 1024: 11.0}
@@ -36,11 +32,10 @@ def rows(scale: Scale) -> Iterator[Row]:
     with scripted_hosts(max(sizes), ROUND_TRIP) as (known_hosts, targets):
 
         def on_hosts(count: int) -> None:
-            with transport(known_hosts) as ssh:
-                runner = runner_of(ssh)
+            with new_runner(known_hosts) as runner:
 
                 def start(target: Target) -> Token:
-                    return launch(runner, target, (BOOT_ID, incarnation_of(target.worker)), ["true"])
+                    return launch(runner, target, (BOOT_ID, incarnation_of(target.worker)))
 
                 assert len(list(fan_out(targets[:count], start))) == count
 
@@ -51,7 +46,7 @@ def rows(scale: Scale) -> Iterator[Row]:
             name = f"start on {hosts} hosts against 1, s wall"
             yield Row(target=11, name=name, value=statistics.median(walls), reference=one, limit=limit)
         few = targets[: min(sizes)]
-        script = _script_of(known_hosts, few[0])
+        script = script_of_launch(few[0], (BOOT_ID, incarnation_of(few[0].worker)))
         found = medians(
             {
                 "iris": lambda: seconds(lambda: on_hosts(len(few)), cpu) / len(few),
@@ -67,20 +62,6 @@ def rows(scale: Scale) -> Iterator[Row]:
             reference=found["library"],
             limit=1.25,
         )
-
-
-def _script_of(known_hosts: Path, target: Target) -> bytes:
-    """Return the script that a launch sends to a host."""
-    sent: list[bytes] = []
-
-    class Listening(SshTransport):
-        def run(self, target: Target, script: Script) -> ScriptResult:
-            sent.append(script.text)
-            return super().run(target, script)
-
-    with closing(Listening(known_hosts, ssh_config=None, user_known_hosts=None)) as ssh:
-        launch(runner_of(ssh), target, (BOOT_ID, incarnation_of(target.worker)), ["true"])
-    return sent[-1]
 
 
 def _by_library(targets: Sequence[Target], script: bytes) -> None:

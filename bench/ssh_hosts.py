@@ -13,16 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.messages.observations import RemoteState, Silence, WorkerReport
+from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind
 from iris_cli.core.model.worker import Connection
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
-from iris_cli.remote.transport import Target
+from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 from tests.support.sshd import SshHost, SshLab, write_key
 
 ROUND_TRIP = 0.05
 """Seconds."""
 PATIENCE = 60.0
+_STARTED = frozenset({RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.EXITED})
+
+Identity = tuple[str, str]
+"""The boot id and the incarnation of a worker."""
 
 
 @contextlib.contextmanager
@@ -52,9 +56,9 @@ def has_ssh() -> bool:
 
 
 @contextlib.contextmanager
-def far_port(port: int, round_trip: float = ROUND_TRIP) -> Iterator[int]:
-    """Yield a port that forwards to another one with that round trip in seconds."""
-    with _child("bench.latency", str(port), str(round_trip)) as (found, *_):
+def far_port(port: int) -> Iterator[int]:
+    """Yield a port that forwards to another one with the round trip ROUND_TRIP."""
+    with _child("bench.latency", str(port), str(ROUND_TRIP)) as (found, *_):
         yield int(found)
 
 
@@ -120,33 +124,39 @@ def _child(module: str, *arguments: str) -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def transport(known_hosts: Path) -> Iterator[SshTransport]:
-    """Create a new transport, as each invocation does."""
-    made = SshTransport(known_hosts, ssh_config=None, user_known_hosts=None)
-    try:
-        yield made
-    finally:
-        made.close()
+def new_runner(known_hosts: Path) -> Iterator[TaskRunner]:
+    """Yield the calls over new connections, as each invocation makes them."""
+    transport = SshTransport(known_hosts, ssh_config=None, user_known_hosts=None)
+    with contextlib.closing(transport):
+        yield TaskRunner(transport, "bench", connect_timeout=PATIENCE, timeout=PATIENCE)
 
 
-def runner_of(ssh: SshTransport) -> TaskRunner:
-    return TaskRunner(ssh, "bench", connect_timeout=PATIENCE, timeout=PATIENCE)
-
-
-def launch(runner: TaskRunner, target: Target, identity: tuple[str, str], argv: Sequence[str]) -> Token:
-    """Start one task without a set-up; return its token. Raises RuntimeError if the worker did not start it."""
+def launch(runner: TaskRunner, target: Target, identity: Identity) -> Token:
+    """Start the program `true` without a set-up; return its token. Raises RuntimeError if it was not started."""
     token = Token(secrets.token_hex(16))
-    request = LaunchRequest(token=token, argv=tuple(argv), env={"RANK": "0"})
+    request = LaunchRequest(token=token, argv=("true",), env={"RANK": "0"})
     answer = runner.prepare(target, [request], boot_id=identity[0], incarnation=identity[1], go=True)
-    started = started_in(answer)
-    if started != [RemoteState.RUNNING]:
+    if isinstance(answer, Silence) or [each.state in _STARTED for each in answer.attempts] != [True]:
         raise RuntimeError(f"the launch gave {answer}")
     return token
 
 
-def started_in(answer: WorkerReport | Silence) -> list[RemoteState]:
-    """Return the states of the attempts in an answer; all that have started count as running."""
-    if isinstance(answer, Silence):
-        return []
-    begun = {RemoteState.LAUNCHING, RemoteState.EXITED}
-    return [RemoteState.RUNNING if each.state in begun else each.state for each in answer.attempts]
+class _Recorder:
+    """A transport that only records the script."""
+
+    script = b""
+
+    def run(self, target: Target, script: Script) -> ScriptResult:
+        self.script = script.text
+        raise NoAnswer(SilenceKind.LOCAL, "configuration", "nothing is sent")
+
+    def close(self) -> None:
+        """Do nothing: no connection is open."""
+
+
+def script_of_launch(target: Target, identity: Identity) -> bytes:
+    """Return the script that a launch sends to a host."""
+    recorder = _Recorder()
+    with contextlib.suppress(RuntimeError):  # the launch has no answer
+        launch(TaskRunner(recorder, "bench"), target, identity)
+    return recorder.script

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import getpass
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from bench.result import Row
-from bench.scale import Scale
-from bench.ssh_hosts import PATIENCE, ROUND_TRIP, far_port, has_ssh, launch, real_host, runner_of, transport
+from bench.result import Row, Scale
+from bench.ssh_hosts import (
+    PATIENCE,
+    ROUND_TRIP,
+    Identity,
+    far_port,
+    has_ssh,
+    launch,
+    new_runner,
+    real_host,
+    script_of_launch,
+)
 from bench.stopwatch import medians, seconds, wall
-from iris_cli.core.ids import Token
-from iris_cli.core.messages.observations import ProbeReport, SilenceKind
-from iris_cli.remote.task_runner import TaskRunner
-from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
+from iris_cli.core.messages.observations import ProbeReport
+from iris_cli.remote.transport import Target
 from tests.support.sshd import SshHost
-
-Identity = tuple[str, str]
 
 
 def rows(scale: Scale) -> Iterator[Row]:
@@ -69,30 +74,28 @@ def rows(scale: Scale) -> Iterator[Row]:
 
 def probed(known_hosts: Path, target: Target) -> Identity:
     """Create the worker's directory; return its boot id and incarnation."""
-    with transport(known_hosts) as ssh:
-        report = runner_of(ssh).probe(target)
+    with new_runner(known_hosts) as runner:
+        report = runner.probe(target)
         assert isinstance(report, ProbeReport), report
         return report.boot_id, report.incarnation
 
 
 def start_on_new(known_hosts: Path, identity: Identity, target: Target) -> float:
     """Return the seconds to start a task on a host without a connection."""
-    with transport(known_hosts) as ssh:
-        runner = runner_of(ssh)
-        return seconds(lambda: launch(runner, target, identity, ["true"]), wall)
+    with new_runner(known_hosts) as runner:
+        return seconds(lambda: launch(runner, target, identity), wall)
 
 
 def start_on_open(known_hosts: Path, identity: Identity, target: Target) -> float:
     """Return the seconds to start a second task over the same connection."""
-    with transport(known_hosts) as ssh:
-        runner = runner_of(ssh)
-        launch(runner, target, identity, ["true"])
-        return seconds(lambda: launch(runner, target, identity, ["true"]), wall)
+    with new_runner(known_hosts) as runner:
+        launch(runner, target, identity)
+        return seconds(lambda: launch(runner, target, identity), wall)
 
 
 def openssh(host: SshHost, port: int, identity: Identity) -> float:
     """Return the seconds that ssh needs for the same script."""
-    script = _script_of(lambda runner: launch(runner, host.target(), identity, ["true"]))
+    script = script_of_launch(host.target(), identity)
     options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "BatchMode=yes"]
     command = ["ssh", "-F", "none", "-i", str(host.client_key), "-p", str(port), "-l", getpass.getuser()]
     command += [word for option in options for word in ("-o", option)] + ["127.0.0.1", "sh -s"]
@@ -101,25 +104,3 @@ def openssh(host: SshHost, port: int, identity: Identity) -> float:
         subprocess.run(command, input=script, stdout=subprocess.DEVNULL, check=True, timeout=PATIENCE)
 
     return seconds(run, wall)
-
-
-class _Recorder:
-    """A transport that only records the script."""
-
-    script = b""
-
-    def run(self, target: Target, script: Script) -> ScriptResult:
-        self.script = script.text
-        raise NoAnswer(SilenceKind.LOCAL, "configuration", "nothing is sent")
-
-    def close(self) -> None:
-        """Do nothing: no connection is open."""
-
-
-def _script_of(call: Callable[[TaskRunner], Token]) -> bytes:
-    recorder = _Recorder()
-    try:
-        call(TaskRunner(recorder, "bench"))
-    except RuntimeError:
-        return recorder.script
-    raise AssertionError("a recorder starts nothing")

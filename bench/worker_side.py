@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from bench.result import Row
-from bench.scale import Scale
+from bench.result import Row, Scale
 from bench.ssh_hosts import directory
 from bench.stopwatch import medians
 from iris_cli.core.messages.observations import RemoteState
