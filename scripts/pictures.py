@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from html import escape
 from io import StringIO
@@ -53,10 +53,10 @@ rect { fill: #fafafa; stroke: #d0d0d0 } text { fill: #24292f; font: 14px ui-mono
 def draw_pictures() -> Iterator[tuple[Path, str]]:
     """Yield each picture with its file."""
     for name, (moment, words) in COMMANDS.items():
-        lines = list(
-            parse_colours(f"\x1b[1m$ iris {' '.join(words)}\x1b[0m\n{output_of(words, moment).rstrip()}")
-        )
-        yield DIRECTORY / f"{name}.svg", draw(f"iris {' '.join(words)}", lines)
+        command = f"iris {' '.join(words)}"
+        lines = parse_colours(f"\x1b[1m$ {command}\x1b[0m\n{output_of(words, moment).rstrip()}")
+        rows = [row(number, line) for number, line in enumerate(lines)]
+        yield DIRECTORY / f"{name}.svg", svg(command, STYLE, len(lines), rows)
 
 
 def output_of(words: Sequence[str], moment: float) -> str:
@@ -91,32 +91,28 @@ def output_of(words: Sequence[str], moment: float) -> str:
     return output.getvalue()
 
 
-def parse_colours(text: str) -> Iterator[list[Segment]]:
+def parse_colours(text: str) -> list[list[Segment]]:
     """Return the lines of a text with colour codes. Each line is a list of segments, and a segment has one style."""
     console = Console(width=COLUMNS, file=StringIO())
-    return iter(list(Segment.split_lines(console.render(Text.from_ansi(text)))))
+    return list(Segment.split_lines(console.render(Text.from_ansi(text))))
 
 
-def draw(title: str, lines: Sequence[Sequence[Segment]]) -> str:
-    """Return the SVG of these lines. Each word has a fixed column, so that columns align in every font."""
-    rows = [
-        f'<text y="{MARGIN + FONT + LINE * number}">{"".join(pieces(line))}</text>'
-        for number, line in enumerate(lines)
-    ]
-    width, height = picture_width(), 2 * MARGIN + LINE * len(lines)
+def svg(title: str, style: str, lines: int, content: Iterable[str]) -> str:
+    """Return a picture that has room for this many lines."""
+    width, height = round(2 * MARGIN + ADVANCE * COLUMNS), 2 * MARGIN + LINE * lines
     frame = f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
     return "\n".join(
-        (head, f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", frame, *rows, "</svg>", "")
+        (head, f"<title>{escape(title)}</title>", f"<style>{style}</style>", frame, *content, "</svg>", "")
     )
 
 
-def picture_width() -> int:
-    """Return the width of every picture in pixels."""
-    return round(2 * MARGIN + ADVANCE * COLUMNS)
+def row(number: int, line: Sequence[Segment]) -> str:
+    """Return one line. Each word has a fixed column, so that columns align in every font."""
+    return f'<text y="{MARGIN + FONT + LINE * number}">{"".join(_pieces(line))}</text>'
 
 
-def pieces(line: Sequence[Segment]) -> Iterator[str]:
+def _pieces(line: Sequence[Segment]) -> Iterator[str]:
     column = 0
     for text, style, _ in line:
         names = [

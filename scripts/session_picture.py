@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from pictures import DIRECTORY, FONT, LINE, MARGIN, STYLE, picture_width, pieces
+from pictures import DIRECTORY, LINE, STYLE, row, svg
 from rich.segment import Segment
 from rich.style import Style
 
@@ -61,7 +61,7 @@ def _steps(page: str) -> Iterator[tuple[str, str]]:
 def _rows(lines: list[str], above: int, bold: bool) -> Iterator[str]:
     for number, line in enumerate(lines, above):
         segments = [Segment(line, Style(bold=True))] if bold else list(_colour(line))
-        yield f'<text y="{MARGIN + FONT + LINE * number}">{"".join(pieces(segments))}</text>'
+        yield row(number, segments)
 
 
 def _colour(line: str) -> Iterator[Segment]:
@@ -88,18 +88,5 @@ def _draw(groups: list[tuple[float, str]], scrolls: list[tuple[float, int]], len
         f"{STYLE}{appear}@keyframes up {{ {up} }}\n.up {{ animation: up {length:.1f}s step-end infinite }}\n"
         "@media (prefers-reduced-motion: reduce) { g { animation: none !important } }\n"
     )
-    width, height = picture_width(), 2 * MARGIN + LINE * ROWS
-    box = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    return "\n".join(
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" {box}>',
-            "<title>A terminal session with iris</title>",
-            f"<style>{style}</style>",
-            f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>',
-            '<g class="up">',
-            *(f'<g class="g{number}">{rows}</g>' for number, (_, rows) in enumerate(groups)),
-            "</g>",
-            "</svg>",
-            "",
-        )
-    )
+    shown = (f'<g class="g{number}">{rows}</g>' for number, (_, rows) in enumerate(groups))
+    return svg("A terminal session with iris", style, ROWS, ('<g class="up">', *shown, "</g>"))

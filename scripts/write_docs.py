@@ -211,14 +211,16 @@ def _members(kind: type) -> Iterator[str]:
     names, defaults = kind.__struct_fields__, kind.__struct_defaults__
     required = [msgspec.NODEFAULT] * (len(names) - len(defaults))
     for name, default in zip(names, [*required, *defaults], strict=True):
-        shown = str(hints[name]).replace("|", "\\|")
-        yield f"| `{name}` | `{shown}` | {_default(default)} |"
+        yield f"| `{name}` | `{_escaped(str(hints[name]))}` | {_default(default)} |"
 
 
 def _type(hint: Any) -> str:
-    return (hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)).replace(
-        "|", "\\|"
-    )
+    return _escaped(hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint))
+
+
+def _escaped(text: str) -> str:
+    """Return a text as the content of a table's cell."""
+    return text.replace("|", "\\|")
 
 
 def _default(default: Any) -> str:
@@ -263,7 +265,7 @@ def job_files() -> Iterator[str]:
                     f"no: {row.not_inside}" if row.not_inside else "yes",
                 )
                 cells = (f"`{row.file_key}`", words, row.help, option, defaults, inside)
-                yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+                yield f"| {' | '.join(map(_escaped, cells))} |"
 
 
 def json() -> Iterator[str]:
@@ -293,7 +295,7 @@ def known_causes() -> Iterator[str]:
             rule.fix,
             f"[{host}]({rule.source})",
         )
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+        yield f"| {' | '.join(map(_escaped, cells))} |"
 
 
 def _command(path: str, command: Any) -> Iterator[str]:
@@ -306,7 +308,7 @@ def _command(path: str, command: Any) -> Iterator[str]:
         title = ("", f"{group}:") if group else ()
         yield from (*title, "", "| option | |", "|---|---|")
         yield from (
-            f"| `{_option_names(each)}` | {(each.help or '').replace('|', chr(92) + '|')} |"
+            f"| `{_option_names(each)}` | {_escaped(each.help or '')} |"
             for each in rows
             if panel_of(each) == group
         )
@@ -320,7 +322,7 @@ def _command(path: str, command: Any) -> Iterator[str]:
 def _option_names(option: Any) -> str:
     """Return the option's names and its metavar, escaped for a table: `--tail, -n N\\|all`."""
     value = f" {option.metavar}" if option.metavar else ""
-    return (", ".join((*option.opts, *option.secondary_opts)) + value).replace("|", chr(92) + "|")
+    return _escaped(", ".join((*option.opts, *option.secondary_opts)) + value)
 
 
 if __name__ == "__main__":
