@@ -146,7 +146,7 @@ def imports_by_name(module: Module) -> Iterator[str]:
     """Imports that the rule of the layers can't see."""
     by_name = ("import_module", "__import__")
     if module.layer and module.name not in _IMPORT_BY_NAME and module.has(by_name):
-        for line, named in _names(module):
+        for line, named in names_in(module):
             if named in by_name:
                 yield f"{module.name}:{line} imports by name: write an import"
 
@@ -207,7 +207,7 @@ def iterated_sets(module: Module) -> Iterator[str]:
     for node in module.nodes:
         if isinstance(node, ast.SetComp):
             harmless.update(id(each) for each in node.generators)
-        if isinstance(node, ast.Call) and _name(node.func) in _ORDERLESS:
+        if isinstance(node, ast.Call) and name_of(node.func) in _ORDERLESS:
             harmless.update(
                 id(each)
                 for argument in node.args
@@ -218,7 +218,7 @@ def iterated_sets(module: Module) -> Iterator[str]:
         walked: list[ast.expr] = []
         if isinstance(node, ast.For) or (isinstance(node, ast.comprehension) and id(node) not in harmless):
             walked = [node.iter]
-        elif isinstance(node, ast.Call) and _name(node.func) in _ORDERED:
+        elif isinstance(node, ast.Call) and name_of(node.func) in _ORDERED:
             walked = node.args
         for each in walked:
             if _is_set(each):
@@ -229,11 +229,11 @@ def _is_set(node: ast.expr) -> bool:
     if isinstance(node, ast.BinOp):
         return _is_set(node.left) or _is_set(node.right)
     return isinstance(node, (ast.Set, ast.SetComp)) or (
-        isinstance(node, ast.Call) and _name(node.func) in ("set", "frozenset")
+        isinstance(node, ast.Call) and name_of(node.func) in ("set", "frozenset")
     )
 
 
-def _name(node: ast.AST) -> str:
+def name_of(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
@@ -243,7 +243,7 @@ def raw_keys(module: Module) -> Iterator[str]:
         words = {
             id(line.value)
             for node in module.nodes
-            if isinstance(node, ast.ClassDef) and "StrEnum" in map(_name, node.bases)
+            if isinstance(node, ast.ClassDef) and "StrEnum" in map(name_of, node.bases)
             for line in node.body
             if isinstance(line, ast.Assign)
         }
@@ -257,7 +257,7 @@ def rebound_constants(module: Module) -> Iterator[str]:
     bound: set[str] = set()
     for node in module.tree.body:
         if isinstance(node, ast.Assign):
-            for name in filter(None, map(_name, node.targets)):
+            for name in filter(None, map(name_of, node.targets)):
                 if name in bound:
                     yield f"{module.name}:{node.lineno} assigns {name} again"
                 bound.add(name)
@@ -266,13 +266,13 @@ def rebound_constants(module: Module) -> Iterator[str]:
 def prints(module: Module) -> Iterator[str]:
     if module.layer and module.layer != "render":
         for node in module.nodes:
-            if isinstance(node, ast.Call) and _name(node.func) == "print":
+            if isinstance(node, ast.Call) and name_of(node.func) == "print":
                 yield f"{module.name}:{node.lineno} prints: only render does"
 
 
 def trusting_policies(module: Module) -> Iterator[str]:
     trusting = ("AutoAddPolicy", "WarningPolicy")
-    for line, named in _names(module) if module.has(trusting) else ():
+    for line, named in names_in(module) if module.has(trusting) else ():
         if named in trusting:
             yield f"{module.name}:{line} {named} takes any host for the right one"
 
@@ -299,7 +299,7 @@ def insides_of_the_ssh_library(module: Module) -> Iterator[str]:
                 if is_theirs and base.split(".")[-1] not in _MAY_BE_SUBCLASSED:
                     yield f"{module.name}:{node.lineno} derives {node.name} from {base}"
         elif isinstance(node, ast.Attribute):
-            of = _name(node.value)
+            of = name_of(node.value)
             is_private = node.attr.startswith("_") and not node.attr.startswith("__")
             if (is_private and of not in ("self", "cls")) or (of == "paramiko" and node.attr.islower()):
                 yield f"{module.name}:{node.lineno} uses {ast.unparse(node)}"
@@ -316,7 +316,7 @@ def files_from_afar(module: Module) -> Iterator[str]:
         and node.module == "tarfile"
         and {each.name for each in node.names} <= _TAR_HEADERS
     }
-    for line, named in _names(module):
+    for line, named in names_in(module):
         if named in _UNPACKERS and line not in headers:
             yield f"{module.name}:{line} {named} makes files or objects of what somebody sends"
 
@@ -325,7 +325,7 @@ _UNPACKERS = {"tarfile", "zipfile", "unpack_archive", "SFTPClient", "open_sftp",
 _TAR_HEADERS = {"TarInfo", "USTAR_FORMAT", "GNU_FORMAT"}
 
 
-def _names(module: Module) -> Iterator[tuple[int, str]]:
+def names_in(module: Module) -> Iterator[tuple[int, str]]:
     """Every name that is used or imported, with its line."""
     for node in module.nodes:
         if isinstance(node, ast.alias):

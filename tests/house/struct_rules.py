@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from tests.house.rules import PACKAGE, Module
+from tests.house.rules import PACKAGE, Module, name_of, names_in
 
 
 def home_made_classes(module: Module) -> Iterator[str]:
@@ -18,8 +18,8 @@ def home_made_classes(module: Module) -> Iterator[str]:
         if name.split(".")[0] == "dataclasses":
             yield f"{module.name}:{line} imports dataclasses: a msgspec.Struct is defined in a fiftieth of the time"
     for node in module.nodes:
-        if isinstance(node, ast.Call) and _name(node.func) in ("exec", "eval", "compile"):
-            yield f"{module.name}:{node.lineno} calls {_name(node.func)}: no code is made at run time"
+        if isinstance(node, ast.Call) and name_of(node.func) in ("exec", "eval", "compile"):
+            yield f"{module.name}:{node.lineno} calls {name_of(node.func)}: no code is made at run time"
         elif isinstance(node, ast.Attribute) and node.attr == "__class__" and isinstance(node.ctx, ast.Store):
             yield f"{module.name}:{node.lineno} swaps the class of an object"
 
@@ -33,7 +33,7 @@ def unchecked_changes(module: Module) -> Iterator[str]:
         yield f"{module.name} uses structs.replace, where a misspelt field passes the type checker"
     strict = ("evolve", "events", "event", "slice_events")
     if module.name.startswith(tuple(f"{PACKAGE}.core.{name}" for name in strict)):
-        for line, name in _names(module):
+        for line, name in names_in(module):
             if name in ("Any", "cast"):
                 yield f"{module.name}:{line} uses {name}: events and records are typed to the last field"
 
@@ -47,21 +47,21 @@ def assigned_records(module: Module) -> Iterator[str]:
         node
         for node in module.nodes
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in fields
-        if _name(node.value) in _RECORDS
+        if name_of(node.value) in _RECORDS
     }
     for function in filter(_is_function, module.nodes if assigned else ()):
         own = {
             name.id
             for node in ast.walk(function)
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-            if _name(node.value.func) == "copy"
+            if name_of(node.value.func) == "copy"
             for target in node.targets
             for name in ast.walk(target)
             if isinstance(name, ast.Name)
         }
         for node in ast.walk(function):
             if isinstance(node, ast.Attribute) and node in assigned:
-                of = _name(node.value)
+                of = name_of(node.value)
                 if of not in own:
                     yield f"{module.name}:{node.lineno} assigns to {of}.{node.attr}: only evolve changes records"
 
@@ -84,10 +84,10 @@ def unprepared_types(module: Module) -> Iterator[str]:
     for node in module.nodes:
         if not isinstance(node, ast.Call):
             continue
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else _name(node.func)
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else name_of(node.func)
         if (place := _DECODED.get(called)) is not None:
             kind = node.args[place] if place < len(node.args) else None
-            if not (isinstance(kind, ast.Call) and _name(kind.func) == "prepare_type"):
+            if not (isinstance(kind, ast.Call) and name_of(kind.func) == "prepare_type"):
                 yield f"{module.name}:{node.lineno} {ast.unparse(node)[:60]} of a type that is not prepared"
 
 
@@ -107,15 +107,3 @@ def _record_fields() -> frozenset[str]:
 
 def _is_function(node: ast.AST) -> bool:
     return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-
-
-def _name(node: ast.AST) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _names(module: Module) -> Iterator[tuple[int, str]]:
-    for node in module.nodes:
-        if isinstance(node, ast.Name):
-            yield node.lineno, node.id
-        elif isinstance(node, ast.alias):
-            yield node.lineno, node.name

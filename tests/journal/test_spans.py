@@ -19,7 +19,8 @@ from iris_cli.ops.views.report import report
 from tests.core.test_random_walk import Step
 from tests.journal.histories import Log, busy_days, state_in
 from tests.journal.test_snapshot import HISTORIES, dice, history, spoilt, walks
-from tests.render.scenes import StoppedClock, no_runner
+from tests.render.scenes import no_runner
+from tests.support.fake_runner import Clock
 
 
 @HISTORIES
@@ -71,7 +72,7 @@ def test_a_report_since_a_time_is_that_of_the_whole_log_and_reads_few_lines(tmp_
     assert [each.seq for each in reading] == list(range(cluster.seq + 1, len(whole) + 1))
     moment = datetime.fromtimestamp(since, UTC).isoformat()
     session = looking_at(state)
-    session.clock = StoppedClock(whole[-1].at)
+    session.clock = Clock(whole[-1].at)
     told = report(session, moment)
     assert len(told.jobs) > 1
     assert any(job.attempts for job in told.jobs)

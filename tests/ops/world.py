@@ -18,7 +18,8 @@ from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import LogChunk, LogPiece, TaskRunner
 from iris_cli.remote.transport import Target
-from tests.support.lab import START, Lab
+from tests.support import fake_runner
+from tests.support.lab import Lab
 
 
 @dataclass
@@ -77,21 +78,14 @@ def silence(worker: str) -> Silence:
 
 
 @dataclass
-class Clock:
+class Clock(fake_runner.Clock):
     """Time passes only in `sleep`; `then` is what happens in the world meanwhile."""
 
-    time: float = START
     then: Callable[[], None] = lambda: None
     naps: int = 0
 
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
     def sleep(self, seconds: float) -> None:
-        self.time += seconds
+        super().sleep(seconds)
         self.naps += 1
         assert self.naps < 1000, "it waits for ever"
         self.then()

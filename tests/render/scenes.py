@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.session import Session
 from tests.core.known_causes.multi_host import SEEN
+from tests.support.fake_runner import Clock
 from tests.support.inside import Inside
 from tests.support.lab import GIB, Lab
 
@@ -40,22 +40,6 @@ DISK_FULL = """step 4200 loss 2.31
 saving checkpoint 4200
 OSError: [Errno 28] No space left on device
 """
-
-
-@dataclass
-class StoppedClock:
-    """The time of the lab."""
-
-    at: float
-
-    def now(self) -> float:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at
-
-    def sleep(self, seconds: float) -> None:
-        self.at += seconds
 
 
 class Scene(Lab):
@@ -99,7 +83,7 @@ def session_of(lab: Lab, directory: Path, cycle_ago: float | None = 38.0) -> Ses
         at = {"at": lab.now - cycle_ago}
         state.write_heartbeat(at, "cron", {**at, "interval": 60.0})
     config = ClusterConfig(path=directory / "cluster.yaml", limits=lab.limits)
-    return Session(state=state, config=config, make_runner=no_runner, clock=StoppedClock(lab.now))
+    return Session(state=state, config=config, make_runner=no_runner, clock=Clock(lab.now))
 
 
 def empty() -> Lab:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Self, cast
 import pytest
 
 from iris_cli.cli import app, consent
-from iris_cli.clock import Clock
 from iris_cli.core.attributes import DEVICE_VARIANT_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import ProbeReport, RemoteState, Silence, SilenceKind
@@ -35,8 +34,8 @@ from iris_cli.remote.task_runner import LogChunk, LogPiece
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_calls import CommandEnd, CommandRequest, Programs
 from iris_cli.render.layout import clean_line
-from tests.render.scenes import SCENES, StoppedClock
-from tests.support.fake_runner import Entry, FakeRunner, Host
+from tests.render.scenes import SCENES
+from tests.support.fake_runner import Clock, Entry, FakeRunner, Host
 from tests.support.in_memory import IN_MEMORY, room_in_memory
 from tests.support.lab import Lab
 
@@ -56,7 +55,7 @@ CLUSTER = "c1" * 16
 class Hosts(FakeRunner):
     """The workers of a lab, as its log knows them; what they would say is put in by whoever paints the picture."""
 
-    def __init__(self, lab: Lab, clock: StoppedClock) -> None:
+    def __init__(self, lab: Lab, clock: Clock) -> None:
         super().__init__({str(worker): Host(str(worker), clock.now) for worker in lab.hosts})
         self._lab = lab
         self.output: dict[Token, dict[str, bytes]] = {}  # by stream
@@ -177,7 +176,7 @@ class Stage:
     directory: Path
     lab: Lab
     hosts: Hosts
-    clock: StoppedClock
+    clock: Clock
     _first_line: str
     loop: RunnerLock  # looks like that of a background loop
     answers: list[str] = field(default_factory=list)  # of somebody at a terminal; none: nobody is there
@@ -291,7 +290,7 @@ class Stages:
         directory = Path(f"{_BEGIN}{token_hex(4)}")
         directory.mkdir(mode=0o700)
         shutil.copytree(self._kept / scene, directory, dirs_exist_ok=True)
-        clock = StoppedClock(lab.now)
+        clock = Clock(lab.now)
         loop = _loop(lab, directory / "state")
         first = (directory / "state" / "events.jsonl").read_text().partition("\n")[0]
         try:

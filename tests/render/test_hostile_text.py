@@ -35,8 +35,9 @@ from iris_cli.render.views.job_tables import show_job
 from iris_cli.render.views.status import show_cluster
 from iris_cli.render.views.why import show_why
 from iris_cli.render.workers import show_inventory, show_worker
-from tests.render.scenes import StoppedClock, no_runner
+from tests.render.scenes import no_runner
 from tests.render.snapshots import WIDTHS, Screen
+from tests.support.fake_runner import Clock
 
 NOW = 1_800_000_000.0
 WORKER, IDLE = WorkerId("w-0"), WorkerId("w-1")
@@ -89,7 +90,7 @@ def session_on(text: str, directory: Path) -> Session:
     FileStore(directory).append(0, events, at=NOW, actor=text)
     state = StateDir(directory, now=lambda: NOW, actor="me@laptop")
     config = ClusterConfig(path=directory / "cluster.yaml")
-    return Session(state=state, config=config, make_runner=no_runner, clock=StoppedClock(NOW + 60))
+    return Session(state=state, config=config, make_runner=no_runner, clock=Clock(NOW + 60))
 
 
 def plan_of(session: Session, output: Output) -> None:

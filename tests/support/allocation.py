@@ -64,12 +64,12 @@ class Allocation:
         until(is_probed)
         return worker
 
-    def holder(self, node: str = NODE) -> Path:
+    def holder(self, node: str) -> Path:
         """The directory of a node's holder."""
         return Path(self.remote_dir) / f"holder.{self.job}.{node}"
 
-    def holder_pid(self, node: str = NODE) -> int:
-        return int((self.holder(node) / "pid").read_text().split()[0])
+    def holder_pid(self) -> int:
+        return int((self.holder(NODE) / "pid").read_text().split()[0])
 
     def steps(self, name: str) -> dict[str, str]:
         """The node of each step of that name, by the step's id."""

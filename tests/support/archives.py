@@ -24,8 +24,8 @@ class Archive:
     def file(self, name: str, data: bytes = b"data\n", mode: int = 0o644, **fields: Any) -> Archive:
         return self.member(name, tarfile.REGTYPE, data=data, mode=mode, **fields)
 
-    def directory(self, name: str, mode: int = 0o755) -> Archive:
-        return self.member(name, tarfile.DIRTYPE, mode=mode)
+    def directory(self, name: str) -> Archive:
+        return self.member(name, tarfile.DIRTYPE, mode=0o755)
 
     def link(self, name: str, target: str) -> Archive:
         return self.member(name, tarfile.SYMTYPE, linkname=target, mode=0o777)

@@ -17,8 +17,9 @@ import pytest
 
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState
+from tests.support.strays import pids
 from tests.support.waiting import PATIENCE, until
-from tests.support.worker_host import WorkerHost, marked
+from tests.support.worker_host import WorkerHost, command_line, marked
 
 IMAGE = "localhost/iris-test/box:1"
 STARTED = {RemoteState.PREPARED, RemoteState.NOSTART}
@@ -119,15 +120,8 @@ def podman_with_image(directory: Path, user: int | None = None) -> Podman:
 
 def conmons(token: Token) -> list[int]:
     """Return podman's monitor processes of an attempt's container."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[0].endswith(b"conmon") and f"iris-{token}".encode() in words:
-            found.append(int(path.parent.name))
-    return found
+    found = ((pid, command_line(pid)) for pid in pids())
+    return [pid for pid, words in found if words and words[0].endswith("conmon") and f"iris-{token}" in words]
 
 
 def launched(host: WorkerHost, *argv: str, **settings: object) -> Token:

@@ -5,12 +5,12 @@ A test can make something happen just before or just after each call.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
 from iris_cli.cli.context import Context
+from iris_cli.clock import SystemClock
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.invariants import breaches
 from iris_cli.core.messages.observations import Silence
@@ -30,20 +30,14 @@ Moment = tuple[str, str, str]
 """`("before" or "after", a call of the worker protocol, a worker)`."""
 
 
-class ShiftedClock:
+class ShiftedClock(SystemClock):
     """The time of this machine plus an offset."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
 
     def now(self) -> float:
-        return round(time.time() + self.ahead, 3)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        return round(super().now() + self.ahead, 3)
 
 
 class Interrupted(ShiftedClock):

@@ -302,6 +302,8 @@ def _silence(host: Host, kind: SilenceKind, *, sent: bool) -> Silence:
 
 @dataclass
 class Clock:
+    """Time passes only in `sleep`."""
+
     time: float = 1_800_000_000.0
 
     def now(self) -> float:

@@ -304,11 +304,11 @@ class Lab:
     def silence_of(self, worker: str, kind: SilenceKind = SilenceKind.UNREACHABLE) -> Silence:
         return silence_of(WorkerId(worker), kind)
 
-    def not_sent(self, names: str, error: str = "connect: no route to host") -> Lab:
+    def not_sent(self, names: str) -> Lab:
         """Record that the workers of these tasks are unreachable."""
         with self.transaction() as draft:
             for attempt_id in self.attempts_named(names):
-                attempts.record_not_sent(draft, attempt_id, error)
+                attempts.record_not_sent(draft, attempt_id, "connect: no route to host")
             self.settle(draft, [attempt_id.task.job for attempt_id in self.attempts_named(names)])
         return self
 

@@ -52,14 +52,13 @@ def _a_group(dice: Dice, name: str) -> GroupState:
     )
 
 
-def some_jobs(dice: Dice, preferences: bool = True) -> list[Job]:
+def some_jobs(dice: Dice) -> list[Job]:
     """Return up to nine jobs of all kinds."""
-    wanted = [each for each in _WANTED if preferences or not each.startswith("~")]
-    return [_a_job(dice, f"j{number}", wanted) for number in range(dice.up_to(9))]
+    return [_a_job(dice, f"j{number}") for number in range(dice.up_to(9))]
 
 
-def _a_job(dice: Dice, name: str, words: list[str]) -> Job:
-    wanted = tuple(dict.fromkeys(dice.pick(words) for _ in range(dice.pick([0, 0, 1, 1, 2]))))
+def _a_job(dice: Dice, name: str) -> Job:
+    wanted = tuple(dict.fromkeys(dice.pick(_WANTED) for _ in range(dice.pick([0, 0, 1, 1, 2]))))
     asked: dict[str, Any] = {"cpu": dice.pick([1, 16, 60, 112, 250]), "memory": dice.pick([1, 1, 90]) * GIB}
     asked["tolerations"] = dice.pick([(), (), ("x",)])
     kind = dice.up_to(3)

@@ -40,11 +40,9 @@ class RemoteFiles(OutputCalls):
     asked: list[tuple[object, ...]] = field(default_factory=list)
     before: Callable[[tuple[object, ...]], None] = lambda _: None
 
-    def put(
-        self, token: Token, name: str | bytes, data: bytes, mtime: int = LONG_AGO, inode: int = 7
-    ) -> None:
+    def put(self, token: Token, name: str | bytes, data: bytes, mtime: int = LONG_AGO) -> None:
         raw = name if isinstance(name, bytes) else name.encode()
-        self.files.setdefault(token, {})[raw] = RemoteFile(data, mtime, inode)
+        self.files.setdefault(token, {})[raw] = RemoteFile(data, mtime)
 
     def _ask_for(self, target: Target, *what: object) -> Silence | None:
         self.asked.append(what)

@@ -22,7 +22,7 @@ class Since:
 
     def pids(self) -> set[int]:
         """Return the later pids. The kernel counts up to a limit, and then begins again."""
-        found = _pids()
+        found = pids()
         limit = int(Path("/proc/sys/kernel/pid_max").read_text())
         if not self._last or _processes_started() - self._started > limit // 2:
             return found
@@ -30,7 +30,8 @@ class Since:
         return {pid for pid in found if (pid - self._last) % limit <= span}
 
 
-def _pids() -> set[int]:
+def pids() -> set[int]:
+    """Return all processes."""
     return {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}
 
 
@@ -56,7 +57,7 @@ def strays(directory: Path, since: Since | None = None) -> dict[int, str]:
     if not Path("/proc/self").exists():
         return {}
     found = {}
-    for pid in sorted((since.pids() if since else _pids()) - _ancestry()):
+    for pid in sorted((since.pids() if since else pids()) - _ancestry()):
         with suppress(OSError):  # it has ended, or belongs to another user
             if _belongs(pid, os.fsencode(directory)):
                 words = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
@@ -105,7 +106,7 @@ def parents(since: Since | None = None) -> Iterator[tuple[int, int]]:
             child, parent = map(int, line.split())
             yield child, parent
         return
-    for pid in since.pids() if since else _pids():
+    for pid in since.pids() if since else pids():
         with suppress(OSError):  # it has ended
             yield pid, _parent_of(pid)
 

@@ -40,7 +40,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """
 
 
-def _start(command: Sequence[str], terminal: int, directory: Path, env: Mapping[str, str]) -> Process:
+def start(command: Sequence[str], terminal: int, directory: Path, env: Mapping[str, str]) -> Process:
     """Start a program in a terminal; `IRIS` is forked."""
     streams: dict[str, Any] = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
     if tuple(command[:3]) == IRIS:
@@ -171,7 +171,7 @@ class Terminal:
         self.resize(columns, lines)
         inherited = {name: value for name, value in os.environ.items() if name not in OF_ANOTHER_TERMINAL}
         env = {**inherited, "TERM": "xterm-256color", **(env or {})}
-        self.process = _start(command, theirs, cwd or Path.cwd(), env)
+        self.process = start(command, theirs, cwd or Path.cwd(), env)
         os.close(theirs)
 
     def __enter__(self) -> Terminal:

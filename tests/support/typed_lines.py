@@ -9,15 +9,13 @@ import select
 import shlex
 import signal
 import struct
-import subprocess
 import termios
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from tests.support.forked import Forked, Process
+from tests.support.terminal import IRIS, start
 from tests.support.waiting import PATIENCE
 
 QUESTION = b"[y/N]: "
@@ -30,8 +28,10 @@ def typed(
     """Return the output of a terminal from the typed line to its end; each question takes one answer."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    command, *words = shlex.split(line, comments=True)
+    is_plain = command == "iris" and not _OF_THE_SHELL & set(line)  # it needs no shell, and is forked
     try:
-        process = _started(line, directory, env, theirs)
+        process = start((*IRIS, *words) if is_plain else ("/bin/sh", "-c", line), theirs, directory, env)
     finally:
         os.close(theirs)
     try:
@@ -41,23 +41,6 @@ def typed(
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _started(line: str, directory: Path, env: Mapping[str, str], terminal: int) -> Process:
-    """Start a shell for the line. An `iris` command of plain words needs none: it is forked."""
-    streams: dict[str, Any] = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
-    command, *words = shlex.split(line, comments=True)
-    if command == "iris" and not _OF_THE_SHELL & set(line):
-        return Forked(words, cwd=directory, env=env, terminal=True, **streams)
-    made: Process = subprocess.Popen(
-        ["/bin/sh", "-c", line],
-        cwd=directory,
-        env=dict(env),
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        **streams,
-    )
-    return made
 
 
 def _watched(terminal: int, line: str, answers: list[str]) -> bytes:

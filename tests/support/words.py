@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from iris_cli.core.events import events as ev
 from iris_cli.core.ids import TaskId
 from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job
 from iris_cli.core.model.task import End
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.units import format_duration
@@ -82,18 +83,15 @@ def _words(event: ev.Event, before: Cluster, after: Cluster, at: float) -> str:
         case ev.GangRoundEnded():
             refused = ", refused" if event.refused else ""
             return f"round-{event.round} {event.reason}{_by(event.trigger)}{refused}"
-        case ev.JobSubmitted() | ev.JobCancelled():
-            return _job(event)
+        case ev.JobSubmitted():
+            return _job(event.job)
         case ev.JobChanged():
             return _changed(event)
         case _:
             return _task(event)
 
 
-def _job(event: ev.JobSubmitted | ev.JobCancelled) -> str:
-    if isinstance(event, ev.JobCancelled):
-        return event.reason
-    job = event.job
+def _job(job: Job) -> str:
     words = "1 task" if job.replicas == 1 else f"{job.replicas} tasks"
     if job.coscheduling is None:
         return words

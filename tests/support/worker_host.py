@@ -21,7 +21,7 @@ from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import HostPaths
 from tests.support.local_transport import LocalTransport
-from tests.support.strays import Since, end_strays, read_proc
+from tests.support.strays import Since, end_strays, pids, read_proc
 from tests.support.waiting import PATIENCE, until
 
 FINAL = frozenset(
@@ -272,7 +272,7 @@ def reports(answer: WorkerReport | Silence) -> tuple[AttemptReport, ...]:
 
 def marked(token: Token) -> set[int]:
     """Return the live processes with an attempt's marker, found without the product's code."""
-    return {int(each) for each in os.listdir("/proc") if each.isdigit() and is_marked(int(each), token)}
+    return {pid for pid in pids() if is_marked(pid, token)}
 
 
 def is_marked(pid: int, token: Token) -> bool:
@@ -308,10 +308,8 @@ def start_ticks(pid: int) -> str:
 
 def kill(pid: int) -> None:
     """Send SIGKILL if the process still exists."""
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def until_gone(token: Token) -> None:

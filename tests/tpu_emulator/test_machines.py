@@ -19,7 +19,7 @@ from iris_cli.demo.processes import make_key
 from tests.support.tpu_emulator.cloud import Cloud
 from tests.support.tpu_emulator.machines import LocalMachines
 from tests.support.tpu_emulator.records import Node, Place
-from tests.tpu_emulator.conftest import wait_until
+from tests.support.waiting import until
 
 PLACE = Place("p", "us-west4-a")
 
@@ -45,7 +45,7 @@ def node(request: pytest.FixtureRequest, cloud: Cloud, tmp_path: Path) -> Node:
     }
     cloud.create_node(PLACE, "west-1", spec)
     name = f"{PLACE}/nodes/west-1"
-    wait_until(lambda: cloud.node(name).state == "READY")
+    until(lambda: cloud.node(name).state == "READY")
     return cloud.node(name)
 
 
@@ -101,8 +101,8 @@ def test_its_machines_end_with_it_and_all_that_runs_there(
         cloud.preempt("west-1")
     else:
         cloud.delete_node(node.name)
-    wait_until(lambda: not Path(f"/proc/{pid}/exe").exists())
-    wait_until(lambda: is_refused(node.machines[0].host, node.machines[0].port))
+    until(lambda: not Path(f"/proc/{pid}/exe").exists())
+    until(lambda: is_refused(node.machines[0].host, node.machines[0].port))
     assert [path.name for path in (tmp_path / "machines").iterdir()] == [".iris-tpu-emulator"]
 
 
@@ -120,7 +120,7 @@ def test_nodes_are_made_also_where_an_emulator_was_killed(node: Node, tmp_path: 
     left.touch()
     with closing(Cloud(machines=LocalMachines(tmp_path / "machines"))) as again:
         again.create_node(PLACE, "west-2", node.spec)
-        wait_until(lambda: again.node(f"{PLACE}/nodes/west-2").state == "READY")
+        until(lambda: again.node(f"{PLACE}/nodes/west-2").state == "READY")
         assert (again.node(f"{PLACE}/nodes/west-2").uid, left.exists()) == (node.uid, False)
 
 
@@ -158,9 +158,9 @@ def test_servers_and_what_runs_there_end_with_the_emulator_however_that_ends(tmp
                 return True
             return False
 
-        wait_until(refused)
+        until(refused)
         if Path("/proc/self/environ").exists():
-            wait_until(lambda: not Path(f"/proc/{pids[0]}/exe").exists())
+            until(lambda: not Path(f"/proc/{pids[0]}/exe").exists())
             pids.clear()
     finally:
         process.kill()

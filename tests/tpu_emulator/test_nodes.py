@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.fake_runner import Clock
 from tests.support.google_tpu import ZONE, GoogleTpu
 from tests.support.tpu_emulator.cloud import Cloud
 from tests.support.tpu_emulator.records import Place
 from tests.support.tpu_emulator.settings import Settings
-from tests.tpu_emulator.conftest import StandingClock
 
 
-def test_a_node_is_there_when_its_operation_is_done(
-    google: GoogleTpu, cloud: Cloud, clock: StandingClock
-) -> None:
+def test_a_node_is_there_when_its_operation_is_done(google: GoogleTpu, cloud: Cloud, clock: Clock) -> None:
     cloud.settings.create_seconds = 60
     making = google.create("west-1", labels={"state": "READY"})
     assert (google.state("west-1"), making.done()) == ("CREATING", False)
@@ -27,9 +25,7 @@ def test_a_node_is_there_when_its_operation_is_done(
     assert making.metadata.target == f"{ZONE}/nodes/west-1"
 
 
-def test_a_node_is_gone_when_its_deletion_is_done(
-    google: GoogleTpu, cloud: Cloud, clock: StandingClock
-) -> None:
+def test_a_node_is_gone_when_its_deletion_is_done(google: GoogleTpu, cloud: Cloud, clock: Clock) -> None:
     google.create("west-1").result(timeout=60)
     cloud.settings.delete_seconds = 10
     going = google.delete("west-1")
@@ -76,7 +72,7 @@ def test_a_preempted_node_eats_quota_until_it_is_deleted(google: GoogleTpu, clou
 
 
 def test_where_nodes_stick_none_is_ever_ready_and_each_can_be_deleted(
-    google: GoogleTpu, cloud: Cloud, clock: StandingClock
+    google: GoogleTpu, cloud: Cloud, clock: Clock
 ) -> None:
     errors = pytest.importorskip("google.api_core.exceptions")
     cloud.settings.stuck = ["us-west4-a"]
@@ -102,7 +98,7 @@ def test_operations_are_listed_with_what_they_are_about(google: GoogleTpu, cloud
 
 def preempted(seed: int) -> list[str]:
     """Which of six spot nodes, and one that is none, an average lifetime leaves in this story."""
-    clock, place = StandingClock(), Place("p", "us-west4-a")
+    clock, place = Clock(), Place("p", "us-west4-a")
     cloud = Cloud(Settings(lifetime=3600, seed=seed), clock=clock)
     spec = {"acceleratorType": "v4-8", "runtimeVersion": "x"}
     cloud.create_node(place, "firm", spec)

@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.fake_runner import Clock
 from tests.support.google_tpu import GoogleTpu
 from tests.support.tpu_emulator.cloud import Cloud
-from tests.tpu_emulator.conftest import StandingClock
 
 SPOT: dict[str, Any] = {"spot": {}}
 
 
-def test_a_request_goes_from_the_queue_to_its_node(
-    google: GoogleTpu, cloud: Cloud, clock: StandingClock
-) -> None:
+def test_a_request_goes_from_the_queue_to_its_node(google: GoogleTpu, cloud: Cloud, clock: Clock) -> None:
     cloud.settings.change({"queue_seconds": 10, "create_seconds": 60})
     asked = google.ask("west-1")
     assert asked.done()
@@ -53,9 +51,7 @@ def test_one_that_is_over_quota_has_failed_says_why_and_eats_quota_until_it_is_d
     assert google.request_state("west-4") == "ACTIVE"
 
 
-def test_what_is_active_is_deleted_by_force_alone(
-    google: GoogleTpu, cloud: Cloud, clock: StandingClock
-) -> None:
+def test_what_is_active_is_deleted_by_force_alone(google: GoogleTpu, cloud: Cloud, clock: Clock) -> None:
     errors = pytest.importorskip("google.api_core.exceptions")
     google.ask("west-1")
     with pytest.raises(errors.BadRequest, match="is ACTIVE: delete its nodes, or use force"):
@@ -70,7 +66,7 @@ def test_what_is_active_is_deleted_by_force_alone(
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_after_a_preemption_it_never_comes_back(
-    google: GoogleTpu, cloud: Cloud, clock: StandingClock, kept: bool
+    google: GoogleTpu, cloud: Cloud, clock: Clock, kept: bool
 ) -> None:
     cloud.settings.change({"delete_seconds": 10, "keep_preempted": kept, "quota": {"us-west4-a": 8}})
     google.ask("west-1", **SPOT)

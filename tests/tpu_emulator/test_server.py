@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support.fake_runner import Clock
 from tests.support.google_tpu import GoogleTpu
 from tests.support.tpu_emulator.cloud import Cloud
 from tests.support.tpu_emulator.server import Emulator
-from tests.tpu_emulator.conftest import StandingClock
 
 
 def control(url: str, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -42,7 +42,7 @@ def test_by_chance_calls_fail_or_lose_their_answer(google: GoogleTpu, cloud: Clo
 
 
 def test_the_books_record_when_each_node_was_created_ready_stopped_and_deleted(
-    google: GoogleTpu, cloud: Cloud, clock: StandingClock
+    google: GoogleTpu, cloud: Cloud, clock: Clock
 ) -> None:
     begin = clock.now()
     cloud.settings.create_seconds = 60

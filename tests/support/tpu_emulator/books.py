@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct, field
 
 
@@ -45,13 +43,3 @@ class Books(Struct):
 
     def made(self, kind: str = "node") -> list[Entry]:
         return [each for each in self.entries.values() if each.kind == kind]
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "entries": [_as_json(each) for each in self.entries.values()],
-            "calls": [_as_json(each) for each in self.calls],
-        }
-
-
-def _as_json(record: Entry | Call) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in record.__struct_fields__}

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from msgspec import to_builtins
+
 from iris_cli.core.topology import known_types
 from tests.support.tpu_emulator import queued, shapes
 from tests.support.tpu_emulator.cloud import Cloud
@@ -148,12 +150,14 @@ def _settings(cloud: Cloud, call: Call) -> Answer:
         cloud.settings.change(call.body)
     except ValueError as error:
         raise ApiError("INVALID_ARGUMENT", str(error)) from None
-    return cloud.settings.as_json()
+    settings: Answer = to_builtins(cloud.settings)
+    return settings
 
 
 def _books(cloud: Cloud, _: Call) -> Answer:
     cloud.catch_up()
-    return cloud.books.as_json()
+    books = cloud.books
+    return {"entries": to_builtins([*books.entries.values()]), "calls": to_builtins(books.calls)}
 
 
 def _turn(cloud: Cloud, call: Call) -> Answer:

@@ -44,9 +44,6 @@ class Settings(Struct):
         for name, value in values.items():
             setattr(self, name, value)
 
-    def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__struct_fields__}
-
 
 class Fault(Struct, frozen=True, kw_only=True):
     """A fault of the next `times` calls of a method whose path contains `path`.
