@@ -87,13 +87,6 @@ class AsyncIrisClient(_Wrapper[IrisClient]):
             IrisClient(state_dir, config, answer_timeout=answer_timeout, lock_timeout=lock_timeout)
         )
 
-    @classmethod
-    def with_client(cls, client: IrisClient) -> AsyncIrisClient:
-        """Return an asyncio client that uses this client."""
-        async_client = cls.__new__(cls)
-        async_client.wrapped = client
-        return async_client
-
     @property
     def client(self) -> IrisClient:
         return self.wrapped

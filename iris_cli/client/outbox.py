@@ -118,7 +118,7 @@ class Outbox:
                 return None
             status = job_status(answer)
             if streamed is None:
-                streamed = [StreamedTask(self._channel, task.id, BOTH) for task in tasks_of(status, ranks)]
+                streamed = [StreamedTask(self._channel, task.id) for task in tasks_of(status, ranks)]
             for each in streamed:
                 each.ask(status.tasks[parse_task_id(each.task).index])
             try:
@@ -334,11 +334,10 @@ class Cursor(Struct):
 class StreamedTask:
     """Streams the output of one task, from attempt to attempt, until the task has ended."""
 
-    def __init__(self, channel: RequestChannel, task: str, streams: Sequence[str]) -> None:
+    def __init__(self, channel: RequestChannel, task: str) -> None:
         self.task = task
         self.done = False
         self._channel = channel
-        self._streams = streams
         self._attempt = -1
         self._cursors: list[Cursor] = []
         self._refusals = 0  # consecutive refused reads
@@ -349,7 +348,7 @@ class StreamedTask:
         last = -1 if status.attempt is None else status.attempt
         if not self._cursors and self._attempt < last:
             self._attempt += 1
-            self._cursors = [Cursor(self._channel, self.task, self._attempt, name) for name in self._streams]
+            self._cursors = [Cursor(self._channel, self.task, self._attempt, name) for name in BOTH]
         self._has_ended = status.state.terminal or self._attempt < last
         self.done = not self._cursors and status.state.terminal and self._attempt == last
         for cursor in self._cursors:

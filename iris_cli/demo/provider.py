@@ -18,6 +18,7 @@ from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core import ScaleGroup, SliceHost, lookup
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.demo import processes
+from iris_cli.files import DISK, replace_file
 
 _MARKER = ".iris-local-slices"
 _CREATION_TIMEOUT = 60.0
@@ -145,6 +146,4 @@ def _read(path: Path) -> Any:
 
 
 def _write(path: Path, content: object) -> None:
-    draft = path.with_name(f".{path.name}.tmp")
-    draft.write_text(json.dumps(content), encoding="utf-8")
-    draft.replace(path)
+    replace_file(DISK, path, json.dumps(content).encode())

@@ -20,7 +20,9 @@ PATIENCE = 120.0
 def client_of(task_dir: Path) -> AsyncIrisClient:
     for name in ("outbox", "inbox"):
         (task_dir / name).mkdir(exist_ok=True)
-    return AsyncIrisClient.with_client(IrisClient.with_backend(Outbox(task_dir, PATIENCE)))
+    client = AsyncIrisClient()
+    client.wrapped = IrisClient.with_backend(Outbox(task_dir, PATIENCE))
+    return client
 
 
 def decide(request: Request) -> Answer | None:

@@ -8,7 +8,7 @@ import typer
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import Ranks, argument, flag, option, whole_index
 from iris_cli.cli.context import Context
-from iris_cli.core.text import parse_tail
+from iris_cli.core.text import one_of, parse_tail
 from iris_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def logs(
     """
     from iris_cli.ops.logs.log_diff import TAIL
     from iris_cli.ops.logs.log_diff import diff as compare
-    from iris_cli.ops.logs.log_reading import Query
+    from iris_cli.ops.logs.log_reading import BOTH, Query
     from iris_cli.ops.logs.logs import fetch
     from iris_cli.render.logs import log_lines as render
 
@@ -67,11 +67,13 @@ def logs(
     if diff and (follow or iris.is_in_task):
         wrong = "--diff can't be combined with --follow" if follow else "--diff can't be used inside a task"
         raise UsageError(wrong, hint=f"iris logs {what} --diff" if follow else f"iris logs {what}")
+    lines = parse_tail(tail or (str(TAIL) if diff else "20"))
+    wanted = one_of(stream, (*BOTH, "both"))
     query = Query(
-        tail=parse_tail(tail or (str(TAIL) if diff else "20")),
+        tail=lines,
         ranks=tuple(rank or ()),
         attempt=attempt,
-        streams=_streams(stream),
+        streams=BOTH if wanted == "both" else (wanted,),
         dated=diff,
         relative=not raw and (diff or not iris.output.as_json),
     )
@@ -137,11 +139,3 @@ def _follow(iris: Context, session: "Session", what: str, query: "Query", *, fol
         iris.output.message(f"stopped following; {iris.take_no_cycles_reason() or continue_words}")
         return ExitCode.INTERRUPTED
     return ExitCode.UNREACHABLE if follower.cut_short else ExitCode.OK
-
-
-def _streams(stream: str) -> tuple[str, ...]:
-    from iris_cli.core.text import one_of
-    from iris_cli.ops.logs.log_reading import BOTH
-
-    wanted = one_of(stream, (*BOTH, "both"))
-    return BOTH if wanted == "both" else (wanted,)
